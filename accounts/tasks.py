@@ -9,7 +9,7 @@ from celery import shared_task
 from django.conf import settings
 from django.contrib.sessions.models import Session
 
-from accounts.alerts import deliveries, reminders, retention, thresholds
+from accounts.alerts import deliveries, reminders, thresholds
 from accounts.limits.recovery import settle_dead_leases
 from accounts.models import Capture
 from accounts.usage.recovery import recover_orphans, store_then
@@ -18,52 +18,45 @@ from accounts.usage.retention import delete_old
 
 @shared_task(name="accounts.tasks.recover_usage")
 def recover_usage() -> None:
-    """Recover the usage journals of processes of this host that died."""
     recover_orphans(Path(settings.VINERY_USAGE_DIR), store_then(settle_dead_leases))
 
 
 @shared_task(name="accounts.tasks.delete_old_usage")
 def delete_old_usage() -> None:
-    """Delete usage records and rollups that are past their retention."""
     delete_old(settings.VINERY_RETENTION_DAYS, datetime.now(UTC))
 
 
 @shared_task(name="accounts.tasks.delete_old_captures")
 def delete_old_captures() -> None:
-    """Delete captures that have expired."""
     Capture.stored.delete_expired(datetime.now(UTC))
 
 
 @shared_task(name="accounts.tasks.delete_old_alerts")
 def delete_old_alerts() -> None:
-    """Delete alerts and reminders that are past their retention."""
     if days := settings.VINERY_RETENTION_ALERTS_DAYS:
-        retention.delete_before(datetime.now(UTC) - timedelta(days=days))
+        deliveries.delete_before(datetime.now(UTC) - timedelta(days=days))
 
 
 @shared_task(name="accounts.tasks.delete_expired_sessions")
 def delete_expired_sessions() -> None:
-    """Delete expired sessions."""
     Session.objects.filter(expire_date__lt=datetime.now(UTC)).delete()
 
 
 @shared_task(name="accounts.tasks.check_quotas")
 def check_quotas() -> None:
     """Write alerts of quotas that have reached a threshold, and schedule their delivery."""
-    has_new = thresholds.check_quotas(
+    if thresholds.check_quotas(
         datetime.now(UTC), settings.VINERY_ALERT_AT, has_email=settings.VINERY_HAS_EMAIL
-    )
-    if has_new:
+    ):
         sweep_deliveries.delay()
 
 
 @shared_task(name="accounts.tasks.check_keys")
 def check_keys() -> None:
     """Write reminders of keys that expire or must be rotated soon, and schedule their delivery."""
-    has_new = reminders.check_keys(
+    if reminders.check_keys(
         datetime.now(UTC), settings.VINERY_REMIND_DAYS, has_email=settings.VINERY_HAS_EMAIL
-    )
-    if has_new:
+    ):
         sweep_deliveries.delay()
 
 

@@ -151,7 +151,7 @@ def _buckets(requests: Requests) -> Integers:
     """For each request, one row: where its four latencies are counted."""
     columns = []
     for latency, durations_ms in zip(histogram.Latency, requests.latencies_ms, strict=True):
-        columns.append(histogram.bucket_indexes_of(latency, durations_ms))
+        columns.append([histogram.bucket_index_of(latency, each) for each in durations_ms.tolist()])
     return np.stack(columns, axis=1)
 
 

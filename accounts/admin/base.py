@@ -78,7 +78,6 @@ class AuditedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """Pages whose changes are entries of the audit log."""
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> None:
-        """Store the validated row."""
         if change:
             columns = {field.name for field in obj._meta.concrete_fields}
             named = [name for name in form.changed_data if name in columns]
@@ -134,11 +133,9 @@ class VisibleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     @property
     def empty_text(self) -> str:
-        """The text of an empty list."""
         return self.resource.empty_text if self.resource else ""
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return the rows in the order of the page."""
         access, ordering = access_of(request), self.get_ordering(request)
         rows = self.resource.rows(access) if self.resource else access.rows(self.model)
         visible: QuerySet[Any] = rows.order_by(*ordering) if ordering else rows
@@ -186,11 +183,9 @@ class ResourceAdmin(AuditedAdmin, VisibleAdmin):
         return [*fixed, *self.stored_fields, *self.readonly_fields, *refused]
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return whether Django's permission and the role allow a change."""
         return super().has_change_permission(request, obj) and self._may_manage(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return whether Django's permission and the role allow a deletion."""
         is_allowed = super().has_delete_permission(request, obj) and self._may_manage(request, obj)
         is_for_superusers = self.resource.removal is Action.REMOVE
         return is_allowed and (bool(request.user.is_superuser) or not is_for_superusers)
@@ -199,7 +194,6 @@ class ResourceAdmin(AuditedAdmin, VisibleAdmin):
         return row is None or access_of(request).may(Action.MANAGE, row)
 
     def get_form(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        """Return a form that knows the user's access."""
         form: Any = super().get_form(request, *args, **kwargs)
         form.access, form.resource = access_of(request), self.resource
         return form

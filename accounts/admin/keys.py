@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import slugify
 
 from accounts.admin.base import ResourceAdmin, ResourceForm, VisibleFilter, access_of, row_action
-from accounts.models import ApiKey, KeyState, Scope
+from accounts.models import ApiKey, KeyState, Project, Scope
 from accounts.models.keys import usual_scopes
 from accounts.resources.keys import KEYS
 
@@ -24,8 +24,6 @@ _NOT_REVOKED: Final = Q(revoked_at=None)
 
 
 class KeyStateFilter(admin.SimpleListFilter):
-    """Keys by their state."""
-
     title = parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
@@ -54,8 +52,6 @@ class LinesField(forms.CharField):
 
 
 class ApiKeyForm(ResourceForm):
-    """A form with the rules of keys."""
-
     scopes = forms.MultipleChoiceField(
         choices=Scope.choices, widget=forms.CheckboxSelectMultiple, initial=usual_scopes
     )
@@ -107,7 +103,6 @@ class ApiKeyAdmin(ResourceAdmin):
 
     @admin.display(description="state")
     def state(self, key: ApiKey) -> SafeString:
-        """Return the state of the key now."""
         state = key.state_at(timezone.now())
         return format_html(
             '<span class="state state-{}">{}</span>', slugify(state), state.capitalize()
@@ -127,7 +122,7 @@ class ApiKeyAdmin(ResourceAdmin):
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         """Propose the user as the owner, and the first project."""
-        project = access_of(request).projects_seen().order_by("id").first()
+        project = access_of(request).rows(Project).order_by("id").first()
         proposed = {"owner": request.user.pk, "project": project and project.pk}
         return {**proposed, **super().get_changeform_initial_data(request)}
 

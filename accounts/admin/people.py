@@ -11,7 +11,7 @@ from django.contrib.auth.forms import UserChangeForm
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from accounts.admin.base import AuditedAdmin, CheckedForm, VisibleAdmin, access_of
+from accounts.admin.base import AuditedAdmin, CheckedForm, ReadOnly, VisibleAdmin, access_of
 from accounts.models import Membership, User
 from accounts.services import audit
 from accounts.signin import attempts
@@ -24,20 +24,16 @@ class UserForm(CheckedForm, UserChangeForm):  # type: ignore[type-arg]
     """Django's form, which keeps the last administrator."""
 
 
-class RoleInline(admin.TabularInline):  # type: ignore[type-arg]
-    """The roles of the user, which their own page changes."""
+class RoleInline(ReadOnly, admin.TabularInline):  # type: ignore[type-arg]
+    """The roles of the user, which their own page adds and changes."""
 
     model = Membership
     extra = 0
-    can_delete = False
-    fields = readonly_fields = ("organization", "project", "role")
+    fields = ("organization", "project", "role")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Membership]:
         seen = access_of(request).rows(Membership).order_by()
         return super().get_queryset(request).filter(pk__in=seen.values("pk"))
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
 
 @admin.register(User)
@@ -90,7 +86,6 @@ class UserAdmin(AuditedAdmin, VisibleAdmin, DjangoUserAdmin):  # type: ignore[ty
                 audit.record("permit", form.instance, before=before, after=after)
 
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> Any:
-        """Audit a new password."""
         with audit.writing():
             user = User.objects.filter(pk=id).first()
             response = super().user_change_password(request, id, form_url)

@@ -13,6 +13,7 @@ from accounts.admin.base import ResourceAdmin, ResourceForm, VisibleFilter, acce
 from accounts.alerts import webhooks
 from accounts.alerts.quotas import read_quotas
 from accounts.models import (
+    OWNERS,
     Limit,
     LimitScope,
     Membership,
@@ -25,7 +26,6 @@ from accounts.resources.alerts import WEBHOOKS
 from accounts.resources.forms import PercentsField
 from accounts.resources.limits import LIMITS, MODEL_WEIGHTS
 from accounts.resources.organizations import ORGANIZATIONS, PROJECTS
-from accounts.resources.owners import OWNERS
 from accounts.resources.users import MEMBERSHIPS
 from accounts.services.access import Action
 
@@ -68,8 +68,6 @@ class ProjectAdmin(ResourceAdmin):
 
 @admin.register(Membership)
 class MembershipAdmin(ResourceAdmin):
-    """Roles of users."""
-
     resource = MEMBERSHIPS
     list_display = ["user", "role", "organization", "project", "created_at"]
     list_filter = ["role", ("organization", VisibleFilter)]
@@ -106,7 +104,7 @@ class LimitAdmin(ResourceAdmin):
             When(
                 scope=scope,
                 then=Subquery(
-                    model.objects.filter(pk=OuterRef("scope_id")).values(
+                    model._default_manager.filter(pk=OuterRef("scope_id")).values(
                         "username" if scope == LimitScope.USER else "name"
                     )[:1]
                 ),
@@ -147,8 +145,6 @@ class LimitAdmin(ResourceAdmin):
 
 @admin.register(ModelWeight)
 class ModelWeightAdmin(ResourceAdmin):
-    """Weights of tokens in budgets."""
-
     resource = MODEL_WEIGHTS
     list_display = ["model", "uncached", "cached", "output", "image"]
     search_fields = ["model"]
@@ -157,8 +153,6 @@ class ModelWeightAdmin(ResourceAdmin):
 
 @admin.register(Webhook)
 class WebhookAdmin(ResourceAdmin):
-    """URLs that receive alerts."""
-
     resource = WEBHOOKS
     list_display = ["name", "organization", "url", "is_active", "created_at"]
     list_filter = ["is_active"]

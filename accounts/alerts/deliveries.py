@@ -1,4 +1,4 @@
-"""Sends messages that are due, and retries failed ones.
+"""Stores alerts and reminders with their messages, sends messages that are due and retries them.
 
 A delivery is a row. A process takes a lease by moving `due_at` forward, which succeeds for one
 process only. So two processes never send one message at the same time, and a delivery of a
@@ -13,11 +13,23 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
-from django.db.models import F, Q
+from django.db import IntegrityError, transaction
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from accounts.alerts import mail, moments, webhooks
 from accounts.alerts.webhooks import NotDelivered
-from accounts.models import Alert, Delivery, DeliveryState, KeyReminder, User, Webhook
+from accounts.base.querysets import ROWS_IN_A_BATCH, delete_in_batches
+from accounts.models import (
+    Alert,
+    Delivery,
+    DeliveryState,
+    KeyReminder,
+    Limit,
+    Membership,
+    Role,
+    User,
+    Webhook,
+)
 
 log = logging.getLogger(__name__)
 
@@ -28,18 +40,42 @@ BACKOFF: Final = tuple(timedelta(minutes=each) for each in (1, 5, 15, 60, 4 * 60
 _AT_ONCE: Final = 200
 
 
-def schedule(
-    subject: Alert | KeyReminder, organization_id: int | None, people: Iterable[User], now: datetime
-) -> None:
-    """Store a message to each webhook of the organisation (None: the platform) and to each user."""
+def write(subject: Alert | KeyReminder, people: Iterable[User] | None, now: datetime) -> bool:
+    """Store an alert or a reminder with a message to each webhook of its organisation (None: the
+    platform) and to these people; `people` None: without messages.
+
+    Returns False if it exists: another process was faster.
+    """
+    try:
+        with transaction.atomic():
+            subject.save(force_insert=True)
+            if people is not None:
+                _schedule(subject, people, now)
+    except IntegrityError:
+        return False
+    return True
+
+
+def _schedule(subject: Alert | KeyReminder, people: Iterable[User], now: datetime) -> None:
     of = {"alert": subject} if isinstance(subject, Alert) else {"reminder": subject}
-    hooks = Webhook.objects.filter(Q(organization_id=organization_id), is_active=True)
+    hooks = Webhook.objects.filter(Q(organization_id=subject.organization_id), is_active=True)
     Delivery.objects.bulk_create(
         [
             *(Delivery(webhook=webhook, due_at=now, **of) for webhook in hooks),
             *(Delivery(user=user, due_at=now, **of) for user in people),
         ]
     )
+
+
+def reachable() -> QuerySet[User]:
+    """Return the users who can receive e-mails."""
+    return User.objects.filter(is_active=True).exclude(email="")
+
+
+def lead(scope: Q) -> Q:
+    """Return the condition that a user is an owner or admin in the scope of a membership."""
+    leading = Membership.objects.filter(scope, role__in=(Role.OWNER, Role.ADMIN)).order_by()
+    return Q(pk__in=leading.values("user_id"))
 
 
 def due_ids(now: datetime) -> list[int]:
@@ -106,3 +142,18 @@ def _end(delivery: Delivery, state: DeliveryState, **values: object) -> None:
         pk=delivery.pk, state=DeliveryState.PENDING, num_tries=delivery.num_tries
     )
     ours.update(state=state, **values)
+
+
+def delete_before(moment: datetime, *, batch_size: int = ROWS_IN_A_BATCH) -> int:
+    """Delete alerts and reminders from before `moment`, and return their number.
+
+    An alert stays while its window lasts, and a reminder until its date has passed: they prevent
+    a second message.
+    """
+    limit = Limit.objects.filter(pk=OuterRef("limit_id"))
+    over = Q(resets_at__lt=moment) | (Q(resets_at=None) & ~Exists(limit))
+    alerts = Alert.objects.filter(over, created_at__lt=moment)
+    reminders = KeyReminder.objects.filter(created_at__lt=moment, happens_at__lt=moment)
+    return sum(
+        delete_in_batches(old.order_by("created_at"), batch_size) for old in (alerts, reminders)
+    )

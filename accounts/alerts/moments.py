@@ -22,7 +22,6 @@ def active_keys() -> QuerySet[ApiKey]:
 
 
 def dates_of(key: ApiKey) -> dict[KeyEvent, datetime]:
-    """Return the dates of a key by event."""
     moments = {KeyEvent.EXPIRES: key.expires_at, KeyEvent.ROTATION: key.rotation_due_at}
     return {event: moment for event, moment in moments.items() if moment is not None}
 

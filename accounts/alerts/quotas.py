@@ -1,4 +1,4 @@
-"""The usage of each quota and when it runs out, from usage records.
+"""The usage of each quota, from usage records, and when it runs out at the current pace.
 
 All processes share these; the counters of a limiter may belong to another process.
 """
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from accounts.alerts import forecast
 from accounts.limits.recovery import read_use
 from accounts.limits.rulebook import rule_of
 from accounts.limits.rules import Rule
@@ -18,6 +17,28 @@ from accounts.limits.windows import quota_window
 from accounts.models import Limit
 
 _MS: Final = 1000
+DAY_S: Final = 86_400.0
+BEFORE_S: Final = 7 * DAY_S
+"""The length of the period before the window that counts for the pace, in seconds."""
+
+# The period before counts as this part of a window. Early in a window it outweighs the few
+# requests so far; later it hardly counts.
+_WEIGHT: Final = 0.125
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """The usage of a quota. Times are Unix times in seconds.
+
+    `end_s` is None without a window. `num_before` is the usage in the `BEFORE_S` before the
+    window, or before now without a window.
+    """
+
+    amount: int
+    num_used: int
+    num_before: int = 0
+    start_s: float = 0.0
+    end_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +75,15 @@ def read_quotas(limits: Iterable[Limit], now: datetime) -> list[Quota]:
         start_ms, end_ms = windows[rule]
         num_used = used[rule]
         num_before = lately.get(rule, 0) - (num_used if end_ms else 0)
-        use = forecast.Use(
-            limit.amount,
-            num_used,
-            max(0, num_before),
-            None if end_ms is None else start_ms / _MS,
-            None if end_ms is None else end_ms / _MS,
-        )
-        runs_out_s = forecast.runs_out_at(use, now_s)
+        start_s, end_s = start_ms / _MS, None if end_ms is None else end_ms / _MS
+        use = Use(limit.amount, num_used, max(0, num_before), start_s, end_s)
+        runs_out_s = runs_out_at(use, now_s)
         quotas.append(
             Quota(
                 limit,
                 num_used,
-                _moment(start_ms / _MS),
-                None if end_ms is None else _moment(end_ms / _MS),
+                _moment(start_s),
+                None if end_s is None else _moment(end_s),
                 None if runs_out_s is None else _moment(runs_out_s),
             )
         )
@@ -80,7 +96,7 @@ def _days_before(start_ms: int, end_ms: int | None, now_s: float) -> int:
     Now is rounded to whole hours, so that quotas share their queries.
     """
     at_ms = start_ms if end_ms is not None else int(now_s // 3600 * 3600 * _MS)
-    return at_ms - int(forecast.BEFORE_S * _MS)
+    return at_ms - int(BEFORE_S * _MS)
 
 
 def _rule(limit: Limit) -> Rule | None:
@@ -92,3 +108,32 @@ def _rule(limit: Limit) -> Rule | None:
 
 def _moment(at_s: float) -> datetime:
     return datetime.fromtimestamp(at_s, UTC)
+
+
+def runs_out_at(use: Use, now_s: float) -> float | None:
+    """Return the Unix time in seconds at which the quota runs out.
+
+    Returns now if nothing is left, and None if it lasts until its window ends or for more than
+    a century. The forecast is linear. The pace is a mean of the window so far and the period
+    before it, which counts as an eighth of a window. Without usage before the window, only the
+    window counts.
+    """
+    num_left = use.amount - use.num_used
+    if num_left <= 0:
+        return now_s
+    pace = _pace(use, now_s)
+    if pace <= 0 or num_left / pace > 100 * 365 * DAY_S:
+        return None
+    at_s = now_s + num_left / pace
+    return at_s if use.end_s is None or at_s < use.end_s else None
+
+
+def _pace(use: Use, now_s: float) -> float:
+    """Return the pace in units a second."""
+    pace_before = use.num_before / BEFORE_S
+    if use.end_s is None:
+        return pace_before
+    weight_s = _WEIGHT * (use.end_s - use.start_s) if use.num_before else 0.0
+    # The pace of the first minute is not representative.
+    elapsed_s = max(now_s - use.start_s, 60.0)
+    return (use.num_used + pace_before * weight_s) / (elapsed_s + weight_s)

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
 from accounts.alerts import deliveries
 from accounts.alerts.moments import active_keys, dates_of
-from accounts.models import ApiKey, KeyEvent, KeyReminder, Role, User
+from accounts.models import ApiKey, KeyEvent, KeyReminder, User
 
 
 def check_keys(now: datetime, days: Sequence[int], *, has_email: bool) -> list[KeyReminder]:
@@ -34,7 +33,8 @@ def check_keys(now: datetime, days: Sequence[int], *, has_email: bool) -> list[K
         for event, moment in dates_of(key).items()
         if (lead := lead_of(key, moment, days, now)) is not None
     ]
-    existing = _existing(keys)
+    known = KeyReminder.objects.filter(key_id__in=keys.order_by().values("pk")).order_by()
+    existing = set(known.values_list("key_id", "event", "happens_at", "days_before"))
     return [
         reminder
         for key, event, moment, lead in due
@@ -49,11 +49,6 @@ def lead_of(key: ApiKey, moment: datetime, days: Sequence[int], now: datetime) -
     if not reached or moment - key.created_at <= timedelta(days=min(reached)):
         return None
     return min(reached)
-
-
-def _existing(keys: QuerySet[ApiKey]) -> set[tuple[int, str, datetime, int]]:
-    known = KeyReminder.objects.filter(key_id__in=keys.order_by().values("pk")).order_by()
-    return set(known.values_list("key_id", "event", "happens_at", "days_before"))
 
 
 def _write(
@@ -72,14 +67,8 @@ def _write(
         project_name=str(key.project),
         created_at=now,
     )
-    try:
-        with transaction.atomic():
-            reminder.save(force_insert=True)
-            people = people_for(key) if mail else ()
-            deliveries.schedule(reminder, reminder.organization_id, people, now)
-    except IntegrityError:
-        return None
-    return reminder
+    people = people_for(key) if mail else ()
+    return reminder if deliveries.write(reminder, people, now) else None
 
 
 def people_for(key: ApiKey) -> QuerySet[User]:
@@ -88,12 +77,8 @@ def people_for(key: ApiKey) -> QuerySet[User]:
     For a service account, or an owner without an address: the admins and owners of the project
     and its organisation.
     """
-    reachable = User.objects.filter(is_active=True).exclude(email="")
+    reachable = deliveries.reachable()
     if not key.owner.is_service and key.owner.email:
         return reachable.filter(pk=key.owner_id)
-    roles = Q(memberships__role__in=(Role.OWNER, Role.ADMIN))
-    scope = Q(memberships__project=key.project) | Q(
-        memberships__project=None, memberships__organization_id=key.project.organization_id
-    )
-    leaders = User.objects.filter(roles & scope).order_by()
-    return reachable.filter(pk__in=leaders.values("pk"))
+    of_organization = Q(project=None, organization_id=key.project.organization_id)
+    return reachable.filter(deliveries.lead(Q(project_id=key.project_id) | of_organization))

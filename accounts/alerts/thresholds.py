@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
 
-from django.db import IntegrityError, models, transaction
+from django.db import models
 from django.db.models import Q
 
 from accounts.alerts import deliveries
@@ -20,22 +19,10 @@ from accounts.models import (
     Alert,
     ApiKey,
     Limit,
-    LimitScope,
-    Membership,
-    Organization,
     Project,
-    Role,
     User,
 )
 from accounts.services.audit import organization_of
-
-_OWNERS: dict[str, type[models.Model]] = {
-    LimitScope.ORGANIZATION: Organization,
-    LimitScope.PROJECT: Project,
-    LimitScope.USER: User,
-    LimitScope.KEY: ApiKey,
-}
-_NAMED_WITH: dict[str, str] = {LimitScope.PROJECT: "organization", LimitScope.KEY: "project"}
 
 
 def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> list[Alert]:
@@ -45,13 +32,17 @@ def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> lis
     thresholds at once gets an alert for each, and one message for the highest.
     """
     limits = list(Limit.objects.all())
-    wanted = {limit.pk: _percents(limit, usual) for limit in limits}
+    wanted = {
+        limit.pk: usual if limit.alert_at is None else list(limit.alert_at) for limit in limits
+    }
     quotas = [
         quota
         for quota in read_quotas([each for each in limits if wanted[each.pk]], now)
         if quota.num_used
     ]
-    existing = _existing(quotas)
+    # There are few windows: days, weeks and months in a few time zones.
+    known = Alert.objects.filter(window_start__in={quota.window_start for quota in quotas})
+    existing = set(known.order_by().values_list("limit_id", "window_start", "percent"))
     alerts = []
     for quota in quotas:
         limit = quota.limit
@@ -70,22 +61,10 @@ def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> lis
     return alerts
 
 
-def _percents(limit: Limit, usual: Sequence[int]) -> Sequence[int]:
-    return usual if limit.alert_at is None else list(limit.alert_at)
-
-
-def _existing(quotas: Iterable[Quota]) -> set[tuple[int, datetime, int]]:
-    """Return the alerts that exist. There are few windows: days, weeks and months in a few time
-    zones."""
-    starts = {quota.window_start for quota in quotas}
-    known = Alert.objects.filter(window_start__in=starts).order_by()
-    return set(known.values_list("limit_id", "window_start", "percent"))
-
-
 def _write(quota: Quota, percent: int, now: datetime, *, is_sent: bool, mail: bool) -> Alert | None:
     """Write an alert and its messages. Returns None if another process was faster."""
     limit = quota.limit
-    owner = _owner_of(limit)
+    owner = limit.owner()
     alert = Alert(
         limit_id=limit.pk,
         organization_id=None if owner is None else organization_of(owner),
@@ -102,15 +81,10 @@ def _write(quota: Quota, percent: int, now: datetime, *, is_sent: bool, mail: bo
         runs_out_at=quota.runs_out_at,
         created_at=now,
     )
-    try:
-        with transaction.atomic():
-            alert.save(force_insert=True)
-            if is_sent:
-                people = people_for(owner, alert.organization_id) if mail else ()
-                deliveries.schedule(alert, alert.organization_id, people, now)
-    except IntegrityError:
-        return None
-    return alert
+    people: Iterable[User] | None = None
+    if is_sent:
+        people = people_for(owner, alert.organization_id) if mail else ()
+    return alert if deliveries.write(alert, people, now) else None
 
 
 def people_for(owner: models.Model | None, organization_id: int | None) -> models.QuerySet[User]:
@@ -121,9 +95,9 @@ def people_for(owner: models.Model | None, organization_id: int | None) -> model
     leaders = (
         Q(is_superuser=True)
         if organization_id is None
-        else _lead(Q(organization_id=organization_id, project=None))
+        else deliveries.lead(Q(organization_id=organization_id, project=None))
     )
-    return User.objects.filter(_bound_by(owner) | leaders, is_active=True).exclude(email="")
+    return deliveries.reachable().filter(_bound_by(owner) | leaders)
 
 
 def _bound_by(owner: models.Model | None) -> Q:
@@ -131,24 +105,9 @@ def _bound_by(owner: models.Model | None) -> Q:
     match owner:
         case ApiKey():
             holder = Q(pk=owner.owner_id, is_service=False)
-            return holder | _lead(Q(project_id=owner.project_id))
+            return holder | deliveries.lead(Q(project_id=owner.project_id))
         case User():
             return Q(pk=owner.pk, is_service=False)
         case Project():
-            return _lead(Q(project_id=owner.pk))
+            return deliveries.lead(Q(project_id=owner.pk))
     return Q(pk__in=())
-
-
-def _lead(scope: Q) -> Q:
-    """Return the condition that a user is an owner or admin in the scope."""
-    leading = Membership.objects.filter(scope, role__in=(Role.OWNER, Role.ADMIN)).order_by()
-    return Q(pk__in=leading.values("user_id"))
-
-
-def _owner_of(limit: Limit) -> models.Model | None:
-    model = _OWNERS.get(limit.scope)
-    if model is None:
-        return None
-    rows: models.QuerySet[Any] = model._default_manager.filter(pk=limit.scope_id)
-    related = _NAMED_WITH.get(limit.scope)
-    return (rows.select_related(related) if related else rows).first()

@@ -27,7 +27,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.utils import timezone
@@ -67,7 +67,6 @@ def make(name: str, url: str, organization: Organization | None = None) -> tuple
 
 
 def encrypt_secret(secret: str) -> str:
-    """Encrypt a secret for the database."""
     return cipher(_PURPOSE).encrypt(secret.encode()).decode()
 
 
@@ -105,53 +104,49 @@ def sign(secret: str, event_id: str, timestamp_s: int, body: bytes) -> str:
     return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
 
 
+_DATA_OF_ALERT: Final = {
+    "limit_id": "limit_id",
+    "scope": "scope",
+    "whose": "whose",
+    "metric": "metric",
+    "window": "window",
+    "amount": "amount",
+    "used": "num_used",
+    "threshold_percent": "percent",
+    "is_shadow": "is_shadow",
+    "window_start": "window_start",
+    "resets_at": "resets_at",
+    "runs_out_at": "runs_out_at",
+}
+_DATA_OF_REMINDER: Final = {
+    "key_id": "key_id",
+    "name": "key_name",
+    "hint": "hint",
+    "owner": "owner_name",
+    "project": "project_name",
+    "happens_at": "happens_at",
+    "days_before": "days_before",
+}
+
+
 def event_of(subject: Alert | KeyReminder) -> dict[str, Any]:
-    """Return the JSON body of the request."""
-    return _of_alert(subject) if isinstance(subject, Alert) else _of_reminder(subject)
-
-
-def _of_reminder(reminder: KeyReminder) -> dict[str, Any]:
+    if isinstance(subject, Alert):
+        kind, event, columns = "alert", "quota.threshold_reached", _DATA_OF_ALERT
+    else:
+        kind, event, columns = "key", _KEY_EVENTS[KeyEvent(subject.event)], _DATA_OF_REMINDER
+    data = {name: getattr(subject, column) for name, column in columns.items()}
     return {
-        "id": f"evt_key_{reminder.pk}",
-        "type": _KEY_EVENTS[KeyEvent(reminder.event)],
-        "created_at": reminder.created_at.isoformat(),
+        "id": f"evt_{kind}_{subject.pk}",
+        "type": event,
+        "created_at": subject.created_at.isoformat(),
         "data": {
-            "key_id": reminder.key_id,
-            "name": reminder.key_name,
-            "hint": reminder.hint,
-            "owner": reminder.owner_name,
-            "project": reminder.project_name,
-            "happens_at": reminder.happens_at.isoformat(),
-            "days_before": reminder.days_before,
-        },
-    }
-
-
-def _of_alert(alert: Alert) -> dict[str, Any]:
-    resets_at, runs_out_at = alert.resets_at, alert.runs_out_at
-    return {
-        "id": f"evt_alert_{alert.pk}",
-        "type": "quota.threshold_reached",
-        "created_at": alert.created_at.isoformat(),
-        "data": {
-            "limit_id": alert.limit_id,
-            "scope": alert.scope,
-            "whose": alert.whose,
-            "metric": alert.metric,
-            "window": alert.window,
-            "amount": alert.amount,
-            "used": alert.num_used,
-            "threshold_percent": alert.percent,
-            "is_shadow": alert.is_shadow,
-            "window_start": alert.window_start.isoformat(),
-            "resets_at": resets_at and resets_at.isoformat(),
-            "runs_out_at": runs_out_at and runs_out_at.isoformat(),
+            name: value.isoformat() if isinstance(value, datetime) else value
+            for name, value in data.items()
         },
     }
 
 
 def test_event() -> dict[str, Any]:
-    """Return the body of a test request."""
     return {
         "id": f"evt_test_{secrets.token_hex(8)}",
         "type": "webhook.test",
@@ -208,10 +203,8 @@ def _post(target: Target, address: str, headers: Mapping[str, str], body: bytes)
 
     The host name is not resolved again, and environment variables name no proxy.
     """
-    connection = http.client.HTTPConnection(target.host, target.port)
-    default_port = 443 if target.is_tls else 80
-    host = f"[{target.host}]" if ":" in target.host else target.host
-    named = host if target.port == default_port else f"{host}:{target.port}"
+    kind = http.client.HTTPSConnection if target.is_tls else http.client.HTTPConnection
+    connection = kind(target.host, target.port)
     connected = socket.create_connection((address, target.port), TIMEOUT_S)
     with connected as plain, _ended_in_time(plain):
         stream = plain
@@ -220,7 +213,7 @@ def _post(target: Target, address: str, headers: Mapping[str, str], body: bytes)
             stream = context.wrap_socket(plain, server_hostname=target.host)
         with stream:
             connection.sock = stream
-            connection.request("POST", target.path, body, {"host": named, **headers})
+            connection.request("POST", target.path, body, headers)
             return connection.getresponse().status
 
 

@@ -69,7 +69,6 @@ class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call
     name = "key"
 
     def get_security_definition(self, auto_schema: object) -> dict[str, str]:
-        """Return the scheme of a bearer token."""
         return {
             "type": "http",
             "scheme": "bearer",

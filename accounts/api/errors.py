@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 from django.core.exceptions import PermissionDenied
@@ -21,26 +22,14 @@ from accounts.resources.base import Conflict
 
 log = logging.getLogger(__name__)
 
-_CODES: Final = {
-    400: "invalid_value",
-    401: "invalid_api_key",
-    403: "forbidden",
-    404: "not_found",
-    405: "method_not_allowed",
-    406: "not_acceptable",
-    409: "conflict",
-    415: "unsupported_media_type",
-    503: "unavailable",
-}
+# Other statuses have the code that is their name, such as `not_found`.
+_CODES: Final = {400: "invalid_value", 401: "invalid_api_key", 503: "unavailable"}
 _NO_FIELD: Final = ("non_field_errors", "__all__", "detail")
 
 
 def handle(error: Exception, context: Mapping[str, Any]) -> Response | None:
     """Return the response to an error; None for an error of the server itself."""
-    if isinstance(error, DjangoValidationError):
-        response: Response | None = _invalid(_with_api_names(as_serializer_error(error), context))
-    else:
-        response = _response(error, context.get("view"))
+    response = _response(error, context.get("view"))
     if response is not None:
         set_rollback()
     return response
@@ -60,6 +49,8 @@ def _response(error: Exception, view: Any) -> Response | None:
             return _answer(409, str(error))
         case exceptions.ValidationError():
             return _invalid(error.detail)
+        case DjangoValidationError():
+            return _invalid(_with_api_names(as_serializer_error(error), view))
         case _ if isinstance(error, DATABASE_UNAVAILABLE):
             log.warning("the database is unavailable: %s", str(error).partition("\n")[0])
             return _answer(503, "The database does not answer. Try again in a moment.")
@@ -96,9 +87,9 @@ def _invalid(detail: Any) -> Response:
     return _answer(400, f"{param}: {message}" if param else message, param=param, code=code)
 
 
-def _with_api_names(detail: Any, context: Mapping[str, Any]) -> Any:
+def _with_api_names(detail: Any, view: Any) -> Any:
     """Replace the names of columns by those of the API's fields."""
-    resource = getattr(context.get("view"), "resource", None)
+    resource = getattr(view, "resource", None)
     if resource is None or not isinstance(detail, Mapping):
         return detail
     names = {field.source: name for name, field in resource.serializer().fields.items()}
@@ -128,6 +119,6 @@ def _answer(
         "message": message,
         "type": "invalid_request_error" if status_code < 500 else "server_error",
         "param": param,
-        "code": code or _CODES.get(status_code),
+        "code": code or _CODES.get(status_code) or HTTPStatus(status_code).name.lower(),
     }
     return Response({"error": error}, status=status_code, headers=headers)

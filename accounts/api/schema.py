@@ -32,30 +32,37 @@ _ERROR: Final = {
 
 
 class Schema(AutoSchema):
-    """Summaries and parameters from the resource of a view."""
+    """Summaries, parameters and bodies from the resource of a view."""
 
     def get_tags(self) -> list[str]:
         """Return the second part of the path: keys, limits, ..."""
         return [self.path.strip("/").split("/")[1]]
 
     def get_summary(self) -> str | None:
-        """Return a short text for the operation."""
-        resource = self._resource
-        verb = _VERBS.get(getattr(self.view, "action", ""))
-        if resource and verb:
-            return verb.format(one=resource.one, many=resource.many)
-        return (self._docstring() or "").split(". ")[0].strip(" .") or None
+        verb = _VERBS.get(self._name)
+        if self._resource and verb:
+            return verb.format(one=self._resource.one, many=self._resource.many)
+        return self._help.split(". ")[0].strip(" .") or None
 
     def get_description(self) -> str:  # type: ignore[override]
         """Return what the operation does, and what the resource is."""
         about = (type(self.view).__doc__ or "").strip()
-        return " ".join(f"{self._docstring() or ''}\n\n{about}".replace("    ", "").split(" "))
+        return f"{self._help}\n\n{about}".replace("    ", "")
 
     def get_override_parameters(self) -> list[Any]:
-        """Return the filters of a list."""
-        if getattr(self.view, "action", "") == "list":
+        if self._name == "list":
             return [self._resource.filters]
         return list(getattr(self.view, "query", {}).get(self._name, ()))
+
+    def get_request_serializer(self) -> Any:
+        return self._resource.body_of(self._name) if self._resource else None
+
+    def get_response_serializers(self) -> Any:
+        """Return the serializer of the response, by the status of an action."""
+        answer = super().get_response_serializers()
+        actions = self._resource.actions if self._resource else ()
+        status = {each.name: each.status for each in actions}.get(self._name)
+        return {status: answer} if status else answer
 
     @property
     def _resource(self) -> Any:
@@ -66,8 +73,12 @@ class Schema(AutoSchema):
         """The name of the method that responds."""
         return getattr(self.view, "action", None) or str(self.method).lower()
 
-    def _docstring(self) -> str | None:
-        return getattr(getattr(self.view, self._name, None), "__doc__", None)
+    @property
+    def _help(self) -> str:
+        """What the method does."""
+        verb = {"partial_update": "change", "destroy": "remove"}.get(self._name, self._name)
+        text = getattr(self.view, self._name).__doc__ or ""
+        return str(self._resource.help.get(verb, text)) if self._resource else text
 
 
 def complete(result: dict[str, Any], **_: Any) -> dict[str, Any]:

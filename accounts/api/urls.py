@@ -15,17 +15,7 @@ from rest_framework.routers import SimpleRouter
 from accounts.api.usage import Usage, UsageExport
 from accounts.api.views import ResourceViewSet, viewset_of
 from accounts.models import User
-from accounts.resources import (
-    alerts,
-    audit,
-    captures,
-    keys,
-    limits,
-    organizations,
-    quotas,
-    refusals,
-    users,
-)
+from accounts.resources import alerts, audit, captures, keys, limits, organizations, refusals, users
 from accounts.services import audit as audit_log
 
 
@@ -36,15 +26,15 @@ def me(self: ResourceViewSet, request: Request) -> Response:
     people = User.objects.prefetch_related(
         "memberships__user", "memberships__organization", "memberships__project"
     )
-    return self.show(people.get(pk=self.access.user_id or 0), users.MeSerializer)
+    caller = people.get(pk=self.access.user_id or 0)
+    return Response(users.MeSerializer(caller, context=self.get_serializer_context()).data)
 
 
 @extend_schema(responses=audit.VerdictSerializer)
 @action(detail=False, methods=["get"], filter_backends=[], pagination_class=None)
 def verify(self: ResourceViewSet, request: Request) -> Response:
     """Verify the whole log. Only administrators of the platform may do this."""
-    query = audit.VerdictQuery(data=request.query_params)
-    query.is_valid(raise_exception=True)
+    query = self.read_query(audit.VerdictQuery)
     self.require_superuser()
     verdict = audit_log.verify(query.validated_data.get("newest_hash"))
     names = ("num_entries", "newest_hash", "broken", "number", "message")
@@ -68,7 +58,7 @@ for _name, _view in (
     ("keys", viewset_of(keys.KEYS)),
     ("limits", viewset_of(limits.LIMITS)),
     ("model-weights", viewset_of(limits.MODEL_WEIGHTS)),
-    ("quotas", viewset_of(quotas.QUOTAS)),
+    ("quotas", viewset_of(limits.QUOTAS)),
     ("alerts", viewset_of(alerts.ALERTS)),
     ("key-reminders", viewset_of(alerts.KEY_REMINDERS)),
     ("webhooks", viewset_of(alerts.WEBHOOKS)),

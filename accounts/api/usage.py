@@ -10,7 +10,6 @@ from django.http import StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
-from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -32,28 +31,22 @@ class Usage(ApiView):
     def get(self, request: Request) -> Response:
         """Sum up usage. With a granularity the response has points over time, and with `group_by`
         it has groups."""
-        query = UsageQuery(data=request.query_params)
-        query.is_valid(raise_exception=True)
+        query = self.read_query(UsageQuery)
         try:
             return Response(usage.report(query, self.access))
         except ValueError as error:  # too many points
             raise serializers.ValidationError({"granularity": str(error)}) from None
 
 
-class _AnyFormat(DefaultContentNegotiation):
-    """The query string chooses the format, whatever the client accepts."""
-
-    def select_renderer(self, request: Request, renderers: Any, format_suffix: Any = None) -> Any:
-        """Return the first renderer, which only errors use."""
-        return renderers[0], renderers[0].media_type
-
-
 class UsageExport(ApiView):
     """The usage records that you may see, one for each request, in order of time."""
 
     read_scope = Scope.USAGE
-    content_negotiation_class = _AnyFormat
     query: ClassVar[dict[str, Any]] = {"get": [ExportQuery]}
+
+    def perform_content_negotiation(self, request: Request, *_: Any, **__: Any) -> Any:
+        """Let the query string choose the format, whatever the client accepts."""
+        return super().perform_content_negotiation(request, force=True)
 
     @extend_schema(
         responses={
@@ -63,12 +56,10 @@ class UsageExport(ApiView):
     )
     def get(self, request: Request) -> StreamingHttpResponse:
         """Export usage as a file. The response streams, and may be long."""
-        query = ExportQuery(data=request.query_params)
-        query.is_valid(raise_exception=True)
-        form = usage.export_format(query)
-        texts = export(usage.selection_of(query, self.access), form)
-        response = StreamingHttpResponse(_chunks(texts), content_type=form.content_type)
-        response["Content-Disposition"] = f'attachment; filename="usage.{form.value}"'
+        query = self.read_query(ExportQuery)
+        texts = export(query.selection(self.access), query.format)
+        response = StreamingHttpResponse(_chunks(texts), content_type=query.format.content_type)
+        response["Content-Disposition"] = f'attachment; filename="usage.{query.format}"'
         return response
 
 

@@ -47,7 +47,6 @@ class Pages(CursorPagination):
         return (*view.resource.ordering, "id")
 
     def encode_cursor(self, cursor: Cursor) -> str:
-        """Return a cursor as clients send it back."""
         self.base_url = "/"
         return unquote(super().encode_cursor(cursor).partition("cursor=")[2])
 
@@ -73,7 +72,6 @@ class Pages(CursorPagination):
         )
 
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """Return the schema of a page for the OpenAPI document."""
         cursor = {"type": "string", "nullable": True}
         return {
             "type": "object",

@@ -25,6 +25,17 @@ _PORTS: Final = {"https": 443, "http": 80}
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 
 
+def read_address(text: str) -> IPv4Address | IPv6Address | None:
+    """The address; None for text that is none. An IPv4-mapped address, as IPv6 sockets report it,
+    becomes IPv4."""
+    try:
+        ip = ip_address(text)
+    except ValueError:
+        return None
+    mapped = ip.ipv4_mapped if isinstance(ip, IPv6Address) else None
+    return mapped or ip
+
+
 # -- Networks of keys
 
 
@@ -45,17 +56,11 @@ def _unmapped(network: Network) -> Network:
 
 
 def is_within(address: str, networks: Iterable[Network]) -> bool:
-    """Whether the address is in one of the networks; False for text that is not an address.
-
-    An IPv4-mapped address, as IPv6 sockets report it, counts as IPv4.
-    """
-    try:
-        ip = ip_address(address)
-    except ValueError:
-        return False
-    if isinstance(ip, IPv6Address) and ip.ipv4_mapped is not None:
-        ip = ip.ipv4_mapped
-    return any(ip.version == network.version and ip in network for network in networks)
+    """Whether the address is in one of the networks; False for text that is not an address."""
+    ip = read_address(address)
+    return ip is not None and any(
+        ip.version == network.version and ip in network for network in networks
+    )
 
 
 # -- Addresses of webhooks
@@ -100,11 +105,8 @@ def check_url(url: str) -> Target:
         port or _PORTS[parts.scheme],
         (parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
     )
-    try:
-        ip_address(host)
-    except ValueError:
-        return target
-    check_address(host, is_tls=target.is_tls)
+    if read_address(host) is not None:
+        check_address(host, is_tls=target.is_tls)
     return target
 
 

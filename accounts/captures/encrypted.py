@@ -24,7 +24,6 @@ class Texts(msgspec.Struct, frozen=True):
 
 
 def encrypt(texts: Texts) -> bytes:
-    """Encrypt texts for the database."""
     return cipher(_PURPOSE).encrypt(msgspec.msgpack.encode(texts))
 
 

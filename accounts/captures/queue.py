@@ -11,6 +11,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from accounts.base.errors import DATABASE_UNAVAILABLE
 from accounts.captures.store import CapturedRequest, store_captured
@@ -66,7 +67,11 @@ class CaptureQueue:
                 if not self._store(batch):
                     return
             except DATABASE_UNAVAILABLE as error:
-                logger.warning("%d captures wait for the database: %s", len(self), _reason(error))
+                logger.warning(
+                    "%d captures wait for the database: %s",
+                    len(self),
+                    str(error).partition("\n")[0],
+                )
                 return
             except Exception as error:
                 # One bad capture must not block the others. The error's message may contain its
@@ -80,14 +85,10 @@ class CaptureQueue:
 
     def _first(self, num: int) -> list[CapturedRequest]:
         with self._lock:
-            return [self._waiting[at] for at in range(min(num, len(self._waiting)))]
+            return list(islice(self._waiting, num))
 
     def _remove(self, batch: Sequence[CapturedRequest]) -> None:
         with self._lock:
             for taken in batch:
                 self._waiting.popleft()
                 self._num_bytes -= taken.num_kept_bytes
-
-
-def _reason(error: Exception) -> str:
-    return str(error).partition("\n")[0]

@@ -33,15 +33,19 @@ class CapturedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def num_kept_bytes(self) -> int:
-        """The size in memory."""
         return len(self.body) + len(self.answer)
 
 
-class Policy(NamedTuple):
-    """The capture settings of a project."""
+# The hours and the redactions of a project that captures.
+Policy = tuple[int, Sequence[str]]
 
-    hours: int
-    redactions: Sequence[str]
+
+class _Kept(NamedTuple):
+    """A text to store. `is_cut`: only a part of it is left; `is_redacted`: matches are missing."""
+
+    text: bytes
+    is_cut: bool
+    is_redacted: bool
 
 
 def store_captured(taken: Sequence[CapturedRequest]) -> bool:
@@ -52,11 +56,7 @@ def store_captured(taken: Sequence[CapturedRequest]) -> bool:
     """
     ids = {each.project_id for each in taken}
     policies = _policies(ids)
-    rows = [
-        _row(each, policy)
-        for each in taken
-        if (policy := policies.get(each.project_id)) is not None
-    ]
+    rows = [_row(each, *policies[each.project_id]) for each in taken if each.project_id in policies]
     with transaction.atomic():
         # A change of a project waits from here on, so that turning captures off deletes all.
         if _policies(ids, is_locked=True) != policies:
@@ -66,48 +66,36 @@ def store_captured(taken: Sequence[CapturedRequest]) -> bool:
 
 
 def _policies(ids: Iterable[int], *, is_locked: bool = False) -> Mapping[int, Policy]:
-    """Return the settings of projects that capture."""
     projects = Project.objects.filter(pk__in=ids).order_by("pk")
     if is_locked:
         projects = projects.select_for_update(no_key=True)
     columns = projects.values_list("pk", "capture_hours", "capture_redactions")
-    return {pk: Policy(hours, redactions) for pk, hours, redactions in columns if hours}
+    return {pk: (hours, redactions) for pk, hours, redactions in columns if hours}
 
 
-def _row(taken: CapturedRequest, policy: Policy) -> Capture:
-    is_body_cut = taken.num_body_bytes > len(taken.body)
-    is_answer_cut = taken.num_answer_bytes > len(taken.answer)
-    body, answer, is_redacted = taken.body, taken.answer, False
-    if policy.redactions:
-        redactor = Redactor(policy.redactions, spared=taken.model)
-        body, is_body_missing, is_body_redacted = _redacted(body, redactor, is_cut=is_body_cut)
-        answer, is_answer_missing, is_answer_redacted = _redacted(
-            answer, redactor, is_cut=is_answer_cut
-        )
-        is_body_cut, is_answer_cut = (
-            is_body_cut or is_body_missing,
-            is_answer_cut or is_answer_missing,
-        )
-        is_redacted = is_body_redacted or is_answer_redacted
+def _row(taken: CapturedRequest, hours: int, redactions: Sequence[str]) -> Capture:
+    redactor = Redactor(redactions, spared=taken.model) if redactions else None
+    body = _kept(taken.body, taken.num_body_bytes, redactor)
+    answer = _kept(taken.answer, taken.num_answer_bytes, redactor)
     return Capture(
         request_id=taken.request_id,
         project_id=taken.project_id,
         created_at=taken.created_at,
-        expires_at=taken.created_at + timedelta(hours=policy.hours),
+        expires_at=taken.created_at + timedelta(hours=hours),
         dialect=taken.dialect,
         endpoint=taken.endpoint,
         num_body_bytes=taken.num_body_bytes,
         num_answer_bytes=taken.num_answer_bytes,
-        is_body_cut=is_body_cut,
-        is_answer_cut=is_answer_cut,
-        is_redacted=is_redacted,
-        encrypted_texts=encrypt(Texts(taken.request_id, body, answer)),
+        is_body_cut=body.is_cut,
+        is_answer_cut=answer.is_cut,
+        is_redacted=body.is_redacted or answer.is_redacted,
+        encrypted_texts=encrypt(Texts(taken.request_id, body.text, answer.text)),
     )
 
 
-def _redacted(text: bytes, redactor: Redactor, *, is_cut: bool) -> tuple[bytes, bool, bool]:
-    """Return the text to store, whether it was removed, and whether any of it is missing."""
-    if not text:
-        return b"", False, False
+def _kept(text: bytes, num_bytes: int, redactor: Redactor | None) -> _Kept:
+    is_cut = num_bytes > len(text)
+    if redactor is None or not text:
+        return _Kept(text, is_cut, False)
     found = redacted(text, redactor, is_cut=is_cut)
-    return (b"", True, True) if found is None else (found[0], False, found[1])
+    return _Kept(b"", True, True) if found is None else _Kept(found[0], is_cut, found[1])

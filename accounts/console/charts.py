@@ -1,76 +1,166 @@
-"""Charts as SVG, drawn on the server: stacked bars and lines over time.
+"""Charts over time: the geometry of bars and lines, which `console/chart.html` draws as SVG.
 
 Charts have no scripts and no inline styles, so that the strictest content security policy allows
-them. Colours are classes, which the style sheet knows for light
-and dark. A tooltip is the `<title>` of a column that is as high as the chart.
+them. Colours are classes, which the style sheet knows for light and dark. Coordinates are texts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
+from functools import cached_property
 from itertools import groupby
 from typing import Final
 
-from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString, mark_safe
+from accounts.usage.reports import Point
 
-# In units of the drawing, which is as wide as its column of the page.
-_WIDTH: Final = 420
-_HEIGHT: Final = 190
+# The frame of the values in `console/chart.html`, in units of the drawing.
 _LEFT: Final = 56
-_RIGHT: Final = 10
+_RIGHT: Final = 410
 _TOP: Final = 10
-_BOTTOM: Final = 26
+_BOTTOM: Final = 164
+_BAR_SHARE: Final = 0.86  # of the width of a column
 _MAX_Y_STEPS: Final = 4
 _TIME_STEPS_S: Final = (
     *(60 * minutes for minutes in (1, 2, 5, 10, 15, 30)),
     *(3600 * hours for hours in (1, 2, 3, 6, 12)),
     *(86_400 * days for days in (1, 2, 5, 10, 20, 50, 100)),
 )
-_NOTHING: Final = mark_safe("")
-
-Format = Callable[[float], str]
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """The period of one value of a series: from `since` to before `until`."""
-
-    since: datetime
-    until: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The values of one colour, one for each span; None where nothing was measured."""
+    """The values of one colour, one for each point; None where nothing was measured."""
 
     name: str
     values: Sequence[float | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Chart:
-    """A chart. Screen readers read `what` and the largest value instead of the picture."""
+    """Durations in milliseconds as lines, or whole numbers as stacked bars.
+
+    Screen readers read `what` and the largest value instead of the picture.
+    """
 
     name: str
     what: str
-    spans: Sequence[Span]
+    points: Sequence[Point]
     series: Sequence[Series]
     zone: tzinfo
-    format: Format
-    is_whole: bool = True  # fractions do not occur
+    is_of_durations: bool = False
 
+    @cached_property
+    def columns(self) -> list[tuple[float | None, ...]]:
+        return list(zip(*(each.values for each in self.series), strict=True))
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """A chart with its legend."""
+    @cached_property
+    def largest(self) -> float:
+        """The largest duration, or the largest sum of a column."""
+        height_of = max if self.is_of_durations else sum
+        return max((height_of(value or 0 for value in each) for each in self.columns), default=0)
 
-    name: str
-    legend: tuple[str, ...]
-    picture: SafeString
+    @property
+    def largest_text(self) -> str:
+        return self._text(self.largest)
+
+    def y_marks(self) -> Iterator[tuple[str, str]]:
+        """Yield the height of each horizontal line, and its label."""
+        for number in range(self._num_steps + 1):
+            mark = self._step * number
+            yield _text(self._y(mark)), self._text(mark)
+
+    def x_marks(self) -> Iterator[tuple[str, str]]:
+        """Yield the middle of some columns, and their times."""
+        if self.points:
+            form, max_labels = _time_form(self.points)
+            for point in self._labelled(max_labels):
+                yield self._middle(point), self._clock(point.since, form)
+
+    def bars(self) -> Iterator[tuple[int, str, str, str, str]]:
+        """Yield the number of the colour, left, top, width and height of each bar."""
+        for point, values in zip(self.points, self.columns, strict=True):
+            left, width = self._x(point.since), self._width(point) * _BAR_SHARE
+            total, top = 0.0, self._y(0)
+            for colour, value in enumerate(values, start=1):
+                total += value or 0
+                bottom, top = top, self._y(total)
+                if value:
+                    yield colour, _text(left), _text(top), _text(width), _text(bottom - top)
+
+    def lines(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield the number of the colour and the points of each line. A line ends where nothing was
+        measured."""
+        for colour, series in enumerate(self.series, start=1):
+            values = zip(self.points, series.values, strict=True)
+            for is_known, run in groupby(values, key=lambda pair: pair[1] is not None):
+                if is_known:
+                    yield (
+                        colour,
+                        [
+                            f"{self._middle(point)},{_text(self._y(value or 0))}"
+                            for point, value in run
+                        ],
+                    )
+
+    def tooltips(self) -> Iterator[tuple[str, str, str]]:
+        """Yield the left edge and the width of each column, and its time and values in words."""
+        for point, values in zip(self.points, self.columns, strict=True):
+            texts = (
+                f"{each.name}: {'not measured' if value is None else self._text(value)}"
+                for each, value in zip(self.series, values, strict=True)
+            )
+            text = "\n".join((self._clock(point.since, "%d %b %Y, %H:%M"), *texts))
+            yield _text(self._x(point.since)), _text(self._width(point)), text
+
+    def _text(self, value: float) -> str:
+        return duration(value) if self.is_of_durations else short(value)
+
+    @cached_property
+    def _step(self) -> float:
+        return nice_step(self.largest / _MAX_Y_STEPS, is_whole=not self.is_of_durations)
+
+    @cached_property
+    def _num_steps(self) -> int:
+        return max(1, math.ceil(self.largest / self._step - 1e-9))
+
+    @cached_property
+    def _start_s(self) -> float:
+        return self.points[0].since.timestamp()
+
+    @cached_property
+    def _width_of_s(self) -> float:
+        return (_RIGHT - _LEFT) / (self.points[-1].until.timestamp() - self._start_s)
+
+    def _x(self, at: datetime) -> float:
+        return _LEFT + (at.timestamp() - self._start_s) * self._width_of_s
+
+    def _width(self, point: Point) -> float:
+        return self._x(point.until) - self._x(point.since)
+
+    def _middle(self, point: Point) -> str:
+        return _text((self._x(point.since) + self._x(point.until)) / 2)
+
+    def _y(self, value: float) -> float:
+        return _BOTTOM - value / (self._step * self._num_steps) * (_BOTTOM - _TOP)
+
+    def _labelled(self, max_labels: int) -> Sequence[Point]:
+        """Return the points with a label: at full hours, quarters and so on, if there are any."""
+        length_s = (self.points[-1].until - self.points[0].since).total_seconds()
+        step_s = next((step for step in _TIME_STEPS_S if length_s / step <= max_labels), None)
+        round_ones = [each for each in self.points if step_s and not self._local_s(each) % step_s]
+        stride = max(1, math.ceil(len(self.points) / max_labels))
+        return round_ones or self.points[stride // 2 :: stride]
+
+    def _local_s(self, point: Point) -> int:
+        """Return local seconds since 1970."""
+        offset = point.since.astimezone(self.zone).utcoffset() or timedelta()
+        return int(point.since.timestamp() + offset.total_seconds())
+
+    def _clock(self, at: datetime, form: str) -> str:
+        return at.astimezone(self.zone).strftime(form)
 
 
 def short(number: float) -> str:
@@ -92,57 +182,6 @@ def duration(ms: float) -> str:
     return f"{ms / 60_000:.3g} min"
 
 
-def bars(chart: Chart) -> SafeString:
-    """Return stacked bars, a column for each span."""
-    sums = [sum(values) for values in _columns(chart)]
-    frame = _Frame(chart, max(sums, default=0))
-    shapes = format_html_join(
-        "",
-        '<rect class="{}" x="{}" y="{}" width="{}" height="{}"/>',
-        _stacked(chart, frame),
-    )
-    return _picture(chart, frame, shapes, max(sums, default=0))
-
-
-def lines(chart: Chart) -> SafeString:
-    """Return a line for each series, with gaps where nothing was measured."""
-    known = [value for each in chart.series for value in each.values if value is not None]
-    largest = max(known, default=0)
-    frame = _Frame(chart, largest)
-    shapes = [
-        shape
-        for number, series in enumerate(chart.series)
-        for shape in _line(frame, chart.spans, series, _colour(number))
-    ]
-    return _picture(chart, frame, format_html_join("", "{}", ((each,) for each in shapes)), largest)
-
-
-def _colour(number: int) -> str:
-    return f"colour-{number + 1}"
-
-
-class _Frame:
-    """The scales: times from left to right, values from 0 upwards."""
-
-    def __init__(self, chart: Chart, largest: float) -> None:
-        self.spans = chart.spans
-        self.step = nice_step(largest / _MAX_Y_STEPS, is_whole=chart.is_whole)
-        self.num_steps = max(1, math.ceil(largest / self.step - 1e-9))
-        self.start = chart.spans[0].since.timestamp() if chart.spans else 0.0
-        end = chart.spans[-1].until.timestamp() if chart.spans else 1.0
-        self.per_s = (_WIDTH - _LEFT - _RIGHT) / (end - self.start)
-
-    def x(self, at: datetime) -> float:
-        return round(_LEFT + (at.timestamp() - self.start) * self.per_s, 2)
-
-    def middle(self, span: Span) -> float:
-        return round((self.x(span.since) + self.x(span.until)) / 2, 2)
-
-    def y(self, value: float) -> float:
-        height = _HEIGHT - _TOP - _BOTTOM
-        return round(_HEIGHT - _BOTTOM - value / (self.step * self.num_steps) * height, 2)
-
-
 def nice_step(least: float, *, is_whole: bool) -> float:
     """Return the smallest of 1, 2 and 5 times a power of ten that is not below `least`."""
     if least <= 0:
@@ -152,133 +191,14 @@ def nice_step(least: float, *, is_whole: bool) -> float:
     return max(1, step) if is_whole else step
 
 
-def _columns(chart: Chart) -> list[tuple[float, ...]]:
-    """Return the values of all series for each span."""
-    rows = [[value or 0 for value in each.values] for each in chart.series]
-    return list(zip(*rows, strict=True))
-
-
-def _stacked(chart: Chart, frame: _Frame) -> Iterator[tuple[str, float, float, float, float]]:
-    for span, values in zip(chart.spans, _columns(chart), strict=True):
-        left, right = frame.x(span.since), frame.x(span.until)
-        width = round((right - left) * 0.86, 2)
-        below = 0.0
-        for number, value in enumerate(values):
-            top, bottom = frame.y(below + value), frame.y(below)
-            below += value
-            if value:
-                yield _colour(number), left, top, width, round(bottom - top, 2)
-
-
-def _line(
-    frame: _Frame, spans: Sequence[Span], series: Series, colour: str
-) -> Iterator[SafeString]:
-    values = list(zip(spans, series.values, strict=True))
-    for is_known, run in groupby(values, key=lambda point: point[1] is not None):
-        if not is_known:
-            continue
-        points_text = [f"{frame.middle(span)},{frame.y(value or 0)}" for span, value in run]
-        if len(points_text) == 1:
-            x, y = points_text[0].split(",")
-            yield format_html('<circle class="{}" cx="{}" cy="{}" r="2.5"/>', colour, x, y)
-        else:
-            yield format_html('<polyline class="{}" points="{}"/>', colour, " ".join(points_text))
-
-
-def _picture(chart: Chart, frame: _Frame, shapes: SafeString, largest: float) -> SafeString:
-    return format_html(
-        '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">'
-        '<desc>{}</desc><g class="axis">{}{}</g><g class="shapes">{}</g><g>{}</g></svg>',
-        _WIDTH,
-        _HEIGHT,
-        f"{chart.name}: {chart.what} At most {chart.format(largest)}.",
-        chart.what,
-        _y_axis(chart, frame),
-        _x_axis(chart, frame),
-        shapes,
-        _tooltips(chart, frame),
-    )
-
-
-def _y_axis(chart: Chart, frame: _Frame) -> SafeString:
-    marks = [frame.step * number for number in range(frame.num_steps + 1)]
-    return format_html_join(
-        "",
-        '<line x1="{}" x2="{}" y1="{}" y2="{}"/><text class="y" x="{}" y="{}">{}</text>',
-        (
-            (_LEFT, _WIDTH - _RIGHT, y, y, _LEFT - 6, y + 3.5, chart.format(mark))
-            for mark, y in ((mark, frame.y(mark)) for mark in marks)
-        ),
-    )
-
-
-def _x_axis(chart: Chart, frame: _Frame) -> SafeString:
-    if not chart.spans:
-        return _NOTHING
-    form, num_labels = _time_form(chart.spans)
-    return format_html_join(
-        "",
-        '<text class="x" x="{}" y="{}">{}</text>',
-        (
-            (frame.middle(span), _HEIGHT - 8, _clock(span.since, form, chart.zone))
-            for span in _labelled_spans(chart, num_labels)
-        ),
-    )
-
-
-def _labelled_spans(chart: Chart, num_labels: int) -> list[Span]:
-    """Return the spans with a label: at full hours, quarters and so on, if there are any."""
-    length_s = (chart.spans[-1].until - chart.spans[0].since).total_seconds()
-    step_s = next((step for step in _TIME_STEPS_S if length_s / step <= num_labels), None)
-    round_ones = [
-        span for span in chart.spans if step_s and _clock_s(span.since, chart.zone) % step_s == 0
-    ]
-    if round_ones:
-        return round_ones
-    stride = max(1, math.ceil(len(chart.spans) / num_labels))
-    return list(chart.spans[stride // 2 :: stride])
-
-
-def _clock_s(at: datetime, zone: tzinfo) -> int:
-    """Return local seconds since 1970."""
-    offset = at.astimezone(zone).utcoffset() or timedelta()
-    return int(at.timestamp() + offset.total_seconds())
-
-
-def _tooltips(chart: Chart, frame: _Frame) -> SafeString:
-    return format_html_join(
-        "",
-        '<rect class="column" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>',
-        (
-            (
-                frame.x(span.since),
-                _TOP,
-                round(frame.x(span.until) - frame.x(span.since), 2),
-                _HEIGHT - _TOP - _BOTTOM,
-                _words(chart, number),
-            )
-            for number, span in enumerate(chart.spans)
-        ),
-    )
-
-
-def _words(chart: Chart, number: int) -> str:
-    at = _clock(chart.spans[number].since, "%d %b %Y, %H:%M", chart.zone)
-    texts = (
-        f"{each.name}: {'not measured' if value is None else chart.format(value)}"
-        for each, value in ((each, each.values[number]) for each in chart.series)
-    )
-    return "\n".join((at, *texts))
-
-
-def _time_form(spans: Sequence[Span]) -> tuple[str, int]:
+def _time_form(points: Sequence[Point]) -> tuple[str, int]:
     """Return the format of times, and how many labels fit."""
-    if spans[-1].until - spans[0].since <= timedelta(hours=36):
+    if points[-1].until - points[0].since <= timedelta(hours=36):
         return "%H:%M", 5
-    if spans[-1].until - spans[-1].since >= timedelta(hours=23):
+    if points[-1].until - points[-1].since >= timedelta(hours=23):
         return "%d %b", 5
     return "%d %b %H:%M", 3
 
 
-def _clock(at: datetime, form: str, zone: tzinfo) -> str:
-    return at.astimezone(zone).strftime(form)
+def _text(coordinate: float) -> str:
+    return f"{coordinate:.2f}"

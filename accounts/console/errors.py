@@ -1,15 +1,20 @@
-"""Error pages of the console, with its layout and headers. Each advises what to do."""
+"""Error pages of the console, which advise what to do, and the headers of all its pages."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.template.loader import render_to_string
 
-from accounts.console.page import guarded
+ResponseT = TypeVar("ResponseT", bound=HttpResponseBase)
 
 ROOT: Final = "/console/"
+
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
 
 _PAGES: Final = {
     400: ("This cannot be understood", "Go back, and try it another way."),
@@ -39,8 +44,15 @@ _OLD_FORM: Final = (
 )
 
 
+def guarded(response: ResponseT) -> ResponseT:
+    """Return the response with the headers of every page of the console."""
+    response.headers["Content-Security-Policy"] = _POLICY
+    response.headers["Cache-Control"] = "no-store, private"
+    response.headers["Referrer-Policy"] = "same-origin"
+    return response
+
+
 def is_console(request: HttpRequest) -> bool:
-    """Return whether the request is for the console."""
     return request.path.startswith(ROOT)
 
 

@@ -1,46 +1,40 @@
-"""Limits: how much is used, how much is left, and when it resets."""
+"""Limits: how much is used and left, and the pages that set, change and remove them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, Final
 
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import get_object_or_404, redirect
 from django.utils import timezone
 
-from accounts.alerts.quotas import read_quotas
-from accounts.console.limit_forms import changeable, may_set_limits
-from accounts.console.page import Page
+from accounts.alerts.quotas import Quota, read_quotas
+from accounts.console.page import FormPage, Page, id_of
 from accounts.console.words import reset, runs_out, store_outage
-from accounts.limits.rules import Rule, in_words
+from accounts.limits.rules import Rule, Weekday, Window, in_words
 from accounts.limits.service import Level, current_levels, current_state, rule_of
-from accounts.models import Limit
+from accounts.models import OWNERS, Limit, LimitScope
+from accounts.resources.base import require
+from accounts.resources.forms import PercentsField, ResourceForm
+from accounts.resources.limits import LIMITS
 from accounts.resources.owners import owners_of
-from accounts.services.access import Access
+from accounts.services.access import Access, Action
 
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One limit. `used` and `left` are None while they are unknown."""
-
-    id: int
-    owner: str
-    what: str
-    amount: int
-    whole: int | None  # the whole limit, where `amount` is the share of one process
-    used: int | None
-    left: int | None
-    reset: str
-    runs_out: str  # empty: it lasts, or the user may not see it
-    is_shadow: bool
-    may_change: bool
-
-    @property
-    def high(self) -> int:
-        """The level from which it is nearly used up."""
-        return self.amount * 4 // 5
+_MAX_CHOICES: Final = 100
+_KIND: Final = ("model", "metric", "window")
+_VALUES: Final = ("amount", "time_zone", "week_start", "alert_at", "is_shadow")
+_MAX_QUOTAS: Final = 5
+# At most so many of those that run out; the others are the fullest of the rest.
+_MAX_ENDING: Final = 3
+_NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class Limits(Page):
@@ -50,7 +44,6 @@ class Limits(Page):
     template_name = "console/limits.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Add the limits of all visible owners."""
         rows, is_known = limit_rows(self.access)
         return super().get_context_data(**kwargs) | {
             "rows": rows,
@@ -61,7 +54,7 @@ class Limits(Page):
         }
 
 
-def limit_rows(access: Access) -> tuple[list[Row], bool]:
+def limit_rows(access: Access) -> tuple[list[dict[str, Any]], bool]:
     """Return the limits, and whether their levels are known."""
     limits = list(access.rows(Limit))
     may_change = changeable(access, limits)
@@ -69,15 +62,14 @@ def limit_rows(access: Access) -> tuple[list[Row], bool]:
     owners = owners_of(access, [rule.scope for rule in rules])
     levels = current_levels(rules) if rules else ()
     ends = _ends(access) if rules else {}
-    by_rule: dict[int, Level] = {level.rule.id: level for level in levels or ()}
+    by_rule = {level.rule.id: level for level in levels or ()}
     rows = [
-        _row(
-            rule,
-            owners[rule.scope],
-            by_rule.get(rule.id),
-            runs_out=ends.get(rule.id, ""),
-            may_change=rule.id in may_change,
-        )
+        _row(rule, by_rule.get(rule.id))
+        | {
+            "owner": owners[rule.scope],
+            "runs_out": ends.get(rule.id, ""),
+            "may_change": rule.id in may_change,
+        }
         for rule in rules
     ]
     return rows, levels is not None
@@ -88,6 +80,28 @@ def _rules(limits: Iterable[Limit]) -> Iterator[Rule]:
         # Limiters ignore an invalid row, too.
         with suppress(ValueError, KeyError):
             yield rule_of(limit)
+
+
+def _row(rule: Rule, level: Level | None) -> dict[str, Any]:
+    """Return what the page shows of a limit. `whole` is its amount where `amount` is only the
+    share of one process; `used` and `left` are None while they are unknown."""
+    amount = rule.amount if level is None else level.rule.amount
+    return {
+        "id": rule.id,
+        "what": in_words(rule.metric, rule.window),
+        "amount": amount,
+        "high": _high(amount),
+        "whole": rule.amount if amount != rule.amount else None,
+        "used": None if level is None else level.num_used,
+        "left": None if level is None else max(0, level.num_remaining),
+        "reset": reset(rule, level),
+        "is_shadow": rule.is_shadow,
+    }
+
+
+def _high(amount: int) -> int:
+    """Return the level from which a limit is nearly used up."""
+    return amount * 4 // 5
 
 
 def _ends(access: Access) -> dict[int, str]:
@@ -101,18 +115,179 @@ def _ends(access: Access) -> dict[int, str]:
     }
 
 
-def _row(rule: Rule, owner: str, level: Level | None, *, runs_out: str, may_change: bool) -> Row:
-    amount = rule.amount if level is None else level.rule.amount
-    return Row(
-        id=rule.id,
-        owner=owner,
-        what=in_words(rule.metric, rule.window),
-        amount=amount,
-        whole=rule.amount if amount != rule.amount else None,
-        used=None if level is None else level.num_used,
-        left=None if level is None else max(0, level.num_remaining),
-        reset=reset(rule, level),
-        runs_out=runs_out,
-        is_shadow=rule.is_shadow,
-        may_change=may_change,
+# -- Quotas on the overview
+
+
+def quota_rows(access: Access, now: datetime) -> list[dict[str, Any]]:
+    """Return the quotas that run out first, then the fullest. Unused quotas are left out."""
+    quotas = closest(read_quotas(access.quotas_seen(), now))
+    scopes = [rule_of(quota.limit).scope for quota in quotas]
+    owners = owners_of(access, scopes)
+    return [
+        {
+            "owner": owners[scope],
+            "what": in_words(quota.limit.metric, quota.limit.window),
+            "quota": quota,
+            "high": _high(quota.limit.amount),
+        }
+        for scope, quota in zip(scopes, quotas, strict=True)
+    ]
+
+
+def closest(quotas: list[Quota]) -> list[Quota]:
+    """Return the few quotas that the page shows."""
+    used = sorted(
+        (quota for quota in quotas if quota.num_used),
+        key=lambda quota: (quota.runs_out_at or _NEVER, -quota.percent),
     )
+    ending = [quota for quota in used if quota.runs_out_at is not None][:_MAX_ENDING]
+    others = sorted(used, key=lambda quota: -quota.percent)
+    fullest = [quota for quota in others if quota not in ending]
+    return [*ending, *fullest[: _MAX_QUOTAS - len(ending)]]
+
+
+# -- Setting, changing and removing a limit
+
+
+class ChangedLimitForm(ResourceForm):
+    """The fields of a stored limit that can be changed."""
+
+    alert_at = PercentsField()
+
+    def __init__(self, limit: Limit, data: Any = None) -> None:
+        names = [name for name in _VALUES if name != "week_start" or limit.window == Window.WEEK]
+        initial = {name: getattr(limit, name) for name in names}
+        super().__init__(LIMITS, names, data, initial=initial)
+
+
+class NewLimitForm(ResourceForm):
+    field_order = ("of", *_KIND, *_VALUES)
+    of = forms.CharField(label="For", widget=forms.Select)
+    alert_at = PercentsField()
+
+    def __init__(self, access: Access, data: Any = None, of: str = "") -> None:
+        kind = _KIND if access.is_superuser else _KIND[1:]
+        initial = {"of": of, "time_zone": "UTC", "week_start": Weekday.MONDAY}
+        super().__init__(LIMITS, (*kind, *_VALUES), data, initial=initial)
+        select = self.fields["of"].widget
+        assert isinstance(select, forms.Select)
+        select.choices = list(_choices(access, str((data or {}).get("of", "")) or of))
+        metric, window = self.fields["metric"], self.fields["window"]
+        metric.label = "What"
+        window.help_text = "At any time is for concurrency, and for budgets of weighted tokens."
+
+    def clean_of(self) -> tuple[str, int]:
+        """Return a scope and an id. Raises ValidationError for anything else."""
+        scope, _, owner = self.cleaned_data["of"].partition(":")
+        owner_id = id_of(owner)
+        if scope not in LimitScope.values or (scope in OWNERS) != (owner_id is not None):
+            raise ValidationError("Choose an entry of the list.")
+        return scope, owner_id or 0
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        scope, scope_id = self.cleaned_data["of"]
+        return {**super().columns, "scope": scope, "scope_id": scope_id}
+
+
+def _choices(access: Access, chosen: str) -> Iterator[tuple[str, Any]]:
+    """Yield the owners whose limits the user may set: the newest, and the chosen one."""
+    if access.is_superuser:
+        yield LimitScope.PLATFORM.value, "The whole platform"
+        yield LimitScope.MODEL.value, "A model"
+    for kind, table in OWNERS.items():
+        rows = access.rows_to_limit(table)
+        found = {row.pk: row for row in rows.order_by("-pk")[:_MAX_CHOICES]}
+        scope, _, owner = chosen.partition(":")
+        if scope == kind and (owner_id := id_of(owner)):
+            found |= {row.pk: row for row in rows.filter(pk=owner_id)}
+        if found:
+            named = sorted((str(row), pk) for pk, row in found.items())
+            yield f"{kind.capitalize()}s", [(f"{kind}:{pk}", name) for name, pk in named]
+
+
+def may_set_limits(access: Access) -> bool:
+    """Return whether the user may set limits of any owner."""
+    return access.is_superuser or any(
+        access.rows_to_limit(table).exists() for table in OWNERS.values()
+    )
+
+
+def changeable(access: Access, limits: list[Limit]) -> set[int]:
+    """Return the ids of the limits that the user may change, with one query for each table."""
+    if access.is_superuser:
+        return {limit.pk for limit in limits}
+    owners: set[tuple[str, int]] = set()
+    for kind, table in OWNERS.items():
+        ids = {limit.scope_id for limit in limits if limit.scope == kind}
+        rows = access.rows_to_limit(table).filter(pk__in=ids).order_by()
+        owners |= {(kind, pk) for pk in rows.values_list("pk", flat=True)}
+    return {limit.pk for limit in limits if (limit.scope, limit.scope_id) in owners}
+
+
+class SetLimit(FormPage):
+    """`/console/limits/new/`; `of=key:12` chooses the owner."""
+
+    name = "limits"
+    template_name = "console/limit_form.html"
+    field_of_column = {"scope": "of", "scope_id": "of"}
+
+    def form_of(self, data: QueryDict | None) -> NewLimitForm:
+        """Return the form. Raises `PermissionDenied` for a user who may set no limit."""
+        if not may_set_limits(self.access):
+            raise PermissionDenied
+        return NewLimitForm(self.access, data, of=self.request.GET.get("of", ""))
+
+    def save(self, form: NewLimitForm) -> HttpResponse:
+        LIMITS.create(self.access, form.columns)
+        return _done(self.request, "The limit is set.")
+
+
+class LimitPage(Page):
+    name = "limits"
+
+    @cached_property
+    def limit(self) -> Limit:
+        """The limit of the address. Raises `Http404` for one that the user may not see, and
+        `PermissionDenied` for one that they may not change."""
+        limit = get_object_or_404(self.access.rows(Limit), pk=self.kwargs["limit_id"])
+        require(self.access, Action.MANAGE, limit)
+        return limit
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        limit = self.limit
+        suffix = f":{limit.scope_id or limit.model}" if limit.scope != LimitScope.PLATFORM else ""
+        scope = f"{limit.scope}{suffix}"
+        return super().get_context_data(**kwargs) | {
+            "limit": limit,
+            "owner": owners_of(self.access, [scope])[scope],
+            "what": in_words(limit.metric, limit.window),
+        }
+
+
+class ChangeLimit(LimitPage, FormPage):
+    """`/console/limits/<id>/`."""
+
+    template_name = "console/limit_form.html"
+
+    def form_of(self, data: QueryDict | None) -> ChangedLimitForm:
+        return ChangedLimitForm(self.limit, data)
+
+    def save(self, form: ChangedLimitForm) -> HttpResponse:
+        LIMITS.change(self.access, self.limit, form.columns)
+        return _done(self.request, "The limit is changed.")
+
+
+class RemoveLimit(LimitPage):
+    """`/console/limits/<id>/remove/`: asks for a confirmation, and removes."""
+
+    template_name = "console/limit_remove.html"
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        LIMITS.remove(self.access, self.limit)
+        return _done(request, "The limit is removed.")
+
+
+def _done(request: HttpRequest, message: str) -> HttpResponse:
+    messages.success(request, message)
+    return redirect("console:limits")

@@ -2,29 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from django.utils import timezone
 
-from accounts.console import charts, words
-from accounts.console.charts import Chart, Drawing, Series
-from accounts.console.page import UsagePage, spans_of
-from accounts.console.quotas import quota_rows
+from accounts.console import words
+from accounts.console.charts import Chart, Series, duration
+from accounts.console.limits import quota_rows
+from accounts.console.page import UsagePage
 from accounts.usage import reports
 from accounts.usage.histogram import Percentiles
-from accounts.usage.reports import Figures, Point
+from accounts.usage.reports import Figures
+
+Parts = Mapping[str, Callable[[Figures], float | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """One large number. Tests and the style sheet use `id`."""
+def _percentiles(column: str) -> Parts:
+    def percentile(name: str) -> Callable[[Figures], float | None]:
+        return lambda figures: getattr(getattr(figures, column), name, None)
 
-    id: str
-    name: str
-    number: str
-    more: str = ""
+    return {name: percentile(name) for name in ("p50", "p95", "p99")}
+
+
+# The name of each chart, its text for screen readers, and the value of each colour.
+_COUNTS: Final[tuple[tuple[str, str, Parts], ...]] = (
+    (
+        "Requests",
+        "Requests that were answered or failed, over time.",
+        {
+            "answered": lambda each: each.num_requests - each.num_errors,
+            "failed": lambda each: each.num_errors,
+        },
+    ),
+    (
+        "Tokens",
+        "Input tokens, cached or not, and output tokens over time.",
+        {
+            "input": lambda each: each.num_prompt_tokens - each.num_cached_tokens,
+            "cached input": lambda each: each.num_cached_tokens,
+            "output": lambda each: each.num_output_tokens,
+        },
+    ),
+)
+_DURATIONS: Final[tuple[tuple[str, str, Parts], ...]] = (
+    (
+        "Time to the first token",
+        "Percentiles of the time until the first token of a response.",
+        _percentiles("first_token_ms"),
+    ),
+    (
+        "Time to the last token",
+        "Percentiles of the time until a response was complete.",
+        _percentiles("total_ms"),
+    ),
+)
 
 
 class Overview(UsagePage):
@@ -34,109 +66,59 @@ class Overview(UsagePage):
     template_name = "console/overview.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Add the totals, and charts over time."""
         question = self.question
         figures = reports.totals(question).figures
+        points = reports.series(question)
+        charts = [
+            Chart(
+                name,
+                what,
+                points,
+                [
+                    Series(part, [value(point.figures) for point in points])
+                    for part, value in parts.items()
+                ],
+                self.period.zone,
+                is_of_durations=kind is _DURATIONS,
+            )
+            for kind in (_COUNTS, _DURATIONS)
+            for name, what, parts in kind
+        ]
         return super().get_context_data(**kwargs) | {
             "tiles": tiles(figures),
-            "drawings": self._drawings(reports.series(question)),
+            "charts": charts,
             "quotas": quota_rows(self.access, timezone.now()),
             "is_empty": not figures.num_requests,
         }
 
-    def _drawings(self, points: tuple[Point, ...]) -> list[Drawing]:
-        def drawing(
-            name: str, what: str, parts: dict[str, Callable[[Figures], float | None]]
-        ) -> Drawing:
-            is_of_time = name.startswith("Time")
-            series = [
-                Series(part, [value(point.figures) for point in points])
-                for part, value in parts.items()
-            ]
-            chart = Chart(
-                name=name,
-                what=what,
-                spans=spans_of(points),
-                series=series,
-                zone=self.period.zone,
-                format=charts.duration if is_of_time else charts.short,
-                is_whole=not is_of_time,
-            )
-            draw = charts.lines if is_of_time else charts.bars
-            return Drawing(name, tuple(parts), draw(chart))
 
-        return [
-            drawing(
-                "Requests",
-                "Requests that were answered or failed, over time.",
-                {
-                    "answered": lambda each: each.num_requests - each.num_errors,
-                    "failed": lambda each: each.num_errors,
-                },
-            ),
-            drawing(
-                "Tokens",
-                "Input tokens, cached or not, and output tokens over time.",
-                {
-                    "input": lambda each: each.num_prompt_tokens - each.num_cached_tokens,
-                    "cached input": lambda each: each.num_cached_tokens,
-                    "output": lambda each: each.num_output_tokens,
-                },
-            ),
-            drawing(
-                "Time to the first token",
-                "Percentiles of the time until the first token of a response.",
-                _percentiles(lambda each: each.first_token_ms),
-            ),
-            drawing(
-                "Time to the last token",
-                "Percentiles of the time until a response was complete.",
-                _percentiles(lambda each: each.total_ms),
-            ),
-        ]
-
-
-def tiles(figures: Figures) -> list[Tile]:
-    """Return the totals of a period."""
+def tiles(figures: Figures) -> list[tuple[str, str, str, str]]:
+    """Return the totals of a period: an id for tests and the style sheet, a name, a number, and
+    more about it."""
     num_requests, num_errors = figures.num_requests, figures.num_errors
     share = f"{100 * num_errors / num_requests:.3g} % of requests" if num_requests else ""
     cached = f"{figures.num_cached_tokens:,} of them from the cache"
-    energy = [_energy(figures)] if figures.energy_mj else []
     return [
-        Tile("requests", "Requests", f"{num_requests:,}"),
-        Tile("errors", "Errors", f"{num_errors:,}", share),
-        Tile("input", "Input tokens", f"{figures.num_prompt_tokens:,}", cached),
-        Tile("output", "Output tokens", f"{figures.num_output_tokens:,}"),
-        _latency("first-token", "First token", figures.first_token_ms),
-        _latency("total", "Whole response", figures.total_ms),
-        *energy,
+        ("requests", "Requests", f"{num_requests:,}", ""),
+        ("errors", "Errors", f"{num_errors:,}", share),
+        ("input", "Input tokens", f"{figures.num_prompt_tokens:,}", cached),
+        ("output", "Output tokens", f"{figures.num_output_tokens:,}", ""),
+        ("first-token", "First token, p50", *_latency(figures.first_token_ms)),
+        ("total", "Whole response, p50", *_latency(figures.total_ms)),
+        *([("energy", "Energy, attributed", *_energy(figures))] if figures.energy_mj else []),
     ]
 
 
-def _energy(figures: Figures) -> Tile:
+def _latency(found: Percentiles | None) -> tuple[str, str]:
+    if found is None:
+        return "none", "nothing measured"
+    return duration(found.p50), f"p95 {duration(found.p95)}, p99 {duration(found.p99)}"
+
+
+def _energy(figures: Figures) -> tuple[str, str]:
     """Return the energy of requests, without that of an idle machine."""
     per_request = f"{words.energy(figures.energy_mj / figures.num_requests)} a request"
     if figures.num_tokens:
         each = words.energy(1000 * figures.energy_mj / figures.num_tokens)
         per_request += f", {each} for 1,000 tokens"
-    return Tile("energy", "Energy, attributed", words.energy(figures.energy_mj), per_request)
-
-
-def _latency(id_: str, name: str, found: Percentiles | None) -> Tile:
-    if found is None:
-        return Tile(id_, f"{name}, p50", "none", "nothing measured")
-    return Tile(
-        id_,
-        f"{name}, p50",
-        charts.duration(found.p50),
-        f"p95 {charts.duration(found.p95)}, p99 {charts.duration(found.p99)}",
-    )
-
-
-def _percentiles(
-    of: Callable[[Figures], Percentiles | None],
-) -> dict[str, Callable[[Figures], float | None]]:
-    def percentile(name: str) -> Callable[[Figures], float | None]:
-        return lambda figures: None if (found := of(figures)) is None else getattr(found, name)
-
-    return {"p50": percentile("p50"), "p95": percentile("p95"), "p99": percentile("p99")}
+    return words.energy(figures.energy_mj), per_request

@@ -1,54 +1,25 @@
-"""What all pages of the console share: the user, the period, the filters, and headers that forbid
-foreign scripts."""
+"""What pages of the console share: the user, forms, the period and the filters."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final
 
 from django.contrib.auth.mixins import LoginRequiredMixin
-from django.http import HttpRequest, HttpResponseBase
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.views.generic import TemplateView
 
-from accounts.console.charts import Span
+from accounts.console.errors import guarded
 from accounts.console.period import Period, PeriodForm
-from accounts.models import ApiKey, Organization, Project, User
+from accounts.models import OWNERS, Organization, User
 from accounts.resources.owners import names_of
 from accounts.services.access import Access
 from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension, Filters
-from accounts.usage.reports import Point, Question
+from accounts.usage.reports import Question
 
-ResponseT = TypeVar("ResponseT", bound=HttpResponseBase)
-
-_POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
 _NO_ID: Final = "none"
-_TABLES: Final[Mapping[Dimension, Any]] = {
-    Dimension.KEY: ApiKey,
-    Dimension.USER: User,
-    Dimension.PROJECT: Project,
-    Dimension.ORGANIZATION: Organization,
-}
-
-
-def guarded(response: ResponseT) -> ResponseT:
-    """Return the response with the headers of every page of the console."""
-    response.headers["Content-Security-Policy"] = _POLICY
-    response.headers["Cache-Control"] = "no-store, private"
-    response.headers["Referrer-Policy"] = "same-origin"
-    return response
-
-
-@dataclass(frozen=True, slots=True)
-class Chip:
-    """One active filter: its text, and the address without it."""
-
-    words: str
-    address_without: str
 
 
 class Page(LoginRequiredMixin, TemplateView):
@@ -57,33 +28,59 @@ class Page(LoginRequiredMixin, TemplateView):
     name: ClassVar[str]
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """Respond with the headers of the console."""
         return guarded(super().dispatch(request, *args, **kwargs))
 
     @property
     def user(self) -> User:
-        """The signed-in user."""
         user = self.request.user
         assert isinstance(user, User)
         return user
 
     @cached_property
     def access(self) -> Access:
-        """The access of the user."""
         return Access.of(self.request.user)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Add what every page shows."""
         context = super().get_context_data(**kwargs)
         return context | {"page": self.name, "whose": self._whose()}
 
     def _whose(self) -> str:
         if self.access.is_superuser:
             return "Everything on this platform"
-        names = [each.name for each in self.access.organizations_seen()[:4]]
+        names = [each.name for each in self.access.rows(Organization)[:4]]
         if not self.access.organizations and not self.access.projects:
             return "Your own"
         return f"What you may see in {', '.join(names)}"
+
+
+class FormPage(Page):
+    """A page with a form, which stores what the user has sent."""
+
+    field_of_column: ClassVar[Mapping[str, str]] = {}
+    """The field that shows errors of a column, where its name is another one."""
+
+    def form_of(self, data: QueryDict | None) -> Any:
+        """Return a `ResourceForm` with the fields that the user has sent, or with initial ones."""
+        raise NotImplementedError
+
+    def save(self, form: Any) -> HttpResponse:
+        """Store a valid form. Raises ValidationError for values that are not valid together."""
+        raise NotImplementedError
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        if "form" not in kwargs:
+            kwargs["form"] = self.form_of(None)
+        return super().get_context_data(**kwargs)
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Store the form, or show it with its errors."""
+        form = self.form_of(request.POST)
+        if form.is_valid():
+            try:
+                return self.save(form)
+            except ValidationError as error:
+                form.add_errors(error, **self.field_of_column)
+        return self.render_to_response(self.get_context_data(form=form))
 
 
 class UsagePage(Page):
@@ -97,12 +94,10 @@ class UsagePage(Page):
 
     @cached_property
     def form(self) -> PeriodForm:
-        """The form of the period."""
         return PeriodForm.of(self.request.GET)
 
     @cached_property
     def period(self) -> Period:
-        """The period of the page."""
         return self.form.found
 
     @cached_property
@@ -111,13 +106,11 @@ class UsagePage(Page):
         wanted = {
             dimension.plural: frozenset(_values(dimension, self.request.GET.getlist(dimension)))
             for dimension in self.dimensions
-            if dimension.value in self.request.GET
         }
-        return Filters(**{name: values for name, values in wanted.items() if values})
+        return Filters(**wanted)
 
     @property
     def question(self) -> Question:
-        """The question for reports."""
         period = self.period
         return Question(
             since=period.since,
@@ -129,17 +122,21 @@ class UsagePage(Page):
         )
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Add the period and the filters."""
+        # The form of the period reports its own errors, and keeps the other valid parameters.
+        asked = [
+            (name, value)
+            for name, values in self.request.GET.lists()
+            for value in values
+            if name not in PeriodForm.base_fields
+        ]
         return super().get_context_data(**kwargs) | {
             "form": self.form,
             "period": self.period,
             "chips": self._chips(),
+            "kept": [pair for pair in asked if self._is_valid(*pair)],
             "left_out": [
-                f"{name}={value}"
-                for name, value in self._asked()
-                if not self._is_valid(name, value)
+                f"{name}={value}" for name, value in asked if not self._is_valid(name, value)
             ],
-            "kept": self._kept(),
         }
 
     def address(self, **changes: str | None) -> str:
@@ -152,38 +149,27 @@ class UsagePage(Page):
                 query[name] = value
         return f"{self.request.path}?{query.urlencode()}"
 
-    def _asked(self) -> list[tuple[str, str]]:
-        return [(name, value) for name, values in self.request.GET.lists() for value in values]
-
     def _is_valid(self, name: str, value: str) -> bool:
-        """Return whether a parameter is valid. The form of the period reports its own errors."""
-        if name in PeriodForm.base_fields:
-            return True
         if name in list(self.dimensions):
             return bool(_values(Dimension(name), [value]))
         return self.follows(name, value)
 
-    def _chips(self) -> list[Chip]:
+    def _chips(self) -> list[tuple[str, str]]:
+        """Return the text of each active filter, and the address without it."""
         return [
-            Chip(f"{dimension}: {', '.join(self._names(dimension, values))}", without)
+            (
+                f"{dimension}: {', '.join(self._names(dimension, values))}",
+                self.address(**{dimension.value: None}),
+            )
             for dimension, values in self.filters.by_dimension().items()
-            for without in [self.address(**{dimension.value: None})]
         ]
 
     def _names(self, dimension: Dimension, values: frozenset[Any]) -> list[str]:
-        table = _TABLES.get(dimension)
+        table = OWNERS.get(dimension)
         if table is None:
             return sorted(map(value_of, values))
         known = names_of(self.access, table, values - {None})
         return [known.get(value, f"number {value}") if value else "none" for value in values]
-
-    def _kept(self) -> list[tuple[str, str]]:
-        """Return the parameters that the form of the period keeps."""
-        return [
-            (name, value)
-            for name, value in self._asked()
-            if name not in PeriodForm.base_fields and self._is_valid(name, value)
-        ]
 
 
 def value_of(key: int | str | None) -> str:
@@ -191,9 +177,9 @@ def value_of(key: int | str | None) -> str:
     return _NO_ID if key is None else str(key)
 
 
-def spans_of(points: tuple[Point, ...]) -> list[Span]:
-    """Return the spans of a chart."""
-    return [Span(point.since, point.until) for point in points]
+def id_of(text: str) -> int | None:
+    """Return the id that a parameter names; None for any other text."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
 
 
 def _values(dimension: Dimension, texts: list[str]) -> list[Any]:
@@ -201,10 +187,6 @@ def _values(dimension: Dimension, texts: list[str]) -> list[Any]:
     if dimension is Dimension.STATUS:
         known = [text for text in texts if text in (*STATUS_CLASSES, NO_STATUS)]
         return [None if text == NO_STATUS else text for text in known]
-    if dimension not in _TABLES:
+    if dimension not in OWNERS:
         return texts
-    return [None if text == _NO_ID else int(text) for text in texts if _is_id(text)]
-
-
-def _is_id(text: str) -> bool:
-    return text == _NO_ID or (text.isascii() and text.isdigit() and len(text) <= 18)
+    return [id_of(text) for text in texts if text == _NO_ID or id_of(text) is not None]

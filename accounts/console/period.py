@@ -22,11 +22,7 @@ _LENGTHS: Final = {
     "30d": ("Last 30 days", timedelta(days=30)),
     "90d": ("Last 90 days", timedelta(days=90)),
 }
-_POINTS: Final = {
-    Granularity.MINUTE: timedelta(minutes=1),
-    Granularity.HOUR: timedelta(hours=1),
-    Granularity.DAY: timedelta(days=1),
-}
+_POINTS: Final = {each: timedelta(**{f"{each}s": 1}) for each in Granularity}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +35,13 @@ class Period:
     zone: tzinfo = UTC
 
 
+def _moment_field(label: str) -> forms.DateTimeField:
+    widget = forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
+    return forms.DateTimeField(
+        label=label, required=False, validators=[check_moment], widget=widget
+    )
+
+
 class PeriodForm(forms.Form):
     """The form above every chart. An invalid period is reported at its field, and the page shows
     the last day."""
@@ -47,18 +50,8 @@ class PeriodForm(forms.Form):
         choices=[*((name, words) for name, (words, _) in _LENGTHS.items()), (OWN, "From … to …")],
         required=False,
     )
-    since = forms.DateTimeField(
-        label="From",
-        required=False,
-        validators=[check_moment],
-        widget=forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
-    )
-    until = forms.DateTimeField(
-        label="To",
-        required=False,
-        validators=[check_moment],
-        widget=forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
-    )
+    since = _moment_field("From")
+    until = _moment_field("To")
     granularity = forms.ChoiceField(
         label="Interval",
         choices=[("", "automatic"), *((each.value, each.value) for each in Granularity)],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from accounts.console.page import UsagePage
+from accounts.console.page import UsagePage, id_of
 from accounts.console.words import reason
 from accounts.resources.owners import owners_of
 from accounts.resources.refusals import REFUSALS
@@ -21,11 +21,9 @@ class Refusals(UsagePage):
     dimensions = frozenset(Dimension) - {Dimension.ENDPOINT, Dimension.OUTCOME, Dimension.STATUS}
 
     def follows(self, name: str, value: str) -> bool:
-        """Accept the row that the page begins before."""
-        return name == "before" and (not value or _is_id(value))
+        return name == "before" and (not value or id_of(value) is not None)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Add one page of refusals."""
         found = list(self._rows()[: _ROWS + 1])
         shown = found[:_ROWS]
         owners = owners_of(self.access, [row.scope for row in shown])
@@ -41,11 +39,7 @@ class Refusals(UsagePage):
         )
         for dimension, values in self.filters.by_dimension().items():
             rows = rows.filter(among(dimension, values))
-        before = self.request.GET.get("before", "")
-        if _is_id(before):
-            rows = rows.filter(pk__lt=int(before))
+        before = id_of(self.request.GET.get("before", ""))
+        if before is not None:
+            rows = rows.filter(pk__lt=before)
         return rows.order_by("-id")
-
-
-def _is_id(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 18

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from django.urls import path
 
-from accounts.console.keys import Keys, MakeKey, RevokeKey, RotateKey, SwitchKey
-from accounts.console.limit_forms import ChangeLimit, RemoveLimit, SetLimit
-from accounts.console.limits import Limits
+from accounts.console.keys import ActOnKey, Keys, MakeKey, SwitchKey
+from accounts.console.limits import ChangeLimit, Limits, RemoveLimit, SetLimit
 from accounts.console.overview import Overview
 from accounts.console.refusals import Refusals
 from accounts.console.usage import Usage
@@ -17,8 +16,16 @@ urlpatterns = [
     path("usage/", Usage.as_view(), name="usage"),
     path("keys/", Keys.as_view(), name="keys"),
     path("keys/new/", MakeKey.as_view(), name="key-new"),
-    path("keys/<int:key_id>/rotate/", RotateKey.as_view(), name="key-rotate"),
-    path("keys/<int:key_id>/revoke/", RevokeKey.as_view(), name="key-revoke"),
+    path(
+        "keys/<int:key_id>/rotate/",
+        ActOnKey.as_view(does="rotate", template_name="console/key_rotate.html"),
+        name="key-rotate",
+    ),
+    path(
+        "keys/<int:key_id>/revoke/",
+        ActOnKey.as_view(does="revoke", template_name="console/key_revoke.html"),
+        name="key-revoke",
+    ),
     path("keys/<int:key_id>/pause/", SwitchKey.as_view(does="pause"), name="key-pause"),
     path("keys/<int:key_id>/resume/", SwitchKey.as_view(does="resume"), name="key-resume"),
     path("limits/", Limits.as_view(), name="limits"),

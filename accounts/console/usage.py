@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from accounts.console import charts, words
-from accounts.console.charts import Chart, Drawing, Series
-from accounts.console.page import UsagePage, spans_of, value_of
+from accounts.console import words
+from accounts.console.charts import Chart, Series, duration
+from accounts.console.page import UsagePage, value_of
 from accounts.models import ApiKey
 from accounts.resources.owners import names_of
 from accounts.usage import reports
@@ -26,86 +25,67 @@ _MEASURES: Final[dict[str, tuple[str, Callable[[Figures], float]]]] = {
     "num_tokens": ("tokens", lambda figures: figures.num_tokens),
     "num_errors": ("errors", lambda figures: figures.num_errors),
 }
-_WITHOUT: Final = "(none)"
+_CHOICES: Final = {"by": tuple(Dimension), "most": tuple(_MEASURES)}
+_NONE: Final = "(none)"  # no owner, or refused before the model was known
 _UNANSWERED: Final = "(no answer)"
-_NONE: Final = "(none)"  # refused before the model was known
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One group of the table. `address` shows it alone."""
-
-    name: str
-    address: str
-    figures: Figures
-    first_token: str
-    energy: str
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One dimension or one measure, as a link."""
-
-    words: str
-    address: str
-    is_chosen: bool
 
 
 class Usage(UsagePage):
-    """`/console/usage/`."""
+    """`/console/usage/`. `by` is the dimension of the groups, `most` what they are sorted by."""
 
     name = "usage"
     template_name = "console/usage.html"
 
     def follows(self, name: str, value: str) -> bool:
-        """Accept the dimension of groups, and the measure."""
-        known = {"by": [each.value for each in Dimension], "most": list(_MEASURES)}
-        return name in known and value in ("", *known[name])
+        return name in _CHOICES and value in ("", *_CHOICES[name])
 
     @property
     def by(self) -> Dimension:
         """The dimension of the groups; default: the model."""
-        asked = self.request.GET.get("by", "")
-        return Dimension(asked) if asked in list(Dimension) else Dimension.MODEL
+        return Dimension(self._chosen("by", Dimension.MODEL))
 
     @property
     def measure(self) -> str:
-        """The measure that groups are sorted by."""
-        asked = self.request.GET.get("most", "")
-        return asked if asked in _MEASURES else "num_requests"
+        return self._chosen("most", "num_requests")
+
+    def _chosen(self, name: str, default: str) -> str:
+        asked = self.request.GET.get(name, "")
+        return asked if asked in _CHOICES[name] else default
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Add the largest groups, and the totals."""
         question = self.question
         found = reports.groups(
             question, [self.by], max_groups=_MAX_ROWS, largest=self.measure, with_points=True
         )
-        totals = reports.totals(question).figures
-        names = self._names_of(found.groups)
+        totals = _row("", "", reports.totals(question).figures)
+        named = list(zip(self._names_of(found.groups), found.groups, strict=True))
+        units = {name: unit for name, (unit, _) in _MEASURES.items()}
         return super().get_context_data(**kwargs) | {
             "by": self.by,
             "dimensions": self._choices(
                 "by", self.by, {each.value: each.value for each in Dimension}
             ),
-            "measures": self._choices(
-                "most", self.measure, {name: unit for name, (unit, _) in _MEASURES.items()}
-            ),
-            "drawing": self._drawing(found.groups, names, reports.series(question)),
+            "measures": self._choices("most", self.measure, units),
+            "chart": self._chart(named, reports.series(question)),
             "rows": [
-                self._row(group, name) for group, name in zip(found.groups, names, strict=True)
+                _row(
+                    name, self.address(**{self.by.value: value_of(group.values[0])}), group.figures
+                )
+                for name, group in named
             ],
             "num_more": found.num_groups - len(found.groups),
             "totals": totals,
-            "totals_first_token": _p50(totals),
-            "totals_energy": _energy(totals),
             "export": self._export(),
-            "is_empty": not totals.num_requests,
+            "is_empty": not totals["figures"].num_requests,
         }
 
-    def _choices(self, name: str, chosen: str, choices: dict[str, str]) -> list[Choice]:
+    def _choices(
+        self, name: str, chosen: str, choices: dict[str, str]
+    ) -> list[tuple[str, str, bool]]:
+        """Return the text and the address of each choice, and whether it is chosen."""
         return [
-            Choice(words, self.address(**{name: value}), value == chosen)
-            for value, words in choices.items()
+            (text, self.address(**{name: value}), value == chosen)
+            for value, text in choices.items()
         ]
 
     def _names_of(self, groups: Sequence[Group]) -> list[str]:
@@ -114,40 +94,28 @@ class Usage(UsagePage):
             return [_name(self.by, group) for group in groups]
         ids = {key for group in groups for key in group.values if isinstance(key, int)}
         known = names_of(self.access, ApiKey, ids)
-        return [_name_of_key(group, known) for group in groups]
+        return [
+            known.get(key) or f"{group.names[0]} (number {key})"
+            if isinstance(key := group.values[0], int)
+            else _name(self.by, group)
+            for group in groups
+        ]
 
-    def _row(self, group: Group, name: str) -> Row:
-        (key,) = group.values
-        address = self.address(**{self.by.value: value_of(key)})
-        figures = group.figures
-        return Row(name, address, figures, _p50(figures), _energy(figures))
-
-    def _drawing(
-        self, groups: Sequence[Group], names: Sequence[str], all_points: tuple[Point, ...]
-    ) -> Drawing:
+    def _chart(self, named: Sequence[tuple[str, Group]], all_points: tuple[Point, ...]) -> Chart:
         """Return a chart with the largest groups in colours, and the rest as others."""
         unit, value = _MEASURES[self.measure]
-        largest = groups[:_MAX_COLOURS]
         series = [
             Series(name, [value(point.figures) for point in group.points])
-            for group, name in zip(largest, names, strict=False)
+            for name, group in named[:_MAX_COLOURS]
         ]
-        if len(groups) > len(largest) or not groups:
-            known = [[each or 0 for each in one.values] for one in series]
+        if len(named) > len(series) or not named:
             rest = [
-                max(0, value(point.figures) - sum(values[at] for values in known))
+                max(0, value(point.figures) - sum(each.values[at] or 0 for each in series))
                 for at, point in enumerate(all_points)
             ]
-            series.append(Series("others" if groups else unit, rest))
-        chart = Chart(
-            name=f"{unit.capitalize()} by {self.by}",
-            what=f"{unit.capitalize()} by {self.by}, over time.",
-            spans=spans_of(all_points),
-            series=series,
-            zone=self.period.zone,
-            format=charts.short,
-        )
-        return Drawing(chart.name, tuple(each.name for each in series), charts.bars(chart))
+            series.append(Series("others" if named else unit, rest))
+        name = f"{unit.capitalize()} by {self.by}"
+        return Chart(name, f"{name}, over time.", all_points, series, self.period.zone)
 
     def _export(self) -> str:
         """Return the address of the export; empty for filters without an owner or a model, which
@@ -160,27 +128,23 @@ class Usage(UsagePage):
         return f"{reverse('api-usage-export')}?{urlencode(query)}"
 
 
+def _row(name: str, address: str, figures: Figures) -> dict[str, Any]:
+    """Return a row of the table. `address` shows its group alone."""
+    latency, energy_mj = figures.first_token_ms, figures.energy_mj
+    return {
+        "name": name,
+        "address": address,
+        "figures": figures,
+        "first_token": "" if latency is None else duration(latency.p50),
+        "energy": words.energy(energy_mj) if energy_mj else "",
+    }
+
+
 def _name(by: Dimension, group: Group) -> str:
     (key,), (name,) = group.values, group.names
     if key is None:
-        return _UNANSWERED if by is Dimension.STATUS else _WITHOUT
+        return _UNANSWERED if by is Dimension.STATUS else _NONE
     return name or str(key) or _NONE
-
-
-def _name_of_key(group: Group, known: Mapping[int, str]) -> str:
-    (key,), (name,) = group.values, group.names
-    if not isinstance(key, int):
-        return _name(Dimension.KEY, group)
-    return known.get(key) or f"{name} (number {key})"
-
-
-def _p50(figures: Figures) -> str:
-    found = figures.first_token_ms
-    return "" if found is None else charts.duration(found.p50)
-
-
-def _energy(figures: Figures) -> str:
-    return words.energy(figures.energy_mj) if figures.energy_mj else ""
 
 
 def _moment(at: datetime) -> str:

@@ -52,7 +52,6 @@ class Grants(msgspec.Struct, frozen=True):
             )
 
     def allows_model(self, model: str) -> bool:
-        """Whether the key may use the model."""
         return self.models is None or model in self.models
 
     def check_address(self, address: str | None) -> None:

@@ -15,28 +15,29 @@ from accounts.models import ApiKey, Organization, Project, User
 
 
 class KeyRow(NamedTuple):
-    """One key with columns of its owner, project and organisation. The lists are JSON."""
+    """One key with columns of its owner, project and organisation, named by their lookups."""
 
-    key_id: int
+    id: int
     digest: str
     name: str
-    scopes: str
-    models: str
-    endpoints: str
-    networks: str
+    # JSON as text: most keys have the same lists, so each text is parsed only once.
+    scopes_text: str
+    allowed_models_text: str
+    allowed_endpoints_text: str
+    allowed_networks_text: str
     expires_at: datetime | None
     revoked_at: datetime | None
     paused_at: datetime | None
     owner_id: int
-    username: str
-    is_owner_active: bool
+    owner__username: str
+    owner__is_active: bool
     project_id: int
-    project_name: str
-    is_project_active: bool
-    capture_hours: int
-    organization_id: int
-    organization_name: str
-    is_organization_active: bool
+    project__name: str
+    project__is_active: bool
+    project__capture_hours: int
+    project__organization_id: int
+    project__organization__name: str
+    project__organization__is_active: bool
 
 
 class Counts(NamedTuple):
@@ -88,30 +89,10 @@ SELECT (SELECT COUNT(*) FROM {_KEYS}),
        (SELECT MAX(updated_at) FROM {_ORGANIZATIONS})
 """
 
-# As text: most keys have the same lists, so each text is parsed only once.
-_LISTS = {
-    name: Cast(name, models.TextField())
+_TEXTS = {
+    f"{name}_text": Cast(name, models.TextField())
     for name in ("scopes", "allowed_models", "allowed_endpoints", "allowed_networks")
 }
-_COLUMNS = (
-    "id",
-    "digest",
-    "name",
-    *(f"{name}_text" for name in _LISTS),
-    "expires_at",
-    "revoked_at",
-    "paused_at",
-    "owner_id",
-    "owner__username",
-    "owner__is_active",
-    "project_id",
-    "project__name",
-    "project__is_active",
-    "project__capture_hours",
-    "project__organization_id",
-    "project__organization__name",
-    "project__organization__is_active",
-)
 _CHUNK_ROWS = 2000
 
 # The models whose columns a row has, and the lookup from each of them to keys.
@@ -133,7 +114,6 @@ def read_fingerprint() -> Fingerprint:
 
 
 def all_rows() -> Iterator[KeyRow]:
-    """The rows of all keys."""
     return _rows(ApiKey.objects.all())
 
 
@@ -158,6 +138,5 @@ def rows_of(ids: Mapping[type[Stamped], Sequence[int]]) -> Iterator[KeyRow]:
 
 
 def _rows(keys: models.QuerySet[ApiKey]) -> Iterator[KeyRow]:
-    texts = {f"{name}_text": text for name, text in _LISTS.items()}
-    columns = keys.order_by().annotate(**texts).values_list(*_COLUMNS)
+    columns = keys.order_by().annotate(**_TEXTS).values_list(*KeyRow._fields)
     return (KeyRow(*row) for row in columns.iterator(chunk_size=_CHUNK_ROWS))

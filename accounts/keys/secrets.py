@@ -64,7 +64,6 @@ def _keyed(pepper: bytes) -> hmac.HMAC:
 
 
 def new_secret(env: str = _ENV) -> str:
-    """A new random key."""
     random = "".join(secrets.choice(_ALPHABET) for _ in range(_NUM_RANDOM))
     body = f"vny_{env}_{random}"
     return body + _check_characters(body.encode()).decode()

@@ -9,7 +9,6 @@ refused at once. New keys can be held back until their limits are read too: then
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -63,10 +62,6 @@ class _Entry(msgspec.Struct, frozen=True):
     expires_at_s: float | None  # Unix time
 
 
-_ValidUntil = dict[int, float]
-"""Unix time until which a key is valid, by its id. Refused keys are absent."""
-
-
 class KeyTable:
     """All keys by digest. One thread may refresh while another authenticates."""
 
@@ -81,7 +76,7 @@ class KeyTable:
         self._peppers = tuple(pepper for _, pepper in sorted(numbered.items(), reverse=True))
         self._clock = clock
         self._entries: dict[bytes, _Entry] = {}
-        self._valid_until_s: _ValidUntil = {}
+        self._by_id: dict[int | None, _Entry] = {}
         # New valid keys that are not admitted yet: by digest, with the number of their reading.
         self._pending: dict[bytes, tuple[int, _Entry]] = {}
         self._num_read = 0
@@ -120,8 +115,10 @@ class KeyTable:
         return entry.caller
 
     def is_valid(self, key_id: int) -> bool:
-        """Whether the key is valid now."""
-        return self._clock() < self._valid_until_s.get(key_id, -math.inf)
+        entry = self._by_id.get(key_id)
+        if entry is None or entry.refusal is not None:
+            return False
+        return entry.expires_at_s is None or self._clock() < entry.expires_at_s
 
     def refresh(self) -> None:
         """Read changes of the database, and admit new keys."""
@@ -133,7 +130,7 @@ class KeyTable:
         for digest, (num_reading, entry) in list(self._pending.items()):
             if num_reading <= num_read:
                 del self._pending[digest]
-                _put(self._entries, self._valid_until_s, digest, entry)
+                self._entries[digest] = self._by_id[entry.caller.key_id] = entry
 
     def follow(self) -> None:
         """Read changes of the database. New keys wait for `admit`, except at the first reading.
@@ -166,7 +163,7 @@ class KeyTable:
         if self._fingerprint is None:
             self._load()
         else:
-            self._take(rows_of(self._changed(stamps)), self._entries, self._valid_until_s)
+            self._take(rows_of(self._changed(stamps)), self._entries, self._by_id)
             # Deleted rows, and changes by plain SQL, have no new `updated_at`.
             if self._counts() != fingerprint.counts:
                 self._load()
@@ -181,20 +178,23 @@ class KeyTable:
 
     def _load(self) -> None:
         entries: dict[bytes, _Entry] = {}
-        valid_until_s: _ValidUntil = {}
+        by_id: dict[int | None, _Entry] = {}
         self._pending = {}
-        self._take(all_rows(), entries, valid_until_s)
-        self._entries, self._valid_until_s = entries, valid_until_s
+        self._take(all_rows(), entries, by_id)
+        self._entries, self._by_id = entries, by_id
 
     def _take(
-        self, rows: Iterable[KeyRow], entries: dict[bytes, _Entry], valid_until_s: _ValidUntil
+        self,
+        rows: Iterable[KeyRow],
+        entries: dict[bytes, _Entry],
+        by_id: dict[int | None, _Entry],
     ) -> None:
         known, is_first = self._entries, not self.is_loaded
         for row in rows:
             digest, entry = bytes.fromhex(row.digest), _entry(row)
             if is_first or digest in known or entry.refusal is not None:
                 self._pending.pop(digest, None)
-                _put(entries, valid_until_s, digest, entry)
+                entries[digest] = by_id[row.id] = entry
             else:
                 self._pending[digest] = self._num_read + 1, entry
 
@@ -231,31 +231,23 @@ def _reason(authorization: bytes) -> Refusal:
     return Refusal.UNKNOWN if is_key else Refusal.MALFORMED
 
 
-def _put(
-    entries: dict[bytes, _Entry], valid_until_s: _ValidUntil, digest: bytes, entry: _Entry
-) -> None:
-    entries[digest] = entry
-    key_id = entry.caller.key_id
-    assert key_id is not None
-    if entry.refusal is None:
-        ends_at_s = entry.expires_at_s
-        valid_until_s[key_id] = math.inf if ends_at_s is None else ends_at_s
-    else:
-        valid_until_s.pop(key_id, None)
-
-
 def _entry(row: KeyRow) -> _Entry:
     caller = Caller(
         user_id=row.owner_id,
-        username=row.username,
-        key_id=row.key_id,
+        username=row.owner__username,
+        key_id=row.id,
         key_name=row.name,
         project_id=row.project_id,
-        project_name=row.project_name,
-        organization_id=row.organization_id,
-        organization_name=row.organization_name,
-        grants=read_grants(row.scopes, row.models, row.endpoints, row.networks),
-        captures=row.capture_hours > 0,
+        project_name=row.project__name,
+        organization_id=row.project__organization_id,
+        organization_name=row.project__organization__name,
+        grants=read_grants(
+            row.scopes_text,
+            row.allowed_models_text,
+            row.allowed_endpoints_text,
+            row.allowed_networks_text,
+        ),
+        captures=row.project__capture_hours > 0,
     )
     expires_at_s = None if row.expires_at is None else row.expires_at.timestamp()
     return _Entry(caller, _refusal(row), expires_at_s)
@@ -267,8 +259,8 @@ def _refusal(row: KeyRow) -> Refusal | None:
         return Refusal.REVOKED
     if row.paused_at is not None:
         return Refusal.PAUSED
-    if not row.is_owner_active:
+    if not row.owner__is_active:
         return Refusal.OWNER_INACTIVE
-    if row.is_project_active and row.is_organization_active:
+    if row.project__is_active and row.project__organization__is_active:
         return None
     return Refusal.PROJECT_INACTIVE

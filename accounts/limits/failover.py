@@ -92,7 +92,7 @@ class FailoverLimiter:
         max_waiting: int = 10_000,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`local` counts in this process, a share only (`share.ShareLimiter`)."""
+        """`local` counts in this process, a share only (see `share`)."""
         self._store = store
         self._local = local
         self._policy = policy
@@ -101,8 +101,10 @@ class FailoverLimiter:
         self._max_waiting = max_waiting
         self._clock = clock
         self._unavailable_since_s: float | None = None
-        self._is_answering = True
-        self._num_outages = 0
+        # Whether Redis answers, though it may still be marked as unavailable.
+        self.is_answering = True
+        # Baselines that were read before the last outage may be too low now.
+        self.num_outages = 0
         self._waiting: deque[tuple[Lease, ActualUsage]] = deque()
         self._num_dropped = 0
         self._num_uncounted = 0
@@ -110,7 +112,6 @@ class FailoverLimiter:
 
     @property
     def state(self) -> StoreState:
-        """The state of Redis now."""
         return StoreState(
             self._policy,
             self._unavailable_since_s,
@@ -118,17 +119,6 @@ class FailoverLimiter:
             self._num_dropped,
             self._num_uncounted,
         )
-
-    @property
-    def num_outages(self) -> int:
-        """How often Redis became unavailable. Baselines that were read before the last time may be
-        too low now."""
-        return self._num_outages
-
-    @property
-    def is_answering(self) -> bool:
-        """Whether Redis answers, though it may still be marked as unavailable."""
-        return self._is_answering
 
     async def acquire(self, request: ReservationRequest) -> Lease | Denial:
         if self._unavailable_since_s is None:
@@ -196,16 +186,16 @@ class FailoverLimiter:
             # Nothing is counted there meanwhile.
             first = [structs.replace(baseline, is_update=False) for baseline in baselines]
             await self._local.restore(first)
-        if not self._is_answering:
+        if not self.is_answering:
             raise LimitsUnavailable(_MESSAGE)
         await self._ask(self._store.restore(baselines))
 
     def resume(self, num_outages: int) -> None:
         """Mark Redis as available: it has received all baselines, which were read after so many
         outages. Another outage since then keeps it unavailable."""
-        if self._unavailable_since_s is None or not self._is_answering:
+        if self._unavailable_since_s is None or not self.is_answering:
             return
-        if num_outages == self._num_outages:
+        if num_outages == self.num_outages:
             duration_s = self._clock() - self._unavailable_since_s
             self._unavailable_since_s = None
             logger.warning("Redis keeps the limits again after %.1f s", duration_s)
@@ -264,9 +254,9 @@ class FailoverLimiter:
             raise LimitsUnavailable(_MESSAGE) from error
 
     def _note_outage(self, error: Exception) -> None:
-        if self._is_answering:
-            self._is_answering = False
-            self._num_outages += 1
+        if self.is_answering:
+            self.is_answering = False
+            self.num_outages += 1
         if self._unavailable_since_s is None:
             self._unavailable_since_s = self._clock()
             logger.error(
@@ -296,7 +286,7 @@ class FailoverLimiter:
                 await self._ask(self._store.levels(()))
                 await self._send_waiting()
                 # After the settlements, which would return some of a restored amount.
-                self._is_answering = True
+                self.is_answering = True
             except LimitsUnavailable:
                 continue
 

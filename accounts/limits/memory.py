@@ -1,4 +1,6 @@
-"""The limiter of one process. No method awaits anything between its first and last change.
+"""The limiter of one process, which may have a share of each amount (see `share`).
+
+No method awaits anything between its first and last change.
 
 Each call takes time in proportion to the number of rules in the request. The limiter forgets a
 rule of which nothing is used when a few new rules have come.
@@ -32,7 +34,8 @@ from accounts.limits.reservations import (
     grant_of,
     level_of,
 )
-from accounts.limits.rules import SCALE, Kind, Rule
+from accounts.limits.rules import SCALE, CacheByIdentity, Kind, Rule
+from accounts.limits.share import share_of, share_of_baseline
 
 # More than one, so that idle counters go faster than new ones come.
 _NUM_CHECKED_PER_NEW_COUNTER: Final = 2
@@ -99,7 +102,7 @@ class _Counter:
 class _OpenLease(msgspec.Struct):
     """A lease that is not settled, and what it has reserved of each of its rules."""
 
-    request: ReservationRequest
+    rules: tuple[Rule, ...]
     expires_at_ms: int
     reserved: list[int]  # in all windows
     windows_ms: list[int]  # the start of the last window in which it has reserved something
@@ -112,11 +115,11 @@ class _OpenLease(msgspec.Struct):
 
     def use_rules(self, rules: tuple[Rule, ...]) -> None:
         """Count by these rules from now on. The lease may have reserved of some of them only."""
-        if rules is not self.request.rules:
-            if len(rules) != len(self.request.rules):
-                keys = {rule.key for rule in self.request.rules}
+        if rules is not self.rules:
+            if len(rules) != len(self.rules):
+                keys = {rule.key for rule in self.rules}
                 rules = tuple(rule for rule in rules if rule.key in keys)
-            self.request = structs.replace(self.request, rules=rules)
+            self.rules = rules
 
     def reserve(self, index: int, counter: _Counter, cost: int, number: int) -> None:
         """Reserve so much more of a rule, by an addition of this number."""
@@ -164,9 +167,19 @@ class MemoryLimiter:
     """`Limiter` for one process and one event loop."""
 
     def __init__(
-        self, *, clock: Callable[[], float] = time.time, lease_ttl_s: float = LEASE_TTL_S
+        self,
+        num_processes: int = 1,
+        *,
+        clock: Callable[[], float] = time.time,
+        lease_ttl_s: float = LEASE_TTL_S,
     ) -> None:
-        """`clock` returns Unix time in seconds."""
+        """With several processes each has a share, and its levels and denials are those of the
+        shares. `clock` returns Unix time in seconds. Raises ValueError for less than one process.
+        """
+        if num_processes < 1:
+            raise ValueError("num_processes must be at least 1")
+        self._num_processes = num_processes
+        self._shares = CacheByIdentity(self._shares_of)
         self._clock = clock
         self._lease_ttl_ms = round(lease_ttl_s * 1000)
         self._counters: OrderedDict[str, _Counter] = OrderedDict()
@@ -181,13 +194,13 @@ class MemoryLimiter:
 
     @property
     def num_rules_kept(self) -> int:
-        """The number of rules that have a counter."""
         return len(self._counters)
 
     async def acquire(self, request: ReservationRequest) -> Lease | Denial:
         now_ms = self._now_ms()
         if request.lease_id in self._open:
             raise LeaseExists(request.lease_id)
+        rules = self._own_rules(request.rules)
         costs = request.costs()
         counters: list[_Counter] = []
         used: list[int] = []
@@ -195,7 +208,7 @@ class MemoryLimiter:
         windows_ms: list[int] = []
         refusing: list[int] = []
         drained: list[tuple[_Counter, int]] = []  # and the level before this request
-        for rule in request.rules:
+        for rule in rules:
             counter = self._counter(rule, now_ms)
             cost = costs[rule.column]
             if cost and counter.used + cost > rule.capacity:
@@ -211,7 +224,7 @@ class MemoryLimiter:
         denials: tuple[Denial, ...] = ()
         if refusing:
             before = [amount - cost for amount, cost in zip(used, reserved, strict=True)]
-            denials = denials_of(refusing, costs, Reading(request.rules, before, now_ms))
+            denials = denials_of(refusing, costs, Reading(rules, before, now_ms))
             enforced = [denial for denial in denials if not denial.rule.is_shadow]
             if enforced:
                 for counter, amount in zip(counters, before, strict=True):
@@ -224,18 +237,18 @@ class MemoryLimiter:
             counter.lows.note(number, level)
         expires_at_ms = now_ms + self._lease_ttl_ms
         self._open[request.lease_id] = _OpenLease(
-            request, expires_at_ms, reserved, windows_ms, reserved.copy(), set(refusing), number
+            rules, expires_at_ms, reserved, windows_ms, reserved.copy(), set(refusing), number
         )
-        return Lease(request, Reading(request.rules, used, now_ms), denials)
+        return Lease(request, Reading(rules, used, now_ms), denials)
 
     async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
         now_ms = self._now_ms()
         held = self._open.get(lease.id)
         if held is None:
             return LOST
-        held.use_rules(lease.request.rules)
-        rules = held.request.rules
-        costs = held.request.costs_per_output_token()
+        held.use_rules(self._own_rules(lease.request.rules))
+        rules = held.rules
+        costs = lease.request.costs_per_output_token()
         counters = [self._counter(rule, now_ms) for rule in rules]
         fitting = {
             index: (counter.rule.capacity - counter.used) // cost
@@ -259,10 +272,10 @@ class MemoryLimiter:
         held = self._open.pop(lease.id, None)
         if held is None:
             return
-        held.use_rules(lease.request.rules)
-        costs = usage.costs(held.request.weights)
+        held.use_rules(self._own_rules(lease.request.rules))
+        costs = usage.costs(lease.request.weights)
         self._num_additions += 1
-        for index, rule in enumerate(held.request.rules):
+        for index, rule in enumerate(held.rules):
             cost = costs[rule.column]
             if cost != held.reserved[index]:
                 held.settle(index, self._counter(rule, now_ms), cost, self._num_additions)
@@ -279,10 +292,13 @@ class MemoryLimiter:
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
         now_ms = self._now_ms()
-        return tuple(level_of(rule, self._used(rule, now_ms), now_ms) for rule in rules)
+        own = rules if self._num_processes == 1 else self._shares_of(rules)
+        return tuple(level_of(rule, self._used(rule, now_ms), now_ms) for rule in own)
 
     async def restore(self, baselines: Iterable[UsageBaseline]) -> None:
         now_ms = self._now_ms()
+        if self._num_processes > 1:
+            baselines = [share_of_baseline(each, self._num_processes) for each in baselines]
         for baseline in baselines:
             rule, units = baseline.rule, baseline.num_used * SCALE
             counter = self._counter(rule, now_ms)
@@ -308,7 +324,7 @@ class MemoryLimiter:
         dead = [id_ for id_, held in self._open.items() if held.expires_at_ms <= now_ms]
         for lease_id in dead:
             held = self._open.pop(lease_id)
-            for index, rule in enumerate(held.request.rules):
+            for index, rule in enumerate(held.rules):
                 if rule.kind is Kind.CONCURRENCY:
                     held.settle(index, self._counter(rule, now_ms), 0, 0)
 
@@ -335,8 +351,13 @@ class MemoryLimiter:
     def _is_held(self, rule: Rule) -> bool:
         if not rule.may_be_returned:
             return False
-        requests = (held.request for held in self._open.values())
-        return any(each.key == rule.key for request in requests for each in request.rules)
+        return any(each.key == rule.key for held in self._open.values() for each in held.rules)
+
+    def _own_rules(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        return rules if self._num_processes == 1 else self._shares(rules)
+
+    def _shares_of(self, rules: Sequence[Rule]) -> tuple[Rule, ...]:
+        return tuple(share_of(rule, self._num_processes) for rule in rules)
 
     def _used(self, rule: Rule, now_ms: int) -> int:
         return self._counter(rule, now_ms).used if rule.key in self._counters else 0

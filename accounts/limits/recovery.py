@@ -137,18 +137,10 @@ def read_use(since_ms: Mapping[Rule, int]) -> dict[Rule, int]:
 
 
 def _amount(metric: Metric, use: Use) -> int:
-    match metric:
-        case Metric.REQUESTS:
-            return use.num_requests
-        case Metric.TOKENS:
-            return use.num_tokens
-        case Metric.INPUT_TOKENS:
-            return use.num_input_tokens
-        case Metric.OUTPUT_TOKENS:
-            return use.num_output_tokens
-        case _:
-            # A sum of fractions differs a little with their order.
-            return ceil(round(use.weighted_tokens, 6))
+    if metric is Metric.WEIGHTED_TOKENS:
+        # A sum of fractions differs a little with their order.
+        return ceil(round(use.weighted_tokens, 6))
+    return int(getattr(use, f"num_{metric.value}"))
 
 
 def _units(metric: Metric, use: Use) -> int:

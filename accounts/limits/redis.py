@@ -210,7 +210,6 @@ class RedisLimiter:
 
 
 def lease_key(prefix: str, lease_id: str) -> str:
-    """Return the key of a lease's record."""
     return f"{prefix}lease:{lease_id}"
 
 
@@ -220,7 +219,6 @@ def _holders_key(rule_key: str) -> str:
 
 @cache
 def source(name: str) -> str:
-    """Return the source of a script."""
     folder = resources.files("accounts.limits") / "lua"
     files = (folder / "counters.lua", folder / f"{name}.lua")
     return "\n".join(file.read_text(encoding="utf-8") for file in files)

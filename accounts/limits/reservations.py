@@ -224,7 +224,6 @@ class Lease(msgspec.Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """The request's id."""
         return self.request.lease_id
 
 

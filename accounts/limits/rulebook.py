@@ -46,20 +46,16 @@ class Caller(Protocol):
     """The owners of a request, as `accounts.keys.table.Caller` has them. None: there is none."""
 
     @property
-    def organization_id(self) -> int | None:
-        """The organisation's id."""
+    def organization_id(self) -> int | None: ...
 
     @property
-    def project_id(self) -> int | None:
-        """The project's id."""
+    def project_id(self) -> int | None: ...
 
     @property
-    def user_id(self) -> int | None:
-        """The user's id."""
+    def user_id(self) -> int | None: ...
 
     @property
-    def key_id(self) -> int | None:
-        """The key's id."""
+    def key_id(self) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +75,6 @@ class Snapshot:
 
     @property
     def all_rules(self) -> Iterable[Rule]:
-        """The rules of all scopes."""
         return (rule for rules in self.rules.values() for rule in rules)
 
 
@@ -93,12 +88,10 @@ class RuleBook:
 
     @property
     def rules(self) -> Iterable[Rule]:
-        """All rules."""
         return self._snapshot.all_rules
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no limit."""
         return not self._snapshot.rules
 
     def rules_for(self, caller: Caller, model: str) -> tuple[Rule, ...]:
@@ -138,7 +131,6 @@ class RuleBook:
         return tuple(rule for rule in current if rule.key in self._snapshot.by_key)
 
     def weights_of(self, model: str) -> Weights:
-        """Return the token weights of a model."""
         return self._snapshot.weights.get(model, EQUAL_WEIGHTS)
 
     def read(self) -> Snapshot:
@@ -240,20 +232,13 @@ def _scope_of(limit: Limit) -> str:
 def _fingerprint() -> object:
     """Return a value that differs after each change. Its sums find a row that becomes visible
     behind a row with a later stamp."""
-    limits = Limit.objects.aggregate(
-        Count("id"),
-        Max("id"),
-        Max("updated_at"),
-        Sum("amount"),
-        num_shadow=Count("id", filter=Q(is_shadow=True)),
+    newest = Count("id"), Max("id"), Max("updated_at")
+    num_shadow = Count("id", filter=Q(is_shadow=True))
+    sums = (Sum(name) for name in ("uncached", "cached", "output", "image"))
+    return (
+        Limit.objects.aggregate(*newest, Sum("amount"), num_shadow=num_shadow),
+        ModelWeight.objects.aggregate(*newest, *sums),
     )
-    weights = ModelWeight.objects.aggregate(
-        Count("id"),
-        Max("id"),
-        Max("updated_at"),
-        *(Sum(name) for name in ("uncached", "cached", "output", "image")),
-    )
-    return limits, weights
 
 
 def _successors(scopes: Iterable[str]) -> dict[str, tuple[str, ...]]:

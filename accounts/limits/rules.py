@@ -121,7 +121,6 @@ class CacheByIdentity(Generic[SourceT, ResultT]):
         self._cached: dict[int, tuple[SourceT, ResultT]] = {}
 
     def __call__(self, source: SourceT) -> ResultT:
-        """Return the function's result for this object."""
         found = self._cached.get(id(source))
         if found is None:
             if len(self._cached) >= _MAX_CACHED:

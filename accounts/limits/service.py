@@ -17,64 +17,33 @@ from typing import Final
 from asgiref.sync import async_to_sync
 from msgspec import structs
 
-from accounts.limits.failover import FailoverLimiter, StoreState, UnavailablePolicy
+# `X as X`: others import it from here.
+from accounts.limits.failover import FailoverLimiter
+from accounts.limits.failover import StoreState as StoreState
+from accounts.limits.failover import UnavailablePolicy as UnavailablePolicy
 from accounts.limits.memory import MemoryLimiter
-from accounts.limits.queue import QueueingLimiter, QuotaWaitQueue
-from accounts.limits.recovery import (
-    ReconciliationSchedule,
-    read_baselines,
-    read_bucket_baselines,
-    settle_dead_leases,
-)
+from accounts.limits.queue import WaitQueue
+from accounts.limits.recovery import ReconciliationSchedule, read_baselines, read_bucket_baselines
+from accounts.limits.recovery import settle_dead_leases as settle_dead_leases
 from accounts.limits.redis import RedisLimiter, connect
-from accounts.limits.reservations import (
-    LOST,
-    NO_USAGE,
-    RENEW_INTERVAL_S,
-    ActualUsage,
-    Denial,
-    Grant,
-    Lease,
-    Level,
-    Limiter,
-    LimitsUnavailable,
-    ReservationRequest,
-    UsageBaseline,
-)
-from accounts.limits.responses import headers_of, refusal_of
-from accounts.limits.rulebook import Caller, RuleBook, Snapshot, rule_of, scopes_of
-from accounts.limits.rules import Kind, Rule
-from accounts.limits.share import ShareLimiter
-from accounts.limits.windows import window_at
-from accounts.usage.weights import EQUAL_WEIGHTS
-
-# Others import these from here.
-__all__ = [
-    "EQUAL_WEIGHTS",
-    "NO_USAGE",
-    "ActualUsage",
-    "Caller",
-    "Denial",
-    "Kind",
-    "Lease",
-    "Level",
-    "LimitService",
-    "LimitSettings",
-    "LimitsUnavailable",
-    "ReservationRequest",
-    "Rule",
-    "StoreState",
-    "UnavailablePolicy",
-    "current_levels",
-    "current_state",
-    "headers_of",
-    "refusal_of",
-    "rule_of",
-    "scopes_of",
-    "settle_dead_leases",
-    "show_in_pages",
-    "window_at",
-]
+from accounts.limits.reservations import LOST, RENEW_INTERVAL_S, Grant, Limiter, UsageBaseline
+from accounts.limits.reservations import NO_USAGE as NO_USAGE
+from accounts.limits.reservations import ActualUsage as ActualUsage
+from accounts.limits.reservations import Denial as Denial
+from accounts.limits.reservations import Lease as Lease
+from accounts.limits.reservations import Level as Level
+from accounts.limits.reservations import LimitsUnavailable as LimitsUnavailable
+from accounts.limits.reservations import ReservationRequest as ReservationRequest
+from accounts.limits.responses import headers_of as headers_of
+from accounts.limits.responses import refusal_of as refusal_of
+from accounts.limits.rulebook import Caller as Caller
+from accounts.limits.rulebook import RuleBook, Snapshot
+from accounts.limits.rulebook import rule_of as rule_of
+from accounts.limits.rulebook import scopes_of as scopes_of
+from accounts.limits.rules import Kind as Kind
+from accounts.limits.rules import Rule as Rule
+from accounts.limits.windows import window_at as window_at
+from accounts.usage.weights import EQUAL_WEIGHTS as EQUAL_WEIGHTS
 
 logger = logging.getLogger(__name__)
 
@@ -110,20 +79,13 @@ class LimitService:
 
     def __init__(self, settings: LimitSettings) -> None:
         self.book = RuleBook()
-        memory = MemoryLimiter()
-        num_processes = settings.num_processes
-        self._local = memory if num_processes == 1 else ShareLimiter(memory, num_processes)
+        self._local = MemoryLimiter(settings.num_processes)
         self._failover: FailoverLimiter | None = None
         if settings.redis_url:
             store = RedisLimiter(connect(settings.redis_url))
             self._failover = FailoverLimiter(store, self._local, settings.unavailable_policy)
         self._limiter: Limiter = self._failover or self._local
-        self._queue: QueueingLimiter | None = None
-        if settings.queue_s:
-            self._limiter = self._queue = QueueingLimiter(
-                self._limiter, max_wait_s=settings.queue_s, refresh=self._with_remaining_rules
-            )
-        self._quota_queue = QuotaWaitQueue(self.reserve)
+        self._queue = WaitQueue(self._attempt, max_wait_s=settings.queue_s)
         self._leases: dict[str, Lease] = {}
         self._settling: dict[asyncio.Task[None], Lease] = {}
         self._next_renewal_at = 0.0
@@ -145,15 +107,19 @@ class LimitService:
     async def reserve(self, request: ReservationRequest) -> Lease | Denial:
         """See `Limiter.acquire`. Counts by the rules as they are now. Raises `LimitsUnavailable`
         if Redis does not answer and no request may run uncounted."""
-        answer = await self._limiter.acquire(self._with_remaining_rules(request))
+        return await self._queue.reserve(request, waits_for_quotas=False)
+
+    async def reserve_or_wait(self, request: ReservationRequest) -> Lease | Denial:
+        """Reserve, or wait for what running requests may return of a quota. Raises
+        `LimitsUnavailable`, as `reserve` does."""
+        return await self._queue.reserve(request, waits_for_quotas=True)
+
+    async def _attempt(self, request: ReservationRequest) -> Lease | Denial:
+        request = _with_rules(request, self.book.remaining(request.rules))
+        answer = await self._limiter.acquire(request)
         if isinstance(answer, Lease):
             self._leases[request.lease_id] = answer
         return answer
-
-    async def reserve_or_wait(self, request: ReservationRequest) -> Lease | Denial:
-        """Reserve, or wait for what running requests may return of a quota (see
-        `QuotaWaitQueue`). Raises `LimitsUnavailable`, as `reserve` does."""
-        return await self._quota_queue.reserve(request)
 
     async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
         """See `Limiter.extend`. Counts by the rules as they are now. A lease is lost while Redis
@@ -167,9 +133,9 @@ class LimitService:
         """Replace a reservation by the actual usage. Returns at once: a task waits for Redis."""
         self._leases.pop(lease.id, None)
         lease = self._with_current_rules(lease)
-        if self._failover is None and self._queue is None:
+        if self._failover is None:
             self._local.settle_now(lease, usage)
-            self._quota_queue.note_settled(lease)
+            self._queue.note_settled(lease)
             return
         if lease.id in self._unknown:
             self._unknown.remove(lease.id)
@@ -233,21 +199,17 @@ class LimitService:
                 await self._failover.levels(())
 
     async def close(self) -> None:
-        """Wait for settlements, and stop the queue and the failover."""
+        """Wait for settlements, and stop the failover."""
         await asyncio.gather(*self._settling, return_exceptions=True)
-        for outer in (self._queue, self._failover):
-            if outer is not None:
-                await outer.close()
+        if self._failover is not None:
+            await self._failover.close()
 
     def _with_current_rules(self, lease: Lease) -> Lease:
         request = _with_rules(lease.request, self.book.current(lease.request.rules))
         return lease if request is lease.request else structs.replace(lease, request=request)
 
-    def _with_remaining_rules(self, request: ReservationRequest) -> ReservationRequest:
-        return _with_rules(request, self.book.remaining(request.rules))
-
     def _end_settling(self, task: asyncio.Task[None]) -> None:
-        self._quota_queue.note_settled(self._settling.pop(task))
+        self._queue.note_settled(self._settling.pop(task))
         if not task.cancelled() and task.exception() is not None:
             logger.error("a reservation was not settled", exc_info=task.exception())
 

@@ -1,68 +1,33 @@
 """The tables of people, keys, limits and usage."""
 
-from accounts.models.alerts import (
-    Alert,
-    Delivery,
-    DeliveryState,
-    KeyEvent,
-    KeyReminder,
-    Webhook,
-)
-from accounts.models.audit import AuditEntry
-from accounts.models.captures import Capture
-from accounts.models.keys import ApiKey, ApiKeyQuerySet, KeyState, KeyUse, Scope
-from accounts.models.limits import (
-    Limit,
-    LimitScope,
-    ModelWeight,
-)
-from accounts.models.people import (
-    Membership,
-    Organization,
-    Project,
-    Role,
-    User,
-    UserManager,
-)
-from accounts.models.rollups import (
-    DayRollup,
-    HourRollup,
-    MinuteRollup,
-    RetentionCutoff,
-    Rollup,
-    UsageSlice,
-)
-from accounts.models.usage import RefusedRequest, UsageRecord
-
-__all__ = [
-    "Alert",
-    "ApiKey",
-    "ApiKeyQuerySet",
-    "AuditEntry",
-    "Capture",
-    "DayRollup",
-    "Delivery",
-    "DeliveryState",
-    "HourRollup",
-    "KeyEvent",
-    "KeyReminder",
-    "KeyState",
-    "KeyUse",
-    "Limit",
-    "LimitScope",
-    "Membership",
-    "MinuteRollup",
-    "ModelWeight",
-    "Organization",
-    "Project",
-    "RefusedRequest",
-    "RetentionCutoff",
-    "Role",
-    "Rollup",
-    "Scope",
-    "UsageRecord",
-    "UsageSlice",
-    "User",
-    "UserManager",
-    "Webhook",
-]
+from accounts.models.alerts import Alert as Alert
+from accounts.models.alerts import Delivery as Delivery
+from accounts.models.alerts import DeliveryState as DeliveryState
+from accounts.models.alerts import KeyEvent as KeyEvent
+from accounts.models.alerts import KeyReminder as KeyReminder
+from accounts.models.alerts import Webhook as Webhook
+from accounts.models.audit import AuditEntry as AuditEntry
+from accounts.models.captures import Capture as Capture
+from accounts.models.keys import ApiKey as ApiKey
+from accounts.models.keys import ApiKeyQuerySet as ApiKeyQuerySet
+from accounts.models.keys import KeyState as KeyState
+from accounts.models.keys import KeyUse as KeyUse
+from accounts.models.keys import Scope as Scope
+from accounts.models.limits import OWNERS as OWNERS
+from accounts.models.limits import Limit as Limit
+from accounts.models.limits import LimitScope as LimitScope
+from accounts.models.limits import ModelWeight as ModelWeight
+from accounts.models.people import Membership as Membership
+from accounts.models.people import Organization as Organization
+from accounts.models.people import Project as Project
+from accounts.models.people import Role as Role
+from accounts.models.people import User as User
+from accounts.models.people import UserManager as UserManager
+from accounts.models.rollups import DayRollup as DayRollup
+from accounts.models.rollups import HourRollup as HourRollup
+from accounts.models.rollups import MinuteRollup as MinuteRollup
+from accounts.models.rollups import RetentionCutoff as RetentionCutoff
+from accounts.models.rollups import Rollup as Rollup
+from accounts.models.rollups import UsageSlice as UsageSlice
+from accounts.models.usage import RefusedRequest as RefusedRequest
+from accounts.models.usage import UsageRecord as UsageRecord

@@ -96,8 +96,6 @@ class Alert(models.Model):
 
 
 class KeyEvent(models.TextChoices):
-    """A scheduled event of a key."""
-
     EXPIRES = "expires", "expires"
     ROTATION = "rotation", "is due to be rotated"
 
@@ -133,8 +131,6 @@ class KeyReminder(models.Model):
 
 
 class DeliveryState(models.TextChoices):
-    """The state of a delivery."""
-
     PENDING = "pending", "pending"
     SENT = "sent", "sent"
     FAILED = "failed", "failed"
@@ -203,5 +199,4 @@ class Delivery(models.Model):
 
     @property
     def receiver(self) -> str:
-        """The receiver's name, for display."""
         return f"webhook {self.webhook}" if self.webhook_id else f"e-mail to {self.user}"

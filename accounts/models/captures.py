@@ -15,8 +15,6 @@ _ROWS_IN_A_BATCH: Final = 1000
 
 
 class CaptureQuerySet(models.QuerySet["Capture"]):
-    """Deletion of captures."""
-
     def delete_expired(self, now: datetime) -> int:
         """Delete captures whose time is over. Returns how many there were."""
         old = self.filter(expires_at__lte=now).order_by("expires_at")
@@ -42,7 +40,6 @@ class KeptManager(models.Manager["Capture"]):
     """Captures that have not expired. Expired ones count as deleted."""
 
     def get_queryset(self) -> models.QuerySet[Capture]:
-        """The captures that have not expired now."""
         return super().get_queryset().filter(expires_at__gt=timezone.now())
 
 

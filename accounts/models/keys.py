@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from operator import attrgetter
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import connections, models
-from django.utils import timezone
 
 from accounts.base.names import check_characters, check_name
 from accounts.base.networks import read_networks
@@ -70,19 +70,7 @@ def check_networks(value: object) -> None:
 
 
 class ApiKeyQuerySet(StampedQuerySet["ApiKey"]):
-    """State changes of many keys in one statement."""
-
-    def revoke(self) -> int:
-        """Revoke these keys. Returns how many were not revoked before."""
-        return self.filter(revoked_at=None).update(revoked_at=timezone.now())
-
-    def pause(self) -> int:
-        """Pause these keys. Returns how many were neither paused nor revoked before."""
-        return self.filter(revoked_at=None, paused_at=None).update(paused_at=timezone.now())
-
-    def resume(self) -> int:
-        """Resume paused keys. Returns how many were paused."""
-        return self.filter(paused_at__isnull=False).update(paused_at=None)
+    """Keys, and their last uses."""
 
     def mark_used(self, uses: Iterable[KeyUse]) -> None:
         """Store the last use of each key, unless a later use is stored already.
@@ -92,24 +80,19 @@ class ApiKeyQuerySet(StampedQuerySet["ApiKey"]):
         """
         connection = connections[self.db]
         fields = {field.name: field for field in ApiKey._meta.fields}
-        names = ("last_used_at", "last_used_ip", "last_used_model", "id", "last_used_at")
-        columns = [fields[name] for name in names]
-        # Sorted: two processes lock keys in the same order, so they cannot deadlock.
-        rows = [
-            (use.at, use.ip, use.model, use.key_id, use.at)
-            for use in sorted(uses, key=attrgetter("key_id"))
-        ]
+        at, ip, model, key_id = (
+            partial(fields[name].get_db_prep_save, connection=connection)
+            for name in ("last_used_at", "last_used_ip", "last_used_model", "id")
+        )
         with connection.cursor() as cursor:
             cursor.executemany(
                 f"UPDATE {ApiKey._meta.db_table}"
                 " SET last_used_at = %s, last_used_ip = %s, last_used_model = %s"
                 " WHERE id = %s AND (last_used_at IS NULL OR last_used_at < %s)",
+                # Sorted: two processes lock keys in the same order, so they cannot deadlock.
                 [
-                    [
-                        column.get_db_prep_save(value, connection)
-                        for column, value in zip(columns, row, strict=True)
-                    ]
-                    for row in rows
+                    [at(use.at), ip(use.ip), model(use.model), key_id(use.key_id), at(use.at)]
+                    for use in sorted(uses, key=attrgetter("key_id"))
                 ],
             )
 
@@ -126,17 +109,14 @@ class KeyUse:
 
 def in_state(state: KeyState, now: datetime) -> models.Q:
     """The keys for which `ApiKey.state_at(now)` returns this state, as a condition."""
-    is_inactive = {
-        KeyState.OWNER_INACTIVE: models.Q(owner__is_active=False),
-        KeyState.PROJECT_INACTIVE: (
-            models.Q(project__is_active=False) | models.Q(project__organization__is_active=False)
-        ),
-    }
     reasons = {
         KeyState.REVOKED: models.Q(revoked_at__isnull=False),
         KeyState.EXPIRED: models.Q(expires_at__isnull=False, expires_at__lte=now),
         KeyState.PAUSED: models.Q(paused_at__isnull=False),
-        **is_inactive,
+        KeyState.OWNER_INACTIVE: models.Q(owner__is_active=False),
+        KeyState.PROJECT_INACTIVE: (
+            models.Q(project__is_active=False) | models.Q(project__organization__is_active=False)
+        ),
     }
     condition = models.Q()
     for reason, holds in reasons.items():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Final
 from zoneinfo import available_timezones
 
 from django.core.exceptions import ValidationError
@@ -21,6 +22,8 @@ from accounts.base.limit_table import (
     Window,
 )
 from accounts.base.querysets import Stamped, StampedQuerySet
+from accounts.models.keys import ApiKey
+from accounts.models.people import Organization, Project, User
 
 
 class LimitScope(models.TextChoices):
@@ -33,6 +36,14 @@ class LimitScope(models.TextChoices):
     KEY = "key", "a key"
     MODEL = "model", "a model"
 
+
+OWNERS: Final[Mapping[str, type[models.Model]]] = {
+    LimitScope.ORGANIZATION.value: Organization,
+    LimitScope.PROJECT.value: Project,
+    LimitScope.USER.value: User,
+    LimitScope.KEY.value: ApiKey,
+}
+"""What `scope_id` of a limit is a primary key of, by scope."""
 
 # Python reads hundreds of files for each call.
 _time_zones = cache(available_timezones)
@@ -56,7 +67,7 @@ def check_percents(value: Any) -> None:
 class Limit(Stamped):
     """At most `amount` of a metric, in a window, for a scope.
 
-    `scope_id` is a primary key of the table that `scope` names. Limits of a model have the
+    `scope_id` is a primary key of a table in `OWNERS`. Limits of a model have the
     model's name in `model` instead; a limit of the platform has neither.
     """
 
@@ -108,6 +119,12 @@ class Limit(Stamped):
 
     def __str__(self) -> str:
         return self.described_for(str(self.scope_id or self.model))
+
+    def owner(self) -> models.Model | None:
+        """The row that the limit applies to; None for a model, for the platform, and for a row
+        that is gone."""
+        table = OWNERS.get(self.scope)
+        return None if table is None else table._default_manager.filter(pk=self.scope_id).first()
 
     def described_for(self, name: str) -> str:
         """The limit in words. `name` is the name of what it applies to."""

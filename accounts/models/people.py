@@ -15,10 +15,7 @@ from accounts.base.redaction import check_redactions
 
 
 class UserManager(auth.UserManager["User"]):
-    """Django's user manager on a `StampedQuerySet`."""
-
     def get_queryset(self) -> StampedQuerySet[User]:
-        """All users."""
         return StampedQuerySet(self.model, using=self._db)
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from django.db.models import Model, Prefetch, QuerySet
 from rest_framework import serializers
 
 from accounts.alerts import webhooks
-from accounts.base.limit_table import METRIC_CHOICES, WINDOW_CHOICES
 from accounts.models import (
     Alert,
     Delivery,
@@ -21,17 +20,14 @@ from accounts.models import (
     Scope,
     Webhook,
 )
-from accounts.resources.base import Issued, Resource, RowAction
+from accounts.resources import fields
+from accounts.resources.base import Issued, Resource, RowAction, columns_of
 from accounts.resources.fields import (
     DatedFilters,
     Filters,
     StrictModelSerializer,
     StrictSerializer,
     VisibleRelatedField,
-    choice_filter,
-    id_filter,
-    switch_filter,
-    text_filter,
 )
 from accounts.services import changes
 from accounts.services.access import Access, Action
@@ -46,9 +42,7 @@ class DeliverySerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
 
     class Meta:
         model = Delivery
-        fields: ClassVar[list[str]] = [
-            *("receiver", "state", "num_tries", "due_at", "sent_at", "error"),
-        ]
+        fields = ("receiver", "state", "num_tries", "due_at", "sent_at", "error")
 
 
 class AlertSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
@@ -58,7 +52,7 @@ class AlertSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
 
     class Meta:
         model = Alert
-        fields: ClassVar[list[str]] = [
+        fields = [
             *("id", "created_at", "limit_id", "organization_id", "scope", "whose", "metric"),
             *("window", "amount", "is_shadow", "percent", "num_used", "window_start"),
             *("resets_at", "runs_out_at", "deliveries"),
@@ -68,16 +62,9 @@ class AlertSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
 class AlertFilters(DatedFilters):
     """Which alerts."""
 
-    organization_id = id_filter("an organisation")
-    limit_id = id_filter("a limit")
-    scope = text_filter("Only about limits of this scope, such as key:12.")
-    metric = choice_filter(METRIC_CHOICES, "Only of this metric.")
-    window = choice_filter(WINDOW_CHOICES, "Only in this window.")
-    is_shadow = switch_filter("Only about shadow limits, or only about the others.")
-    state = choice_filter(DeliveryState.choices, "Only with a message in this state.")
+    state = fields.choice_filter(DeliveryState.choices, "Only with a message in this state.")
 
     def filter_state(self, rows: QuerySet[Alert], state: str) -> QuerySet[Alert]:
-        """Return the alerts of which any message is in this state."""
         found = Delivery.objects.filter(state=state).order_by()
         return rows.filter(pk__in=found.values("alert_id"))
 
@@ -111,17 +98,17 @@ class Alerts(_Notices[Alert]):
 
     model = Alert
     serializer = AlertSerializer
-    filters = AlertFilters
+    filters = AlertFilters.of(
+        organization_id=fields.id_filter("an organisation"),
+        limit_id=fields.id_filter("a limit"),
+        scope=fields.text_filter("Only about limits of this scope, such as key:12."),
+        **fields.limit_filters(),
+    )
     one, many = "an alert", "alerts"
     empty_text = "No quota has reached a threshold yet."
-    columns: ClassVar[dict[str, Any]] = {
-        "created_at": "created_at",
-        "percent": "percent",
+    columns = {
+        **columns_of("created_at percent whose metric window used=num_used amount"),
         "whose": lambda alert: alert.whose or alert.scope,
-        "metric": "metric",
-        "window": "window",
-        "used": "num_used",
-        "amount": "amount",
         "told": deliveries,
     }
 
@@ -138,18 +125,10 @@ class KeyReminderSerializer(serializers.ModelSerializer):  # type: ignore[type-a
 
     class Meta:
         model = KeyReminder
-        fields: ClassVar[list[str]] = [
+        fields = [
             *("id", "created_at", "key_id", "organization_id", "event", "happens_at"),
             *("days_before", "key_name", "hint", "owner", "project", "deliveries"),
         ]
-
-
-class KeyReminderFilters(DatedFilters):
-    """Which reminders."""
-
-    organization_id = id_filter("an organisation")
-    key_id = id_filter("a key")
-    event = choice_filter(KeyEvent.choices, "Only about this event.")
 
 
 class KeyReminders(_Notices[KeyReminder]):
@@ -158,18 +137,18 @@ class KeyReminders(_Notices[KeyReminder]):
 
     model = KeyReminder
     serializer = KeyReminderSerializer
-    filters = KeyReminderFilters
+    filters = DatedFilters.of(
+        organization_id=fields.id_filter("an organisation"),
+        key_id=fields.id_filter("a key"),
+        event=fields.choice_filter(KeyEvent.choices, "Only about this event."),
+    )
     one, many = "a reminder", "reminders"
     empty_text = "No key has been about to expire yet."
-    columns: ClassVar[dict[str, Any]] = {
-        "created_at": "created_at",
-        "key": "key_name",
-        "hint": "hint",
-        "owner": "owner_name",
-        "project": "project_name",
-        "event": "event",
-        "happens_at": "happens_at",
-        "days_before": "days_before",
+    columns = {
+        **columns_of(
+            "created_at key=key_name hint owner=owner_name project=project_name event happens_at "
+            "days_before"
+        ),
         "told": deliveries,
     }
 
@@ -190,27 +169,15 @@ class WebhookSerializer(StrictModelSerializer):
 
     class Meta:
         model = Webhook
-        fields: ClassVar[list[str]] = [
+        fields = [
             *("id", "organization", "name", "url", "is_active", "previous_secret_until"),
             *("created_at", "updated_at"),
         ]
-        read_only_fields: ClassVar[list[str]] = [
-            *("previous_secret_until", "created_at", "updated_at"),
-        ]
+        read_only_fields = ("previous_secret_until",)
         fixed = ("organization",)
 
 
-class NewWebhookSerializer(WebhookSerializer):
-    """A webhook with its secret, which is never returned again."""
-
-    secret = serializers.SerializerMethodField(help_text="Keep it now: it verifies signatures.")
-
-    class Meta(WebhookSerializer.Meta):
-        fields: ClassVar[list[str]] = [*WebhookSerializer.Meta.fields, "secret"]
-
-    def get_secret(self, webhook: Webhook) -> str:
-        """Return the secret, which the context holds."""
-        return str(self.context["secret"])
+NewWebhookSerializer = fields.with_secret(WebhookSerializer, "Keep it now: it verifies signatures.")
 
 
 class SecretRotationSerializer(StrictSerializer):
@@ -229,15 +196,6 @@ class TestedSerializer(StrictSerializer):
 
     is_delivered = serializers.BooleanField()
     error = serializers.CharField(help_text="Why not; empty when it was delivered.")
-
-
-class WebhookFilters(Filters):
-    """Which webhooks."""
-
-    lookups: ClassVar[dict[str, str]] = {"organization": "organization_id"}
-    organization = id_filter("an organisation")
-    name = text_filter("Exactly this name.")
-    is_active = switch_filter("Only active or inactive ones.")
 
 
 def _rotate(webhook: Webhook, *, grace_s: float) -> Issued:
@@ -260,13 +218,16 @@ class Webhooks(Resource[Webhook]):
 
     model = Webhook
     serializer = WebhookSerializer
-    created_serializer = NewWebhookSerializer
+    answers = {"create": NewWebhookSerializer}
     related = ("organization",)
-    filters = WebhookFilters
+    filters = Filters.of(
+        organization=fields.id_filter("an organisation", "organization_id"),
+        **fields.named_filters(),
+    )
     ordering = ("name",)
     one, many = "a webhook", "webhooks"
     verbs = frozenset({"create", "change", "remove"})
-    help: ClassVar[dict[str, str]] = {
+    help = {
         "create": "Create a webhook. The response holds its secret, which is never returned again.",
     }
     empty_text = "No webhook yet: alerts are sent by e-mail only, if there is a mail server."
@@ -289,16 +250,12 @@ class Webhooks(Resource[Webhook]):
             answer=TestedSerializer,
         ),
     )
-    columns: ClassVar[dict[str, Any]] = {
-        "id": "id",
-        "name": "name",
-        "organization": lambda webhook: str(webhook.organization or ""),
-        "url": "url",
-        "active": "is_active",
-    }
+    columns = columns_of(
+        "id name organization url active=is_active",
+        organization=lambda webhook: str(webhook.organization or ""),
+    )
 
     def create(self, access: Access, values: Mapping[str, Any]) -> Issued:
-        """Store a new webhook with a new secret."""
         secret = webhooks.new_secret()
         webhook = Webhook(**values, secret=webhooks.encrypt_secret(secret))
         self.check(access, webhook)

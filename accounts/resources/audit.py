@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from typing import Final
 
 from django.db.models import QuerySet
 from rest_framework import serializers
 
 from accounts.models import AuditEntry
-from accounts.resources.base import Resource
-from accounts.resources.fields import DatedFilters, StrictSerializer, id_filter, text_filter
+from accounts.resources import fields
+from accounts.resources.base import Resource, columns_of
+from accounts.resources.fields import DatedFilters, StrictSerializer
 from accounts.services import audit
 
 SEARCH_HELP: Final = "Part of the actor, the action, the target or the values; or an address."
@@ -20,7 +21,7 @@ class AuditSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
 
     class Meta:
         model = AuditEntry
-        fields: ClassVar[list[str]] = [
+        fields = [
             *("id", "number", "created_at", "actor_id", "actor", "ip", "action"),
             *("organization_id", "target_kind", "target_id", "target", "before", "after"),
             *("previous_hash", "hash"),
@@ -30,15 +31,9 @@ class AuditSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
 class AuditFilters(DatedFilters):
     """Which entries."""
 
-    organization_id = id_filter("an organisation")
-    actor_id = id_filter("a user who acted, or whose key did")
-    action = text_filter("Exactly this action, such as key.revoke.")
-    target_kind = text_filter("The kind of the target, such as key.")
-    target_id = text_filter("The id of the target.")
-    search = text_filter(SEARCH_HELP)
+    search = fields.text_filter(SEARCH_HELP)
 
     def filter_search(self, rows: QuerySet[AuditEntry], text: str) -> QuerySet[AuditEntry]:
-        """Return the entries with this text."""
         return audit.search(rows, text)
 
 
@@ -76,19 +71,19 @@ class AuditEntries(Resource[AuditEntry]):
 
     model = AuditEntry
     serializer = AuditSerializer
-    filters = AuditFilters
+    filters = AuditFilters.of(
+        organization_id=fields.id_filter("an organisation"),
+        actor_id=fields.id_filter("a user who acted, or whose key did"),
+        action=fields.text_filter("Exactly this action, such as key.revoke."),
+        target_kind=fields.text_filter("The kind of the target, such as key."),
+        target_id=fields.text_filter("The id of the target."),
+    )
     ordering = ("-number",)
     one, many = "an entry", "entries"
     empty_text = "Nothing was changed yet."
-    columns: ClassVar[dict[str, Any]] = {
-        "number": "number",
-        "at": "created_at",
-        "actor": "actor",
-        "ip": "ip",
-        "action": "action",
-        "target": "target",
-        "changed": changed_fields,
-    }
+    columns = columns_of(
+        "number at=created_at actor ip action target changed", changed=changed_fields
+    )
 
 
 AUDIT: Final = AuditEntries()

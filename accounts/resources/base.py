@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from django.core.exceptions import PermissionDenied
@@ -62,10 +63,10 @@ class Resource(Generic[RowT]):
 
     model: type[RowT]
     serializer: ClassVar[type[serializers.Serializer[Any]]]
-    create_serializer: ClassVar[type[serializers.Serializer[Any]] | None] = None
-    detail_serializer: ClassVar[type[serializers.Serializer[Any]] | None] = None
-    created_serializer: ClassVar[type[serializers.Serializer[Any]] | None] = None
-    """What creation returns where it is more than the row, such as a secret."""
+    bodies: ClassVar[Mapping[str, type[serializers.Serializer[Any]]]] = {}
+    """What the API reads, where it is not `serializer`, by the view: `create`."""
+    answers: ClassVar[Mapping[str, type[serializers.Serializer[Any]]]] = {}
+    """What the API returns, where it is not `serializer`, by the view: `create`, `retrieve`."""
     filters: ClassVar[type[Filters]] = Filters
     related: ClassVar[tuple[str, ...]] = ()
     ordering: ClassVar[tuple[str, ...]] = ("-id",)
@@ -81,9 +82,8 @@ class Resource(Generic[RowT]):
     """The scope of keys that may read the resource, besides `manage`."""
     empty_text: ClassVar[str] = ""
     """What the admin shows when there is no row."""
-    columns: ClassVar[Mapping[str, Any]] = {}
-    """The columns of the command's table. A value is a field of the serializer, a dotted attribute
-    of the row, or a function of the row."""
+    columns: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    """The columns of the command's table, see `columns_of`."""
 
     def writable(self) -> list[str]:
         """Return the names of the fields that a new row takes."""
@@ -129,9 +129,22 @@ class Resource(Generic[RowT]):
         """Return the action of this name."""
         return next(each for each in self.actions if each.name == name)
 
-    def body(self, access: Access, row: RowT) -> dict[str, Any]:
-        """Return a row as the API shows it."""
-        return dict(self.serializer(row, context={"access": access}).data)
+    def body_of(self, view: str) -> type[serializers.Serializer[Any]]:
+        """Return the serializer of what a view of the API reads."""
+        of_actions = {each.name: each.serializer for each in self.actions}
+        return {**of_actions, **self.bodies}.get(view, self.serializer)
+
+    def answer_of(self, view: str) -> type[serializers.Serializer[Any]]:
+        """Return the serializer of what a view of the API returns."""
+        of_actions = {each.name: each.answer for each in self.actions if each.answer}
+        return {**of_actions, **self.answers}.get(view, self.serializer)
+
+
+def columns_of(words: str, **functions: Callable[[Any], Any]) -> dict[str, Callable[[Any], Any]]:
+    """Return columns of a table, by name: functions of a row. A word such as `project=project.name`
+    is a name and an attribute, unless they are equal or `functions` has the name."""
+    pairs = (word.partition("=") for word in words.split())
+    return {name: attrgetter(path or name) for name, _, path in pairs} | functions
 
 
 def require(access: Access, action: Action, row: Model) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from django.db.models import QuerySet
 from rest_framework import serializers
 
 from accounts.captures.encrypted import CaptureUnreadable, Texts, read
 from accounts.models import Capture
-from accounts.resources.base import Conflict, Resource
-from accounts.resources.fields import DatedFilters, id_filter, text_filter
+from accounts.resources import fields
+from accounts.resources.base import Conflict, Resource, columns_of
+from accounts.resources.fields import DatedFilters
 from accounts.services.access import Access
 
 
@@ -19,7 +20,7 @@ class CaptureSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
 
     class Meta:
         model = Capture
-        fields: ClassVar[list[str]] = [
+        fields = [
             *("id", "request_id", "project_id", "created_at", "expires_at", "dialect"),
             *("endpoint", "num_body_bytes", "num_answer_bytes", "is_body_cut", "is_answer_cut"),
             "is_redacted",
@@ -33,7 +34,7 @@ class CaptureWithTextsSerializer(CaptureSerializer):
     answer = serializers.CharField(help_text="The JSON of the response, or its stream of events.")
 
     class Meta(CaptureSerializer.Meta):
-        fields: ClassVar[list[str]] = [*CaptureSerializer.Meta.fields, "body", "answer"]
+        fields = [*CaptureSerializer.Meta.fields, "body", "answer"]
 
     def to_representation(self, instance: Any) -> Any:
         """Return the capture with its texts. Writes an entry of the audit log."""
@@ -54,13 +55,6 @@ def read_texts(capture: Capture) -> Texts:
         raise Conflict(str(error)) from None
 
 
-class CaptureFilters(DatedFilters):
-    """Which captures."""
-
-    project_id = id_filter("a project")
-    request_id = text_filter("Only of this request.")
-
-
 class Captures(Resource[Capture]):
     """Requests whose texts their project captures (`capture_hours`). Owners and admins of the
     organisation, administrators of the platform, and their keys with the scope `manage` read them.
@@ -68,22 +62,20 @@ class Captures(Resource[Capture]):
 
     model = Capture
     serializer = CaptureSerializer
-    detail_serializer = CaptureWithTextsSerializer
-    filters = CaptureFilters
+    answers = {"retrieve": CaptureWithTextsSerializer}
+    filters = DatedFilters.of(
+        project_id=fields.id_filter("a project"),
+        request_id=fields.text_filter("Only of this request."),
+    )
     ordering = ("-created_at",)
     one, many = "a capture", "captures"
     verbs = frozenset({"remove"})
     empty_text = "Nothing is captured. Each project sets whether and how long its texts are kept."
-    columns: ClassVar[dict[str, Any]] = {
-        "created": "created_at",
-        "request_id": "request_id",
-        "project": "project",
-        "endpoint": lambda capture: f"{capture.dialect}/{capture.endpoint}",
-        "body": "num_body_bytes",
-        "answer": "num_answer_bytes",
-        "redacted": "is_redacted",
-        "expires": "expires_at",
-    }
+    columns = columns_of(
+        "created=created_at request_id project endpoint body=num_body_bytes "
+        "answer=num_answer_bytes redacted=is_redacted expires=expires_at",
+        endpoint=lambda capture: f"{capture.dialect}/{capture.endpoint}",
+    )
 
     def rows(self, access: Access) -> QuerySet[Capture]:
         """Return the captures without the encrypted texts, which are loaded when they are read."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from django.db.models import Model, QuerySet
 from django.http import QueryDict
 from rest_framework import serializers
 from rest_framework.fields import empty
 
+from accounts.base.limit_table import METRIC_CHOICES, WINDOW_CHOICES
 from accounts.usage.periods import check_moment
 
 MAX_ID: Final = 2**63 - 1
@@ -25,11 +26,13 @@ class StrictSerializer(serializers.Serializer):  # type: ignore[type-arg]
 
     def to_internal_value(self, data: Any) -> Any:
         """Return the validated values. Raises ValidationError that names an unknown field."""
-        if isinstance(data, Mapping):
-            known = {name for name, field in self.fields.items() if not field.read_only}
-            for name in data:
-                if name not in known:
-                    raise serializers.ValidationError({str(name): self._refusal(str(name))})
+        known = sorted(name for name, field in self.fields.items() if not field.read_only)
+        for name in data if isinstance(data, Mapping) else ():
+            if name not in known:
+                names = ", ".join(known) or "none"
+                text = f"There is no such parameter. There are: {names}."
+                text = "This cannot be set." if name in self.fields else text
+                raise serializers.ValidationError({str(name): text}, code="unknown")
         if isinstance(data, QueryDict):
             for name, values in data.lists():
                 if len(values) > 1:
@@ -37,14 +40,6 @@ class StrictSerializer(serializers.Serializer):  # type: ignore[type-arg]
                 if values == [""]:  # REST framework would ignore it, and list everything
                     raise serializers.ValidationError({name: "Give a value, or leave this out."})
         return super().to_internal_value(data)
-
-    def _refusal(self, name: str) -> Any:
-        if name in self.fields:
-            return serializers.ErrorDetail("This cannot be set.", code="unknown")
-        known = sorted(name for name, field in self.fields.items() if not field.read_only)
-        return serializers.ErrorDetail(
-            f"There is no such parameter. There are: {', '.join(known) or 'none'}.", code="unknown"
-        )
 
 
 class StrictModelSerializer(StrictSerializer, serializers.ModelSerializer):  # type: ignore[type-arg]
@@ -88,7 +83,6 @@ class VisibleRelatedField(serializers.PrimaryKeyRelatedField):  # type: ignore[t
         return super().to_internal_value(data)
 
     def get_queryset(self) -> QuerySet[Any]:
-        """Return the rows that the caller may see."""
         access = self.context.get("access")
         if access is None:
             return self.model._default_manager.none()
@@ -105,11 +99,27 @@ class NameListField(serializers.ListField):
         super().__init__(**{"required": False, "max_length": 1000, **more})
 
 
-class Filters(StrictSerializer):
-    """The query string of a list. A filter has the name of its column unless `lookups` or a
-    method `filter_<name>` gives another condition."""
+class IssuedSecretField(serializers.CharField):
+    """The secret of a new row, which the context of the serializer holds."""
 
-    lookups: ClassVar[Mapping[str, str]] = {}
+    def get_attribute(self, instance: Any) -> Any:
+        return self.context["secret"]
+
+
+def with_secret(serializer: Any, help_text: str) -> Any:
+    """Return the serializer of a new row with its secret, which is never returned again."""
+    meta = serializer.Meta
+    members = {
+        "secret": IssuedSecretField(read_only=True, help_text=help_text),
+        "Meta": type("Meta", (meta,), {"fields": [*meta.fields, "secret"]}),
+        "__doc__": "A new row with its secret, which is never returned again.",
+    }
+    return type(f"New{serializer.__name__}", (serializer,), members)
+
+
+class Filters(StrictSerializer):
+    """The query string of a list. The source of a filter is its lookup, unless a method
+    `filter_<source>` gives another condition."""
 
     limit = serializers.IntegerField(
         required=False,
@@ -122,30 +132,31 @@ class Filters(StrictSerializer):
         required=False, help_text="The `next_cursor` or `previous_cursor` of another page."
     )
 
+    @classmethod
+    def of(cls, **filters: Any) -> type[Filters]:
+        """Return a class with these fields."""
+        return type("Filters", (cls,), filters)
+
     def apply(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the rows that match all filters of the query string."""
-        for name, value in self.validated_data.items():
-            if name not in ("limit", "cursor"):
-                rows = self.narrow(rows, name, value)
+        for lookup, value in self.validated_data.items():
+            if lookup not in ("limit", "cursor"):
+                rows = self.narrow(rows, lookup, value)
         return rows
 
-    def narrow(self, rows: QuerySet[Any], name: str, value: Any) -> QuerySet[Any]:
+    def narrow(self, rows: QuerySet[Any], lookup: str, value: Any) -> QuerySet[Any]:
         """Return the rows that match one filter."""
-        special = getattr(self, f"filter_{name}", None)
-        if special is not None:
-            filtered: QuerySet[Any] = special(rows, value)
-            return filtered
-        return rows.filter(**{self.lookups.get(name, name): value})
+        special: Any = getattr(self, f"filter_{lookup}", None)
+        filtered: QuerySet[Any] = (
+            special(rows, value) if special else rows.filter(**{lookup: value})
+        )
+        return filtered
 
 
 class DatedFilters(Filters):
     """Filters of rows that have `created_at`."""
 
-    lookups: ClassVar[dict[str, str]] = {"from": "created_at__gte", "to": "created_at__lt"}
-
     def get_fields(self) -> Any:
-        """Return the fields with `from`, which is no Python name, and `to`."""
-        return {**super().get_fields(), **period_filters()}
+        return {**super().get_fields(), **period_filters("created_at__gte", "created_at__lt")}
 
 
 class OptionalBooleanField(serializers.BooleanField):
@@ -155,16 +166,20 @@ class OptionalBooleanField(serializers.BooleanField):
     default_empty_html = empty
 
 
-def id_filter(what: str) -> serializers.IntegerField:
+def id_filter(what: str, source: str | None = None) -> serializers.IntegerField:
     """Return a filter by an id."""
     return serializers.IntegerField(
-        required=False, min_value=1, max_value=MAX_ID, help_text=f"The id of {what}."
+        required=False,
+        min_value=1,
+        max_value=MAX_ID,
+        source=source,
+        help_text=f"The id of {what}.",
     )
 
 
-def text_filter(help_text: str, **more: Any) -> serializers.CharField:
+def text_filter(help_text: str) -> serializers.CharField:
     """Return a filter by an exact text."""
-    return serializers.CharField(required=False, max_length=255, help_text=help_text, **more)
+    return serializers.CharField(required=False, max_length=255, help_text=help_text)
 
 
 def choice_filter(choices: Any, help_text: str) -> serializers.ChoiceField:
@@ -177,10 +192,35 @@ def switch_filter(help_text: str) -> OptionalBooleanField:
     return OptionalBooleanField(required=False, help_text=help_text)
 
 
-def period_filters() -> dict[str, serializers.DateTimeField]:
-    """Return the filters `from` (inclusive) and `to` (exclusive)."""
-    texts = {"from": "From this time on, such as 2026-03-01T12:00Z.", "to": "Before this time."}
+def named_filters() -> dict[str, Any]:
+    """Return the filters of rows that have a name and can be inactive."""
     return {
-        name: serializers.DateTimeField(required=False, help_text=text, validators=[check_moment])
-        for name, text in texts.items()
+        "name": text_filter("Exactly this name."),
+        "is_active": switch_filter("Only active or inactive ones."),
+    }
+
+
+def limit_filters() -> dict[str, Any]:
+    """Return the filters by the kind of a limit."""
+    return {
+        "metric": choice_filter(METRIC_CHOICES, "Only of this metric."),
+        "window": choice_filter(WINDOW_CHOICES, "Only in this window."),
+        "is_shadow": switch_filter("Only shadow limits, or only the others."),
+    }
+
+
+def period_filters(
+    since: str | None = None, until: str | None = None
+) -> dict[str, serializers.DateTimeField]:
+    """Return the filters `from` (inclusive), which is no Python name, and `to` (exclusive), with
+    these sources."""
+
+    def moment(source: str | None, help_text: str) -> serializers.DateTimeField:
+        return serializers.DateTimeField(
+            required=False, source=source, help_text=help_text, validators=[check_moment]
+        )
+
+    return {
+        "from": moment(since, "From this time on, such as 2026-03-01T12:00Z."),
+        "to": moment(until, "Before this time."),
     }

@@ -19,11 +19,10 @@ class CommaField(forms.CharField):
     """A list of names, separated by commas."""
 
     def to_python(self, value: Any) -> Any:
-        """Return the list."""
         return [word.strip() for word in (value or "").split(",") if word.strip()]
 
 
-class PercentsField(forms.CharField):
+class PercentsField(CommaField):
     """Percentages, separated by commas; `off` for none; empty for those of the platform."""
 
     def __init__(self, **more: Any) -> None:
@@ -34,14 +33,13 @@ class PercentsField(forms.CharField):
         super().__init__(label="Alerts at", required=False, help_text=text, **more)
 
     def prepare_value(self, value: Any) -> Any:
-        """Return the text of the page."""
         if isinstance(value, list):
             return ", ".join(map(str, value)) or _OFF
         return value
 
     def to_python(self, value: Any) -> Any:
         """Return the list, or None. Raises ValidationError for invalid percentages."""
-        words = [word.strip() for word in (value or "").split(",") if word.strip()]
+        words = super().to_python(value)
         if not words:
             return None
         if words == [_OFF]:
@@ -51,12 +49,6 @@ class PercentsField(forms.CharField):
         percents = [int(word) for word in words]
         check_percents(percents)
         return percents
-
-
-def _date_time_field(**details: Any) -> forms.DateTimeField:
-    details["help_text"] = f"{details['help_text']} In UTC.".strip()
-    widget = forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
-    return forms.DateTimeField(widget=widget, **details)
 
 
 def form_field(field: Any) -> forms.Field:
@@ -70,7 +62,9 @@ def form_field(field: Any) -> forms.Field:
         case serializers.BooleanField():
             return forms.BooleanField(**details)
         case serializers.DateTimeField():
-            return _date_time_field(**details)
+            details["help_text"] = f"{details['help_text']} In UTC.".strip()
+            widget = forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
+            return forms.DateTimeField(widget=widget, **details)
         case serializers.IntegerField():
             limits: dict[str, Any] = {"min_value": field.min_value, "max_value": field.max_value}
             return forms.IntegerField(**details, **limits)

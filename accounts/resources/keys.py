@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import QuerySet
@@ -14,22 +14,19 @@ from rest_framework import serializers
 from accounts.keys import lifecycle, rotation
 from accounts.keys.lifecycle import matching
 from accounts.models import ApiKey, KeyState, Project, Role, Scope, User
-from accounts.models.keys import in_state
-from accounts.resources.base import Conflict, Issued, Resource, RowAction, require
+from accounts.models.keys import STATES, in_state
+from accounts.resources import fields
+from accounts.resources.base import Conflict, Issued, Resource, RowAction, columns_of, require
 from accounts.resources.fields import (
     Filters,
     NameListField,
     StrictModelSerializer,
     StrictSerializer,
     VisibleRelatedField,
-    choice_filter,
-    id_filter,
-    text_filter,
 )
 from accounts.services.access import Access, Action
 
 MAX_GRACE: Final = timedelta(days=90)
-_END_FIELDS: Final = ("expires_at", "rotate_every_days", "rotation_grace_days")
 
 
 class KeySerializer(StrictModelSerializer):
@@ -76,29 +73,19 @@ class KeySerializer(StrictModelSerializer):
 
     class Meta:
         model = ApiKey
-        fields: ClassVar[list[str]] = [
-            *(
-                "id",
-                "name",
-                "note",
-                "hint",
-                "state",
-                "owner",
-                "owner_name",
-                "project",
-                "project_name",
-            ),
-            *("organization", "scopes", "models", "endpoints", "networks", "created_at"),
-            *("rotate_every_days", "rotation_grace_days", "rotation_due_at"),
+        fields = [
+            *("id", "name", "note", "hint", "state", "owner", "owner_name", "project"),
+            *("project_name", "organization", "scopes", "models", "endpoints", "networks"),
+            *("created_at", "rotate_every_days", "rotation_grace_days", "rotation_due_at"),
             *("is_rotation_overdue", "expires_at", "paused_at", "revoked_at", "replaced_by"),
             *("last_used_at", "last_used_ip", "last_used_model", "updated_at"),
         ]
-        read_only_fields: ClassVar[list[str]] = [
-            *("hint", "created_at", "paused_at", "revoked_at", "last_used_at", "last_used_ip"),
-            *("last_used_model", "updated_at"),
+        read_only_fields = [
+            *("hint", "paused_at", "revoked_at", "last_used_at", "last_used_ip"),
+            "last_used_model",
         ]
         fixed = ("owner", "project")
-        extra_kwargs: ClassVar[dict[str, dict[str, str]]] = {
+        extra_kwargs = {
             "name": {"help_text": "Where the key is used, such as laptop or nightly-report."},
             "note": {"help_text": "Free text, such as a contact or a ticket."},
             "expires_at": {"label": "Expires", "help_text": "Empty: never."},
@@ -115,25 +102,13 @@ class KeySerializer(StrictModelSerializer):
         }
 
     def get_state(self, key: ApiKey) -> KeyState:
-        """Return the state of the key now."""
         return key.state_at(timezone.now())
 
     def get_is_rotation_overdue(self, key: ApiKey) -> bool:
-        """Return whether the rotation of the key is overdue now."""
         return key.is_rotation_overdue(timezone.now())
 
 
-class NewKeySerializer(KeySerializer):
-    """An API key with its secret, which is never returned again."""
-
-    secret = serializers.SerializerMethodField(help_text="Keep it now: it is not stored.")
-
-    class Meta(KeySerializer.Meta):
-        fields: ClassVar[list[str]] = [*KeySerializer.Meta.fields, "secret"]
-
-    def get_secret(self, key: ApiKey) -> str:
-        """Return the secret, which the context holds."""
-        return str(self.context["secret"])
+NewKeySerializer = fields.with_secret(KeySerializer, "Keep it now: it is not stored.")
 
 
 class RotationSerializer(StrictSerializer):
@@ -150,25 +125,18 @@ class RotationSerializer(StrictSerializer):
 class KeyFilters(Filters):
     """Which keys."""
 
-    lookups: ClassVar[dict[str, str]] = {
-        "organization": "project__organization_id",
-        "project": "project_id",
-        "owner": "owner_id",
-    }
-    organization = id_filter("an organisation")
-    project = id_filter("a project")
-    owner = id_filter("an owner")
-    name = text_filter("Exactly this name.")
-    hint = text_filter("Exactly this hint.")
-    state = choice_filter([(state.value, state.value) for state in KeyState], "Only in this state.")
-    search = text_filter("Part of the name, the hint, or the owner's or project's name.")
+    organization = fields.id_filter("an organisation", "project__organization_id")
+    project = fields.id_filter("a project", "project_id")
+    owner = fields.id_filter("an owner", "owner_id")
+    name = fields.text_filter("Exactly this name.")
+    hint = fields.text_filter("Exactly this hint.")
+    state = fields.choice_filter(STATES, "Only in this state.")
+    search = fields.text_filter("Part of the name, the hint, or the owner's or project's name.")
 
     def filter_state(self, rows: QuerySet[ApiKey], state: str) -> QuerySet[ApiKey]:
-        """Return the keys in this state now."""
         return rows.filter(in_state(KeyState(state), timezone.now()))
 
     def filter_search(self, rows: QuerySet[ApiKey], text: str) -> QuerySet[ApiKey]:
-        """Return the keys with this text in one of their names."""
         return rows.filter(matching(text))
 
 
@@ -180,26 +148,25 @@ def _rotate(key: ApiKey, *, grace_s: float = 0) -> Issued:
     return Issued(new.key, new.secret)
 
 
-def _unless_revoked(key: ApiKey) -> None:
-    if key.revoked_at is not None:
-        raise Conflict(f"{key} is revoked for good. Create a new key.")
+def _unless_revoked(change: Callable[[ApiKey], None]) -> Callable[[ApiKey], ApiKey]:
+    """Return an action with this change. It raises `Conflict` for a revoked key."""
 
+    def run(key: ApiKey) -> ApiKey:
+        if key.revoked_at is not None:
+            raise Conflict(f"{key} is revoked for good. Create a new key.")
+        change(key)
+        return key
 
-def _pause(key: ApiKey) -> ApiKey:
-    _unless_revoked(key)
-    lifecycle.pause_key(key)
-    return key
-
-
-def _resume(key: ApiKey) -> ApiKey:
-    _unless_revoked(key)
-    lifecycle.resume_key(key)
-    return key
+    return run
 
 
 def _revoke(key: ApiKey) -> ApiKey:
     lifecycle.revoke_key(key)
     return key
+
+
+_pause = _unless_revoked(lifecycle.pause_key)
+_resume = _unless_revoked(lifecycle.resume_key)
 
 
 class Keys(Resource[ApiKey]):
@@ -208,13 +175,13 @@ class Keys(Resource[ApiKey]):
 
     model = ApiKey
     serializer = KeySerializer
-    created_serializer = NewKeySerializer
+    answers = {"create": NewKeySerializer}
     filters = KeyFilters
     related = ("owner", "project__organization")
     ordering = ("-created_at",)
     one, many = "a key", "keys"
     verbs = frozenset({"create", "change"})
-    help: ClassVar[dict[str, str]] = {
+    help = {
         "create": "Create a key. The response holds its secret, which is never returned again.",
         "change": "Change the fields that the request names. Servers follow within a second.",
     }
@@ -235,18 +202,12 @@ class Keys(Resource[ApiKey]):
         ),
         RowAction("revoke", Action.STOP, _revoke, "Stop a key for good.", "revoked"),
     )
-    columns: ClassVar[dict[str, str]] = {
-        "id": "id",
-        "hint": "hint",
-        "name": "name",
-        "user": "owner_name",
-        "organization": "project.organization.name",
-        "project": "project_name",
-        "state": "state",
-        "expires": "expires_at",
-        "rotation_due": "rotation_due_at",
-        "last_used": "last_used_at",
-    }
+    columns = columns_of(
+        "id hint name user=owner.username organization=project.organization.name "
+        "project=project.name state expires=expires_at rotation_due=rotation_due_at "
+        "last_used=last_used_at",
+        state=lambda key: key.state_at(timezone.now()),
+    )
 
     def check(self, access: Access, row: ApiKey, stored: ApiKey | None = None) -> None:
         """Raise `PermissionDenied` unless the caller may hold the key's secret, and
@@ -259,15 +220,14 @@ class Keys(Resource[ApiKey]):
 
     def check_end(self, values: Mapping[str, Any], stored: ApiKey | None = None) -> None:
         """Raise ValidationError for an expiry in the past, and for two ends of one key."""
-        ends = {name: values[name] for name in _END_FIELDS if name in values}
         now = timezone.now()
         if stored is not None:
-            rotation.with_expiry(stored, ends, now)
+            rotation.with_expiry(stored, values, now)
             return
-        expires_at: datetime | None = ends.get("expires_at")
+        expires_at: datetime | None = values.get("expires_at")
         if expires_at is not None and expires_at <= now:
             raise ValidationError({"expires_at": "Choose a time in the future, or leave it out."})
-        rotation.expiry_of_new(ends, now)
+        rotation.expiry_of_new(values, now)
 
     def create(self, access: Access, values: Mapping[str, Any]) -> Issued:
         """Store a new key, the caller's own by default."""

@@ -1,24 +1,21 @@
-"""Limits, and the weights of tokens in budgets."""
+"""Limits, quotas (limits with their use), and the weights of tokens in budgets."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
+from django.db.models import QuerySet
+from django.utils import timezone
 from rest_framework import serializers
 
-from accounts.base.limit_table import METRIC_CHOICES, WINDOW_CHOICES
-from accounts.models import Limit, LimitScope, ModelWeight
+from accounts.alerts import quotas
+from accounts.models import OWNERS, Limit, LimitScope, ModelWeight, Scope
 from accounts.models.limits import check_percents
-from accounts.resources.base import Resource
-from accounts.resources.fields import (
-    MAX_ID,
-    Filters,
-    StrictModelSerializer,
-    choice_filter,
-    switch_filter,
-    text_filter,
-)
-from accounts.resources.owners import OWNERS
+from accounts.resources import fields
+from accounts.resources.base import Resource, columns_of
+from accounts.resources.fields import MAX_ID, Filters, StrictModelSerializer
+from accounts.services.access import Access
 
 KIND: Final = ("scope", "scope_id", "model", "metric", "window")
 """The fields that identify a limit: another kind is another limit."""
@@ -46,14 +43,13 @@ class LimitSerializer(StrictModelSerializer):
 
     class Meta:
         model = Limit
-        fields: ClassVar[list[str]] = [
+        fields = [
             *("id", "scope", "scope_id", "model", "metric", "window", "amount", "time_zone"),
             *("week_start", "is_shadow", "alert_at", "created_at", "updated_at"),
         ]
-        read_only_fields: ClassVar[list[str]] = ["created_at", "updated_at"]
-        validators: ClassVar[list[Any]] = []
+        validators = ()
         fixed = KIND
-        extra_kwargs: ClassVar[dict[str, dict[str, str]]] = {
+        extra_kwargs = {
             "model": {"help_text": "The name of the model, for a limit of a model."},
             "time_zone": {
                 "help_text": "In which days, weeks and months begin, such as Europe/Berlin.",
@@ -78,19 +74,6 @@ class LimitSerializer(StrictModelSerializer):
         return values
 
 
-class LimitFilters(Filters):
-    """Which limits."""
-
-    scope = choice_filter(LimitScope.choices, "Only of this scope.")
-    scope_id = serializers.IntegerField(
-        required=False, min_value=0, max_value=MAX_ID, help_text="Only of the owner with this id."
-    )
-    model = text_filter("Only of this model.")
-    metric = choice_filter(METRIC_CHOICES, "Only of this metric.")
-    window = choice_filter(WINDOW_CHOICES, "Only in this window.")
-    is_shadow = switch_filter("Only shadow limits, or only the others.")
-
-
 class Limits(Resource[Limit]):
     """Limits on keys, users, projects, organisations, models and the platform. A request has to
     satisfy all limits that apply to it. Admins of an organisation set the limits of its projects;
@@ -98,19 +81,85 @@ class Limits(Resource[Limit]):
 
     model = Limit
     serializer = LimitSerializer
-    filters = LimitFilters
+    filters = Filters.of(
+        scope=fields.choice_filter(LimitScope.choices, "Only of this scope."),
+        scope_id=serializers.IntegerField(
+            required=False,
+            min_value=0,
+            max_value=MAX_ID,
+            help_text="Only of the owner with this id.",
+        ),
+        model=fields.text_filter("Only of this model."),
+        **fields.limit_filters(),
+    )
     ordering = KIND
     one, many = "a limit", "limits"
     verbs = frozenset({"create", "change", "remove"})
     empty_text = "No limit yet: every user may use everything. Add a limit where that is too much."
-    columns: ClassVar[dict[str, Any]] = {
-        **{name: name for name in ("id", "scope", "whose", "metric", "window", "amount")},
-        **{name: name for name in ("time_zone", "week_start")},
-        "shadow": "is_shadow",
-    }
+    columns = columns_of(
+        "id scope whose metric window amount time_zone week_start shadow=is_shadow"
+    )
 
 
 LIMITS: Final = Limits()
+
+
+class QuotaSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
+    """A limit of a day, a week, a month or without end, with its use."""
+
+    used = serializers.IntegerField(help_text="Used in the window, from the usage records.")
+    left = serializers.IntegerField(help_text="0 when the quota is used up.")
+    window_start = serializers.DateTimeField()
+    resets_at = serializers.DateTimeField(allow_null=True, help_text="null: never.")
+    runs_out_at = serializers.DateTimeField(
+        allow_null=True,
+        help_text="When nothing is left at the rate of the window and the last seven days; "
+        "null: the quota lasts until it resets.",
+    )
+
+    class Meta:
+        model = Limit
+        fields = [
+            *("id", "scope", "scope_id", "model", "metric", "window", "amount", "time_zone"),
+            *("week_start", "is_shadow"),
+            *("used", "left", "window_start", "resets_at", "runs_out_at"),
+        ]
+
+
+class Quotas(Resource[Limit]):
+    """How much of each quota is used, when it resets and when it runs out. Quotas of the platform
+    and of models are for administrators of the platform. Keys with the scope `usage` may read
+    quotas, too."""
+
+    model = Limit
+    serializer = QuotaSerializer
+    filters = Limits.filters
+    ordering = KIND
+    one, many = "a quota", "quotas"
+    read_scope = Scope.USAGE.value
+    columns = columns_of(
+        "id scope whose metric window amount used left resets=resets_at runs_out=runs_out_at "
+        "shadow=is_shadow"
+    )
+
+    def rows(self, access: Access) -> QuerySet[Limit]:
+        return access.quotas_seen()
+
+    def load(self, rows: Sequence[Limit]) -> Sequence[Limit]:
+        """Return the quotas among these limits, which get attributes with their use now."""
+        found = quotas.read_quotas(rows, timezone.now())
+        for quota in found:
+            vars(quota.limit).update(
+                used=quota.num_used,
+                left=quota.num_left,
+                window_start=quota.window_start,
+                resets_at=quota.resets_at,
+                runs_out_at=quota.runs_out_at,
+            )
+        return [quota.limit for quota in found]
+
+
+QUOTAS: Final = Quotas()
 
 
 class ModelWeightSerializer(StrictModelSerializer):
@@ -118,17 +167,8 @@ class ModelWeightSerializer(StrictModelSerializer):
 
     class Meta:
         model = ModelWeight
-        fields: ClassVar[list[str]] = [
-            *("id", "model", "uncached", "cached", "output", "image", "updated_at"),
-        ]
-        read_only_fields: ClassVar[list[str]] = ["updated_at"]
+        fields = ("id", "model", "uncached", "cached", "output", "image", "updated_at")
         fixed = ("model",)
-
-
-class ModelWeightFilters(Filters):
-    """Which weights."""
-
-    model = text_filter("Only of this model.")
 
 
 class ModelWeights(Resource[ModelWeight]):
@@ -136,14 +176,12 @@ class ModelWeights(Resource[ModelWeight]):
 
     model = ModelWeight
     serializer = ModelWeightSerializer
-    filters = ModelWeightFilters
+    filters = Filters.of(model=fields.text_filter("Only of this model."))
     ordering = ("model",)
     one, many = "the weights of a model", "weights of models"
     verbs = frozenset({"create", "change", "remove"})
     empty_text = "No weights yet: each token of each model counts 1."
-    columns: ClassVar[dict[str, str]] = {
-        name: name for name in ("model", "uncached", "cached", "output", "image")
-    }
+    columns = columns_of("model uncached cached output image")
 
 
 MODEL_WEIGHTS: Final = ModelWeights()

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from rest_framework import serializers
 
 from accounts.base.redaction import MAX_LITERAL, MAX_RULES, check_redactions
 from accounts.models import Organization, Project
-from accounts.resources.base import Resource, activation, require
-from accounts.resources.fields import (
-    Filters,
-    StrictModelSerializer,
-    VisibleRelatedField,
-    id_filter,
-    switch_filter,
-    text_filter,
-)
+from accounts.resources import fields
+from accounts.resources.base import Resource, activation, columns_of, require
+from accounts.resources.fields import Filters, StrictModelSerializer, VisibleRelatedField
 from accounts.services.access import Access, Action
 
 _CAPTURE_FIELDS: Final = frozenset({"capture_hours", "capture_redactions"})
@@ -28,15 +22,8 @@ class OrganizationSerializer(StrictModelSerializer):
 
     class Meta:
         model = Organization
-        fields: ClassVar[list[str]] = ["id", "name", "is_active", "created_at", "updated_at"]
-        read_only_fields: ClassVar[list[str]] = ["is_active", "created_at", "updated_at"]
-
-
-class OrganizationFilters(Filters):
-    """Which organisations."""
-
-    name = text_filter("Exactly this name.")
-    is_active = switch_filter("Only active or inactive ones.")
+        fields = ["id", "name", "is_active", "created_at", "updated_at"]
+        read_only_fields = ("is_active",)
 
 
 class Organizations(Resource[Organization]):
@@ -46,20 +33,14 @@ class Organizations(Resource[Organization]):
 
     model = Organization
     serializer = OrganizationSerializer
-    filters = OrganizationFilters
+    filters = Filters.of(**fields.named_filters())
     ordering = ("name",)
     one, many = "an organisation", "organisations"
     verbs = frozenset({"create", "change", "remove"})
     removal = Action.REMOVE
     actions = activation(Action.SWITCH)
     empty_text = "No organisation yet. Add one: users and projects belong to it."
-    columns: ClassVar[dict[str, str]] = {
-        "id": "id",
-        "name": "name",
-        "active": "is_active",
-        "projects": "num_projects",
-        "created": "created_at",
-    }
+    columns = columns_of("id name active=is_active projects=num_projects created=created_at")
 
 
 ORGANIZATIONS: Final = Organizations()
@@ -83,12 +64,12 @@ class ProjectSerializer(StrictModelSerializer):
 
     class Meta:
         model = Project
-        fields: ClassVar[list[str]] = [
+        fields = [
             *("id", "organization", "organization_name", "name", "is_active"),
             *("capture_hours", "capture_redactions", "created_at", "updated_at"),
         ]
-        read_only_fields: ClassVar[list[str]] = ["is_active", "created_at", "updated_at"]
-        validators: ClassVar[list[Any]] = []
+        read_only_fields = ("is_active",)
+        validators = ()
         fixed = ("organization",)
 
     def to_representation(self, instance: Any) -> Any:
@@ -100,14 +81,6 @@ class ProjectSerializer(StrictModelSerializer):
         return body
 
 
-class ProjectFilters(Filters):
-    """Which projects."""
-
-    organization = id_filter("an organisation")
-    name = text_filter("Exactly this name.")
-    is_active = switch_filter("Only active or inactive ones.")
-
-
 class Projects(Resource[Project]):
     """Keys belong to projects, and usage is added up by project. A project with keys cannot be
     removed, even when all of them are revoked."""
@@ -115,25 +88,23 @@ class Projects(Resource[Project]):
     model = Project
     serializer = ProjectSerializer
     related = ("organization",)
-    filters = ProjectFilters
+    filters = Filters.of(
+        organization=fields.id_filter("an organisation", "organization_id"),
+        **fields.named_filters(),
+    )
     ordering = ("name",)
     one, many = "a project", "projects"
     verbs = frozenset({"create", "change", "remove"})
     actions = activation(Action.MANAGE)
-    help: ClassVar[dict[str, str]] = {
+    help = {
         "change": "Change the fields that the request names. Only admins of the organisation "
         "change what is captured.",
     }
     empty_text = "No project yet. Add one: keys belong to it."
-    columns: ClassVar[dict[str, str]] = {
-        "id": "id",
-        "organization": "organization.name",
-        "name": "name",
-        "active": "is_active",
-        "keys": "num_keys",
-        "capture_hours": "capture_hours",
-        "created": "created_at",
-    }
+    columns = columns_of(
+        "id organization=organization.name name active=is_active keys=num_keys capture_hours "
+        "created=created_at"
+    )
 
     def change(self, access: Access, row: Project, values: Mapping[str, Any]) -> Project:
         """Give a project other values. Captures need a permission of their own."""

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from django.db.models import Model
 
-from accounts.models import ApiKey, LimitScope, Organization, Project, User
+from accounts.models import OWNERS, ApiKey
 from accounts.services.access import Access
 
-OWNERS: Final[Mapping[str, Any]] = {
-    LimitScope.ORGANIZATION.value: Organization,
-    LimitScope.PROJECT.value: Project,
-    LimitScope.USER.value: User,
-    LimitScope.KEY.value: ApiKey,
-}
-"""The table of the owners of limits, by the kind of a limit's scope."""
 _KINDS: Final = {"organization": "the organisation"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -18,7 +19,7 @@ from accounts.services.access import Access
 from accounts.usage import reports
 from accounts.usage.entries import Outcome
 from accounts.usage.export import Format, Selection
-from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension, Filters
+from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension, Filters, Visible
 from accounts.usage.periods import Granularity
 from accounts.usage.reports import Figures, Group, Point, Question
 
@@ -38,62 +39,42 @@ class CommaListField(serializers.Field):  # type: ignore[type-arg]
         """Return the values. Raises ValidationError for an invalid one."""
         return [self.child.run_validation(word.strip()) for word in str(data).split(",")]
 
-    def to_representation(self, value: Any) -> Any:
-        """Return the text; the OpenAPI document needs it for defaults."""
-        return ",".join(map(str, value))
+
+def _list_of(child: serializers.Field[Any, Any, Any, Any], what: str) -> CommaListField:
+    return CommaListField(child, help_text=f"{what}, separated by commas.")
 
 
-class IdsField(CommaListField):
-    """Several ids."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            serializers.IntegerField(min_value=1, max_value=MAX_ID),
-            help_text=f"Ids of {what}, separated by commas.",
-        )
+def _ids(what: str) -> CommaListField:
+    child = serializers.IntegerField(min_value=1, max_value=MAX_ID)
+    return _list_of(child, f"Ids of {what}")
 
 
-class NamesField(CommaListField):
-    """Several names."""
-
-    def __init__(self, what: str) -> None:
-        child = serializers.CharField(max_length=255)
-        super().__init__(child, help_text=f"{what}, separated by commas.")
+def _names(what: str) -> CommaListField:
+    return _list_of(serializers.CharField(max_length=255), what)
 
 
-class StatusesField(CommaListField):
-    """Several classes of HTTP status."""
-
-    def __init__(self) -> None:
-        names = [*STATUS_CLASSES, NO_STATUS]
-        super().__init__(
-            serializers.ChoiceField(choices=names),
-            help_text=f"Classes of HTTP status, separated by commas: {', '.join(names)} "
-            f"(`{NO_STATUS}`: requests without a response).",
-        )
-
-    def to_internal_value(self, data: Any) -> list[Any]:
-        """Return the classes; None for requests without a response."""
-        return [None if name == NO_STATUS else name for name in super().to_internal_value(data)]
+def _choices(what: str, names: Iterable[str]) -> CommaListField:
+    known = [*map(str, names)]
+    text = f"{what}, separated by commas: {', '.join(known)}."
+    return CommaListField(serializers.ChoiceField(choices=known), help_text=text)
 
 
 class SelectionQuery(StrictSerializer):
     """Which usage."""
 
-    key = IdsField("keys")
-    user = IdsField("users")
-    project = IdsField("projects")
-    organization = IdsField("organisations")
-    model = NamesField("Models")
-    endpoint = NamesField("Endpoints, such as chat/completions")
-    outcome = CommaListField(
-        serializers.ChoiceField(choices=[(each.value, each.label) for each in Outcome]),
-        help_text=f"Outcomes, separated by commas: {', '.join(Outcome)}.",
+    key = _ids("keys")
+    user = _ids("users")
+    project = _ids("projects")
+    organization = _ids("organisations")
+    model = _names("Models")
+    endpoint = _names("Endpoints, such as chat/completions")
+    outcome = _choices("Outcomes", Outcome)
+    status = _choices(
+        f"Classes of HTTP status (`{NO_STATUS}`: requests without a response)",
+        (*STATUS_CLASSES, NO_STATUS),
     )
-    status = StatusesField()
 
     def get_fields(self) -> Any:
-        """Return the fields with `from`, which is no Python name, and `to`."""
         return {**super().get_fields(), **period_filters()}
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -109,22 +90,13 @@ class SelectionQuery(StrictSerializer):
         """The start (inclusive) and the end (exclusive); default: the last day."""
         return self.validated_data["from"], self.validated_data["to"]
 
-    @property
-    def usage_filters(self) -> Filters:
-        """The filters by dimension."""
-        values = self.validated_data
-        return Filters(**{each.plural: frozenset(values.get(each, ())) for each in Dimension})
-
 
 class UsageQuery(SelectionQuery):
     """Which usage, and how it is grouped."""
 
-    group_by = CommaListField(
-        serializers.ChoiceField(choices=[(each.value, each.value) for each in Dimension]),
-        help_text=f"What to group by, separated by commas: {', '.join(Dimension)}.",
-    )
+    group_by = _choices("What to group by", Dimension)
     granularity = serializers.ChoiceField(
-        choices=[(each.value, each.value) for each in Granularity],
+        choices=[*map(str, Granularity)],
         required=False,
         help_text="Return points of this length, too.",
     )
@@ -145,10 +117,20 @@ class ExportQuery(SelectionQuery):
     """Which usage records, and in which format."""
 
     file = serializers.ChoiceField(
-        choices=[(each.value, each.value) for each in Format],
+        choices=[*map(str, Format)],
         default=Format.CSV.value,
         help_text="The format of the file.",
     )
+
+    @property
+    def format(self) -> Format:
+        return Format(self.validated_data["file"])
+
+    def selection(self, access: Access) -> Selection:
+        """Return the usage records that the file has."""
+        since, until = self.period
+        filters = usage_filters(self.validated_data)
+        return Selection(since=since, until=until, filters=filters, visible=access.visible())
 
 
 class PercentilesSerializer(StrictSerializer):
@@ -215,32 +197,38 @@ class UsageSerializer(StrictSerializer):
     num_groups = serializers.IntegerField(help_text="Including the groups beyond `limit`.")
 
 
-def selection_of(query: SelectionQuery, access: Access) -> Selection:
-    """Return the usage records that an export has."""
-    since, until = query.period
-    return Selection(
-        since=since, until=until, filters=query.usage_filters, visible=access.visible()
+def usage_filters(values: Mapping[str, Any]) -> Filters:
+    """Return the filters by these values of dimensions, which may be absent or None."""
+    known = {each: values.get(each) or () for each in Dimension}
+    statuses = known[Dimension.STATUS]
+    known[Dimension.STATUS] = [None if name == NO_STATUS else name for name in statuses]
+    return Filters(**{each.plural: frozenset(known[each]) for each in Dimension})
+
+
+def question_of(
+    period: tuple[datetime, datetime],
+    values: Mapping[str, Any],
+    visible: Visible | None,
+    zone: ZoneInfo,
+) -> Question:
+    """Return a question with the filters and the granularity of these values."""
+    granularity = values.get("granularity")
+    return Question(
+        since=period[0],
+        until=period[1],
+        filters=usage_filters(values),
+        visible=visible,
+        zone=zone,
+        granularity=Granularity(granularity) if granularity else None,
     )
-
-
-def export_format(query: ExportQuery) -> Format:
-    """Return the format of the file."""
-    return Format(query.validated_data["file"])
 
 
 def report(query: UsageQuery, access: Access) -> dict[str, Any]:
     """Return the body of a usage report. Raises ValueError for too many points."""
     values = query.validated_data
-    since, until = query.period
-    granularity = values.get("granularity")
-    question = Question(
-        since=since,
-        until=until,
-        filters=query.usage_filters,
-        visible=access.visible(),
-        zone=ZoneInfo(values["time_zone"]),
-        granularity=Granularity(granularity) if granularity else None,
-    )
+    zone = ZoneInfo(values["time_zone"])
+    question = question_of(query.period, values, access.visible(), zone)
+    granularity = question.granularity
     totals = reports.totals(question)
     points = reports.series(question) if granularity else ()
     by = list(dict.fromkeys(map(Dimension, values.get("group_by", ()))))

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import QuerySet
 from rest_framework import serializers
 
 from accounts.models import Membership, Organization, Project, Role, User
-from accounts.resources.base import Resource, activation, require
+from accounts.resources import fields
+from accounts.resources.base import Resource, activation, columns_of, require
 from accounts.resources.fields import (
     Filters,
     StrictModelSerializer,
     StrictSerializer,
     VisibleRelatedField,
-    choice_filter,
-    id_filter,
-    switch_filter,
-    text_filter,
 )
 from accounts.services import changes
 from accounts.services.access import Access, Action
@@ -32,13 +29,11 @@ class UserSerializer(StrictModelSerializer):
 
     class Meta:
         model = User
-        fields: ClassVar[list[str]] = [
+        fields = [
             *("id", "username", "email", "first_name", "last_name", "is_service", "is_active"),
             *("is_superuser", "last_login", "created_at", "updated_at"),
         ]
-        read_only_fields: ClassVar[list[str]] = [
-            *("username", "is_service", "is_active", "is_superuser", "last_login", "updated_at"),
-        ]
+        read_only_fields = ("username", "is_service", "is_active", "is_superuser", "last_login")
 
 
 class NewUserSerializer(StrictSerializer):
@@ -76,23 +71,32 @@ class NewUserSerializer(StrictSerializer):
 class UserFilters(Filters):
     """Which users."""
 
-    organization = id_filter("an organisation where they have a role")
-    project = id_filter("a project where they have a role of its own")
-    username = text_filter("Exactly this name.")
-    is_service = switch_filter("Only service accounts, or only people.")
-    is_active = switch_filter("Only active or inactive ones.")
+    organization = fields.id_filter("an organisation where they have a role")
+    project = fields.id_filter("a project where they have a role of its own")
+    username = fields.text_filter("Exactly this name.")
+    is_service = fields.switch_filter("Only service accounts, or only people.")
+    is_active = fields.switch_filter("Only active or inactive ones.")
 
     def filter_organization(self, rows: QuerySet[User], organization: int) -> QuerySet[User]:
         """Filter by the roles that the caller sees, so that the filter reveals no others."""
         return self._with_role(rows, organization_id=organization)
 
     def filter_project(self, rows: QuerySet[User], project: int) -> QuerySet[User]:
-        """Filter by the roles that the caller sees."""
         return self._with_role(rows, project_id=project)
 
     def _with_role(self, rows: QuerySet[User], **scope: int) -> QuerySet[User]:
         roles = self.context["access"].rows(Membership).filter(**scope)
         return rows.filter(pk__in=roles.order_by().values("user_id"))
+
+
+def _kind(user: User) -> str:
+    return "administrator" if user.is_superuser else "service" if user.is_service else "person"
+
+
+def _roles(user: User) -> list[str]:
+    return [
+        f"{each.role} of {each.project or each.organization}" for each in user.memberships.all()
+    ]
 
 
 class Users(Resource[User]):
@@ -102,14 +106,17 @@ class Users(Resource[User]):
 
     model = User
     serializer = UserSerializer
-    create_serializer = NewUserSerializer
+    bodies = {"create": NewUserSerializer}
     filters = UserFilters
     ordering = ("username",)
     one, many = "a user", "users"
     verbs = frozenset({"create", "change", "remove"})
     removal = Action.REMOVE
     actions = activation(Action.MANAGE)
-    help: ClassVar[dict[str, str]] = {
+    columns = columns_of(
+        "id name=username kind active=is_active roles last_login", kind=_kind, roles=_roles
+    )
+    help = {
         "create": "Create a user with a role in an organisation or a project. Only administrators "
         "of the platform create users without one. A key creates service accounts only.",
         "change": "Change the fields that the request names. A key does not change the e-mail "
@@ -182,12 +189,11 @@ class MembershipSerializer(StrictModelSerializer):
 
     class Meta:
         model = Membership
-        fields: ClassVar[list[str]] = [
+        fields = [
             *("id", "user", "username", "organization", "organization_name", "project"),
             *("project_name", "role", "created_at"),
         ]
-        read_only_fields: ClassVar[list[str]] = ["created_at"]
-        validators: ClassVar[list[Any]] = []
+        validators = ()
         fixed = ("user", "organization", "project")
 
 
@@ -197,16 +203,7 @@ class MeSerializer(UserSerializer):
     memberships = MembershipSerializer(many=True, read_only=True)
 
     class Meta(UserSerializer.Meta):
-        fields: ClassVar[list[str]] = [*UserSerializer.Meta.fields, "memberships"]
-
-
-class MembershipFilters(Filters):
-    """Which roles."""
-
-    user = id_filter("a user")
-    organization = id_filter("an organisation")
-    project = id_filter("a project")
-    role = choice_filter(Role.choices, "Only this role.")
+        fields = [*UserSerializer.Meta.fields, "memberships"]
 
 
 class Memberships(Resource[Membership]):
@@ -215,7 +212,12 @@ class Memberships(Resource[Membership]):
     model = Membership
     serializer = MembershipSerializer
     related = ("user", "organization", "project")
-    filters = MembershipFilters
+    filters = Filters.of(
+        user=fields.id_filter("a user", "user_id"),
+        organization=fields.id_filter("an organisation", "organization_id"),
+        project=fields.id_filter("a project", "project_id"),
+        role=fields.choice_filter(Role.choices, "Only this role."),
+    )
     one, many = "a role of a user", "roles of users"
     verbs = frozenset({"create", "change", "remove"})
     empty_text = "No user has a role yet. Add one for each."

@@ -15,7 +15,7 @@ keeps, and read them. A key with the manage scope has its owner's permissions, i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Self, TypeVar, cast
@@ -24,6 +24,7 @@ from django.db.models import Model, Q, QuerySet
 
 from accounts.base.limit_table import CALENDAR_WINDOWS, Metric, Window
 from accounts.models import (
+    OWNERS,
     Alert,
     ApiKey,
     AuditEntry,
@@ -108,23 +109,14 @@ class Access:
         return {pk: cls._with(user, roles[pk]) for pk, user in people.items()}
 
     @classmethod
-    def _with(cls, user: User, roles: Iterable[_Role]) -> Self:
+    def _with(cls, user: User, roles: Sequence[_Role]) -> Self:
         if user.is_superuser:
             return cls(user.pk, is_superuser=True)
-        organizations: dict[int, str] = {}
-        projects: dict[int, str] = {}
-        known = set()
-        for organization, project, role in roles:
-            known.add(organization)
-            if project is None:
-                organizations[organization] = role
-            else:
-                projects[project] = role
         return cls(
             user.pk,
-            organizations=organizations,
-            projects=projects,
-            known_organizations=frozenset(known),
+            organizations={pk: role for pk, project, role in roles if project is None},
+            projects={pk: role for _, pk, role in roles if pk is not None},
+            known_organizations=frozenset(pk for pk, *_ in roles),
         )
 
     @classmethod
@@ -159,21 +151,8 @@ class Access:
         )
 
     def rows(self, model: type[RowT]) -> QuerySet[RowT]:
-        """The visible rows of a model of accounts."""
         rows = cast(QuerySet[RowT], cast(Any, model).objects.all())
         return rows if self.is_superuser else rows.filter(self._condition(model))
-
-    def organizations_seen(self) -> QuerySet[Organization]:
-        """Organisations with a role in them or in one of their projects."""
-        return self.rows(Organization)
-
-    def projects_seen(self) -> QuerySet[Project]:
-        """All projects of an organisation with a role in it, or single projects."""
-        return self.rows(Project)
-
-    def keys_seen(self) -> QuerySet[ApiKey]:
-        """The caller's own keys, and those of visible projects."""
-        return cast("QuerySet[ApiKey]", self.rows(ApiKey))
 
     def quotas_seen(self) -> QuerySet[Limit]:
         """Limits that can be used up, and whose use is visible.
@@ -187,7 +166,7 @@ class Access:
         return limits if self.is_superuser else limits.exclude(_BIND_ALL)
 
     def rows_to_limit(self, model: type[RowT]) -> QuerySet[RowT]:
-        """The users, projects or keys whose limits the caller may manage: `may` as a query."""
+        """The users, projects or keys whose limits the caller may manage."""
         rows = self.rows(model)
         if self.is_superuser:
             return rows
@@ -252,17 +231,11 @@ class Access:
         """Limits of visible rows, of models and of the platform."""
         if self.user_id is None:
             return Q(pk__in=())
-
-        def of(scope: LimitScope, model: type[Model]) -> Q:
-            return Q(scope=scope, scope_id__in=self.rows(model).order_by().values("pk"))
-
-        return (
-            _BIND_ALL
-            | of(LimitScope.ORGANIZATION, Organization)
-            | of(LimitScope.PROJECT, Project)
-            | of(LimitScope.USER, User)
-            | of(LimitScope.KEY, ApiKey)
-        )
+        condition = _BIND_ALL
+        for scope, model in OWNERS.items():
+            seen = self.rows(model).order_by().values("pk")
+            condition |= Q(scope=scope, scope_id__in=seen)
+        return condition
 
     @property
     def _led(self) -> set[int]:
@@ -313,7 +286,10 @@ class Access:
             case ApiKey():
                 return self._may_with_key(action, row)
             case Limit():
-                return self._may_limit(row)
+                owners = OWNERS.get(row.scope)
+                return owners is not None and (
+                    self.rows_to_limit(owners).filter(pk=row.scope_id).exists()
+                )
             case Webhook():
                 return row.organization_id in self._led
         return False
@@ -372,19 +348,3 @@ class Access:
         entries = AuditEntry.objects.filter(target_kind="key", target_id=str(key.pk))
         last = entries.filter(action="key.pause").order_by("-number").first()
         return last is not None and last.actor_id == self.user_id
-
-    def _may_limit(self, limit: Limit) -> bool:
-        match limit.scope:
-            case LimitScope.PROJECT:
-                project = Project.objects.filter(pk=limit.scope_id).first()
-                return project is not None and self._leads(Role.ADMIN, project.organization_id)
-            case LimitScope.KEY:
-                keys = ApiKey.objects.select_related("project")
-                key = keys.filter(pk=limit.scope_id).first()
-                return key is not None and self._leads(
-                    Role.ADMIN, key.project.organization_id, key.project_id
-                )
-            case LimitScope.USER:
-                person = User.objects.filter(pk=limit.scope_id).first()
-                return person is not None and self._outranks(Role.ADMIN, person)
-        return False

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import StrEnum
-from ipaddress import ip_address
 from itertools import product
 from typing import Any, Final, TypeVar
 
@@ -27,13 +26,14 @@ from django.db.models.functions import Cast
 from django.utils import timezone
 
 from accounts.base.actors import Actor, current_actor
+from accounts.base.networks import read_address
 from accounts.models import (
     ApiKey,
     AuditEntry,
     Capture,
     Limit,
-    LimitScope,
     Membership,
+    Organization,
     Project,
     User,
     Webhook,
@@ -158,7 +158,7 @@ def search(entries: EntriesT, text: str) -> EntriesT:
     found = in_words | Q(target_id=text) | _in_values(text)
     texts = {f"{name}_text": Cast(name, models.TextField()) for name in _VALUES}
     rows = entries.alias(**texts)
-    return rows.filter(found | Q(ip=text) if _is_ip(text) else found)
+    return rows.filter(found | Q(ip=text) if read_address(text) else found)
 
 
 def _in_values(text: str) -> Q:
@@ -174,8 +174,6 @@ def _in_values(text: str) -> Q:
 
 
 class Break(StrEnum):
-    """How the chain is broken."""
-
     CHANGED = "changed"
     MISSING = "missing"
     INSERTED = "inserted"
@@ -252,26 +250,14 @@ def organization_of(row: models.Model) -> int | None:
             ids = set(memberships.values_list("organization_id", flat=True)[:1000])
             return ids.pop() if len(ids) == 1 else None
         case Limit():
-            return _organization_of_limit(row)
+            owner = row.owner()
+            return None if owner is None else organization_of(owner)
         case Capture():
             project = Project.objects.filter(pk=row.project_id).first()
             return None if project is None else project.organization_id
-    return row.pk if row._meta.model_name == "organization" else None
-
-
-def _organization_of_limit(limit: Limit) -> int | None:
-    match limit.scope:
-        case LimitScope.ORGANIZATION:
-            return limit.scope_id
-        case LimitScope.PROJECT:
-            row: models.Model | None = Project.objects.filter(pk=limit.scope_id).first()
-        case LimitScope.KEY:
-            row = ApiKey.objects.select_related("project").filter(pk=limit.scope_id).first()
-        case LimitScope.USER:
-            row = User.objects.filter(pk=limit.scope_id).first()
-        case _:
-            row = None
-    return None if row is None else organization_of(row)
+        case Organization():
+            return row.pk
+    return None
 
 
 def _plain(value: Any) -> Any:
@@ -299,11 +285,3 @@ def _plain(value: Any) -> Any:
 
 def _fitting(column: str, text: str) -> str:
     return text.replace("\0", "")[: _WIDTHS[column]]
-
-
-def _is_ip(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True

@@ -7,7 +7,7 @@ the audit log. Keys have a module of their own, `accounts.keys.lifecycle`, which
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar
 
 from django.conf import settings
 from django.contrib.auth.password_validation import validate_password
@@ -17,10 +17,10 @@ from django.utils import timezone
 
 from accounts.base.actors import current_actor
 from accounts.models import (
+    OWNERS,
     ApiKey,
     Capture,
     Limit,
-    LimitScope,
     Membership,
     Organization,
     Project,
@@ -31,13 +31,6 @@ from accounts.services import audit
 from accounts.services.access import Access, Action
 
 RowT = TypeVar("RowT", bound=Model)
-
-_LIMITED: Final[dict[str, type[Model]]] = {
-    LimitScope.ORGANIZATION: Organization,
-    LimitScope.PROJECT: Project,
-    LimitScope.USER: User,
-    LimitScope.KEY: ApiKey,
-}
 
 
 def add(row: RowT) -> RowT:
@@ -69,10 +62,15 @@ def switch(row: RowT, action: str, **values: object) -> RowT:
 
 def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: bool) -> RowT:
     with audit.writing():
-        stored = _manager(row).get(pk=row.pk)
+        stored = type(row)._default_manager.get(pk=row.pk)
         for name, value in values.items():
             setattr(row, name, value)
-        changed = [name for name in values if _differs(row, stored, name)]
+        columns = {name: _column(row, name) for name in values}
+        changed = [
+            name
+            for name, column in columns.items()
+            if getattr(row, column) != getattr(stored, column)
+        ]
         if not changed:
             return row
         if is_checked:
@@ -86,9 +84,9 @@ def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: 
             _pause_keys_without_role(row)
         if isinstance(row, User) and "is_superuser" in changed:
             _pause_keys_beyond_role(row, row.api_keys.all())
-        columns = {_column(row, name) for name in changed}
-        before = audit.snapshot(stored).items()
-        audit.record_change(action, row, {name: old for name, old in before if name in columns})
+        before = audit.snapshot(stored)
+        named = {columns[name] for name in changed} & before.keys()
+        audit.record_change(action, row, {column: before[column] for column in named})
     return row
 
 
@@ -136,7 +134,7 @@ def _limits_of(rows: Iterable[Model]) -> Iterator[Limit]:
     Limits of a model stay: they belong to its name, which may be served again.
     """
     for row in rows:
-        for scope, model in _LIMITED.items():
+        for scope, model in OWNERS.items():
             if isinstance(row, model):
                 yield from Limit.objects.filter(scope=scope, scope_id=row.pk)
 
@@ -274,7 +272,8 @@ def check(row: Model, stored: Model | None = None) -> None:
     """
     match row:
         case Limit() if stored is None:
-            _check_owner_of_limit(row)
+            if row.scope in OWNERS and row.owner() is None:
+                raise ValidationError({"scope_id": f"There is no {row.scope} {row.scope_id}."})
         case Membership():
             if row.project is not None and row.project.organization_id != row.organization_id:
                 raise ValidationError({"project": "This project is in another organisation."})
@@ -283,30 +282,19 @@ def check(row: Model, stored: Model | None = None) -> None:
         case ApiKey():
             known = stored.allowed_endpoints if isinstance(stored, ApiKey) else None
             if row.allowed_endpoints != known:
-                _check_endpoints_of(row)
+                _check_endpoints(row)
         case User() if isinstance(stored, User):
-            _check_leaves_a_superuser(row, stored)
+            if not (row.is_superuser and row.is_active):
+                _check_is_not_the_last_superuser(stored)
 
 
-def _check_owner_of_limit(limit: Limit) -> None:
-    model = _LIMITED.get(limit.scope)
-    if model is not None and not cast(Any, model).objects.filter(pk=limit.scope_id).exists():
-        raise ValidationError({"scope_id": f"There is no {limit.scope} {limit.scope_id}."})
-
-
-def check_endpoints(endpoints: Iterable[str]) -> None:
+def _check_endpoints(key: ApiKey) -> None:
     """Raises `ValidationError` for an endpoint that the server does not have."""
     known = settings.VINERY_KEY_ENDPOINTS
-    for name in endpoints:
+    for name in key.allowed_endpoints:
         if name not in known:
-            raise ValidationError(f"There is no endpoint {name}. There are: {', '.join(known)}.")
-
-
-def _check_endpoints_of(key: ApiKey) -> None:
-    try:
-        check_endpoints(key.allowed_endpoints)
-    except ValidationError as error:
-        raise ValidationError({"allowed_endpoints": error.messages}) from None
+            message = f"There is no endpoint {name}. There are: {', '.join(known)}."
+            raise ValidationError({"allowed_endpoints": message})
 
 
 def _check_may_go(row: Model) -> None:
@@ -342,27 +330,12 @@ def _check_leaves_an_owner(row: Model) -> None:
         )
 
 
-def _check_leaves_a_superuser(user: User, stored: User) -> None:
-    """Raises `ValidationError` if the platform would have no active superuser left."""
-    was = stored.is_superuser and stored.is_active
-    if was and not (user.is_superuser and user.is_active):
-        _check_is_not_the_last_superuser(stored)
-
-
 def _check_is_not_the_last_superuser(user: User) -> None:
+    """Raises `ValidationError` if the platform has no other active superuser."""
     if not (user.is_superuser and user.is_active):
         return
     if not User.objects.filter(is_superuser=True, is_active=True).exclude(pk=user.pk).exists():
         raise ValidationError({"is_active": f"{user} is the last administrator: name another."})
-
-
-def _manager(row: Model) -> Any:
-    return cast(Any, type(row)).objects
-
-
-def _differs(row: Model, stored: Model, name: str) -> bool:
-    column = _column(row, name)
-    return bool(getattr(row, column) != getattr(stored, column))
 
 
 def _column(row: Model, name: str) -> str:

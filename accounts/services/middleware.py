@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from ipaddress import IPv6Address, ip_address
 from typing import Any
 
 from asgiref.sync import iscoroutinefunction
@@ -11,6 +10,7 @@ from django.http import HttpRequest
 from django.utils.decorators import sync_and_async_middleware
 
 from accounts.base.actors import Actor, acting_as
+from accounts.base.networks import read_address
 
 # An authentication that uses no session stores its actor in this attribute of the request.
 ACTOR = "vinery_actor"
@@ -47,9 +47,5 @@ def actor_of(request: HttpRequest) -> Actor:
 
 def address_of(request: HttpRequest) -> str | None:
     """The client's IP address; None for a socket without one."""
-    try:
-        ip = ip_address(request.META.get("REMOTE_ADDR", ""))
-    except ValueError:
-        return None
-    mapped = ip.ipv4_mapped if isinstance(ip, IPv6Address) else None
-    return str(mapped or ip)
+    ip = read_address(request.META.get("REMOTE_ADDR", ""))
+    return None if ip is None else str(ip)

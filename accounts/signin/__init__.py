@@ -2,9 +2,8 @@
 
 django-allauth does the work under `/accounts/`. These files configure and extend it:
 
-    middleware.py     allauth's request context and security headers; who must have a second factor
-    people.py         who may sign in, and the first page afterwards
-    account.py        allauth's adapter for passwords and e-mail
+    middleware.py     who must have a second factor; allauth's request context, security headers
+    people.py         who may sign in, with which password, and the first page afterwards
     attempts.py       how often wrong passwords and codes may be tried
     factors.py        second factors: encrypted secrets, codes that work once
     sessions.py       signed session cookies, encrypted session rows
@@ -12,7 +11,6 @@ django-allauth does the work under `/accounts/`. These files configure and exten
     recovery.py       what an administrator does for a user who lost the password or the phone
     views.py          our own pages
     issuer.py         the settings of the OpenID Connect issuer
-    oidc_provider.py  allauth's provider for the issuer, and its two URLs
-    oidc_token.py     verification of ID tokens
+    oidc_provider.py  allauth's provider for the issuer, its two URLs, verification of ID tokens
     oidc_adapter.py   which account the user of an issuer gets, with which rights
 """

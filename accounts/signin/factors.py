@@ -32,7 +32,6 @@ class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
     """The adapter that `MFA_ADAPTER` names: it encrypts the secrets of factors."""
 
     def encrypt(self, text: str) -> str:
-        """The text as it is stored."""
         return cipher(_PURPOSE).encrypt(text.encode()).decode()
 
     def decrypt(self, encrypted_text: str) -> str:

@@ -15,11 +15,11 @@ it may be a password in the wrong field.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from ipaddress import IPv6Address, ip_address
 from typing import Any, Final
 
 from allauth.account import signals as account
 from allauth.account.internal.flows.login import get_authentication_records
+from allauth.core.internal.ratelimit import truncate_ip
 from allauth.mfa import signals as mfa
 from allauth.mfa.models import Authenticator
 from django.core.cache import cache
@@ -37,7 +37,6 @@ _REMEMBERED_S: Final = 24 * 3600
 _FAILED: Final = "sign_in_failed"
 _UNKNOWN: Final = "unknown account"
 _NAMES: Final = {"socialaccount": "issuer"}
-_IPV6_NETWORK_BITS: Final = 64  # the network of one subscriber
 
 
 def failed(request: HttpRequest, user: User | None, step: str) -> None:
@@ -83,14 +82,8 @@ def _record_rarely(
 
 
 def _key(action: str, request: HttpRequest, user: User | None) -> str:
-    return f"vinery.{action}:{user.pk if user else ''}:{_network_of(request)}"
-
-
-def _network_of(request: HttpRequest) -> str:
-    address = address_of(request) or ""
-    if not address or not isinstance(ip := ip_address(address), IPv6Address):
-        return address
-    return f"{int(ip) >> (ip.max_prefixlen - _IPV6_NETWORK_BITS):x}"
+    network = truncate_ip(address_of(request) or "")
+    return f"vinery.{action}:{user.pk if user else ''}:{network}"
 
 
 # -- Receivers of allauth's signals

@@ -1,19 +1,17 @@
-"""Middleware of sign-in.
+"""The middleware of sign-in.
 
-`second_factor_required` sends users without a required second factor to its set-up page.
-`sign_in_pages` gives pages under `/accounts/` allauth's request context and security headers.
+It sends users without a required second factor to its set-up page, and gives pages under
+`/accounts/` allauth's request context and security headers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from enum import StrEnum
+from collections.abc import Callable
 from typing import Any, Final
 
 from allauth.account.middleware import AccountMiddleware
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.conf import settings
-from django.core.exceptions import MiddlewareNotUsed
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.urls import reverse
 from django.utils.decorators import sync_and_async_middleware
@@ -23,7 +21,7 @@ from accounts.signin.factors import has_second_factor
 
 ROOT: Final = "/accounts/"
 
-# Pages that stay open to users without their second factor, and the API.
+# Pages that stay open to users without their second factor, and the API, which accepts keys only.
 _OPEN: Final = (ROOT, "/v1/", "/v3/")
 
 _POLICY: Final = (
@@ -35,25 +33,25 @@ _FORMS: Final = "; form-action 'self'"
 
 
 @sync_and_async_middleware
-def sign_in_pages(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
-    """Middleware for the pages under `/accounts/`. Belongs after sessions and users."""
+def sign_in(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
+    """Middleware. Belongs after sessions and users."""
     allauth = AccountMiddleware(get_response)
 
     if iscoroutinefunction(get_response):
 
         async def middleware(request: HttpRequest) -> HttpResponse:
-            if not request.path.startswith(ROOT):
-                response: Awaitable[HttpResponse] = get_response(request)
-                return await response
-            return guarded(await allauth(request))
+            refusal = await sync_to_async(_refusal)(request) if _needs_check(request) else None
+            if refusal is None and request.path.startswith(ROOT):
+                return guarded(await allauth(request))
+            return refusal or await get_response(request)
 
     else:
 
         def middleware(request: HttpRequest) -> HttpResponse:  # type: ignore[misc]
-            if not request.path.startswith(ROOT):
-                response: HttpResponse = get_response(request)
-                return response
-            return guarded(allauth(request))
+            refusal = _refusal(request) if _needs_check(request) else None
+            if refusal is None and request.path.startswith(ROOT):
+                return guarded(allauth(request))
+            return refusal or get_response(request)
 
     # Django calls this attribute: allauth handles some of its own exceptions there.
     middleware.process_exception = allauth.process_exception  # type: ignore[attr-defined]
@@ -68,41 +66,13 @@ def guarded(response: HttpResponse) -> HttpResponse:
     return response
 
 
-class Required(StrEnum):
-    """Which users must have a second factor."""
-
-    OFF = "off"
-    STAFF = "staff"
-    ALL = "all"
-
-
-@sync_and_async_middleware
-def second_factor_required(
-    get_response: Callable[[HttpRequest], Any],
-) -> Callable[[HttpRequest], Any]:
-    """Middleware. Belongs after users. Requests without a session cookie pass, and so do those
-    under /v1 and /v3, which accept keys only. Raises `MiddlewareNotUsed` if no user must have a
-    second factor."""
-    if settings.VINERY_REQUIRE_2FA == Required.OFF:
-        raise MiddlewareNotUsed
-
-    if iscoroutinefunction(get_response):
-
-        async def middleware(request: HttpRequest) -> HttpResponse:
-            refusal = await sync_to_async(_refusal)(request) if _needs_check(request) else None
-            return refusal or await get_response(request)
-
-    else:
-
-        def middleware(request: HttpRequest) -> HttpResponse:  # type: ignore[misc]
-            refusal = _refusal(request) if _needs_check(request) else None
-            return refusal or get_response(request)
-
-    return middleware
-
-
 def _needs_check(request: HttpRequest) -> bool:
-    return settings.SESSION_COOKIE_NAME in request.COOKIES and not request.path.startswith(_OPEN)
+    """Return whether the user of a session may have to set up a second factor first."""
+    return (
+        settings.VINERY_REQUIRE_2FA != "off"
+        and settings.SESSION_COOKIE_NAME in request.COOKIES
+        and not request.path.startswith(_OPEN)
+    )
 
 
 def _refusal(request: HttpRequest) -> HttpResponse | None:
@@ -118,4 +88,4 @@ def _refusal(request: HttpRequest) -> HttpResponse | None:
 
 
 def _must_have_factor(user: User) -> bool:
-    return settings.VINERY_REQUIRE_2FA == Required.ALL or user.is_staff or user.is_superuser
+    return settings.VINERY_REQUIRE_2FA == "all" or user.is_staff or user.is_superuser

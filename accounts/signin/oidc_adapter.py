@@ -7,7 +7,7 @@ settings allow it. At each sign-in the issuer's groups give and take superuser s
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -17,7 +17,7 @@ from allauth.socialaccount.models import SocialAccount, SocialApp, SocialLogin
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.shortcuts import render
 
 from accounts.models import Membership, Organization, Role, User
@@ -53,7 +53,6 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         raise SocialApp.DoesNotExist
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
-        """Whether an unknown user gets a new account."""
         return _issuer().makes_accounts
 
     def populate_user(
@@ -87,13 +86,13 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         may_link = _issuer().links_by_email and len(owners) == 1
         if not (may_link and may_sign_in(owners[0])):
             sign_in_log.failed(request, None, "issuer")
-            raise ImmediateHttpResponse(_taken(request))
+            taken = render(request, "socialaccount/address_taken.html", status=403)
+            raise ImmediateHttpResponse(taken)
         _hand_over(request, owners[0])
         sociallogin.connect(request, owners[0])
         self._grant(sociallogin, is_new=False)
 
     def save_user(self, request: HttpRequest, sociallogin: SocialLogin, form: Any = None) -> User:
-        """Store a new account, with its rights."""
         user: User = super().save_user(request, sociallogin, form)
         self._grant(sociallogin, is_new=True)
         return user
@@ -144,30 +143,17 @@ def _hand_over(request: HttpRequest, user: User) -> None:
 
 
 def _issuer() -> Issuer:
-    """The configured issuer."""
     assert settings.VINERY_OIDC is not None
     return settings.VINERY_OIDC
 
 
-def _taken(request: HttpRequest) -> HttpResponse:
-    return render(request, "socialaccount/address_taken.html", status=403)
-
-
 # -- Rights by the issuer's groups
-
-_BY_RANK = list(Role)  # the highest role first
 
 
 def groups_of(claims: Mapping[str, Any], issuer: Issuer) -> frozenset[str]:
     """The groups in a user's claims, which may be one string or a list."""
     groups = claims.get(issuer.groups_claim, ()) if issuer.groups_claim else ()
     return frozenset([groups] if isinstance(groups, str) else [str(each) for each in groups])
-
-
-def role_for(groups: Iterable[str], issuer: Issuer) -> Role | None:
-    """The highest role that the groups give; None without one."""
-    given = {Role(issuer.roles[group]) for group in groups if group in issuer.roles}
-    return min(given, key=_BY_RANK.index, default=None)
 
 
 @transaction.atomic
@@ -182,7 +168,10 @@ def grant(user: User, claims: Mapping[str, Any], issuer: Issuer, *, is_new: bool
     if issuer.admin_group and is_admin:
         _set_superuser(user, yes=True)
     if issuer.roles:
-        _apply_role(user, role_for(groups, issuer), _organization(issuer))
+        given = {Role(issuer.roles[group]) for group in groups if group in issuer.roles}
+        # Roles are listed from the highest to the lowest.
+        highest = min(given, key=list(Role).index, default=None)
+        _apply_role(user, highest, _organization(issuer))
     elif is_new:
         set_role(user, _organization(issuer), Role.MEMBER)
     if issuer.admin_group and not is_admin:

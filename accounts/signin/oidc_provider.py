@@ -1,16 +1,20 @@
 """Allauth's provider for OpenID Connect, and its two URLs.
 
 It adds what allauth lacks: a nonce, an ID token that is required and always verified, and a check
-that the discovery document names the issuer.
+that the discovery document names the issuer. ID tokens are verified by OpenID Connect Core 1.0,
+section 3.1.3.7, and their signatures also where it would trust TLS instead.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from typing import Any
+import hmac
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Final
 
-from allauth.core.exceptions import ImmediateHttpResponse
+import jwt
 from allauth.socialaccount.adapter import get_adapter
 from allauth.socialaccount.helpers import render_authentication_error
 from allauth.socialaccount.models import SocialApp, SocialLogin, SocialToken
@@ -24,11 +28,18 @@ from django.urls import reverse
 from requests import RequestException
 
 from accounts.signin.issuer import PROVIDER_ID, Issuer
-from accounts.signin.oidc_token import TokenRefused, verified_claims
 from accounts.signin.people import public_url
 
 # Claims that are useless after the sign-in.
-_PASSING_CLAIMS = frozenset({"nonce", "at_hash", "c_hash", "exp", "iat", "auth_time", "jti", "sid"})
+_PASSING_CLAIMS: Final = frozenset(
+    {"nonce", "at_hash", "c_hash", "exp", "iat", "auth_time", "jti", "sid"}
+)
+# Signatures by the issuer's private key. No symmetric algorithms, and not `none`.
+_ALGORITHMS: Final = frozenset(
+    {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
+)
+# The clock difference that is accepted.
+_LEEWAY_S: Final = 60
 
 
 def nonce_for(code_verifier: str) -> str:
@@ -50,16 +61,14 @@ class OidcClient(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         self._nonce = ""
         super().__init__(request, PROVIDER_ID)
 
-    @property
+    @cached_property
     def openid_config(self) -> dict[str, Any]:
         """The discovery document. Raises `IssuerFailed`."""
-        if not hasattr(self, "_document"):
-            base_url = self._issuer.url.rstrip("/")
-            document = self._get_json(f"{base_url}/.well-known/openid-configuration")
-            if document.get("issuer") != self._issuer.url:
-                raise IssuerFailed("The discovery document names another issuer.")
-            self._document = document
-        return self._document
+        base_url = self._issuer.url.rstrip("/")
+        document = self._get_json(f"{base_url}/.well-known/openid-configuration")
+        if document.get("issuer") != self._issuer.url:
+            raise IssuerFailed("The discovery document names another issuer.")
+        return document
 
     @property
     def basic_auth(self) -> bool:
@@ -99,16 +108,25 @@ class OidcClient(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         return self.get_provider().sociallogin_from_response(request, kept)
 
     def _claims(self, id_token: str) -> dict[str, Any]:
+        """The claims of a token that is valid for this issuer, client and sign-in."""
+        jwks, client_id = self._get_json(self.openid_config["jwks_uri"]), self._issuer.client_id
         try:
-            return verified_claims(
+            claims: dict[str, Any] = jwt.decode(
                 id_token,
-                self._get_json(self.openid_config["jwks_uri"]),
+                _key(jwks, jwt.get_unverified_header(id_token)),
+                algorithms=sorted(_ALGORITHMS),
                 issuer=self._issuer.url,
-                client_id=self._issuer.client_id,
-                nonce=self._nonce,
+                audience=client_id,
+                leeway=_LEEWAY_S,
+                options={"require": ["iss", "aud", "sub", "exp", "iat"]},
             )
-        except TokenRefused as error:
-            raise IssuerFailed(str(error)) from error
+        except jwt.PyJWTError as error:
+            raise IssuerFailed(f"The ID token was refused: {type(error).__name__}.") from error
+        if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), self._nonce.encode()):
+            raise IssuerFailed("The ID token belongs to another sign-in: its nonce is not ours.")
+        if not _is_party(claims, client_id):
+            raise IssuerFailed("The ID token was issued for another client: its azp is not ours.")
+        return claims
 
     def _userinfo(self, access_token: str) -> dict[str, Any]:
         url = self.openid_config.get("userinfo_endpoint")
@@ -129,9 +147,30 @@ class OidcClient(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         return found
 
 
-class OidcProvider(OpenIDConnectProvider):  # type: ignore[misc]
-    """The issuer as a provider of allauth."""
+def _key(jwks: Mapping[str, Any], header: Mapping[str, Any]) -> jwt.PyJWK:
+    """The key that the header names, or the only one when it names none."""
+    if header.get("alg") not in _ALGORITHMS:
+        raise jwt.InvalidAlgorithmError
+    keys = jwt.PyJWKSet.from_dict(dict(jwks)).keys
+    named = [
+        key
+        for key in keys
+        if key.public_key_use in (None, "sig")
+        and ("kid" not in header or key.key_id == header["kid"])
+    ]
+    if len(named) != 1:
+        raise jwt.InvalidKeyError
+    return named[0]
 
+
+def _is_party(claims: Mapping[str, Any], client_id: str) -> bool:
+    """Whether the token was issued to us. A token for several audiences must name us in `azp`."""
+    azp = claims.get("azp")
+    several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
+    return azp == client_id if azp is not None or several else True
+
+
+class OidcProvider(OpenIDConnectProvider):  # type: ignore[misc]
     def __init__(self, request: HttpRequest | None, issuer: Issuer) -> None:
         self._issuer = issuer
         app = SocialApp(
@@ -145,7 +184,6 @@ class OidcProvider(OpenIDConnectProvider):  # type: ignore[misc]
         super().__init__(request, app=app)
 
     def get_oauth2_adapter(self, request: HttpRequest) -> OidcClient:
-        """The connection to the issuer."""
         return OidcClient(request, self._issuer)
 
     def get_pkce_params(self) -> dict[str, str]:
@@ -166,29 +204,19 @@ class OidcProvider(OpenIDConnectProvider):  # type: ignore[misc]
         return reverse("openid_connect_login")
 
     def get_callback_url(self) -> str:
-        """The path of the callback."""
         return reverse("openid_connect_callback")
 
 
-def login(request: HttpRequest) -> HttpResponse:
-    """Redirect to the issuer, with a state, a nonce and a PKCE challenge of this session."""
-    return _respond(OAuth2LoginView, request)
-
-
-def callback(request: HttpRequest) -> HttpResponse:
-    """Back from the issuer, with a code."""
-    return _respond(OAuth2CallbackView, request)
-
-
-def _respond(view: Any, request: HttpRequest) -> HttpResponse:
+def respond(request: HttpRequest, *, is_callback: bool) -> HttpResponse:
+    """Redirect to the issuer, with a state, a nonce and a PKCE challenge of this session; or, back
+    from there with a code, sign the user in. Raises `Http404` if no issuer is configured."""
     if settings.VINERY_OIDC is None:
         raise Http404
     client = OidcClient(request, settings.VINERY_OIDC)
+    view = (OAuth2CallbackView if is_callback else OAuth2LoginView).adapter_view(client)
     try:
-        response: HttpResponse = view.adapter_view(client)(request)
+        response: HttpResponse = view(request)
     except OAuth2Error as error:  # the issuer does not answer
         provider = get_adapter().get_provider(request, PROVIDER_ID)
         response = render_authentication_error(request, provider, exception=error)
-    except ImmediateHttpResponse as answer:
-        response = answer.response
     return response

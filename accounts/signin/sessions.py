@@ -26,7 +26,6 @@ class SignedSessionMiddleware(SessionMiddleware):
     """Django's middleware, with a signed cookie."""
 
     def process_request(self, request: HttpRequest) -> None:
-        """Set the session of the request."""
         cookie = request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
         request.session = self.SessionStore(key_of(cookie))
 

@@ -35,8 +35,8 @@ urlpatterns = [
     ),
     path("2fa/", include("allauth.mfa.urls")),
     path("sessions/", include("allauth.usersessions.urls")),
-    path("oidc/login/", views.oidc_login, name="openid_connect_login"),
-    path("oidc/login/callback/", views.oidc_callback, name="openid_connect_callback"),
+    path("oidc/login/", views.oidc, {"is_callback": False}, name="openid_connect_login"),
+    path("oidc/login/callback/", views.oidc, {"is_callback": True}, name="openid_connect_callback"),
     path("oidc/cancelled/", social.login_cancelled, name="socialaccount_login_cancelled"),
     # Allauth would let a new user choose another address here; we use the issuer's, or none.
     path("oidc/taken/", _taken, name="socialaccount_signup"),

@@ -31,7 +31,6 @@ class Overview(LoginRequiredMixin, TemplateView):
     template_name = "account/overview.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """The template's context, with `has_second_factor` and `issuer`."""
         user = self.request.user
         assert isinstance(user, User)
         context = super().get_context_data(**kwargs)
@@ -57,16 +56,9 @@ def connections(request: HttpRequest) -> HttpResponse:
     return response
 
 
-def oidc_login(request: HttpRequest) -> HttpResponse:
-    """Redirect to the issuer."""
+def oidc(request: HttpRequest, *, is_callback: bool) -> HttpResponse:
+    """Redirect to the issuer, or sign in a user who comes back from there."""
     # Imported here: it brings an HTTP client, which few processes need.
-    from accounts.signin.oidc_provider import login
+    from accounts.signin.oidc_provider import respond
 
-    return login(request)
-
-
-def oidc_callback(request: HttpRequest) -> HttpResponse:
-    """Back from the issuer."""
-    from accounts.signin.oidc_provider import callback
-
-    return callback(request)
+    return respond(request, is_callback=is_callback)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from enum import StrEnum
 from hashlib import blake2b
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -19,6 +20,7 @@ import msgspec
 from accounts.models.rollups import UsageSlice
 from accounts.models.usage import UsageRecord
 from accounts.usage.entries import Outcome
+from accounts.usage.filters import NAME_COLUMNS
 
 
 class RollupDimensions(StrEnum):
@@ -38,44 +40,33 @@ class RollupDimensions(StrEnum):
         return _COLUMNS[self]
 
 
-_COLUMNS = {
+_COLUMNS: dict[RollupDimensions, frozenset[str]] = {
     RollupDimensions.PROJECT: frozenset({"project_id", "organization_id"}),
     RollupDimensions.OUTCOME: frozenset({"organization_id", "outcome", "status_class"}),
     RollupDimensions.ENDPOINT: frozenset({"organization_id", "endpoint"}),
     RollupDimensions.MODEL: frozenset({"organization_id", "model"}),
     RollupDimensions.WHAT: frozenset({"model", "endpoint", "outcome", "status_class"}),
     RollupDimensions.KEY: frozenset({"key_id", "user_id", "project_id", "organization_id"}),
-    RollupDimensions.ALL: frozenset(
-        {
-            "key_id",
-            "user_id",
-            "project_id",
-            "organization_id",
-            "model",
-            "endpoint",
-            "outcome",
-            "status_class",
-        }
-    ),
 }
+_COLUMNS[RollupDimensions.ALL] = frozenset().union(*_COLUMNS.values())
 
 
 class Slice(NamedTuple):
     """The values of a `UsageSlice`. The digest depends on the order of the fields: keep it."""
 
     dimensions: str
-    key_id: int | None
-    key_name: str
-    user_id: int | None
-    username: str
-    project_id: int | None
-    project_name: str
-    organization_id: int | None
-    organization_name: str
-    model: str
-    endpoint: str
-    outcome: str
-    status_class: int | None
+    key_id: int | None = None
+    key_name: str = ""
+    user_id: int | None = None
+    username: str = ""
+    project_id: int | None = None
+    project_name: str = ""
+    organization_id: int | None = None
+    organization_name: str = ""
+    model: str = ""
+    endpoint: str = ""
+    outcome: str = ""
+    status_class: int | None = None
 
     @property
     def digest(self) -> str:
@@ -83,31 +74,25 @@ class Slice(NamedTuple):
         return blake2b(msgspec.json.encode(tuple(self)), digest_size=16).hexdigest()
 
     def record(self) -> UsageSlice:
-        """Return an unsaved row."""
         return UsageSlice(digest=self.digest, **self._asdict())
 
     def at(self, dimensions: RollupDimensions) -> Slice:
         """Return the slice with only these dimensions, which contains this one."""
-        if dimensions is RollupDimensions.ALL:
-            return self
-        kept = _COLUMNS[dimensions]
-        has_key, has_project = "key_id" in kept, "project_id" in kept
-        has_organization = "organization_id" in kept
-        return Slice(
-            dimensions=str(dimensions),
-            key_id=self.key_id if has_key else None,
-            key_name=self.key_name if has_key else "",
-            user_id=self.user_id if has_key else None,
-            username=self.username if has_key else "",
-            project_id=self.project_id if has_project else None,
-            project_name=self.project_name if has_project else "",
-            organization_id=self.organization_id if has_organization else None,
-            organization_name=self.organization_name if has_organization else "",
-            model=self.model if "model" in kept else "",
-            endpoint=self.endpoint if "endpoint" in kept else "",
-            outcome=self.outcome if "outcome" in kept else "",
-            status_class=self.status_class if "outcome" in kept else None,
-        )
+        return self._replace(dimensions=str(dimensions), **_EMPTIED[dimensions])
+
+
+# The columns that the slices of some dimensions leave empty.
+_EMPTIED = {
+    dimensions: {
+        column: empty
+        for column, empty in Slice._field_defaults.items()
+        if column not in columns | {NAME_COLUMNS.get(each) for each in columns}
+    }
+    for dimensions, columns in _COLUMNS.items()
+}
+
+ABOUT_RECORDS = (*Slice._fields[1:-1], "http_status")
+"""The columns of usage records that `slice_of` reads."""
 
 
 def coarsest(choices: Iterable[RollupDimensions], columns: Collection[str]) -> RollupDimensions:
@@ -125,18 +110,10 @@ def slice_of(row: UsageRecord) -> Slice:
     tables for good, so the slice has "" instead.
     """
     is_unknown = row.outcome == Outcome.REJECTED and row.http_status == 404
-    return Slice(
-        dimensions=str(RollupDimensions.ALL),
-        key_id=row.key_id,
-        key_name=row.key_name,
-        user_id=row.user_id,
-        username=row.username,
-        project_id=row.project_id,
-        project_name=row.project_name,
-        organization_id=row.organization_id,
-        organization_name=row.organization_name,
-        model="" if is_unknown else row.model,
-        endpoint=row.endpoint,
-        outcome=str(row.outcome),
-        status_class=row.http_status and row.http_status // 100,
-    )
+    model = "" if is_unknown else row.model
+    status_class = row.http_status and row.http_status // 100
+    about = (model, row.endpoint, str(row.outcome), status_class)
+    return Slice._make((str(RollupDimensions.ALL), *_owners(row), *about))
+
+
+_owners = attrgetter(*Slice._fields[1:9])

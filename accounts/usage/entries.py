@@ -6,6 +6,7 @@ later needs a default. Standard library and msgspec only.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -109,7 +110,8 @@ def encode(entry: Entry) -> bytes:
         return _ENCODER.encode(entry) + b"\n"
     except UnicodeEncodeError:
         # A client's model name may contain half a surrogate pair: valid JSON, invalid UTF-8.
-        return _ENCODER.encode(_with_valid_texts(msgspec.to_builtins(entry))) + b"\n"
+        text = json.dumps(msgspec.to_builtins(entry), ensure_ascii=False)
+        return text.encode("utf-8", "replace") + b"\n"
 
 
 def decode(line: bytes) -> Entry | None:
@@ -137,9 +139,6 @@ class OpenRequests:
     def __init__(self) -> None:
         self._admissions: dict[str, Admission] = {}
         self._progress: dict[str, Progress] = {}
-
-    def __len__(self) -> int:
-        return len(self._admissions)
 
     def take(self, entry: Entry) -> None:
         """Apply one entry.
@@ -190,15 +189,3 @@ class OpenRequests:
                 num_reasoning_tokens=counts[3],
                 is_exact=request_id in engine_counts,
             )
-
-
-def _with_valid_texts(value: object) -> object:
-    match value:
-        case str():
-            return value.encode("utf-8", "replace").decode("utf-8")
-        case dict():
-            return {key: _with_valid_texts(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_with_valid_texts(item) for item in value]
-        case _:
-            return value

@@ -14,16 +14,9 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 import msgspec
-from django.db.models import F, Model, Q, QuerySet
+from django.db.models import F, Q, QuerySet
 
-from accounts.models import (
-    ApiKey,
-    Organization,
-    Project,
-    RefusedRequest,
-    UsageRecord,
-    User,
-)
+from accounts.models import OWNERS, RefusedRequest, UsageRecord
 from accounts.usage.effects import with_effect
 from accounts.usage.filters import EVERYTHING, Filters, Visible, restriction
 
@@ -80,26 +73,17 @@ REFUSAL_COLUMNS = (
 )
 
 _PAGE_SIZE = 1000
-_OWNERS: dict[str, type[Model]] = {
-    "organization": Organization,
-    "project": Project,
-    "user": User,
-    "key": ApiKey,
-}
 _STORED = tuple(column for column in COLUMNS if not column.endswith("_exists"))
 # Characters with which a formula begins in a spreadsheet.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Format(StrEnum):
-    """The format of an export."""
-
     CSV = "csv"
     JSONL = "jsonl"
 
     @property
     def content_type(self) -> str:
-        """The value of the HTTP header."""
         return "text/csv; charset=utf-8" if self is Format.CSV else "application/jsonl"
 
 
@@ -157,7 +141,7 @@ def _wanted(selection: Selection) -> Q:
 
 
 def _with_existence(page: list[_Row]) -> list[_Row]:
-    for owner, table in _OWNERS.items():
+    for owner, table in OWNERS.items():
         ids = {row[f"{owner}_id"] for row in page} - {None}
         existing = set(table._default_manager.filter(pk__in=ids).values_list("pk", flat=True))
         for row in page:

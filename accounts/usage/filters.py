@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import reduce
 from operator import or_
-from typing import Final
+from typing import Any, Final
 
 from django.db.models import Q
 
@@ -17,9 +17,17 @@ STATUS_CLASSES: Final = ("1xx", "2xx", "3xx", "4xx", "5xx")
 NO_STATUS: Final = "none"
 """The filter's value for requests that were never answered."""
 
+NAME_COLUMNS: Final = {
+    "key_id": "key_name",
+    "user_id": "username",
+    "project_id": "project_name",
+    "organization_id": "organization_name",
+}
+"""The columns with the names of ids."""
+
 Key = int | str | None
 """A dimension's value: an id, a name or a status class; None if the record has none."""
-Values = frozenset[int | None] | frozenset[str] | frozenset[str | None]
+Values = frozenset[Any]
 
 
 class Dimension(StrEnum):
@@ -39,7 +47,7 @@ class Dimension(StrEnum):
         """The column of slices and usage records; records need `status_class` annotated."""
         if self is Dimension.STATUS:
             return "status_class"
-        return f"{self}_id" if self in _NAMES else self.value
+        return f"{self}_id" if f"{self}_id" in NAME_COLUMNS else self.value
 
     @property
     def plural(self) -> str:
@@ -57,19 +65,24 @@ class Dimension(StrEnum):
     @property
     def name_column(self) -> str | None:
         """The column with the name of an id; None if the value is a name itself."""
-        return _NAMES.get(self)
+        return NAME_COLUMNS.get(self.column)
 
 
-_NAMES = {
-    Dimension.KEY: "key_name",
-    Dimension.USER: "username",
-    Dimension.PROJECT: "project_name",
-    Dimension.ORGANIZATION: "organization_name",
-}
+class _Conditions:
+    """Sets of values, in fields with the plural names of dimensions."""
+
+    __slots__ = ()
+
+    def by_dimension(self) -> dict[Dimension, Values]:
+        """Return the conditions that are not empty."""
+        sets: dict[Dimension, Values] = {
+            each: getattr(self, each.plural, frozenset()) for each in Dimension
+        }
+        return {dimension: values for dimension, values in sets.items() if values}
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
+class Filters(_Conditions):
     """Conditions that must all hold; an empty one always holds.
 
     None in a set matches records without a key, owner or status.
@@ -84,42 +97,18 @@ class Filters:
     outcomes: frozenset[str] = frozenset()
     statuses: frozenset[str | None] = frozenset()
 
-    def by_dimension(self) -> dict[Dimension, Values]:
-        """Return the conditions that are not empty."""
-        wanted: dict[Dimension, Values] = {
-            Dimension.KEY: self.keys,
-            Dimension.USER: self.users,
-            Dimension.PROJECT: self.projects,
-            Dimension.ORGANIZATION: self.organizations,
-            Dimension.MODEL: self.models,
-            Dimension.ENDPOINT: self.endpoints,
-            Dimension.OUTCOME: self.outcomes,
-            Dimension.STATUS: self.statuses,
-        }
-        return {dimension: values for dimension, values in wanted.items() if values}
-
 
 EVERYTHING = Filters()
 
 
 @dataclass(frozen=True, slots=True)
-class Visible:
+class Visible(_Conditions):
     """The usage that a user may see: records of any of these. Empty sets show nothing."""
 
     keys: frozenset[int] = frozenset()
     users: frozenset[int] = frozenset()
     projects: frozenset[int] = frozenset()
     organizations: frozenset[int] = frozenset()
-
-    def by_dimension(self) -> dict[Dimension, frozenset[int | None]]:
-        """Return the conditions that are not empty."""
-        theirs: dict[Dimension, frozenset[int | None]] = {
-            Dimension.KEY: frozenset(self.keys),
-            Dimension.USER: frozenset(self.users),
-            Dimension.PROJECT: frozenset(self.projects),
-            Dimension.ORGANIZATION: frozenset(self.organizations),
-        }
-        return {dimension: ids for dimension, ids in theirs.items() if ids}
 
 
 def restriction(filters: Filters, visible: Visible | None) -> Q:

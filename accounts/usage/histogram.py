@@ -28,7 +28,6 @@ _LOG_GROWTH = math.log(GROWTH)
 _COUNT_BITS = 22
 _MAX_COUNT = 2**_COUNT_BITS - 1
 _WORD = np.dtype("<u4")
-WORD_BYTES = _WORD.itemsize
 
 
 class Latency(IntEnum):
@@ -69,23 +68,14 @@ def bucket_index_of(latency: Latency, duration_ms: float) -> int:
     return latency * NUM_BUCKETS + bucket
 
 
-def bucket_indexes_of(
-    latency: Latency, durations_ms: npt.NDArray[np.float64]
-) -> npt.NDArray[np.int64]:
-    """Return `bucket_index_of` of each duration, int64, the same length."""
-    ratios = np.clip(durations_ms, _SMALLEST_MS, 1e12) / _SMALLEST_MS
-    buckets = np.ceil(np.log(ratios) / _LOG_GROWTH - 1e-9).astype(np.int64)
-    return latency * NUM_BUCKETS + np.clip(buckets, 0, NUM_BUCKETS - 1)
-
-
 def encode(counts: Mapping[int, int]) -> bytes:
     """Return the bytes of counts by bucket index. Equal counts have equal bytes."""
     words = []
     for index, count in sorted(counts.items()):
-        full, rest = divmod(count, _MAX_COUNT)
-        words += [index << _COUNT_BITS | _MAX_COUNT] * full
-        if rest:
-            words.append(index << _COUNT_BITS | rest)
+        while count > _MAX_COUNT:
+            words.append(index << _COUNT_BITS | _MAX_COUNT)
+            count -= _MAX_COUNT
+        words.append(index << _COUNT_BITS | count)
     return struct.pack(f"<{len(words)}I", *words)
 
 
@@ -97,15 +87,9 @@ def decode(*encoded: bytes) -> BucketCounts:
     return counts
 
 
-def compact(encoded: bytes) -> bytes:
-    """Return the same counts with one word for each bucket."""
-    return encode(decode(encoded))
-
-
-def words_of(encoded: Iterable[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the bucket index and the count of each word of many concatenated histograms."""
-    words = np.frombuffer(b"".join(encoded), dtype=_WORD).astype(np.int64)
-    return words >> _COUNT_BITS, words & _MAX_COUNT
+def compact(*encoded: bytes) -> bytes:
+    """Return the sum of several histograms, with one word for each bucket."""
+    return encode(decode(*encoded))
 
 
 def counts_of(encoded: Iterable[bytes]) -> Counts:

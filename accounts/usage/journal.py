@@ -90,7 +90,6 @@ class Journal:
         self.size_bytes = len(lines)
 
     def remove(self) -> None:
-        """Delete the file and close it."""
         self.path.unlink(missing_ok=True)
         self.close()
 

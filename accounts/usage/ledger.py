@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from django.db import close_old_connections, connections
+
 from accounts.usage.entries import (
     Admission,
     Checkpoint,
@@ -25,18 +27,13 @@ from accounts.usage.entries import (
     entries_in,
 )
 from accounts.usage.journal import Journal
-from accounts.usage.recovery import (
-    BATCH_BYTES,
-    Store,
-    recover,
-    recover_orphans,
-)
+from accounts.usage.recovery import BATCH_BYTES, Store, recover, recover_orphans
 from accounts.usage.store import store_settlements
-from accounts.usage.writer import Writer
 
 logger = logging.getLogger(__name__)
 
 _COMPLAINT_INTERVAL_S = 60.0
+_MAX_DELAY_S = 30.0
 
 
 class UsageLedger:
@@ -70,29 +67,21 @@ class UsageLedger:
         self._requests = OpenRequests()
         self._spilled: list[Settlement] = []
         self._lacks_entries = False
-        self._num_lost = 0
+        # Settlements dropped because disk and memory were full. Normally 0.
+        self.num_lost = 0
         self._complained_at_s = -_COMPLAINT_INTERVAL_S
         # Guards the attributes below, for one flush at a time.
         self._flushing = threading.Lock()
         self._stored_bytes = 0
         self._rewrite_at_bytes = max_journal_bytes
         self._has_recovered = False
-        self._writer: Writer | None = None
-
-    @property
-    def num_open(self) -> int:
-        """The number of requests that are admitted and not settled."""
-        return len(self._requests)
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
 
     @property
     def backlog_bytes(self) -> int:
         """The size of the journal's entries that are not stored yet."""
         return self._journal.size_bytes - self._stored_bytes
-
-    @property
-    def num_lost(self) -> int:
-        """The number of settlements dropped because disk and memory were full. Normally 0."""
-        return self._num_lost
 
     def admit(self, admission: Admission) -> None:
         """Record that a request begins. From now on it gets a usage record, also after a kill.
@@ -116,10 +105,10 @@ class UsageLedger:
 
     def start(self) -> None:
         """Start the thread that stores settlements, also those of dead processes."""
-        if self._writer is not None:
+        if self._thread is not None:
             raise RuntimeError("the ledger has been started before")
-        self._writer = Writer(self._work, self._finish, self._interval_s)
-        self._writer.start()
+        self._thread = threading.Thread(target=self._run, name="usage-writer", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         """Store everything and close the journal. Call it when no request runs any more.
@@ -127,10 +116,11 @@ class UsageLedger:
         Open requests are settled as interrupted. If the database is unavailable, the journal
         stays, and the next process recovers it.
         """
-        if self._writer is None:
+        if self._thread is None:
             self._finish()
         else:
-            self._writer.stop()
+            self._stopping.set()
+            self._thread.join()
 
     def flush(self) -> None:
         """Store all settlements so far.
@@ -145,11 +135,30 @@ class UsageLedger:
             if self._journal.size_bytes >= self._rewrite_at_bytes:
                 self._rewrite()
 
-    def _work(self) -> None:
-        self.flush()
-        if not self._has_recovered:
-            recover_orphans(self._directory, self._store_dead)
-            self._has_recovered = True
+    def _run(self) -> None:
+        delay_s = self._interval_s
+        while not self._stopping.wait(delay_s):
+            delay_s = self._work(delay_s)
+        # The connection of the last pass may be broken, and `_finish` is not repeated.
+        connections.close_all()
+        self._finish()
+        connections.close_all()
+
+    def _work(self, delay_s: float) -> float:
+        """Store what there is. Returns the next delay, which doubles after each failure."""
+        try:
+            self.flush()
+            if not self._has_recovered:
+                recover_orphans(self._directory, self._store_dead)
+                self._has_recovered = True
+        except Exception:
+            # The thread must go on after any failure: the records are stored by a later pass.
+            connections.close_all()
+            delay_s = min(delay_s * 2, _MAX_DELAY_S)
+            logger.exception("usage is not stored; next attempt in %.1f s", delay_s)
+            return delay_s
+        close_old_connections()
+        return self._interval_s
 
     def _finish(self) -> None:
         try:
@@ -172,14 +181,11 @@ class UsageLedger:
             except OSError as error:
                 self._lacks_entries = True
                 if isinstance(entry, Settlement):
-                    self._spill(entry)
+                    if len(self._spilled) < self._max_spilled:
+                        self._spilled.append(entry)
+                    else:
+                        self.num_lost += 1
                 self._complain(error)
-
-    def _spill(self, settlement: Settlement) -> None:
-        if len(self._spilled) < self._max_spilled:
-            self._spilled.append(settlement)
-        else:
-            self._num_lost += 1
 
     def _complain(self, error: OSError) -> None:
         now_s = time.monotonic()
@@ -191,7 +197,7 @@ class UsageLedger:
             self._journal.path,
             error,
             len(self._spilled),
-            self._num_lost,
+            self.num_lost,
         )
 
     def _store_journal(self) -> None:

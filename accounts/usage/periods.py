@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from enum import StrEnum
-from itertools import groupby, pairwise, takewhile
+from itertools import count, groupby, pairwise, takewhile
 
 from django.core.exceptions import ValidationError
 
@@ -240,13 +240,9 @@ def _ticks(since: datetime, granularity: Granularity, zone: tzinfo) -> Iterator[
         while True:
             yield _seconds(datetime.combine(day, time(), zone))
             day += timedelta(days=1)
-    zeros = {"second": 0, "microsecond": 0}
-    if granularity is Granularity.HOUR:
-        zeros["minute"] = 0
-    at_s = _seconds(local.replace(**zeros))  # type: ignore[arg-type]
-    while True:
-        yield at_s
-        at_s += HOUR_S if granularity is Granularity.HOUR else MINUTE_S
+    step_s = HOUR_S if granularity is Granularity.HOUR else MINUTE_S
+    offset_s = int((local.utcoffset() or timedelta()).total_seconds())
+    yield from count(round_down(_seconds(since) + offset_s, step_s) - offset_s, step_s)
 
 
 def _seconds(moment: datetime) -> int:

@@ -19,7 +19,8 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from operator import add
 from pathlib import Path
 from typing import Final
 
@@ -50,11 +51,7 @@ class Recovered:
     num_interrupted: int = 0
 
     def __add__(self, other: Recovered) -> Recovered:
-        return Recovered(
-            self.num_journals + other.num_journals,
-            self.num_settled + other.num_settled,
-            self.num_interrupted + other.num_interrupted,
-        )
+        return Recovered(*map(add, astuple(self), astuple(other)))
 
 
 def store_then(settle_leases: SettleLeases) -> Store:
@@ -75,21 +72,19 @@ def recover_orphans(directory: Path, store: Store = store_settlements) -> Recove
     other process recovers journals, unless one takes longer than `_MAX_TURN_S`. Raises
     `django.db.Error` if the database is unavailable; the remaining journals stay.
     """
-    with _turn(directory):
-        return _recover_orphans(directory, store)
-
-
-def _recover_orphans(directory: Path, store: Store) -> Recovered:
     total = Recovered()
-    lost = read_engine_counts(directory)
-    for path in journals_in(directory):
-        try:
-            total += _recover_if_orphan(path, store, lost)
-        except OSError:
-            # One unreadable file must not block the others.
-            logger.exception("cannot recover the usage journal %s", path)
-    sweep_drafts(directory)
-    sweep_engine_counts(directory)
+    with _turn(directory):
+        lost = read_engine_counts(directory)
+        for path in journals_in(directory):
+            try:
+                if (journal := Journal.adopt(path)) is not None:
+                    with closing(journal):
+                        total += recover(journal, store, lost)
+            except OSError:
+                # One unreadable file must not block the others.
+                logger.exception("cannot recover the usage journal %s", path)
+        sweep_drafts(directory)
+        sweep_engine_counts(directory)
     if total.num_journals:
         logger.warning("recovered the usage of dead processes: %s", total)
     return total
@@ -123,14 +118,6 @@ def _is_ours(fd: int) -> bool:
     except OSError:
         pass  # the file system cannot lock folders, but journals have their own locks
     return True
-
-
-def _recover_if_orphan(path: Path, store: Store, lost: Mapping[str, Progress]) -> Recovered:
-    journal = Journal.adopt(path)
-    if journal is None:
-        return Recovered()
-    with closing(journal):
-        return recover(journal, store, lost)
 
 
 def recover(

@@ -11,7 +11,7 @@ Every function takes the usage that the reader may see, from `accounts.services.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from itertools import pairwise
@@ -31,7 +31,7 @@ from django.db.models import (
 from django.db.models.functions import Cast
 
 from accounts.models import HourRollup, MinuteRollup, UsageSlice
-from accounts.usage import cutoffs, histogram, periods
+from accounts.usage import histogram, periods, retention
 from accounts.usage.dimensions import RollupDimensions, coarsest
 from accounts.usage.filters import (
     ANY,
@@ -45,9 +45,9 @@ from accounts.usage.filters import (
     columns_of,
     restriction,
 )
-from accounts.usage.histogram import Latency, Percentiles
+from accounts.usage.histogram import Percentiles
 from accounts.usage.periods import Granularity, Kept, Reading
-from accounts.usage.rollups import LEVELS, ROLLUP_DIMENSIONS, SUMS
+from accounts.usage.rollups import LATENCIES, LEVELS, ROLLUP_DIMENSIONS, SUMS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,6 @@ class Question:
 
     @property
     def point(self) -> Granularity:
-        """The granularity of a series."""
         return self.granularity or periods.usual_granularity(self.since, self.until)
 
 
@@ -103,22 +102,12 @@ class Figures:
 
     @property
     def num_tokens(self) -> int:
-        """Prompt tokens and output tokens."""
         return self.num_prompt_tokens + self.num_output_tokens
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
-    """The usage of the whole period."""
-
-    since: datetime
-    until: datetime
-    figures: Figures
-
-
-@dataclass(frozen=True, slots=True)
 class Point:
-    """One point of a series, from `since` to before `until`."""
+    """The usage from `since` to before `until`: of a whole period, or of one point of a series."""
 
     since: datetime
     until: datetime
@@ -148,11 +137,10 @@ class Groups:
     groups: tuple[Group, ...]
 
 
-def totals(question: Question) -> Totals:
-    """Return the usage of the whole period."""
+def totals(question: Question) -> Point:
     reader = _Reader(question)
-    cells = reader.read(reader.ends)
-    return Totals(*reader.times(reader.ends)[0], cells[(), 0].figures())
+    [point] = reader.points(reader.ends, reader.read(reader.ends), ())
+    return point
 
 
 def series(question: Question) -> tuple[Point, ...]:
@@ -186,17 +174,18 @@ def groups(
     cells = reader.read(reader.ends, by, only)
     borders = reader.borders() if with_points else ()
     points = reader.read(borders, by, only)
-    names = _names(by, best)
+    names = [_names_of(each, {values[at] for values in best}) for at, each in enumerate(by)]
     found = tuple(
         Group(
             values,
-            names[values],
+            tuple(known.get(value, "") for known, value in zip(names, values, strict=True)),
             cells[values, 0].figures(),
             reader.points(borders, points, values),
         )
         for values in best
     )
-    return Groups(*reader.times(reader.ends)[0], len(ranking), found)
+    since, until = map(_moment, reader.ends)
+    return Groups(since, until, len(ranking), found)
 
 
 def _any_of(by: Sequence[Dimension], groups: Sequence[tuple[Key, ...]]) -> Q:
@@ -205,19 +194,6 @@ def _any_of(by: Sequence[Dimension], groups: Sequence[tuple[Key, ...]]) -> Q:
         return NOTHING
     columns = zip(by, zip(*groups, strict=True), strict=True)
     return Q(*(among(dimension, frozenset(values)) for dimension, values in columns))
-
-
-def _names(
-    by: Sequence[Dimension], groups: Iterable[tuple[Key, ...]]
-) -> dict[tuple[Key, ...], tuple[str, ...]]:
-    found = list(groups)
-    columns = [
-        _names_of(dimension, {values[at] for values in found}) for at, dimension in enumerate(by)
-    ]
-    return {
-        values: tuple(names.get(value, "") for names, value in zip(columns, values, strict=True))
-        for values in found
-    }
 
 
 def _names_of(dimension: Dimension, values: set[Key]) -> dict[Key, str]:
@@ -279,13 +255,9 @@ class _Cell:
         numbers: dict[str, Any] = dict(zip(SUMS, self.sums, strict=True))
         # Weighted tokens are multiples of a thousandth; smaller digits are rounding errors.
         numbers["weighted_tokens"] = max(0.0, round(numbers["weighted_tokens"], 3))
-        return Figures(
-            **numbers,
-            first_token_ms=histogram.percentiles(counts, Latency.FIRST_TOKEN),
-            inter_token_ms=histogram.percentiles(counts, Latency.INTER_TOKEN),
-            total_ms=histogram.percentiles(counts, Latency.TOTAL),
-            queue_ms=histogram.percentiles(counts, Latency.QUEUE),
-        )
+        for latency, column in LATENCIES.items():
+            numbers[column] = histogram.percentiles(counts, latency)
+        return Figures(**numbers)
 
 
 # By the values of a group, and the number of a point.
@@ -303,8 +275,6 @@ def _with_public_values(by: Sequence[Dimension], cells: _Cells) -> _Cells:
 
 
 class _Reader:
-    """Reads the roll-ups of one question."""
-
     def __init__(self, question: Question) -> None:
         self._question = question
         self._restriction = restriction(question.filters, question.visible)
@@ -346,13 +316,8 @@ class _Reader:
     ) -> tuple[Point, ...]:
         return tuple(
             Point(since, until, cells[values, at].figures())
-            for at, (since, until) in enumerate(self.times(borders))
+            for at, (since, until) in enumerate(pairwise(map(_moment, borders)))
         )
-
-    @staticmethod
-    def times(borders: Sequence[int]) -> list[tuple[datetime, datetime]]:
-        moments = [datetime.fromtimestamp(at_s, UTC) for at_s in borders]
-        return list(pairwise(moments))
 
 
 def _rows(
@@ -398,6 +363,10 @@ def _sum(column: str) -> Cast | Sum:
 
 def _kept() -> Kept:
     minutes, hours = (
-        int(cutoffs.kept_since(model).timestamp()) for model in (MinuteRollup, HourRollup)
+        int(retention.kept_since(model).timestamp()) for model in (MinuteRollup, HourRollup)
     )
     return Kept(minutes, hours)
+
+
+def _moment(at_s: int) -> datetime:
+    return datetime.fromtimestamp(at_s, UTC)

@@ -1,7 +1,7 @@
-"""Deletes old usage.
+"""Deletes old usage, and knows the retention cutoffs: the times since which tables are complete.
 
-The cutoff of a table is stored before its rows are deleted (`cutoffs`). Reports switch to
-coarser roll-ups at that moment, so their totals do not change.
+The cutoff of a table is stored before its rows are deleted. Reports switch to coarser roll-ups
+at that moment, so their totals do not change.
 """
 
 from __future__ import annotations
@@ -13,8 +13,16 @@ from django.db import models
 from django.db.models import QuerySet
 
 from accounts.base.querysets import ROWS_IN_A_BATCH, delete_in_batches
-from accounts.models import DayRollup, HourRollup, MinuteRollup, RefusedRequest, UsageRecord
-from accounts.usage import cutoffs
+from accounts.models import (
+    DayRollup,
+    HourRollup,
+    MinuteRollup,
+    RefusedRequest,
+    RetentionCutoff,
+    UsageRecord,
+)
+
+EVER = datetime(1, 1, 1, tzinfo=UTC)
 
 TABLES: dict[str, type[models.Model]] = {
     "rows": UsageRecord,
@@ -24,6 +32,16 @@ TABLES: dict[str, type[models.Model]] = {
     "refusals": RefusedRequest,
 }
 """The tables by the names in settings (`VINERY_RETENTION_*_DAYS`)."""
+
+
+def kept_since(table: type[models.Model]) -> datetime:
+    """Return the time from which all rows exist; `EVER` if none was deleted yet."""
+    return all_kept_since().get(table._meta.model_name, EVER)
+
+
+def all_kept_since() -> dict[str | None, datetime]:
+    """Return the cutoffs of all tables with deleted rows, by model name, in one query."""
+    return dict(RetentionCutoff.objects.values_list("table", "kept_since"))
 
 
 def delete_old(
@@ -42,7 +60,10 @@ def delete_old(
 
 
 def _delete_before(table: type[models.Model], moment: datetime, batch_size: int) -> int:
-    cutoffs.advance_cutoff(table, moment)
+    if moment > kept_since(table):  # a longer retention brings no rows back
+        RetentionCutoff.objects.update_or_create(
+            table=table._meta.model_name, defaults={"kept_since": moment}
+        )
     return delete_in_batches(_before(table, moment), batch_size)
 
 

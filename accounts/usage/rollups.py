@@ -7,9 +7,9 @@ store batches one after the other (`take_usage_lock`); with many writers batches
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -18,9 +18,9 @@ from django.db import connection
 from accounts.models.rollups import DayRollup, HourRollup, MinuteRollup, Rollup, UsageSlice
 from accounts.models.usage import UsageRecord
 from accounts.usage import histogram
-from accounts.usage.dimensions import RollupDimensions, Slice, slice_of
+from accounts.usage.dimensions import ABOUT_RECORDS, RollupDimensions, Slice, slice_of
 from accounts.usage.entries import Outcome
-from accounts.usage.histogram import BucketCounts, Latency
+from accounts.usage.histogram import Latency
 
 T = TypeVar("T")
 
@@ -32,19 +32,7 @@ ROLLUP_DIMENSIONS: dict[int, tuple[RollupDimensions, ...]] = {
     HOUR_S: tuple(RollupDimensions),
     DAY_S: tuple(RollupDimensions),
 }
-SUMS = (
-    "num_requests",
-    "num_errors",
-    "num_taken",
-    "num_prompt_tokens",
-    "num_cached_tokens",
-    "num_image_tokens",
-    "num_audio_tokens",
-    "num_output_tokens",
-    "num_reasoning_tokens",
-    "weighted_tokens",
-    "energy_mj",
-)
+SUMS = tuple(field.name for field in Rollup._meta.local_fields if field.default == 0)
 """The summed columns of a roll-up."""
 
 OF_ROWS = SUMS[3:]
@@ -56,6 +44,9 @@ LATENCIES = {
     Latency.TOTAL: "total_ms",
     Latency.QUEUE: "queue_ms",
 }
+OF_RECORDS = (*ABOUT_RECORDS, "created_at", *OF_ROWS, *LATENCIES.values())
+"""The columns of usage records that `tallies_of` reads."""
+
 # The number of a PostgreSQL advisory lock; it spells "usage".
 _LOCK = 0x7573616765
 _ROWS_IN_A_STATEMENT = 500
@@ -63,43 +54,31 @@ _ROWS_IN_A_STATEMENT = 500
 _LONG_HISTOGRAMS_BYTES = 8192
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Tally:
     """The sums of the requests of one slice in one minute, hour or day."""
 
-    sums: list[float] = field(default_factory=lambda: [0] * len(SUMS))
-    buckets: BucketCounts = field(default_factory=Counter)
-    _encoded: bytes | None = None
+    sums: Sequence[float]  # in the order of `SUMS`
+    histograms: bytes
 
-    @property
-    def histograms(self) -> bytes:
-        """The encoded histogram. Read it after the last `count`: the value is kept, because one
-        tally may serve the hour, the day and several sets of dimensions."""
-        if self._encoded is None:
-            self._encoded = histogram.encode(self.buckets)
-        return self._encoded
-
-    def count(self, row: UsageRecord) -> None:
-        """Add one request."""
-        self.sums[0] += 1
-        self.sums[1] += Outcome(row.outcome).is_error
-        self.sums[2] += row.num_prompt_tokens > 0
-        for at, column in enumerate(OF_ROWS, start=3):
-            self.sums[at] += getattr(row, column) or 0
-        for latency, column in LATENCIES.items():
-            duration_ms = getattr(row, column)
-            if duration_ms is not None:
-                self.buckets[histogram.bucket_index_of(latency, duration_ms)] += 1
+    @classmethod
+    def of_record(cls, row: UsageRecord) -> Tally:
+        summed = (getattr(row, column) or 0 for column in OF_ROWS)
+        measured = {
+            histogram.bucket_index_of(latency, duration_ms): 1
+            for latency, column in LATENCIES.items()
+            if (duration_ms := getattr(row, column)) is not None
+        }
+        is_error, is_taken = Outcome(row.outcome).is_error, row.num_prompt_tokens > 0
+        return cls([1, int(is_error), int(is_taken), *summed], histogram.encode(measured))
 
     @classmethod
     def of(cls, tallies: Sequence[Tally]) -> Tally:
         """Return the sum of these. The sum of one tally is that tally itself."""
         if len(tallies) == 1:
             return tallies[0]
-        total = cls([sum(column) for column in zip(*(each.sums for each in tallies), strict=True)])
-        for each in tallies:
-            total.buckets.update(each.buckets)
-        return total
+        sums = [sum(column) for column in zip(*(each.sums for each in tallies), strict=True)]
+        return cls(sums, b"".join(each.histograms for each in tallies))
 
 
 Unit = tuple[int, Slice]  # start in Unix seconds, and slice
@@ -126,19 +105,16 @@ def add_rows(rows: Iterable[UsageRecord]) -> None:
 
 def tallies_of(rows: Iterable[UsageRecord]) -> dict[int, Tallies]:
     """Return the tallies of records for each unit, in all of its dimensions."""
-    by_minute: dict[Unit, Tally] = defaultdict(Tally)
-    for row in rows:
-        start_s = int(row.created_at.timestamp()) // MINUTE_S * MINUTE_S
-        by_minute[start_s, slice_of(row)].count(row)
+    fine: Iterable[tuple[Unit, Tally]] = (
+        ((int(row.created_at.timestamp()), slice_of(row)), Tally.of_record(row)) for row in rows
+    )
     levels: dict[int, Tallies] = {}
-    fine: Tallies = by_minute
     for unit_s in LEVELS:
-        fine = _together(
-            ((start_s // unit_s * unit_s, each), tally) for (start_s, each), tally in fine.items()
-        )
-        levels[unit_s] = _together(
+        of_unit = together(((at_s // unit_s * unit_s, each), tally) for (at_s, each), tally in fine)
+        fine = of_unit.items()
+        levels[unit_s] = together(
             ((start_s, each.at(dimensions)), tally)
-            for (start_s, each), tally in fine.items()
+            for (start_s, each), tally in fine
             for dimensions in ROLLUP_DIMENSIONS[unit_s]
         )
     return levels
@@ -156,9 +132,8 @@ def ids_of(slices: Collection[Slice]) -> dict[Slice, int]:
 
 
 def add_tallies(model: type[Rollup], tallies: Tallies, slice_ids: Mapping[Slice, int]) -> None:
-    """Add tallies to one table of roll-ups."""
     rows: list[tuple[Any, ...]] = [
-        (start_s, slice_ids[each], *tally.sums, tally.histograms)
+        (start_s, slice_ids[each], *tally.sums, histogram.compact(tally.histograms))
         for (start_s, each), tally in tallies.items()
     ]
     long: list[int] = []
@@ -170,7 +145,8 @@ def add_tallies(model: type[Rollup], tallies: Tallies, slice_ids: Mapping[Slice,
         _compact(model, some_ids)
 
 
-def _together(pairs: Iterable[tuple[Unit, Tally]]) -> Tallies:
+def together(pairs: Iterable[tuple[Unit, Tally]]) -> Tallies:
+    """Return the sums of the tallies of each unit."""
     found: dict[Unit, list[Tally]] = defaultdict(list)
     for unit, tally in pairs:
         found[unit].append(tally)

@@ -11,16 +11,17 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any, Final
 
 from django.db.models import Count, F, Model, QuerySet, Sum
 
-from accounts.models.rollups import HourRollup, MinuteRollup, UsageSlice
+from accounts.models.rollups import UsageSlice
 from accounts.models.usage import UsageRecord
-from accounts.usage import cutoffs
+from accounts.usage import retention
 from accounts.usage.dimensions import coarsest
 from accounts.usage.periods import round_down, round_up
-from accounts.usage.rollups import DAY_S, HOUR_S, LEVELS, MINUTE_S, ROLLUP_DIMENSIONS
+from accounts.usage.rollups import DAY_S, LEVELS, MINUTE_S, ROLLUP_DIMENSIONS
 
 _MS: Final = 1000
 _OWNERS_IN_A_QUERY: Final = 500
@@ -37,11 +38,9 @@ class Use:
 
     @property
     def num_tokens(self) -> int:
-        """Prompt tokens and output tokens."""
         return self.num_input_tokens + self.num_output_tokens
 
     def __add__(self, other: Use) -> Use:
-        """Return the sum."""
         return Use(
             self.num_requests + other.num_requests,
             self.num_input_tokens + other.num_input_tokens,
@@ -53,7 +52,8 @@ class Use:
 # Whether a table has all rows from a time (Unix ms) on.
 _IsWhole = Callable[[type[Model], int], bool]
 
-_NOTHING: Final = (0, 0, 0, 0.0)
+# From records to roll-ups of days, by the unit in seconds.
+_TABLES: Final[dict[int, type[Model]]] = {0: UsageRecord, **LEVELS}
 
 
 def used_since(
@@ -64,26 +64,20 @@ def used_since(
     `column` is the usage column with the owner; None sums all usage, with the owner "".
     Owners without usage are missing.
     """
-    sums: defaultdict[str, tuple[Any, ...]] = defaultdict(lambda: _NOTHING)
-    several = sorted(owners, key=str)
-    batches = (
-        [several[at : at + _OWNERS_IN_A_QUERY] for at in range(0, len(several), _OWNERS_IN_A_QUERY)]
-        if column
-        else [several]
-    )
-    kept_since = cutoffs.all_kept_since()
+    sums: defaultdict[str, Use] = defaultdict(Use)
+    kept_since = retention.all_kept_since()
 
     def is_whole(table: type[Model], at_ms: int) -> bool:
-        return kept_since.get(table._meta.model_name, cutoffs.EVER) <= _moment(at_ms)
+        return kept_since.get(table._meta.model_name, retention.EVER) <= _moment(at_ms)
 
     segments = list(_segments(since_ms, is_whole))
-    for some in batches:
+    several = sorted(owners, key=str)
+    for at in range(0, len(several) if column else 1, _OWNERS_IN_A_QUERY):
         for segment in segments:
-            for owner, *found in _read(segment, column, some):
-                sums[str(owner)] = tuple(
-                    mine + (more or 0) for mine, more in zip(sums[str(owner)], found, strict=True)
-                )
-    return {owner: Use(*found) for owner, found in sums.items()}
+            found = _read(segment, column, several[at : at + _OWNERS_IN_A_QUERY])
+            for owner, *amounts in found:
+                sums[str(owner)] += Use(*(amount or 0 for amount in amounts))
+    return dict(sums)
 
 
 def each_since(
@@ -93,7 +87,7 @@ def each_since(
 
     An item is the arrival (Unix ms), the values of `columns`, and the usage.
     """
-    rows = _rows(_Segment(UsageRecord, 0, since_ms, None)).order_by("created_at", "id")
+    rows = _rows(_Segment(0, since_ms, None)).order_by("created_at", "id")
     amounts = ("num_prompt_tokens", "num_output_tokens", "weighted_tokens")
     found = rows.values_list("created_at", *amounts, *columns).iterator()
     for at, num_prompt, num_output, weighted, *has in found:
@@ -102,46 +96,33 @@ def each_since(
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """A period that is read from one table. `end_ms` is exclusive; None leaves it open."""
+    """A period that is read from roll-ups of `unit_s`; 0: from records. `end_ms` is exclusive;
+    None leaves it open."""
 
-    table: type[Model]
     unit_s: int
     start_ms: int
     end_ms: int | None
 
 
 def _segments(since_ms: int, is_whole: _IsWhole) -> Iterator[_Segment]:
-    """Yield adjacent segments from the beginning on."""
     start_ms = _beginning(since_ms, is_whole)
-    tables: dict[int, type[Model]] = {0: UsageRecord, **LEVELS}
-    for unit_s, table in tables.items():
-        coarser_s = {0: MINUTE_S, MINUTE_S: HOUR_S, HOUR_S: DAY_S}.get(unit_s)
-        if coarser_s is None:
-            yield _Segment(table, unit_s, start_ms, None)
-            return
+    for unit_s, coarser_s in pairwise(_TABLES):
         end_ms = round_up(start_ms, coarser_s * _MS)
         if start_ms < end_ms:
-            yield _Segment(*_source(unit_s, table, start_ms, is_whole), start_ms, end_ms)
+            units_s = (unit_s, MINUTE_S, 0)
+            whole_s = (each for each in units_s if is_whole(_TABLES[each], start_ms))
+            yield _Segment(next(whole_s, unit_s), start_ms, end_ms)
         start_ms = end_ms
-
-
-def _source(
-    unit_s: int, table: type[Model], at_ms: int, is_whole: _IsWhole
-) -> tuple[type[Model], int]:
-    """Return the coarsest complete table for this time, and its unit in seconds."""
-    finer = ((table, unit_s), (MinuteRollup, MINUTE_S), (UsageRecord, 0))
-    return next((each for each in finer if is_whole(each[0], at_ms)), (table, unit_s))
+    yield _Segment(DAY_S, start_ms, None)
 
 
 def _beginning(since_ms: int, is_whole: _IsWhole) -> int:
     """Return `since_ms`, or the latest earlier time at which a complete table has a border."""
-    if is_whole(UsageRecord, since_ms):
-        return since_ms
-    for unit_s, table in ((MINUTE_S, MinuteRollup), (HOUR_S, HourRollup)):
-        start_ms = round_down(since_ms, unit_s * _MS)
+    for unit_s, table in _TABLES.items():
+        start_ms = round_down(since_ms, unit_s * _MS or 1)
         if is_whole(table, start_ms):
-            return start_ms
-    return round_down(since_ms, DAY_S * _MS)
+            break
+    return start_ms
 
 
 def _read(segment: _Segment, column: str | None, owners: Collection[object]) -> Iterator[Any]:

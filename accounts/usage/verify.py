@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from typing import Any
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from accounts.models import Rollup, UsageRecord
-from accounts.usage import cutoffs, histogram, periods, rollups
-from accounts.usage.balance import num_verified_rows
-from accounts.usage.dimensions import RollupDimensions
-from accounts.usage.rollups import DAY_S, HOUR_S, LEVELS, SUMS, Tallies, Tally
+from accounts.usage import periods, retention, rollups
+from accounts.usage.dimensions import Slice
+from accounts.usage.histogram import compact, decode
+from accounts.usage.rollups import (
+    DAY_S,
+    HOUR_S,
+    LEVELS,
+    MINUTE_S,
+    SUMS,
+    Tallies,
+    Tally,
+    Unit,
+    together,
+)
 
-_UNIT_NAMES = {rollups.MINUTE_S: "minute", HOUR_S: "hour", DAY_S: "day"}
+_UNIT_NAMES = {MINUTE_S: "minute", HOUR_S: "hour", DAY_S: "day"}
 _ROWS_IN_MEMORY = 5000
 
 Value = float | str
@@ -54,128 +65,102 @@ def verify(since: datetime, until: datetime, *, repair: bool = False) -> Iterato
 
     While a day is checked, new usage waits in the journals.
     """
-    whole_since = cutoffs.kept_since(UsageRecord)
+    whole_since = retention.kept_since(UsageRecord)
     first = periods.round_up(_seconds(max(since.astimezone(UTC), whole_since)), DAY_S)
     if since > whole_since:
         first = periods.round_down(_seconds(since), DAY_S)
     for day_s in range(first, _seconds(until), DAY_S):
         with transaction.atomic():
             rollups.take_usage_lock()
-            yield _check_day(day_s, repair=repair)
-
-
-def _check_day(day_s: int, *, repair: bool) -> Checked:
-    if _is_empty(day_s):
-        return Checked(_moment(day_s), 0, ())
-    is_whole = all(day_s >= _seconds(cutoffs.kept_since(model)) for model in LEVELS.values())
-    num_rows = num_verified_rows(day_s) if is_whole else None
-    if num_rows is None:
-        return _compare_day(day_s, repair=repair)
-    return Checked(_moment(day_s), num_rows, ())
+            yield (
+                Checked(_moment(day_s), 0, ())
+                if _is_empty(day_s)
+                else _check_day(day_s, repair=repair)
+            )
 
 
 def _is_empty(day_s: int) -> bool:
     """Whether a day has neither records nor roll-ups, as most days of a small installation."""
-    day, next_day = _moment(day_s), _moment(day_s + DAY_S)
-    in_day = {"start_s__gte": day_s, "start_s__lt": day_s + DAY_S}
-    tables = [model._default_manager.filter(**in_day) for model in LEVELS.values()]
-    records = UsageRecord.objects.filter(created_at__gte=day, created_at__lt=next_day)
-    return not any(rows.exists() for rows in (records, *tables))
+    in_day = (_stored(model, day_s, day_s + DAY_S) for model in LEVELS.values())
+    return not any(rows.exists() for rows in (_records(day_s, day_s + DAY_S), *in_day))
 
 
-def _compare_day(day_s: int, *, repair: bool) -> Checked:
-    num_rows, differences, of_day = 0, [], defaultdict(list)
+def _check_day(day_s: int, *, repair: bool) -> Checked:
+    num_rows = 0
+    differences: list[Difference] = []
+    of_day: list[tuple[Unit, Tally]] = []
     for hour_s in range(day_s, day_s + DAY_S, HOUR_S):
-        levels = rollups.tallies_of(_rows(hour_s))
-        for unit, tally in levels.pop(DAY_S).items():
-            of_day[unit].append(tally)
+        rows = _records(hour_s, hour_s + HOUR_S).values_list(*rollups.OF_RECORDS, named=True)
+        levels = rollups.tallies_of(rows.iterator(chunk_size=_ROWS_IN_MEMORY))
+        of_day += levels.pop(DAY_S).items()
         for unit_s, tallies in levels.items():
             differences += _check(unit_s, hour_s, hour_s + HOUR_S, tallies, repair=repair)
-        num_rows += _num_requests(levels[HOUR_S])
-    tallies = {unit: Tally.of(parts) for unit, parts in of_day.items()}
-    differences += _check(DAY_S, day_s, day_s + DAY_S, tallies, repair=repair)
+        num_rows += sum(int(tally.sums[0]) for tally in levels[MINUTE_S].values())
+    differences += _check(DAY_S, day_s, day_s + DAY_S, together(of_day), repair=repair)
     return Checked(_moment(day_s), num_rows, tuple(differences))
-
-
-def _rows(hour_s: int) -> Iterator[UsageRecord]:
-    hour = _moment(hour_s)
-    rows = UsageRecord.objects.filter(
-        created_at__gte=hour, created_at__lt=hour + timedelta(hours=1)
-    )
-    return rows.order_by().iterator(chunk_size=_ROWS_IN_MEMORY)
-
-
-def _num_requests(tallies: Tallies) -> int:
-    return int(
-        sum(
-            tally.sums[0]
-            for (_, each), tally in tallies.items()
-            if each.dimensions == RollupDimensions.ALL
-        )
-    )
 
 
 def _check(
     unit_s: int, start_s: int, end_s: int, tallies: Tallies, *, repair: bool
 ) -> list[Difference]:
     model = LEVELS[unit_s]
-    if start_s < _seconds(cutoffs.kept_since(model)):
+    if start_s < _seconds(retention.kept_since(model)):
         return []
-    found = list(_differences(unit_s, _stored(model, start_s, end_s), tallies))
+    stored = _stored(model, start_s, end_s)
+    found = _differences(_UNIT_NAMES[unit_s], tallies, _tallies_in(stored))
     if found and repair:
-        model._default_manager.filter(start_s__gte=start_s, start_s__lt=end_s).delete()
+        stored.delete()
         rollups.add_tallies(model, tallies, rollups.ids_of({each for _, each in tallies}))
     return found
 
 
-def _stored(
-    model: type[Rollup], start_s: int, end_s: int
-) -> dict[tuple[int, str], tuple[str, Tally]]:
-    rows = model._default_manager.filter(start_s__gte=start_s, start_s__lt=end_s)
+def _records(start_s: int, end_s: int) -> QuerySet[UsageRecord]:
+    rows = UsageRecord.objects.filter(
+        created_at__gte=_moment(start_s), created_at__lt=_moment(end_s)
+    )
+    return rows.order_by()
+
+
+def _stored(model: type[Rollup], start_s: int, end_s: int) -> QuerySet[Rollup]:
+    return model._default_manager.filter(start_s__gte=start_s, start_s__lt=end_s).order_by()
+
+
+def _tallies_in(stored: QuerySet[Rollup]) -> Tallies:
+    about = [f"slice__{name}" for name in Slice._fields]
+    rows: QuerySet[Any, Any] = stored.values_list("start_s", "histograms", *SUMS, *about)
+    num_sums = len(SUMS)
     return {
-        (row.start_s, row.slice.digest): (
-            _describe(row.slice.dimensions, row.slice),
-            Tally(
-                [getattr(row, column) for column in SUMS], histogram.decode(bytes(row.histograms))
-            ),
-        )
-        for row in rows.select_related("slice").iterator(chunk_size=_ROWS_IN_MEMORY)
+        (start_s, Slice(*values[num_sums:])): Tally(values[:num_sums], bytes(encoded))
+        for start_s, encoded, *values in rows.iterator(chunk_size=_ROWS_IN_MEMORY)
     }
 
 
-def _differences(
-    unit_s: int, stored: dict[tuple[int, str], tuple[str, Tally]], tallies: Tallies
-) -> Iterator[Difference]:
-    expected = {
-        (start_s, each.digest): (_describe(each.dimensions, each), tally)
-        for (start_s, each), tally in tallies.items()
-    }
-    nothing = Tally()
-    for unit in sorted(expected.keys() | stored.keys()):
-        description, _ = expected.get(unit) or stored[unit]
-        _, in_rows = expected.get(unit, ("", nothing))
-        _, in_rollups = stored.get(unit, ("", nothing))
-        start, name = _moment(unit[0]), _UNIT_NAMES[unit_s]
-        for column, mine, theirs in _unequal(in_rows, in_rollups):
-            yield Difference(name, start, description, column, mine, theirs)
+def _differences(unit: str, in_rows: Tallies, in_rollups: Tallies) -> list[Difference]:
+    nothing = Tally([0] * len(SUMS), b"")
+    found = [
+        Difference(unit, _moment(at[0]), _describe(at[1]), *unequal)
+        for at in in_rows.keys() | in_rollups.keys()
+        for unequal in _unequal(in_rows.get(at, nothing), in_rollups.get(at, nothing))
+    ]
+    return sorted(found, key=lambda each: (each.start, each.slice))
 
 
 def _unequal(in_rows: Tally, in_rollups: Tally) -> Iterator[tuple[str, Value, Value]]:
-    for column, mine, theirs in zip(SUMS, in_rows.sums, in_rollups.sums, strict=True):
-        # Sums of fractions depend on the order of addition.
-        if not math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-9):
-            yield column, mine, theirs
-    if in_rows.buckets != in_rollups.buckets:
-        mine, theirs = (sum(each.buckets.values()) for each in (in_rows, in_rollups))
-        yield "histograms", f"{mine} measured", f"{theirs} measured"
+    if in_rows.sums != in_rollups.sums:
+        for column, mine, theirs in zip(SUMS, in_rows.sums, in_rollups.sums, strict=True):
+            # Sums of fractions depend on the order of addition.
+            if not math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-9):
+                yield column, mine, theirs
+    both = (in_rows.histograms, in_rollups.histograms)
+    if both[0] != both[1] and compact(both[0]) != compact(both[1]):
+        in_words = [f"{sum(decode(each).values())} measured" for each in both]
+        yield "histograms", in_words[0], in_words[1]
 
 
-def _describe(dimensions: str, about: object) -> str:
-    """Return the names and values of a slice."""
-    names = ("organization_name", "project_name", "username", "key_name")
-    whats = ("model", "endpoint", "outcome")
-    words = (getattr(about, column) for column in (*names, *whats))
-    return f"{dimensions}: {' / '.join(word for word in words if word) or 'no key'}"
+def _describe(about: Slice) -> str:
+    names = (about.organization_name, about.project_name, about.username, about.key_name)
+    words = filter(None, (*names, about.model, about.endpoint, about.outcome))
+    return f"{about.dimensions}: {' / '.join(words) or 'no key'}"
 
 
 def _seconds(moment: datetime) -> int:

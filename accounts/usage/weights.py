@@ -5,27 +5,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from accounts.base.limit_table import MAX_WEIGHT
+from accounts.models.limits import ModelWeight
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The weighted tokens of one token of each sort, in thousandths. Raises ValueError for a
-    negative weight."""
+    """The weighted tokens of one token of each sort, in thousandths."""
 
     uncached_milli: int = 1000
     cached_milli: int = 1000
     output_milli: int = 1000
     image_milli: int = 1000
-
-    def __post_init__(self) -> None:
-        milli = (self.uncached_milli, self.cached_milli, self.output_milli, self.image_milli)
-        if min(milli) < 0:
-            raise ValueError("a weight cannot be negative")
 
     def weigh_milli(
         self, num_input: int, num_output: int, num_cached: int = 0, num_image: int = 0
@@ -43,17 +38,7 @@ class Weights:
 EQUAL_WEIGHTS: Final = Weights()
 
 
-class WeightRow(Protocol):
-    """A row of `accounts.models.ModelWeight`."""
-
-    model: str
-    uncached: float
-    cached: float
-    output: float
-    image: float
-
-
-def weights_by_model(rows: Iterable[WeightRow]) -> dict[str, Weights]:
+def weights_by_model(rows: Iterable[ModelWeight]) -> dict[str, Weights]:
     """Return the weights by the model's name. A model without a row has `EQUAL_WEIGHTS`."""
     weights = {}
     for row in rows:

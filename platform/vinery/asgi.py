@@ -44,7 +44,6 @@ class Application:
         self._not_started = ApiEdge(_respond_unavailable)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
         if scope["type"] == "lifespan":
             await self._run_lifespan(receive, send)
             return

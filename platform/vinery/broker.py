@@ -57,9 +57,6 @@ class Transport(filesystem.Transport):
     def drain_events(  # type: ignore[override]  # the stubs know no names of arguments
         self, connection: Any, timeout: float | None = None
     ) -> None:
-        """Deliver one message, or raise `socket.timeout` after at most the polling interval.
-
-        The worker would wait here for up to 2 s, and checks for its shutdown only in between.
-        """
+        """Deliver one message, or raise `socket.timeout` soon, so that the worker can end."""
         longest_s = _POLLING_INTERVAL_S if timeout is None else min(timeout, _POLLING_INTERVAL_S)
         super().drain_events(connection, timeout=longest_s)

@@ -7,7 +7,6 @@ Their ids are stable, so an operator can silence one. `vinery prepare`, `manage.
 from __future__ import annotations
 
 import resource
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -39,12 +38,21 @@ def home_is_writable(**_: Any) -> Iterable[CheckMessage]:
 
 @register(VINERY)
 def open_access_is_local(**_: Any) -> Iterable[CheckMessage]:
-    """E002: all clients on the network could use models without a key."""
-    if not settings.VINERY_AUTH_ENABLED and not settings.VINERY_ADDRESS.is_loopback:
+    """E002 and E004: clients on the network could use models without a key, or see settings and
+    request bodies on debug pages."""
+    if settings.VINERY_ADDRESS.is_loopback:
+        return
+    if not settings.VINERY_AUTH_ENABLED:
         yield Error(
             f"VINERY_AUTH=off would serve all clients of {settings.VINERY_ADDRESS.host}.",
             hint="Set VINERY_AUTH=on, or VINERY_HOST=127.0.0.1.",
             id="vinery.E002",
+        )
+    if settings.DEBUG:
+        yield Error(
+            "VINERY_DEBUG=on would show settings and requests to other machines.",
+            hint="Unset VINERY_DEBUG, or set VINERY_HOST=127.0.0.1.",
+            id="vinery.E004",
         )
 
 
@@ -57,17 +65,6 @@ def project_folder_is_no_package(**_: Any) -> Iterable[CheckMessage]:
             f"{marker} makes a package that hides the standard library's `platform`.",
             hint="Delete the file: `vinery` is found through the editable install.",
             id="vinery.E003",
-        )
-
-
-@register(VINERY)
-def debug_is_local(**_: Any) -> Iterable[CheckMessage]:
-    """E004: debug pages show settings and request bodies to all clients on the network."""
-    if settings.DEBUG and not settings.VINERY_ADDRESS.is_loopback:
-        yield Error(
-            "VINERY_DEBUG=on would show settings and requests to other machines.",
-            hint="Unset VINERY_DEBUG, or set VINERY_HOST=127.0.0.1.",
-            id="vinery.E004",
         )
 
 
@@ -99,12 +96,9 @@ def enough_files_can_be_open(**_: Any) -> Iterable[CheckMessage]:
 
 
 def filesystem_of(path: Path) -> str:
-    """The type of file system of a path, as Linux names it; "" on other systems."""
-    if sys.platform != "linux":
-        return ""
-    kinds = {}
-    for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
-        _device, folder, kind, *_ = line.split()
-        kinds[folder] = kind
+    """The type of file system of a path, as the system names it; "" if it is unknown."""
+    import psutil  # all commands import this file
+
+    kinds = {each.mountpoint: each.fstype for each in psutil.disk_partitions(all=True)}
     resolved = path.resolve()
     return next((kinds[str(at)] for at in (resolved, *resolved.parents) if str(at) in kinds), "")

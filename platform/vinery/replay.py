@@ -7,11 +7,11 @@ server than the one that was named.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from http.client import HTTPException
-from typing import IO, Any, NamedTuple
-from urllib.error import HTTPError, URLError
-from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
+from typing import Any, NamedTuple
+from urllib.error import URLError
+from urllib.request import HTTPErrorProcessor, ProxyHandler, Request, build_opener
 
 
 class CannotReplay(Exception):
@@ -26,12 +26,11 @@ class Response(NamedTuple):
     content: bytes
 
 
-def edited(body: bytes, edits: Iterable[tuple[str, Any]]) -> bytes:
+def edited(body: bytes, edits: Sequence[tuple[str, Any]]) -> bytes:
     """The body with these values at these dotted paths.
 
     Raises `CannotReplay` for a path that does not exist.
     """
-    edits = list(edits)
     if not edits:
         return body
     try:
@@ -64,11 +63,13 @@ def _item(node: Any, name: str, path: str) -> Any:
     return node[int(name)]
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    """Does not follow redirects."""
+class _AnyStatus(HTTPErrorProcessor):
+    """Returns responses of any status as they are, also redirects."""
 
-    def redirect_request(self, *_: Any) -> None:
-        """Makes urllib raise HTTPError."""
+    def http_response(self, request: Request, response: Any) -> Any:
+        return response
+
+    https_response = http_response
 
 
 def send(url: str, body: bytes, key: str, timeout_s: float) -> Response:
@@ -77,23 +78,14 @@ def send(url: str, body: bytes, key: str, timeout_s: float) -> Response:
     Raises `CannotReplay` without a response.
     """
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    opener = build_opener(ProxyHandler({}), _AnyStatus)
     try:
-        request = Request(url, body, headers)
-        with build_opener(ProxyHandler({}), _NoRedirects).open(
-            request, timeout=timeout_s
-        ) as answer:
-            return _read(answer.status, answer)
-    except HTTPError as error:
-        with error:
-            return _read(error.code, error)
+        with opener.open(Request(url, body, headers), timeout=timeout_s) as answer:
+            request_id = answer.headers.get("x-request-id", "")
+            return Response(answer.status, request_id, answer.read())
     except (OSError, HTTPException, ValueError) as error:
         reason = error.reason if isinstance(error, URLError) else error
         raise CannotReplay(f"{url} does not answer: {reason}") from None
-
-
-def _read(status: int, answer: IO[bytes]) -> Response:
-    headers = getattr(answer, "headers", {})
-    return Response(status, headers.get("x-request-id", ""), answer.read())
 
 
 def error_message(response: Response) -> str:

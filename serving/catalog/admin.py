@@ -51,8 +51,6 @@ class DeviceInput(forms.TextInput):
 
 
 class ServedModelForm(forms.ModelForm):  # type: ignore[type-arg]
-    """A served model's settings."""
-
     options = forms.JSONField(
         required=False,
         initial=dict,
@@ -111,7 +109,6 @@ class ServedModelAdmin(AuditedAdmin):
 
     @admin.display(description="last error")
     def short_error(self, model: ServedModel) -> str:
-        """The beginning of the last error."""
         return Truncator(self.last_error(model)).chars(_ERROR_LENGTH_IN_LIST)
 
     @admin.display(description="last error")
@@ -121,14 +118,12 @@ class ServedModelAdmin(AuditedAdmin):
 
     @admin.display(description="restarts")
     def num_restarts(self, model: ServedModel) -> int:
-        """How often the node has restarted the engine."""
         return model.status.num_restarts
 
     @admin.action(description="Load selected models", permissions=["change"])
     def load(self, request: HttpRequest, models: QuerySet[ServedModel]) -> None:
         """Ask the node to start the engines."""
-        names = self._set_loaded(request, models, is_loaded=True)
-        if names:
+        if names := self._set_loaded(request, models, is_loaded=True):
             messages.success(request, f"Loading {names}. Reload the page to see when it is ready.")
         else:
             messages.info(request, "There is nothing to load: each is loaded, or being loaded.")
@@ -136,8 +131,7 @@ class ServedModelAdmin(AuditedAdmin):
     @admin.action(description="Unload selected models", permissions=["change"])
     def unload(self, request: HttpRequest, models: QuerySet[ServedModel]) -> None:
         """Ask the node to end the engines. Their running requests fail."""
-        names = self._set_loaded(request, models, is_loaded=False)
-        if names:
+        if names := self._set_loaded(request, models, is_loaded=False):
             messages.success(
                 request, f"Unloading {names}. Clients get an error until it is loaded."
             )

@@ -95,22 +95,15 @@ def parameters_of(tool: Tool, choice: ToolChoice) -> Parameters | None:
     )
     if not is_list:
         return None
-    if not properties:
-        others = schema.get("additionalProperties")
-        if others is False:
-            return Parameters()
+    others = schema.get("additionalProperties")
+    if not properties and others is not False:
         return FREE if others in (None, True) else None
     definitions = {word: schema[word] for word in DEFINITIONS if word in schema}
-    return Parameters(
-        tuple(
-            Parameter(
-                name,
-                {**definitions, **each} if isinstance(each, Mapping) else each,
-                name in required,
-            )
-            for name, each in properties.items()
-        )
-    )
+    listed = []
+    for name, each in properties.items():
+        document = {**definitions, **each} if isinstance(each, Mapping) else each
+        listed.append(Parameter(name, document, name in required))
+    return Parameters(tuple(listed))
 
 
 # -- Other notations ------------------------------------------------------------------------
@@ -120,15 +113,16 @@ def parameters_of(tool: Tool, choice: ToolChoice) -> Parameters | None:
 class ArgumentNotation:
     """How a family writes arguments.
 
-    `assign` follows a name, `comma` separates arguments. `key`: names that can be written.
-    `value` writes a JSON value. `has_escapes`: strings have the escapes of JSON. `rules` replace
-    the JSON rules of these names.
+    `assign` follows a name, `comma` separates arguments and items, `colon` follows a key inside
+    a value. `key`: names that can be written. `constant` writes a number, a boolean or null.
+    `has_escapes`: strings have the escapes of JSON. `rules` replace the JSON rules of these names.
     """
 
     assign: str
     comma: str
+    colon: str
     key: re.Pattern[str]
-    value: Callable[[Any], str]
+    constant: Callable[[Any], str]
     quote: str = '"'
     has_escapes: bool = True
     rules: Mapping[str, str] = field(default_factory=dict)
@@ -151,26 +145,24 @@ class ArgumentNotation:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return token if is_number else quoted(self.value(value))
 
-
-def python_value(value: Any) -> str:
-    """Return a JSON value as Python writes it, with double quotes."""
-    match value:
-        case list():
-            return f"[{', '.join(map(python_value, value))}]"
-        case dict():
-            items = (f"{python_value(key)}: {python_value(each)}" for key, each in value.items())
-            return f"{{{', '.join(items)}}}"
-        case str():
-            return json.dumps(value, ensure_ascii=False)
-        case _:
-            return repr(value)
+    def value(self, value: Any) -> str:
+        """Return a JSON value in this notation."""
+        match value:
+            case list():
+                return f"[{self.comma.join(map(self.value, value))}]"
+            case dict():
+                items = (f"{self.value(k)}{self.colon}{self.value(v)}" for k, v in value.items())
+                return f"{{{self.comma.join(items)}}}"
+            case str() if self.has_escapes:
+                return json.dumps(value, ensure_ascii=False)
+            case str():
+                return f"{self.quote}{value}{self.quote}"
+            case _:
+                return self.constant(value)
 
 
 PYTHON_NOTATION: Final = ArgumentNotation(
-    assign="=",
-    comma=", ",
-    key=re.compile(r"[^\W\d]\w*"),
-    value=python_value,
+    assign="=", comma=", ", colon=": ", key=re.compile(r"[^\W\d]\w*"), constant=repr
 )
 
 

@@ -11,7 +11,7 @@ Three forms are accepted: `{"type": "structural_tag", "format": {...}}`, the old
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from serving.constraints.grammar.ebnf import StructuralTag
@@ -35,7 +35,7 @@ def client_tag(tag: Any, *, param: str, is_strict: bool) -> StructuralTag:
     if tag.get("type", "structural_tag") != "structural_tag":
         return _format(tag, at)
     if "format" in tag:
-        return _format(tag["format"], at.member("format"))
+        return _format(tag["format"], replace(at, text=f"{param}.format"))
     return _old_form(tag, at)
 
 
@@ -48,13 +48,10 @@ class _Path:
     depth: int = 0
 
     def member(self, name: str) -> _Path:
-        return _Path(f"{self.text}.{name}", self.is_strict, self.depth)
+        return _Path(f"{self.text}.{name}", self.is_strict, self.depth + 1)
 
     def item(self, index: int) -> _Path:
-        return _Path(f"{self.text}[{index}]", self.is_strict, self.depth)
-
-    def inner(self) -> _Path:
-        return _Path(self.text, self.is_strict, self.depth + 1)
+        return replace(self, text=f"{self.text}[{index}]")
 
     def error(self, reason: str) -> InvalidGrammar:
         return InvalidGrammar(f"`{self.text}` {reason}.", param=self.text)
@@ -76,7 +73,7 @@ def _format(tag: Any, at: _Path) -> StructuralTag:
     found: dict[str, Any] = {"type": kind}
     for name, read in members.items():
         if name in tag:
-            found[name] = read(tag[name], at.member(name).inner())
+            found[name] = read(tag[name], at.member(name))
         elif name not in _OPTIONAL:
             raise at.member(name).error("is required")
     # Schemas and patterns have become grammars.

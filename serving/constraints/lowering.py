@@ -12,12 +12,12 @@ from typing import Any
 from serving.constraints.grammar.ebnf import StructuralTag, grammar_tag, prefixed, quoted
 from serving.constraints.grammar.languages import complement, containing
 from serving.constraints.grammar.rules import RuleSet, plain
-from serving.constraints.texts import pattern_grammar
+from serving.constraints.texts import regex_tag
 
 
 def lowered(tag: StructuralTag) -> StructuralTag | None:
     """Return a tag of one grammar for the same texts. None for free text with triggers, and for
-    a format that only XGrammar can translate."""
+    a format that only XGrammar can translate. Raises `InvalidGrammar` for a tool's pattern."""
     if tag["type"] == "grammar":
         return tag
     lowering = _Lowering()
@@ -39,7 +39,7 @@ class _Lowering:
             case "grammar":
                 return self._grammar(tag["grammar"])
             case "regex":
-                return self._grammar(pattern_grammar(tag["pattern"]))
+                return self._grammar(regex_tag(tag["pattern"], param="tools")["grammar"])
             case "any_text":
                 return self._free_text([*ends, *tag.get("excludes", ())])
             case "sequence":

@@ -45,23 +45,15 @@ def text_tag(
     return grammar_tag(text)
 
 
-def pattern_grammar(pattern: str) -> str:
-    """Return the grammar, in EBNF, of the texts that a pattern matches from start to end.
-
-    Raises `InvalidPattern` or `NotRegular`.
-    """
-    return _text(TextSyntax.REGEX, pattern)
-
-
 # Clients send the same grammar with every request.
 @lru_cache(maxsize=64)
 def _text(
     syntax: TextSyntax,
     definition: str,
-    spell: Spelling = plain,
-    before: str = "",
-    after: str = "",
-    excluded: tuple[str, ...] = (),
+    spell: Spelling,
+    before: str,
+    after: str,
+    excluded: tuple[str, ...],
 ) -> str:
     rules = RuleSet(spell, excluded=excluded)
     match syntax:

@@ -7,6 +7,7 @@ the only part that a client's user sees, so it states what to change.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 
 class ServingError(Exception):
@@ -18,8 +19,12 @@ class ServingError(Exception):
     code: str | None = None
     # The header `x-should-retry`. None: no header, so that the client's own rules apply.
     should_retry: bool | None = None
-    # The header `Retry-After`, in seconds.
-    retry_after_s: int | None = None
+    retry_after_s: int | None = None  # the header `Retry-After`, in seconds
+
+    def __init_subclass__(cls, **attributes: Any) -> None:
+        """Set the attributes above that differ from those of the base class."""
+        for name, value in attributes.items():
+            setattr(cls, name, value)
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
         """`param` is the path of the request field, such as `messages[2].content`."""
@@ -30,44 +35,31 @@ class ServingError(Exception):
             self.code = code
 
 
-class ClientError(ServingError):
+class ClientError(ServingError, status=400, type="invalid_request_error"):
     """The client must change the request or its key."""
 
-    status = 400
-    type = "invalid_request_error"
 
-
-class InvalidRequest(ClientError):
+class InvalidRequest(ClientError, code="invalid_value"):
     """The client must change the request."""
 
-    code = "invalid_value"
 
-
-class MissingParameter(InvalidRequest):
+class MissingParameter(InvalidRequest, code="missing_required_parameter"):
     """A required field is missing."""
 
-    code = "missing_required_parameter"
 
-
-class UnsupportedParameter(InvalidRequest):
+class UnsupportedParameter(InvalidRequest, code="unsupported_parameter"):
     """This server knows the field, but cannot do what the field or its value asks for."""
 
-    code = "unsupported_parameter"
 
-
-class InvalidGrammar(InvalidRequest):
+class InvalidGrammar(InvalidRequest, code="invalid_grammar"):
     """The schema, regular expression, grammar or structural tag cannot be compiled."""
 
-    code = "invalid_grammar"
 
-
-class ContextTooLong(InvalidRequest):
+class ContextTooLong(InvalidRequest, code="context_length_exceeded"):
     """The prompt and the answer do not fit into the model's context.
 
     The wording is OpenAI's, because client libraries recognise this error by its text.
     """
-
-    code = "context_length_exceeded"
 
     def __init__(
         self, *, max_context: int, num_prompt_tokens: int, num_output_tokens: int, param: str
@@ -82,27 +74,16 @@ class ContextTooLong(InvalidRequest):
         )
 
 
-class InvalidKey(ClientError):
+class InvalidKey(ClientError, status=401, code="invalid_api_key"):
     """The API key is missing, malformed, unknown, revoked or expired."""
 
-    status = 401
-    code = "invalid_api_key"
 
-
-class NotPermitted(ClientError):
+class NotPermitted(ClientError, status=403, code="permission_denied", should_retry=False):
     """The API key is valid, but does not permit this request."""
 
-    status = 403
-    code = "permission_denied"
-    should_retry = False
 
-
-class LimitReached(ServingError):
+class LimitReached(ServingError, status=429, type="requests", code="rate_limit_exceeded"):
     """The request exceeds a rate limit or a quota."""
-
-    status = 429
-    type = "requests"
-    code = "rate_limit_exceeded"
 
     def __init__(self, message: str, *, type_: str, code: str, headers: Mapping[str, str]) -> None:
         """`headers` report the limits, their use, and the time of the next permitted request."""
@@ -111,82 +92,52 @@ class LimitReached(ServingError):
         self.headers = headers
 
 
-class NotFound(ClientError):
+class NotFound(ClientError, status=404, code="not_found"):
     """The URL does not exist."""
 
-    status = 404
-    code = "not_found"
 
-
-class ModelNotFound(NotFound):
+class ModelNotFound(NotFound, code="model_not_found"):
     """No served model has this name."""
 
-    code = "model_not_found"
 
-
-class MethodNotAllowed(ClientError):
+class MethodNotAllowed(ClientError, status=405, code="method_not_allowed"):
     """The URL exists, but does not accept this HTTP method."""
-
-    status = 405
-    code = "method_not_allowed"
 
     def __init__(self, method: str, *, allowed: str) -> None:
         super().__init__(f"Use {allowed} here, not {method}.")
         self.allowed = allowed
 
 
-class BodyTooLarge(ClientError):
+class BodyTooLarge(ClientError, status=413, code="request_too_large"):
     """The request body is larger than the server accepts."""
 
-    status = 413
-    code = "request_too_large"
 
-
-class UnsupportedMediaType(ClientError):
+class UnsupportedMediaType(ClientError, status=415, code="unsupported_media_type"):
     """The body is not JSON."""
 
-    status = 415
-    code = "unsupported_media_type"
 
-
-class EngineFailure(ServingError):
+class EngineFailure(ServingError, code="engine_error"):
     """The engine could not finish the request."""
 
-    code = "engine_error"
 
-
-class EngineLost(EngineFailure):
+class EngineLost(EngineFailure, code="engine_lost"):
     """The engine process ended while it ran the request."""
 
-    code = "engine_lost"
 
-
-class DeadlineExceeded(EngineFailure):
+class DeadlineExceeded(EngineFailure, code="deadline_exceeded", should_retry=False):
     """The request exceeded its time limit."""
 
-    code = "deadline_exceeded"
-    should_retry = False
 
-
-class Unavailable(ServingError):
+class Unavailable(ServingError, status=503, code="unavailable", retry_after_s=1):
     """The request is valid, but the server cannot run it now. The client may retry it."""
 
-    status = 503
-    code = "unavailable"
-    retry_after_s = 1
 
-
-class Overloaded(Unavailable):
+class Overloaded(Unavailable, code="overloaded"):
     """All slots for running and waiting requests are in use."""
 
-    code = "overloaded"
 
-
-class ModelNotReady(Unavailable):
+class ModelNotReady(Unavailable, code="model_not_ready", retry_after_s=2):
     """The model is not loaded, or its engine is starting."""
-
-    code = "model_not_ready"
-    retry_after_s = 2
 
 
 def error_from_code(code: str, message: str, *, param: str | None = None) -> ServingError:

@@ -10,24 +10,9 @@ from typing import Final
 PLAIN: Final = "plain"
 REASONING_FORMATS: Final = ("think", "deepseek_r1", "granite_think", "mistral_think")
 CALL_FORMATS: Final = (
-    "onyx",
-    "gptoss",
-    "gemma4",
-    "lfm2",
-    "minicpm5",
-    "qwen3coder",
-    "glm4",
-    "llama3_pythonic",
-    "llama4_pythonic",
-    "deepseek_v3",
-    "deepseek_v31",
-    "kimi_k2",
-    "phi4",
-    "granite",
-    "devstral",
-    "mistral",
-    "llama3",
-    "hermes",
+    *("onyx", "gptoss", "gemma4", "lfm2", "minicpm5", "qwen3coder", "glm4"),
+    *("llama3_pythonic", "llama4_pythonic", "deepseek_v3", "deepseek_v31", "kimi_k2"),
+    *("phi4", "granite", "devstral", "mistral", "llama3", "hermes"),
 )
 # The names that other model servers use.
 _ALIASES: Final = {"none": PLAIN, "hermes3": "hermes", "qwen3": "think"}
@@ -38,15 +23,13 @@ def check_output_format(name: str) -> str:
 
     Raises ValueError, with the known names.
     """
-    parts = [_ALIASES.get(part, part) for part in name.split("+")]
-    match parts:
-        case [one] if one in (PLAIN, *REASONING_FORMATS, *CALL_FORMATS):
+    known = (PLAIN, *REASONING_FORMATS, *CALL_FORMATS)
+    match [_ALIASES.get(part, part) for part in name.split("+")]:
+        case [one] if one in known:
             return one
         case [reasoning, calls] if reasoning in REASONING_FORMATS and calls in CALL_FORMATS:
             return f"{reasoning}+{calls}"
-        case _:
-            known = ", ".join(sorted((PLAIN, *REASONING_FORMATS, *CALL_FORMATS)))
-            raise ValueError(
-                f"There is no output format {name!r}. Known formats are {known}, and reasoning "
-                "with calls such as think+hermes."
-            )
+    raise ValueError(
+        f"There is no output format {name!r}. Known formats are {', '.join(sorted(known))}, and "
+        "reasoning with calls such as think+hermes."
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, assert_never
+from typing import Any
 
 
 class Endpoint(StrEnum):
@@ -38,12 +38,9 @@ class Dialect:
     name: str  # "v1" or "v3", the first part of the URL
     # The default of `max_tokens` for completions. None: generate until the model ends.
     completions_max_tokens: int | None
-    # The default of `include_stop_str_in_output` for streams.
-    streams_stop_text: bool
-    # The default of `top_k` when sampling. None: all tokens.
-    default_top_k: int | None
-    # `incomplete_details.reason` of a response that reached its token limit.
-    length_reason: str
+    streams_stop_text: bool  # the default of `include_stop_str_in_output` for streams
+    default_top_k: int | None  # the default of `top_k` when sampling; None: all tokens
+    length_reason: str  # `incomplete_details.reason` of a response that reached its token limit
     # Whether `best_of` is a beam width. Otherwise it is the number of sampled candidates.
     best_of_is_beams: bool
 
@@ -133,10 +130,8 @@ class Tool:
     description: str | None = None
     parameters: Mapping[str, Any] | None = None  # a JSON schema
     strict: bool | None = None
-    # Whether the client sent it as a custom tool, see `core.tools`.
-    is_custom: bool = False
-    # The grammar of a custom tool's input. None: any text.
-    input_grammar: TextGrammar | None = None
+    is_custom: bool = False  # whether the client sent it as a custom tool, see `core.tools`
+    input_grammar: TextGrammar | None = None  # the grammar of a custom tool's input; None: any text
     # The client's names for a tool in a namespace, see `core.tools`.
     namespace: str | None = None
     own_name: str | None = None
@@ -192,27 +187,18 @@ class ToolChoice:
 
     def allows(self, name: str) -> bool:
         """Whether the model may call the tool `name`."""
-        match self.mode:
-            case ToolMode.NONE:
-                return False
-            case ToolMode.NAMED:
-                return name == self.name
-            case ToolMode.AUTO | ToolMode.REQUIRED:
-                return self.allowed is None or name in self.allowed
-            case _:
-                assert_never(self.mode)
+        if self.mode is ToolMode.NAMED:
+            return name == self.name
+        return self.mode is not ToolMode.NONE and (self.allowed is None or name in self.allowed)
 
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
     """How messages become the text of a prompt."""
 
-    # The client's chat template. None: the model's.
-    template: str | None = None
-    # False: the prompt is the text of the messages, without a template.
-    uses_template: bool = True
-    # For the template, as Hugging Face's `documents`.
-    documents: tuple[Mapping[str, Any], ...] = ()
+    template: str | None = None  # the client's chat template; None: the model's
+    uses_template: bool = True  # False: the prompt is the text of the messages, without a template
+    documents: tuple[Mapping[str, Any], ...] = ()  # for the template, as Hugging Face's `documents`
     effort: Effort | None = None
     # Whether the prompt ends with the start of an assistant message.
     adds_generation_prompt: bool = True
@@ -309,8 +295,7 @@ class Stopping:
     # The endpoint's limit when the client sent none. None: only the model's limits apply.
     default_max_tokens: int | None = None
     max_tokens_param: str = "max_tokens"  # the client's name for it, for error messages
-    # With fewer output tokens, only the limit ends a choice.
-    min_tokens: int = 0
+    min_tokens: int = 0  # with fewer output tokens, only the limit ends a choice
     stop_token_ids: tuple[int, ...] = ()  # in addition to the model's end tokens
     ignore_eos: bool = False  # whether the model's end tokens do not end a choice
     # The budget of reasoning tokens. None: the budget of the request's effort.
@@ -327,14 +312,10 @@ class LogprobsOptions:
     num_top: int | None = None
     # Alternatives for each token of the prompt. None: no log-probabilities.
     num_top_of_prompt: int | None = None
-    # Tokens to report at each position, whatever their rank.
-    token_ids: tuple[int, ...] = ()
-    # Divide the logits by the temperature first.
-    is_temperature_scaled: bool = False
-    # Exclude the tokens that `top_p` excludes.
-    is_top_p_normalized: bool = False
-    # Write tokens as `token_id:7` instead of their text.
-    tokens_as_ids: bool = False
+    token_ids: tuple[int, ...] = ()  # tokens to report at each position, whatever their rank
+    is_temperature_scaled: bool = False  # divide the logits by the temperature first
+    is_top_p_normalized: bool = False  # exclude the tokens that `top_p` excludes
+    tokens_as_ids: bool = False  # write tokens as `token_id:7` instead of their text
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,11 +343,6 @@ class Steering:
             self.processor_param: self.processor_args,
         }
         return next((name for name, value in fields.items() if value), None)
-
-
-# The values of requests that set none of these options.
-NO_LOGPROBS: Final = LogprobsOptions()
-UNSTEERED: Final = Steering()
 
 
 class GrammarKind(StrEnum):
@@ -446,14 +422,13 @@ class GenerationRequest:
     grammar: Grammar | None = None
     is_streamed: bool = False
     wants_progress: bool = False  # whether `Progress` events are sent
-    steering: Steering = UNSTEERED
-    logprobs: LogprobsOptions = NO_LOGPROBS
+    steering: Steering = Steering()
+    logprobs: LogprobsOptions = LogprobsOptions()
     wants_token_ids: bool = False  # of the prompts and the answers
     wants_prompt_text: bool = False
     dialect: Dialect = V1
     encoding: Encoding = Encoding()
-    # Whether reasoning is counted, but left out of the answer.
-    hides_reasoning: bool = False
+    hides_reasoning: bool = False  # whether reasoning is counted, but left out of the answer
     # Whether the text includes special tokens. Reasoning and tool calls are then not parsed.
     shows_special_tokens: bool = False
     handling: Handling = Handling()

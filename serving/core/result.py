@@ -114,11 +114,18 @@ class _ChoiceBuilder:
         self.finished: Finished | None = None
 
     def add(self, event: Delta) -> None:
+        last = self.items[-1] if self.items else None
         match event:
-            case ReasoningDelta():
-                self._add_reasoning(event.text)
-            case TextDelta():
-                self._add_text(event)
+            case ReasoningDelta(text=text):
+                if isinstance(last, ReasoningItem):
+                    self.items[-1] = ReasoningItem(last.text + text)
+                else:
+                    self.items.append(ReasoningItem(text))
+            case TextDelta(text=text, tokens=tokens):
+                if isinstance(last, TextItem):
+                    self.items[-1] = TextItem(last.text + text, last.tokens + tokens)
+                else:
+                    self.items.append(TextItem(text, tokens))
             case ToolCallStarted(id=id_, name=name, is_custom=is_custom):
                 self.items.append((CustomCall if is_custom else ToolCall)(id_, name, ""))
             case ToolArgsDelta(index=index, text=text) | ToolInputDelta(index=index, text=text):
@@ -139,20 +146,6 @@ class _ChoiceBuilder:
             finished.cause,
             self.raw_text,
         )
-
-    def _add_reasoning(self, text: str) -> None:
-        last = self.items[-1] if self.items else None
-        if isinstance(last, ReasoningItem):
-            self.items[-1] = ReasoningItem(last.text + text)
-        else:
-            self.items.append(ReasoningItem(text))
-
-    def _add_text(self, delta: TextDelta) -> None:
-        last = self.items[-1] if self.items else None
-        if isinstance(last, TextItem):
-            self.items[-1] = TextItem(last.text + delta.text, last.tokens + delta.tokens)
-        else:
-            self.items.append(TextItem(delta.text, delta.tokens))
 
     def _extend_call(self, index: int, text: str) -> None:
         positions = [at for at, item in enumerate(self.items) if isinstance(item, Call)]

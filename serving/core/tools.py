@@ -2,7 +2,7 @@
 
 Chat templates and models know only functions with one name. So the model sees a custom tool
 as a function of one string, and a tool in a namespace under a name that contains the
-namespace. `output/custom_input.py` turns the arguments of a call back into a custom tool's
+namespace. `output/writer.py` turns the arguments of a call back into a custom tool's
 input.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, assert_never
+from typing import Final
 
 from serving.core.request import TextGrammar, TextSyntax, Tool
 
@@ -53,11 +53,12 @@ def namespace_tools(
 ) -> tuple[Tool, ...]:
     """Return the tools of a namespace as the model sees them. The description of the
     namespace goes before that of its first tool."""
+    first = "\n\n".join(filter(None, (description, tools[0].description))) if tools else ""
     return tuple(
         replace(
             tool,
             name=qualified_name(namespace, tool.name),
-            description=_joined(description, tool.description) if index == 0 else tool.description,
+            description=(first or None) if index == 0 else tool.description,
             own_name=tool.name,
             namespace=namespace,
         )
@@ -71,28 +72,16 @@ def find_tools(name: str, tools: Sequence[Tool]) -> tuple[str, ...]:
     `name` is, in this order: the qualified name of a tool, the name of a namespace, or a
     tool's own name that only one namespace has. Returns () when no tool matches.
     """
-    for matches in (
-        [tool.name for tool in tools if tool.name == name],
-        [tool.name for tool in tools if tool.namespace == name],
-    ):
-        if matches:
-            return tuple(matches)
+    same_name = [tool.name for tool in tools if tool.name == name]
+    same_namespace = [tool.name for tool in tools if tool.namespace == name]
     same_own_name = [tool.name for tool in tools if tool.own_name == name]
-    return tuple(same_own_name) if len(same_own_name) == 1 else ()
-
-
-def _joined(*descriptions: str | None) -> str | None:
-    return "\n\n".join(filter(None, descriptions)) or None
+    return tuple(same_name or same_namespace or (same_own_name if len(same_own_name) == 1 else ()))
 
 
 def _input_description(grammar: TextGrammar | None) -> str:
     """Models write better inputs under a grammar when the description contains it."""
     if grammar is None:
         return "The input of the tool, as plain text."
-    match grammar.syntax:
-        case TextSyntax.REGEX:
-            return f"Plain text that this regular expression matches: {grammar.definition}"
-        case TextSyntax.LARK:
-            return f"Plain text that fits this Lark grammar:\n{grammar.definition}"
-        case _:
-            assert_never(grammar.syntax)
+    if grammar.syntax is TextSyntax.REGEX:
+        return f"Plain text that this regular expression matches: {grammar.definition}"
+    return f"Plain text that fits this Lark grammar:\n{grammar.definition}"

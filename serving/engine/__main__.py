@@ -13,13 +13,11 @@ import sys
 
 from serving.core.heap import freeze_heap
 from serving.engine.config import EngineConfig
+from serving.transport.server import SocketServer
 
 
 def main(config: EngineConfig) -> int:
-    """Return the exit status.
-
-    0: it was stopped. 1: the model cannot be loaded. 3: the pipeline broke and must be replaced.
-    """
+    """Return 0 when stopped, 1 if the model cannot be loaded, 3 if the pipeline broke."""
     reports = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # libraries may print to standard output
     from serving.engine.batch import PipelineBroken
@@ -34,8 +32,8 @@ def main(config: EngineConfig) -> int:
         print(json.dumps({"event": "failed", "error": str(error)[:2000]}), file=reports)
         return 1
 
-    def on_listening() -> None:
-        loop.watch_parent(0)
+    def on_listening(server: SocketServer) -> None:
+        loop.watch_parent(0, server)
         print(json.dumps({"event": "ready"}), file=reports)
 
     signal.signal(signal.SIGTERM, lambda *_: loop.stop())

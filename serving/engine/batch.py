@@ -128,17 +128,8 @@ class Batch:
             self._blocks.note_added(prompt_ids)
         return None
 
-    def resume(self, generation: Generation) -> None:
-        """Prepare a paused generation to be added again."""
-        generation.is_paused = False
-        generation.rewind()
-
     def remove(self, generation: Generation) -> None:
-        """Free the slot of a cancelled generation.
-
-        Where a half-prefilled prompt would do harm, the slot is freed when the prompt is
-        completely prefilled.
-        """
+        """Free the slot of a cancelled generation, or do so when its prompt is prefilled."""
         if generation in self._running:
             if self._must_finish_prefill(generation):
                 generation.is_abandoned = True
@@ -158,7 +149,9 @@ class Batch:
             if generation.first_step_at is None:
                 generation.first_step_at = now
         needs_hook = (
-            bool(self._exposed) or self._pipeline.speculates or any(map(_needs_hook, self._running))
+            bool(self._exposed)
+            or self._pipeline.speculates
+            or any(each.needs_hook for each in self._running)
         )
         try:
             self._pipeline.step(self._on_logits if needs_hook else None)
@@ -171,7 +164,10 @@ class Batch:
         if self.reports_work:
             result.works.extend(_work_of(self._running, is_hooked=self._pipeline.has_logits_hook))
         self._collect(result)
-        return result if self._pipeline.supports_cache_salt else _without_abandoned(result)
+        if not self._pipeline.supports_cache_salt:  # else none is ever abandoned
+            result.generated[:] = [e for e in result.generated if not e.generation.is_abandoned]
+            result.failed[:] = [e for e in result.failed if not e.generation.is_abandoned]
+        return result
 
     def _assume_prefilling(self) -> None:
         """Without the hook it is unknown how much of a prompt was computed: at least a token."""
@@ -230,12 +226,12 @@ class Batch:
                     result.failed.append(new)
                     ended.append(generation)
                 elif new is not None:
-                    if _uses_up_grant(new):
-                        new = _within_grant(new)
+                    granted = _within_grant(new)
+                    if granted is not new:
                         self._cancel(generation)
-                        generation.is_paused = new.finish is None
-                    result.generated.append(new)
-                    if new.finish is not None or generation.is_paused:
+                        generation.is_paused = granted.finish is None
+                    result.generated.append(granted)
+                    if granted.finish is not None or generation.is_paused:
                         ended.append(generation)
             elif generation.handle.is_dropped:
                 dropped.append(generation)
@@ -350,10 +346,7 @@ class Batch:
         self._leave(generation)
 
     def _leave(self, generation: Generation) -> None:
-        """Note a generation that leaves the pipeline, perhaps half-prefilled.
-
-        Raises PipelineBroken if later prompts could read its half-prefilled block.
-        """
+        """Note that a generation leaves. Raises PipelineBroken if a half-prefilled block stays."""
         if self._blocks is None or generation.is_decoding or generation.is_echoed:
             return
         if self._must_finish_prefill(generation):
@@ -378,18 +371,6 @@ def _work_of(running: Sequence[Generation], *, is_hooked: bool) -> list[StepWork
             num_prefilled = num_computed or (0 if is_hooked else 1)
             works.append(StepWork(generation, num_prefilled, 0))
     return works
-
-
-def _without_abandoned(step: StepResult) -> StepResult:
-    return StepResult(
-        [each for each in step.generated if not each.generation.is_abandoned],
-        [each for each in step.failed if not each.generation.is_abandoned],
-    )
-
-
-def _needs_hook(generation: Generation) -> bool:
-    """Whether every step of it needs the hook: for its logits, or to follow its beams."""
-    return generation.logits is not None or generation.submit.beams is not None
 
 
 def _advance(
@@ -417,20 +398,17 @@ def _advance(
     return GeneratedTokens(generation, token_ids, finish, logprobs)
 
 
-def _uses_up_grant(new: GeneratedTokens) -> bool:
-    """Whether the grant is used up, or exceeded by accepted draft tokens."""
+def _within_grant(new: GeneratedTokens) -> GeneratedTokens:
+    """Cut the tokens at the grant if they use it up. The last grant is the end of the output."""
     generation = new.generation
     if generation.num_granted is None:
-        return False
-    num_left = generation.num_granted - len(generation.tokens) - len(new.token_ids)
-    return num_left < 0 or (num_left == 0 and new.finish is None)
-
-
-def _within_grant(new: GeneratedTokens) -> GeneratedTokens:
-    """Cut the tokens at the grant. The last grant is the end of the output."""
-    generation = new.generation
-    assert generation.num_granted is not None
-    num_left = max(0, generation.num_granted - len(generation.tokens))
+        return new
+    # Accepted draft tokens may exceed the grant.
+    num_left = generation.num_granted - len(generation.tokens)
+    num_unused = num_left - len(new.token_ids)
+    if num_unused > 0 or (num_unused == 0 and new.finish is not None):
+        return new
+    num_left = max(0, num_left)
     finish = FINISH_LENGTH if generation.is_last_grant else None
     return GeneratedTokens(generation, new.token_ids[:num_left], finish, new.logprobs[:num_left])
 

@@ -5,16 +5,17 @@ step suffers. So each new grammar is first tried on a canary: the smallest graph
 as a language model, with the real model's tokenizer.
 
 `python -m serving.engine.canary MODEL_FOLDER VOCAB_SIZE FD` is the checker, a process that can be
-killed if a grammar is too costly. It writes one framed `Checked` to the descriptor FD when it is
-ready, and one for each framed `Check` on standard input. It ends when its input ends. (Libraries
-may print to standard output, so it carries no frames.)
+killed if a grammar is too costly. FD is its end of a `multiprocessing` pipe. It sends None when it
+is ready. Then it answers each `GrammarSpec` with the reason why it cannot be compiled, or None.
+It ends with the other end of the pipe.
 """
 
 from __future__ import annotations
 
-import os
+import contextlib
 import sys
 import tempfile
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,23 +26,10 @@ import openvino_genai as genai
 from openvino import opset13 as op
 
 from serving.engine.pipeline import structured_output
-from serving.transport.framing import FrameReader, pack
 from serving.transport.messages import GrammarSpec
 
 _WIDTH: Final = 8
 _PROPERTIES: Final = {"INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}
-
-
-class Check(msgspec.Struct, frozen=True, array_like=True):
-    """A grammar for the checker."""
-
-    grammar: GrammarSpec
-
-
-class Checked(msgspec.Struct, frozen=True, array_like=True):
-    """The checker's answer. `refusal` is None if the grammar can be compiled."""
-
-    refusal: str | None = None
 
 
 class Canary:
@@ -71,16 +59,15 @@ class Canary:
         return None
 
 
-def main(folder: Path, vocab_size: int, answers_fd: int) -> None:
-    """Run the checker until its input ends."""
-    frames = FrameReader()
-    with tempfile.TemporaryDirectory(prefix="vinery-canary-") as work_dir:
+def main(folder: Path, vocab_size: int, fd: int) -> None:
+    """Run the checker until the other end of the pipe is closed."""
+    encode, decoder = msgspec.msgpack.encode, msgspec.msgpack.Decoder(GrammarSpec)
+    with tempfile.TemporaryDirectory(prefix="vinery-canary-") as work_dir, Connection(fd) as engine:
         canary = Canary(genai.Tokenizer(str(folder), **_PROPERTIES), vocab_size, Path(work_dir))
-        os.write(answers_fd, pack(Checked()))
-        while received := os.read(0, 1 << 16):
-            for frame in frames.feed(received):
-                check = msgspec.msgpack.decode(frame, type=Check)
-                os.write(answers_fd, pack(Checked(canary.refusal(check.grammar))))
+        engine.send_bytes(encode(None))
+        with contextlib.suppress(EOFError, ConnectionError):
+            while grammar := decoder.decode(engine.recv_bytes()):
+                engine.send_bytes(encode(canary.refusal(grammar)))
 
 
 def _reason(text: str) -> str:

@@ -4,97 +4,66 @@ from __future__ import annotations
 
 import difflib
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
-from msgspec import Meta
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options that an administrator may set for a model. The defaults suit a laptop.
+    """The options of a model, with descriptions for administrators. The defaults suit a laptop."""
 
-    Administrators read the descriptions (`option_documents`).
-    """
-
-    max_running: Annotated[int, Meta(description="requests that generate at the same time")] = 64
-    max_waiting: Annotated[
-        int, Meta(description="requests that may wait for a slot; further ones are refused")
-    ] = 512
+    max_running: Annotated[int, "requests that generate at the same time"] = 64
+    max_waiting: Annotated[int, "requests that may wait for a slot; further ones are refused"] = 512
     max_num_batched_tokens: Annotated[
         int,
-        Meta(
-            description="tokens in one step: fewer keep running streams smooth while a long "
-            "prompt is prefilled, more prefill faster"
-        ),
+        "tokens in one step: fewer keep running streams smooth while a long prompt is prefilled, "
+        "more prefill faster",
     ] = 256
-    cache_size_gb: Annotated[
-        int, Meta(description="memory for the KV cache, in GB; 0: it grows as needed")
-    ] = 0
-    enable_prefix_caching: Annotated[
-        bool, Meta(description="compute the common beginning of prompts once")
-    ] = True
-    num_threads: Annotated[int, Meta(description="CPU threads; 0: all cores")] = 0
+    cache_size_gb: Annotated[int, "memory for the KV cache, in GB; 0: it grows as needed"] = 0
+    enable_prefix_caching: Annotated[bool, "compute the common beginning of prompts once"] = True
+    num_threads: Annotated[int, "CPU threads; 0: all cores"] = 0
     step_timeout_s: Annotated[
-        float, Meta(description="a step that takes longer is a hang: the engine is restarted")
+        float, "a step that takes longer is a hang: the engine is restarted"
     ] = 120.0
-    load_timeout_s: Annotated[
-        float, Meta(description="a start that takes longer has failed and is tried again")
-    ] = 600.0
+    load_timeout_s: Annotated[float, "a start that takes longer has failed and is tried again"] = (
+        600.0
+    )
     # With many streams tokens wait for each other anyway, see `output_sender`.
-    flush_interval_ms: Annotated[
-        float, Meta(description="tokens generated within this time are sent together")
-    ] = 0.0
+    flush_interval_ms: Annotated[float, "tokens generated within this time are sent together"] = 0.0
     max_context: Annotated[
-        int,
-        Meta(description="tokens of prompt and output; 0: the number in the model's config.json"),
+        int, "tokens of prompt and output; 0: the number in the model's config.json"
     ] = 0
     max_tokens_limit: Annotated[
         int,
-        Meta(
-            description="the most output tokens of a request, and its number if the request "
-            "names none; 0: as many as fit into the context"
-        ),
+        "the most output tokens of a request, and its number if the request names none; 0: as "
+        "many as fit into the context",
     ] = 0
-    best_of_limit: Annotated[
-        int, Meta(description="the most answers of a request, by n or best_of; 0: 128")
-    ] = 0
+    best_of_limit: Annotated[int, "the most answers of a request, by n or best_of; 0: 128"] = 0
     trust_request_chat_template: Annotated[
         bool,
-        Meta(
-            description="let requests bring a chat_template; it runs in a process of its own, "
-            "which is ended after 5 s"
-        ),
+        "let requests bring a chat_template; it runs in a process of its own, which is ended "
+        "after 5 s",
     ] = False
     output_format: Annotated[
         str,
-        Meta(
-            description="how the model writes tool calls and reasoning, such as think+hermes; "
-            "none: neither is parsed; empty: it is detected from the chat template"
-        ),
+        "how the model writes tool calls and reasoning, such as think+hermes; none: neither is "
+        "parsed; empty: it is detected from the chat template",
     ] = ""
     draft_model: Annotated[
         str,
-        Meta(
-            description="folder of a smaller model with the same tokenizer, which proposes "
-            "tokens that this model only verifies"
-        ),
+        "folder of a smaller model with the same tokenizer, which proposes tokens that this "
+        "model only verifies",
     ] = ""
-    prompt_lookup: Annotated[
-        bool, Meta(description="propose tokens that follow the same words in the prompt")
-    ] = False
+    prompt_lookup: Annotated[bool, "propose tokens that follow the same words in the prompt"] = (
+        False
+    )
     logits_processors: Annotated[
         list[str],
-        Meta(
-            description="import paths (package.module:name) of functions that may change token "
-            "probabilities, for requests with logits_processors_args or vllm_xargs"
-        ),
+        "import paths (package.module:name) of functions that may change token probabilities, "
+        "for requests with logits_processors_args or vllm_xargs",
     ] = []
-    plugin: Annotated[
-        dict[str, Any],
-        Meta(description="properties for OpenVINO's plugin, passed on unchanged"),
-    ] = {}
+    plugin: Annotated[dict[str, Any], "properties for OpenVINO's plugin, passed on unchanged"] = {}
 
     def __post_init__(self) -> None:
         if self.draft_model and self.prompt_lookup:
@@ -124,17 +93,11 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_json(cls, text: str) -> EngineConfig:
         """Raises msgspec.ValidationError."""
-        return msgspec.json.decode(text, type=cls, dec_hook=_decode_path)
+        return msgspec.json.decode(text, type=cls, dec_hook=lambda kind, value: kind(value))
 
     def to_json(self) -> str:
         """Return the document that `from_json` reads."""
         return msgspec.json.encode(self, enc_hook=str).decode()
-
-
-def _decode_path(kind: type, value: object) -> Path:
-    if kind is not Path or not isinstance(value, str):
-        raise NotImplementedError(f"no rule to read {kind}")
-    return Path(value)
 
 
 def parse_options(values: dict[str, Any]) -> EngineOptions:
@@ -150,8 +113,7 @@ def parse_options(values: dict[str, Any]) -> EngineOptions:
         raise ValueError(str(error)) from error
 
 
-@dataclass(frozen=True, slots=True)
-class OptionDocument:
+class OptionDocument(NamedTuple):
     """What administrators read about one engine option."""
 
     name: str
@@ -163,6 +125,6 @@ def option_documents() -> list[OptionDocument]:
     """Return all options in the order of their declaration, for the command line and the admin."""
     hints = get_type_hints(EngineOptions, include_extras=True)
     return [
-        OptionDocument(name, json.dumps(default), hints[name].__metadata__[0].description)
+        OptionDocument(name, json.dumps(default), hints[name].__metadata__[0])
         for name, default in msgspec.structs.asdict(EngineOptions()).items()
     ]

@@ -11,7 +11,7 @@ import json
 import logging
 import os
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -25,15 +25,12 @@ _MAX_FINISHED: Final = 10_000
 
 @dataclass(slots=True)
 class _Counts:
+    """A line of the file that `accounts.usage.recovery` reads, as a JSON array."""
+
     request_id: str
     num_prompt_tokens: int
     num_cached_tokens: int
     num_output_tokens: int
-
-    def line(self) -> str:
-        """Return the line of the file that `accounts.usage.recovery` reads."""
-        counts = (self.num_prompt_tokens, self.num_cached_tokens, self.num_output_tokens)
-        return json.dumps([self.request_id, *counts]) + "\n"
 
 
 class FinishedGenerations:
@@ -69,12 +66,13 @@ class FinishedGenerations:
         """Write the counts of a lost connection. All its generations must have ended."""
         keys = [key for key in self._counts if key[0] == id(connection)]
         lost = [self._counts.pop(key) for key in keys]
-        lines = [each.line() for each in lost if each.request_id and each.num_output_tokens]
-        if not lines or self._usage_dir is None:
+        used = [each for each in lost if each.request_id and each.num_output_tokens]
+        if not used or self._usage_dir is None:
             return
         self._num_files += 1
         path = self._usage_dir / f"{os.getpid()}-{self._num_files}.lost"
         try:
-            path.write_text("".join(lines), encoding="utf-8")
+            lines = "".join(json.dumps(astuple(each)) + "\n" for each in used)
+            path.write_text(lines, encoding="utf-8")
         except OSError as error:
             logger.error("lost usage not written path=%s error=%s", path, error)

@@ -102,6 +102,11 @@ class Generation:
         """How many sequences the pipeline extends side by side."""
         return 1 if self.submit.beams is None else self.submit.beams.width
 
+    @property
+    def needs_hook(self) -> bool:
+        """Whether every step of it needs the hook: for its logits, or to follow its beams."""
+        return self.logits is not None or self.submit.beams is not None
+
     def token_at(self, position: int) -> int | None:
         """Return the token that the pipeline has there; None inside a beam search."""
         num_added = len(self.added_ids)
@@ -184,10 +189,7 @@ class Generation:
         )
 
     def reject(self, code: str | None, message: str) -> None:
-        """Send the gateway an error with the code of a `core.errors` class.
-
-        The generation must have ended.
-        """
+        """Send an error with a code of `core.errors`. The generation must have ended."""
         if self.connection is not None:
             self.connection.send(Rejected(self.submit.id, code or "", message))
 

@@ -14,22 +14,23 @@ the engine's own tokenizer holds, and when the engine must be replaced.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from multiprocessing.connection import Pipe
 from pathlib import Path
 from queue import SimpleQueue
+from subprocess import DEVNULL
 from typing import Any, Final
 
 import msgspec
 import psutil
 
-from serving.engine.canary import Canary, Check, Checked
-from serving.transport.framing import FrameReader, pack
+from serving.engine.canary import Canary
 from serving.transport.messages import GrammarSpec
 from serving.transport.server import SocketServer
 
@@ -62,22 +63,18 @@ class SharedCompiler:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._server = server
-        self._requests: SimpleQueue[tuple[GrammarSpec, OnChecked] | None] = SimpleQueue()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="grammars")
         self._results: SimpleQueue[tuple[OnChecked, str | None]] = SimpleQueue()
         self._wake_read, self._wake_write = os.pipe()
-        self._thread: threading.Thread | None = None  # started with the first grammar
         server.watch(self._wake_read, self._receive)
 
     def compile(self, grammar: GrammarSpec, on_compiled: OnChecked) -> None:
         """Call `on_compiled` from a later `poll` of the server."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="grammars", daemon=True)
-            self._thread.start()
-        self._requests.put((grammar, on_compiled))
+        self._thread.submit(self._compile, grammar, on_compiled)
 
     def close(self) -> None:
         """Call back no more. The thread ends after its present grammar."""
-        self._requests.put(None)
+        self._thread.shutdown(wait=False, cancel_futures=True)
         self._server.unwatch(self._wake_read)
 
     def _receive(self) -> None:
@@ -86,31 +83,26 @@ class SharedCompiler:
             on_compiled, refusal = self._results.get()
             on_compiled(refusal)
 
-    def _work(self) -> None:
-        with tempfile.TemporaryDirectory(prefix="vinery-compiler-") as work_dir:
-            try:
-                canary = Canary(self._tokenizer, self._vocab_size, Path(work_dir))
-            except (RuntimeError, ValueError):
-                canary = None  # the tokenizer cannot be shared: the step compiles
-            while (request := self._requests.get()) is not None:
-                grammar, on_compiled = request
-                refusal = None if canary is None else canary.refusal(grammar)
-                self._results.put((on_compiled, refusal))
-                os.write(self._wake_write, b".")
+    def _compile(self, grammar: GrammarSpec, on_compiled: OnChecked) -> None:
+        refusal = None if self._canary is None else self._canary.refusal(grammar)
+        self._results.put((on_compiled, refusal))
+        os.write(self._wake_write, b".")
+
+    @cached_property
+    def _canary(self) -> Canary | None:
+        """None if the tokenizer cannot be shared: then the step compiles."""
+        self._work_dir = tempfile.TemporaryDirectory(prefix="vinery-compiler-")
+        try:
+            return Canary(self._tokenizer, self._vocab_size, Path(self._work_dir.name))
+        except (RuntimeError, ValueError):
+            return None
 
 
 class GrammarChecks:
-    """Checks grammars one at a time, in order, and remembers the results.
-
-    The loop calls `check` and goes on stepping. Nothing here waits.
-    """
+    """Checks grammars one at a time, in order, and remembers the results. Nothing here waits."""
 
     def __init__(
-        self,
-        folder: Path,
-        vocab_size: int,
-        server: SocketServer,
-        compiler: SharedCompiler | None = None,
+        self, folder: Path, vocab_size: int, server: SocketServer, compiler: SharedCompiler
     ) -> None:
         """`compiler` compiles each approved grammar before its requests are called back."""
         self._folder = folder
@@ -120,131 +112,77 @@ class GrammarChecks:
         self._refusals: OrderedDict[GrammarSpec, str | None] = OrderedDict()
         self._callbacks: dict[GrammarSpec, list[OnChecked]] = {}
         self._to_check: deque[GrammarSpec] = deque()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._answers_fd = -1  # a pipe from the checker
-        self._frames = FrameReader()
-        self._is_ready = False
-        self._sent_at: float | None = None  # monotonic; None: the checker is idle
-        self._cpu_at_s = 0.0  # the checker's CPU seconds at that time
-        self._base_bytes: int | None = None  # the checker's memory after its first grammar
-        self._grown_bytes = 0  # how much this checker has grown since
-        self._past_bytes = 0  # how much the checkers before it had grown
+        self._checker: _Checker | None = None
+        self._is_waiting = False  # for the checker's start, or its answer to the first grammar
+        self._past_bytes = 0  # how much earlier checkers had grown
 
     def check(self, grammar: GrammarSpec, on_checked: OnChecked) -> None:
         """Call `on_checked`, at once if the grammar is known, else from `poll` or `tick`."""
         if grammar in self._refusals:
             self._refusals.move_to_end(grammar)
             on_checked(self._refusals[grammar])
-            return
-        if grammar in self._callbacks:
+        elif grammar in self._callbacks:
             self._callbacks[grammar].append(on_checked)
-            return
-        self._callbacks[grammar] = [on_checked]
-        self._to_check.append(grammar)
-        self._check_next()
+        else:
+            self._callbacks[grammar] = [on_checked]
+            self._to_check.append(grammar)
+            self._check_next()
 
     @property
     def fullness(self) -> float:
         """The memory of the engine's compiled grammars, as a part of what it may be."""
-        if self._compiler is None:
-            return 0.0
-        return (self._past_bytes + self._grown_bytes) / _MAX_COMPILED_BYTES
+        grown_bytes = 0 if self._checker is None else self._checker.grown_bytes
+        return (self._past_bytes + grown_bytes) / _MAX_COMPILED_BYTES
 
     def tick(self) -> None:
         """Kill a checker that takes too long. Called in every iteration of the loop."""
-        if self._sent_at is None:
-            return
-        if self._is_too_late(time.monotonic() - self._sent_at):
-            reason = _TOO_COSTLY if self._is_ready else _NO_CHECKER
+        checker = self._checker
+        if self._is_waiting and checker is not None and checker.is_too_late():
             self._end_checker()
-            self._settle(reason)
-
-    def _is_too_late(self, elapsed_s: float) -> bool:
-        if not self._is_ready:
-            return elapsed_s > _START_TIMEOUT_S
-        if elapsed_s <= CHECK_TIMEOUT_S:
-            return False
-        return elapsed_s > _MAX_CLOCK_S or self._cpu_s() - self._cpu_at_s > CHECK_TIMEOUT_S
-
-    def _cpu_s(self) -> float:
-        """Return the checker's CPU seconds since its start."""
-        assert self._process is not None
-        times = psutil.Process(self._process.pid).cpu_times()
-        return float(times.user + times.system)
+            self._settle(_TOO_COSTLY if checker.is_ready else _NO_CHECKER)
 
     def close(self) -> None:
         """End the checker and the compiler."""
         self._end_checker()
-        if self._compiler is not None:
-            self._compiler.close()
+        self._compiler.close()
 
     def _check_next(self) -> None:
-        if self._sent_at is not None or not self._to_check:
+        if self._is_waiting or not self._to_check:
             return
-        self._sent_at = time.monotonic()
-        if self._process is None:
-            self._start_checker()
-        elif self._is_ready:
-            self._send(self._to_check[0])
+        self._is_waiting = True
+        if self._checker is None:
+            self._checker = _Checker(self._folder, self._vocab_size)
+            self._server.watch(self._checker.connection.fileno(), self._receive)
+        else:
+            self._send(self._checker)
 
-    def _start_checker(self) -> None:
-        self._answers_fd, write_fd = os.pipe()
-        command = [sys.executable, "-m", "serving.engine.canary"]
-        self._process = subprocess.Popen(
-            [*command, str(self._folder), str(self._vocab_size), str(write_fd)],
-            stdin=subprocess.PIPE,
-            pass_fds=(write_fd,),
-        )
-        os.close(write_fd)
-        self._frames, self._is_ready = FrameReader(), False
-        self._server.watch(self._answers_fd, self._receive)
-
-    def _send(self, grammar: GrammarSpec) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._cpu_at_s = self._cpu_s()
+    def _send(self, checker: _Checker) -> None:
         try:
-            self._process.stdin.write(pack(Check(grammar)))
-            self._process.stdin.flush()
+            checker.send(self._to_check[0])
         except OSError:
             self._lose_checker()
 
     def _receive(self) -> None:
-        received = os.read(self._answers_fd, 1 << 16)
-        if not received:
+        checker = self._checker
+        assert checker is not None
+        try:
+            refusal = checker.receive()
+        except (EOFError, OSError):
             self._lose_checker()
             return
-        for frame in self._frames.feed(received):
-            self._take(msgspec.msgpack.decode(frame, type=Checked))
-
-    def _take(self, checked: Checked) -> None:
-        if self._is_ready:
-            if self._is_large():
-                self._end_checker()
-            self._settle(checked.refusal)
+        if not checker.is_ready:
+            checker.is_ready = True
+            self._send(checker)
             return
-        self._is_ready = True
-        self._sent_at = time.monotonic()
-        if self._to_check:
-            self._send(self._to_check[0])
-
-    def _is_large(self) -> bool:
-        """Whether the checker must be replaced.
-
-        Its first grammar does not count: it comes with tables as large as the vocabulary.
-        """
-        assert self._process is not None
-        num_bytes: int = psutil.Process(self._process.pid).memory_info().rss
-        if self._base_bytes is None:
-            self._base_bytes = num_bytes
-        self._grown_bytes = max(self._grown_bytes, num_bytes - self._base_bytes)
-        return self._grown_bytes > _MAX_CHECKER_BYTES
+        if checker.is_large():
+            self._end_checker()
+        self._settle(refusal)
 
     def _settle(self, refusal: str | None) -> None:
         """Take the checker's answer to the first grammar."""
         grammar = self._to_check.popleft()
-        self._sent_at = None
-        if refusal is None and self._compiler is not None:
+        self._is_waiting = False
+        if refusal is None:
             self._compiler.compile(grammar, lambda reason: self._conclude(grammar, reason))
         else:
             self._conclude(grammar, refusal)
@@ -266,15 +204,58 @@ class GrammarChecks:
             self._settle(_CHECKER_DIED)
 
     def _end_checker(self) -> None:
-        if self._process is not None:
-            assert self._process.stdin is not None
-            self._server.unwatch(self._answers_fd)
-            self._process.kill()
-            self._process.wait()
-            os.close(self._answers_fd)
-            self._process.stdin.close()
-            self._process = None
-            self._sent_at = None
-            self._base_bytes = None
-            self._past_bytes += self._grown_bytes
-            self._grown_bytes = 0
+        checker, self._checker = self._checker, None
+        if checker is not None:
+            self._server.unwatch(checker.connection.fileno())
+            checker.end()
+            self._past_bytes += checker.grown_bytes
+
+
+class _Checker:
+    """The process with the canary (`serving.engine.canary`)."""
+
+    def __init__(self, folder: Path, vocab_size: int) -> None:
+        self.connection, other = Pipe()
+        command = (sys.executable, "-m", "serving.engine.canary", str(folder), str(vocab_size))
+        with other:
+            fd = other.fileno()
+            self._process = psutil.Popen([*command, str(fd)], stdin=DEVNULL, pass_fds=(fd,))
+        self.is_ready = False  # whether it has sent its first message
+        self._sent_at = time.monotonic()  # the newest grammar; at first: of the start
+        self._cpu_at_s = 0.0  # the process's CPU seconds at that time
+        self._base_bytes: int | None = None  # its memory after its first grammar
+        self.grown_bytes = 0  # how much it has grown since
+
+    def send(self, grammar: GrammarSpec) -> None:
+        """Raises OSError if the process has died."""
+        self._sent_at, self._cpu_at_s = time.monotonic(), self._cpu_s()
+        self.connection.send_bytes(msgspec.msgpack.encode(grammar))
+
+    def receive(self) -> str | None:
+        """Return why the grammar is refused. Raises EOFError or OSError if the process died."""
+        return msgspec.msgpack.decode(self.connection.recv_bytes(), type=str | None)
+
+    def is_too_late(self) -> bool:
+        elapsed_s = time.monotonic() - self._sent_at
+        if not self.is_ready:
+            return elapsed_s > _START_TIMEOUT_S
+        if elapsed_s <= CHECK_TIMEOUT_S:
+            return False
+        return elapsed_s > _MAX_CLOCK_S or self._cpu_s() - self._cpu_at_s > CHECK_TIMEOUT_S
+
+    def is_large(self) -> bool:
+        """Whether it has grown too much since its first grammar, which needs tables of its own."""
+        num_bytes: int = self._process.memory_info().rss
+        if self._base_bytes is None:
+            self._base_bytes = num_bytes
+        self.grown_bytes = max(self.grown_bytes, num_bytes - self._base_bytes)
+        return self.grown_bytes > _MAX_CHECKER_BYTES
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self.connection.close()
+
+    def _cpu_s(self) -> float:
+        times = self._process.cpu_times()
+        return float(times.user + times.system)

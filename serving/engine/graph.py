@@ -16,8 +16,8 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-from xml.etree.ElementTree import Element, ElementTree, ParseError, SubElement, parse
+from typing import Final, NamedTuple
+from xml.etree.ElementTree import Element, ParseError, SubElement, parse
 
 MODEL_FILE: Final = "openvino_model.xml"
 HOOK_TYPE: Final = "LogitsHook"  # the name of the operation's class
@@ -25,9 +25,6 @@ HOOK_TYPE: Final = "LogitsHook"  # the name of the operation's class
 _DECOMPRESSION: Final = frozenset(("Convert", "Subtract", "Multiply", "Reshape"))
 # The CPU plugin computes with 32 bits for token ids.
 _MAX_TOKEN_ID: Final = 2**31 - 1
-
-# An output of a layer: (layer id, port id).
-_Port = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +48,11 @@ def write_hooked_folder(
     Returns what the copy supports. The hook needs `logits` and two-dimensional `position_ids`;
     without them no copy is written. Raises RuntimeError for a file that is not a graph.
     """
-    net = _Net(_read(folder / MODEL_FILE))
+    net = _Net(folder)
     parameter = net.parameter("input_ids")
     if parameter is None:
         return GraphFeatures()
-    ids, salt_modulus = _insert_modulo(net, parameter, folder) or (_output(parameter), 0)
+    ids, salt_modulus = _insert_modulo(net, parameter) or (parameter, 0)
     if not (_insert_hook(net, ids) if has_logits_hook else salt_modulus):
         return GraphFeatures()
     shutil.rmtree(target, ignore_errors=True)
@@ -63,112 +60,122 @@ def write_hooked_folder(
     for file in folder.iterdir():
         if file.name != MODEL_FILE:
             (target / file.name).symlink_to(file.resolve())
-    ElementTree(net.root).write(target / MODEL_FILE)
+    net.tree.write(target / MODEL_FILE)
     return GraphFeatures(has_logits_hook, salt_modulus)
 
 
-def _read(file: Path) -> Element:
-    try:
-        return parse(file).getroot()
-    except ParseError as error:
-        raise RuntimeError(f"{file} is not an OpenVINO graph: {error}.") from None
+class _Output(NamedTuple):
+    """An output of a layer; `port` describes it."""
+
+    layer: Element
+    port: Element
+
+    def is_named(self, name: str) -> bool:
+        return name in self.port.attrib.get("names", "").split(",")
+
+    @property
+    def sizes(self) -> list[str]:
+        return [dim.text or "" for dim in self.port.findall("dim")]
 
 
 class _Net:
     """The XML of a graph: edges, and layers of which each follows its inputs."""
 
-    def __init__(self, root: Element) -> None:
-        self.root = root
-        self.layers = root.find("layers") or Element("layers")
+    def __init__(self, folder: Path) -> None:
+        """Raises RuntimeError if the folder's file is not a graph."""
+        self.folder = folder
+        try:
+            self.tree = parse(folder / MODEL_FILE)
+        except ParseError as error:
+            message = f"{folder / MODEL_FILE} is not an OpenVINO graph: {error}."
+            raise RuntimeError(message) from None
+        root = self.tree.getroot()
+        self._layers = root.find("layers") or Element("layers")
         self._edges = root.find("edges") or Element("edges")
-        self._by_id = {layer.attrib["id"]: layer for layer in self.layers}
-        self._next_id = 1 + max((int(id_) for id_ in self._by_id), default=0)
+        self._by_id = {layer.attrib["id"]: layer for layer in self._layers}
 
-    def layer(self, id_: str) -> Element:
-        return self._by_id[id_]
-
-    def parameter(self, name: str) -> Element | None:
+    def parameter(self, name: str) -> _Output | None:
         """Return the graph's input of this name."""
-        for layer in self.layers:
-            if layer.attrib["type"] == "Parameter" and name in _tensor_names(layer):
-                return layer
-        return None
+        outputs = map(_output, self._layers.iterfind("layer[@type='Parameter']"))
+        return next((output for output in outputs if output.is_named(name)), None)
 
-    def sources(self, layer: Element) -> list[_Port]:
+    def result(self, name: str) -> _Output | None:
+        """Return the output that becomes the graph's result of this name."""
+        results = self._layers.iterfind("layer[@type='Result']")
+        outputs = (self.sources(result)[0] for result in results)
+        return next((output for output in outputs if output.is_named(name)), None)
+
+    def sources(self, layer: Element) -> list[_Output]:
         """Return the outputs that the layer reads, in the order of its ports."""
-        return [_source(edge) for edge in self._edges_to(layer)]
+        return [self._source(edge) for edge in self._edges_to(layer)]
 
-    def consumers(self, layer: Element) -> Iterator[tuple[Element, int]]:
+    def readers(self, layer: Element) -> Iterator[tuple[Element, int]]:
         """Yield the layers that read this layer, each with the index of that input."""
-        for edge in self._edges:
-            if edge.attrib["from-layer"] == layer.attrib["id"]:
-                reader = self.layer(edge.attrib["to-layer"])
-                yield reader, self.sources(reader).index(_source(edge))
+        for edge in self._edges.findall(f"edge[@from-layer='{layer.attrib['id']}']"):
+            reader = self._by_id[edge.attrib["to-layer"]]
+            yield reader, self._edges_to(reader).index(edge)
 
-    def port(self, source: _Port) -> Element:
-        """Return the element that describes an output."""
-        for port in self.layer(source[0]).findall("output/port"):
-            if port.attrib["id"] == source[1]:
-                return port
-        raise RuntimeError(f"The graph has no output {source[1]} on layer {source[0]}.")
-
-    def redirect(self, reader: Element, index: int, source: _Port) -> None:
+    def redirect(self, reader: Element, index: int, output: _Output) -> None:
         """Let a layer read its input `index` from another output."""
-        edge = self._edges_to(reader)[index]
-        edge.attrib.update({"from-layer": source[0], "from-port": source[1]})
+        self._edges_to(reader)[index].attrib.update(_edge_from(output))
 
     def put_first(self, constant: Element) -> None:
         """Move a constant before all layers that read it. It has no inputs itself."""
-        self.layers.remove(constant)
-        self.layers.insert(0, constant)
+        self._layers.remove(constant)
+        self._layers.insert(0, constant)
 
     def add(
         self,
         kind: str,
         version: str,
-        inputs: Sequence[_Port],
-        output: Element | None,
+        inputs: Sequence[_Output],
+        output: Element | None = None,
         **data: str,
     ) -> Element:
-        """Insert a layer behind its inputs. `output` describes its only output, if it has one."""
-        id_ = str(self._next_id)
-        self._next_id += 1
-        layer = Element(
-            "layer", {"id": id_, "name": f"vinery_{id_}", "type": kind, "version": version}
-        )
+        """Insert a layer behind its inputs, with one output like `output` or without one."""
+        id_ = str(1 + max(map(int, self._by_id)))
+        attributes = {"id": id_, "name": f"vinery_{id_}", "type": kind, "version": version}
+        layer = self._by_id[id_] = Element("layer", attributes)
         if data:
             SubElement(layer, "data", data)
         ports = SubElement(layer, "input")
         for index, source in enumerate(inputs):
-            ports.append(_port_like(self.port(source), str(index)))
-            edge = {"from-layer": source[0], "from-port": source[1]}
-            SubElement(self._edges, "edge", {**edge, "to-layer": id_, "to-port": str(index)})
+            ports.append(_port_like(source.port, str(index)))
+            to = {"to-layer": id_, "to-port": str(index)}
+            SubElement(self._edges, "edge", _edge_from(source) | to)
         if output is not None:
             SubElement(layer, "output").append(_port_like(output, str(len(inputs))))
-        order = list(self.layers)
-        index = 1 + max(order.index(self.layer(source[0])) for source in inputs)
-        self.layers.insert(index, layer)
-        self._by_id[id_] = layer
+        order = list(self._layers)
+        self._layers.insert(1 + max(order.index(source.layer) for source in inputs), layer)
         return layer
 
+    def _source(self, edge: Element) -> _Output:
+        layer, id_ = self._by_id[edge.attrib["from-layer"]], edge.attrib["from-port"]
+        for port in layer.iterfind("output/port"):
+            if port.attrib["id"] == id_:
+                return _Output(layer, port)
+        raise RuntimeError(f"The graph has no output {id_} on layer {layer.attrib['id']}.")
+
     def _edges_to(self, layer: Element) -> list[Element]:
-        edges = [edge for edge in self._edges if edge.attrib["to-layer"] == layer.attrib["id"]]
+        edges = self._edges.findall(f"edge[@to-layer='{layer.attrib['id']}']")
         return sorted(edges, key=lambda edge: int(edge.attrib["to-port"]))
 
 
-def _source(edge: Element) -> _Port:
-    return edge.attrib["from-layer"], edge.attrib["from-port"]
-
-
-def _tensor_names(layer: Element) -> list[str]:
+def _output(layer: Element) -> _Output:
+    """Return the first output of a layer. Raises RuntimeError if it has none."""
     port = layer.find("output/port")
-    return [] if port is None else port.attrib.get("names", "").split(",")
+    if port is None:
+        raise RuntimeError(f"The graph's layer {layer.attrib['name']} has no output.")
+    return _Output(layer, port)
+
+
+def _edge_from(output: _Output) -> dict[str, str]:
+    return {"from-layer": output.layer.attrib["id"], "from-port": output.port.attrib["id"]}
 
 
 def _port_like(port: Element, id_: str) -> Element:
     copy = Element("port", {"id": id_, "precision": port.attrib.get("precision", "I64")})
-    for dim in port.findall("dim"):
-        SubElement(copy, "dim").text = dim.text
+    copy.extend(port.findall("dim"))
     return copy
 
 
@@ -178,45 +185,22 @@ def _vector(precision: str, length: int) -> Element:
     return port
 
 
-def _output(layer: Element) -> _Port:
-    port = layer.find("output/port")
-    if port is None:
-        raise RuntimeError(f"The graph's layer {layer.attrib['name']} has no output.")
-    return layer.attrib["id"], port.attrib["id"]
-
-
-def _rank(port: Element) -> int:
-    return len(port.findall("dim"))
-
-
-# The hook
-
-
-def _insert_hook(net: _Net, ids: _Port) -> bool:
-    positions, logits = net.parameter("position_ids"), _logits(net)
+def _insert_hook(net: _Net, ids: _Output) -> bool:
+    positions, logits = net.parameter("position_ids"), net.result("logits")
     # Vision models have three-dimensional positions, which the step layout does not cover.
-    if positions is None or logits is None or _rank(net.port(_output(positions))) != 2:
+    if positions is None or logits is None or len(positions.sizes) != 2:
         return False
-    hook = net.add(HOOK_TYPE, "extension", [logits, ids, _output(positions)], _vector("FP32", 1))
+    hook = net.add(HOOK_TYPE, "extension", [logits, ids, positions], _vector("FP32", 1))
     # Graph passes remove operations without a result. A result needs a name.
-    net.port(_output(hook)).attrib["names"] = "vinery_logits_hook"
-    net.add("Result", "opset1", [_output(hook)], None)
+    _output(hook).port.attrib["names"] = "vinery_logits_hook"
+    net.add("Result", "opset1", [_output(hook)])
     return True
-
-
-def _logits(net: _Net) -> _Port | None:
-    for layer in net.layers:
-        if layer.attrib["type"] == "Result":
-            source = net.sources(layer)[0]
-            if "logits" in net.port(source).attrib.get("names", "").split(","):
-                return source
-    return None
 
 
 # Salted token ids
 
 
-def _insert_modulo(net: _Net, ids: Element, folder: Path) -> tuple[_Port, int] | None:
+def _insert_modulo(net: _Net, ids: _Output) -> tuple[_Output, int] | None:
     """Return the ids that the model reads and their modulus; None if there is no token table.
 
     The modulus is the number of rows of the embedding table. The graph reads it from the table's
@@ -228,41 +212,41 @@ def _insert_modulo(net: _Net, ids: Element, folder: Path) -> tuple[_Port, int] |
     reader, gather = lookup
     table, _, axis = net.sources(gather)
     weights = _constant(net, table)
-    if weights is None or not _is_zero(net.layer(axis[0]), folder):
+    if weights is None or not _is_zero(axis.layer, net.folder):
         return None
     for constant in (weights, axis):
-        net.put_first(net.layer(constant[0]))
-    sizes = _vector("I64", _rank(net.port(weights)))
+        net.put_first(constant.layer)
+    sizes = _vector("I64", len(weights.sizes))
     shape = net.add("ShapeOf", "opset3", [weights], sizes, output_type="i64")
     # The constant 0 is the axis of the look-up. Here it serves as index into the shape, too.
-    rows = net.add("Gather", "opset8", [_output(shape), axis, axis], net.port(axis), batch_dims="0")
-    net.port(_output(rows)).attrib["precision"] = "I64"
-    plain_ids = _modulo(net, _output(ids), _output(rows))
+    inputs = [_output(shape), axis, axis]
+    rows = _output(net.add("Gather", "opset8", inputs, axis.port, batch_dims="0"))
+    rows.port.attrib["precision"] = "I64"
+    plain_ids = _modulo(net, ids, rows)
     # The reader of the ids is a conversion, or the look-up itself, whose input 0 is the table.
     net.redirect(reader, 0 if reader is not gather else 1, plain_ids)
-    return plain_ids, int(net.port(weights).findall("dim")[0].text or 0)
+    return plain_ids, int(weights.sizes[0])
 
 
-def _modulo(net: _Net, ids: _Port, rows: _Port) -> _Port:
+def _modulo(net: _Net, ids: _Output, rows: _Output) -> _Output:
     """Insert `ids % rows`, exact for all 32-bit ids.
 
     The CPU plugin computes remainders and quotients of integers with 32-bit floats, which are
     inexact beyond 2^24. Products and differences are exact. So `ids - ids / rows * rows` may be
     off by a small multiple of `rows`, but it is small, and its remainder is exact.
     """
-    like = net.port(ids)
 
-    def insert(kind: str, left: _Port, right: _Port) -> _Port:
-        return _output(net.add(kind, "opset1", [left, right], like, auto_broadcast="numpy"))
+    def insert(kind: str, left: _Output, right: _Output) -> _Output:
+        return _output(net.add(kind, "opset1", [left, right], ids.port, auto_broadcast="numpy"))
 
     product = insert("Multiply", insert("Divide", ids, rows), rows)
     return insert("FloorMod", insert("Subtract", ids, product), rows)
 
 
-def _lookup(net: _Net, ids: Element) -> tuple[Element, Element] | None:
+def _lookup(net: _Net, ids: _Output) -> tuple[Element, Element] | None:
     """Return the layer that reads the ids on their way to the embedding, and the embedding."""
-    for reader, _ in net.consumers(ids):
-        following = net.consumers(reader) if reader.attrib["type"] == "Convert" else ()
+    for reader, _ in net.readers(ids.layer):
+        following = net.readers(reader) if reader.attrib["type"] == "Convert" else ()
         for layer, index in ((reader, 1), *following):
             if layer.attrib["type"] == "Gather" and index == 1:
                 return reader, layer
@@ -279,12 +263,11 @@ def _is_zero(layer: Element, folder: Path) -> bool:
         return not any(weights.read(int(data.attrib["size"])))
 
 
-def _constant(net: _Net, source: _Port) -> _Port | None:
+def _constant(net: _Net, output: _Output) -> _Output | None:
     """Return the constant from which an embedding table is decompressed."""
-    layer = net.layer(source[0])
-    while layer.attrib["type"] != "Const":
-        sources = net.sources(layer)
-        if layer.attrib["type"] not in _DECOMPRESSION or not sources:
+    while output.layer.attrib["type"] != "Const":
+        sources = net.sources(output.layer)
+        if output.layer.attrib["type"] not in _DECOMPRESSION or not sources:
             return None
-        layer = net.layer(sources[0][0])
-    return _output(layer)
+        output = sources[0]
+    return output

@@ -45,11 +45,7 @@ class PromptWasCached(Exception):
 
 
 class LogitsHandler:
-    """Handles the rows of one generation.
-
-    A generation has one if its `Submit.logits` is set, or if its repetition penalty is applied
-    here (`Pipeline.leaves_penalty`).
-    """
+    """Handles a generation with `Submit.logits`, or with a penalty (`Pipeline.leaves_penalty`)."""
 
     def __init__(
         self, submit: Submit, prompt_ids: TokenArray, processors: Sequence[Processor] = ()
@@ -116,10 +112,7 @@ class LogitsHandler:
 
 
 class LogitsEditor:
-    """Changes the rows of one generation, one call for each token in order.
-
-    After a failed step, tokens may come again from the first.
-    """
+    """Changes the rows of one generation. After a failed step, tokens may come again."""
 
     def __init__(self, spec: LogitsSpec, processors: Sequence[Processor] = ()) -> None:
         self._bias_ids = np.array([id_ for id_, _ in spec.bias], dtype=np.intp)
@@ -168,26 +161,20 @@ def check_ids(spec: LogitsSpec, vocab_size: int) -> None:
 
 def load_factories(paths: Sequence[str]) -> dict[str, Factory]:
     """Return the factories by path. Raises RuntimeError if one is not a function."""
-    return {path: _load(path) for path in paths}
-
-
-def _load(path: str) -> Factory:
-    module_name, _, name = path.partition(":")
-    try:
-        factory = getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise RuntimeError(f"logits_processors: {path} cannot be imported: {error}") from error
-    if not callable(factory):
-        raise RuntimeError(f"logits_processors: {path} is not a function.")
-    result: Factory = factory
-    return result
+    factories: dict[str, Factory] = {}
+    for path in paths:
+        module_name, _, name = path.partition(":")
+        try:
+            factories[path] = getattr(importlib.import_module(module_name), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise RuntimeError(f"logits_processors: {path} cannot be imported: {error}") from error
+        if not callable(factories[path]):
+            raise RuntimeError(f"logits_processors: {path} is not a function.")
+    return factories
 
 
 def new_processors(factories: Mapping[str, Factory], args: Mapping[str, Any]) -> list[Processor]:
-    """Return the processors for a request with these arguments.
-
-    Raises ValueError if no factory takes the arguments, or if one refuses them.
-    """
+    """Return a request's processors. Raises ValueError if none takes `args`, or one refuses."""
     processors: list[Processor] = []
     for path, factory in factories.items():
         try:

@@ -90,11 +90,7 @@ def _log_sum_exp(row: Row) -> float:
 
 @lru_cache(maxsize=1)
 def _scratch(size: int) -> Row:
-    """Return memory that is reused, since the engine calculates on one thread only.
-
-    The system may map a new array of this size each time, and touching fresh pages takes several
-    times as long as the calculation.
-    """
+    """Return memory that the only thread reuses: touching fresh pages would take longer."""
     return np.empty(size, np.float32)
 
 

@@ -14,13 +14,7 @@ from typing import Final, assert_never
 import numpy as np
 from msgspec import structs
 
-from serving.core.errors import (
-    DeadlineExceeded,
-    InvalidGrammar,
-    InvalidRequest,
-    ModelNotReady,
-    Overloaded,
-)
+from serving.core import errors
 from serving.engine.batch import Batch, PipelineBroken, StepResult
 from serving.engine.config import EngineConfig
 from serving.engine.energy.meter import new_meter
@@ -92,15 +86,15 @@ class EngineLoop:
         self._batch.reports_work = self._energy is not None
         self._is_stopping = False
         self._has_lost_parent = False
-        self._server: SocketServer | None = None
 
     def warm_up(self) -> None:
-        """Generate tokens before the first request, and test the hook and the salts.
-
-        Raises PipelineBroken or RuntimeError if the model cannot generate.
-        """
+        """Generate the first tokens; test hook and salts. Raises PipelineBroken or RuntimeError."""
         self._probe(_PROBE)
-        if self._pipeline.has_logits_hook and not all(self._can_force(id_) for id_ in (0, 1)):
+        forced = [
+            structs.replace(_PROBE, logits=LogitsSpec(allowed_ids=(token_id,)))
+            for token_id in (0, 1)
+        ]
+        if self._pipeline.has_logits_hook and list(map(self._probe, forced)) != [0, 1]:
             # The sampler does not see what the hook writes, as on a device with its own copy of
             # the logits. Then the engine offers nothing that needs the hook.
             self._pipeline.has_logits_hook = False
@@ -120,10 +114,6 @@ class EngineLoop:
             return False
         return True
 
-    def _can_force(self, token_id: int) -> bool:
-        spec = LogitsSpec(allowed_ids=(token_id,))
-        return self._probe(structs.replace(_PROBE, logits=spec)) == token_id
-
     def _probe(self, submit: Submit) -> int:
         """Generate and return one token. Raises RuntimeError if the probe fails."""
         probe = Generation.of(None, submit)
@@ -137,13 +127,13 @@ class EngineLoop:
             self._take_step(step)
         return probe.tokens[0]
 
-    def run(self, on_listening: Callable[[], None]) -> None:
+    def run(self, on_listening: Callable[[SocketServer], None]) -> None:
         """Serve until `stop`. Raises PipelineBroken if the process must be replaced."""
-        server = self._server = SocketServer(self._config.socket_path, self._hello)
+        server = SocketServer(self._config.socket_path, self._hello)
         vocab_size = self._pipeline.vocab_size
         compiler = SharedCompiler(self._pipeline.tokenizer, vocab_size, server)
         self._grammars = GrammarChecks(self._config.folder, vocab_size, server, compiler)
-        on_listening()
+        on_listening(server)
         try:
             while not self._is_stopping:
                 self._iterate(server)
@@ -157,20 +147,19 @@ class EngineLoop:
         """Leave `run` soon. Safe to call from a signal handler."""
         self._is_stopping = True
 
-    def watch_parent(self, fd: int) -> None:
+    def watch_parent(self, fd: int, server: SocketServer) -> None:
         """Stop when this descriptor, which the parent holds open, reaches its end.
 
         A new node will start a new engine. So requests are not rejected: their connections
         break, and the gateways submit them to the new engine.
         """
-        assert self._server is not None
 
         def on_readable() -> None:
             if not os.read(fd, 1024):
                 self._has_lost_parent = True
                 self.stop()
 
-        self._server.watch(fd, on_readable)
+        server.watch(fd, on_readable)
 
     def _iterate(self, server: SocketServer) -> None:
         has_work = self._batch.has_work or (bool(self._waiting) and self._batch.has_free_slot)
@@ -215,14 +204,14 @@ class EngineLoop:
                 generation.logits = self._new_handler(submit, submit.logits, generation.prompt_ids)
         except ValueError as error:
             refused = Generation(connection, submit, np.zeros(0, np.int64))
-            refused.reject(InvalidRequest.code, str(error))
+            refused.reject(errors.InvalidRequest.code, str(error))
             return
         # The wait queue has `max_waiting` slots, beside those that the next step will admit.
         options = self._config.options
         num_slots = options.max_waiting + max(0, options.max_running - len(self._batch))
         if len(self._waiting) + len(self._checking) >= num_slots:
             generation.reject(
-                Overloaded.code, "The engine's wait queue is full; try again shortly."
+                errors.Overloaded.code, "The engine's wait queue is full; try again shortly."
             )
             return
         self._alive[_key(generation)] = generation
@@ -281,7 +270,9 @@ class EngineLoop:
             self._accept(generation)
         else:
             self._end(generation)
-            generation.reject(InvalidGrammar.code, f"The grammar cannot be compiled: {refusal}")
+            generation.reject(
+                errors.InvalidGrammar.code, f"The grammar cannot be compiled: {refusal}"
+            )
 
     def _accept(self, generation: Generation) -> None:
         self._waiting.add(generation)
@@ -302,7 +293,8 @@ class EngineLoop:
         generation.num_granted, generation.is_last_grant = grant.num_tokens, grant.is_last
         if len(generation.tokens) < grant.num_tokens:
             if generation.is_paused:
-                self._batch.resume(generation)
+                generation.is_paused = False
+                generation.rewind()
                 self._waiting.put_back(generation)
         elif grant.is_last:
             self._leave(generation)
@@ -333,10 +325,7 @@ class EngineLoop:
         return self._grammars.fullness > 2
 
     def _end_when_full(self) -> None:
-        """Raises PipelineBroken if compiled grammars take too much memory. The batch is empty.
-
-        GenAI frees compiled grammars only when the process ends.
-        """
+        """Raises PipelineBroken if compiled grammars take memory that only an exit can free."""
         if self._must_restart() or (self._grammars.fullness > 1 and not self._alive):
             raise PipelineBroken("compiled grammars take too much memory; the engine restarts")
 
@@ -349,7 +338,7 @@ class EngineLoop:
             self._drop(generation)
             deadline_s = generation.submit.deadline_s
             generation.reject(
-                DeadlineExceeded.code, f"The request ran longer than {deadline_s:g} s."
+                errors.DeadlineExceeded.code, f"The request ran longer than {deadline_s:g} s."
             )
 
     def _drop(self, generation: Generation) -> None:
@@ -378,7 +367,7 @@ class EngineLoop:
     def _reject_all(self) -> None:
         self._sender.send(num_streams=0, at_once=True)
         for generation in list(self._alive.values()):
-            generation.reject(ModelNotReady.code, "The model is being unloaded.")
+            generation.reject(errors.ModelNotReady.code, "The model is being unloaded.")
 
     # Output
 

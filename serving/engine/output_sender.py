@@ -63,14 +63,12 @@ class OutputSender:
         if at_once or now >= self._next_flush_at:
             interval_ms = max(self._interval_ms, num_streams * _FLUSH_MS_PER_STREAM)
             self._next_flush_at = now + interval_ms / 1000
-            _send_outputs(self._delayed | self._urgent)
+            self._urgent |= self._delayed
             self._delayed.clear()
-            self._urgent.clear()
-        elif self._urgent:
-            _send_outputs(self._urgent)
-            for generation in self._urgent:
-                self._delayed.pop(generation, None)
-            self._urgent.clear()
+        _send_outputs(self._urgent)
+        for generation in self._urgent:
+            self._delayed.pop(generation, None)
+        self._urgent.clear()
 
 
 def _send_outputs(generations: Iterable[Generation]) -> None:

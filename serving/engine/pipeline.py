@@ -60,10 +60,7 @@ class Handle:
     """One generation inside the pipeline."""
 
     def __init__(self, handle: Any, num_echoed: int = 0, *, is_prompt_only: bool = False) -> None:
-        """The first `num_echoed` tokens of the output are the prompt's.
-
-        If `is_prompt_only`, the tokens behind them are dropped.
-        """
+        """The first `num_echoed` tokens are the prompt's. `is_prompt_only` drops the others."""
         self._handle = handle
         self._num_echoed = num_echoed
         self._is_prompt_only = is_prompt_only
@@ -110,10 +107,7 @@ class Pipeline:
     """A loaded model."""
 
     def __init__(self, config: EngineConfig, *, with_hook: bool = True) -> None:
-        """Raises RuntimeError if the model cannot be loaded.
-
-        Benchmarks load a model `with_hook=False` to measure the hook's cost.
-        """
+        """Raises RuntimeError if it cannot be loaded. Benchmarks compare `with_hook=False`."""
         folder, self._graph = _hooked(config) if with_hook else (config.folder, GraphFeatures())
         self._next_id = 0
         self._next_salt = 1
@@ -309,10 +303,7 @@ def structured_output(grammar: GrammarSpec) -> Any:
 
 
 def _hooked(config: EngineConfig) -> tuple[Path, GraphFeatures]:
-    """Return the folder to load, a copy with the logits hook if the model supports it.
-
-    Only the CPU plugin runs operations in Python.
-    """
+    """Return a copy with the logits hook where possible: only the CPU plugin runs Python."""
     target = config.cache_dir / "hooked"
     if config.device == "CPU" and (config.folder / MODEL_FILE).exists():
         features = write_hooked_folder(config.folder, target)
@@ -332,10 +323,7 @@ def _scheduler(config: EngineConfig) -> Any:
 
 
 def _properties(config: EngineConfig, graph: GraphFeatures, draft: Path | None) -> dict[str, Any]:
-    """Return the plugin's properties.
-
-    Pinning is off: pinned threads of two engines would share the same cores (openvino#32444).
-    """
+    """Return the properties. Pinned threads of two engines share cores (openvino#32444)."""
     num_threads = config.options.num_threads or os.cpu_count() or 1
     properties: dict[str, Any] = {"CACHE_DIR": str(config.cache_dir / "compiled")}
     if config.device == "CPU":

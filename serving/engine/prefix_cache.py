@@ -114,11 +114,7 @@ class PrefixBlocks:
         self._note_ends(_prefix_hashes(token_ids)[-1:])
 
     def note_abandoned(self, prefill: Prefill) -> None:
-        """Note a prompt that left half-prefilled.
-
-        A sequence may have ended anywhere behind its first chunk, and its first incomplete
-        block has wrong contents.
-        """
+        """Note a prompt that left half-prefilled: its first incomplete block has wrong contents."""
         if prefill.first_chunk_end is None:
             return
         hashes = _prefix_hashes(prefill.token_ids)

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import count, takewhile
+from operator import eq
+from typing import Final, Literal, Protocol, get_args
 
 _Sequences = Sequence["ScheduledSequence"]
 
 # Which generations an explanation may leave out of a step.
-_NONE, _PREFILLING, _ALL = range(3)
+_MayMiss = Literal["none", "prefilling", "all"]
+_MAY_MISS: Final[tuple[_MayMiss, ...]] = get_args(_MayMiss)
 
 
 class UnknownStepLayout(Exception):
@@ -28,27 +31,16 @@ class ScheduledSequence(Protocol):
     """A generation as the pipeline had it before the step: its prompt and generated tokens."""
 
     @property
-    def num_pipeline_tokens(self) -> int:
-        """The number of these tokens."""
-
+    def num_pipeline_tokens(self) -> int: ...  # the number of these tokens
     @property
-    def is_decoding(self) -> bool:
-        """Whether the prompt is completely prefilled."""
-
+    def is_decoding(self) -> bool: ...  # whether the prompt is completely prefilled
     @property
-    def is_echoed(self) -> bool:
-        """Whether all tokens of the prompt have a row."""
-
+    def is_echoed(self) -> bool: ...  # whether all tokens of the prompt have a row
     @property
-    def num_beams(self) -> int:
-        """How many sequences the pipeline extends side by side."""
-
+    def num_beams(self) -> int: ...  # sequences that the pipeline extends side by side
     @property
-    def max_draft_tokens(self) -> int:
-        """How many draft tokens may follow the last token."""
-
-    def token_at(self, position: int) -> int | None:
-        """The token id at a position; None if it is unknown."""
+    def max_draft_tokens(self) -> int: ...  # that may follow the last token
+    def token_at(self, position: int) -> int | None: ...  # None: it is unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +85,7 @@ class _Step:
         self._num_rows = num_rows
 
     def lengths(self, decoding: _Sequences) -> list[int]:
-        """Return the number of tokens of each decoding generation, without draft tokens.
-
-        0: the step left the generation out.
-        """
+        """Return the number of tokens of each, without draft tokens. 0: the step left it out."""
         index = 0
         lengths: list[int] = []
         for each in decoding:
@@ -110,40 +99,35 @@ class _Step:
         The border between two generations may be ambiguous. Then the explanation that leaves
         out the fewest generations wins.
         """
-        for may_miss in (_NONE, _PREFILLING, _ALL):
-            lengths = self._explanation(decoding, running, may_miss)
-            if lengths is not None:
-                return lengths
-        return [0] * len(decoding)
+        explanations = (self._explanation(decoding, running, may_miss) for may_miss in _MAY_MISS)
+        return next((each for each in explanations if each is not None), [0] * len(decoding))
 
     def _explanation(
-        self, decoding: _Sequences, running: _Sequences, may_miss: int
+        self, decoding: _Sequences, running: _Sequences, may_miss: _MayMiss
     ) -> list[int] | None:
         dead_ends: set[tuple[int, int]] = set()
+        missing = (0,) if may_miss == "all" else ()
 
-        def explain(number: int, index: int, so_far: list[int]) -> list[int] | None:
-            if (number, index) in dead_ends:
-                return None
+        def explain(index: int, so_far: list[int]) -> list[int] | None:
+            number = len(so_far)
             if number == len(decoding):
                 ids = map(id, decoding)
                 spans = self.spans(running, dict(zip(ids, so_far, strict=True)))
-                is_good = spans is not None and (may_miss != _NONE or None not in spans)
+                is_good = spans is not None and (may_miss != "none" or None not in spans)
                 return so_far if is_good else None
-            missing = (0,) if may_miss == _ALL else ()
+            if (number, index) in dead_ends:
+                return None
             for length in (*self._possible_lengths(index, decoding[number]), *missing):
-                lengths = explain(number + 1, index + length, [*so_far, length])
+                lengths = explain(index + length, [*so_far, length])
                 if lengths is not None:
                     return lengths
             dead_ends.add((number, index))
             return None
 
-        return explain(0, 0, [])
+        return explain(0, [])
 
     def spans(self, running: _Sequences, lengths: Mapping[int, int]) -> list[Span | None] | None:
-        """Return the spans of all, given the decoding ones' lengths by `id()`.
-
-        None if a token or a row is left over.
-        """
+        """Return all spans, given the decoding ones' lengths by `id()`; None if they do not fit."""
         spans: list[Span | None] = [None] * len(running)
         index = first_row = 0
         for slot, each in enumerate(running):
@@ -167,15 +151,9 @@ class _Step:
     def _possible_lengths(self, index: int, sequence: ScheduledSequence) -> Iterator[int]:
         """Yield the possible lengths of a decoding generation here, the longest first."""
         if self._are_last_tokens(index, sequence):
-            last = sequence.num_pipeline_tokens - 1
-            length = 1
-            while (
-                length <= sequence.max_draft_tokens
-                and index + length < len(self._positions)
-                and self._positions[index + length] == last + length
-            ):
-                length += 1
-            yield from range(length, 0, -1)
+            drafts = self._positions[index + 1 : index + 1 + sequence.max_draft_tokens]
+            matches = map(eq, drafts, count(sequence.num_pipeline_tokens))
+            yield from range(1 + sum(takewhile(bool, matches)), 0, -1)
 
     def _are_last_tokens(self, index: int, sequence: ScheduledSequence) -> bool:
         """Whether the generation's last token is here, once for each beam."""

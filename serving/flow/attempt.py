@@ -199,7 +199,6 @@ class _AttemptReader:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every choice has finished."""
         return not self._open
 
     @property
@@ -268,7 +267,9 @@ class _AttemptReader:
         if output.prompt_logprobs is not None:
             events += self._scored_prompt(choice.index, output.prompt_logprobs)
         num_read = self._read_tokens(choice, output, events)
-        self._count_logprobs(choice, output)
+        if output.logprobs:
+            choice.logprob_sum += sum(each.logprob for each in output.logprobs)
+            choice.num_logprobs += len(output.logprobs)
         reader, finish = choice.reader, output.finish
         if reader.is_stopped:
             # The engine still generates, or has generated more than there is before the stop.
@@ -303,13 +304,7 @@ class _AttemptReader:
             choice.num_proposed, choice.num_accepted = output.num_proposed, output.num_accepted
         return num_read
 
-    def _count_logprobs(self, choice: _Choice, output: TokenOutput) -> None:
-        if output.logprobs:
-            choice.logprob_sum += sum(each.logprob for each in output.logprobs)
-            choice.num_logprobs += len(output.logprobs)
-
     def _finish(self, choice: _Choice, finish: Literal["stop", "length"]) -> list[Event]:
-        """The last events of a choice."""
         *last, finished = choice.reader.finish(finish)
         assert isinstance(finished, Finished)
         if choice.num_logprobs:

@@ -1,7 +1,7 @@
 """Finds the engines of served models.
 
-`EngineDirectory` is the interface. `LocalDirectory` knows the engines of this host by their
-sockets; other implementations may find engines in a database or by a cluster manager.
+`LocalDirectory` knows the engines of this host by their sockets. Other classes with its methods
+may find engines in a database or by a cluster manager.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
-from serving.constraints.family import GrammarFamily
+from serving.constraints.family import Family
 from serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady, Overloaded
 from serving.engine.config import EngineOptions
 from serving.output.detokenize import Decoder, Detokenizer
-from serving.output.parsers.base import ParserFamily
 from serving.prompting.assets import ModelAssets
 from serving.prompting.folder import UnusableFolder
 from serving.transport.client import EngineClient, engine_socket
@@ -35,21 +34,9 @@ _WAIT_CHECK_S: Final = 0.5
 _DEFAULT_MODEL_NAME: Final = "default"
 
 
-class OutputFamily(Protocol):
-    """How a model writes reasoning and tool calls: what reads them and what enforces them."""
-
-    @property
-    def parser(self) -> ParserFamily:
-        """Reads the model's output."""
-
-    @property
-    def grammar(self) -> GrammarFamily:
-        """Enforces the form of the model's output."""
-
-
 # Gets the name of an output format ("": unknown) and the text of the chat template. Raises
 # ValueError for a name that does not exist.
-FamilySelector = Callable[[str, str | None], OutputFamily]
+FamilySelector = Callable[[str, str | None], Family]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +56,7 @@ class Engine:
     """A served model: its tokenizer and templates, and the connection to its process."""
 
     def __init__(
-        self, entry: ModelEntry, assets: ModelAssets, family: OutputFamily, client: EngineClient
+        self, entry: ModelEntry, assets: ModelAssets, family: Family, client: EngineClient
     ) -> None:
         self.entry = entry
         self.assets = assets
@@ -133,22 +120,8 @@ class Engine:
         raise ModelNotReady(f"The model {self.entry.name} is not ready yet.")
 
 
-class EngineDirectory(Protocol):
-    """Finds the engine of a model."""
-
-    @property
-    def entries(self) -> Mapping[str, ModelEntry]:
-        """All served models by name."""
-
-    def find(self, name: str | None) -> Engine:
-        """Return the engine of a model; None means the only one.
-
-        Raises `ModelNotFound`, `ModelNotReady` or `MissingParameter`.
-        """
-
-
 class LocalDirectory:
-    """The engines of this host. An `EngineDirectory`."""
+    """The engines of this host."""
 
     def __init__(self, run_dir: Path, select_family: FamilySelector) -> None:
         self._run_dir = run_dir
@@ -158,6 +131,7 @@ class LocalDirectory:
 
     @property
     def entries(self) -> Mapping[str, ModelEntry]:
+        """All served models by name."""
         return self._entries
 
     @property
@@ -166,6 +140,10 @@ class LocalDirectory:
         return self._engines.values()
 
     def find(self, name: str | None) -> Engine:
+        """Return the engine of a model; None means the only one.
+
+        Raises `ModelNotFound`, `ModelNotReady` or `MissingParameter`.
+        """
         entry = self._entry(name)
         engine = self._engines.get(entry.name)
         if engine is not None:
@@ -196,7 +174,6 @@ class LocalDirectory:
         self._entries = dict(entries)
 
     async def close(self) -> None:
-        """Drop all connections."""
         await self.update({})
 
     async def _load(self, entry: ModelEntry) -> None:

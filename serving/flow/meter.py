@@ -43,7 +43,6 @@ class Meter:
 
     @property
     def usage(self) -> Usage:
-        """The counts for the client."""
         return Usage(
             self.num_prompt_tokens,
             self.num_cached_tokens,
@@ -55,7 +54,6 @@ class Meter:
 
     @property
     def total_s(self) -> float:
-        """Seconds since the start."""
         return time.monotonic() - self.started_at
 
     def begin(self, queue_s: float, prefill_s: float | None, num_cached_tokens: int) -> None:

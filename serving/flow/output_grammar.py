@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 
 from serving.constraints.answers import answer_grammar, tool_grammar
-from serving.constraints.families.base import Answers
+from serving.constraints.family import GrammarFamily
 from serving.core.errors import InvalidRequest
 from serving.core.request import GenerationRequest, Grammar, RawPrompts, ToolMode
 from serving.flow.directory import Engine
@@ -64,7 +64,7 @@ def _grammar(
     wanted, prompt, family = request.grammar, request.prompt, engine.family.grammar
     if isinstance(prompt, RawPrompts):
         # Raw prompts are completed without the reasoning or tool calls of a family.
-        return wanted and answer_grammar(Answers(), wanted, opens_reasoning=False)
+        return wanted and answer_grammar(GrammarFamily(), wanted, opens_reasoning=False)
     if wanted is not None and not request.must_call:
         return answer_grammar(
             family,

@@ -11,7 +11,7 @@ from serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts,
 from serving.flow.directory import Engine
 from serving.flow.meter import Meter
 from serving.output.detokenize import Decoder
-from serving.output.parser import EventSink, Parser
+from serving.output.parser import Parser
 from serving.output.parsers.base import PlainParser
 from serving.output.reader import ChoiceReader
 from serving.output.writer import EventWriter
@@ -29,7 +29,6 @@ class TokenWriter:
     def answer(
         self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]
     ) -> tuple[Token, ...]:
-        """The tokens of an answer."""
         pairs = zip(token_ids, logprobs, strict=True)
         return tuple(self._token(id_, each) for id_, each in pairs)
 
@@ -128,16 +127,16 @@ class PreparedRequest:
         """Converts single tokens by the options of the request."""
         return TokenWriter(self.engine.assets, self.request.logprobs)
 
-    def _parser(self, sink: EventSink, choice: int) -> Parser:
+    def _parser(self, writer: EventWriter, choice: int) -> Parser:
         """Answers to raw prompts, and answers that show special tokens, are plain text."""
         conversation = self.request.prompt
         if isinstance(conversation, RawPrompts) or self.request.shows_special_tokens:
-            return PlainParser(sink)
+            return PlainParser(writer.text)
         is_allowed = conversation.tool_choice.mode is not ToolMode.NONE
         tools = conversation.tools if is_allowed else ()
         prompt = self.prompts[choice // self.request.n]
         family = self.engine.family.parser
-        return family.new_parser(sink, tools, opens_reasoning=prompt.opens_reasoning)
+        return family.new_parser(writer, tools, opens_reasoning=prompt.opens_reasoning)
 
 
 def _continues_text(request: GenerationRequest) -> bool:

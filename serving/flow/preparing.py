@@ -241,14 +241,10 @@ def _cache_key(salt: str | None) -> bytes | None:
 
 
 def _samples(submit: Submit, num: int) -> list[Submit]:
-    """Return a submission for each answer of a prompt. A beam search has all answers in one."""
+    """Return a submission for each answer of a prompt, with a derived seed. A beam search has all
+    answers in one."""
     if submit.beams is not None:
         return [submit]
-    return [_sample(submit, index) for index in range(num)]
-
-
-def _sample(submit: Submit, index: int) -> Submit:
-    """Sample `index` of a prompt: the same submission with a derived seed."""
-    sampling = submit.sampling
-    seeded = structs.replace(sampling, seed=derive_seed(sampling.seed, index))
-    return structs.replace(submit, sampling=seeded)
+    seeds = [derive_seed(submit.sampling.seed, index) for index in range(num)]
+    samplings = [structs.replace(submit.sampling, seed=seed) for seed in seeds]
+    return [structs.replace(submit, sampling=sampling) for sampling in samplings]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, TypeVar
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
@@ -54,14 +55,8 @@ async def render(request: GenerationRequest, engine: Engine) -> tuple[Prompt, ..
     encoding = _encoding(request, engine)
     if isinstance(prompt, RawPrompts):
         num_chars = sum(len(each) for each in prompt.prompts) + len(prompt.suffix or "")
-
-        def encode_all() -> tuple[Prompt, ...]:
-            return tuple(
-                assets.encode_prompt(each, encoding, suffix=prompt.suffix)
-                for each in prompt.prompts
-            )
-
-        return await off_loop(encode_all, num_chars)
+        encode = partial(assets.encode_prompt, encoding=encoding, suffix=prompt.suffix)
+        return await off_loop(lambda: tuple(map(encode, prompt.prompts)), num_chars)
     try:
         return (await _render_fitting(request, prompt, engine, encoding),)
     except InvalidRequest as error:
@@ -227,11 +222,8 @@ async def _token_ids(request: TokenizeRequest, engine: Engine) -> list[Sequence[
     if isinstance(prompt, Conversation):
         chat = GenerationRequest(Endpoint.CHAT, request.model, prompt, encoding=request.encoding)
         return [each.token_ids for each in await render(chat, engine)]
-
-    def tokenize_all() -> list[Sequence[int]]:
-        return [engine.assets.ids_of_text(text, request.encoding) for text in prompt]
-
-    return await off_loop(tokenize_all, sum(map(len, prompt)))
+    ids_of_text = partial(engine.assets.ids_of_text, encoding=request.encoding)
+    return await off_loop(lambda: list(map(ids_of_text, prompt)), sum(map(len, prompt)))
 
 
 def _tokenized(ids: list[Sequence[int]], request: TokenizeRequest, engine: Engine) -> Tokenized:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
 from channels.generic.http import AsyncHttpConsumer
@@ -110,6 +110,14 @@ class JsonConsumer(AsyncHttpConsumer, ABC):  # type: ignore[misc]
             caller.grants.check_model(engine.entry.name)
         return engine
 
+    @property
+    def _tree(self) -> str:
+        tree: str = self.scope["url_route"]["kwargs"]["tree"]
+        return tree
+
+    async def _send_json(self, body: bytes, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        await send_whole(self.base_send, 200, [*JSON, *headers], body)
+
     def _record_unread(self, caller: Caller, error: ServingError | None) -> None:
         """Record a request whose body was not read: it was refused with `error`, or the client
         disconnected (None)."""
@@ -124,11 +132,9 @@ class TokenizeConsumer(JsonConsumer):
 
     async def _answer(self, caller: Caller, body: bytes) -> None:
         exchange = parse_tokenize(body)
-        engine = self._engine(caller, exchange.request.model)
-        tokenized = await tokenize(exchange.request, engine)
+        tokenized = await tokenize(exchange.request, self._engine(caller, exchange.request.model))
         num_tokens = sum(map(len, tokenized.token_ids))
-        answer = await off_loop(lambda: exchange.body(tokenized), num_tokens)
-        await send_whole(self.base_send, 200, JSON, answer)
+        await self._send_json(await off_loop(lambda: exchange.body(tokenized), num_tokens))
 
 
 class DetokenizeConsumer(JsonConsumer):
@@ -136,20 +142,17 @@ class DetokenizeConsumer(JsonConsumer):
 
     async def _answer(self, caller: Caller, body: bytes) -> None:
         exchange = parse_detokenize(body)
-        engine = self._engine(caller, exchange.model)
-        text = await detokenize(exchange.token_ids, engine)
-        answer = await off_loop(lambda: exchange.body(text), len(text))
-        await send_whole(self.base_send, 200, JSON, answer)
+        text = await detokenize(exchange.token_ids, self._engine(caller, exchange.model))
+        await self._send_json(await off_loop(lambda: exchange.body(text), len(text)))
 
 
 class InputTokensConsumer(JsonConsumer):
     """Answers `POST {tree}/responses/input_tokens`, as OpenAI does. It is not metered."""
 
     async def _answer(self, caller: Caller, body: bytes) -> None:
-        dialect = DIALECTS[self.scope["url_route"]["kwargs"]["tree"]]
-        request = parse_count(body, dialect)
+        request = parse_count(body, DIALECTS[self._tree])
         num_tokens = await count_tokens(request, self._engine(caller, request.model))
-        await send_whole(self.base_send, 200, JSON, count_body(num_tokens))
+        await self._send_json(count_body(num_tokens))
 
 
 class GenerationConsumer(JsonConsumer):
@@ -214,11 +217,6 @@ class GenerationConsumer(JsonConsumer):
             body=body,
         )
 
-    @property
-    def _tree(self) -> str:
-        tree: str = self.scope["url_route"]["kwargs"]["tree"]
-        return tree
-
     async def _run(
         self, record: RequestRecord, reservation: Reservation, caller: Caller, exchange: Exchange
     ) -> None:
@@ -240,9 +238,9 @@ class GenerationConsumer(JsonConsumer):
         else:
             body = exchange.body(head, await whole(prepared, reservation.token_source))
             record.add_answer(body)
-            headers = [*JSON, *reservation.headers]
+            headers = reservation.headers  # before the record is settled
             record.succeed()
-            await send_whole(self.base_send, 200, headers, body)
+            await self._send_json(body, headers)
 
     async def _stream(
         self,

@@ -56,7 +56,6 @@ class ApiEdge:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
         request_id = f"req_{new_id_token()}"
         scope[REQUEST_ID] = request_id
         if scope["method"] == "OPTIONS":
@@ -95,7 +94,6 @@ class ApiEdge:
 
 
 def edge_headers(request_id: str) -> Headers:
-    """The headers of every answer under the URL trees."""
     return [
         (b"x-request-id", request_id.encode()),
         _VERSION,

@@ -52,7 +52,6 @@ async def list_models(request: HttpRequest, tree: str) -> JsonResponse:
 
 @for_clients
 async def retrieve_model(request: HttpRequest, tree: str, name: str) -> JsonResponse:
-    """One served model."""
     entry = runtime().directory.entries.get(name)
     if entry is None or not _caller(request).grants.allows_model(name):
         raise ModelNotFound(f"The model `{name}` does not exist.", param="model")

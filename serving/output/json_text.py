@@ -1,18 +1,21 @@
 """JSON read as text while it grows: where a value ends, what a string contains, and which
 members an object has.
 
-Nothing is parsed into objects: clients get the exact text that the model wrote.
+Nothing is parsed into objects: clients get the exact text that the model wrote. A value is read
+from its first character on.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
-_SPACE = re.compile(r"\s*")
+from serving.output.lexer import EndOfText, Lexer, Reading, UnexpectedText, end_of
+
 _SPACE_AND_COMMAS = re.compile(r"[\s,]*")
 _IN_STRING = re.compile(r'["\\]')
+_STRING = re.compile(r'(?:[^"\\]|\\[\s\S])*')
 _BETWEEN = re.compile(r'["{}\[\]<]')
 _SCALAR_END = re.compile(r"[,}\]\s<]")
 
@@ -37,224 +40,102 @@ _COMPLETE = re.compile(
 _ESCAPE = re.compile(rf"\\u{_HIGH}\\u{_LOW}|\\u{_HEX}|\\[\s\S]")
 
 
-class JsonValue:
-    """Finds the end of one value. Scan it from the value's first character on."""
+def read_value(lexer: Lexer, write: Callable[[str], None]) -> Reading[bool]:
+    """Read one value, and pass its text on while it grows.
 
-    def __init__(self) -> None:
-        self._first = ""
-        self._depth = 0
-        self._is_quoted = False
-        self._is_escaped = False
-        # A `<` outside a string is no JSON: the model wrote a tag too early.
-        self.is_broken = False
-
-    @property
-    def is_string(self) -> bool:
-        return self._first == '"'
-
-    @property
-    def is_container(self) -> bool:
-        """Whether the value is an object or an array."""
-        return self._first in ("{", "[")
-
-    def scan(self, text: str, at: int) -> int | None:
-        """Return the index in `text` after the value's last character. None: it goes on."""
-        if not self._first:
-            self._first = text[at]
-        if not self.is_string and not self.is_container:
-            return self._scan_scalar(text, at)
-        while at < len(text):
-            at = self._skip_quoted(text, at) if self._is_quoted else self._next_mark(text, at)
-            if self.is_broken or self._is_complete:
-                return at
-        return None
-
-    @property
-    def _is_complete(self) -> bool:
-        return self._depth == 0 and not self._is_quoted and not self._is_escaped
-
-    def _scan_scalar(self, text: str, at: int) -> int | None:
-        end = _SCALAR_END.search(text, at)
-        return end.start() if end else None
-
-    def _next_mark(self, text: str, at: int) -> int:
-        mark = _BETWEEN.search(text, at)
-        if mark is None:
-            return len(text)
-        match mark[0]:
-            case '"':
-                self._is_quoted = True
-            case "{" | "[":
-                self._depth += 1
-            case "}" | "]":
-                self._depth -= 1
-            case _:
-                self.is_broken = True
-                return mark.start()
-        return mark.end()
-
-    def _skip_quoted(self, text: str, at: int) -> int:
-        if self._is_escaped:
-            self._is_escaped = False
-            return at + 1
-        mark = _IN_STRING.search(text, at)
-        if mark is None:
-            return len(text)
-        if mark[0] == '"':
-            self._is_quoted = False
-        else:
-            self._is_escaped = True
-        return mark.end()
-
-
-class _Unquote:
-    """The contents of a quoted string, as it grows."""
-
-    def __init__(self) -> None:
-        self._held = ""
-
-    def feed(self, raw: str) -> str:
-        """Return the meaning of more text between the quotes; hold back an unfinished escape."""
-        raw = self._held + raw
-        complete = _COMPLETE.match(raw)
-        num_complete = complete.end() if complete else 0
-        self._held = raw[num_complete:]
-        return unquote(raw[:num_complete])
-
-    def finish(self) -> str:
-        """Return the rest: an escape that no more text completes."""
-        held, self._held = self._held, ""
-        return unquote(held)
-
-
-class UnquotedValue:
-    """One value while it grows: the contents of a string, the text of any other value."""
-
-    def __init__(self) -> None:
-        self._value = JsonValue()
-        self._unquote = _Unquote()
-        self._has_quote = False
-        self.is_complete = False
-
-    @property
-    def is_scalar(self) -> bool:
-        """Whether the value is a number or a word."""
-        return not self._value.is_string and not self._value.is_container
-
-    def take(self, text: str, at: int) -> tuple[int, str]:
-        """Return the index in `text` where the value stops, and what it adds."""
-        end = self._value.scan(text, at)
-        grown = text[at:end]
-        self.is_complete = end is not None
-        return at + len(grown), self._inside(grown) if self._value.is_string else grown
-
-    def finish(self) -> str:
-        """Return an unfinished escape, where the text is cut."""
-        return self._unquote.finish()
-
-    def _inside(self, grown: str) -> str:
-        if not self._has_quote:
-            self._has_quote = True
-            grown = grown[1:]
-        if not self.is_complete:
-            return self._unquote.feed(grown)
-        return self._unquote.feed(grown[:-1]) + self._unquote.finish()
-
-
-class JsonWord:
-    """A key, a name, or a value that is not passed on: kept until it is complete."""
-
-    def __init__(self) -> None:
-        self._value = JsonValue()
-        self._raw = ""
-        self.is_complete = False
-
-    @property
-    def is_string(self) -> bool:
-        return self._value.is_string
-
-    @property
-    def text(self) -> str:
-        """The contents of a string."""
-        return unquote(self._raw[1:-1])
-
-    def take(self, text: str, at: int) -> int:
-        end = self._value.scan(text, at)
-        self._raw += text[at:end]
-        self.is_complete = end is not None
-        return len(text) if end is None else end
-
-
-class JsonObject:
-    """Walks over the members of an object while it grows. Subclasses read the values.
-
-    Each step takes some of the text from an index on, and returns the index where it stopped.
+    Returns whether it is complete. It is not if there is a `<` outside its strings, where the
+    model wrote a tag too early: the value ends before it.
     """
+    if lexer.text[lexer.at] not in '"{[':
+        return (yield from _read_scalar(lexer, write))
+    depth, is_quoted, is_escaped = 0, False, False
+    while True:
+        text, end = lexer.text, lexer.at
+        if is_escaped and end < len(text):
+            is_escaped = False
+            end += 1
+        while mark := (_IN_STRING if is_quoted else _BETWEEN).search(text, end):
+            end = mark.end()
+            match mark[0]:
+                case '"':
+                    is_quoted = not is_quoted
+                case "{" | "[":
+                    depth += 1
+                case "}" | "]":
+                    depth -= 1
+                case "\\" if end < len(text):
+                    end += 1
+                case "\\":
+                    is_escaped = True
+                case _:
+                    write(_read_to(lexer, mark.start()))
+                    return False
+            if depth == 0 and not is_quoted:
+                write(_read_to(lexer, end))
+                return True
+        write(lexer.take_all())
+        yield
 
-    def __init__(self) -> None:
-        self._step: Callable[[str, int], int] = self._at_start
-        self._key = ""
-        self._word = JsonWord()
 
-    def _begin_value(self, text: str, at: int) -> int:
-        """At the first character of the value of `_key`: choose the step that reads it."""
-        raise NotImplementedError
+def _read_scalar(lexer: Lexer, write: Callable[[str], None]) -> Reading[bool]:
+    while (end := _SCALAR_END.search(lexer.text, lexer.at)) is None:
+        write(lexer.take_all())
+        yield
+    write(_read_to(lexer, end.start()))
+    return True
 
-    def _close(self, text: str, at: int) -> int:
-        """After the closing brace."""
-        raise NotImplementedError
 
-    def _break(self, text: str, at: int) -> int:
-        """At a character that JSON does not allow."""
-        raise NotImplementedError
+def _read_to(lexer: Lexer, end: int) -> str:
+    text, lexer.at = lexer.text[lexer.at : end], end
+    return text
 
-    def _at_start(self, text: str, at: int) -> int:
-        return self._expect("{", text, at, self._at_key)
 
-    def _at_key(self, text: str, at: int) -> int:
-        at = _after(_SPACE_AND_COMMAS, text, at)
-        if at == len(text):
-            return at
-        if text[at] == "}":
-            return self._close(text, at + 1)
-        if text[at] != '"':
-            return self._break(text, at)
-        self._word = JsonWord()
-        self._step = self._in_key
-        return at
+def read_unquoted(lexer: Lexer, write: Callable[[str], None]) -> Reading[None]:
+    """Read one value, and pass on the contents of a string or the text of any other value."""
+    if lexer.text[lexer.at] != '"':
+        yield from read_value(lexer, write)
+        return
+    lexer.at += 1
+    try:
+        while True:
+            end = end_of(_STRING, lexer.text, lexer.at)
+            if lexer.text.startswith('"', end):
+                break
+            complete = _COMPLETE.match(lexer.text, lexer.at)
+            write(unquote(_read_to(lexer, complete.end() if complete else lexer.at)))
+            yield
+    except EndOfText:
+        write(unquote(lexer.take_all()))  # an escape that no more text completes
+        raise
+    write(unquote(_read_to(lexer, end)))
+    lexer.at += 1
 
-    def _in_key(self, text: str, at: int) -> int:
-        at = self._word.take(text, at)
-        if self._word.is_complete:
-            self._key = self._word.text
-            self._step = self._at_colon
-        return at
 
-    def _at_colon(self, text: str, at: int) -> int:
-        return self._expect(":", text, at, self._at_value)
+def read_word(lexer: Lexer) -> Reading[str]:
+    """Read one value. Returns its text when it is complete."""
+    parts: list[str] = []
+    yield from read_value(lexer, parts.append)
+    return "".join(parts)
 
-    def _at_value(self, text: str, at: int) -> int:
-        at = _after(_SPACE, text, at)
-        if at == len(text):
-            return at
-        self._word = JsonWord()
-        return self._begin_value(text, at)
 
-    def _in_other(self, text: str, at: int) -> int:
-        """In a value that is not passed on."""
-        at = self._word.take(text, at)
-        if self._word.is_complete:
-            self._step = self._at_key
-        return at
+def read_key(lexer: Lexer, allowed: Container[str] | None = None) -> Reading[str | None]:
+    """Read up to the value of an object's next member. Returns its key, or None after reading
+    the closing brace.
 
-    def _expect(self, mark: str, text: str, at: int, then: Callable[[str, int], int]) -> int:
-        at = _after(_SPACE, text, at)
-        if at == len(text):
-            return at
-        if text[at] != mark:
-            return self._break(text, at)
-        self._step = then
-        return at + 1
+    Raises `UnexpectedText` for what is no JSON, and for a key that is not `allowed`.
+    """
+    first = yield from lexer.peek(_SPACE_AND_COMMAS)
+    if first == "}":
+        lexer.at += 1
+        return None
+    if first != '"':
+        raise UnexpectedText
+    key = unquote((yield from read_word(lexer))[1:-1])
+    if (allowed is not None and key not in allowed) or (yield from lexer.peek()) != ":":
+        raise UnexpectedText
+    lexer.at += 1
+    yield from lexer.peek()
+    return key
 
 
 def unquote(raw: str) -> str:
@@ -277,8 +158,3 @@ def _meaning(raw: str) -> str | None:
     except ValueError:
         return None
     return text
-
-
-def _after(pattern: re.Pattern[str], text: str, at: int) -> int:
-    skipped = pattern.match(text, at)
-    return skipped.end() if skipped else at

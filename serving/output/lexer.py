@@ -1,12 +1,36 @@
-"""Finds fixed strings (tags, stop strings) in text that arrives in parts.
+"""Text that arrives in parts: finds fixed strings (tags, stop strings) in it.
 
 What counts as a tag depends on where a parser is: inside a JSON string nothing does. So each
 read names the tags that count. A part of a tag at the end of the text is held back.
+
+Parsers are generators over a `Lexer`. At each `yield` a parser waits for more text, or gets
+`EndOfText`. So it is written like a parser of whole texts. An index is not valid any more after
+a `yield`, except those of the lexer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+ResultT = TypeVar("ResultT")
+Reading = Generator[None, None, ResultT]
+
+_SPACE: Final = re.compile(r"\s*")
+
+
+class EndOfText(Exception):
+    """The text is over. Raised at each `yield` of a parser. `is_closed`: by its own closing tag;
+    otherwise the text may be cut."""
+
+    def __init__(self, *, is_closed: bool = False) -> None:
+        self.is_closed = is_closed
+
+
+class UnexpectedText(Exception):
+    """What comes next is not what is read: for example, it is no call."""
 
 
 class Literals:
@@ -17,17 +41,17 @@ class Literals:
     """
 
     def __init__(self, strings: Iterable[str]) -> None:
-        self._strings = tuple(dict.fromkeys(strings))
-        if not all(self._strings):
+        self.strings = tuple(dict.fromkeys(strings))
+        if not all(self.strings):
             raise ValueError("an empty string is found everywhere")
-        beginnings = {s[:size] for s in self._strings for size in range(1, len(s))}
+        beginnings = {s[:size] for s in self.strings for size in range(1, len(s))}
         self._beginnings = tuple(sorted(beginnings, key=len, reverse=True))
 
     def find(self, text: str) -> tuple[int, int] | None:
         """Return start and end of the first match in `text`. None: there is no match."""
         found = [
             (start + len(string), start)
-            for string in self._strings
+            for string in self.strings
             if (start := text.find(string)) >= 0
         ]
         if not found:
@@ -42,55 +66,98 @@ class Literals:
         return next(len(begin) for begin in self._beginnings if text.endswith(begin))
 
 
-class Tag:
+class Tag(Literals):
     """A literal tag of a family's syntax, with other spellings of the same meaning."""
 
     def __init__(self, text: str, *others: str) -> None:
+        super().__init__((text, *others))
         self.text = text
-        self.texts = (text, *others)
-        self.literals = Literals(self.texts)
 
 
 class Lexer:
-    """The text that a parser has not read yet."""
+    """The text of a parser, and how far it has been read."""
 
     def __init__(self) -> None:
         self.text = ""
-
-    def feed(self, text: str) -> None:
-        self.text += text
+        self.at = 0  # what comes next
+        # Where text begins that is part of the answer unless it becomes a call. None: there is
+        # no such text.
+        self.mark: int | None = None
+        # The text so far ends inside reasoning.
+        self.is_reasoning = False
 
     def take_all(self) -> str:
-        text, self.text = self.text, ""
+        """Read the rest of the text so far."""
+        text, at = self.text, self.at
+        self.at = len(text)
+        return text[at:] if at else text
+
+    def peek(self, skipped: re.Pattern[str] = _SPACE) -> Reading[str]:
+        """Skip white space, or what `skipped` matches. Return the next character."""
+        while True:
+            self.at = end_of(skipped, self.text, self.at)
+            if self.at < len(self.text):
+                return self.text[self.at]
+            yield
+
+    def next_of(self, *texts: str) -> Reading[str]:
+        """Return which of these texts comes next, after white space; "" for other text."""
+        while True:
+            start = end_of(_SPACE, self.text, self.at)
+            for text in texts:
+                if self.text.startswith(text, start):
+                    return text
+            rest = self.text[start:]
+            if not any(text.startswith(rest) for text in texts):
+                return ""
+            yield
+
+    def take(self, *texts: str) -> Reading[str]:
+        """Read white space and one of these texts, and return it. Read nothing and return ""
+        if other text comes next."""
+        text = yield from self.next_of(*texts)
+        if text:
+            self.at = end_of(_SPACE, self.text, self.at) + len(text)
         return text
 
-    def skip_space(self) -> bool:
-        """Drop white space. Return whether other text follows."""
-        self.text = self.text.lstrip()
-        return bool(self.text)
+    def take_run(self, pattern: re.Pattern[str]) -> Reading[str]:
+        """Read what `pattern` matches, once other text follows. It may match nothing."""
+        while True:
+            end = end_of(pattern, self.text, self.at)
+            if end < len(self.text):
+                run, self.at = self.text[self.at : end], end
+                return run
+            yield
 
-    def take_until(self, tag: Tag) -> tuple[str, bool]:
-        """Take the text before the tag, and the tag. Return the text and whether the tag was
-        found. Without the tag, take all text that cannot be its beginning."""
-        before, found = self.take_until_any(tag)
-        return before, bool(found)
+    def take_until(self, tag: Literals, write: Callable[[str], None]) -> Reading[str]:
+        """Pass on the text before the tag while it grows. Read the tag and return the spelling
+        that was found. What may begin a tag is not read before that is sure."""
+        while True:
+            text = self.text[self.at :]
+            found = tag.find(text)
+            if found is not None:
+                start, end = found
+                self.at += end
+                write(text[:start])
+                return text[start:end]
+            num_sure = len(text) - tag.num_held(text)
+            self.at += num_sure
+            write(text[:num_sure])
+            yield
 
-    def take_until_any(self, tag: Tag) -> tuple[str, str]:
-        """As `take_until`, but return the spelling that was found; "" without the tag."""
-        match = tag.literals.find(self.text)
-        if match is None:
-            end = len(self.text) - tag.literals.num_held(self.text)
-            match = end, end
-        start, end = match
-        taken, self.text = self.text[:end], self.text[end:]
-        return taken[:start], taken[start:]
+    @contextmanager
+    def after_call(self) -> Iterator[None]:
+        """After a call: what is read here is syntax if the text ends here, or if another call
+        follows. The text is marked."""
+        self.mark = self.at
+        try:
+            yield
+        except EndOfText:
+            self.mark = None
+            raise
 
-    def take_space_and(self, tag: Tag) -> bool | None:
-        """Take white space and the tag after it. Return whether both were there, or None where
-        that depends on text to come."""
-        text = self.text.lstrip()
-        for spelling in tag.texts:
-            if text.startswith(spelling):
-                self.text = text[len(spelling) :]
-                return True
-        return None if any(each.startswith(text) for each in tag.texts) else False
+
+def end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
+    """Return where the match of `pattern` at an index ends: at the index itself without one."""
+    match = pattern.match(text, at)
+    return match.end() if match else at

@@ -18,8 +18,11 @@ from serving.core.events import (
     ToolInputDelta,
 )
 from serving.core.request import Tool
+from serving.core.tools import INPUT
 from serving.output.attribution import Attribution
-from serving.output.custom_input import CustomInput
+from serving.output.json_text import read_key, read_unquoted, read_value
+from serving.output.lexer import Lexer, Reading, UnexpectedText
+from serving.output.parser import Parser
 from serving.output.stop import StopStrings
 
 # Between the texts of two messages, which clients get as one text.
@@ -27,7 +30,7 @@ _GAP = "\n"
 
 
 class EventWriter:
-    """The `EventSink` of one choice.
+    """Turns what a parser finds into the events of one choice. Empty text adds nothing.
 
     `new_call_id` returns the id of the call of an index. `tools`: the calls of custom tools
     among them have an input instead of arguments. `exposes_tokens`: text comes with the tokens
@@ -57,7 +60,7 @@ class EventWriter:
         self.stop_string: str | None = None  # the one that ended the choice
         self.num_calls = 0
         self.has_open_call = False
-        self._input: CustomInput | None = None  # of the open call of a custom tool
+        self._input: _CustomInput | None = None  # of the open call of a custom tool
         self._has_text = self._has_reasoning = False
         self._text_gap = self._reasoning_gap = ""
 
@@ -96,6 +99,7 @@ class EventWriter:
             append(self._events, ReasoningDelta(self.choice, text))
 
     def start_call(self, name: str) -> None:
+        """Start a tool call. `arguments` and then `end_call` follow, unless the text is cut."""
         if self.is_stopped:
             return
         self._release()
@@ -103,11 +107,12 @@ class EventWriter:
         index, is_custom = self.num_calls, name in self._custom_tools
         self.num_calls += 1
         self.has_open_call = True
-        self._input = CustomInput() if is_custom else None
+        self._input = _CustomInput() if is_custom else None
         call_id = self._new_call_id(index)
         self._events.append(ToolCallStarted(self.choice, index, call_id, name, is_custom))
 
     def arguments(self, text: str) -> None:
+        """Add JSON text to the arguments of the open call."""
         if not text or self.is_stopped:
             return
         self._drop_tokens()
@@ -126,6 +131,7 @@ class EventWriter:
         self.has_open_call = False
 
     def end_message(self) -> None:
+        """Separate text and reasoning that follow from those before by a line break."""
         self._text_gap = _GAP if self._has_text else ""
         self._reasoning_gap = _GAP if self._has_reasoning else ""
 
@@ -186,3 +192,78 @@ def append(events: list[Event], event: Event) -> None:
             events[-1] = ToolInputDelta(choice, index, before + after)
         case _:
             events.append(event)
+
+
+class _CustomInput:
+    r"""The input of a custom tool, out of the arguments that the model writes.
+
+        {"input": "print(\"hi\")\n"}        becomes        print("hi")
+
+    The model sees such a tool as a function of one string (see `core/tools`). The string is
+    passed on without its escapes while it grows. Arguments of another form are not lost: a value
+    that is no string is passed on as JSON, and arguments without an input as they were written.
+    """
+
+    def __init__(self) -> None:
+        self._input: list[str] = []
+        self._parser = Parser(self._read)
+
+    def feed(self, args: str) -> str:
+        """Return what more arguments add to the input."""
+        self._parser.feed(args)
+        return self._take()
+
+    def end(self) -> str:
+        """Return the rest of the input when the call is complete."""
+        undecided = self._parser.text if self._parser.mark is not None else ""
+        return undecided + self.cut()
+
+    def cut(self) -> str:
+        """Return the rest when the call is cut: what is not yet an input is dropped."""
+        self._parser.finish()
+        return self._take()
+
+    def _take(self) -> str:
+        text = "".join(self._input)
+        self._input.clear()
+        return text
+
+    def _read(self, lexer: Lexer) -> Reading[None]:
+        """All arguments are marked until it is decided what the input is."""
+        lexer.mark = 0
+        write: Callable[[str], None] = _drop
+        try:
+            has_input = yield from _find_input(lexer)
+            lexer.mark = None
+            if has_input:
+                yield from read_unquoted(lexer, self._input.append)
+        except UnexpectedText:
+            lexer.at, lexer.mark = 0, None
+            write = self._input.append
+        while True:
+            write(lexer.take_all())
+            yield
+
+
+def _find_input(lexer: Lexer) -> Reading[bool]:
+    """Read up to the input: the value of its key, or a string alone. Returns False for an empty
+    object. Raises `UnexpectedText` for arguments without an input."""
+    first = yield from lexer.peek()
+    if first != "{":
+        if first != '"':
+            raise UnexpectedText
+        return True
+    lexer.at += 1
+    is_empty = True
+    while (key := (yield from read_key(lexer))) is not None:
+        if key == INPUT:
+            return True
+        is_empty = False
+        yield from read_value(lexer, _drop)
+    if not is_empty:
+        raise UnexpectedText
+    return False
+
+
+def _drop(_: str) -> None:
+    pass

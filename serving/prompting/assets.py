@@ -68,7 +68,14 @@ class ModelAssets:
         Raises `UnusableFolder`.
         """
         folder = ModelFolder.read(path)
-        return cls(folder, load_tokenizer(folder), _renderers(folder))
+        templates = folder.templates
+        texts = [] if templates is None else [templates.default, templates.tools]
+        renderers = [
+            ChatRenderer(ChatTemplate(text, folder.named_tokens))
+            for text in texts
+            if text is not None
+        ]
+        return cls(folder, load_tokenizer(folder), renderers)
 
     @property
     def defaults(self) -> GenerationDefaults:
@@ -83,9 +90,8 @@ class ModelAssets:
     @property
     def template_text(self) -> str | None:
         """The chat template for requests with tools; None when there is none."""
-        if self.folder.templates is None:
-            return None
-        return self.folder.templates.tools or self.folder.templates.default
+        templates = self.folder.templates
+        return None if templates is None else templates.tools or templates.default
 
     def render(self, conversation: Conversation, encoding: Encoding = _WHOLE) -> Prompt:
         """The prompt of a chat. Raises `InvalidRequest` for what the model cannot render.
@@ -94,12 +100,14 @@ class ModelAssets:
         """
         bare_budget = reasoning_settings(conversation.rendering.effort).budget
         if conversation.token_ids is not None:
-            given = self._given(conversation.token_ids, encoding)
-            return replace(given, reasoning_budget=bare_budget)
+            self.check_ids(conversation.token_ids, "prompt_token_ids")
+            given = _cut(conversation.token_ids, None, encoding)
+            opens_reasoning = self._ends_with_opening(given)
+            return replace(given, opens_reasoning=opens_reasoning, reasoning_budget=bare_budget)
         if not conversation.rendering.uses_template:
             text = "".join(message.text for message in conversation.messages)
             bare = Rendered(text, bare_budget)
-            return self._chat_prompt(bare, conversation, encoding, is_bare=True)
+            return self.encode_rendered(bare, conversation, encoding, is_bare=True)
         if not self._renderers:
             raise InvalidRequest(
                 "This model has no chat template, so it cannot chat. Use /completions with a "
@@ -110,10 +118,25 @@ class ModelAssets:
         return self.encode_rendered(rendered, conversation, encoding)
 
     def encode_rendered(
-        self, rendered: Rendered, conversation: Conversation, encoding: Encoding = _WHOLE
+        self,
+        rendered: Rendered,
+        conversation: Conversation,
+        encoding: Encoding = _WHOLE,
+        *,
+        is_bare: bool = False,
     ) -> Prompt:
-        """The prompt of a chat whose text is already rendered. Raises `InvalidRequest`."""
-        return self._chat_prompt(rendered, conversation, encoding, is_bare=False)
+        """The prompt of a chat whose text is already rendered; `is_bare`: without a template.
+        Raises `InvalidRequest`."""
+        _check_text(rendered.text, "messages")
+        prompt = self._encode(rendered.text, encoding, is_bare=is_bare)
+        if not prompt.token_ids:
+            raise InvalidRequest("The chat template rendered an empty prompt.", param="messages")
+        return replace(
+            prompt,
+            opens_reasoning=self._ends_with_opening(prompt)
+            or self._continues_reasoning(conversation),
+            reasoning_budget=rendered.reasoning_budget,
+        )
 
     def encode_prompt(
         self,
@@ -126,15 +149,14 @@ class ModelAssets:
         Raises `InvalidRequest`."""
         if suffix is not None:
             return self._infill_prompt(prompt, suffix, encoding)
-        if not prompt:
-            raise _empty()
-        if not isinstance(prompt, str):
+        if isinstance(prompt, str):
+            _check_text(prompt, "prompt")
+            encoded = self._encode(prompt, encoding, is_bare=True)
+        else:
             self.check_ids(prompt, "prompt")
-            return _cut(prompt, None, encoding)
-        _check_text(prompt, "prompt")
-        encoded = self._encode(prompt, encoding, is_bare=True)
-        if not encoded.token_ids:
-            raise _empty()
+            encoded = _cut(prompt, None, encoding)
+        if not prompt or not encoded.token_ids:
+            raise InvalidRequest("The prompt is empty: send at least one token.", param="prompt")
         return encoded
 
     def text_of(self, prompt: Prompt) -> str:
@@ -168,25 +190,6 @@ class ModelAssets:
         pad_token = self.folder.named_tokens.get("pad_token")
         pad_id = None if pad_token is None else self.tokenizer.token_id(pad_token)
         return min(self.tokenizer.eos_ids, default=None) if pad_id is None else pad_id
-
-    def _given(self, token_ids: Sequence[int], encoding: Encoding) -> Prompt:
-        self.check_ids(token_ids, "prompt_token_ids")
-        prompt = _cut(token_ids, None, encoding)
-        return replace(prompt, opens_reasoning=self._ends_with_opening(prompt))
-
-    def _chat_prompt(
-        self, rendered: Rendered, conversation: Conversation, encoding: Encoding, *, is_bare: bool
-    ) -> Prompt:
-        _check_text(rendered.text, "messages")
-        prompt = self._encode(rendered.text, encoding, is_bare=is_bare)
-        if not prompt.token_ids:
-            raise InvalidRequest("The chat template rendered an empty prompt.", param="messages")
-        return replace(
-            prompt,
-            opens_reasoning=self._ends_with_opening(prompt)
-            or self._continues_reasoning(conversation),
-            reasoning_budget=rendered.reasoning_budget,
-        )
 
     def _ends_with_opening(self, prompt: Prompt) -> bool:
         text = prompt.text
@@ -286,10 +289,6 @@ def _around(ids: Sequence[int], plain: Sequence[int]) -> tuple[Sequence[int], Se
     return (), ()
 
 
-def _empty() -> InvalidRequest:
-    return InvalidRequest("The prompt is empty: send at least one token.", param="prompt")
-
-
 def _check_text(text: str, param: str) -> None:
     try:
         text.encode()
@@ -297,11 +296,3 @@ def _check_text(text: str, param: str) -> None:
         raise InvalidRequest(
             "The text has half of a surrogate pair, which is not a character.", param=param
         ) from error
-
-
-def _renderers(folder: ModelFolder) -> list[ChatRenderer]:
-    templates = folder.templates
-    if templates is None:
-        return []
-    texts = [text for text in (templates.default, templates.tools) if text is not None]
-    return [ChatRenderer(ChatTemplate(text, folder.named_tokens)) for text in texts]

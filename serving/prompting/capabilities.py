@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from serving.core.errors import InvalidRequest
 
@@ -21,97 +20,76 @@ _KEY, _VALUE = "zqkey", "zqvalue"
 # The names by which templates read the reasoning of earlier turns.
 _REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 
+# Mistral's templates accept only ids of nine letters and digits.
+_CALL_ID = "zqcall001"
+
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": _WORD,
+        "description": "What it does",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "description": "Where"}},
+            "required": ["city"],
+        },
+    },
+}
+
 Turn = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
 class TemplateCapabilities:
     """What one chat template can render."""
 
-    # A leading system message is rendered, and so are later ones.
-    has_system: bool
-    has_many_systems: bool
-    # The template knows the role `developer`, and does not merely print the role's name.
-    has_developer: bool
-    has_tools: bool
-    # Message content is a list of parts, never a string.
-    wants_parts: bool
-    # Arguments of tool calls are objects; otherwise JSON text.
-    wants_argument_objects: bool
-    # An assistant turn with only tool calls has the content null; otherwise "".
-    wants_null_content: bool
-    # The name of the reasoning in earlier turns; None: the template drops it.
-    reasoning_key: str | None
-
-    @classmethod
-    def of(cls, text: str, render: Callable[..., str]) -> Self:
-        """The capabilities of the template `text`. Renders about twenty small conversations.
+    def __init__(self, text: str, render: Callable[..., str]) -> None:
+        """Renders about twenty small conversations with the template `text`.
 
         `render` takes the template's variables and raises `InvalidRequest` where the template
         does.
         """
-        probe = _Probe(text, render)
-        wants_null = probe.wants_null_content()
-        return cls(
-            has_system=probe.has_system(),
-            has_many_systems=probe.has_many_systems(),
-            has_developer=probe.has_developer(),
-            has_tools=probe.has_tools(),
-            wants_parts=probe.wants_parts,
-            wants_argument_objects=probe.wants_argument_objects(null=wants_null),
-            wants_null_content=wants_null,
-            reasoning_key=probe.reasoning_key(),
-        )
-
-
-class _Probe:
-    def __init__(self, text: str, render: Callable[..., str]) -> None:
-        self._text = text
         self._render_template = render
+        # Message content is a list of parts, never a string.
         self.wants_parts = False
         if not self._shows(_WORD, self._turn("user", _WORD)):
             self.wants_parts = True
             # A template that renders neither gets strings, the common case.
             self.wants_parts = self._shows(_WORD, self._turn("user", _WORD))
+        question = self._turn("user", "Hi")
+        # A leading system message is rendered, and so are later ones.
+        self.has_system = self._shows(_WORD, self._turn("system", _WORD), question)
+        self.has_many_systems = self._shows_later_system(question)
+        # The template knows the role `developer`, and does not merely print the role's name, as
+        # of a role that the model never saw.
+        developer = self._turn("developer", _WORD)
+        self.has_developer = "developer" in text and self._shows(_WORD, developer, question)
+        self.has_tools = _WORD in self._render([question], tools=[_TOOL])
+        # An assistant turn with only tool calls has the content null; otherwise "".
+        self.wants_null_content = self._renders_null_content()
+        # Arguments of tool calls are objects; otherwise JSON text.
+        self.wants_argument_objects = self._renders_argument_objects()
+        # The name of the reasoning in earlier turns; None: the template drops it.
+        self.reasoning_key = self._reasoning_key()
 
-    def has_system(self) -> bool:
-        return self._shows(_WORD, self._turn("system", _WORD), self._turn("user", "Hi"))
-
-    def has_many_systems(self) -> bool:
-        turns = [
-            self._turn("system", _WORD),
-            self._turn("user", "Hi"),
-            self._turn("assistant", "Hello"),
-            self._turn("system", _OTHER),
-            self._turn("user", "And?"),
-        ]
+    def _shows_later_system(self, question: Turn) -> bool:
+        later = [self._turn("system", _OTHER), self._turn("user", "And?")]
+        turns = [self._turn("system", _WORD), question, self._turn("assistant", "Hello"), *later]
         return self._shows(_WORD, *turns) and self._shows(_OTHER, *turns)
 
-    def has_developer(self) -> bool:
-        """Templates that print any role would print this one, which the model never saw."""
-        turns = self._turn("developer", _WORD), self._turn("user", "Hi")
-        return "developer" in self._text and self._shows(_WORD, *turns)
-
-    def has_tools(self) -> bool:
-        properties = {"city": {"type": "string", "description": "Where"}}
-        parameters = {"type": "object", "properties": properties, "required": ["city"]}
-        function = {"name": _WORD, "description": "What it does", "parameters": parameters}
-        tool = {"type": "function", "function": function}
-        return _WORD in self._render([self._turn("user", "Hi")], tools=[tool])
-
-    def wants_null_content(self) -> bool:
+    def _renders_null_content(self) -> bool:
         """True wherever null works: some templates print an empty answer beside the call for
         "". Templates that print null as `None` get ""."""
         null, empty = self._rendered_call(null=True), self._rendered_call(null=False)
         return bool(null) and null.count("None") <= empty.count("None")
 
-    def wants_argument_objects(self, *, null: bool) -> bool:
+    def _renders_argument_objects(self) -> bool:
         """True wherever objects work: the template quotes them as JSON or reads their members.
         A dict printed by Python, in single quotes, is not JSON."""
-        text = self._render(self._call_turns({_KEY: _VALUE}, null=null))
+        turns = self._call_turns({_KEY: _VALUE}, null=self.wants_null_content)
+        text = self._render(turns)
         return _KEY in text and _VALUE in text and f"'{_KEY}'" not in text
 
-    def reasoning_key(self) -> str | None:
+    def _reasoning_key(self) -> str | None:
         """Many templates render reasoning only since the last question, or only before a
         call, so both are tried."""
         question, calling, result = self._call_turns({_KEY: _VALUE}, null=False)
@@ -130,16 +108,12 @@ class _Probe:
         return next((text for text in texts if _WORD in text), "")
 
     def _call_turns(self, arguments: Any, *, null: bool) -> list[Turn]:
-        # Mistral's templates accept only ids of nine letters and digits.
-        call = {
-            "id": "zqcall001",
-            "type": "function",
-            "function": {"name": _WORD, "arguments": arguments},
-        }
+        function = {"name": _WORD, "arguments": arguments}
+        call = {"id": _CALL_ID, "type": "function", "function": function}
         calling = {**self._turn("assistant", ""), "tool_calls": [call]}
         if null:
             calling["content"] = None
-        answer = {**self._turn("tool", "Done"), "tool_call_id": "zqcall001", "name": "zqtool"}
+        answer = {**self._turn("tool", "Done"), "tool_call_id": _CALL_ID, "name": "zqtool"}
         return [self._turn("user", "Hi"), calling, answer]
 
     def _turn(self, role: str, text: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_type_hints
 from xml.etree import ElementTree
 
 _MODEL_FILES = ("openvino_model.xml", "openvino_language_model.xml")
@@ -24,17 +24,6 @@ _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "seq_len", "seq_lengt
 _SANE_CONTEXT = 1 << 28
 
 TOKEN_KEYS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token")
-
-_DEFAULT_NUMBERS = (
-    "temperature",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "assistant_confidence_threshold",
-)
-_DEFAULT_INTEGERS = ("top_k", "max_new_tokens", "num_assistant_tokens", "max_ngram_size")
 
 
 class UnusableFolder(Exception):
@@ -145,9 +134,13 @@ def _max_context(config: Mapping[str, Any], tokenizer_config: Mapping[str, Any])
 
 def _defaults(generation: Mapping[str, Any], config: Mapping[str, Any]) -> GenerationDefaults:
     do_sample = generation.get("do_sample")
-    numbers = {key: _number(generation, key) for key in _DEFAULT_NUMBERS}
-    integers = {key: _integer(generation, key) for key in _DEFAULT_INTEGERS}
-    values: dict[str, Any] = {**numbers, **integers}
+    values: dict[str, Any] = {}
+    for key, kind in get_type_hints(GenerationDefaults).items():
+        if kind == float | None:
+            values[key] = _number(generation, key)
+        elif kind == int | None:
+            number = _number(generation, key)
+            values[key] = None if number is None else int(number)
     return GenerationDefaults(
         do_sample=do_sample if isinstance(do_sample, bool) else None,
         eos_token_ids=_token_ids(generation, "eos_token_id") or _token_ids(config, "eos_token_id"),
@@ -190,17 +183,18 @@ def _parsed_templates(value: Any, path: Path) -> ChatTemplates:
 def _named_tokens(path: Path, tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
     """The tokens of tokenizer_config.json, and of the older file where that has none."""
     older = _read_object(path / "special_tokens_map.json")
-    tokens = {key: _token(tokenizer_config.get(key) or older.get(key)) for key in TOKEN_KEYS}
-    return {key: token for key, token in tokens.items() if token}
+    named = {}
+    for key in TOKEN_KEYS:
+        value = tokenizer_config.get(key) or older.get(key)
+        token = _string(value.get("content") if isinstance(value, dict) else value)
+        if token:
+            named[key] = token
+    return named
 
 
 def _added_tokens(value: Any) -> Mapping[str, Any]:
     members = value.items() if isinstance(value, dict) else ()
     return {id_: token for id_, token in members if isinstance(token, dict)}
-
-
-def _token(value: Any) -> str | None:
-    return _string(value.get("content") if isinstance(value, dict) else value)
 
 
 def _string(value: Any) -> str | None:
@@ -215,11 +209,6 @@ def _number(source: Mapping[str, Any], key: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UnusableFolder(f"The model's {key} must be a number, not {value!r}.")
     return value
-
-
-def _integer(source: Mapping[str, Any], key: str) -> int | None:
-    value = _number(source, key)
-    return None if value is None else int(value)
 
 
 def _token_ids(source: Mapping[str, Any], key: str) -> tuple[int, ...]:

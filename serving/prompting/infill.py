@@ -25,10 +25,6 @@ class _Family:
     layout: tuple[str, ...]
     ends: tuple[str, ...] = ()
 
-    @property
-    def markers(self) -> tuple[str, ...]:
-        return tuple(part for part in self.layout if part not in (_PREFIX, _SUFFIX))
-
 
 _REPOSITORY_ENDS: Final = ("<|endoftext|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>")
 _FAMILIES: Final = (
@@ -80,12 +76,14 @@ class Infill:
     def of(cls, tokenizer: Tokenizer) -> Infill | None:
         """The layout for this tokenizer; None when it has no such tokens."""
         for family in _FAMILIES:
-            found = {marker: tokenizer.token_id(marker) for marker in family.markers}
-            ids = {marker: id_ for marker, id_ in found.items() if id_ is not None}
-            if len(ids) == len(found):
-                layout = tuple(ids.get(part, part) for part in family.layout)
+            layout = [
+                part if part in (_PREFIX, _SUFFIX) else tokenizer.token_id(part)
+                for part in family.layout
+            ]
+            known = tuple(part for part in layout if part is not None)
+            if len(known) == len(layout):
                 ends = (tokenizer.token_id(end) for end in family.ends)
-                return cls(layout, tuple(end for end in ends if end is not None))
+                return cls(known, tuple(end for end in ends if end is not None))
         return None
 
     def token_ids(self, prefix: Sequence[int], suffix: Sequence[int]) -> list[int]:

@@ -45,7 +45,7 @@ class ChatRenderer:
 
     def __init__(self, template: ChatTemplate) -> None:
         self._template = template
-        self._capabilities = TemplateCapabilities.of(template.text, template.render)
+        self._capabilities = TemplateCapabilities(template.text, template.render)
 
     def render(self, conversation: Conversation) -> Rendered:
         """Raises `InvalidRequest` for what the template refuses or cannot render."""
@@ -189,26 +189,21 @@ def arranged_instructions(
     if not instructions:
         return numbered
     others = [pair for pair in numbered if pair[1].role not in _INSTRUCTING]
-    if not capabilities.has_system:
-        return _inside_first_question(instructions, others)
+    texts = [message for _, message in instructions]
     index, first = instructions[0]
-    return [(index, _with_text(first, [message for _, message in instructions])), *others]
+    if capabilities.has_system:
+        return [(index, _with_text(first, texts)), *others]
+    for at, (question_index, question) in enumerate(others):
+        if question.role is Role.USER:
+            whole = _with_text(question, [*texts, question])
+            return [*others[:at], (question_index, whole), *others[at + 1 :]]
+    return [(index, _with_text(replace(first, role=Role.USER), texts)), *others]
 
 
 def _known(message: Message, capabilities: TemplateCapabilities) -> Message:
     if message.role is Role.DEVELOPER and not capabilities.has_developer:
         return replace(message, role=Role.SYSTEM)
     return message
-
-
-def _inside_first_question(instructions: list[Numbered], others: list[Numbered]) -> list[Numbered]:
-    texts = [message for _, message in instructions]
-    for at, (index, message) in enumerate(others):
-        if message.role is Role.USER:
-            question = _with_text(message, [*texts, message])
-            return [*others[:at], (index, question), *others[at + 1 :]]
-    index, first = instructions[0]
-    return [(index, _with_text(replace(first, role=Role.USER), texts)), *others]
 
 
 def _with_text(message: Message, sources: Sequence[Message]) -> Message:

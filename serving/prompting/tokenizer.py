@@ -7,10 +7,11 @@ GIL meanwhile, OpenVINO's does not.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tokenizers import Tokenizer as RawTokenizer
 
@@ -34,45 +35,49 @@ _BYTE_OF_LETTER = _byte_letters()
 _SHORT_CHARS = 4_000
 
 
-class Tokenizer(Protocol):
+class Tokenizer(ABC):
     """A tokenizer, whatever library it uses."""
 
-    @property
-    def raw(self) -> Any:
-        """The library's object, for the decoders in `serving.output`."""
+    raw: Any  # the library's object, for the decoders in `serving.output`
+    vocab_size: int  # ids are smaller than this
+    eos_ids: frozenset[int]  # the tokens that end a generation
 
     @property
-    def vocab_size(self) -> int:
-        """Ids are smaller than this."""
-
-    @property
+    @abstractmethod
     def special_texts(self) -> Mapping[int, str]:
-        """The text of each special token, by id. Includes the ids that end a generation."""
-
-    @property
-    def eos_ids(self) -> frozenset[int]:
-        """The tokens that end a generation."""
+        """The text of each special token, by id. Includes `eos_ids`."""
 
     def encode(self, text: str) -> list[int]:
         """The ids of this text alone: for rendered chat templates."""
+        return self._encode(text, add_special_tokens=False)
 
     def encode_raw(self, text: str) -> list[int]:
         """The ids with the special tokens around a raw text, such as BOS."""
+        return self._encode(text, add_special_tokens=True)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of these tokens, special tokens included; invalid bytes as U+FFFD."""
+        text: str = self.raw.decode(list(token_ids), skip_special_tokens=False)
+        return text
 
     def token_text(self, token_id: int) -> str:
         """The text of one token; invalid bytes as U+FFFD, "" for an unknown id."""
+        return self.decode([token_id])
 
+    @abstractmethod
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes of one token, which may be a part of a character."""
 
+    @abstractmethod
     def token_name(self, token_id: int) -> str:
         """The token as the vocabulary spells it, with its letters for spaces and bytes."""
 
+    @abstractmethod
     def token_id(self, name: str) -> int | None:
         """The id of a token by its spelling in the vocabulary; None when there is none."""
+
+    @abstractmethod
+    def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
 
 
 def load_tokenizer(folder: ModelFolder) -> Tokenizer:
@@ -81,26 +86,23 @@ def load_tokenizer(folder: ModelFolder) -> Tokenizer:
     return tokenizer(folder)
 
 
-class FastTokenizer:
-    """A `Tokenizer` from `tokenizer.json`."""
+class FastTokenizer(Tokenizer):
+    """A tokenizer from `tokenizer.json`."""
 
     def __init__(self, folder: ModelFolder) -> None:
-        self.raw = _read_fast(folder.path / FAST_TOKENIZER)
+        self.raw: RawTokenizer = _read_fast(folder.path / FAST_TOKENIZER)
         self.vocab_size = 1 + max(self.raw.get_vocab(with_added_tokens=True).values(), default=-1)
         self.eos_ids = _eos_ids(folder, self.raw.token_to_id(folder.eos_text or ""))
         added = self.raw.get_added_tokens_decoder()
-        special = {id_ for id_, token in added.items() if token.special}
+        self._special_ids = {id_ for id_, token in added.items() if token.special}
         self._added_ids = frozenset(added)
         decoder = self.raw.decoder.__getstate__()
         self._is_byte_level = b'"ByteLevel"' in decoder
         self._has_byte_tokens = b'"ByteFallback"' in decoder
-        self.special_texts = {id_: self.token_text(id_) for id_ in special | self.eos_ids}
 
-    def encode(self, text: str) -> list[int]:
-        return self._encode(text, add_special_tokens=False)
-
-    def encode_raw(self, text: str) -> list[int]:
-        return self._encode(text, add_special_tokens=True)
+    @cached_property
+    def special_texts(self) -> Mapping[int, str]:
+        return {id_: self.token_text(id_) for id_ in self._special_ids | self.eos_ids}
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """`encode` holds the GIL. `encode_batch_fast` does not, but it wakes threads, which
@@ -108,12 +110,6 @@ class FastTokenizer:
         if len(text) < _SHORT_CHARS:
             return self.raw.encode(text, add_special_tokens=add_special_tokens).ids
         return self.raw.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        return self.raw.decode(list(token_ids), skip_special_tokens=False)
-
-    def token_text(self, token_id: int) -> str:
-        return self.decode([token_id])
 
     def token_bytes(self, token_id: int) -> bytes:
         name = self.token_name(token_id)
@@ -132,8 +128,8 @@ class FastTokenizer:
         return self.raw.token_to_id(name)
 
 
-class VinoTokenizer:
-    """A `Tokenizer` from `openvino_tokenizer.xml`."""
+class VinoTokenizer(Tokenizer):
+    """A tokenizer from `openvino_tokenizer.xml`."""
 
     def __init__(self, folder: ModelFolder) -> None:
         self.raw = _read_vino(folder.path)
@@ -153,24 +149,12 @@ class VinoTokenizer:
             if text != rest or id_ in self.eos_ids
         }
 
-    def encode(self, text: str) -> list[int]:
-        return self._encode(text, add_special_tokens=False)
-
-    def encode_raw(self, text: str) -> list[int]:
-        return self._encode(text, add_special_tokens=True)
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        text: str = self.raw.decode(list(token_ids), skip_special_tokens=False)
-        return text
-
-    def token_text(self, token_id: int) -> str:
-        return self.decode([token_id])
-
     def token_bytes(self, token_id: int) -> bytes:
         return self._bytes.get(token_id, b"")
 
     def token_name(self, token_id: int) -> str:
-        return self._names.get(token_id, "")
+        """Here the spelling is the bytes themselves, which may be a part of a character."""
+        return self.token_bytes(token_id).decode(errors="replace")
 
     def token_id(self, name: str) -> int | None:
         ids: dict[bytes, int] = self._vocabulary
@@ -183,11 +167,6 @@ class VinoTokenizer:
     @cached_property
     def _bytes(self) -> dict[int, bytes]:
         return {id_: name for name, id_ in self._vocabulary.items()}
-
-    @cached_property
-    def _names(self) -> dict[int, str]:
-        """Here the spelling is the bytes themselves, which may be a part of a character."""
-        return {id_: name.decode(errors="replace") for name, id_ in self._vocabulary.items()}
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         encoded = self.raw.encode(text, add_special_tokens=add_special_tokens)

@@ -32,7 +32,6 @@ _MAX_MEMORY_BYTES: Final = 1 << 30
 _MAX_CPU_S: Final = 5
 # Longer than any model's context.
 _MAX_CHARS: Final = 16_000_000
-_PARAM: Final = "chat_template"
 
 
 class UntrustedTask(msgspec.Struct, frozen=True):
@@ -73,7 +72,11 @@ class UntrustedTemplates:
             output = await self._run(msgspec.json.encode(task))
         finally:
             self._num_running -= 1
-        answer = _decoded(output)
+        try:
+            answer = msgspec.json.decode(output, type=UntrustedAnswer)
+        except msgspec.DecodeError:
+            # The output of a process that was killed is not complete JSON.
+            answer = _refused("The chat template takes too long or too much memory.")
         if answer.refusal is not None:
             kind = UnsupportedParameter if answer.is_unsupported else InvalidRequest
             raise kind(answer.refusal, param=answer.param)
@@ -101,14 +104,8 @@ class UntrustedTemplates:
                 await process.wait()
 
 
-def _decoded(output: bytes) -> UntrustedAnswer:
-    """The answer. The output of a process that was killed is not complete JSON."""
-    try:
-        return msgspec.json.decode(output, type=UntrustedAnswer)
-    except msgspec.DecodeError:
-        return UntrustedAnswer(
-            refusal="The chat template takes too long or too much memory.", param=_PARAM
-        )
+def _refused(reason: str) -> UntrustedAnswer:
+    return UntrustedAnswer(refusal=reason, param="chat_template")
 
 
 def _answer(task: UntrustedTask) -> UntrustedAnswer:
@@ -116,17 +113,16 @@ def _answer(task: UntrustedTask) -> UntrustedAnswer:
         renderer = ChatRenderer(ChatTemplate(task.template, task.named_tokens))
         rendered = renderer.render(task.conversation)
     except UnusableFolder as error:
-        return UntrustedAnswer(refusal=error.message, param=_PARAM)
+        return _refused(error.message)
     except InvalidRequest as error:
         is_unsupported = isinstance(error, UnsupportedParameter)
         return UntrustedAnswer(
             refusal=error.message, param=error.param, is_unsupported=is_unsupported
         )
     except MemoryError:
-        return UntrustedAnswer(refusal="The chat template takes too much memory.", param=_PARAM)
+        return _refused("The chat template takes too much memory.")
     if len(rendered.text) > _MAX_CHARS:
-        refusal = f"The chat template renders more than {_MAX_CHARS} characters."
-        return UntrustedAnswer(refusal=refusal, param=_PARAM)
+        return _refused(f"The chat template renders more than {_MAX_CHARS} characters.")
     return UntrustedAnswer(rendered.text, rendered.reasoning_budget)
 
 

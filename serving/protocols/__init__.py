@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from serving.core.request import Dialect, Endpoint
 from serving.protocols.chat import exchange as chat
-from serving.protocols.common.exchange import Exchange, Parse
+from serving.protocols.common.exchange import Exchange
 from serving.protocols.completions import exchange as completions
 from serving.protocols.responses import exchange as responses
 
-_PARSERS: Mapping[Endpoint, Parse] = {
+_PARSERS: Mapping[Endpoint, Callable[..., Exchange]] = {
     Endpoint.CHAT: chat.parse,
     Endpoint.COMPLETIONS: completions.parse,
     Endpoint.RESPONSES: responses.parse,

@@ -12,14 +12,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PlainValidator
 
-from serving.core.errors import InvalidRequest, MissingParameter
+from serving.core.errors import MissingParameter
 from serving.core.request import Conversation, Encoding
 from serving.core.tokens import Padding, Tokenized, TokenizeRequest
 from serving.protocols.common.encoding import json_bytes
 from serving.protocols.common.messages import WireMessage
 from serving.protocols.common.parameters import ModelName, TokenId, parameter
 from serving.protocols.common.prompting import TemplateFields
-from serving.protocols.common.reading import Wire, invalid, read_model, read_object
+from serving.protocols.common.reading import Wire, invalid, read_model, read_object, refusal
 from serving.protocols.common.tools import TOOLS, WireTools, clients_tools
 
 # A tokenizer needs seconds for these. No model has such a context.
@@ -114,14 +114,12 @@ class TokenizeBody(TemplateFields):
                 "`prompt` is required: or send `messages` or `text`.", param="prompt"
             )
         if len(given) > 1:
-            raise InvalidRequest(
-                f"`{given[1]}` cannot go with `{given[0]}`: send one of them.", param=given[1]
-            )
+            raise refusal(given[1], f"cannot go with `{given[0]}`: send one of them")
 
 
 def _refuse_length(param: str, texts: Sequence[str]) -> None:
     if sum(map(len, texts)) > MAX_CHARS:
-        raise InvalidRequest(f"`{param}` must have at most {MAX_CHARS} characters.", param=param)
+        raise refusal(param, f"must have at most {MAX_CHARS} characters")
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,38 +52,6 @@ class Charges(Protocol):
         """Return the tokens that budgets are charged."""
 
 
-class CapturedExchange:
-    """The beginnings of a request's body and of its answer, for a project with captures."""
-
-    def __init__(self, body: bytes) -> None:
-        self._num_body_bytes = len(body)
-        self._body = body[:MAX_TEXT_BYTES]
-        self._answer = bytearray()
-        self.num_answer_bytes = 0
-
-    def add_answer(self, data: bytes) -> None:
-        """Add the next bytes of the answer."""
-        self.num_answer_bytes += len(data)
-        num_left = MAX_TEXT_BYTES - len(self._answer)
-        if num_left > 0:
-            self._answer += data[:num_left]
-
-    def captured(self, admission: Admission, project_id: int, model: str) -> CapturedRequest:
-        """Return the capture for the queue. `model` is the model that served the request."""
-        return CapturedRequest(
-            request_id=admission.request_id,
-            project_id=project_id,
-            created_at=admission.started_at,
-            dialect=admission.dialect,
-            endpoint=admission.endpoint,
-            model=model,
-            body=self._body,
-            answer=bytes(self._answer),
-            num_body_bytes=self._num_body_bytes,
-            num_answer_bytes=self.num_answer_bytes,
-        )
-
-
 class RequestRecord:
     """Call `admit`, then one of `succeed`, `fail` and `leave`; later calls have no effect."""
 
@@ -105,7 +73,10 @@ class RequestRecord:
         self._is_settled = False
         self.meter = Meter()
         self._num_response_bytes = 0
-        self._capture = CapturedExchange(body) if caller.captures and body else None
+        self._is_captured = caller.captures and bool(body)
+        self._captured_body = body[:MAX_TEXT_BYTES] if self._is_captured else b""
+        self._captured_answer = bytearray()
+        self._num_answer_bytes = 0
         self._serving_model = ""
         self.live = LiveRequest(request_id, caller.key_id, self.meter, asyncio.current_task())
         self._admission = Admission(
@@ -148,8 +119,7 @@ class RequestRecord:
     def add_answer(self, data: bytes) -> None:
         """Count and capture bytes of the answer. Call it before the record is settled."""
         self._num_response_bytes += len(data)
-        if self._capture is not None:
-            self._capture.add_answer(data)
+        self._capture(data)
 
     def succeed(self) -> None:
         """Settle a request whose answer is complete."""
@@ -158,8 +128,8 @@ class RequestRecord:
     def fail(self, error: ServingError) -> None:
         """Settle a request that was refused, or that failed."""
         outcome = Outcome.REJECTED if error.status < 500 else Outcome.FAILED
-        if self._capture is not None and not self._capture.num_answer_bytes:
-            self._capture.add_answer(error_body(error))  # as the edge sends it
+        if self._is_captured and not self._num_answer_bytes:
+            self._capture(error_body(error))  # as the edge sends it
         self._settle(outcome, error.status, error.code or "")
 
     def leave(self) -> None:
@@ -170,17 +140,34 @@ class RequestRecord:
         if self._is_settled:
             return
         self._is_settled = True
-        self._stores.live.remove(self.live)
+        self._stores.live.discard(self.live)
         self._charges.settle(self.meter)
         settlement = self._settlement(outcome, http_status, error_code)
         _log(settlement, self.meter.num_prompt_tokens)
         self._stores.ledger.settle(settlement)
         self._stores.traffic.settled(settlement, self._stores.model_names)
-        if self._capture is not None and self._admission.project_id is not None:
-            captured = self._capture.captured(
-                self._admission, self._admission.project_id, self._serving_model
-            )
-            self._stores.captures.put(captured)
+        if self._is_captured and self._admission.project_id is not None:
+            self._stores.captures.put(self._captured(self._admission.project_id))
+
+    def _capture(self, data: bytes) -> None:
+        if self._is_captured:
+            self._num_answer_bytes += len(data)
+            self._captured_answer += data[: MAX_TEXT_BYTES - len(self._captured_answer)]
+
+    def _captured(self, project_id: int) -> CapturedRequest:
+        admission = self._admission
+        return CapturedRequest(
+            request_id=admission.request_id,
+            project_id=project_id,
+            created_at=admission.started_at,
+            dialect=admission.dialect,
+            endpoint=admission.endpoint,
+            model=self._serving_model,
+            body=self._captured_body,
+            answer=bytes(self._captured_answer),
+            num_body_bytes=admission.num_request_bytes,
+            num_answer_bytes=self._num_answer_bytes,
+        )
 
     def _settlement(self, outcome: Outcome, http_status: int, error_code: str) -> Settlement:
         meter = self.meter

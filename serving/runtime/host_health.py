@@ -33,17 +33,14 @@ class DatabaseHealth:
         self._has_failed = False
 
     def answered(self) -> None:
-        """Record that a query came back."""
         self._answered_at_s = self._clock()
         self._has_failed = False
 
     def failed(self) -> None:
-        """Record that the database could not be reached."""
         self._has_failed = True
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the last answer."""
         return self._clock() - self._answered_at_s
 
     @property
@@ -88,7 +85,6 @@ class DiskHealth:
 
     @property
     def low(self) -> tuple[Disk, ...]:
-        """The disks with less free space than required."""
         return tuple(disk for disk in self.disks if disk.free_bytes < self._min_free_bytes)
 
     @property

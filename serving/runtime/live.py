@@ -40,30 +40,16 @@ class LiveRequest:
         )
 
 
-class LiveRequests:
-    """All running requests. Belongs to the event loop."""
-
-    def __init__(self) -> None:
-        self._requests: set[LiveRequest] = set()
-
-    def __len__(self) -> int:
-        return len(self._requests)
-
-    def add(self, request: LiveRequest) -> None:
-        """Add an admitted request."""
-        self._requests.add(request)
-
-    def remove(self, request: LiveRequest) -> None:
-        """Remove a settled request."""
-        self._requests.discard(request)
+class LiveRequests(set[LiveRequest]):
+    """All running requests: admitted, and not settled. Belongs to the event loop."""
 
     def progress(self) -> list[tuple[str, int, int, int, int]]:
         """See `LiveRequest.progress`."""
-        return [each.progress for each in self._requests]
+        return [each.progress for each in self]
 
     def end_of_inactive_keys(self, is_active: Callable[[int], bool]) -> None:
         """End the requests of keys that are no longer active."""
-        for each in self._requests:
+        for each in self:
             if each.key_id is None or each.task is None or each.ending is not None:
                 continue
             if not is_active(each.key_id):
@@ -76,7 +62,7 @@ class LiveRequests:
     def end_stalled(self) -> None:
         """End the requests whose clients have accepted no data for `SEND_TIMEOUT_S`."""
         now = time.monotonic()
-        for each in self._requests:
+        for each in self:
             since = each.sending_since
             if since is not None and now - since > SEND_TIMEOUT_S and each.task is not None:
                 each.task.cancel()

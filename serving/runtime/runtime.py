@@ -96,7 +96,8 @@ class Runtime:
         self.database = DatabaseHealth()
         self.disk = DiskHealth(_data_folders(), settings.VINERY_MIN_FREE_DISK_BYTES)
         self._start: asyncio.Task[None] | None = None
-        self._is_started = False
+        # Requests can be served: keys and models have been read once.
+        self.is_started = False
         self._tasks: list[asyncio.Task[None]] = []
         self._snapshots = ThreadPoolExecutor(1, thread_name_prefix="snapshots")
         self._keys_read_at_s = 0.0
@@ -107,18 +108,12 @@ class Runtime:
         self._capturing = ThreadPoolExecutor(1, thread_name_prefix="captures")
 
     @property
-    def is_started(self) -> bool:
-        """Whether requests can be served: keys and models have been read once."""
-        return self._is_started
-
-    @property
     def required_keys(self) -> KeyTable | None:
         """The keys that requests need; None: authentication is off."""
         return self.keys if self.is_auth_on else None
 
     @property
     def model_names(self) -> Container[str]:
-        """The names of all served models."""
         return self.directory.entries
 
     async def start(self) -> None:
@@ -126,7 +121,7 @@ class Runtime:
 
         Raises `django.db.Error` while the database is unavailable; the next call tries again.
         """
-        if not self._is_started:
+        if not self.is_started:
             await asyncio.shield(self.begin())
 
     def begin(self) -> asyncio.Task[None]:
@@ -169,17 +164,16 @@ class Runtime:
         freeze_heap()
         # Separate tasks: loading a tokenizer or waiting for Redis may take seconds, and a revoked
         # key must not work meanwhile.
-        self._tasks = [
-            asyncio.create_task(_repeat(self._refresh_keys, _REFRESH_INTERVAL_S), name="keys"),
-            asyncio.create_task(_repeat(self._refresh_limits, 0.0), name="limits"),
-            asyncio.create_task(_repeat(self._refresh_models, _REFRESH_INTERVAL_S), name="models"),
-            asyncio.create_task(_repeat(self._tick, _TICK_INTERVAL_S), name="tick"),
-            asyncio.create_task(
-                _repeat(self._store_captures, _CAPTURES_INTERVAL_S), name="captures"
-            ),
-            asyncio.create_task(_repeat(self._check_disks, DISK_INTERVAL_S), name="disks"),
-        ]
-        self._is_started = True
+        for name, work, interval_s in (
+            ("keys", self._refresh_keys, _REFRESH_INTERVAL_S),
+            ("limits", self._refresh_limits, 0.0),
+            ("models", self._refresh_models, _REFRESH_INTERVAL_S),
+            ("tick", self._tick, _TICK_INTERVAL_S),
+            ("captures", self._store_captures, _CAPTURES_INTERVAL_S),
+            ("disks", self._check_disks, DISK_INTERVAL_S),
+        ):
+            self._tasks.append(asyncio.create_task(_repeat(work, interval_s), name=name))
+        self.is_started = True
 
     async def _refresh_keys(self) -> None:
         begun_at_s = time.time()

@@ -8,7 +8,7 @@ values.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Container
 from typing import Final
 
@@ -47,7 +47,7 @@ class ModelTraffic:
     __slots__ = ("first_token", "inter_token", "queue", "request", "requests")
 
     def __init__(self) -> None:
-        self.requests: dict[tuple[str, int | None], int] = {}
+        self.requests: Counter[tuple[str, int | None]] = Counter()
         self.first_token = Histogram(_FIRST_TOKEN_S)
         self.inter_token = Histogram(_INTER_TOKEN_S)
         self.request = Histogram(_REQUEST_S)
@@ -58,19 +58,16 @@ class Traffic:
     """The requests of one web process since its start."""
 
     def __init__(self) -> None:
-        self.models: dict[str, ModelTraffic] = {}
+        self.models: defaultdict[str, ModelTraffic] = defaultdict(ModelTraffic)
         # By the limit's metric, the kind of its scope, and its effect.
         self.refusals: Counter[tuple[str, str, str]] = Counter()
 
     def settled(self, settlement: Settlement, served: Container[str]) -> None:
         """Count a settled request. `served` has the names of all models."""
         admission = settlement.admission
-        model = self.models.get(admission.model)
-        if model is None:
-            model = self._model(admission.model if admission.model in served else UNKNOWN)
-        requests = model.requests
-        ending = (admission.endpoint, settlement.http_status)
-        requests[ending] = requests.get(ending, 0) + 1
+        name = admission.model
+        model = self.models[name if name in self.models or name in served else UNKNOWN]
+        model.requests[admission.endpoint, settlement.http_status] += 1
         # Not a loop over pairs, which takes twice as long.
         if settlement.first_token_ms is not None:
             model.first_token.count(settlement.first_token_ms)
@@ -82,11 +79,6 @@ class Traffic:
             model.queue.count(settlement.queue_ms)
         for limit in settlement.bound_limits:
             self._bound(limit, settlement.http_status)
-
-    def _model(self, name: str) -> ModelTraffic:
-        if name not in self.models:
-            self.models[name] = ModelTraffic()
-        return self.models[name]
 
     def _bound(self, limit: BoundLimit, http_status: int | None) -> None:
         if limit.is_shadow:

@@ -13,7 +13,7 @@ import hashlib
 import itertools
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, assert_never, cast
 
@@ -75,15 +75,8 @@ class OutputStream:
     `max_new_tokens` outputs for each generation.
     """
 
-    def __init__(
-        self,
-        ids: Sequence[int],
-        cancel: Callable[[int, int], None],
-        grant: Callable[[Grant], None],
-    ) -> None:
-        """`cancel` and `grant` send to the engine; `cancel` gets an id and its used tokens."""
-        self._cancel = cancel
-        self._grant = grant
+    def __init__(self, link: _Link, ids: Iterable[int]) -> None:
+        self._link = link
         self._open = set(ids)
         self._inbox: list[GenerationUpdate] = []
         self._waiter: asyncio.Future[None] | None = None
@@ -115,27 +108,21 @@ class OutputStream:
         for id_, num_tokens in num_used.items():
             self._open.discard(id_)
             if not self._is_lost:
-                self._cancel(id_, num_tokens)
+                self._link.cancel(id_, num_tokens)
         if not self._open and self._timer is not None:
             self._timer.cancel()
 
     def grant(self, id_: int, num_tokens: int, *, is_last: bool) -> None:
-        """Let a generation have `num_tokens` output tokens in all.
-
-        The generation pauses there, or finishes with "length" if this grant is its last.
-        """
+        """Let a generation have `num_tokens` in all. It pauses there, or ends if `is_last`."""
         if id_ in self._open:
-            self._grant(Grant(id_, num_tokens, is_last))
+            self._link.send_if_open(Grant(id_, num_tokens, is_last))
 
-    def put(self, update: GenerationUpdate) -> None:
-        """Deliver an update. Called by the connection."""
+    def put(self, update: GenerationUpdate, *, is_end: bool) -> None:
+        """Deliver an update, perhaps the generation's last. Called by the connection."""
+        if is_end:
+            self._open.discard(update.id)
         self._inbox.append(update)
         self._wake()
-
-    def end(self, update: GenerationUpdate) -> None:
-        """Deliver a generation's last update. Called by the connection."""
-        self._open.discard(update.id)
-        self.put(update)
 
     def lose(self) -> None:
         """End the stream. Called by the connection when it breaks."""
@@ -209,9 +196,17 @@ class _Link(asyncio.Protocol):
             raise EngineDisconnected
         self._transport.write(pack(message))
 
+    def send_if_open(self, message: msgspec.Struct) -> None:
+        with contextlib.suppress(EngineDisconnected):
+            self.send(message)
+
+    def cancel(self, id_: int, num_used: int) -> None:
+        self._streams.pop(id_, None)
+        self.send_if_open(Cancel(id_, num_used))
+
     def submit(self, submits: Sequence[Submit]) -> OutputStream:
         ids = [id_ for submit in submits for id_ in submit.ids]
-        stream = OutputStream(ids, self._cancel, self._grant)
+        stream = OutputStream(self, ids)
         self._streams.update(dict.fromkeys(ids, stream))
         for submit in submits:
             self.send(submit)
@@ -230,15 +225,6 @@ class _Link(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _cancel(self, id_: int, num_used: int) -> None:
-        self._streams.pop(id_, None)
-        with contextlib.suppress(EngineDisconnected):
-            self.send(Cancel(id_, num_used))
-
-    def _grant(self, grant: Grant) -> None:
-        with contextlib.suppress(EngineDisconnected):
-            self.send(grant)
-
     def _take(self, message: FromEngine) -> None:
         match message:
             case StepOutputs(outputs=outputs):
@@ -252,25 +238,18 @@ class _Link(asyncio.Protocol):
                 ping = self._pings.get(nonce)
                 if ping is not None and not ping.done():
                     ping.set_result(stats)
+            case Hello() if message.protocol_version != PROTOCOL_VERSION:
+                self.close()
             case Hello():
-                self._greet(message)
+                if not self.hello.done():
+                    self.hello.set_result(message)
             case _:
                 assert_never(message)
 
     def _deliver(self, update: GenerationUpdate, *, is_end: bool) -> None:
         stream = self._streams.pop(update.id, None) if is_end else self._streams.get(update.id)
-        if stream is None:
-            return  # cancelled meanwhile
-        if is_end:
-            stream.end(update)
-        else:
-            stream.put(update)
-
-    def _greet(self, hello: Hello) -> None:
-        if hello.protocol_version != PROTOCOL_VERSION:
-            self.close()
-        elif not self.hello.done():
-            self.hello.set_result(hello)
+        if stream is not None:  # else it was cancelled meanwhile
+            stream.put(update, is_end=is_end)
 
 
 def _fail(future: asyncio.Future[EngineStats] | asyncio.Future[Hello], error: Exception) -> None:
@@ -338,18 +317,15 @@ class EngineClient:
             with contextlib.suppress(OSError, EngineDisconnected):
                 path = str(self.path)
                 _, link = await loop.create_unix_connection(lambda: _Link(self._lose), path)
-                await self._use(link)
+                try:
+                    self.hello = await link.hello
+                    self._link = link
+                    self._connected.set()
+                    await link.closed
+                finally:
+                    self._lose()
+                    link.close()
             await asyncio.sleep(_RECONNECT_S)
-
-    async def _use(self, link: _Link) -> None:
-        try:
-            self.hello = await link.hello
-            self._link = link
-            self._connected.set()
-            await link.closed
-        finally:
-            self._lose()
-            link.close()
 
     def _lose(self) -> None:
         self._link = None

@@ -31,10 +31,7 @@ class FrameReader:
         self._buffer = bytearray()
 
     def feed(self, received: bytes) -> list[bytes]:
-        """Return the bodies of the frames that are complete now.
-
-        Raises InvalidFrame if a frame announces more than `max_frame_bytes`.
-        """
+        """Return the complete frames' bodies. Raises InvalidFrame for one of too many bytes."""
         self._buffer += received
         buffer, start, frames = self._buffer, 0, []
         while len(buffer) - start >= _LENGTH.size:

@@ -10,9 +10,8 @@ import contextlib
 import selectors
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -48,24 +47,23 @@ class Connection:
         if not self._unsent:
             frame = frame[self._write(frame) :]
         if frame and self.is_open:
-            self._buffer(frame)
+            self._unsent += frame
+            if len(self._unsent) > _MAX_UNSENT_BYTES:
+                self.close()
+            else:
+                self._watch(selectors.EVENT_READ | selectors.EVENT_WRITE)
 
     def receive(self) -> list[ToEngine]:
         """Return the messages that arrived. Closes the connection at its end or on a bad frame."""
         try:
-            received = self._socket.recv(_READ_BYTES)
+            if received := self._socket.recv(_READ_BYTES):
+                return [self._decode(frame) for frame in self._frames.feed(received)]
         except BlockingIOError:
             return []
-        except OSError:
-            received = b""
-        if not received:
-            self.close()
-            return []
-        try:
-            return [self._decode(frame) for frame in self._frames.feed(received)]
-        except (InvalidFrame, msgspec.MsgspecError):
-            self.close()
-            return []
+        except (OSError, InvalidFrame, msgspec.MsgspecError):
+            pass
+        self.close()
+        return []
 
     def flush(self) -> None:
         """Send more of the buffer. Called when the socket is writable."""
@@ -89,20 +87,12 @@ class Connection:
             self.close()
             return 0
 
-    def _buffer(self, frame: bytes) -> None:
-        self._unsent += frame
-        if len(self._unsent) > _MAX_UNSENT_BYTES:
-            self.close()
-        else:
-            self._watch(selectors.EVENT_READ | selectors.EVENT_WRITE)
-
     def _watch(self, events: int) -> None:
         if self.is_open:
             self._selector.modify(self._socket, events, self)
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(NamedTuple):
     """A message and its connection. `message` is None once the gateway has disconnected."""
 
     connection: Connection

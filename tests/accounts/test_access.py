@@ -13,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from accounts.base.actors import Actor
 from accounts.keys.lifecycle import create_key
 from accounts.models import (
+    OWNERS,
     ApiKey,
     AuditEntry,
     Limit,
@@ -24,7 +25,6 @@ from accounts.models import (
     UsageRecord,
     User,
 )
-from accounts.resources.owners import OWNERS
 from accounts.services import changes
 from accounts.services.access import Access, Action
 from accounts.services.audit import record

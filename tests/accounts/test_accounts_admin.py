@@ -213,7 +213,7 @@ def test_the_list_shows_the_state_of_each_key(
     new_key("over", expires_at=past)
     new_key("stopped", expires_at=past)
     new_key("orphaned", owner=bob)
-    ApiKey.objects.filter(name="stopped").revoke()
+    ApiKey.objects.filter(name="stopped").update(revoked_at=timezone.now())
     User.objects.filter(pk=bob.pk).update(is_active=False)
 
     found = {

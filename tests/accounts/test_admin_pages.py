@@ -449,6 +449,21 @@ def test_changes_of_users_are_in_the_log(client: Client, root: User, alice: User
     assert result["user.password"].after is None
 
 
+def test_roles_cannot_be_changed_on_the_page_of_their_user(
+    client: Client, root: User, alice: User
+) -> None:
+    role = set_role(alice, first_project().organization, Role.MEMBER)
+    forged = {"id": role.pk, "user": alice.pk, "role": "owner", "DELETE": "on"}
+    body = NO_ROLES | {"memberships-TOTAL_FORMS": 1, "memberships-INITIAL_FORMS": 1}
+    body |= {f"memberships-0-{name}": value for name, value in forged.items()}
+
+    response = client.post(page_of("user", "change", alice.pk), body | {"username": "alice"})
+
+    assert response.status_code == 302
+    role.refresh_from_db()
+    assert role.role == Role.MEMBER
+
+
 def test_the_last_administrator_cannot_be_removed(client: Client, root: User) -> None:
     response = client.post(page_of("user", "change", root.pk), {"username": "root"} | NO_ROLES)
 

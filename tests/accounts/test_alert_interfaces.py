@@ -151,6 +151,14 @@ def test_a_webhook_is_added_tested_and_removed(run: Run, receiver: Receiver) -> 
     assert [entry.action for entry in acts] == ["webhook.create", "webhook.delete"]
 
 
+@pytest.mark.parametrize("command", ["change-webhook", "rotate-webhook", "remove-webhook"])
+def test_the_id_of_a_webhook_is_a_number(run: Run, command: str) -> None:
+    with pytest.raises(SystemExit) as usage_error:
+        run("alerts", command, "pager")
+
+    assert usage_error.value.code == 2
+
+
 def test_only_the_named_fields_of_a_webhook_are_changed(run: Run) -> None:
     run("alerts", "add-webhook", "pager", "https://hooks.example.com/")
     webhook = Webhook.objects.get()

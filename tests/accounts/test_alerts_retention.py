@@ -12,7 +12,7 @@ from django.utils import timezone
 from usage_builders import NOON
 
 from accounts import tasks
-from accounts.alerts.retention import delete_before
+from accounts.alerts.deliveries import delete_before
 from accounts.models import Alert, Delivery, KeyReminder, Limit, User
 
 pytestmark = pytest.mark.django_db

@@ -19,7 +19,7 @@ from usage_builders import NOON, admission, settlement
 
 from accounts.alerts.quotas import Quota
 from accounts.console import words
-from accounts.console.quotas import closest, quota_rows
+from accounts.console.limits import closest, quota_rows
 from accounts.keys.lifecycle import create_key
 from accounts.limits.failover import FailoverLimiter, UnavailablePolicy
 from accounts.limits.memory import MemoryLimiter
@@ -252,9 +252,11 @@ def test_a_quota_shows_when_it_resets_and_that_it_lasts_until_then(alice: User) 
 
     [row] = quota_rows(Access.of(alice), NOON)
 
-    assert (row.owner, row.what, row.quota.percent) == ("the user alice", "requests per day", 33)
-    assert row.quota.resets_at == NOON + timedelta(hours=12)
-    assert row.quota.runs_out_at is None
+    quota = row["quota"]
+    assert (row["owner"], row["what"]) == ("the user alice", "requests per day")
+    assert quota.percent == 33
+    assert quota.resets_at == NOON + timedelta(hours=12)
+    assert quota.runs_out_at is None
 
 
 def test_quotas_are_sorted_by_forecast_and_then_by_usage() -> None:

@@ -293,7 +293,7 @@ def test_a_key_links_to_a_form_with_the_key_selected(admin: User, key: ApiKey) -
 def test_a_key_beyond_the_first_choices_can_be_selected_by_its_link(
     root: User, key: ApiKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("accounts.console.limit_forms._MAX_CHOICES", 1)
+    monkeypatch.setattr("accounts.console.limits._MAX_CHOICES", 1)
     newer = create_key(owner=key.owner, project=key.project, name="newer").key
     client = signed_in(root)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,15 +50,6 @@ def test_merged_histograms_are_equal_to_one_histogram_of_all_samples(
     assert histogram.decode(joined) == histogram.decode(together)
     assert histogram.compact(joined) == together
     assert (histogram.counts_of([joined]) == histogram.counts_of([together])).all()
-
-
-@given(st.lists(st.floats(0, 1e13), min_size=1, max_size=50), st.sampled_from(Latency))
-def test_many_samples_at_once_are_counted_like_single_ones(
-    durations: list[float], latency: Latency
-) -> None:
-    counts = histogram.bucket_indexes_of(latency, np.array(durations))
-
-    assert counts.tolist() == [histogram.bucket_index_of(latency, each) for each in durations]
 
 
 def test_counts_of_more_than_32_bits_are_kept() -> None:

@@ -18,7 +18,6 @@ from accounts.usage.journal import Journal
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans
 from accounts.usage.store import store_settlements
-from accounts.usage.writer import Writer
 
 DEADLINE_S = 20.0
 
@@ -83,7 +82,7 @@ def test_records_wait_on_the_disk_while_the_database_is_unavailable(
         if number % 20 == 0:
             with pytest.raises(OperationalError):
                 ledger.flush()
-    assert ledger.num_open == 0
+    assert list(ledger._requests.entries()) == []
     assert ledger.backlog_bytes > 0
     assert ledger._spilled == []
 
@@ -390,24 +389,16 @@ def test_a_ledger_can_be_started_once(new_ledger: Callable[..., UsageLedger]) ->
     ledger.stop()
 
 
-def test_a_writer_waits_longer_after_each_failure_up_to_a_limit(
-    caplog: pytest.LogCaptureFixture,
+def test_the_thread_waits_longer_after_each_failure_up_to_a_limit(
+    new_ledger: Callable[..., UsageLedger], shelf: Shelf, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)
-
-    def fail() -> None:
-        raise OperationalError
-
-    writer = Writer(fail, finish=lambda: None, interval_s=0.5)
+    shelf.num_failures_to_come = 8
+    ledger = new_ledger(interval_s=0.5)
+    ledger.settle(settlement())
 
     delays = [0.5]
-    for _ in range(8):
-        delays.append(writer._next_delay(delays[-1]))
+    for _ in range(9):
+        delays.append(ledger._work(delays[-1]))
 
-    assert delays == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
-
-
-def test_a_writer_returns_to_its_interval_after_a_success() -> None:
-    writer = Writer(work=lambda: None, finish=lambda: None, interval_s=0.5)
-
-    assert writer._next_delay(30.0) == 0.5
+    assert delays == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0, 0.5]

@@ -10,7 +10,7 @@ from django.db import models
 from usage_builders import NOON, admission, settlement
 
 from accounts.models import DayRollup, HourRollup, MinuteRollup, RefusedRequest, UsageRecord
-from accounts.usage import cutoffs
+from accounts.usage import retention
 from accounts.usage.entries import BoundLimit, Outcome
 from accounts.usage.histogram import Percentiles
 from accounts.usage.reports import Figures, Question, totals
@@ -87,7 +87,7 @@ def test_whole_days_are_deleted() -> None:
 
     delete_old({"rows": 5}, NOON)
 
-    assert cutoffs.kept_since(UsageRecord) == datetime(2026, 2, 24, tzinfo=UTC)
+    assert retention.kept_since(UsageRecord) == datetime(2026, 2, 24, tzinfo=UTC)
     assert UsageRecord.objects.filter(request_id="r5").exists()
 
 
@@ -97,7 +97,7 @@ def test_a_longer_retention_does_not_restore_deleted_records() -> None:
 
     delete_old({"by_minute": 300}, NOON)
 
-    assert cutoffs.kept_since(MinuteRollup) == datetime(2026, 2, 22, tzinfo=UTC)
+    assert retention.kept_since(MinuteRollup) == datetime(2026, 2, 22, tzinfo=UTC)
 
 
 def test_requests_older_than_the_records_are_not_counted_twice(

@@ -11,11 +11,11 @@ from usage_builders import NOON, admission, settlement
 
 from accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord, UsageSlice
 from accounts.usage import histogram, rollups
-from accounts.usage.balance import num_verified_rows
 from accounts.usage.dimensions import RollupDimensions
 from accounts.usage.entries import Outcome, Settlement
 from accounts.usage.histogram import Latency
 from accounts.usage.store import store_settlements
+from accounts.usage.verify import verify
 
 pytestmark = pytest.mark.django_db
 
@@ -56,7 +56,8 @@ def test_a_request_is_counted_by_minute_hour_and_day() -> None:
 def test_a_request_without_measured_energy_adds_none() -> None:
     store_settlements([request("r1", energy_mj=70), request("r2", energy_mj=None)])
     assert [row.energy_mj for row in finest(MinuteRollup)] == [70]
-    assert num_verified_rows(int((NOON - timedelta(hours=12)).timestamp())) == 2
+    [checked] = verify(NOON, NOON + timedelta(hours=1))
+    assert (checked.num_rows, checked.differences) == (2, ())
 
 
 def test_requests_of_one_slice_share_a_roll_up() -> None:

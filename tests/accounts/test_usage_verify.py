@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError, connection
+from django.db.models import F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase as HypothesisTestCase
 from usage_builders import NOON, admission, settlement
 
-from accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord
+from accounts.models import DayRollup, HourRollup, MinuteRollup, Rollup, UsageRecord
+from accounts.usage import histogram
 from accounts.usage.entries import Outcome, Settlement
+from accounts.usage.histogram import Latency
 from accounts.usage.retention import delete_old
+from accounts.usage.rollups import SUMS
 from accounts.usage.store import store_settlements
 from accounts.usage.verify import Difference, verify
 
@@ -27,13 +31,19 @@ def differences() -> list[Difference]:
     return [difference for checked in verify(*EVER) for difference in checked.differences]
 
 
-def store(*request_ids: str, age: timedelta = timedelta(), **changes: Any) -> None:
+def store(
+    *request_ids: str, age: timedelta = timedelta(), key_id: int | None = None, **changes: Any
+) -> None:
+    started = {"started_at": NOON - age, "key_id": key_id}
     store_settlements(
-        [
-            settlement(each, admission=admission(each, started_at=NOON - age), **changes)
-            for each in request_ids
-        ]
+        [settlement(each, admission=admission(each, **started), **changes) for each in request_ids]
     )
+
+
+def store_some_requests() -> None:
+    """Store two requests in the same minute, and one an hour later with another key."""
+    store("r0", "r1")
+    store("r2", age=-timedelta(hours=1), key_id=2)
 
 
 requests = st.builds(
@@ -52,6 +62,7 @@ requests = st.builds(
     http_status=st.sampled_from([200, 404, 500, None]),
     num_output_tokens=st.integers(0, 2000),
     weighted_tokens=st.floats(0, 1e6),
+    energy_mj=st.none() | st.integers(0, 10**9),
     total_ms=st.none() | st.floats(0, 1e7),
     inter_token_ms=st.none() | st.floats(0, 1e4),
 )
@@ -143,13 +154,55 @@ def test_a_missing_record_is_found() -> None:
 
 
 @pytest.mark.django_db
-def test_a_wrong_histogram_is_found() -> None:
-    store("r1")
-    DayRollup.objects.update(histograms=b"")
+@pytest.mark.parametrize("column", SUMS)
+@pytest.mark.parametrize("table", [MinuteRollup, HourRollup, DayRollup])
+def test_a_sum_that_is_one_too_large_is_found(table: type[Rollup], column: str) -> None:
+    store_some_requests()
+    last = table._default_manager.latest("id")
 
-    assert {(each.column, each.in_rows, each.in_rollups) for each in differences()} == {
-        ("histograms", "3 measured", "0 measured")
-    }
+    table._default_manager.filter(pk=last.pk).update(**{column: F(column) + 1})
+
+    assert [each.column for each in differences()] == [column]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("table", [MinuteRollup, HourRollup, DayRollup])
+@pytest.mark.parametrize("counts", [{}, {Latency.TOTAL * histogram.NUM_BUCKETS: 3}])
+def test_a_wrong_histogram_is_found(table: type[Rollup], counts: dict[int, int]) -> None:
+    store_some_requests()
+    last = table._default_manager.latest("id")
+
+    table._default_manager.filter(pk=last.pk).update(histograms=histogram.encode(counts))
+
+    [difference] = differences()
+    assert (difference.column, difference.in_rows) == ("histograms", "3 measured")
+    assert difference.in_rollups == f"{sum(counts.values())} measured"
+
+
+@pytest.mark.django_db
+def test_concatenated_histograms_are_equal_to_one_histogram() -> None:
+    for number in range(3):
+        store(f"r{number}", total_ms=5.0 - number)
+
+    assert differences() == []
+
+
+@pytest.mark.django_db
+def test_a_roll_up_without_records_is_found() -> None:
+    store_some_requests()
+
+    UsageRecord.objects.filter(request_id="r2").delete()
+
+    found = differences()
+    assert {each.unit for each in found} == {"minute", "hour", "day"}
+    assert {each.column for each in found} >= {"num_requests", "histograms"}
+
+
+@pytest.mark.django_db
+def test_a_day_without_records_balances() -> None:
+    checked = list(verify(*EVER))
+
+    assert {(each.num_rows, each.differences) for each in checked} == {(0, ())}
 
 
 @pytest.mark.django_db

@@ -123,6 +123,16 @@ def test_tools_may_be_called_instead_of_an_answer():
     assert text == {"type": "grammar", "grammar": json_grammar(OBJECT)}
 
 
+@pytest.mark.parametrize("pattern", ["(?!a)b", "(a"])
+def test_a_tool_with_a_pattern_that_is_not_regular_is_refused_beside_an_answer(pattern):
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
+
+    with pytest.raises(InvalidGrammar) as caught:
+        answer(of_schema(OBJECT), "qwen3coder", tools=[Tool("f", None, schema)])
+
+    assert caught.value.param == "tools"
+
+
 def test_the_same_choice_follows_reasoning():
     tag = format_of(answer(of_schema(OBJECT), tools=[WEATHER], opens_reasoning=True))
 

@@ -21,7 +21,8 @@ from serving.constraints.grammar.patterns import InvalidPattern, fullmatch_langu
 from serving.constraints.grammar.rules import RuleSet, plain
 from serving.constraints.json_schema.numbers import Bound, NumberRange
 from serving.constraints.json_schema.strings import FORMATS, SHORT_FORMATS
-from serving.constraints.texts import pattern_grammar
+from serving.constraints.texts import regex_tag
+from serving.core.errors import InvalidGrammar
 
 from .lark_texts import fits
 
@@ -168,8 +169,8 @@ def test_an_expensive_match_is_refused() -> None:
 
 
 def test_a_large_automaton_is_refused() -> None:
-    with pytest.raises(NotRegular, match="too large"):
-        pattern_grammar("(?:(a|b)*)*a(a|b){40}")
+    with pytest.raises(InvalidGrammar, match="too large"):
+        regex_tag("(?:(a|b)*)*a(a|b){40}", param="guided_regex")
 
 
 @pytest.mark.parametrize("name", [*FORMATS])

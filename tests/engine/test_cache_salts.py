@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from serving.engine.batch import Batch
-from serving.engine.graph import GraphFeatures
+from serving.engine.graph import GraphFeatures, _output
 from serving.engine.loop import EngineLoop
 from serving.engine.pipeline import Pipeline
 from serving.engine.prefix_cache import salt_prompt
@@ -277,6 +277,4 @@ def test_a_graph_that_misreads_large_ids_is_not_given_any(
 
 
 def _inexact_modulo(net: Any, ids: Any, rows: Any) -> Any:
-    like = net.port(ids)
-    layer = net.add("FloorMod", "opset1", [ids, rows], like, auto_broadcast="numpy")
-    return layer.attrib["id"], layer.find("output/port").attrib["id"]
+    return _output(net.add("FloorMod", "opset1", [ids, rows], ids.port, auto_broadcast="numpy"))

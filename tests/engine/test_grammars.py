@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from serving.engine import grammars
@@ -87,6 +86,13 @@ class CountingCompiler:
         pass
 
 
+class IdleCompiler(CountingCompiler):
+    """Leaves compiling to the step."""
+
+    def compile(self, grammar: GrammarSpec, on_compiled: Any) -> None:
+        on_compiled(None)
+
+
 def test_requests_are_called_back_after_the_pipeline_knows_the_grammar(
     server: SocketServer,
 ) -> None:
@@ -122,15 +128,15 @@ def test_a_checker_that_has_grown_large_is_replaced_without_a_refusal(
     """GenAI frees compiled grammars only with their process."""
     limit = 8 * 2**20
     monkeypatch.setattr(grammars, "_MAX_CHECKER_BYTES", limit)
-    checks = GrammarChecks(TINY_CHAT, VOCAB_SIZE, server)
+    checks = GrammarChecks(TINY_CHAT, VOCAB_SIZE, server, IdleCompiler())  # type: ignore[arg-type]
     pids, grown = set(), [0]
 
     def note(refusal: str | None, results: list[str | None]) -> None:
         results.append(refusal)
-        if checks._process is not None and checks._base_bytes is not None:
-            pids.add(checks._process.pid)
-            rss = psutil.Process(checks._process.pid).memory_info().rss
-            grown.append(rss - checks._base_bytes)
+        checker = checks._checker
+        if checker is not None and checker._base_bytes is not None:
+            pids.add(checker._process.pid)
+            grown.append(checker._process.memory_info().rss - checker._base_bytes)
 
     results: list[str | None] = []
     refused: list[str | None] = []

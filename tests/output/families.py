@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serving.constraints.arguments import python_value
+from serving.constraints.arguments import PYTHON_NOTATION
 from serving.core.request import Tool
 
 from .builders import Folded, a_parser, folded
@@ -95,9 +95,10 @@ def _between_tags(value: Any) -> str:
 
 
 def _python(calls: Sequence[Call]) -> str:
+    written = PYTHON_NOTATION.value
     return "[{}]".format(
         ", ".join(
-            f"{name}({', '.join(f'{key}={python_value(value)}' for key, value in args.items())})"
+            f"{name}({', '.join(f'{key}={written(value)}' for key, value in args.items())})"
             for name, args in calls
         )
     )

@@ -2,16 +2,17 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from serving.constraints.answers import answer_grammar, tool_grammar
-from serving.constraints.families.base import AfterReasoning, Answers
 from serving.constraints.families.registry import by_name, detect
+from serving.constraints.family import GrammarFamily
 from serving.constraints.json_schema.translator import json_grammar
 from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
-from serving.output.parsers.reasoning import THINK
+from serving.output.parsers.base import THINK
 
 from .builders import MODEL, WEATHER, read
 from .templates import TEMPLATES
@@ -100,18 +101,16 @@ def test_an_output_that_begins_in_reasoning_ends_it_before_what_is_demanded():
 
 
 def test_marks_around_an_answer_are_part_of_its_grammar():
-    class Marked(Answers):
-        def answer(self, calls):
-            return {"type": "tag", "begin": "<", "content": calls, "end": ">"}
-
+    marked = GrammarFamily(answer_begin="<")
     grammar = Grammar(GrammarKind.REGEX, "a|b", "guided_regex")
 
-    bare = answer_grammar(Marked(), grammar, opens_reasoning=False)
-    after = answer_grammar(AfterReasoning(Marked(), THINK), grammar, opens_reasoning=True)
+    bare = answer_grammar(marked, grammar, opens_reasoning=False)
+    after = answer_grammar(replace(marked, reasoning=THINK), grammar, opens_reasoning=True)
 
     assert bare.param == "guided_regex"
-    assert format_of(bare)["begin"] == "<"
-    assert "[a-b]" in format_of(bare)["content"]["grammar"]
+    begin, answer = format_of(bare)["elements"]
+    assert begin["value"] == "<"
+    assert "[a-b]" in answer["grammar"]
     assert format_of(after)["elements"][-1] == format_of(bare)
 
 

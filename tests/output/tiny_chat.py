@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from serving.constraints.answers import answer_grammar, tool_grammar
-from serving.constraints.families.base import Messages
-from serving.constraints.families.registry import Family, by_name, detect
+from serving.constraints.families.registry import by_name, detect
+from serving.constraints.family import Family
 from serving.core.events import Event
 from serving.core.request import Conversation, Grammar, GrammarKind, Message, Role, TextPart, Tool
 from serving.core.result import ChoiceResult
@@ -121,9 +121,9 @@ def straight(name: str) -> Family:
     of their own accord may do so under a grammar, too, and this model, which was never taught
     their marks, finds no end to it."""
     family = by_name(name)
-    if not isinstance(family.grammar, Messages):
+    if not family.grammar.may_reason_first:
         return family
-    return replace(family, grammar=replace(family.grammar, starts_in_reasoning=False))
+    return replace(family, grammar=replace(family.grammar, reasoning=None, may_reason_first=False))
 
 
 def asked(

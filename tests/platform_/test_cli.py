@@ -13,8 +13,8 @@ import vinery.cli
 from serving.engine.config import option_documents
 from tests.platform_ import scripts
 from vinery.cli import commands
-from vinery.cli.key import period
 from vinery.cli.model import option
+from vinery.cli.period import period
 from vinery.cli.shape import table
 from vinery.config.home import Home
 

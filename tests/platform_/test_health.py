@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import cast
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
 
 from accounts.limits.reservations import Limiter, LimitsUnavailable, UsageBaseline
 from accounts.limits.rulebook import Snapshot
@@ -17,7 +17,7 @@ from accounts.limits.service import LimitService, LimitSettings
 from serving.runtime.runtime import Runtime
 from serving.runtime.traffic import ModelTraffic, Traffic
 from vinery.health.application import _of_keys
-from vinery.health.metrics import _Levels, _Traffic, read_levels
+from vinery.health.metrics import as_text, of_limits, of_traffic, read_levels
 
 
 def keys_read(read_at_s: float) -> tuple[bool, str]:
@@ -36,17 +36,14 @@ def test_a_key_table_that_is_too_old_is_reported() -> None:
     assert result.startswith("changes of the last 9")
 
 
-def reported_by(collector: Collector) -> dict[tuple[str, ...], float]:
+def reported_by(families: Iterable[Family]) -> dict[tuple[str, ...], float]:
     """Return the samples by name and by the values of all labels except the process."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(collector)
-    families = text_string_to_metric_families(generate_latest(registry).decode())
     return {
         (
             sample.name,
             *(value for label, value in sorted(sample.labels.items()) if label != "pid"),
         ): (sample.value)
-        for family in families
+        for family in text_string_to_metric_families(as_text(families).decode())
         for sample in family.samples
     }
 
@@ -56,7 +53,7 @@ def test_requests_and_refusals_are_reported_by_their_labels() -> None:
     traffic.models["small"] = ModelTraffic()
     traffic.models["small"].requests["completions", 499] = 3
     traffic.refusals["tokens", "key", "shadow"] = 2
-    result = reported_by(_Traffic(traffic))
+    result = reported_by(of_traffic(traffic))
     assert result["vinery_requests_total", "completions", "small", "499"] == 3
     assert result["vinery_refusals_total", "shadow", "tokens", "key"] == 2
 
@@ -66,7 +63,7 @@ def test_a_bucket_counts_all_shorter_durations() -> None:
     small = traffic.models["small"] = ModelTraffic()
     for duration_ms in (20.0, 40.0, 90_000.0):
         small.first_token.count(duration_ms)
-    result = reported_by(_Traffic(traffic))
+    result = reported_by(of_traffic(traffic))
     name = "vinery_time_to_first_token_seconds"
     bounds = ("0.01", "0.025", "0.05", "60.0", "+Inf")
     assert [result[f"{name}_bucket", bound, "small"] for bound in bounds] == [0, 1, 2, 2, 3]
@@ -87,7 +84,7 @@ def limits_of(*scopes: str) -> LimitService:
 async def test_limits_are_reported_with_their_usage() -> None:
     limits = limits_of("platform", "organization:7")
     await limits._limiter.restore([UsageBaseline(rule, rule.id * 10) for rule in limits.book.rules])
-    result = reported_by(_Levels(await read_levels(limits)))
+    result = reported_by(of_limits(await read_levels(limits)))
     whole, organization = ("1", "tokens", "", "platform"), ("2", "tokens", "7", "organization")
     assert result == {
         ("vinery_limit_used", *whole, "false", "none"): 10,
@@ -101,7 +98,7 @@ async def test_limits_of_keys_and_users_are_not_exposed() -> None:
     levels = await read_levels(limits_of("key:1", "user:1", "project:1", "model:a:b"))
     assert [level.rule.scope for level in levels] == ["project:1", "model:a:b"]
     assert ("vinery_limit_used", "4", "tokens", "a:b", "model", "false", "none") in reported_by(
-        _Levels(levels)
+        of_limits(levels)
     )
 
 

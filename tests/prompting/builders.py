@@ -39,7 +39,7 @@ def a_calling_chat(arguments: str, **fields: Any) -> Conversation:
 
 def capabilities_of(text: str) -> TemplateCapabilities:
     template = ChatTemplate(text, {"bos_token": "<bos>"})
-    return TemplateCapabilities.of(template.text, template.render)
+    return TemplateCapabilities(template.text, template.render)
 
 
 def rendered(text: str, conversation: Conversation) -> str:

@@ -166,8 +166,8 @@ async def test_queues_do_not_leak() -> None:
         task.cancel()
     await used(limits, first, 128)
     await asyncio.gather(*waiting, return_exceptions=True)
-    assert not limits._quota_queue._queues
-    assert limits._quota_queue._num_waiting == 0
+    assert not limits._queue._waiters
+    assert limits._queue.num_waiting == 0
 
 
 async def lease_of(limits: LimitService, num_tokens: int, *rules: Rule) -> Lease:

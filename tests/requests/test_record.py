@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from msgspec import structs
 
+from accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
 from accounts.keys.table import ANONYMOUS
 from accounts.limits.service import LimitService, LimitSettings
 from accounts.usage.entries import Settlement
 from accounts.usage.journal import journals_in
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans
+from serving.core.errors import InvalidRequest
 from serving.requests.record import RequestRecord, Stores
 from serving.requests.reservation import Reservation
 from serving.runtime.live import LiveRequests
+from serving.runtime.traffic import Traffic
 
 
 class Process:
@@ -76,3 +81,45 @@ async def test_a_request_that_names_the_serving_model_is_written_once(process: P
     process.begin(asked="reference-chat", serves="reference-chat")
 
     assert process.num_lines == 1
+
+
+@pytest.mark.parametrize("is_refused", [True, False])
+async def test_a_project_with_captures_gets_the_body_and_the_answer(
+    tmp_path: Path, is_refused: bool
+) -> None:
+    captured: list[CapturedRequest] = []
+    stores = SimpleNamespace(
+        ledger=UsageLedger(tmp_path),
+        live=LiveRequests(),
+        traffic=Traffic(),
+        model_names={"m"},
+        captures=SimpleNamespace(put=captured.append),
+    )
+    caller = structs.replace(ANONYMOUS, captures=True, project_id=1)
+    record = RequestRecord(
+        cast(Stores, stores),
+        caller,
+        Reservation(LimitService(LimitSettings()), caller, "r1"),
+        request_id="r1",
+        endpoint="completions",
+        dialect="v1",
+        body=b"{}",
+    )
+    record.admit(model="m", is_streamed=False)
+    record.name_model("m")
+    if is_refused:
+        record.fail(InvalidRequest("No."))
+    else:
+        record.add_answer(b"x" * MAX_TEXT_BYTES)
+        record.add_answer(b"yz")
+        record.succeed()
+
+    [capture] = captured
+    assert (capture.project_id, capture.model, capture.body) == (1, "m", b"{}")
+    assert capture.num_body_bytes == 2
+    if is_refused:
+        assert json.loads(capture.answer)["error"]["message"] == "No."
+        assert capture.num_answer_bytes == len(capture.answer)
+    else:
+        assert capture.answer == b"x" * MAX_TEXT_BYTES
+        assert capture.num_answer_bytes == MAX_TEXT_BYTES + 2

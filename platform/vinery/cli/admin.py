@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import secrets
 
-from vinery.cli.shape import Commands, Failure, start_django
+from vinery.cli.shape import Failure, start_django, subcommands
 
 
-def add_to(commands: Commands) -> None:
-    """Add `vinery admin` and its subcommands."""
-    admin = commands.add_parser("admin", help="a new password, or a new secret key")
-    actions = admin.add_subparsers(title="commands", metavar="COMMAND", required=True)
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the commands of `vinery admin`."""
+    actions = subcommands(parser)
     reset = actions.add_parser(
         "reset-password",
         help="give an administrator a new password",

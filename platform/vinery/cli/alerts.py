@@ -15,12 +15,11 @@ from accounts.models import Webhook
 from accounts.resources.alerts import ALERTS, KEY_REMINDERS, WEBHOOKS
 from accounts.resources.base import EVERYTHING
 from vinery.cli import resource
-from vinery.cli.find import ids_of, organization_named, webhook_of
-from vinery.cli.key import period
-from vinery.cli.resource import Option
-from vinery.cli.shape import Commands, Failure, add_json, add_num, print_line
+from vinery.cli.find import options_of, organization_named, webhook_of
+from vinery.cli.period import period
+from vinery.cli.resource import Option, RowCommands
+from vinery.cli.shape import Commands, Failure, print_line, subcommands
 
-_WEBHOOK: Final = ("id", "ID", "from `alerts webhooks`")
 _FIELDS: Final = {
     "name": Option(help="what it is for"),
     "url": Option(metavar="URL", help="https://..."),
@@ -28,21 +27,18 @@ _FIELDS: Final = {
 }
 
 
-def add_to(commands: Commands) -> None:
-    """Add `vinery alerts` and its commands."""
-    actions = resource.add_group(
-        commands, "alerts", "see and test alerts of quotas and keys, manage webhooks"
-    )
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the commands of `vinery alerts`."""
+    actions = subcommands(parser)
     resource.add_list(actions, ALERTS, "List the newest alerts.", has_num=True)
-    keys = resource.add_command(
+    resource.add_list(
         actions,
-        "reminders",
-        list_reminders,
+        KEY_REMINDERS,
         "List the newest reminders about keys that expire or have to be rotated.",
+        {"key_id": options_of("key")},
+        name="reminders",
+        has_num=True,
     )
-    keys.add_argument("--key", action="append", metavar="ID_OR_HINT", help="only of this key")
-    add_num(keys)
-    add_json(keys)
     test = resource.add_command(
         actions,
         "test",
@@ -68,18 +64,14 @@ def _add_webhooks(actions: Commands) -> None:
     add.add_argument("name", metavar="NAME", help="what it is for")
     add.add_argument("url", metavar="URL", help="https://...")
     add.add_argument("--organization", metavar="NAME", help="default: the platform")
-    change = resource.add_command(
-        actions,
-        "change-webhook",
-        change_webhook,
+    one = RowCommands(actions, WEBHOOKS, webhook_of, "id", "ID", "from `alerts webhooks`", int)
+    one.add_change(
         "Change a webhook. Options that are not given keep their values.",
+        _FIELDS,
+        name="change-webhook",
+        run=change_webhook,
     )
-    change.add_argument("id", type=int, metavar="ID", help=_WEBHOOK[2])
-    resource.add_fields(change, WEBHOOKS, _FIELDS, _FIELDS)
-    rotate = resource.add_command(
-        actions, "rotate-webhook", rotate_webhook, WEBHOOKS.action("rotate").help
-    )
-    rotate.add_argument("id", type=int, metavar="ID", help=_WEBHOOK[2])
+    rotate = one.add("rotate-webhook", rotate_webhook, WEBHOOKS.action("rotate").help)
     rotate.add_argument(
         "--grace",
         type=_grace,
@@ -87,26 +79,10 @@ def _add_webhooks(actions: Commands) -> None:
         help="how long the old secret signs, too, like 30m, 12h or 7d, at most 30d; none for a "
         "leaked secret (default: 1d)",
     )
-    resource.add_remove(
-        actions,
-        WEBHOOKS,
-        lambda text: webhook_of(int(text) if text.isdecimal() else 0),
-        "Remove a webhook.",
-        name="remove-webhook",
-        argument=_WEBHOOK,
-    )
+    one.add_remove("Remove a webhook.", name="remove-webhook")
 
 
-def list_reminders(arguments: argparse.Namespace) -> int:
-    """Print the newest reminders. Raises `Failure`."""
-    reminders = KEY_REMINDERS.rows(EVERYTHING)
-    if arguments.key:
-        reminders = reminders.filter(key_id__in=ids_of("key", arguments.key))
-    resource.show_table(KEY_REMINDERS, list(reminders[: arguments.num]), arguments)
-    return 0
-
-
-def send_test(arguments: argparse.Namespace) -> int:
+def send_test(arguments: argparse.Namespace) -> int | str:
     """Print for each receiver whether a test was delivered. Raises `Failure` if one was not."""
     if arguments.email:
         return _test_mail(arguments.email)
@@ -123,7 +99,7 @@ def send_test(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _test_mail(address: str) -> int:
+def _test_mail(address: str) -> str:
     if not settings.VINERY_HAS_EMAIL:
         raise Failure("There is no mail server. Set VINERY_EMAIL_URL.")
     text = "Alerts of quotas reach this address.\n"
@@ -131,38 +107,32 @@ def _test_mail(address: str) -> int:
         send_mail("A test of Vinery's alerts", text, settings.DEFAULT_FROM_EMAIL, [address])
     except (OSError, smtplib.SMTPException) as error:
         raise Failure(f"The mail server refused the test: {error}.") from error
-    print_line(f"Sent to {address}.")
-    return 0
+    return f"Sent to {address}."
 
 
-def add_webhook(arguments: argparse.Namespace) -> int:
-    """Create a webhook and print its secret. Raises `Failure`."""
+def add_webhook(arguments: argparse.Namespace) -> str:
+    """Create a webhook. Returns its secret. Raises `Failure`."""
     name = arguments.organization
     organization = organization_named(name) if name else None
     values = {"name": arguments.name, "url": arguments.url, "organization": organization}
-    new = resource.create(WEBHOOKS, values)
+    new = WEBHOOKS.create(EVERYTHING, values)
     print_line(f"Webhook {new.row.pk}: {new.row}. Keep its secret, it is not shown again:")
-    print(new.secret)
-    return 0
+    return new.secret
 
 
-def change_webhook(arguments: argparse.Namespace) -> int:
-    """Change a webhook. Raises `Failure`."""
-    values = resource.values_of(arguments)
-    webhook = resource.change(WEBHOOKS, webhook_of(arguments.id), values)
-    print_line(f"Webhook {webhook.pk}: {webhook}, {webhook.url}.")
-    return 0
+def change_webhook(webhook: Webhook, arguments: argparse.Namespace) -> str:
+    """Change a webhook."""
+    webhook = WEBHOOKS.change(EVERYTHING, webhook, resource.values_of(arguments))
+    return f"Webhook {webhook.pk}: {webhook}, {webhook.url}."
 
 
-def rotate_webhook(arguments: argparse.Namespace) -> int:
-    """Rotate a secret, and print the new one alone, for scripts. Raises `Failure`."""
+def rotate_webhook(webhook: Webhook, arguments: argparse.Namespace) -> str:
+    """Rotate a secret. Returns the new one alone, for scripts. Raises `Failure`."""
     grace = webhooks.USUAL_GRACE if arguments.grace is None else arguments.grace
     if grace > webhooks.MAX_GRACE:
         raise Failure(f"The old secret may be valid for {webhooks.MAX_GRACE.days} days at most.")
-    rotate = WEBHOOKS.action("rotate")
-    new = rotate.run(webhook_of(arguments.id), grace_s=grace.total_seconds())
-    print(new.secret)
-    return 0
+    new = WEBHOOKS.action("rotate").run(webhook, grace_s=grace.total_seconds())
+    return str(new.secret)
 
 
 def _grace(text: str) -> timedelta:

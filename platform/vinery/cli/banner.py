@@ -17,10 +17,7 @@ def ready(
     *,
     is_first_start: bool,
 ) -> str:
-    """The lines to print. `model` is one that the key may use, or None.
-
-    Only the first start shows the password; later starts show the file that has it.
-    """
+    """The lines to print. Only the first start shows the password. `model`: one for the key."""
     lines = ["ready", "", f"  URL       {base_url}", f"  admin     {base_url}/admin/"]
     if known is not None:
         if is_first_start:

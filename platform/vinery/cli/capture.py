@@ -6,64 +6,55 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from accounts.captures.encrypted import Texts
 from accounts.models import Capture, Project
-from accounts.resources import captures
-from accounts.resources.base import EVERYTHING
-from accounts.resources.captures import CAPTURES
+from accounts.resources.captures import CAPTURES, read_texts
 from vinery.cli import resource
-from vinery.cli.find import project_named
-from vinery.cli.shape import Commands, Failure, add_json, json_of
+from vinery.cli.find import only, option_of
+from vinery.cli.resource import RowCommands
+from vinery.cli.shape import add_json, json_of, subcommands
 
-_REQUEST = ("request", "REQUEST_ID", "the x-request-id of its response")
 
-
-def add_to(commands: Commands) -> None:
-    """Add `vinery capture` and its commands."""
-    actions = resource.add_group(commands, "capture", "see and delete captured texts of requests")
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the commands of `vinery capture`."""
+    actions = subcommands(parser)
     resource.add_list(
         actions,
         CAPTURES,
         "List captured requests, the newest first, without their texts. What a project captures "
         "is set with: vinery project change NAME --capture-hours N",
-        {"--project": ("project_id", lambda name: project_named(name).pk)},
+        {"project_id": option_of("project")},
         has_num=True,
         extra=_projects,
     )
-    show = resource.add_command(
-        actions,
+    one = RowCommands(
+        actions, CAPTURES, capture_of, "request", "REQUEST_ID", "the x-request-id of its response"
+    )
+    show = one.add(
         "show",
         show_texts,
         "Print the request and the response of a captured request. This writes an entry of the "
         "audit log.",
     )
-    show.add_argument(_REQUEST[0], metavar=_REQUEST[1], help=_REQUEST[2])
     add_json(show)
-    resource.add_remove(
-        actions,
-        CAPTURES,
-        capture_of,
+    one.add_remove(
         "Delete a captured request now.",
         name="delete",
-        argument=_REQUEST,
         done=lambda row: f"{row.request_id} is deleted.",
     )
 
 
-def show_texts(arguments: argparse.Namespace) -> int:
-    """Print both texts. Raises `Failure`."""
-    row = capture_of(arguments.request)
+def show_texts(row: Capture, arguments: argparse.Namespace) -> int:
+    """Print both texts."""
     texts = read_texts(row)
     body, answer = (text.decode("utf-8", "replace") for text in (texts.body, texts.answer))
     if arguments.json:
         columns = {
             "created": row.created_at,
             "expires": row.expires_at,
-            "body_cut": row.is_body_cut,
-            "answer_cut": row.is_answer_cut,
             "redacted": row.is_redacted,
+            **_cuts(row),
         }
-        known = CAPTURES.body(EVERYTHING, row)
+        known = CAPTURES.serializer(row).data
         path = f"{row.dialect}/{row.endpoint}"
         print(json_of({**known, **columns, "endpoint": path, "body": body, "answer": answer}))
         return 0
@@ -75,19 +66,11 @@ def show_texts(arguments: argparse.Namespace) -> int:
 
 def capture_of(request_id: str) -> Capture:
     """Return the capture of a request. Raises `Failure` where there is none."""
-    row = Capture.objects.filter(request_id=request_id).first()
-    if row is None:
-        raise Failure(
-            f"There is no capture of {request_id}: its project captured no texts then, or they "
-            "have expired. See: vinery capture list"
-        )
-    return row
-
-
-def read_texts(row: Capture) -> Texts:
-    """Return the texts, and write an entry of the audit log. Raises `Failure`."""
-    with resource.failures():
-        return captures.read_texts(row)
+    return only(
+        Capture.objects.filter(request_id=request_id),
+        f"There is no capture of {request_id}: its project captured no texts then, or they have "
+        "expired. See: vinery capture list",
+    )
 
 
 def notices(row: Capture) -> list[str]:
@@ -103,11 +86,8 @@ def notices(row: Capture) -> list[str]:
 def _projects(rows: Sequence[Capture]) -> list[dict[str, object]]:
     projects = Project.objects.select_related("organization")
     names = projects.in_bulk({each.project_id for each in rows})
-    return [
-        {
-            "project": str(names.get(each.project_id, "")),
-            "body_cut": each.is_body_cut,
-            "answer_cut": each.is_answer_cut,
-        }
-        for each in rows
-    ]
+    return [{"project": str(names.get(each.project_id, "")), **_cuts(each)} for each in rows]
+
+
+def _cuts(row: Capture) -> dict[str, bool]:
+    return {"body_cut": row.is_body_cut, "answer_cut": row.is_answer_cut}

@@ -113,10 +113,9 @@ def parser(*loaded: str) -> argparse.ArgumentParser:
     root.add_argument("--version", action="version", version=f"vinery {__version__}")
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text)
         if name in loaded:
-            import_module(f"vinery.cli.{name}").add_to(commands)
-        else:
-            commands.add_parser(name, help=text)
+            import_module(f"vinery.cli.{name}").add_to(command)
     return root
 
 

@@ -14,7 +14,7 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from vinery.cli.shape import Commands, start_django
+from vinery.cli.shape import start_django
 
 if TYPE_CHECKING:
     from celery.beat import Service
@@ -26,12 +26,10 @@ _CONCURRENCY = 2
 _GRACE_S = 4.0
 
 
-def add_to(commands: Commands) -> None:
-    """Add `vinery jobs`."""
-    parser = commands.add_parser(
-        "jobs",
-        help="run background jobs (started by `up`)",
-        description="Run background jobs and periodic tasks from Redis, or from the home folder.",
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Describe `vinery jobs`."""
+    parser.description = (
+        "Run background jobs and periodic tasks from Redis, or from the home folder."
     )
     parser.set_defaults(run=run)
 
@@ -77,10 +75,7 @@ def _run_beat(scheduler: Service) -> None:
 
 
 def _end_in_time(**_: Any) -> None:
-    """End the process, even if a job still runs. A thread cannot be ended.
-
-    The job's row in the database has a lease, so another worker takes it over.
-    """
+    """End the process even if a job runs. Another worker takes over when its lease ends."""
     timer = threading.Timer(_GRACE_S, os._exit, args=(0,))
     timer.daemon = True
     timer.start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -14,26 +13,10 @@ from accounts.services.access import Access, Action
 from accounts.services.audit import writing
 from accounts.services.changes import home_project
 from vinery.cli import resource
-from vinery.cli.find import key_named, project_named, user_named
-from vinery.cli.resource import Option
-from vinery.cli.shape import Commands, Failure, print_line
-
-_PERIOD: Final = re.compile(r"([1-9]\d{0,4})([mhdw])", re.ASCII)
-_UNITS: Final = {
-    "m": timedelta(minutes=1),
-    "h": timedelta(hours=1),
-    "d": timedelta(days=1),
-    "w": timedelta(weeks=1),
-}
-_KEY: Final = ("key", "ID_OR_HINT", "the id, or the hint, from `key list`")
-
-
-def period(text: str) -> timedelta:
-    """Return a length of time such as 30d. Raises what argparse turns into a usage error."""
-    match = _PERIOD.fullmatch(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a period like 30m, 12h, 30d or 4w")
-    return int(match[1]) * _UNITS[match[2]]
+from vinery.cli.find import key_named, option_of, project_named
+from vinery.cli.period import period
+from vinery.cli.resource import Option, RowCommands
+from vinery.cli.shape import Failure, subcommands
 
 
 def _days_or_never(text: str) -> int | None:
@@ -72,51 +55,18 @@ _OPTIONS: Final = {
 }
 
 
-def add_to(commands: Commands) -> None:
-    """Add `vinery key` and its commands."""
-    actions = resource.add_group(commands, "key", "create, list, pause, rotate and revoke API keys")
-    _add_create(actions)
-    resource.add_list(
-        actions,
-        KEYS,
-        "List keys, the newest first.",
-        {
-            "--user": ("owner", lambda name: user_named(name).pk),
-            "--project": ("project", lambda name: project_named(name).pk),
-            "--state": ("state", lambda name: name.replace("-", " ")),
-            "--search": ("search", None),
-        },
-    )
-    change = resource.add_command(
-        actions,
-        "change",
-        change_key,
-        "Change a key. Options that are not given keep their values. Servers follow within a "
-        "second.",
-    )
-    change.add_argument(_KEY[0], metavar=_KEY[1], help=_KEY[2])
-    resource.add_fields(change, KEYS, resource.writable_fields(KEYS), _OPTIONS)
-    rotate = resource.add_command(actions, "rotate", rotate_key, KEYS.action("rotate").help)
-    rotate.add_argument(_KEY[0], metavar=_KEY[1], help=_KEY[2])
-    rotate.add_argument(
-        "--grace",
-        type=period,
-        default=timedelta(0),
-        metavar="PERIOD",
-        help="how long the old key keeps working, like 30m, 12h, 30d or 4w (default: not at all)",
-    )
-    resource.add_actions(
-        actions,
-        KEYS,
-        key_named,
-        ("pause", "resume", "revoke"),
-        argument=_KEY[0],
-        metavar=_KEY[1],
-        help=_KEY[2],
-    )
+_FIELDS: Final = [name for name in KEYS.writable() if name not in ("owner", "project")]
+_FILTERS: Final = {
+    "owner": option_of("user"),
+    "project": option_of("project"),
+    "state": Option(help="only in this state", find=lambda name: name.replace("-", " ")),
+    "search": Option(metavar="TEXT"),
+}
 
 
-def _add_create(actions: Commands) -> None:
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the commands of `vinery key`."""
+    actions = subcommands(parser)
     make = resource.add_command(
         actions,
         "create",
@@ -124,45 +74,48 @@ def _add_create(actions: Commands) -> None:
         "Create a key, and print it once.",
         epilog="An option for a list may be given several times.",
     )
-    make.add_argument("--name", required=True, help="what the key is for")
+    name = Option(help="what the key is for", is_required=True)
+    resource.add_fields(make, KEYS, {**_OPTIONS, "name": name}, _FIELDS)
     make.add_argument("--user", help="the owner (default: the first administrator)")
     make.add_argument(
         "--project",
         metavar="NAME",
         help="PROJECT or ORGANISATION/PROJECT (default: the first of the owner's)",
     )
-    names = resource.writable_fields(KEYS, without=["name"])
-    resource.add_fields(make, KEYS, names, _OPTIONS)
+    resource.add_list(actions, KEYS, "List keys, the newest first.", _FILTERS)
+    of_key = ("key", "ID_OR_HINT", "the id, or the hint, from `key list`")
+    one = RowCommands(actions, KEYS, key_named, *of_key)
+    one.add_change(
+        "Change a key. Options that are not given keep their values. Servers follow within a "
+        "second.",
+        _OPTIONS,
+        _FIELDS,
+    )
+    rotate = one.add("rotate", rotate_key, KEYS.action("rotate").help)
+    rotate.add_argument(
+        "--grace",
+        type=period,
+        default=timedelta(0),
+        metavar="PERIOD",
+        help="how long the old key keeps working, like 30m, 12h, 30d or 4w (default: not at all)",
+    )
+    one.add_actions("pause", "resume", "revoke")
 
 
-def create(arguments: argparse.Namespace) -> int:
-    """Create a key and print its secret alone on its line, for scripts. Raises `Failure`."""
+def create(arguments: argparse.Namespace) -> str:
+    """Create a key. Returns its secret, which scripts read. Raises `Failure`."""
     owner = _owner(arguments.user)
-    with resource.failures(), writing():
+    with writing():
         project = _project_for(owner, arguments.project)
-        values = resource.values_of(arguments)
-        fixed = {"owner": owner, "project": project, "name": arguments.name}
-        new = KEYS.create(EVERYTHING, {**values, **fixed})
-    print(new.secret)
-    return 0
+        values = {**resource.values_of(arguments), "owner": owner, "project": project}
+        return KEYS.create(EVERYTHING, values).secret
 
 
-def change_key(arguments: argparse.Namespace) -> int:
-    """Change a key. Raises `Failure`."""
-    values = resource.values_of(arguments)
-    key = resource.change(KEYS, key_named(arguments.key), values)
-    print_line(f"{key} is changed." if values else f"{key} is unchanged.")
-    return 0
-
-
-def rotate_key(arguments: argparse.Namespace) -> int:
-    """Rotate a key, and print the new secret. Raises `Failure`."""
+def rotate_key(key: ApiKey, arguments: argparse.Namespace) -> str:
+    """Rotate a key. Returns the new secret."""
     grace_s = arguments.grace.total_seconds()
-    with resource.failures():
-        key = key_named(arguments.key)
-        new = KEYS.act(EVERYTHING, KEYS.action("rotate"), key, grace_s=grace_s)
-    print(new.secret)
-    return 0
+    new = KEYS.act(EVERYTHING, KEYS.action("rotate"), key, grace_s=grace_s)
+    return str(new.secret)
 
 
 def _owner(username: str | None) -> User:

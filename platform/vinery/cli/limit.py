@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
-from accounts.alerts.quotas import Quota
-from accounts.limits.rules import Metric, Window
-from accounts.models import Limit, LimitScope, Project
-from accounts.resources.limits import LIMITS
-from accounts.resources.owners import OWNERS
-from accounts.resources.quotas import Quotas
-from accounts.services import audit
+from accounts.models import OWNERS, Limit, Project
+from accounts.resources.limits import LIMITS, QUOTAS
 from vinery.cli import resource
-from vinery.cli.find import FINDERS
-from vinery.cli.resource import Option
-from vinery.cli.shape import Commands, Failure, print_line
-
-METRICS: Final = tuple(metric.value for metric in Metric)
-SCOPES: Final = tuple(LimitScope.values)
-WINDOWS: Final = tuple(window.value for window in Window)
-_OWNERS: Final = ("organization", "project", "user", "key", "model")
+from vinery.cli.find import FINDERS, only
+from vinery.cli.resource import Option, RowCommands
+from vinery.cli.shape import subcommands
 
 
 def _percents(text: str) -> list[int] | None:
@@ -35,7 +25,12 @@ def _percents(text: str) -> list[int] | None:
         ) from None
 
 
-_VALUES: Final = {
+_FIELDS: Final = {
+    "metric": Option(help="what is counted", is_required=True),
+    "window": Option(
+        help="the window; none is for concurrency, and for budgets of weighted tokens (default: "
+        "none)"
+    ),
     "amount": Option(is_required=True),
     "time_zone": Option(
         help="in which days, weeks and months begin (default: unchanged; UTC for a new limit)"
@@ -59,28 +54,9 @@ _VALUES: Final = {
 }
 
 
-class _QuotaTable(Quotas):
-    """Quotas with the columns of `vinery limit quotas`."""
-
-    columns: ClassVar[dict[str, Any]] = {
-        "id": lambda quota: quota.limit.pk,
-        "scope": lambda quota: quota.limit.scope,
-        "whose": "whose",
-        **{
-            name: lambda quota, name=name: getattr(quota.limit, name)
-            for name in ("metric", "window", "amount")
-        },
-        "used": lambda quota: quota.num_used,
-        "left": lambda quota: quota.num_left,
-        "resets": lambda quota: quota.resets_at,
-        "runs_out": lambda quota: quota.runs_out_at,
-        "shadow": lambda quota: quota.limit.is_shadow,
-    }
-
-
-def add_to(commands: Commands) -> None:
-    """Add `vinery limit` and its commands."""
-    actions = resource.add_group(commands, "limit", "set, list and remove limits and quotas")
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the commands of `vinery limit`."""
+    actions = subcommands(parser)
     put = resource.add_command(
         actions,
         "set",
@@ -93,55 +69,35 @@ def add_to(commands: Commands) -> None:
         "--amount 1000000 --time-zone Europe/Berlin",
     )
     _add_kind(put)
-    resource.add_fields(put, LIMITS, _VALUES, _VALUES)
+    resource.add_fields(put, LIMITS, _FIELDS)
     resource.add_list(actions, LIMITS, "List all limits.", extra=_whose)
     resource.add_list(
         actions,
-        _QuotaTable(),
+        QUOTAS,
         "Show what is left of quotas, and when they run out. Quotas are limits of a day, a week, a "
         "month, and without end.",
         name="quotas",
         extra=_quota_columns,
     )
-    resource.add_remove(
-        actions,
-        LIMITS,
-        _limit_of,
-        "Remove a limit.",
-        argument=("id", "ID", "from `limit list`"),
-        done=lambda limit: f"Removed: {_text(limit)}.",
-    )
+    one = RowCommands(actions, LIMITS, _limit_of, "id", "ID", "from `limit list`")
+    one.add_remove("Remove a limit.", done=lambda limit: f"Removed: {_text(limit)}.")
 
 
 def _add_kind(put: argparse.ArgumentParser) -> None:
     """Add the options that identify a limit."""
     scope = put.add_mutually_exclusive_group(required=True)
     scope.add_argument("--platform", action="store_true", help="for all users together")
-    for name in _OWNERS:
+    for name in (*OWNERS, "model"):
         metavar = "ID_OR_HINT" if name == "key" else "NAME"
         scope.add_argument(f"--{name}", metavar=metavar, help=f"for this {name}")
-    put.add_argument("--metric", required=True, choices=METRICS, help="what is counted")
-    put.add_argument(
-        "--window",
-        choices=WINDOWS,
-        default="none",
-        help="the window; none is for concurrency, and for budgets of weighted tokens (default: "
-        "%(default)s)",
-    )
 
 
-def set_limit(arguments: argparse.Namespace) -> int:
+def set_limit(arguments: argparse.Namespace) -> str:
     """Create or change a limit. Raises `Failure`."""
-    kind = {**_scope(arguments), "metric": arguments.metric, "window": arguments.window}
-    values = resource.values_of(arguments)
-    with audit.writing():
-        known = Limit.objects.filter(**kind).first()
-        if known is None:
-            limit = resource.create(LIMITS, {**kind, **values})
-        else:
-            limit = resource.change(LIMITS, known, values)
-    print_line(f"Limit {limit.pk}: {_text(limit)}.")
-    return 0
+    values = {"window": "none", **resource.values_of(arguments)}
+    kind = {**_scope(arguments), "metric": values.pop("metric"), "window": values.pop("window")}
+    limit = resource.put(LIMITS, kind, values)
+    return f"Limit {limit.pk}: {_text(limit)}."
 
 
 def _scope(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -154,10 +110,8 @@ def _scope(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _limit_of(limit_id: str) -> Limit:
-    found = Limit.objects.filter(pk=int(limit_id)).first() if limit_id.isdecimal() else None
-    if found is None:
-        raise Failure(f"There is no limit {limit_id}. See: vinery limit list")
-    return found
+    known = Limit.objects.filter(pk=int(limit_id) if limit_id.isdecimal() else 0)
+    return only(known, f"There is no limit {limit_id}. See: vinery limit list")
 
 
 def _whose(limits: Sequence[Limit]) -> list[dict[str, str]]:
@@ -165,20 +119,19 @@ def _whose(limits: Sequence[Limit]) -> list[dict[str, str]]:
     names: dict[tuple[str, int], str] = {}
     for scope, table in OWNERS.items():
         ids = {limit.scope_id for limit in limits if limit.scope == scope}
-        rows = table.objects.select_related("organization") if table is Project else table.objects
-        found = rows.filter(pk__in=ids) if ids else ()
-        names |= {(scope, row.pk): str(row) for row in found}
+        rows = table._default_manager.filter(pk__in=ids)
+        if table is Project:
+            rows = rows.select_related("organization")
+        names |= {(scope, row.pk): str(row) for row in rows}
     return [
         {"whose": each.model or names.get((each.scope, each.scope_id), str(each.scope_id or ""))}
         for each in limits
     ]
 
 
-def _quota_columns(quotas: Sequence[Quota]) -> list[dict[str, Any]]:
-    owners = _whose([quota.limit for quota in quotas])
-    return [
-        {**owner, "since": quota.window_start} for quota, owner in zip(quotas, owners, strict=True)
-    ]
+def _quota_columns(quotas: Sequence[Any]) -> list[dict[str, Any]]:
+    pairs = zip(quotas, _whose(quotas), strict=True)
+    return [{**owner, "since": quota.window_start} for quota, owner in pairs]
 
 
 def _text(limit: Limit) -> str:

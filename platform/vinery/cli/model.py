@@ -8,6 +8,7 @@ import shutil
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,21 @@ from django.core.exceptions import ValidationError
 from serving.catalog import registry
 from serving.catalog.registry import UnknownModel
 from serving.engine.config import option_documents
-from vinery.cli.resource import add_command, add_group
-from vinery.cli.shape import Commands, Failure, table
+from vinery.cli.resource import add_command
+from vinery.cli.shape import Commands, Failure, subcommands, table
 
 
-def add_to(commands: Commands) -> None:
-    """Add `vinery model` and its commands."""
-    actions = add_group(commands, "model", "add, load, unload and list models")
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the commands of `vinery model`."""
+    actions = subcommands(parser)
     _add_add(actions)
     for name, run, text in (
         ("load", load, "Start the engine of a model."),
-        ("unload", unload, "Stop the engine of a model, and keep the model."),
+        (
+            "unload",
+            partial(load, is_loaded=False),
+            "Stop the engine of a model, and keep the model.",
+        ),
         ("remove", remove, "Stop serving a model. Its folder stays."),
     ):
         action = add_command(actions, name, run, text)
@@ -100,14 +105,13 @@ def add(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def load(arguments: argparse.Namespace) -> int:
-    """Request an engine, which a running node starts within two seconds."""
-    return _set_loaded(arguments.name, is_loaded=True)
-
-
-def unload(arguments: argparse.Namespace) -> int:
-    """Request the end of an engine."""
-    return _set_loaded(arguments.name, is_loaded=False)
+def load(arguments: argparse.Namespace, *, is_loaded: bool = True) -> int:
+    """Request an engine or its end. A running node follows within two seconds."""
+    with _failures():
+        registry.set_loaded(arguments.name, is_loaded)
+    state = "loaded" if is_loaded else "unloaded"
+    print(f"{arguments.name} is being {state}. See: vinery model list")
+    return 0
 
 
 def remove(arguments: argparse.Namespace) -> int:
@@ -125,13 +129,6 @@ def list_models(_: argparse.Namespace) -> int:
         for model in registry.list_models()
     ]
     print(table(("NAME", "STATE", "DEVICE", "FOLDER", "LAST ERROR"), rows))
-    return 0
-
-
-def _set_loaded(name: str, *, is_loaded: bool) -> int:
-    with _failures():
-        registry.set_loaded(name, is_loaded)
-    print(f"{name} is being {'loaded' if is_loaded else 'unloaded'}. See: vinery model list")
     return 0
 
 

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import argparse
 
-from vinery.cli.shape import Commands, start_django
+from vinery.cli.shape import start_django
 
 
-def add_to(commands: Commands) -> None:
-    """Add `vinery node`."""
-    parser = commands.add_parser(
-        "node",
-        help="run the engines of this host (started by `up`)",
-        description="Watch which models should be loaded here, and run an engine for each.",
-    )
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Describe `vinery node`."""
+    parser.description = "Watch which models should be loaded here, and run an engine for each."
     parser.set_defaults(run=run)
 
 
 def run(_: argparse.Namespace) -> int:
     """Run engines until SIGTERM."""
     start_django()
-    from serving.node import main
+    from serving.node import reconciler
 
-    return main()
+    return reconciler.run()

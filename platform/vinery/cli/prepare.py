@@ -6,21 +6,17 @@ import argparse
 import hashlib
 from pathlib import Path
 
-from vinery.cli.shape import Commands, Failure, start_django
+from vinery.cli.shape import Failure, start_django
 from vinery.config import credentials
 from vinery.config.credentials import Credentials
 from vinery.config.env import SettingError
 
 
-def add_to(commands: Commands) -> None:
-    """Add `vinery prepare`."""
-    parser = commands.add_parser(
-        "prepare",
-        help="migrate, collect static files, create the first admin and key",
-        description=(
-            "Create or upgrade the home folder and the database. `vinery up` does this "
-            "itself; hosts that run single processes need it once after an upgrade."
-        ),
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Describe `vinery prepare`."""
+    parser.description = (
+        "Create or upgrade the home folder and the database. `vinery up` does this "
+        "itself; hosts that run single processes need it once after an upgrade."
     )
     parser.set_defaults(run=run)
 
@@ -30,11 +26,13 @@ def run(_: argparse.Namespace) -> int:
     start_django()
     from django.db import Error as DatabaseError
 
+    from serving.catalog.registry import ensure_reference_model
+
     _refuse_bad_settings()
     try:
         _migrate()
         _create_first_credentials()
-        _register_reference_model()
+        ensure_reference_model()
     except DatabaseError as error:
         raise Failure(f"The database cannot be used: {' '.join(str(error).split())}") from error
     _collect_static_files()
@@ -84,21 +82,9 @@ def _create_first_credentials() -> None:
             credentials.update_url(file, base_url)
             return
         known = credentials.read(file) or Credentials(base_url, "", "", "")
-        credentials.write(
-            file,
-            Credentials(
-                base_url=base_url,
-                api_key=api_key or known.api_key,
-                admin_user=admin.get_username(),
-                admin_password=password or known.admin_password,
-            ),
-        )
-
-
-def _register_reference_model() -> None:
-    from serving.catalog.registry import ensure_reference_model
-
-    ensure_reference_model()
+        api_key, password = api_key or known.api_key, password or known.admin_password
+        new = Credentials(base_url, api_key, admin.get_username(), password)
+        credentials.write(file, new)
 
 
 def _collect_static_files() -> None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from typing import Final
 
 from django.db.models import Count
 
 from accounts.models import Project
+from accounts.resources.base import EVERYTHING
 from accounts.resources.organizations import PROJECTS
 from accounts.services.changes import first_project
 from vinery.cli import resource
-from vinery.cli.find import organization_named, project_named
+from vinery.cli.find import option_of, organization_named, project_named
 from vinery.cli.organization import activated
-from vinery.cli.resource import Option
-from vinery.cli.shape import Commands, Failure, print_line
+from vinery.cli.resource import Option, RowCommands
+from vinery.cli.shape import Failure, subcommands
 
 _CAPTURE: Final = {
     "capture_hours": Option(
@@ -31,11 +31,9 @@ _CAPTURE: Final = {
 }
 
 
-def add_to(commands: Commands) -> None:
-    """Add `vinery project` and its commands."""
-    actions = resource.add_group(
-        commands, "project", "create, list, deactivate and remove projects"
-    )
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the commands of `vinery project`."""
+    actions = subcommands(parser)
     make = resource.add_command(actions, "create", create, "Create a project.")
     make.add_argument("name", metavar="NAME", help="its name, unique in its organisation")
     make.add_argument(
@@ -45,53 +43,38 @@ def add_to(commands: Commands) -> None:
         actions,
         PROJECTS,
         "List projects by name.",
-        {"--organization": ("organization", lambda name: organization_named(name).pk)},
-        extra=_num_keys,
+        {"organization": option_of("organization")},
+        annotations={"num_keys": Count("api_keys")},
     )
-    change = resource.add_command(
-        actions,
-        "change",
-        change_project,
+    one = RowCommands(actions, PROJECTS, project_named)
+    one.add_change(
         "Set how long texts of requests are captured, and what is redacted from them. Captured "
         "texts are encrypted. Options that are not given keep their values.",
+        _CAPTURE,
+        run=change,
     )
-    change.add_argument("name", metavar="NAME", help="its name")
-    resource.add_fields(change, PROJECTS, _CAPTURE, _CAPTURE)
-    resource.add_rename(actions, PROJECTS, project_named)
-    resource.add_actions(
-        actions, PROJECTS, project_named, ("deactivate", "activate"), done=activated
-    )
-    resource.add_remove(
-        actions,
-        PROJECTS,
-        project_named,
+    one.add_rename()
+    one.add_actions("deactivate", "activate", done=activated)
+    one.add_remove(
         "Remove a project for good, with its roles, limits and captured texts. A project with "
-        "keys, revoked ones included, cannot be removed. Its usage records stay.",
+        "keys, revoked ones included, cannot be removed. Its usage records stay."
     )
 
 
-def create(arguments: argparse.Namespace) -> int:
+def create(arguments: argparse.Namespace) -> str:
     """Create a project. Raises `Failure`."""
     name = arguments.organization
     organization = organization_named(name) if name else first_project().organization
-    project = resource.create(PROJECTS, {"organization": organization, "name": arguments.name})
-    print_line(f"{project} is created.")
-    return 0
+    values = {"organization": organization, "name": arguments.name}
+    return f"{PROJECTS.create(EVERYTHING, values)} is created."
 
 
-def change_project(arguments: argparse.Namespace) -> int:
+def change(project: Project, arguments: argparse.Namespace) -> str:
     """Change what a project captures. Raises `Failure`."""
     values = resource.values_of(arguments)
     if not values:
         raise Failure("Name what to change. See: vinery project change --help")
-    project = resource.change(PROJECTS, project_named(arguments.name), values)
+    project = PROJECTS.change(EVERYTHING, project, values)
     hours, rules = project.capture_hours, ", ".join(project.capture_redactions)
     captured = f"captures texts for {hours} hours" if hours else "captures no texts"
-    print_line(f"{project} {captured}; redacted: {rules or 'nothing'}.")
-    return 0
-
-
-def _num_keys(rows: Sequence[Project]) -> list[dict[str, int]]:
-    counted = Project.objects.annotate(num_keys=Count("api_keys"))
-    found = {row.pk: row.num_keys for row in counted}
-    return [{"keys": found[row.pk]} for row in rows]
+    return f"{project} {captured}; redacted: {rules or 'nothing'}."

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from vinery.cli.shape import Commands, Failure
+from vinery.cli.shape import Failure
 from vinery.health.client import Readiness, readiness
 from vinery.process.listening import Address
 
 
-def add_to(commands: Commands) -> None:
-    """Add `vinery ready`."""
-    parser = commands.add_parser(
-        "ready",
-        help="check whether the server is ready",
-        description=(
-            "Ask the server on VINERY_HOST, VINERY_PORT whether a model has generated a "
-            "token lately. The exit status is 0 if it has, and 1 if not."
-        ),
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Describe `vinery ready`."""
+    parser.description = (
+        "Ask the server on VINERY_HOST, VINERY_PORT whether a model has generated a "
+        "token lately. The exit status is 0 if it has, and 1 if not."
     )
     parser.set_defaults(run=run)
 

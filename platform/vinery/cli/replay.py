@@ -10,9 +10,11 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from vinery.cli.capture import capture_of, notices, read_texts
+from accounts.resources.captures import read_texts
+from vinery.cli.capture import capture_of, notices
 from vinery.cli.model import option
-from vinery.cli.shape import Commands, Failure, json_of, start_django, table
+from vinery.cli.resource import set_run
+from vinery.cli.shape import Failure, json_of, start_django, table
 from vinery.process.listening import Address
 from vinery.replay import CannotReplay, Response, edited, error_message, send, texts_of
 
@@ -34,15 +36,11 @@ _FIGURES: Final = (
 )
 
 
-def add_to(commands: Commands) -> None:
-    """Add `vinery replay`."""
-    replay = commands.add_parser(
-        "replay",
-        help="send a kept request again, and compare",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_to(replay: argparse.ArgumentParser) -> None:
+    """Add the arguments of `vinery replay`."""
+    replay.description, replay.epilog = _DESCRIPTION, _EPILOG
+    replay.formatter_class = argparse.RawDescriptionHelpFormatter
+    set_run(replay, run)
     replay.add_argument("request", metavar="REQUEST_ID", help="of: vinery capture list")
     replay.add_argument(
         "--key",
@@ -61,7 +59,6 @@ def add_to(commands: Commands) -> None:
         "--timeout", type=float, default=600.0, metavar="S", help="seconds (default: %(default)g)"
     )
     replay.add_argument("--json", action="store_true", help="print JSON")
-    replay.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -6,38 +6,25 @@ The command line has the access of an administrator. Django must be loaded befor
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from django.core.exceptions import ValidationError
-from django.db.models import Model
+from django.db.models import QuerySet
 from rest_framework import serializers
 
 from accounts.resources.base import EVERYTHING, Conflict, Resource, RowAction
+from accounts.services import audit
+from vinery.cli.period import period_of
 from vinery.cli.shape import Commands, Failure, add_json, add_num, print_line, print_rows
 
-Find = Callable[[str], Any]
-Run = Callable[[argparse.Namespace], int]
+Run = Callable[[argparse.Namespace], int | str]
+"""What a command does. Returns its exit status, or the line that it prints."""
 
 # Errors about these columns need no option's name.
 _ABOUT_THE_ROW: Final = ("__all__", "is_active", "is_superuser", "role")
-_FLAGS: Final[dict[str, str]] = {"username": "name"}
-"""What the command line calls a column, for error messages."""
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """How a field is written on the command line, where the default does not fit."""
-
-    flag: str = ""
-    parse: Callable[[str], Any] | None = None
-    metavar: str | None = None
-    help: str = ""
-    clear: str = ""
-    """The option that empties a list, such as `--any-model`."""
-    is_required: bool = False
 
 
 def add_command(
@@ -46,14 +33,39 @@ def add_command(
     """Add a command. `text` is its help and, unless `description` is given, its description."""
     more.setdefault("description", text)
     parser = actions.add_parser(name, help=as_help(text), **more)
-    parser.set_defaults(run=run)
+    set_run(parser, run)
     return parser
 
 
-def add_group(commands: Commands, name: str, text: str) -> Commands:
-    """Add a command with commands under it."""
-    group = commands.add_parser(name, help=text)
-    return group.add_subparsers(title="commands", metavar="COMMAND", required=True)
+def set_run(parser: argparse.ArgumentParser, run: Run) -> None:
+    """Let a command run this, and raise errors of rules as `Failure`."""
+    parser.set_defaults(run=partial(_run, run), flags={})
+
+
+def _run(run: Run, arguments: argparse.Namespace) -> int:
+    try:
+        result = run(arguments)
+    except ValidationError as error:
+        raise Failure(_message(error, arguments.flags)) from error
+    except (Conflict, ValueError) as error:
+        raise Failure(str(error)) from error
+    if isinstance(result, int):
+        return result
+    print_line(result)
+    return 0
+
+
+def _message(error: ValidationError, flags: Mapping[str, str]) -> str:
+    """Return all messages, each with the name of its option unless the message has it."""
+    if not hasattr(error, "error_dict"):
+        return " ".join(error.messages)
+    names = {"username": "name", **dict.fromkeys(_ABOUT_THE_ROW, ""), **flags}
+    return " ".join(
+        message if not flag or flag.strip("-") in message.lower() else f"{flag}: {message}"
+        for column, messages in error.message_dict.items()
+        for flag in [names.get(column, column)]
+        for message in messages
+    )
 
 
 def as_help(text: str) -> str:
@@ -65,54 +77,84 @@ def as_help(text: str) -> str:
 # -- Fields as options
 
 
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How a field or a filter is written on the command line, where the default does not fit."""
+
+    flag: str = ""
+    parse: Callable[[str], Any] | None = None
+    metavar: str | None = None
+    help: str = ""
+    clear: str = ""
+    """The option that empties a list, such as `--any-model`."""
+    is_required: bool = False
+    is_list: bool = False
+    """Whether the option of a filter may be given several times."""
+    find: Callable[[Any], Any] | None = None
+    """Returns the value of a filter for the word, or for all words of a list."""
+
+
 def add_fields(
     parser: argparse.ArgumentParser,
     resource: Resource[Any],
-    names: Iterable[str],
-    options: Mapping[str, Option] | None = None,
+    options: Mapping[str, Option],
+    names: Iterable[str] | None = None,
 ) -> None:
-    """Add an option for each of these fields. Options that are not given leave no attribute."""
+    """Add an option for each of these fields, by default for those of `options`. Options that are
+    not given leave no attribute."""
     fields = resource.serializer(context={"access": EVERYTHING}).fields
-    for name in names:
-        field, option = fields[name], (options or {}).get(name, Option())
-        flag = option.flag or f"--{name.replace('_', '-')}"
-        _FLAGS[str(field.source)] = flag
-        _add_field(parser, field, flag, option)
+    flags = {}
+    for name in options if names is None else names:
+        source = str(fields[name].source)
+        option = options.get(name, Option())
+        flags[source] = _add_option(parser, name, fields[name], option, f"field_{source}")
+    parser.set_defaults(flags=flags)
 
 
-def _add_field(parser: argparse.ArgumentParser, field: Any, flag: str, option: Option) -> None:
+def add_filters(
+    parser: argparse.ArgumentParser, resource: Resource[Any], filters: Mapping[str, Option]
+) -> None:
+    """Add an option for each of these filters."""
+    fields = resource.filters().fields
+    for name, option in filters.items():
+        _add_option(parser, name, fields[name], option, f"filter_{name}")
+
+
+def _add_option(
+    parser: argparse.ArgumentParser, name: str, field: Any, option: Option, dest: str
+) -> str:
+    """Add the option of a field, and return its flag."""
+    flag = option.flag or f"--{name.replace('_', '-')}"
+    text = f"only of this {flag[2:]}" if option.find else str(field.help_text or field.label)
     details: dict[str, Any] = {
-        "dest": f"field_{field.source}",
+        "dest": dest,
         "default": argparse.SUPPRESS,
         "required": option.is_required,
-        "help": option.help.replace("%", "%%") or as_help(str(field.help_text or field.label)),
+        "help": option.help.replace("%", "%%") or as_help(text),
     }
-    match field:
-        case serializers.BooleanField():
-            details["action"] = argparse.BooleanOptionalAction
-        case serializers.ListField() if option.parse is None:
-            details |= {"action": "append", **_choices(field.child)}
-        case _:
-            details |= {"type": option.parse or _type_of(field), **_choices(field)}
-    if "choices" not in details and not isinstance(field, serializers.BooleanField):
+    values = field.child if isinstance(field, serializers.ListField) else field
+    if option.is_list or (values is not field and option.parse is None):
+        details["action"] = "append"
+    if isinstance(values, serializers.BooleanField):
+        details["action"] = argparse.BooleanOptionalAction
+    elif isinstance(values, serializers.ChoiceField):
+        details["choices"] = [str(each).replace(" ", "-") for each in values.choices]
+    else:
         details["metavar"] = option.metavar or flag[2:].upper().replace("-", "_")
+        details["type"] = option.parse or (str if option.find else _type_of(values))
     target: Any = parser.add_mutually_exclusive_group() if option.clear else parser
     target.add_argument(flag, **details)
     if option.clear:
         text = f"instead of {flag}: none, which allows all" if "any" in option.clear else "none"
         target.add_argument(
             option.clear,
-            dest=details["dest"],
+            dest=dest,
             action="store_const",
             const=[],
             default=argparse.SUPPRESS,
             help=text,
         )
-
-
-def _choices(field: Any) -> dict[str, Any]:
-    is_choice = isinstance(field, serializers.ChoiceField)
-    return {"choices": list(field.choices)} if is_choice else {}
+    return flag
 
 
 def _type_of(field: Any) -> Callable[[str], Any]:
@@ -131,202 +173,169 @@ def values_of(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def writable_fields(resource: Resource[Any], *, without: Iterable[str] = ()) -> list[str]:
-    """Return the names of the fields that clients may write, except references and `without`."""
-    fields = resource.serializer(context={"access": EVERYTHING}).fields
-    return [
-        name
-        for name in resource.writable()
-        if not isinstance(fields[name], serializers.RelatedField) and name not in without
-    ]
+def put(resource: Resource[Any], kind: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
+    """Change the row with the columns `kind`, or create it. Returns the row."""
+    with audit.writing():
+        known = resource.rows(EVERYTHING).filter(**kind).first()
+        if known is None:
+            return resource.create(EVERYTHING, {**kind, **values})
+        return resource.change(EVERYTHING, known, values)
 
 
-# -- Commands
+# -- Lists
+
+
+def filtered(
+    resource: Resource[Any], filters: Mapping[str, Option], arguments: argparse.Namespace
+) -> QuerySet[Any]:
+    """Return the rows that match the options, and the period if there is one. Raises `Failure` for
+    an unknown name."""
+    rows = resource.rows(EVERYTHING)
+    if "since" in arguments:
+        since, until = period_of(arguments)
+        rows = rows.filter(created_at__gte=since, created_at__lt=until)
+    query = resource.filters(context={"access": EVERYTHING})
+    for name, option in filters.items():
+        value = getattr(arguments, f"filter_{name}", "")
+        if value != "":
+            lookup = f"{query.fields[name].source}{'__in' if option.is_list else ''}"
+            rows = query.narrow(rows, lookup, option.find(value) if option.find else value)
+    return rows
+
+
+Extra = Callable[[Sequence[Any]], Sequence[Mapping[str, Any]]]
+"""Returns further columns of rows."""
 
 
 def add_list(
     actions: Commands,
     resource: Resource[Any],
     text: str,
-    filters: Mapping[str, tuple[str, Find | None]] | None = None,
+    filters: Mapping[str, Option] | None = None,
     *,
     name: str = "list",
     has_num: bool = False,
-    extra: Callable[[Sequence[Any]], Sequence[Mapping[str, Any]]] | None = None,
-) -> None:
-    """Add a command that lists a resource. `filters` maps an option to the filter of the resource
-    and to what turns the text into its value; `extra` returns further columns of the rows."""
+    rows: Callable[[argparse.Namespace], QuerySet[Any]] | None = None,
+    annotations: Mapping[str, Any] | None = None,
+    extra: Extra = lambda rows: [{}] * len(rows),
+    **more: Any,
+) -> argparse.ArgumentParser:
+    """Add a command that lists a resource, by default the rows that match `filters`."""
+    known = filters or {}
 
     def run(arguments: argparse.Namespace) -> int:
-        rows = resource.rows(EVERYTHING)
-        query = resource.filters(context={"access": EVERYTHING})
-        for flag, (filter_name, find) in (filters or {}).items():
-            word = getattr(arguments, flag[2:])
-            if word:
-                rows = query.narrow(rows, filter_name, find(word) if find else word)
-        found = list(rows[: arguments.num] if has_num else rows)
-        show_table(resource, found, arguments, extra)
+        found = rows(arguments) if rows else filtered(resource, known, arguments)
+        found = found.annotate(**annotations or {})
+        shown = list(found[: arguments.num] if has_num else found)
+        _show(resource, resource.load(shown), extra, as_json=arguments.json)
         return 0
 
-    parser = add_command(actions, name, run, text)
-    for flag, (filter_name, find) in (filters or {}).items():
-        field = resource.filters().fields[filter_name]
-        words = [str(each).replace(" ", "-") for each in getattr(field, "choices", ())]
-        metavar = "TEXT" if find is None else "NAME"
-        details: dict[str, Any] = {"choices": words} if words else {"metavar": metavar}
-        is_reference = isinstance(field, serializers.IntegerField)
-        what = f"only of this {flag[2:]}" if is_reference else as_help(str(field.help_text))
-        parser.add_argument(flag, help=what, **details)
+    parser = add_command(actions, name, run, text, **more)
+    add_filters(parser, resource, known)
     if has_num:
         add_num(parser)
     add_json(parser)
+    return parser
 
 
-def show_table(
-    resource: Resource[Any],
-    rows: Sequence[Any],
-    arguments: argparse.Namespace,
-    extra: Callable[[Sequence[Any]], Sequence[Mapping[str, Any]]] | None = None,
-) -> None:
+def _show(resource: Resource[Any], rows: Sequence[Any], extra: Extra, *, as_json: bool) -> None:
     """Print rows as a table of the resource's columns, or as JSON: the body of the API with these
     columns."""
-    shown = resource.load(rows)
-    extras = extra(shown) if extra else [{}] * len(shown)
     serializer = resource.serializer(context={"access": EVERYTHING})
     dictionaries = [
         {
             **serializer.to_representation(row),
             **more,
-            **{
-                name: _value(row, path, serializer)
-                for name, path in resource.columns.items()
-                if name not in more
-            },
+            **{name: column(row) for name, column in resource.columns.items() if name not in more},
         }
-        for row, more in zip(shown, extras, strict=True)
+        for row, more in zip(rows, extra(rows), strict=True)
     ]
-    print_rows(dictionaries, tuple(resource.columns), as_json=arguments.json)
+    print_rows(dictionaries, tuple(resource.columns), as_json=as_json)
 
 
-def _value(row: Any, path: Any, serializer: Any) -> Any:
-    if callable(path):
-        return path(row)
-    field = serializer.fields.get(path)
-    if isinstance(field, serializers.SerializerMethodField):
-        return field.to_representation(row)
-    if field is not None:
-        return field.get_attribute(row)
-    value = row
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value
+# -- Commands over one row
 
 
-def add_actions(
-    actions: Commands,
-    resource: Resource[Any],
-    find: Find,
-    names: Iterable[str],
-    *,
-    argument: str = "name",
-    metavar: str = "NAME",
-    help: str = "its name",
-    done: Callable[[Any, RowAction], str] | None = None,
-) -> None:
-    """Add a command for each of these actions of a resource. `done` returns what is printed."""
-    for name in names:
-        action = resource.action(name)
-        run = _act(resource, action, find, argument, done)
-        parser = add_command(actions, name, run, action.help)
-        parser.add_argument(argument, metavar=metavar, help=help)
+@dataclass(frozen=True, slots=True)
+class RowCommands:
+    """Adds commands over one row of a resource, which their argument names."""
 
+    actions: Commands
+    resource: Resource[Any]
+    find: Callable[[Any], Any]
+    argument: str = "name"
+    metavar: str = "NAME"
+    help: str = "its name"
+    type: Callable[[str], Any] = str
 
-def _act(
-    resource: Resource[Any],
-    action: RowAction,
-    find: Find,
-    argument: str,
-    done: Callable[[Any, RowAction], str] | None,
-) -> Run:
-    def run(arguments: argparse.Namespace) -> int:
-        with failures():
-            row = resource.act(EVERYTHING, action, find(getattr(arguments, argument)))
-        print_line(done(row, action) if done else f"{row} is {action.done}.")
-        return 0
+    def add(
+        self, name: str, run: Callable[[Any, argparse.Namespace], int | str], text: str
+    ) -> argparse.ArgumentParser:
+        """Add a command. `run` takes the row and the arguments."""
 
-    return run
+        def find_and_run(arguments: argparse.Namespace) -> int | str:
+            return run(self.find(getattr(arguments, self.argument)), arguments)
 
+        parser = add_command(self.actions, name, find_and_run, text)
+        parser.add_argument(self.argument, metavar=self.metavar, type=self.type, help=self.help)
+        return parser
 
-def add_rename(actions: Commands, resource: Resource[Any], find: Find) -> None:
-    """Add `rename`."""
+    def add_change(
+        self,
+        text: str,
+        options: Mapping[str, Option],
+        names: Iterable[str] | None = None,
+        *,
+        name: str = "change",
+        run: Callable[[Any, argparse.Namespace], str] | None = None,
+    ) -> argparse.ArgumentParser:
+        """Add a command that changes these fields."""
 
-    def run(arguments: argparse.Namespace) -> int:
-        with failures():
-            row = resource.change(EVERYTHING, find(arguments.name), {"name": arguments.new_name})
-        print_line(f"The name is now {row}.")
-        return 0
+        def change(row: Any, arguments: argparse.Namespace) -> str:
+            values = values_of(arguments)
+            row = self.resource.change(EVERYTHING, row, values)
+            return f"{row} is changed." if values else f"{row} is unchanged."
 
-    parser = add_command(actions, "rename", run, f"Rename {resource.one}.")
-    parser.add_argument("name", metavar="NAME", help="the current name")
-    parser.add_argument("new_name", metavar="NEW_NAME", help="the new name")
+        parser = self.add(name, run or change, text)
+        add_fields(parser, self.resource, options, names)
+        return parser
 
+    def add_actions(
+        self,
+        *names: str,
+        done: Callable[[Any, RowAction], str] = lambda row, action: f"{row} is {action.done}.",
+    ) -> None:
+        """Add a command for each of these actions. `done` returns the line that is printed."""
 
-def add_remove(
-    actions: Commands,
-    resource: Resource[Any],
-    find: Find,
-    text: str,
-    *,
-    name: str = "remove",
-    argument: tuple[str, str, str] = ("name", "NAME", "its name"),
-    done: Callable[[Any], str] = lambda row: f"Removed: {row}.",
-) -> None:
-    """Add a command that removes one row. `argument` is its name, metavar and help."""
+        def act(action: RowAction, row: Any, _: argparse.Namespace) -> str:
+            return done(self.resource.act(EVERYTHING, action, row), action)
 
-    def run(arguments: argparse.Namespace) -> int:
-        row = find(getattr(arguments, argument[0]))
-        text = done(row)
-        with failures():
-            resource.remove(EVERYTHING, row)
-        print_line(text)
-        return 0
+        for name in names:
+            action = self.resource.action(name)
+            self.add(name, partial(act, action), action.help)
 
-    parser = add_command(actions, name, run, text)
-    parser.add_argument(argument[0], metavar=argument[1], help=argument[2])
+    def add_rename(self) -> None:
+        """Add `rename`."""
 
+        def rename(row: Any, arguments: argparse.Namespace) -> str:
+            row = self.resource.change(EVERYTHING, row, {"name": arguments.new_name})
+            return f"The name is now {row}."
 
-def create(resource: Resource[Any], values: Mapping[str, Any]) -> Any:
-    """Store a new row. Raises `Failure`."""
-    with failures():
-        return resource.create(EVERYTHING, values)
+        parser = self.add("rename", rename, f"Rename {self.resource.one}.")
+        parser.add_argument("new_name", metavar="NEW_NAME", help="the new name")
 
+    def add_remove(
+        self,
+        text: str,
+        *,
+        name: str = "remove",
+        done: Callable[[Any], str] = lambda row: f"Removed: {row}.",
+    ) -> None:
+        """Add a command that removes the row. `done` returns the line that is printed."""
 
-def change(resource: Resource[Any], row: Model, values: Mapping[str, Any]) -> Any:
-    """Give a row other values. Raises `Failure`."""
-    with failures():
-        return resource.change(EVERYTHING, row, values)
+        def remove(row: Any, _: argparse.Namespace) -> str:
+            line = done(row)
+            self.resource.remove(EVERYTHING, row)
+            return line
 
-
-@contextmanager
-def failures() -> Iterator[None]:
-    """Raise errors of rules as `Failure`."""
-    try:
-        yield
-    except ValidationError as error:
-        raise Failure(_message(error)) from error
-    except (Conflict, ValueError) as error:
-        raise Failure(str(error)) from error
-
-
-def _message(error: ValidationError) -> str:
-    """Return all messages, each with the name of its option unless the message has it."""
-    if not hasattr(error, "error_dict"):
-        return " ".join(error.messages)
-    return " ".join(
-        message if not flag or flag.strip("-") in message.lower() else f"{flag}: {message}"
-        for flag, messages in (
-            ("" if name in _ABOUT_THE_ROW else _FLAGS.get(name, name), messages)
-            for name, messages in error.message_dict.items()
-        )
-        for message in messages
-    )
+        self.add(name, remove, text)

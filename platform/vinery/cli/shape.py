@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from accounts.base.names import escaped, is_hidden
@@ -34,6 +36,11 @@ def start_django() -> None:
     from django.conf import settings
 
     settings.HOME.create()
+
+
+def subcommands(parser: argparse.ArgumentParser) -> Commands:
+    """Return where the commands under a command are added."""
+    return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -64,6 +71,27 @@ def add_num(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--num", type=counted, default=50, metavar="N", help="how many (default: %(default)s)"
     )
+
+
+def add_file(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a file."""
+    parser.add_argument("--format", choices=("csv", "jsonl"), default="csv", help="default: csv")
+    parser.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
+
+
+def write_file(path: str | None, texts: Iterable[str]) -> int:
+    """Write the texts as they are read, by default to standard output. Returns the exit status.
+    Raises `Failure`."""
+    if path is None:
+        sys.stdout.writelines(texts)
+        return 0
+    try:
+        # CSV writes its own line ends.
+        with Path(path).open("w", encoding="utf-8", newline="") as file:
+            file.writelines(texts)
+    except OSError as error:
+        raise Failure(f"{path} cannot be written: {error.strerror}.") from error
+    return 0
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], heads: Sequence[str], *, as_json: bool) -> None:

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from vinery.cli import banner
-from vinery.cli.shape import Commands
 from vinery.config import credentials, env
 from vinery.config.home import REPOSITORY, Home
 from vinery.health.client import Readiness, first_model, readiness
@@ -72,15 +71,11 @@ class Plan:
         return (_service("node", "node"), *webs, _service("jobs", "jobs", is_front=True))
 
 
-def add_to(commands: Commands) -> None:
-    """Add `vinery up`."""
-    parser = commands.add_parser(
-        "up",
-        help="start everything on this machine",
-        description=(
-            "Prepare the home folder, start web, node and jobs processes, and keep them "
-            "running. Ctrl-C or SIGTERM ends all of them; a second Ctrl-C kills them."
-        ),
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `vinery up`."""
+    parser.description = (
+        "Prepare the home folder, start web, node and jobs processes, and keep them "
+        "running. Ctrl-C or SIGTERM ends all of them; a second Ctrl-C kills them."
     )
     parser.add_argument(
         "--end-with-parent",
@@ -152,10 +147,7 @@ async def _greet_when_ready(plan: Plan, supervisor: Supervisor, *, is_first_star
 
 
 async def _reload(plan: Plan, supervisor: Supervisor, services: Iterable[Service]) -> None:
-    """Restart web and jobs processes after each change of a source file.
-
-    The node keeps running, so that loaded models stay loaded.
-    """
+    """Restart web and jobs processes after each change. The node keeps its models loaded."""
     if not plan.is_reloading:
         return
     front = [service for service in services if service.is_front]
@@ -176,9 +168,8 @@ def _obey_signals(supervisor: Supervisor) -> None:
 
 def _ignore_signals() -> None:
     """Ignore further signals: all processes have ended, and the exit status stays 0."""
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.remove_signal_handler(number)
+        asyncio.get_running_loop().remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
 
 

@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from contextlib import AbstractContextManager, nullcontext
-from datetime import UTC, datetime, timedelta
-from typing import IO, Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import Any, Final
 
+from accounts.resources.usage import question_of, usage_filters
 from accounts.usage import export as files
 from accounts.usage import reports
 from accounts.usage.entries import Outcome
-from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension, Filters
+from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension
 from accounts.usage.histogram import Percentiles
 from accounts.usage.periods import Granularity
 from accounts.usage.reports import Figures, Question
 from accounts.usage.verify import verify
 from vinery.cli import resource
 from vinery.cli.find import METAVARS, ids_of
-from vinery.cli.key import period
-from vinery.cli.shape import Commands, Failure, counted, table
+from vinery.cli.period import add_period, period_of
+from vinery.cli.shape import Failure, add_file, counted, subcommands, table, write_file
 
-_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SUMS: Final = ("requests", "tokens", "errors")
-_HEADS: Final = (
-    "REQUESTS",
-    "ERRORS",
-    "PROMPT",
-    "CACHED",
-    "OUTPUT",
-    "REASONING",
-    "FIRST TOKEN p50/p95/p99 ms",
-    "TOTAL p50/p95/p99 ms",
-)
+_COLUMNS: Final = {
+    "REQUESTS": "num_requests",
+    "ERRORS": "num_errors",
+    "PROMPT": "num_prompt_tokens",
+    "CACHED": "num_cached_tokens",
+    "OUTPUT": "num_output_tokens",
+    "REASONING": "num_reasoning_tokens",
+    "FIRST TOKEN p50/p95/p99 ms": "first_token_ms",
+    "TOTAL p50/p95/p99 ms": "total_ms",
+}
 
 
-def add_to(commands: Commands) -> None:
-    """Add `vinery usage` and its commands."""
-    actions = resource.add_group(commands, "usage", "show, export and verify usage")
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the commands of `vinery usage`."""
+    actions = subcommands(parser)
     show = resource.add_command(
         actions,
         "show",
@@ -86,23 +82,18 @@ def add_to(commands: Commands) -> None:
 
 
 def show_usage(arguments: argparse.Namespace) -> int:
-    """Print a table. Raises `Failure` for an invalid period."""
-    try:
-        heads, rows = _groups(arguments) if arguments.by else _points(arguments)
-    except ValueError as error:
-        raise Failure(str(error)) from None
-    print(table((*heads, *_HEADS), rows))
+    """Print a table. Raises ValueError for an invalid period."""
+    heads, rows = _groups(arguments) if arguments.by else _points(arguments)
+    print(table((*heads, *_COLUMNS), rows))
     return 0
 
 
 def export_usage(arguments: argparse.Namespace) -> int:
     """Write usage records as they are read. Raises `Failure`."""
     since, until = period_of(arguments)
-    selection = files.Selection(since=since, until=until, filters=_filters(arguments), visible=None)
-    with output(arguments.output) as file:
-        for text in files.export(selection, files.Format(arguments.format)):
-            file.write(text)
-    return 0
+    filters = usage_filters(_values(arguments))
+    selection = files.Selection(since=since, until=until, filters=filters, visible=None)
+    return write_file(arguments.output, files.export(selection, files.Format(arguments.format)))
 
 
 def verify_usage(arguments: argparse.Namespace) -> int:
@@ -116,34 +107,6 @@ def verify_usage(arguments: argparse.Namespace) -> int:
         print(f"{checked.day:%Y-%m-%d}: {checked.num_rows} requests, {found}{repaired}")
         is_balanced = is_balanced and not checked.differences
     return 0 if is_balanced else 1
-
-
-def add_file(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a file."""
-    parser.add_argument("--format", choices=("csv", "jsonl"), default="csv", help="default: csv")
-    parser.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
-
-
-def add_period(
-    parser: argparse.ArgumentParser, usual: timedelta | None = timedelta(days=1)
-) -> None:
-    """Add the options of a period. `usual` is its default length; None: all time."""
-    default = "the beginning" if usual is None else "1d"
-    begin = parser.add_mutually_exclusive_group()
-    begin.add_argument(
-        "--from", dest="since", type=_time, metavar="TIME", help="such as 2026-03-01T12:00"
-    )
-    parser.add_argument("--to", dest="until", type=_time, metavar="TIME", help="default: now")
-    begin.add_argument(
-        "--last",
-        type=period,
-        default=usual,
-        metavar="PERIOD",
-        help=f"instead of --from, like 30m, 12h or 7d (default: {default})",
-    )
-    parser.add_argument(
-        "--time-zone", type=_zone, default=ZoneInfo("UTC"), help="of days (default: UTC)"
-    )
 
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
@@ -164,65 +127,17 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _time(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a time like 2026-03-01 or 2026-03-01T12:00"
-        ) from None
-
-
-def _zone(name: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError):
-        raise argparse.ArgumentTypeError(f"{name!r} is no time zone like Europe/Berlin") from None
-
-
-def period_of(arguments: argparse.Namespace) -> tuple[datetime, datetime]:
-    """Return the start (inclusive) and the end (exclusive). Times without a zone are in
-    `--time-zone`."""
-    until = _in_zone(arguments.until, arguments) or datetime.now(UTC)
-    since = _in_zone(arguments.since, arguments)
-    if since is None:
-        since = _BEGINNING if arguments.last is None else until - arguments.last
-    return since, until
-
-
-def _in_zone(moment: datetime | None, arguments: argparse.Namespace) -> datetime | None:
-    if moment is None or moment.tzinfo is not None:
-        return moment
-    return moment.replace(tzinfo=arguments.time_zone)
-
-
-def _filters(arguments: argparse.Namespace) -> Filters:
+def _values(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the values of the filters. Raises `Failure` for an unknown name."""
     for name in arguments.outcome or ():
         if name not in list(Outcome):
             raise Failure(f"There is no outcome {name}. There are: {', '.join(Outcome)}.")
-    return Filters(
-        keys=frozenset(ids_of("key", arguments.key)),
-        users=frozenset(ids_of("user", arguments.user)),
-        projects=frozenset(ids_of("project", arguments.project)),
-        organizations=frozenset(ids_of("organization", arguments.organization)),
-        models=frozenset(arguments.model or ()),
-        endpoints=frozenset(arguments.endpoint or ()),
-        outcomes=frozenset(arguments.outcome or ()),
-        statuses=frozenset(None if name == NO_STATUS else name for name in arguments.status or ()),
-    )
+    values = vars(arguments)
+    return {**values, **{kind: ids_of(kind, values[kind]) for kind in METAVARS}}
 
 
 def _question(arguments: argparse.Namespace) -> Question:
-    since, until = period_of(arguments)
-    granularity = arguments.granularity
-    return Question(
-        since=since,
-        until=until,
-        filters=_filters(arguments),
-        visible=None,
-        zone=arguments.time_zone,
-        granularity=Granularity(granularity) if granularity else None,
-    )
+    return question_of(period_of(arguments), _values(arguments), None, arguments.time_zone)
 
 
 def _groups(arguments: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -255,30 +170,10 @@ def _value(value: int | str | None, name: str) -> str:
 
 
 def _cells(figures: Figures) -> tuple[str, ...]:
-    sums = (
-        figures.num_requests,
-        figures.num_errors,
-        figures.num_prompt_tokens,
-        figures.num_cached_tokens,
-        figures.num_output_tokens,
-        figures.num_reasoning_tokens,
-    )
-    latencies = (figures.first_token_ms, figures.total_ms)
-    return (*(f"{number:,}" for number in sums), *map(_percentiles, latencies))
+    return tuple(_cell(getattr(figures, name)) for name in _COLUMNS.values())
 
 
-def _percentiles(found: Percentiles | None) -> str:
-    if found is None:
-        return "-"
-    return " / ".join(f"{each:,.0f}" for each in (found.p50, found.p95, found.p99))
-
-
-def output(path: str | None) -> AbstractContextManager[IO[str]]:
-    """Return the file, or standard output. Raises `Failure`."""
-    if path is None:
-        return nullcontext(sys.stdout)
-    try:
-        # CSV writes its own line ends.
-        return open(path, "w", encoding="utf-8", newline="")  # noqa: PTH123
-    except OSError as error:
-        raise Failure(f"{path} cannot be written: {error.strerror}.") from error
+def _cell(value: int | Percentiles | None) -> str:
+    if isinstance(value, Percentiles):
+        return f"{value.p50:,.0f} / {value.p95:,.0f} / {value.p99:,.0f}"
+    return "-" if value is None else f"{value:,}"

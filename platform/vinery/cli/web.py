@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ipaddress import IPv4Network, IPv6Network
 from typing import Any
 
-from vinery.cli.shape import Commands, start_django
+from vinery.cli.shape import start_django
 from vinery.config.env import SettingError
 from vinery.process.listening import BACKLOG, DAPHNE, Address, listen, server_for
 
@@ -19,12 +19,10 @@ _GRACE_S = 5
 _KEEP_ALIVE_S = 75
 
 
-def add_to(commands: Commands) -> None:
-    """Add `vinery web`."""
-    parser = commands.add_parser(
-        "web",
-        help="run one web process (started by `up`)",
-        description="Serve the APIs, the console and the admin site on VINERY_HOST, VINERY_PORT.",
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `vinery web`."""
+    parser.description = (
+        "Serve the APIs, the console and the admin site on VINERY_HOST, VINERY_PORT."
     )
     parser.add_argument(
         "--fd", type=int, metavar="N", help="serve on this inherited listening socket instead"
@@ -38,7 +36,9 @@ def run(arguments: argparse.Namespace) -> int:
     server = server_for(sock)
     start_django()
     if server == DAPHNE:
-        _serve_by_daphne(sock)
+        from vinery.process import daphne_server  # before anything else that imports Twisted
+
+        daphne_server.serve(_application(), sock, grace_s=_GRACE_S)
     else:
         _serve_by_uvicorn(sock)
     return 0
@@ -68,12 +68,6 @@ def _serve_by_uvicorn(sock: socket.socket) -> None:
         timeout_graceful_shutdown=_GRACE_S,
     )
     uvicorn.Server(config).run(sockets=[sock])
-
-
-def _serve_by_daphne(sock: socket.socket) -> None:
-    from vinery.process import daphne_server  # before anything else that imports Twisted
-
-    daphne_server.serve(_application(), sock, grace_s=_GRACE_S)
 
 
 def _application() -> Any:

@@ -7,53 +7,43 @@ from typing import Final
 
 from accounts.models import ModelWeight
 from accounts.resources.limits import MODEL_WEIGHTS
-from accounts.services import audit
 from vinery.cli import resource
-from vinery.cli.resource import Option
-from vinery.cli.shape import Commands, Failure
+from vinery.cli.find import only
+from vinery.cli.resource import Option, RowCommands
+from vinery.cli.shape import subcommands
 
-_MODEL: Final = ("model", "MODEL", "the name that clients use")
-_KINDS: Final = ("uncached", "cached", "output", "image")
+_MODEL_HELP: Final = "the name that clients use"
+_OPTIONS: Final = {
+    kind: Option(metavar="WEIGHT", help=f"of each {kind} token")
+    for kind in ("uncached", "cached", "output", "image")
+}
 
 
-def add_to(commands: Commands) -> None:
-    """Add `vinery weight` and its commands."""
-    actions = resource.add_group(commands, "weight", "set the weights of tokens in budgets")
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the commands of `vinery weight`."""
+    actions = subcommands(parser)
     put = resource.add_command(
         actions,
         "set",
-        set_weight,
+        set_weights,
         "Set the weights of a model. Weights that are not given keep their values, or are 1.",
     )
-    put.add_argument(_MODEL[0], metavar=_MODEL[1], help=_MODEL[2])
-    options = {kind: Option(metavar="WEIGHT", help=f"of each {kind} token") for kind in _KINDS}
-    resource.add_fields(put, MODEL_WEIGHTS, _KINDS, options)
+    put.add_argument("model", metavar="MODEL", help=_MODEL_HELP)
+    resource.add_fields(put, MODEL_WEIGHTS, _OPTIONS)
     resource.add_list(actions, MODEL_WEIGHTS, "List all weights.")
-    resource.add_remove(
-        actions,
-        MODEL_WEIGHTS,
-        _weights_of,
+    one = RowCommands(actions, MODEL_WEIGHTS, _weights_of, "model", "MODEL", _MODEL_HELP)
+    one.add_remove(
         "Remove the weights of a model: each of its tokens counts 1.",
-        argument=_MODEL,
         done=lambda row: f"Tokens of {row.model} count 1.",
     )
 
 
-def set_weight(arguments: argparse.Namespace) -> int:
-    """Create or change the weights of a model. Raises `Failure`."""
-    values = resource.values_of(arguments)
-    with audit.writing():
-        known = ModelWeight.objects.filter(model=arguments.model).first()
-        if known is None:
-            resource.create(MODEL_WEIGHTS, {"model": arguments.model, **values})
-        else:
-            resource.change(MODEL_WEIGHTS, known, values)
-    print(f"The weights of {arguments.model} are set.")
-    return 0
+def set_weights(arguments: argparse.Namespace) -> str:
+    """Create or change the weights of a model."""
+    resource.put(MODEL_WEIGHTS, {"model": arguments.model}, resource.values_of(arguments))
+    return f"The weights of {arguments.model} are set."
 
 
 def _weights_of(model: str) -> ModelWeight:
-    found = ModelWeight.objects.filter(model=model).first()
-    if found is None:
-        raise Failure(f"There are no weights of {model}. See: vinery weight list")
-    return found
+    missing = f"There are no weights of {model}. See: vinery weight list"
+    return only(ModelWeight.objects.filter(model=model), missing)

@@ -10,8 +10,10 @@ from collections.abc import Collection, Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 
-_YES = frozenset({"1", "on", "true", "yes"})
-_NO = frozenset({"0", "off", "false", "no"})
+_SWITCHES = {
+    **dict.fromkeys(("1", "on", "true", "yes"), True),
+    **dict.fromkeys(("0", "off", "false", "no"), False),
+}
 
 
 class SettingError(Exception):
@@ -26,13 +28,9 @@ def text(name: str, default: str = "") -> str:
 def on_off(name: str, *, default: bool) -> bool:
     """A switch. Raises `SettingError` for any other word."""
     word = text(name).lower()
-    if not word:
-        return default
-    if word in _YES:
-        return True
-    if word in _NO:
-        return False
-    raise SettingError(f"{name}={word!r} is not a switch. Set it to on or off.")
+    if word and word not in _SWITCHES:
+        raise SettingError(f"{name}={word!r} is not a switch. Set it to on or off.")
+    return _SWITCHES.get(word, default)
 
 
 def integer(name: str, default: int, *, at_least: int, at_most: int) -> int:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from vinery.config import env
@@ -15,56 +13,24 @@ from vinery.config.env import SettingError
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
-@dataclass(frozen=True, slots=True)
 class Home:
     """The paths in a home folder. `create` creates the folders."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.run = path / "run"  # sockets and locks of running processes; not needed after a stop
+        self.cache = path / "cache"  # data that can be computed again, such as compiled models
+        self.usage = path / "usage"  # usage journals that are not stored in the database yet
+        self.static = path / "static"  # collected static files
+        self.secrets = path / "secrets"  # one file for each secret
+        self.broker = path / "broker"  # messages to the jobs process, without Redis
+        self.bootstrap_file = path / "bootstrap.json"  # the first credentials
+        self.lock_file = self.run / "supervisor.lock"  # held by the supervisor while it runs
 
     @classmethod
     def from_env(cls) -> Home:
         """The home folder in VINERY_HOME, by default `var` in the repository."""
         return cls(env.folder("VINERY_HOME", REPOSITORY / "var"))
-
-    @property
-    def run(self) -> Path:
-        """Sockets and locks of running processes. Not needed after a stop."""
-        return self.path / "run"
-
-    @property
-    def cache(self) -> Path:
-        """Data that can be computed again, such as compiled models."""
-        return self.path / "cache"
-
-    @property
-    def usage(self) -> Path:
-        """Usage journals that are not stored in the database yet."""
-        return self.path / "usage"
-
-    @property
-    def static(self) -> Path:
-        """Collected static files."""
-        return self.path / "static"
-
-    @property
-    def secrets(self) -> Path:
-        """One file for each secret."""
-        return self.path / "secrets"
-
-    @property
-    def broker(self) -> Path:
-        """Messages to the jobs process, without Redis."""
-        return self.path / "broker"
-
-    @property
-    def bootstrap_file(self) -> Path:
-        """The first credentials, for users and scripts."""
-        return self.path / "bootstrap.json"
-
-    @property
-    def lock_file(self) -> Path:
-        """Held by the supervisor while it runs."""
-        return self.run / "supervisor.lock"
 
     def create(self) -> None:
         """Create all folders, with mode 0700. Raises `SettingError` if that fails."""
@@ -96,19 +62,12 @@ def write_private(path: Path, content: str, *, replace: bool = True) -> bool:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        return _publish(draft, path, replace=replace)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            draft.unlink()
-
-
-def _publish(draft: Path, path: Path, *, replace: bool) -> bool:
-    if replace:
-        draft.replace(path)
-        return True
-    try:
-        # Unlike a rename, a link fails if the name exists.
-        path.hardlink_to(draft)
+        if replace:
+            draft.replace(path)
+        else:
+            path.hardlink_to(draft)  # unlike a rename, a link fails if the name exists
     except FileExistsError:
         return False
+    finally:
+        draft.unlink(missing_ok=True)
     return True

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from pathlib import Path
 
 from vinery.config import env
 from vinery.config.env import SettingError
@@ -35,10 +34,7 @@ def django_key(home: Home) -> str:
 
 
 def old_django_keys(home: Home) -> list[str]:
-    """Django's SECRET_KEY_FALLBACKS, separated by white space in the variable or file.
-
-    Raises `SettingError` if they cannot be read.
-    """
+    """SECRET_KEY_FALLBACKS, separated by white space. Raises `SettingError` if unreadable."""
     given = env.secret("VINERY_SECRET_KEY_FALLBACKS")
     file = home.secrets / "django_secret_key_fallbacks"
     if not given and file.exists():
@@ -47,10 +43,7 @@ def old_django_keys(home: Home) -> list[str]:
 
 
 def key_peppers(home: Home) -> dict[int, bytes]:
-    """The peppers by number, at least one. New keys use the highest number.
-
-    Raises `SettingError` if a pepper is too short, or can be neither read nor generated.
-    """
+    """The peppers by number, at least one. New keys use the highest. Raises `SettingError`."""
     given = {match[1] for name in os.environ if (match := _PEPPER_VARIABLE.fullmatch(name))}
     peppers = {int(number): env.secret(f"VINERY_KEY_PEPPER_{number}") for number in given}
     peppers = {number: pepper for number, pepper in peppers.items() if pepper}
@@ -60,15 +53,12 @@ def key_peppers(home: Home) -> dict[int, bytes]:
                 peppers.setdefault(int(match[1]), _stored(home, file.name))
     if not peppers:
         peppers[1] = _stored(home, "key_pepper_1")
-    return {number: _checked(number, pepper) for number, pepper in sorted(peppers.items())}
-
-
-def _checked(number: int, pepper: str) -> bytes:
-    if len(pepper.encode()) < _MIN_PEPPER_BYTES:
-        raise SettingError(
-            f"VINERY_KEY_PEPPER_{number} is too short. Use {_MIN_PEPPER_BYTES} bytes or more."
-        )
-    return pepper.encode()
+    for number, pepper in peppers.items():
+        if len(pepper.encode()) < _MIN_PEPPER_BYTES:
+            raise SettingError(
+                f"VINERY_KEY_PEPPER_{number} is too short. Use {_MIN_PEPPER_BYTES} bytes or more."
+            )
+    return {number: pepper.encode() for number, pepper in sorted(peppers.items())}
 
 
 def _stored(home: Home, name: str) -> str:
@@ -76,7 +66,9 @@ def _stored(home: Home, name: str) -> str:
     file = home.secrets / name
     try:
         if not file.exists():
-            _create(file)
+            file.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file.parent.mkdir(mode=0o700, exist_ok=True)
+            write_private(file, f"{secrets.token_urlsafe(_RANDOM_BYTES)}\n", replace=False)
         return file.read_text(encoding="ascii").strip()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
@@ -84,10 +76,3 @@ def _stored(home: Home, name: str) -> str:
             f"The secret {file} can be neither read nor created: {reason}. "
             "Set VINERY_HOME to a folder that this user may write to."
         ) from error
-
-
-def _create(file: Path) -> None:
-    file.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file.parent.mkdir(mode=0o700, exist_ok=True)
-    fresh = secrets.token_urlsafe(_RANDOM_BYTES)
-    write_private(file, f"{fresh}\n", replace=False)

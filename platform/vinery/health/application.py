@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from accounts.limits.service import StoreState
 from serving.http.edge import Receive, Scope, Send, send_whole
@@ -44,7 +43,6 @@ class HealthApplication:
         return path in self._routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
         if scope["method"] not in ("GET", "HEAD"):
             await send_whole(send, 405, [(b"allow", b"GET, HEAD")], b"")
             return
@@ -64,18 +62,18 @@ class HealthApplication:
         """
         runtime = self._runtime
         health = await runtime.health()
-        checks = [
-            _of_database(runtime),
-            _of_keys(runtime),
-            _of_limits(runtime.limits.state),
-            _of_disk(runtime),
-        ]
+        checks = {
+            "database": _of_database(runtime),
+            "keys": _of_keys(runtime),
+            "limits": _of_limits(runtime.limits.state),
+            "disk": _Check(runtime.disk.is_healthy, runtime.disk.report),
+        }
         is_ready = runtime.is_started and any(each.is_ready for each in health)
-        is_healthy = all(check.is_healthy for check in checks)
+        is_healthy = all(check.is_healthy for check in checks.values())
         report = {
             "status": ("ready" if is_healthy else "degraded") if is_ready else "not ready",
             "models": {each.model: "ready" if each.is_ready else "not ready" for each in health},
-            **{check.name: check.text for check in checks},
+            **{name: check.text for name, check in checks.items()},
         }
         return _response(report, is_good=is_ready)
 
@@ -94,11 +92,9 @@ class HealthApplication:
         return 200, _PROMETHEUS, await metrics.exposition(self._runtime)
 
 
-@dataclass(frozen=True, slots=True)
-class _Check:
+class _Check(NamedTuple):
     """One part of the readiness report."""
 
-    name: str
     is_healthy: bool
     text: str
 
@@ -106,29 +102,25 @@ class _Check:
 def _of_database(runtime: Runtime) -> _Check:
     """Whether the database answers; if not, with the age of keys, limits and models in memory."""
     if not runtime.database.is_unavailable:
-        return _Check("database", True, "answers")
+        return _Check(True, "answers")
     read_at_s = min(runtime.accounts_read_at_s, runtime.models_read_at_s)
     age = f": data of {time.time() - read_at_s:.0f} s ago is used" if read_at_s else ""
-    return _Check("database", False, f"unavailable{age}")
+    return _Check(False, f"unavailable{age}")
 
 
 def _of_keys(runtime: Runtime) -> _Check:
     """Whether changes of keys are followed, so that revoked keys are refused."""
     age_s = time.time() - runtime.accounts_read_at_s
     if not runtime.accounts_read_at_s or age_s <= _FRESH_S:
-        return _Check("keys", True, "up to date" if runtime.accounts_read_at_s else "not read yet")
-    return _Check("keys", False, f"changes of the last {age_s:.0f} s are unknown")
+        return _Check(True, "up to date" if runtime.accounts_read_at_s else "not read yet")
+    return _Check(False, f"changes of the last {age_s:.0f} s are unknown")
 
 
 def _of_limits(state: StoreState | None) -> _Check:
     """Whether limits are counted. Without Redis the process counts them itself."""
     if state is None or not state.is_degraded:
-        return _Check("limits", True, "counted")
-    return _Check("limits", False, f"Redis is unavailable: {state.policy}")
-
-
-def _of_disk(runtime: Runtime) -> _Check:
-    return _Check("disk", runtime.disk.is_healthy, runtime.disk.report)
+        return _Check(True, "counted")
+    return _Check(False, f"Redis is unavailable: {state.policy}")
 
 
 def _response(report: Mapping[str, object], *, is_good: bool) -> Answer:

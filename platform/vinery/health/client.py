@@ -26,23 +26,19 @@ class Readiness(Enum):
 
 def readiness(base_url: str) -> Readiness:
     """The readiness by `/readyz`. Blocks for at most `_TIMEOUT_S`."""
-    match _get(f"{base_url}/readyz"):
-        case (HTTPStatus.OK, _):
-            return Readiness.READY
-        case None:
-            return Readiness.SILENT
-        case _:
-            return Readiness.LOADING
+    answer = _get(f"{base_url}/readyz")
+    if answer is None:
+        return Readiness.SILENT
+    return Readiness.READY if answer[0] == HTTPStatus.OK else Readiness.LOADING
 
 
 def first_model(base_url: str, api_key: str) -> str | None:
     """The name of a model that this key may use; None without one or without a response."""
-    match _get(f"{base_url}/v1/models", {"Authorization": f"Bearer {api_key}"}):
-        case (HTTPStatus.OK, body):
-            models = json.loads(body)["data"]
-            return str(models[0]["id"]) if models else None
-        case _:
-            return None
+    answer = _get(f"{base_url}/v1/models", {"Authorization": f"Bearer {api_key}"})
+    if answer is None or answer[0] != HTTPStatus.OK:
+        return None
+    models = json.loads(answer[1])["data"]
+    return str(models[0]["id"]) if models else None
 
 
 def _get(url: str, headers: dict[str, str] | None = None) -> tuple[int, bytes] | None:

@@ -40,28 +40,19 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can connect."""
-        if self.host == "localhost":
-            return True
-        ip = self._ip
-        return ip is not None and ip.is_loopback
+        return self.host == "localhost" or (self._ip is not None and self._ip.is_loopback)
 
     @property
     def is_wildcard(self) -> bool:
         """Whether it listens on every interface."""
-        ip = self._ip
-        return ip is not None and ip.is_unspecified
-
-    @property
-    def reachable_host(self) -> str:
-        """The host to which a client on this machine connects."""
-        if not self.is_wildcard:
-            return self.host
-        return "::1" if ":" in self.host else "127.0.0.1"
+        return self._ip is not None and self._ip.is_unspecified
 
     @property
     def base_url(self) -> str:
         """The root URL for clients on this machine, without a last slash."""
-        host = self.reachable_host
+        host = self.host
+        if self.is_wildcard:
+            host = "::1" if ":" in host else "127.0.0.1"
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     @property
@@ -89,17 +80,13 @@ def listen(address: Address) -> socket.socket:
     """A listening socket. Raises `SettingError` if the address cannot be used."""
     try:
         family, sockaddr = _resolve(address)
-        server = socket.socket(family, socket.SOCK_STREAM)
+        is_dual = family != _IPV4 and socket.has_dualstack_ipv6()
+        server = socket.create_server(
+            sockaddr, family=family, backlog=BACKLOG, dualstack_ipv6=is_dual
+        )
     except OSError as error:
         raise _refusal(address, error) from error
-    try:
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind(sockaddr)
-        server.listen(BACKLOG)
-        server.setblocking(False)
-    except OSError as error:
-        server.close()
-        raise _refusal(address, error) from error
+    server.setblocking(False)
     return server
 
 

@@ -13,10 +13,7 @@ from vinery.config.env import SettingError
 
 @contextmanager
 def hold(file: Path) -> Iterator[None]:
-    """Hold the lock. Raises `SettingError` if another process holds it.
-
-    The kernel releases the lock when its holder dies.
-    """
+    """Hold the lock, at most until this process dies. Raises `SettingError` if another holds it."""
     with file.open("a+", encoding="ascii") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

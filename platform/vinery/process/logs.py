@@ -40,7 +40,9 @@ class LineFormatter(logging.Formatter):
         line = _KEY.sub("vny_***", " ".join(message.split()))
         if len(line) > _MAX_CHARACTERS:
             line = f"{line[:_MAX_CHARACTERS]}..."
-        return f"{_stamp(record)} {record.levelname} {self._process} {record.name}: {line}"
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        stamp = f"{seconds}.{int(record.msecs):03d}Z"
+        return f"{stamp} {record.levelname} {self._process} {record.name}: {line}"
 
 
 def logging_config(level: str) -> dict[str, Any]:
@@ -63,11 +65,6 @@ def logging_config(level: str) -> dict[str, Any]:
             "django.request": {"level": "ERROR"},
         },
     }
-
-
-def _stamp(record: logging.LogRecord) -> str:
-    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-    return f"{seconds}.{int(record.msecs):03d}Z"
 
 
 def _error(error: BaseException, trace: TracebackType | None) -> str:

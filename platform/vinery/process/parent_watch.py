@@ -24,10 +24,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def end_with_named_parent() -> None:
-    """Watch the parent that the environment names, if it names one.
-
-    Removes the variable, so that grandchildren do not watch their grandparent.
-    """
+    """Watch the parent that the environment names, if any. Grandchildren do not watch it."""
     parent_pid = os.environ.pop(PARENT_VARIABLE, "")
     if parent_pid:
         end_with(int(parent_pid))

@@ -91,7 +91,12 @@ class Supervisor:
         all_keepers = asyncio.gather(*keepers.values())
         stopping = asyncio.create_task(self._stopping.wait())
         await asyncio.wait((all_keepers, stopping), return_when=asyncio.FIRST_COMPLETED)
-        await self._end_in_order(keepers)
+        clock = asyncio.get_running_loop().time
+        end_at = clock() + _TOTAL_GRACE_S
+        front = [service for service in keepers if service.is_front]
+        await self._terminate(front, [keepers[service] for service in front], _FRONT_GRACE_S)
+        back = [service for service in keepers if not service.is_front]
+        await self._end(back, keepers.values(), end_at - clock())
         stopping.cancel()
         await all_keepers
 
@@ -100,7 +105,10 @@ class Supervisor:
         num_early_ends = 0
         while not self.is_stopping:
             started_at = clock()
-            end = await self._run_to_end(service)
+            try:
+                end = describe(await self._wait(service, await self._start(service)))
+            except OSError as error:  # such as no memory: may be temporary
+                end = f"it could not start: {error}"
             if self.is_stopping:
                 return
             if service in self._restarting:
@@ -116,14 +124,6 @@ class Supervisor:
             )
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay_s)
-
-    async def _run_to_end(self, service: Service) -> str:
-        """Run a service once. Returns how it ended, for the log."""
-        try:
-            child = await self._start(service)
-        except OSError as error:  # such as no memory: may be temporary
-            return f"it could not start: {error}"
-        return describe(await self._wait(service, child))
 
     async def _start(self, service: Service) -> asyncio.subprocess.Process:
         child = await asyncio.create_subprocess_exec(
@@ -145,14 +145,6 @@ class Supervisor:
         _kill_group(child.pid)
         del self._children[service]
         return status
-
-    async def _end_in_order(self, keepers: Mapping[Service, asyncio.Task[None]]) -> None:
-        front = [service for service in keepers if service.is_front]
-        back = [service for service in keepers if not service.is_front]
-        began_at = asyncio.get_running_loop().time()
-        await self._terminate(front, [keepers[service] for service in front], _FRONT_GRACE_S)
-        spent_s = asyncio.get_running_loop().time() - began_at
-        await self._end(back, list(keepers.values()), _TOTAL_GRACE_S - spent_s)
 
     async def _end(
         self, services: Iterable[Service], tasks: Iterable[asyncio.Task[object]], grace_s: float

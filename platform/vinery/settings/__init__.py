@@ -29,8 +29,8 @@ VINERY_RUN_DIR = HOME.run
 VINERY_CACHE_DIR = HOME.cache
 VINERY_USAGE_DIR = HOME.usage
 # With less free disk space, `/readyz` reports `degraded`.
-VINERY_MIN_FREE_DISK_BYTES = (
-    env.integer("VINERY_MIN_FREE_DISK_MB", 256, at_least=0, at_most=1_000_000) * 1024 * 1024
+VINERY_MIN_FREE_DISK_BYTES = 2**20 * env.integer(
+    "VINERY_MIN_FREE_DISK_MB", 256, at_least=0, at_most=1_000_000
 )
 VINERY_MODELS_DIR = BASE_DIR / "models"
 # The kernel's sysfs. A container may have that of the host mounted elsewhere.
@@ -49,9 +49,7 @@ VINERY_TRUSTED_PROXIES = env.networks("VINERY_TRUSTED_PROXIES") or [
     ip_network("127.0.0.0/8"),
     ip_network("::1"),
 ]
-VINERY_MAX_BODY_BYTES = (
-    env.integer("VINERY_MAX_BODY_MB", 64, at_least=1, at_most=4096) * 1024 * 1024
-)
+VINERY_MAX_BODY_BYTES = 2**20 * env.integer("VINERY_MAX_BODY_MB", 64, at_least=1, at_most=4096)
 VINERY_REQUEST_TIMEOUT_S = env.integer(
     "VINERY_REQUEST_TIMEOUT_S", 600, at_least=1, at_most=24 * 3600
 )
@@ -68,10 +66,7 @@ DEBUG = env.on_off("VINERY_DEBUG", default=False)
 
 
 def _allowed_hosts() -> list[str]:
-    """Hosts that a `Host` header may name.
-
-    Otherwise a web page of another host could reach a local server through DNS rebinding.
-    """
+    """Hosts that a `Host` header may name: no others, so that DNS rebinding does not work."""
     if named := env.words("VINERY_ALLOWED_HOSTS"):
         return named
     if VINERY_ADDRESS.is_wildcard and not _PUBLIC.hostname:
@@ -129,8 +124,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "accounts.services.middleware.actor_middleware",
     "django.contrib.messages.middleware.MessageMiddleware",
-    "accounts.signin.middleware.second_factor_required",
-    "accounts.signin.middleware.sign_in_pages",
+    "accounts.signin.middleware.sign_in",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 ROOT_URLCONF = "vinery.urls"
@@ -159,13 +153,13 @@ TEMPLATES = [
 
 AUTH_USER_MODEL = "accounts.User"
 AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
-    {
-        "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
-        "OPTIONS": {"min_length": 12},
-    },
-    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
-    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+    {"NAME": f"django.contrib.auth.password_validation.{name}Validator", "OPTIONS": options}
+    for name, options in (
+        ("UserAttributeSimilarity", {}),
+        ("MinimumLength", {"min_length": 12}),
+        ("CommonPassword", {}),
+        ("NumericPassword", {}),
+    )
 ]
 # Django calls the backend at each request with a session: see `accounts/signin/people.py`.
 AUTHENTICATION_BACKENDS = ["accounts.signin.people.PeopleBackend"]
@@ -176,7 +170,7 @@ VINERY_REQUIRE_2FA = env.choice("VINERY_REQUIRE_2FA", "off", among=("off", "staf
 VINERY_OIDC = issuer_from_env()
 
 # Settings of django-allauth. There is no sign-up: administrators create accounts.
-ACCOUNT_ADAPTER = "accounts.signin.account.AccountAdapter"
+ACCOUNT_ADAPTER = "accounts.signin.people.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
@@ -227,16 +221,14 @@ CACHES = {
 }
 
 
-def _channel_layer() -> dict[str, Any]:
-    if not VINERY_REDIS_URL:
-        return {"BACKEND": "channels.layers.InMemoryChannelLayer"}
-    return {
+CHANNEL_LAYERS: dict[str, dict[str, Any]] = {
+    "default": {
         "BACKEND": "channels_redis.core.RedisChannelLayer",
         "CONFIG": {"hosts": [VINERY_REDIS_URL]},
     }
-
-
-CHANNEL_LAYERS = {"default": _channel_layer()}
+    if VINERY_REDIS_URL
+    else {"BACKEND": "channels.layers.InMemoryChannelLayer"}
+}
 
 # -- Limits -------------------------------------------------------------------------------
 
@@ -311,15 +303,12 @@ SPECTACULAR_SETTINGS = {
 
 CELERY_BROKER_URL = VINERY_REDIS_URL or "filesystem://localhost"
 CELERY_BROKER_TRANSPORT = None if VINERY_REDIS_URL else "vinery.broker:Transport"
-CELERY_BROKER_TRANSPORT_OPTIONS = (
-    {}
-    if VINERY_REDIS_URL
-    else {
+if not VINERY_REDIS_URL:
+    CELERY_BROKER_TRANSPORT_OPTIONS = {
         "data_folder_in": str(HOME.broker / "messages"),
         "data_folder_out": str(HOME.broker / "messages"),
         "control_folder": str(HOME.broker / "control"),
     }
-)
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_SERIALIZER = CELERY_RESULT_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
@@ -333,36 +322,34 @@ CELERY_WORKER_REDIRECT_STDOUTS = False
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_BEAT_SCHEDULE = {
-    "recover-usage": {"task": "accounts.tasks.recover_usage", "schedule": 60.0},
-    "check-quotas": {"task": "accounts.tasks.check_quotas", "schedule": 60.0},
-    "check-keys": {"task": "accounts.tasks.check_keys", "schedule": 300.0},
-    "sweep-deliveries": {"task": "accounts.tasks.sweep_deliveries", "schedule": 60.0},
-    "delete-old-usage": {"task": "accounts.tasks.delete_old_usage", "schedule": 3600.0},
-    "delete-old-captures": {"task": "accounts.tasks.delete_old_captures", "schedule": 60.0},
-    "delete-old-alerts": {"task": "accounts.tasks.delete_old_alerts", "schedule": 3600.0},
-    "delete-expired-sessions": {
-        "task": "accounts.tasks.delete_expired_sessions",
-        "schedule": 3600.0,
-    },
+    name.replace("_", "-"): {"task": f"accounts.tasks.{name}", "schedule": interval_s}
+    for name, interval_s in {
+        "recover_usage": 60.0,
+        "check_quotas": 60.0,
+        "check_keys": 300.0,
+        "sweep_deliveries": 60.0,
+        "delete_old_usage": 3600.0,
+        "delete_old_captures": 60.0,
+        "delete_old_alerts": 3600.0,
+        "delete_expired_sessions": 3600.0,
+    }.items()
 }
 
 # -- Retention of usage and alerts in days; 0 keeps them for ever ---------------------------------
 
-
-def _days(table: str, default: int) -> int:
-    return env.integer(
-        f"VINERY_RETENTION_{table.upper()}_DAYS", default, at_least=0, at_most=36_500
-    )
-
-
 VINERY_RETENTION_DAYS = {
-    "rows": _days("rows", 30),
-    "refusals": _days("refusals", 30),
-    "by_minute": _days("by_minute", 7),
-    "by_hour": _days("by_hour", 365),
-    "by_day": _days("by_day", 0),
+    table: env.integer(f"VINERY_RETENTION_{table.upper()}_DAYS", days, at_least=0, at_most=36_500)
+    for table, days in {
+        "rows": 30,
+        "refusals": 30,
+        "by_minute": 7,
+        "by_hour": 365,
+        "by_day": 0,
+    }.items()
 }
-VINERY_RETENTION_ALERTS_DAYS = _days("alerts", 365)
+VINERY_RETENTION_ALERTS_DAYS = env.integer(
+    "VINERY_RETENTION_ALERTS_DAYS", 365, at_least=0, at_most=36_500
+)
 
 # -- Logs ---------------------------------------------------------------------------------
 

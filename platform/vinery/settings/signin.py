@@ -19,7 +19,13 @@ def issuer_from_env() -> Issuer | None:
     url = env.text("VINERY_OIDC_ISSUER")
     if not url:
         return None
-    _require_tls(url)
+    parts = urlsplit(url)
+    is_local = parts.hostname in ("127.0.0.1", "localhost", "::1")
+    # The client's secret and users' tokens are sent there.
+    if not parts.hostname or not (parts.scheme == "https" or (parts.scheme == "http" and is_local)):
+        raise SettingError(
+            "VINERY_OIDC_ISSUER is not a URL that can be used here. Start it with https://"
+        )
     client_id = env.text("VINERY_OIDC_CLIENT_ID")
     client_secret = env.secret("VINERY_OIDC_CLIENT_SECRET")
     if not client_id or not client_secret:
@@ -28,6 +34,7 @@ def issuer_from_env() -> Issuer | None:
             "VINERY_OIDC_CLIENT_SECRET (or VINERY_OIDC_CLIENT_SECRET_FILE)."
         )
     roles = _roles()
+    scopes = tuple(env.words("VINERY_OIDC_SCOPES")) or _SCOPES
     groups_claim = env.text("VINERY_OIDC_GROUPS_CLAIM")
     admin_group = env.text("VINERY_OIDC_ADMIN_GROUP")
     if (roles or admin_group) and not groups_claim:
@@ -40,7 +47,7 @@ def issuer_from_env() -> Issuer | None:
         client_id=client_id,
         client_secret=client_secret,
         name=env.text("VINERY_OIDC_NAME", "single sign-on"),
-        scopes=_scopes(),
+        scopes=scopes if "openid" in scopes else ("openid", *scopes),
         makes_accounts=env.on_off("VINERY_OIDC_SIGN_UP", default=False),
         links_by_email=env.on_off("VINERY_OIDC_LINK_BY_EMAIL", default=False),
         organization=env.text("VINERY_OIDC_ORGANIZATION"),
@@ -48,21 +55,6 @@ def issuer_from_env() -> Issuer | None:
         admin_group=admin_group,
         roles=roles,
     )
-
-
-def _require_tls(url: str) -> None:
-    """Raises `SettingError` without https: the client's secret and users' tokens are sent there."""
-    parts = urlsplit(url)
-    is_local = parts.hostname in ("127.0.0.1", "localhost", "::1")
-    if not parts.hostname or not (parts.scheme == "https" or (parts.scheme == "http" and is_local)):
-        raise SettingError(
-            "VINERY_OIDC_ISSUER is not a URL that can be used here. Start it with https://"
-        )
-
-
-def _scopes() -> tuple[str, ...]:
-    named = tuple(env.words("VINERY_OIDC_SCOPES")) or _SCOPES
-    return named if "openid" in named else ("openid", *named)
 
 
 def _roles() -> dict[str, str]:
@@ -87,10 +79,8 @@ class MailServer:
     port: int
     user: str
     password: str
-    is_tls: bool
-    """TLS from the first byte, port 465."""
-    is_starttls: bool
-    """TLS after STARTTLS, port 587."""
+    is_tls: bool  # TLS from the first byte, port 465
+    is_starttls: bool  # TLS after STARTTLS, port 587
 
 
 _PORTS: Final = {"smtps": 465, "smtp": 587, "smtp+plain": 25}

@@ -22,21 +22,21 @@ _PAGES = ("/admin/", "/accounts/", "/console/")
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """400, or 413 for an API client whose body is too large."""
-    if is_console(request) and not isinstance(exception, DisallowedHost):
+    is_wrong_host = isinstance(exception, DisallowedHost)
+    if is_console(request) and not is_wrong_host:
         return error_page(request, 400)
     if _is_page(request):
         return defaults.bad_request(request, exception)
-    if isinstance(exception, DisallowedHost):
-        return error_response(
-            InvalidRequest(
-                "This server does not accept the host name of this request. Add the name to "
-                "VINERY_ALLOWED_HOSTS."
-            )
+    error: ServingError = InvalidRequest("The request cannot be understood.")
+    if is_wrong_host:
+        error = InvalidRequest(
+            "This server does not accept the host name of this request. Add the name to "
+            "VINERY_ALLOWED_HOSTS."
         )
-    if isinstance(exception, RequestDataTooBig):
+    elif isinstance(exception, RequestDataTooBig):
         limit_mb = settings.VINERY_MAX_BODY_BYTES // 2**20
-        return error_response(BodyTooLarge(f"The request body is larger than {limit_mb} MB."))
-    return error_response(InvalidRequest("The request cannot be understood."))
+        error = BodyTooLarge(f"The request body is larger than {limit_mb} MB.")
+    return error_response(error)
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -54,19 +54,13 @@ def not_found(request: HttpRequest, exception: Any) -> HttpResponse:
         return error_page(request, 404)
     if _is_page(request):
         return defaults.page_not_found(request, exception)
-    if request.path.startswith("/api/"):
-        return error_response(
-            NotFound(
-                f"There is nothing at {request.path}. The endpoints of the management API are "
-                "described at /api/schema/."
-            )
-        )
-    return error_response(
-        NotFound(
-            f"There is nothing at {request.path}. The OpenAI-compatible API is under /v1 "
-            "and /v3: set your client's base_url to end in /v1."
-        )
+    advice = (
+        "The endpoints of the management API are described at /api/schema/."
+        if request.path.startswith("/api/")
+        else "The OpenAI-compatible API is under /v1 and /v3: set your client's base_url to end "
+        "in /v1."
     )
+    return error_response(NotFound(f"There is nothing at {request.path}. {advice}"))
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
@@ -97,18 +91,12 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     return csrf.csrf_failure(request, reason)
 
 
-class DatabaseUnavailable(Unavailable):
+class DatabaseUnavailable(Unavailable, retry_after_s=5):
     """The database does not answer."""
 
-    retry_after_s = 5
 
-
-class _Forbidden(ServingError):
+class _Forbidden(ServingError, status=403, type="invalid_request_error", code="forbidden"):
     """The caller is authenticated, but lacks the permission."""
-
-    status = 403
-    type = "invalid_request_error"
-    code = "forbidden"
 
 
 def _is_page(request: HttpRequest) -> bool:

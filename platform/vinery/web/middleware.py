@@ -19,11 +19,7 @@ _NEED_DATABASE: Final = ("/admin", "/accounts", "/console", "/api/")
 
 
 class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
-    """WhiteNoise, with files read into memory.
-
-    WhiteNoise responds with a file object, which Django under ASGI reads in one go with a warning.
-    Our files are small.
-    """
+    """WhiteNoise with small files in memory: Django under ASGI warns about file objects."""
 
     @staticmethod
     def serve(static_file: StaticFile, request: HttpRequest) -> HttpResponse:
@@ -49,13 +45,8 @@ class HostCheckMiddleware(CommonMiddleware):
 
     def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
         """None, or a redirect. Raises `DisallowedHost`."""
-        if _is_api(request.path):
-            return None
-        return super().process_request(request)
-
-
-def _is_api(path: str) -> bool:
-    return path.startswith(_API_TREES) and path[3:4] in ("", "/")
+        is_api = request.path.startswith(_API_TREES) and request.path[3:4] in ("", "/")
+        return None if is_api else super().process_request(request)
 
 
 # -- An unavailable database

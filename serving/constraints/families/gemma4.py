@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final
+from typing import Final
 
 from serving.constraints.arguments import ArgumentNotation, arguments_tag, notated_arguments_tag
-from serving.constraints.families.base import AfterReasoning, Calls, tag
+from serving.constraints.family import Family, GrammarFamily, tag
 from serving.constraints.grammar.ebnf import StructuralTag
 from serving.core.request import Tool, ToolChoice
+from serving.output.parsers import gemma4
 from serving.output.parsers.gemma4 import CLOSE, OPEN, QUOTE, REASONING
-
-
-def _value(value: Any) -> str:
-    """A JSON value in Gemma's notation."""
-    match value:
-        case list():
-            return f"[{','.join(map(_value, value))}]"
-        case dict():
-            return f"{{{','.join(f'{_value(key)}:{_value(each)}' for key, each in value.items())}}}"
-        case str():
-            return f"{QUOTE}{value}{QUOTE}"
-        case _:
-            return json.dumps(value)
-
 
 _NOTATION: Final = ArgumentNotation(
     assign=":",
     comma=",",
+    colon=":",
     key=re.compile(r"\w+"),
-    value=_value,
+    constant=json.dumps,
     quote=QUOTE,
     has_escapes=False,
     rules={
@@ -50,4 +38,9 @@ def _call(tool: Tool, choice: ToolChoice) -> StructuralTag:
     return tag(f"{OPEN.text}call:{tool.name}{begin}", content, f"{end}{CLOSE.text}")
 
 
-GEMMA4_CALLS = AfterReasoning(Calls(_call, OPEN.text, ""), REASONING)
+GEMMA4 = Family(
+    "gemma4",
+    (("<|tool_call>",),),
+    gemma4.GEMMA4,
+    GrammarFamily(_call, OPEN.text, "", reasoning=REASONING),
+)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from serving.constraints.arguments import arguments_tag
-from serving.constraints.families.base import Messages, tag
+from serving.constraints.family import Family, GrammarFamily, sequence, tag, text
 from serving.constraints.grammar.ebnf import StructuralTag
 from serving.core.request import Tool, ToolChoice, ToolMode
-from serving.output.parsers.gptoss import CALL, CHANNEL, CONSTRAIN, GPTOSS, NEXT, TO
+from serving.output.parsers import gptoss
+from serving.output.parsers.gptoss import CALL, CHANNEL, CONSTRAIN, NEXT, TO
 from serving.output.parsers.messages import MESSAGE
 
 # How the head of a call goes on after its name, the usual form first.
@@ -26,15 +27,20 @@ def _call(tool: Tool, choice: ToolChoice) -> StructuralTag:
     name, arguments = f"{TO}{tool.name}", arguments_tag(tool, choice)
     if choice.mode is not ToolMode.AUTO:
         return tag(f"{CHANNEL}commentary {name}{_HEAD_ENDS[0]}", arguments, CALL)
-    ends = [{"type": "const_string", "value": end} for end in _HEAD_ENDS]
-    head_end = {"type": "or", "elements": ends}
-    return tag(name, {"type": "sequence", "elements": [head_end, arguments]}, CALL)
+    head_end = {"type": "or", "elements": [text(end) for end in _HEAD_ENDS]}
+    return tag(name, sequence(head_end, arguments), CALL)
 
 
-GPTOSS_CALLS = Messages(
-    _call,
-    trigger=TO,
-    separator=NEXT,
-    answer_begin=f"{CHANNEL}final{MESSAGE}",
-    tags=GPTOSS.reasoning,
+GPTOSS = Family(
+    "gptoss",
+    ((CHANNEL, MESSAGE),),
+    gptoss.GPTOSS,
+    GrammarFamily(
+        _call,
+        trigger=TO,
+        separator=NEXT,
+        answer_begin=f"{CHANNEL}final{MESSAGE}",
+        reasoning=gptoss.REASONING,
+        may_reason_first=True,
+    ),
 )

@@ -1,63 +1,99 @@
-"""The calls of families that write arguments as JSON. Their parsers show what a call is."""
+"""The families that write arguments as JSON. Their parsers show what a call is."""
 
 from __future__ import annotations
 
 import json
 
 from serving.constraints.arguments import arguments_tag
-from serving.constraints.families.base import Calls, CallTag, tag
+from serving.constraints.family import CallTag, Family, GrammarFamily, Marks, tag
 from serving.constraints.grammar.ebnf import StructuralTag
 from serving.core.request import Tool, ToolChoice
-from serving.output.parsers import deepseek, granite, hermes, mistral, phi4
+from serving.output.parsers import deepseek, granite, hermes, llama3, mistral, phi4
 
 
-def _object(tool: Tool, choice: ToolChoice, key: str = "arguments") -> StructuralTag:
-    """A call as one JSON object."""
-    name = json.dumps(tool.name, ensure_ascii=False)
-    return tag(f'{{"name": {name}, "{key}": ', arguments_tag(tool, choice), "}")
+def _object_calls(before: str = "", after: str = "", key: str = "arguments") -> CallTag:
+    """Calls that are one JSON object each."""
+
+    def call(tool: Tool, choice: ToolChoice) -> StructuralTag:
+        name = json.dumps(tool.name, ensure_ascii=False)
+        begin = f'{before}{{"name": {name}, "{key}": '
+        return tag(begin, arguments_tag(tool, choice), f"}}{after}")
+
+    return call
 
 
-def _hermes(tool: Tool, choice: ToolChoice) -> StructuralTag:
-    call = _object(tool, choice)
-    begin, end = f"{hermes.OPEN.text}\n{call['begin']}", f"{call['end']}\n{hermes.CLOSE.text}"
-    return tag(begin, call["content"], end)
+def _named_calls(before: str, after_name: str, after: str = "") -> CallTag:
+    """Calls that are a name and a JSON object."""
+
+    def call(tool: Tool, choice: ToolChoice) -> StructuralTag:
+        return tag(f"{before}{tool.name}{after_name}", arguments_tag(tool, choice), after)
+
+    return call
 
 
-def _llama3(tool: Tool, choice: ToolChoice) -> StructuralTag:
-    return _object(tool, choice, "parameters")
-
-
-def _devstral(tool: Tool, choice: ToolChoice) -> StructuralTag:
-    return tag(f"{mistral.OPEN}{tool.name}{mistral.ARGS}", arguments_tag(tool, choice), "")
-
-
-def _deepseek_v3(tool: Tool, choice: ToolChoice) -> StructuralTag:
-    head = f"function{deepseek.SEPARATOR}{tool.name}\n```json\n"
-    begin, end = deepseek.CALL_BEGIN.text + head, f"\n```{deepseek.CALL_END.text}"
-    return tag(begin, arguments_tag(tool, choice), end)
-
-
-def _deepseek_v31(tool: Tool, choice: ToolChoice) -> StructuralTag:
-    begin = f"{deepseek.CALL_BEGIN.text}{tool.name}{deepseek.SEPARATOR}"
-    return tag(begin, arguments_tag(tool, choice), deepseek.CALL_END.text)
-
-
-def _array(trigger: str, begin: str) -> Calls:
+def _array(trigger: str, begin: str) -> GrammarFamily:
     """A family that writes all calls in one array."""
-    return Calls(_object, trigger, ", ", begin=begin, end="]")
+    return GrammarFamily(_object_calls(), trigger, ", ", begin=begin, end="]")
 
 
-def _deepseek(call: CallTag, separator: str) -> Calls:
+def _deepseek(name: str, marks: Marks, call: CallTag, separator: str) -> Family:
     begin, end = deepseek.CALLS_BEGIN.text, deepseek.CALLS_END.text
-    return Calls(call, begin, separator, begin=begin, end=end)
+    grammar = GrammarFamily(call, begin, separator, begin=begin, end=end)
+    return Family(name, marks, deepseek.DEEPSEEK, grammar)
 
 
-HERMES_CALLS = Calls(_hermes, hermes.OPEN.text)
-# Where a grammar holds free text to its calls, this text always begins one.
-LLAMA3_CALLS = Calls(_llama3, '{"name": ', "; ")
-GRANITE_CALLS = _array(granite.OPEN.text, f"{granite.OPEN.text}[")
-PHI4_CALLS = _array(phi4.OPEN.text, phi4.OPEN.text)
-MISTRAL_CALLS = _array(mistral.OPEN, f"{mistral.OPEN}[")
-DEVSTRAL_CALLS = Calls(_devstral, mistral.OPEN, "")
-DEEPSEEK_V3_CALLS = _deepseek(_deepseek_v3, "\n")
-DEEPSEEK_V31_CALLS = _deepseek(_deepseek_v31, "")
+HERMES = Family(
+    "hermes",
+    (("<tool_call>",),),
+    hermes.HERMES,
+    GrammarFamily(
+        _object_calls(f"{hermes.OPEN.text}\n", f"\n{hermes.CLOSE.text}"), hermes.OPEN.text
+    ),
+)
+LLAMA3 = Family(
+    "llama3",
+    (("<|start_header_id|>", "<|python_tag|>"), ("<|start_header_id|>", '"parameters": ')),
+    llama3.LLAMA3,
+    # Where a grammar holds free text to its calls, the trigger always begins one.
+    GrammarFamily(_object_calls(key="parameters"), '{"name": ', "; "),
+)
+GRANITE = Family(
+    "granite",
+    (("<|start_of_role|>", "<|tool_call|>"),),
+    granite.GRANITE,
+    _array(granite.OPEN.text, f"{granite.OPEN.text}["),
+)
+PHI4 = Family(
+    "phi4",
+    (("functools[",), ("<|tool|>", "<|/tool|>")),
+    phi4.PHI4,
+    _array(phi4.OPEN.text, phi4.OPEN.text),
+)
+MISTRAL = Family(
+    "mistral",
+    (("[TOOL_CALLS]",),),
+    mistral.MISTRAL,
+    _array(mistral.OPEN, f"{mistral.OPEN}["),
+)
+DEVSTRAL = Family(
+    "devstral",
+    (("[TOOL_CALLS]", "[ARGS]"),),
+    mistral.MISTRAL,
+    GrammarFamily(_named_calls(mistral.OPEN, mistral.ARGS), mistral.OPEN, ""),
+)
+DEEPSEEK_V3 = _deepseek(
+    "deepseek_v3",
+    (("<｜tool▁calls▁begin｜>", "```json"),),
+    _named_calls(
+        f"{deepseek.CALL_BEGIN.text}function{deepseek.SEPARATOR}",
+        "\n```json\n",
+        f"\n```{deepseek.CALL_END.text}",
+    ),
+    "\n",
+)
+DEEPSEEK_V31 = _deepseek(
+    "deepseek_v31",
+    (("<｜tool▁calls▁begin｜>",),),
+    _named_calls(deepseek.CALL_BEGIN.text, deepseek.SEPARATOR, deepseek.CALL_END.text),
+    "",
+)

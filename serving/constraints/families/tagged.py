@@ -18,7 +18,7 @@ from serving.constraints.arguments import (
     Parameters,
     parameters_of,
 )
-from serving.constraints.families.base import Calls, Messages, tag
+from serving.constraints.family import Family, GrammarFamily, Marks, sequence, tag
 from serving.constraints.grammar.ebnf import StructuralTag, grammar_tag, quoted
 from serving.constraints.grammar.rules import plain
 from serving.constraints.json_schema.translator import json_tag
@@ -26,11 +26,10 @@ from serving.constraints.texts import text_tag
 from serving.core.errors import UnsupportedParameter
 from serving.core.request import TextGrammar, Tool, ToolChoice, ToolMode
 from serving.core.tools import INPUT
-from serving.output.parsers import glm4, minicpm5, qwen3coder
+from serving.output.parsers import glm4, minicpm5, onyx, qwen3coder
 from serving.output.parsers.argument_types import Kind, kind_of, options_of, types_of
+from serving.output.parsers.base import ParserFamily
 from serving.output.parsers.messages import MESSAGE
-from serving.output.parsers.onyx import ONYX
-from serving.output.parsers.onyx import SYNTAX as ONYX_SYNTAX
 from serving.output.parsers.tagged import CDATA, TagSyntax
 
 _NOTHING: Final = grammar_tag('root ::= ""')
@@ -50,7 +49,8 @@ def _call(syntax: TagSyntax, tool: Tool, choice: ToolChoice) -> StructuralTag:
     elif (parameters := _parameters(tool, choice)).are_free:
         content = _ANY_TEXT
     else:
-        content = _sequence([_argument(syntax, each) for each in parameters.listed])
+        arguments = [_argument(syntax, each) for each in parameters.listed] or [_NOTHING]
+        content = sequence(*arguments) if len(arguments) > 1 else arguments[0]
     name = f"{syntax.call_begin}{tool.name}{syntax.name_end}{syntax.after_name}"
     return tag(
         f"{syntax.wrapper}{syntax.after_wrapper}{name}",
@@ -106,7 +106,8 @@ def _option(schema: Any, document: Mapping[str, Any]) -> StructuralTag:
         return json_tag({**definitions, **schema})
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list) and values:
-        return _texts([each if isinstance(each, str) else json.dumps(each) for each in values])
+        texts = [each if isinstance(each, str) else json.dumps(each) for each in values]
+        return grammar_tag(f"root ::= {' | '.join(map(quoted, texts))}")
     return _text(schema) if kind is Kind.TEXT else _ANY_TEXT
 
 
@@ -120,40 +121,46 @@ def _text(schema: Mapping[str, Any]) -> StructuralTag:
     return grammar_tag(f"root ::= [^<]{{{least},{upper}}}")
 
 
-def _texts(texts: Sequence[str]) -> StructuralTag:
-    return grammar_tag(f"root ::= {' | '.join(map(quoted, texts))}")
-
-
 def _one(options: Sequence[StructuralTag]) -> StructuralTag:
     return options[0] if len(options) == 1 else {"type": "or", "elements": list(options)}
 
 
-def _sequence(parts: Sequence[StructuralTag]) -> StructuralTag:
-    if len(parts) < 2:
-        return parts[0] if parts else _NOTHING
-    return {"type": "sequence", "elements": list(parts)}
-
-
 def _onyx_call(tool: Tool, choice: ToolChoice) -> StructuralTag:
     """A forced call begins with the head of its message."""
-    call = _call(ONYX_SYNTAX, tool, choice)
+    call = _call(onyx.SYNTAX, tool, choice)
     if choice.mode is ToolMode.AUTO:
         return call
     return {**call, "begin": f" to={tool.name}{MESSAGE}{call['begin']}"}
 
 
-def _calls(syntax: TagSyntax) -> Calls:
+def _family(name: str, marks: Marks, parser: ParserFamily, syntax: TagSyntax) -> Family:
     """A family that differs from others only in its tags."""
-    return Calls(partial(_call, syntax), syntax.opening.text)
+    return Family(name, marks, parser, GrammarFamily(partial(_call, syntax), syntax.opening.text))
 
 
-QWEN3CODER_CALLS = _calls(qwen3coder.SYNTAX)
-GLM4_CALLS = _calls(glm4.SYNTAX)
-MINICPM5_CALLS = _calls(minicpm5.SYNTAX)
-ONYX_CALLS = Messages(
-    _onyx_call,
-    ONYX_SYNTAX.opening.text,
-    ONYX.reasoning.closing,
-    answer_begin=f" to=user{MESSAGE}",
-    tags=ONYX.reasoning,
+QWEN3CODER = _family(
+    "qwen3coder",
+    (("<function=", "<parameter="),),
+    qwen3coder.QWEN3CODER,
+    qwen3coder.SYNTAX,
+)
+GLM4 = _family("glm4", (("<arg_key>",),), glm4.GLM4, glm4.SYNTAX)
+MINICPM5 = _family(
+    "minicpm5",
+    (('<function name="', '<param name="'),),
+    minicpm5.MINICPM5,
+    minicpm5.SYNTAX,
+)
+ONYX = Family(
+    "onyx",
+    (("<atem:",),),
+    onyx.ONYX,
+    GrammarFamily(
+        _onyx_call,
+        trigger=onyx.SYNTAX.opening.text,
+        separator=onyx.REASONING.closing,
+        answer_begin=f" to=user{MESSAGE}",
+        reasoning=onyx.REASONING,
+        may_reason_first=True,
+    ),
 )

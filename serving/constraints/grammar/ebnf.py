@@ -106,15 +106,14 @@ def chars(intervals: tuple[tuple[int, int], ...]) -> Expr:
 def productive(rules: Mapping[str, Expr]) -> set[str]:
     """Return the names of the rules that some finite text fits."""
     found: set[str] = set()
-    waiting = {name: _names(body) for name, body in rules.items()}
     users: dict[str, list[str]] = {}
-    for name, used in waiting.items():
-        for each in used:
-            users.setdefault(each, []).append(name)
+    for name, body in rules.items():
+        for used in _names(body):
+            users.setdefault(used, []).append(name)
     queue = list(rules)
     while queue:
         name = queue.pop()
-        if name not in found and name in rules and _ends(rules[name], found):
+        if name not in found and _ends(rules[name], found):
             found.add(name)
             queue += users.get(name, ())
     return found

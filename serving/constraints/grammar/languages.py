@@ -53,16 +53,16 @@ class Cat:
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """The union of the options."""
+    """The union."""
 
-    options: frozenset[Language]
+    parts: frozenset[Language]
 
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """The intersection of the demands."""
+    """The intersection."""
 
-    demands: frozenset[Language]
+    parts: frozenset[Language]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +122,12 @@ def union(options: Iterable[Language]) -> Language:
     """Return the union; of nothing, the empty language."""
     flat: set[Language] = set()
     for option in options:
-        flat |= option.options if isinstance(option, Or) else {option}
-    flat.discard(NOTHING)
+        flat |= option.parts if isinstance(option, Or) else {option}
     sets = [option.intervals for option in flat if isinstance(option, Chars)]
     if len(sets) > 1:
         flat = {option for option in flat if not isinstance(option, Chars)}
         flat.add(Chars(merged(*sets)))
-    if ANYTHING in flat:
-        return ANYTHING
-    if not flat:
-        return NOTHING
-    return flat.pop() if len(flat) == 1 else Or(frozenset(flat))
+    return _combined(Or, flat, neutral=NOTHING, absorbing=ANYTHING)
 
 
 def intersection(*demands: Language) -> Language:
@@ -141,13 +136,17 @@ def intersection(*demands: Language) -> Language:
         return demands[0]
     flat: set[Language] = set()
     for demand in demands:
-        flat |= demand.demands if isinstance(demand, And) else {demand}
-    flat.discard(ANYTHING)
-    if NOTHING in flat:
-        return NOTHING
-    if not flat:
-        return ANYTHING
-    return flat.pop() if len(flat) == 1 else And(frozenset(flat))
+        flat |= demand.parts if isinstance(demand, And) else {demand}
+    return _combined(And, flat, neutral=ANYTHING, absorbing=NOTHING)
+
+
+def _combined(
+    kind: type[Or | And], parts: set[Language], *, neutral: Language, absorbing: Language
+) -> Language:
+    parts.discard(neutral)
+    if absorbing in parts or not parts:
+        return absorbing if parts else neutral
+    return parts.pop() if len(parts) == 1 else kind(frozenset(parts))
 
 
 def complement(part: Language) -> Language:

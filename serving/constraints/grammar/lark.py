@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from serving.constraints.grammar.ebnf import EMPTY, Expr, Ref, Repeat, alt, seq
 from serving.constraints.grammar.languages import ANY_CHARS, Chars, Language, NotRegular, cat
-from serving.constraints.grammar.patterns import InvalidPattern, caseless, fullmatch_language
+from serving.constraints.grammar.patterns import (
+    SHORT_QUANTIFIERS,
+    InvalidPattern,
+    caseless,
+    fullmatch_language,
+)
 from serving.constraints.grammar.rules import RuleSet
 
 if TYPE_CHECKING:
@@ -161,7 +166,7 @@ class _Reader:
             case "expansion":
                 return seq(*(of(each) for each in tree.children))
             case "expr":
-                return self._repeated(of(tree.children[0]), tree.children[1:])
+                return _repeated(of(tree.children[0]), tree.children[1:])
             case "maybe":
                 return Repeat(of(tree.children[0]), 0, 1)
             case "name":
@@ -182,22 +187,14 @@ class _Reader:
         expr = self._ref((module, name))
         return expr if is_lexical or not _is_terminal(name) else seq(expr, self._gap)
 
-    def _repeated(self, part: Expr, times: Sequence[Any]) -> Expr:
-        match [str(each) for each in times if each is not None]:
-            case []:
-                return part
-            case ["?"]:
-                return Repeat(part, 0, 1)
-            case ["*"]:
-                return Repeat(part, 0, None)
-            case ["+"]:
-                return Repeat(part, 1, None)
-            case [least, *most]:
-                return _counted(part, int(least), int(most[0] if most else least))
-        raise AssertionError("an expression is repeated in one way")
 
-
-def _counted(part: Expr, least: int, most: int) -> Expr:
+def _repeated(part: Expr, times: Sequence[Any]) -> Expr:
+    written = [str(each) for each in times if each is not None]
+    if not written:
+        return part
+    if written[0] in SHORT_QUANTIFIERS:
+        return Repeat(part, *SHORT_QUANTIFIERS[written[0]])
+    least, most = int(written[0]), int(written[-1])
     if not 0 <= least <= most <= _MAX_TIMES:
         raise InvalidLark(f"~{least}..{most} must be in order, and at most {_MAX_TIMES}")
     return Repeat(part, least, most) if most else EMPTY

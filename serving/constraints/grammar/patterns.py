@@ -56,10 +56,16 @@ _CLASSES: Final = {
     "S": inverted(_SPACE),
 }
 _CONTROLS: Final = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0}
-_SHORT_QUANTIFIERS: Final = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+SHORT_QUANTIFIERS: Final = {
+    "*": (0, None),
+    "+": (1, None),
+    "?": (0, 1),
+}
 _QUANTIFIER: Final = re.compile(r"\*|\+|\?|\{(\d+)(?:(,)(\d*))?\}")
-_HEX: Final = {"x": re.compile(r"[0-9a-fA-F]{2}"), "u": re.compile(r"[0-9a-fA-F]{4}")}
-_BRACED_HEX: Final = re.compile(r"\{([0-9a-fA-F]{1,6})\}")
+_HEX: Final = {
+    "x": re.compile(r"[0-9a-fA-F]{2}"),
+    "u": re.compile(r"[0-9a-fA-F]{4}|\{[0-9a-fA-F]{1,6}\}"),
+}
 _NAMED_GROUP: Final = re.compile(r"\(\?P?<[A-Za-z_]\w*>")
 
 
@@ -143,18 +149,14 @@ class _Parser:
         starts = ends = False
         while self._take("^"):
             starts = True
-        parts = self._parts()
+        parts = []
+        while self._peek() not in ("", "|", ")", "$"):
+            parts.append(self._quantified(self._atom()))
         while self._take("$"):
             ends = True
         if self._peek() not in ("", "|", ")"):
             raise NotRegular("it has an anchor that is not at its start or end")
         return _Branch(cat(*parts), starts, ends)
-
-    def _parts(self) -> list[Language]:
-        parts = []
-        while self._peek() not in ("", "|", ")", "$"):
-            parts.append(self._quantified(self._atom()))
-        return parts
 
     def _quantified(self, part: Language) -> Language:
         quantifier = _QUANTIFIER.match(self._text, self._at)
@@ -164,8 +166,8 @@ class _Parser:
         _ = self._take("?")  # a lazy quantifier matches the same texts
         if self._peek() in ("*", "+") or _QUANTIFIER.match(self._text, self._at):
             raise self._invalid("a quantifier follows a quantifier")
-        if (short := quantifier[0]) in _SHORT_QUANTIFIERS:
-            return times(part, *_SHORT_QUANTIFIERS[short])
+        if (short := quantifier[0]) in SHORT_QUANTIFIERS:
+            return times(part, *SHORT_QUANTIFIERS[short])
         least = int(quantifier[1])
         most = least if quantifier[2] is None else int(quantifier[3]) if quantifier[3] else None
         if most is not None and most < least:
@@ -264,12 +266,11 @@ class _Parser:
         return ((code, code),)
 
     def _hex(self, kind: str) -> int:
-        braced = _BRACED_HEX.match(self._text, self._at) if kind == "u" else None
-        found = braced or _HEX[kind].match(self._text, self._at)
+        found = _HEX[kind].match(self._text, self._at)
         if found is None:
             raise self._invalid(f"\\{kind} needs hexadecimal digits")
         self._at = found.end()
-        code = int(found[found.lastindex or 0], 16)
+        code = int(found[0].strip("{}"), 16)
         if code > 0x10FFFF:
             raise self._invalid("a code point is too large")
         return code

@@ -123,27 +123,22 @@ class SchemaDocument:
     def are_disjoint(self, left: SchemaNode, right: SchemaNode) -> bool:
         """Return whether no value fits both, as far as their types and the constants of their
         required properties show. Most unions differ in one of these."""
-        one, other = self.followed(left), self.followed(right)
-        kinds, other_kinds = (_wide_types(each) for each in (one, other))
-        if not kinds & other_kinds:
+        left, right = self.followed(left), self.followed(right)
+        if not _wide_types(left) & _wide_types(right):
             return True
-        shared = set(one.keywords.get("required", ())) & set(other.keywords.get("required", ()))
-        return any(
-            _have_different_constants(
-                one.keywords.get("properties", {}).get(name),
-                other.keywords.get("properties", {}).get(name),
+        for name in {*left.keywords.get("required", ())} & {*right.keywords.get("required", ())}:
+            ones, others = (
+                constants_of(node.keywords.get("properties", {}).get(name))
+                for node in (left, right)
             )
-            for name in shared
-        )
+            is_shared = any(equal(one, other) for one in ones for other in others)
+            if ones and others and not is_shared:
+                return True
+        return False
 
 
 def _wide_types(node: SchemaNode) -> set[str]:
     return {"number" if kind == "integer" else kind for kind in types_of((node,))}
-
-
-def _have_different_constants(left: Any, right: Any) -> bool:
-    ones, others = constants_of(left), constants_of(right)
-    return bool(ones and others) and not any(equal(one, other) for one in ones for other in others)
 
 
 def types_of(nodes: Sequence[SchemaNode]) -> list[str]:

@@ -6,7 +6,7 @@ integer exactly, and a few after it. Numbers with bounds have no exponents.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -59,11 +59,6 @@ class NumberRange:
     high: Bound | None = None
     factors: tuple[Decimal, ...] = ()
 
-    @property
-    def is_not_negative(self) -> bool:
-        """Whether the only demand is a minimum of 0."""
-        return self == NumberRange(low=Bound(Decimal(0)))
-
     def integers(self) -> Language:
         """Return the numerals of the integers in the range."""
         low, high = self.low, self.high
@@ -106,6 +101,10 @@ class NumberRange:
             cat(_natural(num_digits), times(decimals, 0, 1)),
             *(_multiple(factor) for factor in self.factors),
         )
+
+
+ALL_NUMBERS: Final = NumberRange()
+NOT_NEGATIVE: Final = NumberRange(low=Bound(Decimal(0)))
 
 
 def number_range(nodes: Sequence[SchemaNode]) -> NumberRange:
@@ -169,42 +168,31 @@ def _above(bound: Bound) -> Language:
     whole = int(bound.value)
     decimals = _decimals(bound.value)
     more = cat(_natural_from(whole + 1), _ANY_DECIMALS)
-    if decimals or bound.is_exclusive:
-        same = cat(literal(f"{whole}."), _decimals_from(decimals, bound))
-    else:
-        same = cat(literal(str(whole)), _ANY_DECIMALS)
-    return union((more, same))
+    if not decimals and not bound.is_exclusive:
+        return union((more, cat(literal(str(whole)), _ANY_DECIMALS)))
+    nonzero = cat(times(literal("0")), _NOT_ZERO, _ANY_DIGITS)
+    same = cat(literal(decimals), nonzero if bound.is_exclusive else _ANY_DIGITS)
+    greater = _greater(decimals, lambda num_left: _ANY_DIGITS)
+    return union((more, cat(literal(f"{whole}."), union((*greater, same)))))
 
 
 def _natural_from(number: int) -> Language:
     if number >= _END:
         return NOTHING
     digits = str(number)
-    longer = cat(_NOT_ZERO, times(_DIGIT, len(digits), _NUM_DIGITS - 1))
-    greater = [
-        cat(
-            literal(digits[:at]),
-            _greater(digit),
-            times(_DIGIT, len(digits) - at - 1, len(digits) - at - 1),
-        )
-        for at, digit in enumerate(digits)
-    ]
     is_longest = len(digits) == _NUM_DIGITS
-    return union((literal(digits), *greater, NOTHING if is_longest else longer))
+    longer = NOTHING if is_longest else cat(_NOT_ZERO, times(_DIGIT, len(digits), _NUM_DIGITS - 1))
+    greater = _greater(digits, lambda num_left: times(_DIGIT, num_left, num_left))
+    return union((literal(digits), *greater, longer))
 
 
-def _decimals_from(digits: str, bound: Bound) -> Language:
-    """The decimals of a number with the bound's whole part."""
-    greater = [
-        cat(literal(digits[:at]), _greater(digit), _ANY_DIGITS) for at, digit in enumerate(digits)
-    ]
-    nonzero = cat(times(literal("0")), _NOT_ZERO, _ANY_DIGITS)
-    more = nonzero if bound.is_exclusive else _ANY_DIGITS
-    return union((*greater, cat(literal(digits), more)))
-
-
-def _greater(digit: str) -> Language:
-    return NOTHING if digit == "9" else Chars(((ord(digit) + 1, 57),))
+def _greater(digits: str, rest: Callable[[int], Language]) -> Iterator[Language]:
+    """One for each digit that can be replaced by a greater one, with `rest` of the number of
+    digits after it."""
+    for at, digit in enumerate(digits):
+        if digit != "9":
+            greater = Chars(((ord(digit) + 1, ord("9")),))
+            yield cat(literal(digits[:at]), greater, rest(len(digits) - at - 1))
 
 
 def _decimals(value: Decimal) -> str:

@@ -77,7 +77,7 @@ from serving.constraints.json_schema.nodes import (
     Unenforceable,
     constants_of,
 )
-from serving.constraints.json_schema.numbers import NumberRange, number_range
+from serving.constraints.json_schema.numbers import ALL_NUMBERS, NOT_NEGATIVE, number_range
 from serving.constraints.json_schema.strings import (
     pattern_language,
     string_demands,
@@ -111,14 +111,13 @@ def json_tag(
     translate = _cached if len(source) <= _MAX_CACHED_CHARS else _cached.__wrapped__
     try:
         return grammar_tag(translate(source, is_strict=is_strict, is_compact=is_compact))
-    except Unenforceable as error:
-        path = param + error.path
-        raise UnsupportedParameter(
-            f"`{path}` cannot be enforced: {error.reason}. Remove it, or do not set `strict`.",
-            param=path,
-        ) from None
     except SchemaError as error:
         path = param + error.path
+        if isinstance(error, Unenforceable):
+            raise UnsupportedParameter(
+                f"`{path}` cannot be enforced: {error.reason}. Remove it, or do not set `strict`.",
+                param=path,
+            ) from None
         raise InvalidGrammar(f"`{path}` {error.reason}.", param=path) from None
 
 
@@ -168,13 +167,10 @@ class _Translator:
         self._build()
         text = self._rules.text(root)
         if text is None:
-            raise SchemaError(self._dead_end(), "allows no value that comes to an end")
+            steps = {name: nodes[0].steps for nodes, name in self._names.items()}
+            path = [steps[name] for name in dead_end(self._rules.rules, "root") if name in steps]
+            raise SchemaError(path[-1] if path else (), "allows no value that comes to an end")
         return text
-
-    def _dead_end(self) -> Steps:
-        steps = {name: nodes[0].steps for nodes, name in self._names.items()}
-        path = [steps[name] for name in dead_end(self._rules.rules, "root") if name in steps]
-        return path[-1] if path else ()
 
     def unenforced(self) -> list[Unenforceable]:
         """Return the keywords that the translation ignored."""
@@ -406,9 +402,9 @@ class _Translator:
 
     def _number(self, kind: str, nodes: Alternative) -> Expr:
         wanted = number_range(nodes)
-        if wanted == NumberRange():
+        if wanted == ALL_NUMBERS:
             return Ref(kind)
-        if wanted.is_not_negative:
+        if wanted == NOT_NEGATIVE:
             return Ref("natural" if kind == "integer" else "positive")
         try:
             return self._rules.of(wanted.integers() if kind == "integer" else wanted.numbers())

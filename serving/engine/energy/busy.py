@@ -29,7 +29,7 @@ class BusyTimes:
         self._path = directory / f"{os.getpid()}.busy"
         self._own = _BusyFile(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         fcntl.flock(self._own.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._others: dict[Path, _OtherEngine] = {}
+        self._others: dict[Path, _BusyFile] = {}
         self._next_scan_at = 0.0
 
     @property
@@ -43,25 +43,24 @@ class BusyTimes:
 
     def end(self, until: float) -> None:
         """Note that this engine was busy until then. Does nothing if it was idle."""
-        numbers = self._own.numbers
-        if numbers[_SINCE]:
-            numbers[_BUSY_S] += until - numbers[_SINCE]
-            numbers[_SINCE] = 0.0
+        self._own.numbers[_BUSY_S] = self._own.total_s(until)
+        self._own.numbers[_SINCE] = 0.0
 
     def others_s(self, now: float) -> float:
         """Return the busy seconds of all other engines since the last call."""
         if now >= self._next_scan_at:
             self._next_scan_at = now + _SCAN_INTERVAL_S
             self._scan(now)
-        return sum(other.busy_s(now) for other in self._others.values())
+        return sum(other.new_s(now) for other in self._others.values())
 
     def _scan(self, now: float) -> None:
         for path in self._directory.glob("*.busy"):
             if path != self._path and path not in self._others:
                 try:
-                    self._others[path] = _OtherEngine(path, now)
+                    other = self._others[path] = _BusyFile(path, os.O_RDWR)
                 except (OSError, ValueError):
                     continue  # the engine has just ended, or has not written yet
+                other.new_s(now)
         for path in [path for path, other in self._others.items() if other.has_ended()]:
             del self._others[path]
             path.unlink(missing_ok=True)
@@ -79,31 +78,25 @@ class _BusyFile:
         except BaseException:
             os.close(self.file)
             raise
+        self._last_s = 0.0
 
+    def total_s(self, now: float) -> float:
+        """Return the busy seconds since the engine's start."""
+        since = self.numbers[_SINCE]
+        return float(self.numbers[_BUSY_S] + (max(0.0, now - since) if since else 0.0))
 
-class _OtherEngine:
-    def __init__(self, path: Path, now: float) -> None:
-        self._file = _BusyFile(path, os.O_RDWR)
-        self._last_s = self._total_s(now)
-
-    def busy_s(self, now: float) -> float:
+    def new_s(self, now: float) -> float:
         """Return the busy seconds since the last call."""
-        total_s = self._total_s(now)
-        busy_s = max(0.0, total_s - self._last_s)
-        self._last_s = max(total_s, self._last_s)
-        return busy_s
+        total_s, last_s = self.total_s(now), self._last_s
+        self._last_s = max(total_s, last_s)
+        return self._last_s - last_s
 
     def has_ended(self) -> bool:
         """Whether the engine's lock is free. Then its file is closed."""
         try:
-            fcntl.flock(self._file.file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(self.file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        self._file.numbers.release()
-        os.close(self._file.file)
+        self.numbers.release()
+        os.close(self.file)
         return True
-
-    def _total_s(self, now: float) -> float:
-        numbers = self._file.numbers
-        since = numbers[_SINCE]
-        return float(numbers[_BUSY_S] + (max(0.0, now - since) if since else 0.0))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -51,32 +51,27 @@ def package_counters(sysfs: Path) -> list[Counter]:
     same counter (intel-rapl-mmio) are left out.
     """
     zones = sorted((sysfs / "class/powercap").glob("intel-rapl:*"))
-    return list(
-        _readable(
-            (zone / "energy_uj", zone / "max_energy_range_uj")
-            for zone in zones
-            if _text(zone / "name").startswith("package-")
-        )
-    )
+    packages = [zone for zone in zones if _text(zone / "name").startswith("package-")]
+    return _readable((zone / "energy_uj", zone / "max_energy_range_uj") for zone in packages)
 
 
 def gpu_counters(sysfs: Path) -> list[Counter]:
     """Return the counters of Intel's graphics cards."""
-    files = (
-        (monitor / "energy1_input", None)
-        for monitor in sorted((sysfs / "class/hwmon").glob("hwmon*"))
-        if _text(monitor / "name") in _GPU_DRIVERS
-    )
-    return list(_readable((path, none) for path, none in files if path.exists()))
+    monitors = sorted((sysfs / "class/hwmon").glob("hwmon*"))
+    files = [each / "energy1_input" for each in monitors if _text(each / "name") in _GPU_DRIVERS]
+    return _readable((file, None) for file in files if file.exists())
 
 
-def _readable(files: Iterable[tuple[Path, Path | None]]) -> Iterator[Counter]:
+def _readable(files: Iterable[tuple[Path, Path | None]]) -> list[Counter]:
+    counters: list[Counter] = []
     for path, range_path in files:
         try:
-            yield Counter(path, None if range_path is None else int(_text(range_path)))
+            range_uj = None if range_path is None else int(_text(range_path))
+            counters.append(Counter(path, range_uj))
         except (OSError, ValueError) as error:
             # Since Linux 5.10 only root may read them.
             logger.info("energy counter unreadable path=%s error=%s", path, error)
+    return counters
 
 
 def _text(path: Path) -> str:

@@ -47,10 +47,7 @@ class RequestEnergy:
     _reported_j: float = 0.0
 
     def take_unreported_j(self) -> float:
-        """Return the joules since the last call.
-
-        The energy of pending work is estimated. The next call corrects the estimate.
-        """
+        """Return the joules since the last call; those of pending work are estimated at first."""
         used_j = self.sampled_j + self.pending_s * self.totals.watts
         new_j = max(0.0, used_j - self._reported_j)
         self._reported_j += new_j
@@ -64,8 +61,7 @@ class MeteredGeneration(Protocol):
     energy: RequestEnergy | None
 
     @property
-    def is_probe(self) -> bool:
-        """Whether the engine runs it to test itself. Its energy is idle energy."""
+    def is_probe(self) -> bool: ...  # its energy is idle energy
 
 
 class StepWork(NamedTuple):
@@ -93,11 +89,9 @@ class StepCosts:
         prefill_s = decode_s = 1.0
         if self._prefill_s is not None and self._decode_s is not None:
             prefill_s, decode_s = self._prefill_s, self._decode_s
-        whole = num_prefilled * prefill_s + num_decoded * decode_s
-        return [
-            step_s * (work.num_prefilled * prefill_s + work.num_decoded * decode_s) / whole
-            for work in works
-        ]
+        costs = [each.num_prefilled * prefill_s + each.num_decoded * decode_s for each in works]
+        whole = sum(costs)
+        return [step_s * cost / whole for cost in costs]
 
     def _learn(self, step_s: float, num_prefilled: int, num_decoded: int) -> None:
         if num_prefilled == 0:
@@ -200,10 +194,7 @@ class EnergyMeter:
 
 
 def new_meter(sysfs: Path, directory: Path, device: str) -> EnergyMeter | None:
-    """Return the meter of an engine on this device, such as GPU.0; None without counters.
-
-    `directory` is shared by the engines of the host.
-    """
+    """Return the meter for this device; None without counters. Engines share `directory`."""
     counters = {"cpu": package_counters(sysfs)}
     if "GPU" in device:
         counters["gpu"] = gpu_counters(sysfs)

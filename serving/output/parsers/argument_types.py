@@ -10,11 +10,20 @@ import ast
 import json
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from types import NoneType
 from typing import Any, Final
 
 from serving.core.request import Tool
 
 _ALL_TYPES: Final = frozenset(("string", "number", "integer", "boolean", "null", "object", "array"))
+_TYPE_NAMES: Final = {
+    bool: "boolean",
+    NoneType: "null",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+}
 _STRING_WORDS: Final = frozenset(("format", "maxLength", "minLength", "pattern"))
 # A schema that refers to itself without end allows any type.
 _MAX_DEPTH: Final = 16
@@ -52,29 +61,19 @@ def kind_of(types: frozenset[str]) -> Kind:
     return Kind.TEXT if len(types) == 1 else Kind.EITHER
 
 
-def types_of(schema: Any, document: Mapping[str, Any]) -> frozenset[str]:
-    """Return the JSON types that `schema`, a part of `document`, allows. Where numbers are
-    allowed, integers are too."""
-    return _types(schema, document, 0)
-
-
-def options_of(schema: Any, document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def options_of(schema: Any, document: Mapping[str, Any], depth: int = 0) -> list[Mapping[str, Any]]:
     """Return the schemas that a value of `schema`, a part of `document`, has the choice of:
     references are followed, and strings separated from other types. Keywords beside a reference
     or a choice are left out."""
-    return _options(schema, document, 0)
-
-
-def _options(schema: Any, document: Mapping[str, Any], depth: int) -> list[Mapping[str, Any]]:
     if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
         return [{}]
     match schema:
         case {"$ref": str(reference)}:
-            return _options(_target(document, reference), document, depth + 1)
+            return options_of(_target(document, reference), document, depth + 1)
         case {"anyOf": [*options]} | {"oneOf": [*options]} if options:
-            return [each for one in options for each in _options(one, document, depth + 1)]
+            return [each for one in options for each in options_of(one, document, depth + 1)]
         case {"allOf": [only]}:
-            return _options(only, document, depth + 1)
+            return options_of(only, document, depth + 1)
         case {"type": [*names]} if "string" in names and len(names) > 1:
             others = {word: schema[word] for word in schema if word not in _STRING_WORDS}
             rest = [name for name in names if name != "string"]
@@ -83,19 +82,21 @@ def _options(schema: Any, document: Mapping[str, Any], depth: int) -> list[Mappi
             return [schema]
 
 
-def _types(schema: Any, document: Mapping[str, Any], depth: int) -> frozenset[str]:
+def types_of(schema: Any, document: Mapping[str, Any], depth: int = 0) -> frozenset[str]:
+    """Return the JSON types that `schema`, a part of `document`, allows. Where numbers are
+    allowed, integers are too."""
     if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
         return _ALL_TYPES
     types = _own_types(schema)
     for word in ("anyOf", "oneOf"):
         options = schema.get(word)
         if isinstance(options, list) and options:
-            types &= frozenset().union(*(_types(each, document, depth + 1) for each in options))
+            types &= frozenset().union(*(types_of(each, document, depth + 1) for each in options))
     parts = schema.get("allOf")
     for part in parts if isinstance(parts, list) else ():
-        types &= _types(part, document, depth + 1)
+        types &= types_of(part, document, depth + 1)
     if isinstance(schema.get("$ref"), str):
-        types &= _types(_target(document, schema["$ref"]), document, depth + 1)
+        types &= types_of(_target(document, schema["$ref"]), document, depth + 1)
     return types or _ALL_TYPES
 
 
@@ -119,21 +120,9 @@ def _target(document: Any, reference: str) -> Any:
 
 
 def _type_name(value: Any) -> str:
-    match value:
-        case bool():
-            return "boolean"
-        case None:
-            return "null"
-        case int():
-            return "integer"
-        case float():
-            return "integer" if value.is_integer() else "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-        case _:
-            return "object"
+    if isinstance(value, float) and value.is_integer():
+        return "integer"
+    return _TYPE_NAMES.get(type(value), "object")
 
 
 def quoted(text: str) -> str:

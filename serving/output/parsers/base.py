@@ -1,15 +1,23 @@
-"""What parsers of model families share: the contract, plain text, and text with tool calls."""
+"""What parsers of model families share: the family itself, text with tool calls, and reasoning
+before the answer.
+
+Families mark their reasoning differently, but all reason first and answer then. The marks are
+`ReasoningTags`, and any tags go with any family of answers.
+
+Many templates open the reasoning in the prompt, so that the output begins inside it. White
+space around reasoning belongs to the syntax. Without a closing tag all text is reasoning.
+Tags after the first pair are text: an answer may mention them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import Protocol
 
 from serving.core.request import Tool
-from serving.output.lexer import Lexer, Tag
-from serving.output.parser import EventSink, Parser
+from serving.output.lexer import EndOfText, Lexer, Reading, Tag, UnexpectedText
+from serving.output.parser import Parser
+from serving.output.writer import EventWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,192 +37,234 @@ class ReasoningTags:
 
     @property
     def closing(self) -> str:
-        """What ends reasoning."""
         return self.close.text + self.after_close
 
 
-class ParserFamily(Protocol):
-    """Reads the output of one family of models. Stateless: every choice gets its own parser."""
-
-    @property
-    def special_texts(self) -> frozenset[str]:
-        """Tokens that are syntax to this family. The decoder passes them on even where the
-        tokenizer calls them special."""
-
-    @property
-    def reasoning(self) -> ReasoningTags | None:
-        """None: the family writes no reasoning, or `WithReasoning` reads it."""
-
-    def new_parser(
-        self, sink: EventSink, tools: Sequence[Tool], *, opens_reasoning: bool
-    ) -> Parser:
-        """Return a parser for one choice. Without tools it reads nothing as a tool call.
-
-        `opens_reasoning`: the prompt ends inside reasoning.
-        """
+# Qwen3, Phi-4-reasoning and many others.
+THINK = ReasoningTags(Tag("<think>"), Tag("</think>"), gap="\n\n")
+# The first templates of R1 do not open the reasoning, and nor does the model.
+DEEPSEEK_R1 = ReasoningTags(THINK.open, THINK.close, gap="\n\n", starts_open=True)
+MISTRAL_THINK = ReasoningTags(Tag("[THINK]"), Tag("[/THINK]"))
+# Granite 3.2 writes sentences, Granite 3.3 tags, also around the answer.
+GRANITE_THINK = ReasoningTags(
+    Tag("Here is my thought process:", "Here's my thought process:", THINK.open.text),
+    Tag("Here is my response:", "Here's my response:", THINK.close.text),
+    gap="\n",
+    answer_tags=(Tag("<response>"), Tag("</response>")),
+)
 
 
-class PlainParser:
-    """All text is answer."""
-
-    is_reasoning = False
-
-    def __init__(self, sink: EventSink) -> None:
-        self._sink = sink
-
-    def feed(self, text: str) -> None:
-        self._sink.text(text)
-
-    def finish(self) -> None:
-        pass
+# Reads all text. Without tools it reads nothing as a tool call, and without reasoning it is all
+# text.
+Read = Callable[[Lexer, EventWriter, Sequence[Tool]], Reading[None]]
 
 
-class Plain:
-    """Models whose output is only text."""
+@dataclass(frozen=True, slots=True)
+class ParserFamily:
+    """Reads the output of one family of models.
 
+    `special_texts`: tokens that are syntax to this family. The decoder passes them on even where
+    the tokenizer calls them special. `reasoning` None: the family writes no reasoning.
+    """
+
+    read: Read
     special_texts: frozenset[str] = frozenset()
-    reasoning = None
-
-    def new_parser(
-        self, sink: EventSink, tools: Sequence[Tool], *, opens_reasoning: bool
-    ) -> Parser:
-        return PlainParser(sink)
-
-
-PLAIN = Plain()
-
-
-class CallState(Enum):
-    """The progress of a call reader."""
-
-    OPEN = "open"
-    ENDED = "ended"
-    BROKEN = "broken"  # what was read last is no call
-
-
-class CallReader:
-    """Reads one call, or all calls of one opening tag.
-
-    A call starts in the sink only when it is sure to be one. Until then its text is `pending`,
-    and is given back as text if the state becomes BROKEN or the text ends.
-    """
-
-    def __init__(self, sink: EventSink, opening: str) -> None:
-        self.state = CallState.OPEN  # feed only while it is OPEN
-        self.rest = ""  # the text after the calls, once the state is not OPEN
-        self.pending = opening  # since the last call
-        self._sink = sink
-        self._lexer = Lexer()
-        self._step: Callable[[], None]
-
-    def feed(self, text: str) -> None:
-        """Read more text."""
-        raise NotImplementedError
-
-    def finish(self) -> None:
-        """Read the end of the text. A call that is cut in its arguments stays open."""
-
-    def _run(self) -> None:
-        """Take steps until one needs more text."""
-        while self.state is CallState.OPEN:
-            step = self._step
-            step()
-            if self._step == step:
-                break
-
-    def _end(self, state: CallState = CallState.ENDED) -> None:
-        self.state = state
-        self.rest = self._lexer.take_all()
-
-
-class CallsParser:
-    """An answer in which text and tool calls come in any order.
-
-    `opening` begins calls; `new_reader` gets the spelling that was met, and reads on from there.
-    White space alone between calls is syntax; beside other text it is part of the answer. What
-    begins like a call but is none is given back as text.
-    """
-
-    is_reasoning = False
-
-    def __init__(
-        self, sink: EventSink, opening: Tag, new_reader: Callable[[str], CallReader]
-    ) -> None:
-        self._sink = sink
-        self._opening = opening
-        self._new_reader = new_reader
-        self._lexer = Lexer()
-        self._reader: CallReader | None = None
-        # White space that is syntax, unless text follows.
-        self._space = ""
-        self._is_blank = True  # no text since the last call
-        self._has_calls = False
-
-    def feed(self, text: str) -> None:
-        self._lexer.feed(text)
-        if self._reader is None:
-            self._in_text()
-        while self._reader is not None:
-            self._in_calls(self._reader)
-            if self._reader is not None:
-                break
-            self._in_text()
-
-    def finish(self) -> None:
-        if self._reader is None:
-            self._text(self._lexer.take_all())
-        else:
-            self._reader.finish()
-            self._text(self._reader.pending)
-        if not self._has_calls:
-            self._sink.text(self._space)  # the whole answer is white space
-
-    def _in_text(self) -> None:
-        text, opening = self._lexer.take_until_any(self._opening)
-        if opening:
-            self._reader = self._new_reader(opening)
-        self._text(text)
-
-    def _in_calls(self, reader: CallReader) -> None:
-        num_calls = self._sink.num_calls
-        reader.feed(self._lexer.take_all())
-        if self._sink.num_calls > num_calls:
-            self._has_calls = self._is_blank = True
-            self._space = ""
-        if reader.state is CallState.OPEN:
-            return
-        self._reader = None
-        self._lexer.feed(reader.rest)
-        if reader.state is CallState.BROKEN:
-            self._text(reader.pending)
-
-    def _text(self, text: str) -> None:
-        text = self._space + text
-        if self._is_blank and (not text or text.isspace()):
-            self._space = text
-            return
-        self._space = ""
-        self._is_blank = False
-        self._sink.text(text)
-
-
-@dataclass(frozen=True)
-class CallsFamily:
-    """Text in which an opening tag begins calls.
-
-    `opening`: the tag, or a function that returns the tag for a request's tools. `new_reader`
-    gets the sink, the spelling of the tag that was met, and the tools.
-    """
-
-    opening: Tag | Callable[[Sequence[Tool]], Tag]
-    new_reader: Callable[[EventSink, str, Sequence[Tool]], CallReader]
-    special_texts: frozenset[str]
     reasoning: ReasoningTags | None = None
 
     def new_parser(
-        self, sink: EventSink, tools: Sequence[Tool], *, opens_reasoning: bool
+        self, writer: EventWriter, tools: Sequence[Tool], *, opens_reasoning: bool
     ) -> Parser:
+        """Return a parser for one choice. `opens_reasoning`: the prompt ends inside reasoning."""
+        if self.reasoning is None and not tools:
+            return PlainParser(writer.text)
+        is_reasoning = opens_reasoning and self.reasoning is not None
+        return Parser(lambda lexer: self.read(lexer, writer, tools), is_reasoning=is_reasoning)
+
+
+class PlainParser(Parser):
+    """Passes on all text to `write`. It runs no generator, because most answers are plain."""
+
+    def __init__(self, write: Callable[[str], None], *, is_reasoning: bool = False) -> None:
+        super().__init__(_read_nothing, is_reasoning=is_reasoning)
+        self._write = write
+
+    def feed(self, text: str) -> None:
+        self._write(text)
+
+
+def _read_nothing(_: Lexer) -> Reading[None]:
+    yield
+
+
+def _read_text(lexer: Lexer, writer: EventWriter, _: Sequence[Tool]) -> Reading[None]:
+    write, take_all = writer.text, lexer.take_all
+    while True:
+        write(take_all())
+        yield
+
+
+# Models whose output is only text.
+PLAIN = ParserFamily(_read_text)
+
+# Reads one call, or all calls of one opening tag, from after the spelling of the tag that was
+# met. Raises `UnexpectedText` for what is no call, unless a call has started.
+ReadCalls = Callable[[Lexer, EventWriter, str, Sequence[Tool]], Reading[None]]
+
+
+def calls_family(
+    opening: Tag | Callable[[Sequence[Tool]], Tag],
+    read_calls: ReadCalls,
+    special_texts: Iterable[str],
+) -> ParserFamily:
+    """Return a family that writes text in which an opening tag begins calls.
+
+    `opening`: the tag, or a function that returns the tag for a request's tools.
+    """
+
+    def read(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Reading[None]:
         if not tools:
-            return PlainParser(sink)
-        opening = self.opening if isinstance(self.opening, Tag) else self.opening(tools)
-        return CallsParser(sink, opening, lambda spelling: self.new_reader(sink, spelling, tools))
+            return _read_text(lexer, writer, tools)
+        tag = opening if isinstance(opening, Tag) else opening(tools)
+        return read_with_calls(lexer, writer, tools, tag, read_calls)
+
+    return ParserFamily(read, frozenset(special_texts))
+
+
+def start_call(lexer: Lexer, writer: EventWriter, name: str) -> None:
+    """Start a call when it is sure to be one, unless it has started. The lexer's mark is None
+    from then on."""
+    if lexer.mark is not None:
+        lexer.mark = None
+        writer.start_call(name)
+
+
+def read_with_calls(
+    lexer: Lexer, writer: EventWriter, tools: Sequence[Tool], opening: Tag, read_calls: ReadCalls
+) -> Reading[None]:
+    """Read an answer in which text and tool calls come in any order.
+
+    What begins like a call but is none is given back as text.
+    """
+    answer = _AnswerText(writer)
+    is_text = True
+    try:
+        while True:
+            spelling = yield from lexer.take_until(opening, answer.write)
+            lexer.mark = lexer.at - len(spelling)
+            is_text = False
+            try:
+                yield from read_calls(lexer, writer, spelling, tools)
+            except UnexpectedText:
+                answer.write(lexer.text[lexer.mark : lexer.at])
+            lexer.mark = None
+            is_text = True
+    except EndOfText:
+        start = lexer.at if is_text else lexer.mark
+        if start is not None:
+            answer.write(lexer.text[start:])
+        answer.finish()
+
+
+class _AnswerText:
+    """The text of an answer with calls. White space alone between calls is syntax; beside other
+    text it is part of the answer."""
+
+    def __init__(self, writer: EventWriter) -> None:
+        self._writer = writer
+        self._num_calls_before = self._num_calls = writer.num_calls
+        self._space = ""  # syntax, unless text follows
+        self._is_blank = True  # no text since the last call
+
+    def write(self, text: str) -> None:
+        if self._writer.num_calls > self._num_calls:
+            self._num_calls = self._writer.num_calls
+            self._is_blank = True
+            self._space = ""
+        if self._is_blank:
+            text = self._space + text
+            if not text or text.isspace():
+                self._space = text
+                return
+            self._is_blank = False
+        self._writer.text(text)
+
+    def finish(self) -> None:
+        if self._is_blank and self._writer.num_calls == self._num_calls_before:
+            self._writer.text(self._space)  # the whole answer is white space
+
+
+def with_reasoning(family: ParserFamily, tags: ReasoningTags) -> ParserFamily:
+    read_answer = family.read
+    if tags.answer_tags is not None:
+        read_answer = _without_tags(read_answer, *tags.answer_tags)
+
+    def read(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Reading[None]:
+        yield from _read_reasoning(lexer, writer, tags)
+        yield from read_answer(lexer, writer, tools)
+
+    special_texts = family.special_texts.union(tags.open.strings, tags.close.strings)
+    return ParserFamily(read, special_texts, tags)
+
+
+def _read_reasoning(lexer: Lexer, writer: EventWriter, tags: ReasoningTags) -> Reading[None]:
+    """Read the reasoning and the white space after it. An opening tag is dropped, also after a
+    prompt that has opened the reasoning already."""
+    reasoning = _TrimmedText(writer.reasoning)
+    lexer.is_reasoning = lexer.is_reasoning or tags.starts_open
+    try:
+        is_opened = bool((yield from lexer.take(*tags.open.strings)))
+        lexer.is_reasoning = lexer.is_reasoning or is_opened
+        if lexer.is_reasoning:
+            yield from lexer.take_until(tags.close, reasoning.write)
+            lexer.is_reasoning = False
+            yield from lexer.peek()
+    except EndOfText:
+        if lexer.is_reasoning:
+            reasoning.write(lexer.take_all())
+            raise
+
+
+def _without_tags(read_answer: Read, opening: Tag, closing: Tag) -> Read:
+    """Take one pair of tags off an answer: `<response>` ... `</response>`.
+
+    An answer that does not begin with the first tag stays unchanged. White space at both ends
+    between the tags is syntax. The last tag may be missing.
+    """
+
+    def read(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Reading[None]:
+        answer = Parser(lambda inner: read_answer(inner, writer, tools))
+        trimmed = _TrimmedText(answer.feed)
+        is_tagged = False
+        try:
+            is_tagged = bool((yield from lexer.take(*opening.strings)))
+            if is_tagged:
+                yield from lexer.take_until(closing, trimmed.write)
+                trimmed.space = ""
+                while not lexer.text[lexer.at :].strip():
+                    yield
+            while True:
+                answer.feed(lexer.take_all())
+                yield
+        except EndOfText:
+            rest = lexer.take_all()
+            if rest.strip() or not is_tagged:
+                answer.feed(trimmed.space + rest)
+            answer.finish()
+
+    return read
+
+
+class _TrimmedText:
+    """Passes on text without the white space at both ends."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self.space = ""  # held back: it may be at the end
+        self._write = write
+        self._has_begun = False
+
+    def write(self, text: str) -> None:
+        text = self.space + (text if self._has_begun else text.lstrip())
+        bare = text.rstrip()
+        self.space = text[len(bare) :]
+        self._has_begun = self._has_begun or bool(bare)
+        self._write(bare)

@@ -29,6 +29,6 @@ _HEAD = re.compile(
     re.ASCII,
 )
 
-DEEPSEEK = Section(CALLS_BEGIN, CALLS_END, CALL_BEGIN, CALL_END, _HEAD, fence=Tag("```")).family(
+DEEPSEEK = Section(CALLS_BEGIN, CALLS_END, CALL_BEGIN, CALL_END, _HEAD, fence="```").family(
     SEPARATOR
 )

@@ -11,73 +11,37 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from serving.output.lexer import Tag
-from serving.output.parser import EventSink
-from serving.output.parsers.base import CallReader, CallsFamily, CallState, ReasoningTags
-from serving.output.parsers.literal_text import GEMMA, LiteralValue
-from serving.output.parsers.reasoning import WithReasoning
+from serving.output.lexer import Lexer, Reading, Tag, UnexpectedText
+from serving.output.parsers.base import ReasoningTags, calls_family, start_call, with_reasoning
+from serving.output.parsers.literal_text import GEMMA, read_literal
+from serving.output.writer import EventWriter
 
 OPEN = Tag("<|tool_call>")
 CLOSE = Tag("<tool_call|>")
 QUOTE = '<|"|>'
 REASONING = ReasoningTags(Tag("<|channel>thought"), Tag("<channel|>"))
 
-_CALL: Final = "call:"
-_NAME: Final = re.compile(r"[\w.\-]+")
+_NAME: Final = re.compile(r"[\w.\-]*")
 
 
-class _Call(CallReader):
-    """Reads one call after `opening`, up to and with the closing tag."""
-
-    def __init__(self, sink: EventSink, opening: str) -> None:
-        super().__init__(sink, opening)
-        self._is_started = False
-        self._value = LiteralValue(GEMMA)
-
-    def feed(self, text: str) -> None:
-        self._lexer.feed(text)
-        self.pending += text
-        if not self._is_started:
-            self._read_name()
-        if self._is_started:
-            self.pending = ""
-            self._read_arguments()
-        if self._value.is_complete and self._lexer.take_space_and(CLOSE) is not None:
-            self.state = CallState.ENDED
-        if self.state is not CallState.OPEN:
-            self.rest = self._lexer.take_all()
-            self.pending = self.pending.removesuffix(self.rest)
-
-    def _read_name(self) -> None:
-        text = self._lexer.text.lstrip()
-        name = _NAME.match(text, len(_CALL)) if text.startswith(_CALL) else None
-        after = text[name.end() :].lstrip() if name else ""
-        if name and after.startswith("{"):
-            self._is_started = True
-            self._lexer.text = after
-            self._sink.start_call(name[0])
-            return
-        may_become_one = text.startswith(_CALL) and len(text) == len(_CALL)
-        if after or not (name or may_become_one or _CALL.startswith(text)):
-            self.state = CallState.BROKEN
-
-    def _read_arguments(self) -> None:
-        if self._value.is_complete:
-            return
-        at, args = self._value.take(self._lexer.text, 0)
-        self._lexer.text = self._lexer.text[at:]
-        self._sink.arguments(args)
-        if self._value.is_broken:
-            self.state = CallState.ENDED
-        if self._value.is_broken or self._value.is_complete:
-            self._sink.end_call()
+def _read_call(lexer: Lexer, writer: EventWriter, *_: object) -> Reading[None]:
+    """Read one call after its opening tag, up to and with the closing tag."""
+    if not (yield from lexer.take("call:")):
+        raise UnexpectedText
+    name = yield from lexer.take_run(_NAME)
+    if not name or (yield from lexer.peek()) != "{":
+        raise UnexpectedText
+    start_call(lexer, writer, name)
+    try:
+        yield from read_literal(lexer, GEMMA, writer.arguments)
+    except UnexpectedText:
+        writer.end_call()
+        return
+    writer.end_call()
+    yield from lexer.take(CLOSE.text)
 
 
-GEMMA4 = WithReasoning(
-    CallsFamily(
-        OPEN,
-        lambda sink, opening, _: _Call(sink, opening),
-        special_texts=frozenset((OPEN.text, CLOSE.text, QUOTE, "<|channel>", "<channel|>")),
-    ),
+GEMMA4 = with_reasoning(
+    calls_family(OPEN, _read_call, (OPEN.text, CLOSE.text, QUOTE, "<|channel>", "<channel|>")),
     REASONING,
 )

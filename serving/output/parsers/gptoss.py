@@ -13,20 +13,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from serving.core.request import Tool
-from serving.output.lexer import Tag
-from serving.output.parser import EventSink, Parser
-from serving.output.parsers.base import ReasoningTags
+from serving.output.lexer import Lexer, Reading, Tag
+from serving.output.parser import Parser
+from serving.output.parsers.base import ParserFamily, ReasoningTags
 from serving.output.parsers.messages import (
     MESSAGE,
     START,
-    Body,
-    CallBody,
-    MessagesParser,
-    TextBody,
+    read_call_message,
+    read_messages,
+    recipient_of,
+    text_parser,
 )
+from serving.output.writer import EventWriter
 
 CHANNEL: Final = "<|channel|>"
 CONSTRAIN: Final = "<|constrain|>"
@@ -37,36 +39,30 @@ TO: Final = f"to={_FUNCTIONS}"
 _END: Final = "<|end|>"
 _RETURN: Final = "<|return|>"
 
-_RECIPIENT: Final = re.compile(r"\bto=((?:(?!<\|)\S)+)")
+REASONING: Final = ReasoningTags(Tag(f"{CHANNEL}analysis{MESSAGE}"), Tag(_END), after_close=NEXT)
+
 _CHANNEL_NAME: Final = re.compile(r"<\|channel\|>\s*(\w+)")
 # Roles, which are no tools.
 _ROLES: Final = frozenset(("assistant", "user", "all"))
 
 
-class GptOss:
-    """The family of models that were trained on this form."""
-
-    special_texts = frozenset((START, MESSAGE, CHANNEL, CONSTRAIN, _END, CALL, _RETURN))
-    reasoning = ReasoningTags(Tag(f"{CHANNEL}analysis{MESSAGE}"), Tag(_END), after_close=NEXT)
-
-    def new_parser(
-        self, sink: EventSink, tools: Sequence[Tool], *, opens_reasoning: bool
-    ) -> Parser:
-        def new_body(head: str) -> Body:
-            return _new_body(sink, head, reads_calls=bool(tools))
-
-        heads = (CHANNEL, CONSTRAIN, "to=")
-        return MessagesParser(sink, heads, Tag(_END, CALL, _RETURN), new_body)
+def _read(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Reading[None]:
+    heads, ends = (CHANNEL, CONSTRAIN, "to="), (_END, CALL, _RETURN)
+    return read_messages(lexer, writer, heads, ends, partial(_new_body, writer, tools))
 
 
-def _new_body(sink: EventSink, head: str, *, reads_calls: bool) -> Body:
-    recipient = _RECIPIENT.search(head)
-    name = recipient[1].removeprefix(_FUNCTIONS) if recipient else ""
-    if reads_calls and name and name not in _ROLES:
-        return CallBody(sink, name)
+def _new_body(writer: EventWriter, tools: Sequence[Tool], head: str) -> Parser:
+    name = recipient_of(head).removeprefix(_FUNCTIONS)
+    if tools and name and name not in _ROLES:
+        return Parser(lambda lexer: read_call_message(lexer, writer, name))
     channel = _CHANNEL_NAME.search(head)
     is_reasoning = channel is not None and channel[1] == "analysis"
-    return TextBody(sink, is_reasoning=is_reasoning)
+    return text_parser(writer, is_reasoning=is_reasoning)
 
 
-GPTOSS = GptOss()
+# The models that were trained on this form.
+GPTOSS: Final = ParserFamily(
+    _read,
+    frozenset((START, MESSAGE, CHANNEL, CONSTRAIN, _END, CALL, _RETURN)),
+    REASONING,
+)

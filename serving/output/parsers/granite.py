@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 from serving.output.lexer import Tag
-from serving.output.parsers.base import CallsFamily
-from serving.output.parsers.json_calls import JsonCalls
+from serving.output.parsers.base import calls_family
+from serving.output.parsers.json_calls import read_json_calls
 
 OPEN = Tag("<|tool_call|>")
 
-GRANITE = CallsFamily(
-    OPEN, lambda sink, opening, _: JsonCalls(sink, opening), special_texts=frozenset((OPEN.text,))
-)
+GRANITE = calls_family(OPEN, lambda lexer, sink, *_: read_json_calls(lexer, sink), [OPEN.text])

@@ -10,14 +10,14 @@ Several calls may share one pair of tags, and the last closing tag may be missin
 from __future__ import annotations
 
 from serving.output.lexer import Tag
-from serving.output.parsers.base import CallsFamily
-from serving.output.parsers.json_calls import JsonCalls
+from serving.output.parsers.base import calls_family
+from serving.output.parsers.json_calls import read_json_calls
 
 OPEN = Tag("<tool_call>")
 CLOSE = Tag("</tool_call>")
 
-HERMES = CallsFamily(
+HERMES = calls_family(
     OPEN,
-    lambda sink, opening, _: JsonCalls(sink, opening, close=CLOSE),
-    special_texts=frozenset((OPEN.text, CLOSE.text)),
+    lambda lexer, sink, *_: read_json_calls(lexer, sink, close=CLOSE),
+    [OPEN.text, CLOSE.text],
 )

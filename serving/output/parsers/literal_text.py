@@ -12,11 +12,11 @@ import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
-from serving.output.lexer import Literals
+from serving.output.lexer import Lexer, Literals, Reading, UnexpectedText
 
-_SPACE: Final = re.compile(r"\s*")
 _ESCAPE: Final = re.compile(
     r"""\\(?: u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}
           | u[0-9a-fA-F]{4}
@@ -61,6 +61,7 @@ _WORDS: Final = {
     "None": "null",
     "null": "null",
 }
+_CLOSING: Final = {"[": "]", "(": ")", "{": "}"}
 _JSON_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
 
@@ -98,165 +99,112 @@ GEMMA: Final = Notation(
 )
 
 
-class LiteralValue:
-    """Reads one value. Feed it the same text again from where `take` stopped, with more at
-    its end, until it is complete or broken."""
-
-    def __init__(self, notation: Notation) -> None:
-        self.is_complete = False
-        self.is_broken = False
-        self._notation = notation
-        self._step: Callable[[str, int], int] = self._at_value
-        # What closes the open brackets, the innermost last.
-        self._closing: list[str] = []
-        self._is_first = True
-        self._is_key = False
-        self._quote = ""
-        self._marks = {quote: Literals([quote]) for quote in notation.quotes}
-        self._json: list[str] = []
-
-    def take(self, text: str, at: int) -> tuple[int, str]:
-        """Return the index where it stopped in `text`, and the JSON text so far."""
-        while not self.is_complete and not self.is_broken:
-            step, start = self._step, at
-            at = step(text, at)
-            if self._step == step and at == start:
-                break
-        json_text, self._json = "".join(self._json), []
-        return at, json_text
-
-    def _at_value(self, text: str, at: int) -> int:
-        at = _after_space(text, at)
-        if at == len(text):
-            return at
-        if text[at] in self._notation.arrays:
-            return self._open("[", "]" if text[at] == "[" else ")", at)
-        if text[at] == "{":
-            return self._open("{", "}", at)
-        return self._at_scalar(text, at)
-
-    def _at_scalar(self, text: str, at: int) -> int:
-        """A string or a word. A mark that may begin a longer one waits."""
-        for quote in self._notation.quotes:
-            if text.startswith(quote, at):
-                self._quote = quote
-                self._json.append('"')
-                self._step = self._in_string
-                return at + len(quote)
-            if quote.startswith(text[at:]):
-                return at
-        self._step = self._in_word
-        return at
-
-    def _in_word(self, text: str, at: int) -> int:
-        pattern = self._notation.key_word if self._is_key else self._notation.word
-        match = pattern.match(text, at)
-        end = match.end() if match else at
-        if end == len(text):
-            return at
-        value = self._word(text[at:end].strip())
-        if value is None:
-            self.is_broken = True
-            return at
-        is_quoted = value.startswith('"')
-        self._json.append(f'"{value}"' if self._is_key and not is_quoted else value)
-        return self._end_value(end)
-
-    def _word(self, word: str) -> str | None:
-        if not word:
-            return None
-        if self._is_key and self._notation.has_bare_strings:
-            return _quoted(word)
-        value = _WORDS.get(word) or _number(word)
-        return _quoted(word) if value is None and self._notation.has_bare_strings else value
-
-    def _in_string(self, text: str, at: int) -> int:
-        end = text.find(self._quote, at)
-        escape = text.find("\\", at, None if end < 0 else end)
-        if escape >= 0 and self._quote in self._notation.escaping:
-            self._write(text[at:escape])
-            return self._take_escape(text, escape)
-        if end >= 0:
-            self._write(text[at:end])
-            self._json.append('"')
-            return self._end_value(end + len(self._quote))
-        end = len(text) - self._marks[self._quote].num_held(text[at:])
-        self._write(text[at:end])
-        return end
-
-    def _take_escape(self, text: str, at: int) -> int:
-        escape = _ESCAPE.match(text, at)
-        if escape is None or _UNFINISHED.match(text, at):
-            return at
-        self._write(_meaning(escape[0]))
-        return escape.end()
-
-    def _write(self, text: str) -> None:
-        self._json.append(_quoted(text)[1:-1])
-
-    def _open(self, bracket: str, closing: str, at: int) -> int:
-        self._json.append(bracket)
-        self._closing.append(closing)
-        self._is_first = True
-        self._step = self._at_item
-        return at + 1
-
-    def _at_item(self, text: str, at: int) -> int:
-        """After an opening bracket or a comma: the next item, or the end."""
-        at = _after_space(text, at)
-        if at == len(text):
-            return at
-        if text[at] == self._closing[-1]:
-            return self._close_bracket(at)
-        if not self._is_first:
-            self._json.append(", ")
-        self._is_first = False
-        self._is_key = self._closing[-1] == "}"
-        self._step = self._at_scalar if self._is_key else self._at_value
-        return at
-
-    def _after_item(self, text: str, at: int) -> int:
-        at = _after_space(text, at)
-        if at == len(text):
-            return at
-        if text[at] == ",":
-            self._step = self._at_item
-            return at + 1
-        if text[at] == self._closing[-1]:
-            return self._close_bracket(at)
-        self.is_broken = True
-        return at
-
-    def _after_key(self, text: str, at: int) -> int:
-        at = _after_space(text, at)
-        if at == len(text):
-            return at
-        if text[at] != ":":
-            self.is_broken = True
-            return at
-        self._json.append(": ")
-        self._is_key = False
-        self._step = self._at_value
-        return at + 1
-
-    def _close_bracket(self, at: int) -> int:
-        self._json.append("}" if self._closing.pop() == "}" else "]")
-        return self._end_value(at + 1)
-
-    def _end_value(self, at: int) -> int:
-        if self._is_key:
-            self._step = self._after_key
-        elif self._closing:
-            self._is_first = False
-            self._step = self._after_item
+def read_literal(lexer: Lexer, notation: Notation, write: Callable[[str], None]) -> Reading[None]:
+    """Read one value, and pass on its JSON text while it grows. Raises `UnexpectedText` for what
+    is no value."""
+    # What closes the open brackets, the innermost last. Not a recursion, because the depth is up
+    # to the model.
+    closing: list[str] = []
+    while True:
+        bracket = yield from lexer.peek()
+        is_first = bracket == "{" or bracket in notation.arrays
+        if is_first:
+            lexer.at += 1
+            closing.append(_CLOSING[bracket])
+            write("{" if bracket == "{" else "[")
         else:
-            self.is_complete = True
-        return at
+            yield from _read_scalar(lexer, notation, write)
+        if not (yield from _to_next_item(lexer, closing, write, is_first=is_first)):
+            return
+        if closing[-1] == "}":
+            yield from _read_scalar(lexer, notation, write, is_key=True)
+            if (yield from lexer.peek()) != ":":
+                raise UnexpectedText
+            lexer.at += 1
+            write(": ")
 
 
-def _after_space(text: str, at: int) -> int:
-    space = _SPACE.match(text, at)
-    return space.end() if space else at
+def _to_next_item(
+    lexer: Lexer, closing: list[str], write: Callable[[str], None], *, is_first: bool
+) -> Reading[bool]:
+    """Read on to the next item in the open brackets, after a bracket (`is_first`) or a value.
+    Returns False when all brackets are closed: the value is complete."""
+    may_begin = is_first
+    while closing:
+        mark = yield from lexer.peek()
+        if mark == closing[-1]:
+            write("}" if closing.pop() == "}" else "]")
+            may_begin = is_first = False
+        elif may_begin:
+            if not is_first:
+                write(", ")
+            return True
+        elif mark == ",":
+            may_begin = True
+        else:
+            raise UnexpectedText
+        lexer.at += 1
+    return False
+
+
+def _read_scalar(
+    lexer: Lexer, notation: Notation, write: Callable[[str], None], *, is_key: bool = False
+) -> Reading[None]:
+    """Read a string or a word."""
+    quote = yield from _read_quote(lexer, notation)
+    if quote:
+        yield from _read_string(lexer, quote, write, has_escapes=quote in notation.escaping)
+        return
+    run = yield from lexer.take_run(notation.key_word if is_key else notation.word)
+    word = run.strip()
+    value = None if is_key and notation.has_bare_strings else _WORDS.get(word) or _number(word)
+    if word and value is None and notation.has_bare_strings:
+        value = _quoted(word)
+    if not word or value is None:
+        lexer.at -= len(run)
+        raise UnexpectedText
+    write(f'"{value}"' if is_key and not value.startswith('"') else value)
+
+
+def _read_quote(lexer: Lexer, notation: Notation) -> Reading[str]:
+    """Read the mark that begins a string; "" for other text. A mark that may begin a longer one
+    waits."""
+    while True:
+        rest = lexer.text[lexer.at :]
+        quote = next((each for each in notation.quotes if _begin_alike(each, rest)), "")
+        if rest.startswith(quote):
+            lexer.at += len(quote)
+            return quote
+        yield
+
+
+def _begin_alike(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)
+
+
+def _read_string(
+    lexer: Lexer, quote: str, write: Callable[[str], None], *, has_escapes: bool
+) -> Reading[None]:
+    def write_inside(text: str) -> None:
+        write(_quoted(text)[1:-1])
+
+    write('"')
+    mark = _mark(quote, "\\") if has_escapes else _mark(quote)
+    while (yield from lexer.take_until(mark, write_inside)) != quote:
+        lexer.at -= 1  # the backslash
+        while True:
+            escape = _ESCAPE.match(lexer.text, lexer.at)
+            if escape is not None and not _UNFINISHED.match(lexer.text, lexer.at):
+                break
+            yield
+        write_inside(_meaning(escape[0]))
+        lexer.at = escape.end()
+    write('"')
+
+
+@cache
+def _mark(*texts: str) -> Literals:
+    return Literals(texts)
 
 
 def _quoted(text: str) -> str:

@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from serving.core.request import Tool
-from serving.output.lexer import Tag
-from serving.output.parser import EventSink
-from serving.output.parsers.base import CallsFamily
-from serving.output.parsers.json_calls import JsonCalls
+from serving.output.lexer import Lexer, Reading, Tag
+from serving.output.parsers.base import calls_family
+from serving.output.parsers.json_calls import read_bare_calls, read_json_calls
+from serving.output.writer import EventWriter
 
 _BARE = "{"
 OPEN = Tag("<|python_tag|>", _BARE)
 
 
-def _new_reader(sink: EventSink, opening: str, tools: Sequence[Tool]) -> JsonCalls:
+def _read(lexer: Lexer, writer: EventWriter, opening: str, tools: Sequence[Tool]) -> Reading[None]:
     if opening == _BARE:
-        return JsonCalls.untagged(sink, _BARE, frozenset(tool.name for tool in tools))
-    return JsonCalls(sink, opening)
+        return read_bare_calls(lexer, writer, tools)
+    return read_json_calls(lexer, writer)
 
 
-LLAMA3 = CallsFamily(OPEN, _new_reader, special_texts=frozenset((OPEN.text,)))
+LLAMA3 = calls_family(OPEN, _read, [OPEN.text])

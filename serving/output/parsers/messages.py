@@ -9,164 +9,85 @@ comes, so a message that is cut is not lost. Output without any head is the answ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Protocol
 
-from serving.output.json_text import JsonValue
-from serving.output.lexer import Lexer, Tag
-from serving.output.parser import EventSink, Parser
+from serving.output.json_text import read_value
+from serving.output.lexer import EndOfText, Lexer, Reading, Tag
+from serving.output.parser import Parser
+from serving.output.parsers.base import PlainParser, start_call
+from serving.output.writer import EventWriter
 
 START = "<|start|>"
 MESSAGE = "<|message|>"
+_RECIPIENT = re.compile(r"\bto=((?:(?!<\|)\S)+)")
 
 
-class Body(Protocol):
-    """Reads one message."""
+def read_messages(
+    lexer: Lexer,
+    writer: EventWriter,
+    heads: tuple[str, ...],
+    ends: tuple[str, ...],
+    new_body: Callable[[str], Parser],
+) -> Reading[None]:
+    """Read messages. `heads`: the texts that begin a head; `ends`: the tags that close a
+    message; `new_body` returns the parser of a message for its head."""
+    end_tag, message_tag = Tag(START, *ends), Tag(MESSAGE)
+    end = ""
+    while True:
+        lexer.is_reasoning = False
+        head: list[str] = []
+        try:
+            if end == START or (yield from lexer.next_of(START, MESSAGE, *heads)):
+                yield from lexer.take_until(message_tag, head.append)
+        except EndOfText:
+            # A head that is cut is syntax. What only looks like the beginning of one is text.
+            text = "".join(head) + lexer.take_all()
+            if text.strip() and "<|" not in text:
+                writer.text(text)
+            raise
+        body = new_body("".join(head).rpartition(START)[2])
+        lexer.is_reasoning = body.is_reasoning
+        try:
+            end = yield from lexer.take_until(end_tag, body.feed)
+        except EndOfText:
+            body.feed(lexer.take_all())
+            body.finish()
+            raise
+        body.finish(is_closed=True)
+        writer.end_message()
 
-    @property
-    def is_reasoning(self) -> bool:
-        """Whether the message is reasoning."""
 
-    def feed(self, text: str) -> None:
-        """Read more text."""
-
-    def end(self, *, is_closed: bool) -> None:
-        """The message is over: closed by its tag, or cut."""
+def recipient_of(head: str) -> str:
+    """Return the recipient that a head names; "" without one."""
+    recipient = _RECIPIENT.search(head)
+    return recipient[1] if recipient else ""
 
 
-class MessagesParser:
-    """Reads messages. `heads`: the texts that begin a head; `ends`: the tags that close a
-    message; `new_body` returns the reader of a message for its head."""
+def text_parser(writer: EventWriter, *, is_reasoning: bool) -> Parser:
+    """Return the parser of a message that is passed on unchanged: the answer, or reasoning."""
+    write = writer.reasoning if is_reasoning else writer.text
+    return PlainParser(write, is_reasoning=is_reasoning)
 
-    def __init__(
-        self,
-        sink: EventSink,
-        heads: tuple[str, ...],
-        ends: Tag,
-        new_body: Callable[[str], Body],
-    ) -> None:
-        self._sink = sink
-        self._heads = (START, MESSAGE, *heads)
-        self._ends = Tag(*ends.texts, START)
-        self._message = Tag(MESSAGE)
-        self._new_body = new_body
-        self._lexer = Lexer()
-        self._read: Callable[[], None] = self._before_head
-        self._head = ""
-        self._body: Body | None = None
 
-    @property
-    def is_reasoning(self) -> bool:
-        return self._body is not None and self._body.is_reasoning
-
-    def feed(self, text: str) -> None:
-        self._lexer.feed(text)
+def read_call_message(lexer: Lexer, writer: EventWriter, name: str) -> Reading[None]:
+    """Read a message that is the arguments of a call, in JSON. Text after them is dropped. A
+    message that is cut after its last bracket holds a complete call."""
+    has_arguments = is_complete = False
+    lexer.mark = 0
+    try:
+        while not lexer.text:
+            yield
+        start_call(lexer, writer, name)
+        yield from lexer.peek()
+        has_arguments = True
+        is_complete = yield from read_value(lexer, writer.arguments)
         while True:
-            read = self._read
-            read()
-            if self._read == read:
-                return
-
-    def finish(self) -> None:
-        """A head that is cut is syntax. What only looks like the beginning of one is text."""
-        rest = self._lexer.take_all()
-        if self._body is not None:
-            if rest:
-                self._body.feed(rest)
-            self._body.end(is_closed=False)
-            return
-        text = self._head + rest
-        if text.strip() and "<|" not in text:
-            self._sink.text(text)
-
-    def _before_head(self) -> None:
-        text = self._lexer.text.lstrip()
-        if text.startswith(self._heads):
-            self._head = ""
-            self._read = self._in_head
-        elif not any(head.startswith(text) for head in self._heads):
-            self._begin_body("")
-
-    def _in_head(self) -> None:
-        head, is_complete = self._lexer.take_until(self._message)
-        self._head += head
-        if is_complete:
-            self._begin_body(self._head.rpartition(START)[2])
-
-    def _begin_body(self, head: str) -> None:
-        self._body = self._new_body(head)
-        self._head = ""
-        self._read = self._in_body
-
-    def _in_body(self) -> None:
-        body = self._body
-        assert body is not None
-        text, end = self._lexer.take_until_any(self._ends)
-        if text:
-            body.feed(text)
-        if not end:
-            return
-        body.end(is_closed=True)
-        self._sink.end_message()
-        self._body = None
-        self._read = self._in_head if end == START else self._before_head
-
-
-class TextBody:
-    """A message that is passed on unchanged: the answer, or reasoning."""
-
-    def __init__(self, sink: EventSink, *, is_reasoning: bool) -> None:
-        self.is_reasoning = is_reasoning
-        self.feed = sink.reasoning if is_reasoning else sink.text
-
-    def end(self, *, is_closed: bool) -> None:
-        pass
-
-
-class CallBody:
-    """A message that is the arguments of a call, in JSON. Text after them is dropped."""
-
-    is_reasoning = False
-
-    def __init__(self, sink: EventSink, name: str) -> None:
-        self._sink = sink
-        self._name = name
-        self._is_started = False
-        self._value = JsonValue()
-        self._has_text = False
-        self._is_over = False
-
-    def feed(self, text: str) -> None:
-        self._start()
-        args = text if self._has_text else text.lstrip()
-        if args and not self._is_over:
-            self._has_text = True
-            end = self._value.scan(args, 0)
-            self._is_over = end is not None
-            self._sink.arguments(args[:end])
-
-    def end(self, *, is_closed: bool) -> None:
-        """A message that is cut after its last bracket holds a complete call."""
-        self._start()
-        if is_closed and not self._has_text:
-            self._sink.arguments("{}")
-        if is_closed or (self._is_over and not self._value.is_broken):
-            self._sink.end_call()
-
-    def _start(self) -> None:
-        if not self._is_started:
-            self._is_started = True
-            self._sink.start_call(self._name)
-
-
-class ParserBody:
-    """A message that another parser reads."""
-
-    is_reasoning = False
-
-    def __init__(self, parser: Parser) -> None:
-        self._parser = parser
-        self.feed = parser.feed
-
-    def end(self, *, is_closed: bool) -> None:
-        self._parser.finish()
+            lexer.take_all()
+            yield
+    except EndOfText as end:
+        start_call(lexer, writer, name)
+        if end.is_closed and not has_arguments:
+            writer.arguments("{}")
+        if end.is_closed or is_complete:
+            writer.end_call()

@@ -17,10 +17,10 @@ import re
 from collections.abc import Sequence
 
 from serving.core.request import Tool
-from serving.output.lexer import Tag
-from serving.output.parser import EventSink
-from serving.output.parsers.base import CallReader, CallsFamily
-from serving.output.parsers.json_calls import HeadedCall, JsonCalls
+from serving.output.lexer import Lexer, Reading, Tag
+from serving.output.parsers.base import calls_family
+from serving.output.parsers.json_calls import read_bare_calls, read_headed_call, read_json_calls
+from serving.output.writer import EventWriter
 
 OPEN = "[TOOL_CALLS]"
 ARGS = "[ARGS]"
@@ -28,41 +28,13 @@ _BARE = "[{"
 _HEAD = re.compile(r"\s*(?P<name>[\w.-]+)\s*(?:\[CALL_ID\]\s*[\w-]*\s*)?(?:\[ARGS\]\s*)?", re.ASCII)
 
 
-class _TaggedCalls(CallReader):
-    """Reads what follows the tag, in either form."""
-
-    def __init__(self, sink: EventSink, opening: str) -> None:
-        super().__init__(sink, opening)
-        self._opening = opening
-        self._reader: CallReader | None = None
-
-    def feed(self, text: str) -> None:
-        self._lexer.feed(text)
-        if self._reader is None and (first := self._lexer.text.lstrip()[:1]):
-            sink, opening = self._sink, self._opening
-            is_json = first in "[{"
-            self._reader = JsonCalls(sink, opening) if is_json else HeadedCall(sink, opening, _HEAD)
-        if self._reader is None:
-            self.pending = self._opening + self._lexer.text
-            return
-        self._reader.feed(self._lexer.take_all())
-        self._follow(self._reader)
-
-    def finish(self) -> None:
-        if self._reader is not None:
-            self._reader.finish()
-            self._follow(self._reader)
-
-    def _follow(self, reader: CallReader) -> None:
-        self.state, self.rest, self.pending = reader.state, reader.rest, reader.pending
-
-
-def _new_reader(sink: EventSink, opening: str, tools: Sequence[Tool]) -> CallReader:
+def _read(lexer: Lexer, writer: EventWriter, opening: str, tools: Sequence[Tool]) -> Reading[None]:
     if opening == _BARE:
-        return JsonCalls.untagged(sink, _BARE, frozenset(tool.name for tool in tools))
-    return _TaggedCalls(sink, opening)
+        yield from read_bare_calls(lexer, writer, tools)
+    elif (yield from lexer.next_of("[", "{")):
+        yield from read_json_calls(lexer, writer)
+    else:
+        yield from read_headed_call(lexer, writer, _HEAD)
 
 
-MISTRAL = CallsFamily(
-    Tag(OPEN, _BARE), _new_reader, special_texts=frozenset((OPEN, ARGS, "[CALL_ID]"))
-)
+MISTRAL = calls_family(Tag(OPEN, _BARE), _read, [OPEN, ARGS, "[CALL_ID]"])

@@ -13,29 +13,29 @@ The prompt ends with `<|start|>assistant`. A tag in reasoning is no call.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from serving.core.request import Tool
-from serving.output.lexer import Tag
-from serving.output.parser import EventSink, Parser
+from serving.output.lexer import Lexer, Reading, Tag
+from serving.output.parser import Parser
 from serving.output.parsers.argument_types import ParameterTypes
-from serving.output.parsers.base import CallsParser, ReasoningTags
+from serving.output.parsers.base import ParserFamily, ReasoningTags, read_with_calls
 from serving.output.parsers.messages import (
     MESSAGE,
     START,
-    Body,
-    MessagesParser,
-    ParserBody,
-    TextBody,
+    read_messages,
+    recipient_of,
+    text_parser,
 )
 from serving.output.parsers.tagged import TaggedCall, TagSyntax
+from serving.output.writer import EventWriter
 
 _END: Final = "<|eom|>"
 _LAST_END: Final = "<|eot|>"
-_RECIPIENT: Final = re.compile(r"\bto=((?:(?!<\|)\S)+)")
 _NEXT: Final = f"{START}assistant"
+REASONING: Final = ReasoningTags(Tag(f" to=self{MESSAGE}"), Tag(_END), after_close=_NEXT)
 
 SYNTAX: Final = TagSyntax(
     wrapper="<atem:function_calls>",
@@ -52,38 +52,35 @@ SYNTAX: Final = TagSyntax(
 )
 
 
-class Onyx:
-    """The family of models that were trained on this form."""
+def _read(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Reading[None]:
+    types = ParameterTypes(tools)
 
-    special_texts = frozenset((START, MESSAGE, _END, _LAST_END))
-    reasoning = ReasoningTags(Tag(f" to=self{MESSAGE}"), Tag(_END), after_close=_NEXT)
+    def new_body(head: str) -> Parser:
+        is_reasoning = recipient_of(head) == "self"
+        if is_reasoning or not tools:
+            return text_parser(writer, is_reasoning=is_reasoning)
+        return Parser(read_body)
 
-    def new_parser(
-        self, sink: EventSink, tools: Sequence[Tool], *, opens_reasoning: bool
-    ) -> Parser:
-        types = ParameterTypes(tools)
+    def read_body(lexer: Lexer) -> Reading[None]:
+        return read_with_calls(lexer, writer, tools, SYNTAX.opening, read_call)
 
-        def name_of(written: str) -> str:
-            return _known_name(written, tools)
+    def read_call(lexer: Lexer, _: EventWriter, opening: str, __: object) -> Reading[None]:
+        call = TaggedCall(lexer, writer, SYNTAX, types, name_of=partial(_known_name, tools))
+        return call.read(opening)
 
-        def new_body(head: str) -> Body:
-            recipient = _RECIPIENT.search(head)
-            is_reasoning = recipient is not None and recipient[1] == "self"
-            if is_reasoning or not tools:
-                return TextBody(sink, is_reasoning=is_reasoning)
-            return ParserBody(CallsParser(sink, SYNTAX.opening, new_reader))
-
-        def new_reader(opening: str) -> TaggedCall:
-            return TaggedCall(sink, SYNTAX, types, opening, name_of=name_of)
-
-        return MessagesParser(sink, ("to=",), Tag(_END, _LAST_END), new_body)
+    return read_messages(lexer, writer, ("to=",), (_END, _LAST_END), new_body)
 
 
-def _known_name(written: str, tools: Sequence[Tool]) -> str:
+def _known_name(tools: Sequence[Tool], written: str) -> str:
     """Models put a name space before names that have none: `get_weather.get_weather`."""
     names = {tool.name for tool in tools}
     last = written.rpartition(".")[2]
     return last if written not in names and last in names else written
 
 
-ONYX = Onyx()
+# The models that were trained on this form.
+ONYX: Final = ParserFamily(
+    _read,
+    frozenset((START, MESSAGE, _END, _LAST_END)),
+    REASONING,
+)

@@ -7,10 +7,10 @@ Some models write `<|tool_call|>` and `<|/tool_call|>` around the array instead.
 
 from __future__ import annotations
 
-from serving.output.lexer import Tag
-from serving.output.parser import EventSink
-from serving.output.parsers.base import CallsFamily
-from serving.output.parsers.json_calls import JsonCalls
+from serving.output.lexer import Lexer, Reading, Tag
+from serving.output.parsers.base import calls_family
+from serving.output.parsers.json_calls import read_json_calls
+from serving.output.writer import EventWriter
 
 _TOKEN = "<|tool_call|>"
 # The word without its bracket may be part of an answer about Python.
@@ -18,10 +18,10 @@ OPEN = Tag("functools[", _TOKEN)
 _CLOSE = Tag("<|/tool_call|>", "</|tool_call|>")
 
 
-def _new_reader(sink: EventSink, opening: str, _: object) -> JsonCalls:
+def _read(lexer: Lexer, writer: EventWriter, opening: str, _: object) -> Reading[None]:
     if opening == _TOKEN:
-        return JsonCalls(sink, opening, close=_CLOSE)
-    return JsonCalls(sink, opening, is_array=True)
+        return read_json_calls(lexer, writer, close=_CLOSE)
+    return read_json_calls(lexer, writer, is_array=True)
 
 
-PHI4 = CallsFamily(OPEN, _new_reader, special_texts=frozenset((_TOKEN, *_CLOSE.texts)))
+PHI4 = calls_family(OPEN, _read, [_TOKEN, *_CLOSE.strings])

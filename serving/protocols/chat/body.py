@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from serving.core.errors import InvalidRequest, MissingParameter
+from serving.core.errors import MissingParameter
 from serving.core.request import Conversation, Message
 from serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
 from serving.protocols.common.generation import GenerationBody
@@ -20,7 +20,7 @@ from serving.protocols.common.parameters import (
     parameter,
 )
 from serving.protocols.common.prompting import TemplateFields
-from serving.protocols.common.reading import Wire
+from serving.protocols.common.reading import Wire, refusal
 from serving.protocols.common.tools import (
     PARALLEL_CALLS,
     TOOL_CHOICE,
@@ -103,9 +103,7 @@ class ChatBody(TemplateFields, GenerationBody):
     def refuse_contradictions(self) -> None:
         super().refuse_contradictions()
         if self.top_logprobs and not self.logprobs:
-            raise InvalidRequest(
-                "`top_logprobs` needs `logprobs` to be true.", param="top_logprobs"
-            )
+            raise refusal("top_logprobs", "needs `logprobs` to be true")
 
     def conversation(self) -> Conversation:
         """Return the prompt. Raises `InvalidRequest` for a missing prompt, and for tools and a
@@ -137,7 +135,7 @@ class ChatBody(TemplateFields, GenerationBody):
                 messages.append(each.to_core())
         given = tuple(self.prompt_token_ids or ids) or None
         if given is None and self.messages == []:
-            raise InvalidRequest("`messages` must not be empty.", param="messages")
+            raise refusal("messages", "must not be empty")
         if given is None and not messages:
             raise MissingParameter("`messages` is required.", param="messages")
         return tuple(messages), given
@@ -146,4 +144,4 @@ class ChatBody(TemplateFields, GenerationBody):
         """The server would ignore one of two parameters with the same meaning."""
         for old, new in (("functions", "tools"), ("function_call", "tool_choice")):
             if getattr(self, old) and getattr(self, new):
-                raise InvalidRequest(f"`{old}` cannot be used with `{new}`.", param=old)
+                raise refusal(old, f"cannot be used with `{new}`")

@@ -1,28 +1,60 @@
-"""The chunks of chats and completions: their constant members, usage, and last frames.
+"""The chunks of chats and completions, and their constant members.
 
-The constant parts are encoded once, so that a delta costs one join.
+The constant parts of a stream are encoded once, so that a delta costs one join.
 """
 
 from __future__ import annotations
 
-from typing import assert_never
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple, assert_never
 
-from serving.core.events import Completed, Failed, Progress, Usage
+from serving.core.events import (
+    Completed,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Progress,
+    PromptScored,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    TokensGenerated,
+    ToolArgsDelta,
+    ToolCallStarted,
+    ToolInputDelta,
+    Usage,
+)
 from serving.core.ids import AnswerIdentity
-from serving.protocols.common.encoding import DONE, error_body, frame, json_bytes
+from serving.core.logprobs import Token
+from serving.core.request import GenerationRequest
+from serving.core.result import ChoiceResult, Result
+from serving.protocols.common.encoding import (
+    DONE,
+    error_body,
+    frame,
+    json_bytes,
+    json_members,
+    json_text,
+)
+from serving.protocols.common.exchange import Encoder, obfuscated
+
+# The deltas that are not answer text.
+OtherDelta = ReasoningDelta | ToolCallStarted | ToolArgsDelta | ToolInputDelta
 
 
-def head_members(
-    identity: AnswerIdentity, prefix: str, kind: str, fingerprint: str | None
-) -> dict[str, object]:
-    """Return the members before `choices`. `prefix` is that of the id, `kind` the `object`."""
-    return {
-        "id": identity.id(prefix),
-        "object": kind,
-        "created": identity.created_at,
-        "model": identity.model,
-        "system_fingerprint": fingerprint,
-    }
+Members = Mapping[str, object]
+
+
+class Chunk(NamedTuple):
+    """A chunk: the content of its choice, the last members of its choice, and its own last
+    members."""
+
+    content: bytes
+    beside: Members = {}
+    about: Members = {}
 
 
 def usage_object(usage: Usage) -> dict[str, object]:
@@ -32,48 +64,154 @@ def usage_object(usage: Usage) -> dict[str, object]:
         "completion_tokens": usage.num_output_tokens,
         "total_tokens": usage.num_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.num_cached_tokens},
-        "completion_tokens_details": {
-            "reasoning_tokens": usage.num_reasoning_tokens,
-            **prediction_details(usage),
-        },
+        "completion_tokens_details": output_details(usage),
     }
 
 
-def prediction_details(usage: Usage) -> dict[str, int]:
-    """Return OpenAI's counts of predicted tokens, or {} without speculative decoding."""
-    if not usage.num_proposed_tokens:
+def output_details(usage: Usage) -> dict[str, int]:
+    """Return OpenAI's details of the output tokens: the counts of predicted tokens only with
+    speculative decoding."""
+    details = {"reasoning_tokens": usage.num_reasoning_tokens}
+    if usage.num_proposed_tokens:
+        accepted = usage.num_accepted_tokens
+        details["accepted_prediction_tokens"] = accepted
+        details["rejected_prediction_tokens"] = usage.num_proposed_tokens - accepted
+    return details
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkExchange(ABC):
+    """A request for choices, and the values of it that the answer repeats."""
+
+    id_prefix: ClassVar[str]
+    kind: ClassVar[str]  # the `object` of the answer
+    chunk_kind: ClassVar[str]  # the `object` of a chunk
+    # The bytes of a chunk's choice: around its content, before a text, and without text.
+    open: ClassVar[bytes] = b""
+    close: ClassVar[bytes] = b""
+    text_open: ClassVar[bytes]
+    no_text: ClassVar[bytes] = b""
+
+    request: GenerationRequest
+    includes_usage: bool = False
+    is_obfuscated: bool = False
+    # Constant members of the answer and of its chunks.
+    head: Members = field(default_factory=dict)
+    # Constant members that chunks do not have.
+    metadata: Members = field(default_factory=dict)
+
+    def encoder(self, identity: AnswerIdentity) -> Encoder:
+        encoder = ChunkEncoder(self, self._head(identity, self.chunk_kind))
+        return obfuscated(encoder, identity, is_wanted=self.is_obfuscated)
+
+    def body(self, identity: AnswerIdentity, result: Result) -> bytes:
+        answer = {
+            **self._head(identity, self.kind),
+            **self.metadata,
+            "choices": [self._choice(choice, result) for choice in result.choices],
+            "usage": usage_object(result.usage),
+            **self.about(result),
+        }
+        return json_bytes(answer)
+
+    def _head(self, identity: AnswerIdentity, kind: str) -> Members:
+        return {
+            "id": identity.id(self.id_prefix),
+            "object": kind,
+            "created": identity.created_at,
+            "model": identity.model,
+            **self.head,
+        }
+
+    def _choice(self, choice: ChoiceResult, result: Result) -> Members:
+        has_logprobs = self.request.logprobs.num_top is not None
+        logprobs = self.logprobs(is_streamed=False)(choice.tokens) if has_logprobs else None
+        return {
+            "index": choice.index,
+            **self.content(choice, result),
+            "logprobs": logprobs,
+            "finish_reason": self.finish_reason(choice.finish_reason),
+            "stop_reason": choice.cause,
+            **self.beside(choice, result),
+        }
+
+    @abstractmethod
+    def content(self, choice: ChoiceResult, result: Result) -> Members:
+        """Return the member of a choice with its message or text."""
+
+    @abstractmethod
+    def beside(self, choice: ChoiceResult, result: Result) -> Members:
+        """Return the last members of a choice."""
+
+    def about(self, result: Result) -> Members:
+        """Return the last members of the answer."""
         return {}
-    return {
-        "accepted_prediction_tokens": usage.num_accepted_tokens,
-        "rejected_prediction_tokens": usage.num_proposed_tokens - usage.num_accepted_tokens,
-    }
+
+    @abstractmethod
+    def finish_reason(self, reason: FinishReason) -> str:
+        """Return the `finish_reason`."""
+
+    @abstractmethod
+    def logprobs(self, *, is_streamed: bool) -> Callable[[Sequence[Token]], object]:
+        """Return a function that returns the `logprobs` of a choice's next tokens."""
+
+    @abstractmethod
+    def delta(self, event: OtherDelta) -> bytes:
+        """Return the content of a chunk's choice, or b"" for no chunk."""
+
+    @abstractmethod
+    def start(self, event: Started, choice: int) -> Chunk | None:
+        """Return the first chunk of a choice."""
+
+    @abstractmethod
+    def tokens(self, event: TokensGenerated) -> Chunk:
+        """Return a chunk with token ids."""
 
 
-class ChunkFrames:
-    """Encodes the chunks of one stream. `members` are the members of every chunk before
-    `choices`."""
+class ChunkEncoder:
+    """Encodes the events of one stream. A chunk has more of one choice: clients concatenate the
+    texts of all chunks."""
 
-    def __init__(self, members: dict[str, object], *, includes_usage: bool) -> None:
-        self._open = b"data: " + json_bytes(members)[:-1] + b',"choices":['
-        self._includes_usage = includes_usage
-        # The end of a choice and of its chunk. OpenAI's `usage` is null before the last chunk.
-        self.close = self._closing(b"null")
+    def __init__(self, form: ChunkExchange, head: Members) -> None:
+        choices = range(form.request.num_choices)
+        self._form = form
+        self._open = b"data: " + json_bytes(head)[:-1] + b',"choices":['
+        self._opens = [self._open + b'{"index":%d,' % at + form.open for at in choices]
+        self._text_opens = [start + form.text_open for start in self._opens]
+        self._delta = form.delta
+        self._has_logprobs = form.request.logprobs.num_top is not None
+        self._logprobs = [form.logprobs(is_streamed=True) for _ in choices]
+        self._unfinished = form.close + b',"logprobs":null,"finish_reason":null'
+        # OpenAI's `usage` is null before the last chunk.
+        self._set_usage(b"null")
 
-    def open_choice(self, index: int) -> bytes:
-        """Return the start of a chunk of choice `index`, with the comma before its members."""
-        return self._open + b'{"index":%d,' % index
-
-    def closing(self, **members: object) -> bytes:
-        """Return `close` with more members of the chunk."""
-        return b"}]," + json_bytes(members)[1:-1] + self.close[2:]
-
-    def feed(self, event: Progress | Completed | Failed) -> bytes:
-        """Encode the usage so far, or the last frames of the stream."""
+    def feed(self, event: Event) -> bytes:
         match event:
+            case TextDelta():
+                end = self._scored_end(event) if self._has_logprobs else self._end
+                return self._text_opens[event.choice] + json_text(event.text) + end
+            case ReasoningDelta() | ToolArgsDelta() | ToolInputDelta() | ToolCallStarted():
+                delta = self._delta(event)
+                return self._opens[event.choice] + delta + self._end if delta else b""
+            case Started():
+                chunks = [(at, self._form.start(event, at)) for at in range(len(self._opens))]
+                return b"".join([self._chunk(at, chunk) for at, chunk in chunks if chunk])
+            case TokensGenerated():
+                return self._chunk(event.choice, self._form.tokens(event))
+            case PromptScored():
+                return b""  # only whole answers have it
+            case Finished():
+                end = b'%b%b,"logprobs":null,"finish_reason":%b,"stop_reason":%b' % (
+                    self._form.no_text,
+                    self._form.close,
+                    json_bytes(self._form.finish_reason(event.reason)),
+                    json_bytes(event.cause),
+                )
+                return self._opens[event.choice] + end + self._close
             case Progress():
-                self.close = self._closing(json_bytes(usage_object(event.usage)))
+                self._set_usage(json_bytes(usage_object(event.usage)))
                 return b""
-            case Completed() if self._includes_usage:
+            case Completed() if self._form.includes_usage:
                 usage = json_bytes(usage_object(event.usage))
                 return self._open + b'],"usage":' + usage + b"}\n\n" + DONE
             case Completed():
@@ -83,5 +221,20 @@ class ChunkFrames:
             case _:
                 assert_never(event)
 
-    def _closing(self, usage: bytes) -> bytes:
-        return b'}],"usage":' + usage + b"}\n\n" if self._includes_usage else b"}]}\n\n"
+    def _scored_end(self, event: TextDelta) -> bytes:
+        """Return the end of a chunk with log-probabilities."""
+        logprobs = json_bytes(self._logprobs[event.choice](event.tokens))
+        members = b',"logprobs":%b,"finish_reason":null' % logprobs
+        return self._form.close + members + self._close
+
+    def _chunk(self, choice: int, chunk: Chunk) -> bytes:
+        beside = b"," + json_members(chunk.beside) if chunk.beside else b""
+        about = b"," + json_members(chunk.about) if chunk.about else b""
+        close = b"}]" + about + self._close[2:]
+        return self._opens[choice] + chunk.content + self._unfinished + beside + close
+
+    def _set_usage(self, usage: bytes) -> None:
+        """Set the usage so far, which is in every chunk."""
+        total = b',"usage":' + usage if self._form.includes_usage else b""
+        self._close = b"}]" + total + b"}\n\n"
+        self._end = self._unfinished + self._close

@@ -19,7 +19,7 @@ from serving.core.request import (
     Steering,
 )
 from serving.protocols.common.parameters import TokenId, TokenIds, TopLogprobs, parameter
-from serving.protocols.common.reading import Wire, invalid
+from serving.protocols.common.reading import Wire, invalid, refusal
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -130,9 +130,7 @@ class SearchFields(Wire):
         _require_at_least("best_of", width, n)
         if width > _MAX_WIDTH:
             param = "n" if self.best_of is None else "best_of"
-            raise InvalidRequest(
-                f"`{param}` must be at most {_MAX_WIDTH} for beam search.", param=param
-            )
+            raise refusal(param, f"must be at most {_MAX_WIDTH} for beam search")
         return BeamSearch(
             width=width,
             length_penalty=1.0 if self.length_penalty is None else self.length_penalty,
@@ -149,10 +147,10 @@ class SearchFields(Wire):
         if self.best_of == n:
             return None
         if is_streamed:
-            raise InvalidRequest(
-                "`best_of` above `n` cannot be streamed, because the best answers are known "
-                "only at the end. Set `stream` to false.",
-                param="best_of",
+            raise refusal(
+                "best_of",
+                "above `n` cannot be streamed, because the best answers are known only at the "
+                "end. Set `stream` to false",
             )
         return self.best_of
 
@@ -171,10 +169,9 @@ class SearchFields(Wire):
         ):
             value = getattr(self, name)
             if value is not None and value != harmless:
-                raise InvalidRequest(
-                    f"`{name}` is an option of beam search. Set `use_beam_search` to true, or "
-                    "leave it out.",
-                    param=name,
+                raise refusal(
+                    name,
+                    "is an option of beam search. Set `use_beam_search` to true, or leave it out",
                 )
 
 
@@ -298,10 +295,9 @@ class TokenFields(Wire):
         """Return the changes to the logits. Raises `InvalidRequest` for both names of the
         processors' arguments."""
         if self.logits_processors_args and self.vllm_xargs:
-            raise InvalidRequest(
-                "`vllm_xargs` and `logits_processors_args` are two names of one parameter. Send "
-                "one of them.",
-                param="vllm_xargs",
+            raise refusal(
+                "vllm_xargs",
+                "and `logits_processors_args` are two names of one parameter. Send one of them",
             )
         return Steering(
             bias=tuple((self.logit_bias or {}).items()),
@@ -329,13 +325,12 @@ class TokenFields(Wire):
     def _refuse_without_logprobs(self) -> None:
         for name in ("logprob_token_ids", "temp_scaled_logprobs", "top_p_normalized_logprobs"):
             if getattr(self, name):
-                raise InvalidRequest(
-                    f"`{name}` selects log-probabilities, but the request asks for none. Send "
-                    "`logprobs` too.",
-                    param=name,
+                raise refusal(
+                    name,
+                    "selects log-probabilities, but the request asks for none. Send `logprobs` too",
                 )
 
 
 def _require_at_least(name: str, value: int, n: int) -> None:
     if value < n:
-        raise InvalidRequest(f"`{name}` must be at least `n`, which is {n}.", param=name)
+        raise refusal(name, f"must be at least `n`, which is {n}")

@@ -5,6 +5,8 @@ Events have no `id:` lines, no empty `data:` and no NaN, because each of them br
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from serving.core.errors import InvalidKey, LimitReached, MethodNotAllowed, ServingError
@@ -29,6 +31,11 @@ def json_bytes(value: object) -> bytes:
     """Return `value` as compact JSON without any line separator. NaN and infinities become
     null."""
     return _on_one_line(_encode(value))
+
+
+def json_members(members: Mapping[str, object]) -> bytes:
+    """Return the members of a JSON object without its braces."""
+    return json_bytes(members)[1:-1]
 
 
 def json_text(text: str) -> bytes:

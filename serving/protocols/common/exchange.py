@@ -11,7 +11,7 @@ from typing import Protocol
 
 from serving.core.events import Event, ReasoningDelta, TextDelta, ToolArgsDelta, ToolInputDelta
 from serving.core.ids import AnswerIdentity
-from serving.core.request import Dialect, GenerationRequest
+from serving.core.request import GenerationRequest
 from serving.core.result import Result
 
 
@@ -37,17 +37,6 @@ class Exchange(Protocol):
 
     def body(self, identity: AnswerIdentity, result: Result) -> bytes:
         """Return the JSON body of a whole answer."""
-
-
-class Parse(Protocol):
-    """Reads a JSON body. Raises `InvalidRequest` with the path of the field in `param`.
-
-    `fingerprint` is the `system_fingerprint` of the answers.
-    """
-
-    def __call__(
-        self, body: bytes, dialect: Dialect, *, fingerprint: str | None = None
-    ) -> Exchange: ...
 
 
 # `stream_options.include_obfuscation`: the size of a delta's frame is a multiple of this number

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from serving.core.errors import InvalidRequest
 from serving.core.request import (
     Conversation,
     Dialect,
@@ -21,6 +20,7 @@ from serving.protocols.common.formats import FormatFields
 from serving.protocols.common.metadata import DeliveryFields, MetadataFields
 from serving.protocols.common.parameters import parameter
 from serving.protocols.common.prompting import EncodingFields
+from serving.protocols.common.reading import refusal
 from serving.protocols.common.stopping import StoppingFields
 
 
@@ -54,14 +54,9 @@ class GenerationBody(
         """Raises `InvalidRequest` for fields that contradict or need each other."""
         self.refuse_min_above_max()
         if self.prompt_logprobs is not None and self.is_streamed:
-            raise InvalidRequest(
-                "`prompt_logprobs` are not available when `stream` is true.",
-                param="prompt_logprobs",
-            )
+            raise refusal("prompt_logprobs", "are not available when `stream` is true")
         if self.stream_options is not None and not self.is_streamed:
-            raise InvalidRequest(
-                "`stream_options` is only allowed when `stream` is true.", param="stream_options"
-            )
+            raise refusal("stream_options", "is only allowed when `stream` is true")
 
     def request(
         self,

@@ -90,10 +90,10 @@ def _ranked(token: Token) -> dict[str, object]:
 def prompt_tokens(token_ids: Sequence[int], text: str) -> dict[str, object]:
     """Return FastDeploy's members of `return_token_ids` for the prompt. vLLM has
     `prompt_token_ids` too, in the same or another object."""
-    return {"prompt_token_ids": list(token_ids), "prompt_tokens": text}
+    return {"prompt_token_ids": token_ids, "prompt_tokens": text}
 
 
 def completion_tokens(token_ids: Sequence[int], text: str) -> dict[str, object]:
     """Return FastDeploy's members of `return_token_ids` for the answer. `text` includes special
     tokens, reasoning and tool calls. vLLM's name is `token_ids`."""
-    return {"completion_token_ids": list(token_ids), "completion_tokens": text}
+    return {"completion_token_ids": token_ids, "completion_tokens": text}

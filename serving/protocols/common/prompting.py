@@ -7,10 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from serving.core.errors import InvalidRequest
 from serving.core.request import ALL_THAT_FIT, Effort, Encoding, Rendering
 from serving.protocols.common.parameters import parameter
-from serving.protocols.common.reading import Wire, invalid
+from serving.protocols.common.reading import Wire, invalid, refusal
 
 # The variables that the renderer sets itself.
 _RESERVED_KWARGS = frozenset(
@@ -118,17 +117,14 @@ class TemplateFields(Wire):
 
     def _refuse_contradictions(self) -> None:
         if self.continue_final_message and self.add_generation_prompt:
-            raise InvalidRequest(
-                "`continue_final_message` and `add_generation_prompt` exclude each other: a "
-                "prompt ends inside the last message or starts a new one.",
-                param="continue_final_message",
+            raise refusal(
+                "continue_final_message",
+                "and `add_generation_prompt` exclude each other: a prompt ends inside the last "
+                "message or starts a new one",
             )
         for name in ("chat_template", "continue_final_message", "documents"):
             if self.disable_chat_template and getattr(self, name):
-                raise InvalidRequest(
-                    f"`{name}` needs a chat template, but `disable_chat_template` is true.",
-                    param=name,
-                )
+                raise refusal(name, "needs a chat template, but `disable_chat_template` is true")
 
 
 class EncodingFields(Wire):

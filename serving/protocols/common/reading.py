@@ -71,6 +71,12 @@ def unsupported(sentence: str) -> PydanticCustomError:
     return PydanticCustomError("unsupported", "{sentence}", {"sentence": sentence})
 
 
+def refusal(param: str, sentence: str) -> InvalidRequest:
+    """Return the error of a field that contradicts or needs another. The message is the field's
+    name and `sentence`."""
+    return InvalidRequest(f"`{param}` {sentence}.", param=param)
+
+
 def refuse_if(is_refused: Callable[[object], bool], sentence: str) -> Callable[[object], object]:
     """Return a function for `BeforeValidator` that refuses some values as unsupported."""
 
@@ -97,7 +103,7 @@ def read_model(model: type[W], value: object) -> W:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise _refusal(error.errors(include_url=False)[0]) from None
+        raise _error(error.errors(include_url=False)[0]) from None
 
 
 def _parse_json(body: bytes) -> object:
@@ -167,7 +173,7 @@ def _malformed(reason: str) -> InvalidRequest:
     return InvalidRequest(f"The request body cannot be read: {reason}.", code="invalid_json")
 
 
-def _refusal(detail: ErrorDetails) -> InvalidRequest:
+def _error(detail: ErrorDetails) -> InvalidRequest:
     param = _path(detail["loc"])
     if detail["input"] is None:  # null is the same as absent
         return MissingParameter(f"`{param}` is required.", param=param)
@@ -179,7 +185,7 @@ def _refusal(detail: ErrorDetails) -> InvalidRequest:
         case "unsupported":
             return UnsupportedParameter(f"`{param}` {detail['msg']}.", param=param)
         case _:
-            return InvalidRequest(f"`{param}` {_sentence(detail)}.", param=param)
+            return refusal(param, _sentence(detail))
 
 
 def _sentence(detail: ErrorDetails) -> str:

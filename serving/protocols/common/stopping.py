@@ -6,10 +6,9 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from serving.core.errors import InvalidRequest
 from serving.core.request import V1, V3, Dialect, Repetition, Stopping
 from serving.protocols.common.parameters import MaxTokens, TokenIds, parameter
-from serving.protocols.common.reading import Wire, invalid
+from serving.protocols.common.reading import Wire, invalid, refusal
 
 # OpenAI's description has 4, OVMS's source 16.
 _MAX_STOPS = {V1.name: 4, V3.name: 16}
@@ -58,16 +57,14 @@ class RepetitionDetection(Wire):
         if self.max_pattern_size == 0:
             return None
         if self.min_count < 2:
-            raise InvalidRequest(
-                "`repetition_detection.min_count` must be at least 2, because a pattern that "
-                "occurs once is no repetition.",
-                param="repetition_detection.min_count",
+            raise refusal(
+                "repetition_detection.min_count",
+                "must be at least 2, because a pattern that occurs once is no repetition",
             )
         if self.min_pattern_size > self.max_pattern_size:
-            raise InvalidRequest(
-                "`repetition_detection.min_pattern_size` must be at most `max_pattern_size`, "
-                f"which is {self.max_pattern_size}.",
-                param="repetition_detection.min_pattern_size",
+            raise refusal(
+                "repetition_detection.min_pattern_size",
+                f"must be at most `max_pattern_size`, which is {self.max_pattern_size}",
             )
         return Repetition(
             max_size=self.max_pattern_size,
@@ -138,7 +135,7 @@ class StoppingFields(Wire):
         stops = tuple(self.stop or ())
         max_stops = _MAX_STOPS[dialect.name]
         if len(stops) > max_stops:
-            raise InvalidRequest(f"`stop` must have at most {max_stops} entries.", param="stop")
+            raise refusal("stop", f"must have at most {max_stops} entries")
         name, limit = self._named_limit
         repetition = self.repetition_detection
         return Stopping(
@@ -158,9 +155,7 @@ class StoppingFields(Wire):
         """Raises `InvalidRequest` for a `min_tokens` above the limit."""
         name, limit = self._named_limit
         if limit is not None and (self.min_tokens or 0) > limit:
-            raise InvalidRequest(
-                f"`min_tokens` must be at most `{name}`, which is {limit}.", param="min_tokens"
-            )
+            raise refusal("min_tokens", f"must be at most `{name}`, which is {limit}")
 
     @property
     def _named_limit(self) -> tuple[str, int | None]:

@@ -10,10 +10,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Discriminator, Field, PlainValidator, Tag
 
-from serving.core.errors import InvalidRequest
 from serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, ToolMode
 from serving.core.tools import custom_tool, find_tools, namespace_tools
-from serving.protocols.common.reading import Wire, invalid
+from serving.protocols.common.reading import Wire, invalid, refusal
 
 # The descriptions of parameters that chats and Responses have, and their wrong values.
 TOOLS: Final = (
@@ -233,7 +232,7 @@ def refuse_hosted(tools: Sequence[WireTool]) -> None:
     for at, tool in enumerate(tools):
         if isinstance(tool, HostedTool | NamespaceTool):
             param = f"tools[{at}].type"
-            raise InvalidRequest(f"`{param}` must be function or custom.", param=param)
+            raise refusal(param, "must be function or custom")
 
 
 def _read_choice(value: Any) -> ToolChoice | None:
@@ -312,18 +311,19 @@ def resolve_choice(choice: ToolChoice | None, tools: Sequence[Tool]) -> ToolChoi
         case None:
             return ToolChoice()
         case ToolChoice(mode=ToolMode.REQUIRED) if not tools:
-            raise _choice_error(
-                "asks for a tool call, but `tools` has no tool that the model can call"
+            raise refusal(
+                "tool_choice",
+                "asks for a tool call, but `tools` has no tool that the model can call",
             )
         case ToolChoice(mode=ToolMode.NAMED, name=str(name)):
             matches = set(find_tools(name, tools))
             if len(matches) != 1:
-                raise _choice_error("names a tool that is not in `tools`")
+                raise refusal("tool_choice", "names a tool that is not in `tools`")
             return ToolChoice(ToolMode.NAMED, matches.pop())
         case ToolChoice(mode=mode, allowed=tuple(names)):
             each = [find_tools(name, tools) for name in names]
             if not all(each):
-                raise _choice_error("allows a tool that is not in `tools`")
+                raise refusal("tool_choice", "allows a tool that is not in `tools`")
             return ToolChoice(mode, allowed=tuple(dict.fromkeys(chain(*each))))
     return choice
 
@@ -346,7 +346,3 @@ def echoed_choice(choice: ToolChoice, tools: Sequence[Tool]) -> object:
 
 def _names(tool: Tool) -> tuple[str, ...]:
     return (tool.name,) if tool.own_name is None else (tool.name, tool.own_name)
-
-
-def _choice_error(sentence: str) -> InvalidRequest:
-    return InvalidRequest(f"`tool_choice` {sentence}.", param="tool_choice")

@@ -6,12 +6,12 @@ from typing import Annotated
 
 from pydantic import Field, PlainValidator
 
-from serving.core.errors import InvalidRequest, MissingParameter
+from serving.core.errors import MissingParameter
 from serving.core.request import RawPrompts
 from serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
 from serving.protocols.common.generation import GenerationBody
 from serving.protocols.common.parameters import TokenId, TopLogprobs, parameter
-from serving.protocols.common.reading import invalid
+from serving.protocols.common.reading import invalid, refusal
 
 Prompt = str | tuple[int, ...]
 
@@ -122,15 +122,10 @@ class CompletionsBody(GenerationBody):
         if prompts is None:
             raise MissingParameter("`prompt` is required.", param="prompt")
         if len(prompts) * (self.n or 1) > _MAX_CHOICES:
-            raise InvalidRequest(
-                f"`prompt` asks for more than {_MAX_CHOICES} answers: prompts times `n`.",
-                param="prompt",
-            )
+            raise refusal("prompt", f"asks for more than {_MAX_CHOICES} answers: prompts times `n`")
         return RawPrompts(prompts, echo=bool(self.echo), suffix=self.suffix or None)
 
     def refuse_contradictions(self) -> None:
         super().refuse_contradictions()
         if self.max_tokens == 0 and not self.echo and self.prompt_logprobs is None:
-            raise InvalidRequest(
-                "`max_tokens` must be at least 1 unless `echo` is true.", param="max_tokens"
-            )
+            raise refusal("max_tokens", "must be at least 1 unless `echo` is true")

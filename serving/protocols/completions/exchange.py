@@ -6,32 +6,15 @@ members for them; if such events come all the same, they are shown as text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import assert_never
 
-from serving.core.events import (
-    Completed,
-    Event,
-    Failed,
-    Finished,
-    FinishReason,
-    Progress,
-    PromptScored,
-    ReasoningDelta,
-    Started,
-    TextDelta,
-    TokensGenerated,
-    ToolArgsDelta,
-    ToolCallStarted,
-    ToolInputDelta,
-)
-from serving.core.ids import AnswerIdentity
-from serving.core.request import Dialect, Endpoint, GenerationRequest, ToolCall
+from serving.core.events import FinishReason, Started, TokensGenerated, ToolCallStarted
+from serving.core.logprobs import Token
+from serving.core.request import Dialect, Endpoint, ToolCall
 from serving.core.result import ChoiceResult, CustomCall, Item, Result
-from serving.protocols.common.chunks import ChunkFrames, head_members, usage_object
-from serving.protocols.common.encoding import json_bytes, json_text
-from serving.protocols.common.exchange import Encoder, obfuscated
+from serving.protocols.common.chunks import Chunk, ChunkExchange, Members, OtherDelta
+from serving.protocols.common.encoding import json_text
 from serving.protocols.common.logprobs import (
     TextLogprobs,
     completion_tokens,
@@ -46,66 +29,74 @@ def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> C
     """Read the body of a completion request. Raises `InvalidRequest`."""
     wire = read_body(Endpoint.COMPLETIONS, CompletionsBody, body)
     wire.refuse_contradictions()
-    limit = dialect.completions_max_tokens
     request = wire.request(
         Endpoint.COMPLETIONS,
         wire.prompts(),
         dialect,
-        default_limit=limit,
+        default_limit=dialect.completions_max_tokens,
         grammar=wire.constraint(wire.response_format),
     )
-    return CompletionsExchange(
-        request, wire.includes_usage, fingerprint, is_obfuscated=wire.is_obfuscated
-    )
+    head = {"system_fingerprint": fingerprint}
+    return CompletionsExchange(request, wire.includes_usage, wire.is_obfuscated, head)
 
 
 @dataclass(frozen=True, slots=True)
-class CompletionsExchange:
-    """A completion request, and the values of it that the answer repeats."""
+class CompletionsExchange(ChunkExchange):
+    """A completion request. Chunks and whole answers have the same `object`."""
 
-    request: GenerationRequest
-    includes_usage: bool = False
-    fingerprint: str | None = None
-    is_obfuscated: bool = False
+    id_prefix = "cmpl-"
+    kind = chunk_kind = "text_completion"
+    text_open = b'"text":'
+    no_text = b'"text":""'
 
-    def encoder(self, identity: AnswerIdentity) -> Encoder:
-        frames = ChunkFrames(self._members(identity), includes_usage=self.includes_usage)
-        encoder = CompletionsEncoder(frames, self.request)
-        return obfuscated(encoder, identity, is_wanted=self.is_obfuscated)
+    def content(self, choice: ChoiceResult, result: Result) -> Members:
+        return {"text": "".join(_shown(item) for item in choice.items)}
 
-    def body(self, identity: AnswerIdentity, result: Result) -> bytes:
-        choices = [_choice(self.request, choice, result) for choice in result.choices]
-        usage = usage_object(result.usage)
-        return json_bytes({**self._members(identity), "choices": choices, "usage": usage})
+    def beside(self, choice: ChoiceResult, result: Result) -> Members:
+        prompt = choice.index // self.request.n
+        has_ids = self.request.wants_token_ids
+        generated = _tokens(choice.token_ids, choice.raw_text) if has_ids else {}
+        members = self._prompt(result, prompt, generated)
+        if self.request.logprobs.num_top_of_prompt is not None:
+            members["prompt_logprobs"] = prompt_logprobs(result.scored_prompts[prompt])
+        return members
 
-    def _members(self, identity: AnswerIdentity) -> dict[str, object]:
-        """Chunks and whole answers have the same `object`."""
-        return head_members(identity, "cmpl-", "text_completion", self.fingerprint)
+    def finish_reason(self, reason: FinishReason) -> str:
+        """Strict clients refuse `tool_calls` in completions."""
+        return (FinishReason.STOP if reason is FinishReason.TOOL_CALLS else reason).value
+
+    def logprobs(self, *, is_streamed: bool) -> Callable[[Sequence[Token]], object]:
+        return TextLogprobs().of
+
+    def start(self, event: Started, choice: int) -> Chunk | None:
+        members = self._prompt(event, choice // self.request.n)
+        return Chunk(self.no_text, members) if members else None
+
+    def delta(self, event: OtherDelta) -> bytes:
+        match event:
+            case ToolCallStarted():
+                return b""
+            case _:
+                return self.text_open + json_text(event.text)
+
+    def tokens(self, event: TokensGenerated) -> Chunk:
+        return Chunk(self.no_text, _tokens(event.token_ids, event.text))
+
+    def _prompt(
+        self, source: Started | Result, prompt: int, generated: Members | None = None
+    ) -> dict[str, object]:
+        """Return the ids of a prompt, the `generated` ones, and the text of the prompt."""
+        members: dict[str, object] = {}
+        if self.request.wants_token_ids:
+            members |= prompt_tokens(source.prompt_ids[prompt], source.prompt_texts[prompt])
+        members |= generated or {}
+        if self.request.wants_prompt_text:
+            members["prompt_text"] = source.prompt_texts[prompt]
+        return members
 
 
-def _choice(request: GenerationRequest, choice: ChoiceResult, result: Result) -> dict[str, object]:
-    text = "".join(_shown(item) for item in choice.items)
-    has_logprobs = request.logprobs.num_top is not None
-    prompt = choice.index // request.n
-    members: dict[str, object] = {
-        "index": choice.index,
-        "text": text,
-        "logprobs": TextLogprobs().of(choice.tokens) if has_logprobs else None,
-        "finish_reason": _finish_reason(choice.finish_reason),
-        "stop_reason": choice.cause,
-    }
-    if request.wants_token_ids:
-        members |= prompt_tokens(result.prompt_ids[prompt], result.prompt_texts[prompt])
-        members |= _tokens(choice.token_ids, choice.raw_text)
-    if request.wants_prompt_text:
-        members["prompt_text"] = result.prompt_texts[prompt]
-    if request.logprobs.num_top_of_prompt is not None:
-        members["prompt_logprobs"] = prompt_logprobs(result.scored_prompts[prompt])
-    return members
-
-
-def _tokens(token_ids: Sequence[int], text: str) -> dict[str, object]:
-    return {**completion_tokens(token_ids, text), "token_ids": list(token_ids)}
+def _tokens(token_ids: Sequence[int], text: str) -> Members:
+    return {**completion_tokens(token_ids, text), "token_ids": token_ids}
 
 
 def _shown(item: Item) -> str:
@@ -116,70 +107,3 @@ def _shown(item: Item) -> str:
             return item.input
         case _:
             return item.text
-
-
-def _finish_reason(reason: FinishReason) -> str:
-    """Strict clients refuse `tool_calls` in completions."""
-    return (FinishReason.STOP if reason is FinishReason.TOOL_CALLS else reason).value
-
-
-class CompletionsEncoder:
-    """Encodes events as chunks."""
-
-    def __init__(self, frames: ChunkFrames, request: GenerationRequest) -> None:
-        choices = range(request.num_choices)
-        self._frames = frames
-        self._request = request
-        self._opens = [frames.open_choice(at) + b'"text":' for at in choices]
-        has_logprobs = request.logprobs.num_top is not None
-        self._logprobs = [TextLogprobs() for _ in choices] if has_logprobs else None
-
-    def feed(self, event: Event) -> bytes:
-        match event:
-            case TextDelta() if self._logprobs is not None:
-                logprobs = self._logprobs[event.choice].of(event.tokens)
-                finish = b',"logprobs":%b,"finish_reason":null' % json_bytes(logprobs)
-                return (
-                    self._opens[event.choice] + json_text(event.text) + finish + self._frames.close
-                )
-            case TextDelta() | ReasoningDelta() | ToolArgsDelta() | ToolInputDelta():
-                text = json_text(event.text)
-                return self._opens[event.choice] + text + _NO_FINISH + self._frames.close
-            case Started():
-                return self._prompts(event)
-            case TokensGenerated():
-                return self._chunk_without_text(event.choice, _tokens(event.token_ids, event.text))
-            case ToolCallStarted() | PromptScored():
-                return b""  # only whole answers have scored prompts
-            case Finished():
-                reason = _finish_reason(event.reason).encode()
-                finish = b'"","logprobs":null,"finish_reason":"%b","stop_reason":%b' % (
-                    reason,
-                    json_bytes(event.cause),
-                )
-                return self._opens[event.choice] + finish + self._frames.close
-            case Progress() | Completed() | Failed():
-                return self._frames.feed(event)
-            case _:
-                assert_never(event)
-
-    def _prompts(self, event: Started) -> bytes:
-        """Encode the members about the prompt of each choice."""
-        frames: list[bytes] = []
-        for choice in range(len(self._opens)):
-            members: dict[str, object] = {}
-            at = choice // self._request.n
-            if self._request.wants_token_ids:
-                members |= prompt_tokens(event.prompt_ids[at], event.prompt_texts[at])
-            if self._request.wants_prompt_text:
-                members["prompt_text"] = event.prompt_texts[at]
-            frames += [self._chunk_without_text(choice, members)] if members else []
-        return b"".join(frames)
-
-    def _chunk_without_text(self, choice: int, members: dict[str, object]) -> bytes:
-        """Encode a chunk that has only `members`."""
-        more = b"," + json_bytes(members)[1:-1]
-        return self._opens[choice] + b'""' + _NO_FINISH + more + self._frames.close
-
-
-_NO_FINISH = b',"logprobs":null,"finish_reason":null'

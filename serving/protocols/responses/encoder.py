@@ -1,4 +1,4 @@
-"""The response object, and the encoder of a streamed response.
+"""The encoder of a streamed response.
 
 The items of a response are written one after the other: the start of an item closes the one
 before.
@@ -6,13 +6,13 @@ before.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import assert_never
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import ClassVar, assert_never
 
 from serving.core.errors import ServingError
 from serving.core.events import (
-    QUOTA,
     Completed,
     Event,
     Failed,
@@ -27,117 +27,178 @@ from serving.core.events import (
     ToolArgsDelta,
     ToolCallStarted,
     ToolInputDelta,
-    Usage,
 )
-from serving.protocols.common.chunks import prediction_details
+from serving.core.logprobs import Token
+from serving.core.request import ToolCall
+from serving.core.result import CustomCall, ReasoningItem, TextItem
+from serving.core.result import Item as CoreItem
 from serving.protocols.common.encoding import DONE, json_bytes, json_text, named_frame
 from serving.protocols.common.exchange import Encoder
-from serving.protocols.responses.items import (
+from serving.protocols.common.logprobs import content_logprobs
+from serving.protocols.responses.objects import (
     COMPLETED,
+    IN_PROGRESS,
     INCOMPLETE,
+    Cause,
     Item,
-    ItemEncoder,
-    OpenCall,
-    OpenCustomCall,
-    OpenItem,
-    OpenMessage,
-    OpenReasoning,
+    ResponseObjects,
+    reasoning_part,
+    text_part,
 )
 
-ResponseObject = dict[str, object]
-Cause = str | int | None  # see `core.events.Finished`
+# The name of an event, and its members without `type` and `sequence_number`.
+NamedEvent = tuple[str, Mapping[str, object]]
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseEncoder:
-    """Encodes the response object in each of its states. Every state has all members.
+class OpenItem:
+    """The item that the stream is writing, with the events around its deltas."""
 
-    `echo` holds the members that repeat the request. `length_reason` is the reason of an
-    incomplete response.
-    """
+    prefix: ClassVar[str]
+    # The name of the events, before `.delta` and `.done`.
+    event: ClassVar[str]
+    # The members of a delta that are the same in all items of the kind.
+    position_in_item: ClassVar[Mapping[str, object]] = {}
+    # The bytes of a delta's frame between its text and its sequence number.
+    delta_close: ClassVar[bytes] = b',"sequence_number":'
 
-    items: ItemEncoder
-    echo: Mapping[str, object]
-    length_reason: str
+    def __init__(self, objects: ResponseObjects, index: int, **position: object) -> None:
+        self._objects = objects
+        self._index = index
+        item_id = objects.identity.item_id(self.prefix, index)
+        self._item_position = {"item_id": item_id, "output_index": index}
+        self.position = {**self._item_position, **self.position_in_item, **position}
+        name = f"{self.event}.delta"
+        members = json_bytes({"type": name, **self.position})[:-1]
+        # The bytes of a delta's frame before its text.
+        self.delta_open = b'event: %b\ndata: %b,"delta":' % (name.encode(), members)
+        self.texts: list[str] = []
 
-    def started(self) -> ResponseObject:
-        """Return a response without output."""
-        return self._object("in_progress", ())
+    def opening(self) -> Iterable[NamedEvent]:
+        """Yield the events before the first delta."""
+        item = self._objects.item(self._index, self._core_item(""), IN_PROGRESS, is_empty=True)
+        yield "response.output_item.added", {"output_index": self._index, "item": item}
+        yield from self._part_opening()
 
-    def finished(
-        self, items: Sequence[Item], usage: Usage, completed_at: int, *, cuts: Collection[Cause]
-    ) -> ResponseObject:
-        """Return a completed response, or an incomplete one if choices reached a limit.
+    def closing(self, status: str) -> Iterable[NamedEvent]:
+        """Yield the events after the last delta."""
+        yield from self._part_closing("".join(self.texts))
+        done = {"output_index": self._index, "item": self.item(status)}
+        yield "response.output_item.done", done
 
-        `cuts` holds the causes of these choices. As in chats, the `stop_reason` is that of a
-        quota.
-        """
-        counts = _usage_object(usage)
-        if cuts:
-            details = {"reason": self.length_reason}
-            if QUOTA in cuts:
-                details["stop_reason"] = QUOTA
-            return self._object("incomplete", items, usage=counts, incomplete_details=details)
-        return self._object("completed", items, usage=counts, completed_at=completed_at)
+    def item(self, status: str) -> Item:
+        """Return the item with all deltas so far."""
+        return self._objects.item(self._index, self._core_item("".join(self.texts)), status)
 
-    def failed(self, items: Sequence[Item], error: ServingError) -> ResponseObject:
-        """Return a response that ended with an error, with the items before it."""
-        details = {"code": _error_code(error), "message": error.message}
-        return self._object("failed", items, error=details)
+    @abstractmethod
+    def _core_item(self, text: str) -> CoreItem: ...
 
-    def _object(
-        self,
-        status: str,
-        items: Sequence[Item],
-        *,
-        usage: object = None,
-        completed_at: int | None = None,
-        error: object = None,
-        incomplete_details: object = None,
-    ) -> ResponseObject:
-        return {
-            "id": self.items.identity.id("resp_"),
-            "object": "response",
-            "created_at": self.items.identity.created_at,
-            "status": status,
-            "completed_at": completed_at,
-            "error": error,
-            "incomplete_details": incomplete_details,
-            "model": self.items.identity.model,
-            "output": items,
-            "usage": usage,
-            **self.echo,
-        }
+    def _part_opening(self) -> Iterable[NamedEvent]:
+        return ()
+
+    @abstractmethod
+    def _part_closing(self, text: str) -> Iterable[NamedEvent]: ...
 
 
-def _usage_object(usage: Usage) -> dict[str, object]:
-    return {
-        "input_tokens": usage.num_prompt_tokens,
-        "input_tokens_details": {
-            "cached_tokens": usage.num_cached_tokens,
-            "cache_write_tokens": 0,
-        },
-        "output_tokens": usage.num_output_tokens,
-        "output_tokens_details": {
-            "reasoning_tokens": usage.num_reasoning_tokens,
-            **prediction_details(usage),
-        },
-        "total_tokens": usage.num_tokens,
-    }
+class OpenMessage(OpenItem):
+    """A message with its one text part."""
+
+    prefix = "msg_"
+    event = "response.output_text"
+    position_in_item: ClassVar[Mapping[str, object]] = {"content_index": 0}
+    delta_close = b',"logprobs":[],"sequence_number":'
+
+    def __init__(self, objects: ResponseObjects, index: int) -> None:
+        super().__init__(objects, index)
+        self._tokens: list[Token] = []
+
+    def add(self, text: str, tokens: Sequence[Token]) -> NamedEvent:
+        """Add a delta with log-probabilities, and return its event."""
+        self.texts.append(text)
+        self._tokens += tokens
+        members = {**self.position, "delta": text, "logprobs": content_logprobs(tokens)}
+        return f"{self.event}.delta", members
+
+    def _core_item(self, text: str) -> CoreItem:
+        return TextItem(text, tuple(self._tokens))
+
+    def _part_opening(self) -> Iterable[NamedEvent]:
+        yield "response.content_part.added", {**self.position, "part": text_part("")}
+
+    def _part_closing(self, text: str) -> Iterable[NamedEvent]:
+        part = text_part(text, self._tokens)
+        done = {**self.position, "text": text, "logprobs": part["logprobs"]}
+        yield f"{self.event}.done", done
+        yield "response.content_part.done", {**self.position, "part": part}
 
 
-def _error_code(error: ServingError) -> str:
-    """Return the nearest of the codes that strict clients accept."""
-    if error.status == 429:
-        return "rate_limit_exceeded"
-    return "invalid_prompt" if error.status < 500 else "server_error"
+class OpenReasoning(OpenItem):
+    """Reasoning. Its deltas are those of a summary, which every client reads. Its content
+    follows in one part."""
+
+    prefix = "rs_"
+    event = "response.reasoning_summary_text"
+    position_in_item: ClassVar[Mapping[str, object]] = {"summary_index": 0}
+
+    def _core_item(self, text: str) -> CoreItem:
+        return ReasoningItem(text)
+
+    def _part_opening(self) -> Iterable[NamedEvent]:
+        part = reasoning_part("summary_text", "")
+        yield "response.reasoning_summary_part.added", {**self.position, "part": part}
+
+    def _part_closing(self, text: str) -> Iterable[NamedEvent]:
+        content = {**self._item_position, "content_index": 0}
+        part = reasoning_part("summary_text", text)
+        yield f"{self.event}.done", {**self.position, "text": text}
+        yield "response.reasoning_summary_part.done", {**self.position, "part": part}
+        yield (
+            "response.content_part.added",
+            {**content, "part": reasoning_part("reasoning_text", "")},
+        )
+        yield "response.reasoning_text.done", {**content, "text": text}
+        yield (
+            "response.content_part.done",
+            {**content, "part": reasoning_part("reasoning_text", text)},
+        )
+
+
+class OpenCall(OpenItem):
+    """A call of a function."""
+
+    prefix = "fc_"
+    event = "response.function_call_arguments"
+
+    def __init__(self, objects: ResponseObjects, index: int, start: ToolCallStarted) -> None:
+        # `call_id` is from OVMS.
+        super().__init__(objects, index, **({} if start.is_custom else {"call_id": start.id}))
+        self.start = start
+
+    def _core_item(self, text: str) -> CoreItem:
+        return ToolCall(self.start.id, self.start.name, text)
+
+    def _part_closing(self, text: str) -> Iterable[NamedEvent]:
+        names = self._objects.name(self.start.name)
+        yield f"{self.event}.done", {**self.position, **names, "arguments": text}
+
+
+class OpenCustomCall(OpenCall):
+    """A call of a custom tool."""
+
+    prefix = "ctc_"
+    event = "response.custom_tool_call_input"
+
+    def _core_item(self, text: str) -> CoreItem:
+        return CustomCall(self.start.id, self.start.name, text)
+
+    def _part_closing(self, text: str) -> Iterable[NamedEvent]:
+        yield f"{self.event}.done", {**self.position, "input": text}
 
 
 class ResponsesEncoder:
     """Encodes the events of one stream. The choices must come one after the other."""
 
-    def __init__(self, response: ResponseEncoder) -> None:
-        self._response = response
+    def __init__(self, objects: ResponseObjects) -> None:
+        self._objects = objects
         self._sequence_number = 0
         self._items: list[Item] = []
         self._open: OpenItem | None = None
@@ -145,20 +206,17 @@ class ResponsesEncoder:
 
     def feed(self, event: Event) -> bytes:
         match event:
-            case TextDelta(tokens=()):
-                start = b"" if isinstance(self._open, OpenMessage) else self._message()
-                return start + self._delta(event.text)
             case TextDelta():
-                start = b"" if isinstance(self._open, OpenMessage) else self._message()
-                return start + self._text_and_tokens(event)
+                start = b"" if isinstance(self._open, OpenMessage) else self._begin(OpenMessage)
+                return start + (self._scored(event) if event.tokens else self._delta(event.text))
             case ReasoningDelta():
-                start = b"" if isinstance(self._open, OpenReasoning) else self._reasoning()
+                start = b"" if isinstance(self._open, OpenReasoning) else self._begin(OpenReasoning)
                 return start + self._delta(event.text)
             case ToolArgsDelta() | ToolInputDelta():
                 return self._call_delta(event)
             case ToolCallStarted():
                 call = OpenCustomCall if event.is_custom else OpenCall
-                return self._begin(call(self._response.items, self._next_index, event))
+                return self._begin(partial(call, start=event))
             case Started():
                 return self._start()
             case Finished():
@@ -172,31 +230,20 @@ class ResponsesEncoder:
             case _:
                 assert_never(event)
 
-    @property
-    def _next_index(self) -> int:
-        return len(self._items) + (self._open is not None)
-
     def _start(self) -> bytes:
-        response = self._response.started()
-        return self._event("response.created", {"response": response}) + self._event(
-            "response.in_progress", {"response": response}
+        response = {"response": self._objects.started()}
+        return self._event("response.created", response) + self._event(
+            "response.in_progress", response
         )
 
-    def _message(self) -> bytes:
-        return self._begin(OpenMessage(self._response.items, self._next_index))
-
-    def _reasoning(self) -> bytes:
-        return self._begin(OpenReasoning(self._response.items, self._next_index))
-
-    def _begin(self, item: OpenItem) -> bytes:
+    def _begin(self, kind: Callable[[ResponseObjects, int], OpenItem]) -> bytes:
         end = self._close(COMPLETED)
-        self._open = item
-        return end + b"".join([self._event(name, members) for name, members in item.opening()])
+        self._open = kind(self._objects, len(self._items))
+        return end + self._events(self._open.opening())
 
     def _call_delta(self, event: ToolArgsDelta | ToolInputDelta) -> bytes:
         item = self._open
-        kind = OpenCall if isinstance(event, ToolArgsDelta) else OpenCustomCall
-        if not isinstance(item, kind) or item.call_index != event.index:
+        if not isinstance(item, OpenCall) or item.start.index != event.index:
             raise ValueError("a delta of a tool call that is not the open item")
         return self._delta(event.text)
 
@@ -213,7 +260,7 @@ class ResponsesEncoder:
         self._sequence_number += 1
         return frame
 
-    def _text_and_tokens(self, event: TextDelta) -> bytes:
+    def _scored(self, event: TextDelta) -> bytes:
         item = self._open
         assert isinstance(item, OpenMessage), "text outside of a message"
         name, members = item.add(event.text, event.tokens)
@@ -225,7 +272,7 @@ class ResponsesEncoder:
             return b""
         self._open = None
         self._items.append(item.item(status))
-        return b"".join([self._event(name, members) for name, members in item.closing(status)])
+        return self._events(item.closing(status))
 
     def _finish(self, finished: Finished) -> bytes:
         if finished.reason is not FinishReason.LENGTH:
@@ -234,7 +281,7 @@ class ResponsesEncoder:
         return self._close(INCOMPLETE)
 
     def _complete(self, event: Completed) -> bytes:
-        response = self._response.finished(self._items, event.usage, event.at, cuts=self._cuts)
+        response = self._objects.finished(self._items, event.usage, event.at, cuts=self._cuts)
         return self._event(f"response.{response['status']}", {"response": response}) + DONE
 
     def _fail(self, error: ServingError) -> bytes:
@@ -242,13 +289,16 @@ class ResponsesEncoder:
         start = self._start() if self._sequence_number == 0 else b""
         flat = {"code": error.code, "message": error.message, "param": error.param}
         unfinished = [] if self._open is None else [self._open.item(INCOMPLETE)]
-        response = self._response.failed([*self._items, *unfinished], error)
+        response = self._objects.failed([*self._items, *unfinished], error)
         return (
             start
             + self._event("error", flat)
             + self._event("response.failed", {"response": response})
             + DONE
         )
+
+    def _events(self, events: Iterable[NamedEvent]) -> bytes:
+        return b"".join([self._event(name, members) for name, members in events])
 
     def _event(self, name: str, members: Mapping[str, object]) -> bytes:
         numbered = {"type": name, **members, "sequence_number": self._sequence_number}

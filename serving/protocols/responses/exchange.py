@@ -14,12 +14,8 @@ from serving.protocols.common.encoding import json_bytes
 from serving.protocols.common.exchange import Encoder, obfuscated
 from serving.protocols.common.refused import read_body
 from serving.protocols.responses.body import ResponsesBody, echo
-from serving.protocols.responses.encoder import (
-    ChoicesInOrder,
-    ResponseEncoder,
-    ResponsesEncoder,
-)
-from serving.protocols.responses.items import ItemEncoder, Names, names_of
+from serving.protocols.responses.encoder import ChoicesInOrder, ResponsesEncoder
+from serving.protocols.responses.objects import Names, ResponseObjects, names_of
 
 
 def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> ResponsesExchange:
@@ -53,20 +49,20 @@ class ResponsesExchange:
     is_obfuscated: bool = False
 
     def encoder(self, identity: AnswerIdentity) -> Encoder:
-        plain = ResponsesEncoder(self._response(identity))
+        plain = ResponsesEncoder(self._objects(identity))
         encoder = obfuscated(plain, identity, is_wanted=self.is_obfuscated)
         return ChoicesInOrder(encoder) if self.request.num_choices > 1 else encoder
 
     def body(self, identity: AnswerIdentity, result: Result) -> bytes:
         choices = result.choices
         cuts = [each.cause for each in choices if each.finish_reason is FinishReason.LENGTH]
-        response = self._response(identity)
-        items = response.items.items(choices)
-        return json_bytes(response.finished(items, result.usage, result.completed_at, cuts=cuts))
+        objects = self._objects(identity)
+        items = objects.items(choices)
+        return json_bytes(objects.finished(items, result.usage, result.completed_at, cuts=cuts))
 
-    def _response(self, identity: AnswerIdentity) -> ResponseEncoder:
-        items = ItemEncoder(identity, self.names, self.packs_reasoning)
-        return ResponseEncoder(items, self.echo, self.request.dialect.length_reason)
+    def _objects(self, identity: AnswerIdentity) -> ResponseObjects:
+        reason = self.request.dialect.length_reason
+        return ResponseObjects(identity, self.echo, self.names, reason, self.packs_reasoning)
 
 
 def parse_count(body: bytes, dialect: Dialect) -> GenerationRequest:

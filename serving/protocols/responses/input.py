@@ -281,9 +281,7 @@ class OtherItem(Wire):
     def _refuse(cls, value: dict[str, Any]) -> None:
         kind = value.get("type")
         if kind == "item_reference" or (kind is None and "id" in value):
-            raise unsupported(
-                "is an item_reference, but this server stores no items: send the item itself"
-            )
+            raise unsupported(_NO_REFERENCES)
         if not isinstance(kind, str):
             raise missing("must have a `role` or a known `type`")
         raise unsupported(f"is of type {kind[:64]}, which {_NO_TEXT.get(kind, _NOT_SUPPORTED)}")

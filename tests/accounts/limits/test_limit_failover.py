@@ -21,7 +21,6 @@ from accounts.limits.reservations import (
     UsageBaseline,
 )
 from accounts.limits.rules import Metric, Window
-from accounts.limits.share import ShareLimiter
 from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, under, used
 from tests.fakes.clock import FakeClock
 from tests.fakes.limiter import FakeLimiter
@@ -41,7 +40,7 @@ async def failover(clock: FakeClock) -> AsyncIterator[MakeFailover]:
     made: list[FailoverLimiter] = []
 
     def make(store: Limiter, policy: UnavailablePolicy, **more: float) -> FailoverLimiter:
-        local = ShareLimiter(MemoryLimiter(clock=clock), 4)
+        local = MemoryLimiter(4, clock=clock)
         waits = {"deadline_s": 5.0, "probe_interval_s": 0.005, **more}
         made.append(FailoverLimiter(store, local, policy, clock=clock, **waits))  # type: ignore[arg-type]
         return made[-1]

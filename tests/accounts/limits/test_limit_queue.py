@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,33 +11,87 @@ import pytest
 from msgspec import structs
 
 from accounts.limits import reservations
+from accounts.limits.failover import FailoverLimiter, UnavailablePolicy
 from accounts.limits.memory import MemoryLimiter
-from accounts.limits.queue import QueueingLimiter
-from accounts.limits.reservations import ActualUsage, Denial, Lease, LeaseExists, ReservationRequest
+from accounts.limits.queue import WaitQueue
+from accounts.limits.reservations import (
+    ActualUsage,
+    Denial,
+    Lease,
+    LeaseExists,
+    Level,
+    Limiter,
+    ReservationRequest,
+)
 from accounts.limits.rules import Rule, Window
-from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, used
-
-Queue = Callable[..., QueueingLimiter]
+from tests.accounts.limits.builders import request_for, rule, slots
 
 
-@pytest.fixture
-async def queue() -> AsyncIterator[Queue]:
-    """Makes limiters with queues, on the real clock: no test may wait for ever."""
-    made: list[QueueingLimiter] = []
+class Queueing:
+    """A limiter behind a queue, as `LimitService` has them."""
 
-    def make(**more: Any) -> QueueingLimiter:
-        settings = {"max_wait_s": 60.0, **more}
-        made.append(QueueingLimiter(MemoryLimiter(), **settings))
-        return made[-1]
+    def __init__(self, limiter: Limiter | None = None, **bounds: Any) -> None:
+        self._limiter = limiter or MemoryLimiter()
+        self.queue = WaitQueue(self._attempt, **{"max_wait_s": 60.0, **bounds})
+        self.rules: tuple[Rule, ...] | None = None  # that replace those of each request
 
-    yield make
-    for limiter in made:
-        await limiter.close()
+    async def acquire(self, request: ReservationRequest) -> Lease | Denial:
+        return await self.queue.reserve(request, waits_for_quotas=False)
+
+    async def settle(self, lease: Lease, usage: ActualUsage) -> None:
+        await self._limiter.settle(lease, usage)
+        self.queue.note_settled(lease)
+
+    async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
+        return await self._limiter.levels(rules)
+
+    @property
+    def num_waiting(self) -> int:
+        return self.queue.num_waiting
+
+    async def _attempt(self, request: ReservationRequest) -> Lease | Denial:
+        rules = request.rules if self.rules is None else self.rules
+        return await self._limiter.acquire(structs.replace(request, rules=rules))
 
 
-async def queued(
-    limiter: QueueingLimiter, asked: ReservationRequest
-) -> asyncio.Task[Lease | Denial]:
+class Slow(MemoryLimiter):
+    """Reserves at once, and answers when it may."""
+
+    def __init__(self) -> None:
+        super().__init__(lease_ttl_s=3600.0)
+        self.may_answer = asyncio.Event()
+
+    async def acquire(self, request: ReservationRequest) -> Lease | Denial:
+        answer = await super().acquire(request)
+        if isinstance(answer, Lease):
+            await self.may_answer.wait()
+        return answer
+
+
+def on_failover(store: Limiter) -> FailoverLimiter:
+    """A limiter that returns what a cancelled call has reserved."""
+    return FailoverLimiter(
+        store, MemoryLimiter(), UnavailablePolicy.REFUSE, deadline_s=60.0, probe_interval_s=0.01
+    )
+
+
+async def granted(limiter: Queueing, asked: ReservationRequest) -> Lease:
+    answer = await limiter.acquire(asked)
+    assert isinstance(answer, Lease), answer
+    return answer
+
+
+async def denied(limiter: Queueing, asked: ReservationRequest) -> Denial:
+    answer = await limiter.acquire(asked)
+    assert isinstance(answer, Denial), answer
+    return answer
+
+
+async def used(limiter: Queueing, *rules: Rule) -> list[int]:
+    return [level.num_used for level in await limiter.levels(rules)]
+
+
+async def queued(limiter: Queueing, asked: ReservationRequest) -> asyncio.Task[Lease | Denial]:
     """Start a request that waits."""
     before = limiter.num_waiting
     task = asyncio.create_task(limiter.acquire(asked))
@@ -52,17 +106,15 @@ async def lease_of(task: asyncio.Task[Lease | Denial]) -> Lease:
     return answer
 
 
-async def test_a_request_that_fits_does_not_wait(queue: Queue) -> None:
-    limiter = queue()
-    lease = await granted(limiter, request_for(slots(1)))
+async def test_a_request_that_fits_does_not_wait() -> None:
+    limiter = Queueing()
+    await granted(limiter, request_for(slots(1)))
 
-    assert (await limiter.extend(lease, 7)).num_output_tokens == 7
-    await limiter.renew([lease])
     assert limiter.num_waiting == 0
 
 
-async def test_a_slot_goes_to_the_request_that_waits_for_it(queue: Queue) -> None:
-    limiter, slot = queue(), slots(1)
+async def test_a_slot_goes_to_the_request_that_waits_for_it() -> None:
+    limiter, slot = Queueing(), slots(1)
     first = await granted(limiter, request_for(slot))
     waiting = await queued(limiter, request_for(slot))
 
@@ -73,8 +125,8 @@ async def test_a_slot_goes_to_the_request_that_waits_for_it(queue: Queue) -> Non
     assert await used(limiter, slot) == [1]
 
 
-async def test_a_bucket_is_waited_for(queue: Queue) -> None:
-    limiter = queue()
+async def test_a_bucket_is_waited_for() -> None:
+    limiter = Queueing()
     # A thousand a millisecond.
     bucket = rule(window=Window.MINUTE, amount=60_000_000)
     await granted(limiter, request_for(bucket, num_input_tokens=59_999_999))
@@ -83,10 +135,10 @@ async def test_a_bucket_is_waited_for(queue: Queue) -> None:
 
 
 async def test_a_bucket_does_not_wait_for_a_slot_of_another_request(
-    queue: Queue, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reservations, "SLOT_WAIT_S", 3600.0)
-    limiter, slot = queue(), slots(1)
+    limiter, slot = Queueing(), slots(1)
     bucket = rule(window=Window.MINUTE, amount=60_000_000)
     await granted(limiter, request_for(bucket, slot, num_input_tokens=59_999_999))
     await queued(limiter, request_for(slot, owner="patient"))
@@ -97,8 +149,8 @@ async def test_a_bucket_does_not_wait_for_a_slot_of_another_request(
     await granted(limiter, request_for(bucket, num_input_tokens=5_000, owner="quick"))
 
 
-async def test_a_limit_that_does_not_free_up_in_a_moment_refuses_at_once(queue: Queue) -> None:
-    limiter = queue(max_wait_s=10.0)
+async def test_a_limit_that_does_not_free_up_in_a_moment_refuses_at_once() -> None:
+    limiter = Queueing(max_wait_s=10.0)
     day = rule(amount=10)
     slow, small = rule(window=Window.MINUTE, amount=10), rule(window=Window.MINUTE, amount=5)
     await granted(limiter, request_for(day, slow, num_input_tokens=9))
@@ -108,8 +160,8 @@ async def test_a_limit_that_does_not_free_up_in_a_moment_refuses_at_once(queue: 
     assert (await denied(limiter, request_for(slow, num_input_tokens=8))).wait_s is not None
 
 
-async def test_after_its_time_a_wait_is_a_refusal(queue: Queue) -> None:
-    limiter, slot = queue(max_wait_s=0.02), slots(1)
+async def test_after_its_time_a_wait_is_a_refusal() -> None:
+    limiter, slot = Queueing(max_wait_s=0.02), slots(1)
     lease = await granted(limiter, request_for(slot))
 
     denial = await denied(limiter, request_for(slot))
@@ -120,8 +172,8 @@ async def test_after_its_time_a_wait_is_a_refusal(queue: Queue) -> None:
     await granted(limiter, request_for(slot))
 
 
-async def test_no_request_overtakes_in_a_queue(queue: Queue) -> None:
-    limiter, slot = queue(), slots(1)
+async def test_no_request_overtakes_in_a_queue() -> None:
+    limiter, slot = Queueing(), slots(1)
     lease = await granted(limiter, request_for(slot))
     waiting = [await queued(limiter, request_for(slot, owner="one")) for _ in range(5)]
 
@@ -131,8 +183,8 @@ async def test_no_request_overtakes_in_a_queue(queue: Queue) -> None:
         lease = await lease_of(task)
 
 
-async def test_owners_are_served_in_turn(queue: Queue) -> None:
-    limiter, slot = queue(), slots(1)
+async def test_owners_are_served_in_turn() -> None:
+    limiter, slot = Queueing(), slots(1)
     lease = await granted(limiter, request_for(slot))
     greedy = [await queued(limiter, request_for(slot, owner="greedy")) for _ in range(4)]
     modest = await queued(limiter, request_for(slot, owner="modest"))
@@ -150,9 +202,7 @@ async def test_owners_are_served_in_turn(queue: Queue) -> None:
     assert served.index(modest) == 1
 
 
-async def test_a_slot_that_is_freed_between_two_attempts_goes_to_the_queue_before(
-    queue: Queue,
-) -> None:
+async def test_a_slot_that_is_freed_between_two_attempts_goes_to_the_queue_before() -> None:
     class Store(MemoryLimiter):
         """Frees the slot after it has denied a request and before it answers."""
 
@@ -162,7 +212,7 @@ async def test_a_slot_that_is_freed_between_two_attempts_goes_to_the_queue_befor
                 await limiter.settle(lease, ActualUsage())
             return answer
 
-    limiter, slot = QueueingLimiter(Store(), max_wait_s=60.0), slots(1)
+    limiter, slot = Queueing(Store()), slots(1)
     lease = await granted(limiter, request_for(slot))
     first = await queued(limiter, request_for(slot, owner="first"))
     second = await queued(limiter, request_for(slot, owner="second"))
@@ -171,14 +221,11 @@ async def test_a_slot_that_is_freed_between_two_attempts_goes_to_the_queue_befor
     assert not second.done()
     await limiter.settle(won, ActualUsage())
     await lease_of(second)
-    await limiter.close()
 
 
 @pytest.mark.parametrize("owner", ["one", "two"])
-async def test_a_later_request_does_not_take_what_an_earlier_one_waits_for(
-    queue: Queue, owner: str
-) -> None:
-    limiter, slot, other = queue(), slots(1), slots(1)
+async def test_a_later_request_does_not_take_what_an_earlier_one_waits_for(owner: str) -> None:
+    limiter, slot, other = Queueing(), slots(1), slots(1)
     lease = await granted(limiter, request_for(slot))
     waiting = await queued(limiter, request_for(slot, owner="one"))
 
@@ -195,8 +242,8 @@ async def test_a_later_request_does_not_take_what_an_earlier_one_waits_for(
     await lease_of(late)
 
 
-async def test_an_owner_that_is_stuck_does_not_delay_another(queue: Queue) -> None:
-    limiter, mine, yours = queue(), slots(1), slots(1)
+async def test_an_owner_that_is_stuck_does_not_delay_another() -> None:
+    limiter, mine, yours = Queueing(), slots(1), slots(1)
     await granted(limiter, request_for(mine))
     lease = await granted(limiter, request_for(yours))
     stuck = await queued(limiter, request_for(mine, owner="me"))
@@ -208,8 +255,8 @@ async def test_an_owner_that_is_stuck_does_not_delay_another(queue: Queue) -> No
     assert not stuck.done()
 
 
-async def test_queues_are_bounded(queue: Queue) -> None:
-    limiter, slot = queue(max_waiting=3, max_waiting_per_owner=2), slots(1)
+async def test_queues_are_bounded() -> None:
+    limiter, slot = Queueing(max_waiting=3, max_waiting_per_owner=2), slots(1)
     await granted(limiter, request_for(slot))
     for owner in ("one", "one", "two"):
         await queued(limiter, request_for(slot, owner=owner))
@@ -222,9 +269,9 @@ async def test_queues_are_bounded(queue: Queue) -> None:
 
 @pytest.mark.parametrize("bounds", [{"max_waiting": 1}, {"max_wait_s": 0.01}])
 async def test_the_denial_of_a_later_request_has_nothing_of_the_limits_of_an_earlier_one(
-    queue: Queue, bounds: dict[str, float]
+    bounds: dict[str, float],
 ) -> None:
-    limiter, slot = queue(**bounds), slots(1)
+    limiter, slot = Queueing(**bounds), slots(1)
     await granted(limiter, request_for(slot))
     theirs = rule(window=Window.MINUTE, amount=777_777, scope="key:1")
     first = await queued(limiter, request_for(slot, theirs, num_input_tokens=100, owner="1"))
@@ -236,20 +283,21 @@ async def test_the_denial_of_a_later_request_has_nothing_of_the_limits_of_an_ear
     first.cancel()
 
 
-async def test_a_limit_that_is_larger_now_grants_a_waiting_request(queue: Queue) -> None:
+async def test_a_limit_that_is_larger_now_grants_a_waiting_request() -> None:
     slot = slots(1)
-    now = {"rules": (slot,)}
-    limiter = queue(refresh=lambda request: structs.replace(request, rules=now["rules"]))
+    limiter = Queueing()
     await granted(limiter, request_for(slot))
     waiting = await queued(limiter, request_for(slot))
 
-    now["rules"] = (replace(slot, amount=2),)
+    limiter.rules = (replace(slot, amount=2),)
 
     await lease_of(waiting)
 
 
-async def test_a_request_that_leaves_the_queue_leaves_nothing_behind(queue: Queue) -> None:
-    limiter, slot, tokens = queue(), slots(1), rule()
+async def test_a_request_that_leaves_the_queue_leaves_nothing_behind() -> None:
+    slow, slot, tokens = Slow(), slots(1), rule()
+    slow.may_answer.set()
+    limiter = Queueing(on_failover(slow))
     lease = await granted(limiter, request_for(slot))
     early = await queued(limiter, request_for(slot, tokens))
     late = await queued(limiter, request_for(slot, tokens))
@@ -258,29 +306,23 @@ async def test_a_request_that_leaves_the_queue_leaves_nothing_behind(queue: Queu
     await asyncio.wait([early])
     # It receives its slot at the moment at which it leaves.
     await limiter.settle(lease, ActualUsage())
+    slow.may_answer.clear()
     while await used(limiter, tokens) == [0]:  # noqa: ASYNC110
         await asyncio.sleep(0)
     late.cancel()
     await asyncio.wait([late])
 
     assert late.cancelled()
-    assert await used(limiter, slot, tokens) == [0, 0]
+    async with asyncio.timeout(60):
+        while await used(limiter, slot, tokens) != [0, 0]:  # noqa: ASYNC110
+            await asyncio.sleep(0)
     assert limiter.num_waiting == 0
 
 
-async def test_a_lease_that_comes_when_the_time_is_over_goes_back(queue: Queue) -> None:
-    class Slow(MemoryLimiter):
-        may_answer = asyncio.Event()
-
-        async def acquire(self, request: ReservationRequest) -> Lease | Denial:
-            answer = await super().acquire(request)
-            if isinstance(answer, Lease):
-                await self.may_answer.wait()
-            return answer
-
-    slow, slot = Slow(lease_ttl_s=3600.0), slots(1)
+async def test_a_lease_that_comes_when_the_time_is_over_goes_back() -> None:
+    slow, slot = Slow(), slots(1)
     slow.may_answer.set()
-    limiter = QueueingLimiter(slow, max_wait_s=0.05)
+    limiter = Queueing(on_failover(slow), max_wait_s=0.05)
     lease = await granted(limiter, request_for(slot))
     waiting = await queued(limiter, request_for(slot))
     slow.may_answer.clear()
@@ -288,15 +330,13 @@ async def test_a_lease_that_comes_when_the_time_is_over_goes_back(queue: Queue) 
 
     assert isinstance(await waiting, Denial)
     assert await used(limiter, slot) == [1]
-    slow.may_answer.set()
     async with asyncio.timeout(60):
         while await used(limiter, slot) == [1]:  # noqa: ASYNC110
             await asyncio.sleep(0)
-    await limiter.close()
 
 
-async def test_an_error_is_raised_where_it_belongs(queue: Queue) -> None:
-    limiter, slot = queue(), slots(2)
+async def test_an_error_is_raised_where_it_belongs() -> None:
+    limiter, slot = Queueing(), slots(2)
     held = request_for(slot)
     await granted(limiter, held)
     lease = await granted(limiter, request_for(slot))
@@ -314,8 +354,8 @@ async def test_an_error_is_raised_where_it_belongs(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("num_owners", [1, 20])
-async def test_queues_do_not_leak(queue: Queue, num_owners: int) -> None:
-    limiter = queue()
+async def test_queues_do_not_leak(num_owners: int) -> None:
+    limiter = Queueing()
     slot: Rule = slots(2)
     num_running = 0
 
@@ -333,5 +373,5 @@ async def test_queues_do_not_leak(queue: Queue, num_owners: int) -> None:
 
     assert limiter.num_waiting == 0
     assert await used(limiter, slot) == [0]
-    assert not limiter._queues
-    assert not limiter._num_awaiting
+    assert not limiter.queue._waiters
+    assert not limiter.queue._turns

@@ -7,14 +7,13 @@ import pytest
 from accounts.limits.memory import MemoryLimiter
 from accounts.limits.reservations import Lease, UsageBaseline
 from accounts.limits.rules import Metric, Window
-from accounts.limits.share import ShareLimiter
 from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, used
 from tests.fakes.clock import FakeClock
 
 
 async def test_shares_together_are_no_more_than_the_whole(clock: FakeClock) -> None:
     tokens = rule(amount=103)
-    processes = [ShareLimiter(MemoryLimiter(clock=clock), 4) for _ in range(4)]
+    processes = [MemoryLimiter(4, clock=clock) for _ in range(4)]
     num_granted = 0
 
     for process in processes:
@@ -25,14 +24,14 @@ async def test_shares_together_are_no_more_than_the_whole(clock: FakeClock) -> N
 
 
 async def test_a_share_is_at_least_one_unless_the_amount_is_zero(clock: FakeClock) -> None:
-    process = ShareLimiter(MemoryLimiter(clock=clock), 4)
+    process = MemoryLimiter(4, clock=clock)
 
     await granted(process, request_for(slots(2)))
     await denied(process, request_for(slots(0)))
 
 
 async def test_baselines_are_shared_too(clock: FakeClock) -> None:
-    process = ShareLimiter(MemoryLimiter(clock=clock), 4)
+    process = MemoryLimiter(4, clock=clock)
     budget = rule(amount=100)
     (level,) = await process.levels([budget])
     today_ms = int((clock() + level.reset_s - 86_400) * 1000)  # type: ignore[operator]
@@ -45,7 +44,7 @@ async def test_baselines_are_shared_too(clock: FakeClock) -> None:
 async def test_a_process_that_receives_an_update_keeps_what_others_leave_of_its_share(
     clock: FakeClock,
 ) -> None:
-    process = ShareLimiter(MemoryLimiter(clock=clock), 2)
+    process = MemoryLimiter(2, clock=clock)
     quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
     await granted(process, request_for(quota, num_input_tokens=9))
 
@@ -56,4 +55,4 @@ async def test_a_process_that_receives_an_update_keeps_what_others_leave_of_its_
 
 def test_shares_between_no_processes_are_an_error() -> None:
     with pytest.raises(ValueError, match="at least 1"):
-        ShareLimiter(MemoryLimiter(), 0)
+        MemoryLimiter(0)
