@@ -9,15 +9,6 @@ from vinery.health.client import Readiness, readiness
 from vinery.process.listening import Address
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
-    """Describe `vinery ready`."""
-    parser.description = (
-        "Ask the server on VINERY_HOST, VINERY_PORT whether a model has generated a "
-        "token lately. The exit status is 0 if it has, and 1 if not."
-    )
-    parser.set_defaults(run=run)
-
-
 def run(_: argparse.Namespace) -> int:
     """Print a line. Raises `Failure` if the server is not ready."""
     base_url = Address.from_env().base_url

@@ -73,10 +73,6 @@ class Plan:
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `vinery up`."""
-    parser.description = (
-        "Prepare the home folder, start web, node and jobs processes, and keep them "
-        "running. Ctrl-C or SIGTERM ends all of them; a second Ctrl-C kills them."
-    )
     parser.add_argument(
         "--end-with-parent",
         action="store_true",
@@ -87,7 +83,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="restart web and jobs processes when code or templates change (for development)",
     )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

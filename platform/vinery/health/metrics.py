@@ -21,7 +21,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from accounts.limits.service import Level, LimitService, LimitsUnavailable, StoreState
+from accounts.limits.service import Level, LimitService, LimitsUnavailable
 from serving.runtime.runtime import EngineHealth, Runtime
 from serving.runtime.traffic import Traffic
 
@@ -65,7 +65,6 @@ async def exposition(runtime: Runtime) -> bytes:
     families = [
         *of_engines(await runtime.health()),
         *_of_process(runtime),
-        *_of_store(runtime.limits.state),
         *of_traffic(runtime.traffic),
         *of_limits(await read_levels(runtime.limits)),
     ]
@@ -85,62 +84,41 @@ def as_text(families: Iterable[Metric]) -> bytes:
 def of_engines(health: Sequence[EngineHealth]) -> Iterator[Metric]:
     """The engines, which are the same in every web process."""
     ready = [((each.model,), float(each.is_ready)) for each in health]
-    yield _family(_GAUGE, "vinery_engine_ready", "Generated a token lately.", ("model",), ready)
+    yield _family(_GAUGE, "engine_ready", "Generated a token lately.", ("model",), ready)
     for field, (kind, name, help_text) in _ENGINE.items():
         values = [
             ((each.model,), getattr(each.stats, field)) for each in health if each.stats is not None
         ]
         known = [(labels, float(value)) for labels, value in values if value is not None]
-        yield _family(kind, f"vinery_engine_{name}", help_text, ("model",), known)
+        yield _family(kind, f"engine_{name}", help_text, ("model",), known)
 
 
 def _of_process(runtime: Runtime) -> Iterator[Metric]:
     ledger, captures, database = runtime.ledger, runtime.captures, runtime.database
     accounts_at_s, models_at_s = runtime.accounts_read_at_s, runtime.models_read_at_s
-    yield from _of_own(
-        (_GAUGE, "vinery_requests_live", "Requests now.", len(runtime.live)),
-        (
-            _GAUGE,
-            "vinery_usage_backlog_bytes",
-            "Usage that is not stored yet.",
-            ledger.backlog_bytes,
-        ),
-        (_COUNTER, "vinery_usage_lost", "Requests without a record.", ledger.num_lost),
-        (
-            *(_GAUGE, "vinery_accounts_read_timestamp_seconds"),
-            *("When keys and limits were read.", accounts_at_s),
-        ),
-        (
-            _GAUGE,
-            "vinery_models_read_timestamp_seconds",
-            "When served models were read.",
-            models_at_s,
-        ),
-        (_GAUGE, "vinery_captures_waiting", "Captures not yet stored.", len(captures)),
-        (_COUNTER, "vinery_captures_dropped", "Captures dropped.", captures.num_dropped),
-        (_GAUGE, "vinery_database_away", "The database does not answer.", database.is_unavailable),
-    )
+    backlog_bytes, is_away = ledger.backlog_bytes, database.is_unavailable
+    yield _own(_GAUGE, "requests_live", "Requests now.", len(runtime.live))
+    yield _own(_GAUGE, "usage_backlog_bytes", "Usage that is not stored yet.", backlog_bytes)
+    yield _own(_COUNTER, "usage_lost", "Requests without a record.", ledger.num_lost)
+    help_text = "When keys and limits were read."
+    yield _own(_GAUGE, "accounts_read_timestamp_seconds", help_text, accounts_at_s)
+    help_text = "When served models were read."
+    yield _own(_GAUGE, "models_read_timestamp_seconds", help_text, models_at_s)
+    yield _own(_GAUGE, "captures_waiting", "Captures not yet stored.", len(captures))
+    yield _own(_COUNTER, "captures_dropped", "Captures dropped.", captures.num_dropped)
+    yield _own(_GAUGE, "database_away", "The database does not answer.", is_away)
     free = [
         ((_pid(), contents), disk.free_bytes)
         for disk in runtime.disk.disks
         for contents in disk.contents
     ]
-    yield _family(_GAUGE, "vinery_disk_free_bytes", "Free space by use.", ("pid", "holds"), free)
-
-
-def _of_store(state: StoreState | None) -> Iterator[Metric]:
-    if state is not None:
-        yield from _of_own(
-            (_GAUGE, "vinery_limits_store_away", "Redis is unavailable.", state.is_degraded),
-            (
-                _GAUGE,
-                "vinery_limits_unsettled",
-                "Settlements that wait for Redis.",
-                state.num_waiting,
-            ),
-            (_COUNTER, "vinery_limits_uncounted", "Requests without limits.", state.num_uncounted),
-            (_COUNTER, "vinery_limits_unsettled_lost", "Settlements lost.", state.num_dropped),
-        )
+    yield _family(_GAUGE, "disk_free_bytes", "Free space by use.", ("pid", "holds"), free)
+    if (state := runtime.limits.state) is not None:
+        num_waiting, num_lost = state.num_waiting, state.num_dropped
+        yield _own(_GAUGE, "limits_store_away", "Redis is unavailable.", state.is_degraded)
+        yield _own(_GAUGE, "limits_unsettled", "Settlements that wait for Redis.", num_waiting)
+        yield _own(_COUNTER, "limits_uncounted", "Requests without limits.", state.num_uncounted)
+        yield _own(_COUNTER, "limits_unsettled_lost", "Settlements lost.", num_lost)
 
 
 def of_traffic(traffic: Traffic) -> Iterator[Metric]:
@@ -151,10 +129,10 @@ def of_traffic(traffic: Traffic) -> Iterator[Metric]:
         for (endpoint, status), num in model.requests.items()
     ]
     labels = ("pid", "model", "endpoint", "status")
-    yield _family(_COUNTER, "vinery_requests", "Requests with a valid key.", labels, requests)
+    yield _family(_COUNTER, "requests", "Requests with a valid key.", labels, requests)
     refusals = [((_pid(), *map(str, key)), num) for key, num in traffic.refusals.items()]
     labels = ("pid", "metric", "scope", "effect")
-    yield _family(_COUNTER, "vinery_refusals", "Refusals by limits.", labels, refusals)
+    yield _family(_COUNTER, "refusals", "Refusals by limits.", labels, refusals)
     for field, (name, help_text) in _HISTOGRAMS.items():
         family = HistogramMetricFamily(f"vinery_{name}_seconds", help_text, labels=["pid", "model"])
         for model_name, model in traffic.models.items():
@@ -181,9 +159,9 @@ def of_limits(levels: Sequence[Level]) -> Iterator[Metric]:
     names = ("pid", "limit", "scope", "owner", "metric", "window", "shadow")
     labels = [_labels_of(level) for level in levels]
     used = zip(labels, [level.num_used for level in levels], strict=True)
-    yield _family(_GAUGE, "vinery_limit_used", "Used, with reservations.", names, used)
+    yield _family(_GAUGE, "limit_used", "Used, with reservations.", names, used)
     amounts = zip(labels, [level.rule.amount for level in levels], strict=True)
-    yield _family(_GAUGE, "vinery_limit_amount", "The limit.", names, amounts)
+    yield _family(_GAUGE, "limit_amount", "The limit.", names, amounts)
 
 
 def _labels_of(level: Level) -> tuple[str, ...]:
@@ -193,10 +171,9 @@ def _labels_of(level: Level) -> tuple[str, ...]:
     return (_pid(), str(rule.id), scope, owner, str(rule.metric), str(rule.window), is_shadow)
 
 
-def _of_own(*rows: tuple[_Kind, str, str, float]) -> Iterator[Metric]:
-    """One family for each type, name, help text and value of this process."""
-    for kind, name, help_text, value in rows:
-        yield _family(kind, name, help_text, ("pid",), [((_pid(),), value)])
+def _own(kind: _Kind, name: str, help_text: str, value: float) -> Metric:
+    """A metric of this process with one value."""
+    return _family(kind, name, help_text, ("pid",), [((_pid(),), value)])
 
 
 def _family(
@@ -206,8 +183,8 @@ def _family(
     labels: Sequence[str],
     samples: Iterable[tuple[Sequence[str], float]],
 ) -> Metric:
-    """A metric. Each sample has the values of the labels and its own value."""
-    family = kind(name, help_text, labels=labels)
+    """The metric `vinery_NAME`. Each sample has the values of the labels and its own value."""
+    family = kind(f"vinery_{name}", help_text, labels=labels)
     for values, number in samples:
         family.add_metric(values, number)
     return family
