@@ -1,7 +1,6 @@
 """The table of all commands, and how errors become a line and an exit status.
 
-Only the module of the command that runs is loaded, by its name: `vinery --help` and the supervisor
-start fast.
+Only the module of the command that runs is loaded, so the supervisor starts fast.
 """
 
 from __future__ import annotations

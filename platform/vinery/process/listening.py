@@ -1,7 +1,6 @@
-"""The listening socket of the server.
+"""The listening socket of the server, which the supervisor binds and every web worker inherits.
 
-The supervisor binds it once, and every web worker inherits it. So a port that is in use is an error
-before any process starts, and connections wait in the socket's queue while a worker restarts.
+So connections wait in the socket's queue while a worker restarts.
 """
 
 from __future__ import annotations

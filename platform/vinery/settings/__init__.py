@@ -234,7 +234,9 @@ VINERY_LIMITS_QUEUE_S = env.integer("VINERY_LIMITS_QUEUE_S", 0, at_least=0, at_m
 # -- Alerts -------------------------------------------------------------------------------
 
 # The percentages of a quota at which alerts are sent, unless a limit has its own.
-VINERY_ALERT_AT = env.percentages("VINERY_ALERT_AT", (50, 80, 100))
+VINERY_ALERT_AT = env.numbers(
+    "VINERY_ALERT_AT", (50, 80, 100), at_most=100, like="percentages such as 50,80,100"
+)
 # How many days before a key expires its owner is reminded.
 VINERY_REMIND_DAYS = env.numbers("VINERY_REMIND_DAYS", (1, 7), at_most=365)
 # Private networks to which webhooks may be sent, also without TLS.
