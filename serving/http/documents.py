@@ -49,7 +49,7 @@ class _Document(ABC):
 
 
 class ConstantDocument(_Document):
-    """The same document for everybody. It needs no key."""
+    """The same document for every client. It needs no key."""
 
     def __init__(self, read: Callable[[], bytes]) -> None:
         self._read_body = read
