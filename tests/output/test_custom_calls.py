@@ -28,9 +28,9 @@ def hermes(arguments: str) -> str:
 
 
 # Letters of one to four bytes, and all that escapers, tags and brackets trip over.
-# Gemma cannot write its own quote in a string.
+# Gemma cannot write its own quote in a string, and a CDATA section not its own end.
 TEXTS = st.text("aé中🍇 \"'\\/u\n\t\r\x00{}[]()<>|,:=`", max_size=30).filter(
-    lambda text: '<|"|>' not in text
+    lambda text: '<|"|>' not in text and "]]>" not in text
 )
 
 
