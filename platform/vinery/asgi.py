@@ -20,8 +20,8 @@ django_application = get_asgi_application()
 # These need the apps that the line above loads.
 from accounts.limits.service import show_in_pages  # noqa: E402
 from serving.core.errors import Unavailable  # noqa: E402
+from serving.http.consumers import api_application  # noqa: E402
 from serving.http.edge import ApiEdge, App, Receive, Scope, Send  # noqa: E402
-from serving.http.routing import api_application  # noqa: E402
 from serving.runtime.runtime import Runtime, runtime  # noqa: E402
 from vinery.health.application import HealthApplication  # noqa: E402
 from vinery.web.middleware import ask_whether_unavailable  # noqa: E402

@@ -1,4 +1,4 @@
-"""The endpoints with JSON bodies: generation and a model's tokenizer.
+"""The endpoints with JSON bodies, generation and a model's tokenizer, and their routes.
 
 Channels' own HTTP consumer reads bodies without a limit and does not notice a disconnect while
 it answers. `JsonConsumer` limits the body, and waits for the disconnect beside the answer: the
@@ -12,10 +12,12 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
-from typing import Final
+from typing import Any, Final, cast
 
 from channels.generic.http import AsyncHttpConsumer
+from channels.routing import URLRouter
 from django.conf import settings
+from django.urls import re_path
 
 from accounts.keys.table import Caller
 from accounts.models import Scope as KeyScope
@@ -35,14 +37,24 @@ from serving.flow.prepared import PreparedRequest
 from serving.flow.preparing import prepare
 from serving.flow.rendering import count_tokens, detokenize, off_loop, tokenize
 from serving.http.callers import address_of, authenticate, grant_errors
-from serving.http.edge import JSON, REQUEST_ID, Receive, Scope, Send, header, send_whole
+from serving.http.documents import ConstantDocument, KeyUsage, openapi, version
+from serving.http.edge import (
+    JSON,
+    REQUEST_ID,
+    ApiEdge,
+    App,
+    Receive,
+    Scope,
+    Send,
+    header,
+    send_whole,
+)
 from serving.protocols import parse
 from serving.protocols.common.encoding import KEEP_ALIVE
 from serving.protocols.common.exchange import Encoder, Exchange
 from serving.protocols.responses.exchange import count_body, parse_count
 from serving.protocols.tokens import parse_detokenize, parse_tokenize
 from serving.requests.record import RequestRecord
-from serving.requests.reservation import Reservation
 from serving.runtime.runtime import Runtime
 
 # How long a client may send nothing before its body is complete.
@@ -169,8 +181,8 @@ class GenerationConsumer(JsonConsumer):
             caller.grants.check_endpoint(self._endpoint)
 
     def _record_unread(self, caller: Caller, error: ServingError | None) -> None:
-        record = self._new_record(caller, self._new_reservation(caller))
-        record.admit(model="", is_streamed=False)
+        record = self._new_record(caller)
+        record.admit()
         if error is None:
             record.leave()
         else:
@@ -178,12 +190,11 @@ class GenerationConsumer(JsonConsumer):
 
     async def _answer(self, caller: Caller, body: bytes) -> None:
         """Answer, and settle the usage record in every case."""
-        reservation = self._new_reservation(caller)
-        record = self._new_record(caller, reservation, body)
+        record = self._new_record(caller, body)
         try:
             _check_client_request_id(self.scope)
             exchange = _parse(record, self._endpoint, body, self._tree)
-            await self._run(record, reservation, caller, exchange)
+            await self._run(record, caller, exchange)
         except asyncio.CancelledError:
             if record.live.ending is None:
                 raise
@@ -199,16 +210,10 @@ class GenerationConsumer(JsonConsumer):
         finally:
             record.leave()  # has an effect only if this task was cancelled
 
-    def _new_reservation(self, caller: Caller) -> Reservation:
-        return Reservation(self._runtime.limits, caller, self.scope[REQUEST_ID])
-
-    def _new_record(
-        self, caller: Caller, reservation: Reservation, body: bytes = b""
-    ) -> RequestRecord:
+    def _new_record(self, caller: Caller, body: bytes = b"") -> RequestRecord:
         return RequestRecord(
             self._runtime,
             caller,
-            reservation,
             request_id=self.scope[REQUEST_ID],
             endpoint=self._endpoint,
             dialect=self._tree,
@@ -217,10 +222,8 @@ class GenerationConsumer(JsonConsumer):
             body=body,
         )
 
-    async def _run(
-        self, record: RequestRecord, reservation: Reservation, caller: Caller, exchange: Exchange
-    ) -> None:
-        request = exchange.request
+    async def _run(self, record: RequestRecord, caller: Caller, exchange: Exchange) -> None:
+        request, reservation = exchange.request, record.reservation
         engine = self._engine(caller, request.model)
         record.name_model(engine.entry.name)
         head = AnswerIdentity.new(engine.entry.name, requested_id=request.handling.answer_id)
@@ -234,7 +237,7 @@ class GenerationConsumer(JsonConsumer):
         )
         await reservation.reserve(prepared)
         if request.is_streamed:
-            await self._stream(record, reservation, exchange.encoder(head), prepared)
+            await self._stream(record, exchange.encoder(head), prepared)
         else:
             body = exchange.body(head, await whole(prepared, reservation.token_source))
             record.add_answer(body)
@@ -243,12 +246,9 @@ class GenerationConsumer(JsonConsumer):
             await self._send_json(body, headers)
 
     async def _stream(
-        self,
-        record: RequestRecord,
-        reservation: Reservation,
-        encoder: Encoder,
-        prepared: PreparedRequest,
+        self, record: RequestRecord, encoder: Encoder, prepared: PreparedRequest
     ) -> None:
+        reservation = record.reservation
         generated = _with_ending(record, stream(prepared, reservation.token_source))
         async with contextlib.aclosing(generated) as batches:
             async for events in batches:
@@ -302,7 +302,7 @@ def _parse(record: RequestRecord, endpoint: Endpoint, body: bytes, dialect: str)
     try:
         exchange = parse(endpoint, body, DIALECTS[dialect], fingerprint=settings.VINERY_FINGERPRINT)
     except ServingError:
-        record.admit(model="", is_streamed=False)
+        record.admit()
         raise
     request = exchange.request
     record.admit(model=request.model or "", is_streamed=request.is_streamed)
@@ -360,3 +360,31 @@ async def _read_body(receive: Receive) -> bytes:
 async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def api_application(runtime: Runtime, rest: App) -> ApiEdge:
+    """The endpoints of the API that bypass Django's middleware. Other paths go to `rest`."""
+    generation = [
+        re_path(
+            rf"^(?P<tree>v1|v3)/{endpoint}/?$",
+            GenerationConsumer.as_asgi(runtime=runtime, endpoint=endpoint),
+        )
+        for endpoint in Endpoint
+    ]
+    # vLLM has these paths at the root, OVMS under `/v1`.
+    tokenizers = [
+        re_path(rf"^(?:(?P<tree>v1|v3)/)?{name}/?$", consumer.as_asgi(runtime=runtime))
+        for name, consumer in (("tokenize", TokenizeConsumer), ("detokenize", DetokenizeConsumer))
+    ]
+    counting = re_path(
+        r"^(?P<tree>v1|v3)/responses/input_tokens/?$",
+        InputTokensConsumer.as_asgi(runtime=runtime),
+    )
+    # The casts: Channels routes to ASGI applications by Django's patterns, typed for views only.
+    others = [
+        re_path(r"^(?:v1|v3)/usage/me/?$", cast("Any", KeyUsage(runtime))),
+        re_path(r"^version/?$", cast("Any", ConstantDocument(version))),
+        re_path(r"^openapi\.json$", cast("Any", ConstantDocument(openapi))),
+        re_path(r"", cast("Any", rest)),
+    ]
+    return ApiEdge(URLRouter([*generation, *tokenizers, counting, *others]))

@@ -1,4 +1,4 @@
-"""The Django views under the two URL trees. Generation endpoints are in `routing`."""
+"""The Django views under the two URL trees. Generation endpoints are in `consumers`."""
 
 from django.urls import re_path
 

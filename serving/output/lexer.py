@@ -85,6 +85,8 @@ class Lexer:
         self.mark: int | None = None
         # The text so far ends inside reasoning.
         self.is_reasoning = False
+        # Where all text from here on goes, past the parser. None: the parser reads it.
+        self.write_rest: Callable[[str], None] | None = None
 
     def take_all(self) -> str:
         """Read the rest of the text so far."""

@@ -25,6 +25,9 @@ class Parser(Lexer):
         next(self._reading)
 
     def feed(self, text: str) -> None:
+        if self.write_rest is not None:
+            self.write_rest(text)
+            return
         # What has been read and is not marked is dropped.
         if self.mark is None:
             rest = self.text[self.at :]

@@ -4,52 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Container
 from datetime import UTC, datetime
-from typing import Protocol
 
 from msgspec import structs
 
-from accounts.captures.queue import CaptureQueue
 from accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
 from accounts.keys.table import Caller
-from accounts.usage.entries import Admission, BoundLimit, Outcome, Settlement
-from accounts.usage.ledger import UsageLedger
+from accounts.usage.entries import Admission, Outcome, Settlement
 from serving.core.errors import ServingError
 from serving.core.request import Endpoint
 from serving.flow.meter import Meter
 from serving.protocols.common.encoding import error_body
-from serving.runtime.live import LiveRequest, LiveRequests
-from serving.runtime.traffic import Traffic
+from serving.requests.reservation import Reservation
+from serving.runtime.live import LiveRequest
+from serving.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
-
-
-class Stores(Protocol):
-    """The parts of a `Runtime` in which requests are recorded."""
-
-    ledger: UsageLedger
-    live: LiveRequests
-    traffic: Traffic
-    captures: CaptureQueue
-
-    @property
-    def model_names(self) -> Container[str]:
-        """The names of all served models."""
-
-
-class Charges(Protocol):
-    """The charge of a request to its limits. `Reservation` implements it."""
-
-    @property
-    def bound_limits(self) -> tuple[BoundLimit, ...]:
-        """The limits that refused the request or cut it short, or in shadow would have."""
-
-    def settle(self, meter: Meter) -> None:
-        """Replace the reservation by the actual usage."""
-
-    def weighted_tokens(self, meter: Meter) -> float:
-        """Return the tokens that budgets are charged."""
 
 
 class RequestRecord:
@@ -57,9 +27,8 @@ class RequestRecord:
 
     def __init__(
         self,
-        stores: Stores,
+        runtime: Runtime,
         caller: Caller,
-        charges: Charges,
         *,
         request_id: str,
         endpoint: Endpoint,
@@ -68,9 +37,9 @@ class RequestRecord:
         client_request_id: str = "",
         body: bytes = b"",
     ) -> None:
-        self._stores = stores
-        self._charges = charges
+        self._runtime = runtime
         self._is_settled = False
+        self.reservation = Reservation(runtime.limits, caller, request_id)
         self.meter = Meter()
         self._num_response_bytes = 0
         self._is_captured = caller.captures and bool(body)
@@ -99,21 +68,21 @@ class RequestRecord:
             num_request_bytes=len(body),
         )
 
-    def admit(self, *, model: str, is_streamed: bool) -> None:
+    def admit(self, *, model: str = "", is_streamed: bool = False) -> None:
         """Write the request to the usage journal, so that it is recorded even if this process is
         killed."""
         self._admission = structs.replace(
             self._admission, model=model, asked_model=model, is_streamed=is_streamed
         )
-        self._stores.ledger.admit(self._admission)
-        self._stores.live.add(self.live)
+        self._runtime.ledger.admit(self._admission)
+        self._runtime.live.add(self.live)
 
     def name_model(self, name: str) -> None:
         """Record the model that serves the request, which the client need not have named."""
         if name != self._admission.model:
             self._admission = structs.replace(self._admission, model=name)
             # Written again, because recovery after a kill reads only the journal.
-            self._stores.ledger.admit(self._admission)
+            self._runtime.ledger.admit(self._admission)
         self._serving_model = name
 
     def add_answer(self, data: bytes) -> None:
@@ -140,14 +109,14 @@ class RequestRecord:
         if self._is_settled:
             return
         self._is_settled = True
-        self._stores.live.discard(self.live)
-        self._charges.settle(self.meter)
+        self._runtime.live.discard(self.live)
+        self.reservation.settle(self.meter)
         settlement = self._settlement(outcome, http_status, error_code)
         _log(settlement, self.meter.num_prompt_tokens)
-        self._stores.ledger.settle(settlement)
-        self._stores.traffic.settled(settlement, self._stores.model_names)
+        self._runtime.ledger.settle(settlement)
+        self._runtime.traffic.settled(settlement, self._runtime.directory.entries)
         if self._is_captured and self._admission.project_id is not None:
-            self._stores.captures.put(self._captured(self._admission.project_id))
+            self._runtime.captures.put(self._captured(self._admission.project_id))
 
     def _capture(self, data: bytes) -> None:
         if self._is_captured:
@@ -189,8 +158,8 @@ class RequestRecord:
             inter_token_ms=_ms(meter.inter_token_s),
             num_response_bytes=self._num_response_bytes,
             energy_mj=None if energy_j is None else round(energy_j * 1000),
-            weighted_tokens=self._charges.weighted_tokens(meter),
-            bound_limits=self._charges.bound_limits,
+            weighted_tokens=self.reservation.weighted_tokens(meter),
+            bound_limits=self.reservation.bound_limits,
         )
 
 

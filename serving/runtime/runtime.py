@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -111,10 +111,6 @@ class Runtime:
     def required_keys(self) -> KeyTable | None:
         """The keys that requests need; None: authentication is off."""
         return self.keys if self.is_auth_on else None
-
-    @property
-    def model_names(self) -> Container[str]:
-        return self.directory.entries
 
     async def start(self) -> None:
         """Load keys and models, and begin to refresh them. Idempotent.

@@ -13,7 +13,7 @@ import pytest
 
 from accounts.limits.service import LimitService, LimitSettings
 from accounts.usage.entries import Admission, Outcome, Settlement
-from serving.http.routing import api_application
+from serving.http.consumers import api_application
 from serving.runtime.live import LiveRequests
 from serving.runtime.runtime import Runtime
 from serving.runtime.traffic import Traffic
@@ -49,8 +49,7 @@ class Server:
         self.ledger = Ledger()
         runtime = SimpleNamespace(
             required_keys=None,
-            directory=SimpleNamespace(find=lambda name: self.engine),
-            model_names={"tiny-chat"},
+            directory=SimpleNamespace(find=lambda name: self.engine, entries={"tiny-chat"}),
             ledger=self.ledger,
             live=LiveRequests(),
             traffic=Traffic(),

@@ -19,9 +19,9 @@ from accounts.usage.journal import journals_in
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans
 from serving.core.errors import InvalidRequest
-from serving.requests.record import RequestRecord, Stores
-from serving.requests.reservation import Reservation
+from serving.requests.record import RequestRecord
 from serving.runtime.live import LiveRequests
+from serving.runtime.runtime import Runtime
 from serving.runtime.traffic import Traffic
 
 
@@ -32,11 +32,12 @@ class Process:
         self._folder = folder
         ledger = UsageLedger(folder)
         self._ledger = ledger
-        stores = SimpleNamespace(ledger=ledger, live=LiveRequests())
+        runtime = SimpleNamespace(
+            ledger=ledger, live=LiveRequests(), limits=LimitService(LimitSettings())
+        )
         self._record = RequestRecord(
-            cast(Stores, stores),
+            cast(Runtime, runtime),
             ANONYMOUS,
-            Reservation(LimitService(LimitSettings()), ANONYMOUS, "r1"),
             request_id="r1",
             endpoint="completions",
             dialect="v1",
@@ -88,18 +89,18 @@ async def test_a_project_with_captures_gets_the_body_and_the_answer(
     tmp_path: Path, is_refused: bool
 ) -> None:
     captured: list[CapturedRequest] = []
-    stores = SimpleNamespace(
+    runtime = SimpleNamespace(
         ledger=UsageLedger(tmp_path),
         live=LiveRequests(),
         traffic=Traffic(),
-        model_names={"m"},
+        directory=SimpleNamespace(entries={"m"}),
+        limits=LimitService(LimitSettings()),
         captures=SimpleNamespace(put=captured.append),
     )
     caller = structs.replace(ANONYMOUS, captures=True, project_id=1)
     record = RequestRecord(
-        cast(Stores, stores),
+        cast(Runtime, runtime),
         caller,
-        Reservation(LimitService(LimitSettings()), caller, "r1"),
         request_id="r1",
         endpoint="completions",
         dialect="v1",

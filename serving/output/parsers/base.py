@@ -97,10 +97,9 @@ def _read_nothing(_: Lexer) -> Reading[None]:
 
 
 def _read_text(lexer: Lexer, writer: EventWriter, _: Sequence[Tool]) -> Reading[None]:
-    write, take_all = writer.text, lexer.take_all
-    while True:
-        write(take_all())
-        yield
+    writer.text(lexer.take_all())
+    lexer.write_rest = writer.text
+    yield
 
 
 # Models whose output is only text.

@@ -1,9 +1,17 @@
-"""`GET {tree}/usage/me`: the limits of the calling key, their usage and their next resets."""
+"""Endpoints that answer `GET` with a JSON document: the version, the OpenAPI document, and the
+limits of the calling key with their usage and their next resets."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cache
+
+from django.conf import settings
 
 from accounts.keys.table import Caller
 from accounts.limits.service import (
@@ -19,25 +27,64 @@ from serving.core.errors import MethodNotAllowed, Unavailable
 from serving.http.callers import address_of, authenticate, grant_errors
 from serving.http.edge import JSON, Receive, Scope, Send, header, send_whole
 from serving.protocols.common.encoding import json_bytes
+from serving.protocols.openapi.document import Facts, document
 from serving.runtime.runtime import Runtime
 
 
-class KeyUsage:
+class _Document(ABC):
     """An ASGI application."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    allowed = "GET, HEAD"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI. Raises `ServingError`."""
         if scope["method"] not in ("GET", "HEAD"):
-            raise MethodNotAllowed(scope["method"], allowed="GET")
+            raise MethodNotAllowed(scope["method"], allowed=self.allowed)
+        body = await self._read(scope)
+        await send_whole(send, 200, JSON, body, is_head=scope["method"] == "HEAD")
+
+    @abstractmethod
+    async def _read(self, scope: Scope) -> bytes:
+        """The document. Raises `ServingError`."""
+
+
+class ConstantDocument(_Document):
+    """The same document for every client. It needs no key."""
+
+    def __init__(self, read: Callable[[], bytes]) -> None:
+        self._read_body = read
+
+    async def _read(self, scope: Scope) -> bytes:
+        return await asyncio.to_thread(self._read_body)
+
+
+@cache
+def version() -> bytes:
+    """The version, in vLLM's format."""
+    return json.dumps({"version": settings.VINERY_VERSION}).encode()
+
+
+@cache
+def openapi() -> bytes:
+    """The OpenAPI document. The first call takes about 0.1 s."""
+    facts = Facts(settings.VINERY_VERSION, settings.VINERY_MAX_BODY_BYTES // 2**20)
+    return json.dumps(document(facts), ensure_ascii=False).encode()
+
+
+class KeyUsage(_Document):
+    """`{tree}/usage/me`. It needs a key."""
+
+    allowed = "GET"
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    async def _read(self, scope: Scope) -> bytes:
         caller = authenticate(self._runtime.required_keys, scope, header(scope, b"authorization"))
         with grant_errors():
             caller.grants.check_scope(KeyScope.USAGE)
             caller.grants.check_address(address_of(scope))
-        body = json_bytes(await self._body(caller))
-        await send_whole(send, 200, JSON, body, is_head=scope["method"] == "HEAD")
+        return json_bytes(await self._body(caller))
 
     async def _body(self, caller: Caller) -> dict[str, object]:
         rules = self._rules(caller)
