@@ -21,10 +21,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from vinery.cli.ready import Readiness, first_model, readiness
 from vinery.config import credentials, env
 from vinery.config.credentials import Credentials
 from vinery.config.home import REPOSITORY, Home
-from vinery.health.client import Readiness, first_model, readiness
 from vinery.process import logs, parent_watch
 from vinery.process.listening import Address, listen, server_for
 from vinery.process.reload import changed_files

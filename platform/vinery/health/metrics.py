@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 from operator import attrgetter
 from typing import Final
@@ -84,41 +85,43 @@ def as_text(families: Iterable[Metric]) -> bytes:
 def of_engines(health: Sequence[EngineHealth]) -> Iterator[Metric]:
     """The engines, which are the same in every web process."""
     ready = [((each.model,), float(each.is_ready)) for each in health]
-    yield _family(_GAUGE, "engine_ready", "Generated a token lately.", ("model",), ready)
+    yield _family(_GAUGE, "vinery_engine_ready", "Generated a token lately.", ("model",), ready)
     for field, (kind, name, help_text) in _ENGINE.items():
         values = [
             ((each.model,), getattr(each.stats, field)) for each in health if each.stats is not None
         ]
         known = [(labels, float(value)) for labels, value in values if value is not None]
-        yield _family(kind, f"engine_{name}", help_text, ("model",), known)
+        yield _family(kind, f"vinery_engine_{name}", help_text, ("model",), known)
 
 
 def _of_process(runtime: Runtime) -> Iterator[Metric]:
     ledger, captures, database = runtime.ledger, runtime.captures, runtime.database
     accounts_at_s, models_at_s = runtime.accounts_read_at_s, runtime.models_read_at_s
-    backlog_bytes, is_away = ledger.backlog_bytes, database.is_unavailable
-    yield _own(_GAUGE, "requests_live", "Requests now.", len(runtime.live))
-    yield _own(_GAUGE, "usage_backlog_bytes", "Usage that is not stored yet.", backlog_bytes)
-    yield _own(_COUNTER, "usage_lost", "Requests without a record.", ledger.num_lost)
+    gauge, counter = partial(_own, _GAUGE), partial(_own, _COUNTER)
+    yield gauge("vinery_requests_live", "Requests now.", len(runtime.live))
+    backlog_bytes = ledger.backlog_bytes
+    yield gauge("vinery_usage_backlog_bytes", "Usage that is not stored yet.", backlog_bytes)
+    yield counter("vinery_usage_lost", "Requests without a record.", ledger.num_lost)
     help_text = "When keys and limits were read."
-    yield _own(_GAUGE, "accounts_read_timestamp_seconds", help_text, accounts_at_s)
+    yield gauge("vinery_accounts_read_timestamp_seconds", help_text, accounts_at_s)
     help_text = "When served models were read."
-    yield _own(_GAUGE, "models_read_timestamp_seconds", help_text, models_at_s)
-    yield _own(_GAUGE, "captures_waiting", "Captures not yet stored.", len(captures))
-    yield _own(_COUNTER, "captures_dropped", "Captures dropped.", captures.num_dropped)
-    yield _own(_GAUGE, "database_away", "The database does not answer.", is_away)
+    yield gauge("vinery_models_read_timestamp_seconds", help_text, models_at_s)
+    yield gauge("vinery_captures_waiting", "Captures not yet stored.", len(captures))
+    yield counter("vinery_captures_dropped", "Captures dropped.", captures.num_dropped)
+    yield gauge("vinery_database_away", "The database does not answer.", database.is_unavailable)
     free = [
         ((_pid(), contents), disk.free_bytes)
         for disk in runtime.disk.disks
         for contents in disk.contents
     ]
-    yield _family(_GAUGE, "disk_free_bytes", "Free space by use.", ("pid", "holds"), free)
+    yield _family(_GAUGE, "vinery_disk_free_bytes", "Free space by use.", ("pid", "holds"), free)
     if (state := runtime.limits.state) is not None:
-        num_waiting, num_lost = state.num_waiting, state.num_dropped
-        yield _own(_GAUGE, "limits_store_away", "Redis is unavailable.", state.is_degraded)
-        yield _own(_GAUGE, "limits_unsettled", "Settlements that wait for Redis.", num_waiting)
-        yield _own(_COUNTER, "limits_uncounted", "Requests without limits.", state.num_uncounted)
-        yield _own(_COUNTER, "limits_unsettled_lost", "Settlements lost.", num_lost)
+        yield gauge("vinery_limits_store_away", "Redis is unavailable.", state.is_degraded)
+        yield gauge(
+            "vinery_limits_unsettled", "Settlements that wait for Redis.", state.num_waiting
+        )
+        yield counter("vinery_limits_uncounted", "Requests without limits.", state.num_uncounted)
+        yield counter("vinery_limits_unsettled_lost", "Settlements lost.", state.num_dropped)
 
 
 def of_traffic(traffic: Traffic) -> Iterator[Metric]:
@@ -129,10 +132,10 @@ def of_traffic(traffic: Traffic) -> Iterator[Metric]:
         for (endpoint, status), num in model.requests.items()
     ]
     labels = ("pid", "model", "endpoint", "status")
-    yield _family(_COUNTER, "requests", "Requests with a valid key.", labels, requests)
+    yield _family(_COUNTER, "vinery_requests", "Requests with a valid key.", labels, requests)
     refusals = [((_pid(), *map(str, key)), num) for key, num in traffic.refusals.items()]
     labels = ("pid", "metric", "scope", "effect")
-    yield _family(_COUNTER, "refusals", "Refusals by limits.", labels, refusals)
+    yield _family(_COUNTER, "vinery_refusals", "Refusals by limits.", labels, refusals)
     for field, (name, help_text) in _HISTOGRAMS.items():
         family = HistogramMetricFamily(f"vinery_{name}_seconds", help_text, labels=["pid", "model"])
         for model_name, model in traffic.models.items():
@@ -157,11 +160,10 @@ async def read_levels(limits: LimitService) -> Sequence[Level]:
 def of_limits(levels: Sequence[Level]) -> Iterator[Metric]:
     """The use of limits. Without Redis, each of several web processes counts its own share."""
     names = ("pid", "limit", "scope", "owner", "metric", "window", "shadow")
-    labels = [_labels_of(level) for level in levels]
-    used = zip(labels, [level.num_used for level in levels], strict=True)
-    yield _family(_GAUGE, "limit_used", "Used, with reservations.", names, used)
-    amounts = zip(labels, [level.rule.amount for level in levels], strict=True)
-    yield _family(_GAUGE, "limit_amount", "The limit.", names, amounts)
+    used = [(_labels_of(level), level.num_used) for level in levels]
+    yield _family(_GAUGE, "vinery_limit_used", "Used, with reservations.", names, used)
+    amounts = [(_labels_of(level), level.rule.amount) for level in levels]
+    yield _family(_GAUGE, "vinery_limit_amount", "The limit.", names, amounts)
 
 
 def _labels_of(level: Level) -> tuple[str, ...]:
@@ -183,8 +185,8 @@ def _family(
     labels: Sequence[str],
     samples: Iterable[tuple[Sequence[str], float]],
 ) -> Metric:
-    """The metric `vinery_NAME`. Each sample has the values of the labels and its own value."""
-    family = kind(f"vinery_{name}", help_text, labels=labels)
+    """A metric. Each sample has the values of the labels and its own value."""
+    family = kind(name, help_text, labels=labels)
     for values, number in samples:
         family.add_metric(values, number)
     return family

@@ -22,7 +22,6 @@ from vinery.settings.signin import issuer_from_env, mail_server_from_env
 
 # -- Folders --------------------------------------------------------------------------
 
-BASE_DIR = REPOSITORY
 HOME = Home.from_env()
 VINERY_HOME = HOME.path
 VINERY_RUN_DIR = HOME.run
@@ -32,7 +31,7 @@ VINERY_USAGE_DIR = HOME.usage
 VINERY_MIN_FREE_DISK_BYTES = 2**20 * env.integer(
     "VINERY_MIN_FREE_DISK_MB", 256, at_least=0, at_most=1_000_000
 )
-VINERY_MODELS_DIR = BASE_DIR / "models"
+VINERY_MODELS_DIR = REPOSITORY / "models"
 # The kernel's sysfs. A container may have that of the host mounted elsewhere.
 VINERY_SYSFS = env.folder("VINERY_SYSFS", Path("/sys"))
 
@@ -134,7 +133,7 @@ FORMAT_MODULE_PATH = "vinery.formats"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [REPOSITORY / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
