@@ -26,14 +26,11 @@ def cipher(purpose: bytes) -> MultiFernet:
     from cryptography.fernet import Fernet, MultiFernet
 
     keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
-    return MultiFernet([Fernet(_derived(key, purpose)) for key in keys])
+    # One hash is enough for a 256-bit key: Django's key is long and random.
+    derived = (hmac.digest(force_bytes(key), purpose, hashlib.sha256) for key in keys)
+    return MultiFernet([Fernet(base64.urlsafe_b64encode(key)) for key in derived])
 
 
 def reencrypted(purpose: bytes, encrypted: str) -> str:
     """The same text encrypted with the newest key. Raises `cryptography.fernet.InvalidToken`."""
     return cipher(purpose).rotate(encrypted.encode()).decode()
-
-
-def _derived(key: str | bytes, purpose: bytes) -> bytes:
-    """A 256-bit key. One hash is enough: Django's key is long and random."""
-    return base64.urlsafe_b64encode(hmac.digest(force_bytes(key), purpose, hashlib.sha256))

@@ -1,12 +1,4 @@
-"""Errors of accounts.
-
-    AccountsError
-     ├─ KeyRefused     authentication failed: 401
-     ├─ NotAllowed     the key is valid, but lacks a permission: 403
-     └─ AppendOnly     the audit log cannot be changed or deleted
-
-The messages are for clients and explain what to change.
-"""
+"""Errors of accounts. Their messages are for clients and explain what to change."""
 
 from __future__ import annotations
 
@@ -62,7 +54,7 @@ class AccountsError(Exception):
 
 
 class KeyRefused(AccountsError):
-    """The caller has no key, or one that is not valid now."""
+    """A 401: the caller has no key, or one that is not valid now."""
 
     def __init__(self, reason: Refusal) -> None:
         self.reason = reason
@@ -71,7 +63,7 @@ class KeyRefused(AccountsError):
 
 
 class NotAllowed(AccountsError):
-    """The key is valid, but does not permit this. `param` names the request's field, if any."""
+    """A 403: the key is valid, but does not permit this. `param` names the request's field."""
 
     def __init__(self, message: str, *, code: str, param: str | None = None) -> None:
         self.message = message

@@ -43,6 +43,7 @@ def change_key(key: ApiKey, **values: object) -> ApiKey:
         return changes.change(key, "update", **whole)
 
 
+@audit.writing()
 def rotate_key(key: ApiKey, *, grace: timedelta) -> NewKey:
     """Create a key with the same permissions, whose days until the next rotation begin now.
 
@@ -50,11 +51,6 @@ def rotate_key(key: ApiKey, *, grace: timedelta) -> NewKey:
     Its limits move to the new key with their use, and apply to both keys together. Raises
     ValueError for a key that is paused, revoked, or was rotated before.
     """
-    with audit.writing():
-        return _rotate(key, grace)
-
-
-def _rotate(key: ApiKey, grace: timedelta) -> NewKey:
     old = ApiKey.objects.select_for_update().get(pk=key.pk)
     if old.replaced_by_id is not None:
         raise ValueError("This key has been rotated already. Rotate the one that replaced it.")

@@ -25,7 +25,6 @@ _ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _NUM_RANDOM = 32
 _NUM_CHECK = 6  # 62**6 is the first power above 2**32
 _PAIRS = tuple((a + b).encode() for a in _ALPHABET for b in _ALPHABET)
-_ENV = "live"
 _FORMAT = re.compile(rb"vny_[a-z]{2,8}_[0-9A-Za-z]{38}")
 
 
@@ -63,7 +62,7 @@ def _keyed(pepper: bytes) -> hmac.HMAC:
     return hmac.new(pepper, digestmod="sha256")
 
 
-def new_secret(env: str = _ENV) -> str:
+def new_secret(env: str = "live") -> str:
     random = "".join(secrets.choice(_ALPHABET) for _ in range(_NUM_RANDOM))
     body = f"vny_{env}_{random}"
     return body + _check_characters(body.encode()).decode()

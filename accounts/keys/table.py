@@ -1,10 +1,9 @@
-"""Authentication of API keys from memory.
+"""Authentication of API keys from memory, without SQL.
 
-`KeyTable` holds all keys of the database. The event loop authenticates every request with it,
-without SQL; another thread calls `refresh()` about once a second. A key that is revoked or paused,
-or whose owner or project is deactivated, is refused from the next refresh on; a key that expires is
-refused at once. New keys can be held back until their limits are read too: then `follow()` and
-`admit()` are the two halves of a refresh.
+Another thread than the event loop's calls `refresh()` about once a second. A key that is revoked or
+paused, or whose owner or project is deactivated, is refused from the next refresh on; a key that
+expires is refused at once. New keys can be held back until their limits are read too: then
+`follow()` and `admit()` are the two halves of a refresh.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ class KeyTable:
         self._by_id: dict[int | None, _Entry] = {}
         # New valid keys that are not admitted yet: by digest, with the number of their reading.
         self._pending: dict[bytes, tuple[int, _Entry]] = {}
-        self._num_read = 0
+        self.num_read = 0  # how often `follow` has read the database
         self._fingerprint: Fingerprint | None = None
         self._stamps: Stamps = {}  # of recent changes that are read already
         self._changed_at_s = 0.0
@@ -87,11 +86,6 @@ class KeyTable:
 
     def __len__(self) -> int:
         return len(self._entries) + len(self._pending)
-
-    @property
-    def num_read(self) -> int:
-        """How often `follow` has read the database."""
-        return self._num_read
 
     @property
     def is_loaded(self) -> bool:
@@ -123,7 +117,7 @@ class KeyTable:
     def refresh(self) -> None:
         """Read changes of the database, and admit new keys."""
         self.follow()
-        self.admit(self._num_read)
+        self.admit(self.num_read)
 
     def admit(self, num_read: int) -> None:
         """Admit the new keys of the readings up to `num_read`. Called by the thread of `follow`."""
@@ -138,21 +132,18 @@ class KeyTable:
         One query if nothing changed in the last half minute. Raises `django.db.Error`; the table
         then keeps its content.
         """
-        self._read()
-        self._num_read += 1
-
-    def _read(self) -> None:
         now_s = self._clock()
         # Before the rows: a write between the two queries changes the next fingerprint.
         fingerprint = read_fingerprint()
-        if fingerprint != self._fingerprint:
+        has_changed = fingerprint != self._fingerprint
+        if has_changed:
             self._changed_at_s = now_s
-        elif self._read_at_s >= self._changed_at_s + OVERLAP_S:
-            # No write that is still invisible can be older than the last reading.
-            return
-        self._read_rows(fingerprint, now_s)
-        self._fingerprint = fingerprint
-        self._read_at_s = now_s
+        # After that, no write that is still invisible can be older than the last reading.
+        if has_changed or self._read_at_s < self._changed_at_s + OVERLAP_S:
+            self._read_rows(fingerprint, now_s)
+            self._fingerprint = fingerprint
+            self._read_at_s = now_s
+        self.num_read += 1
 
     def _read_rows(self, fingerprint: Fingerprint, now_s: float) -> None:
         # `min`, because the clock may have been set back since.
@@ -196,7 +187,7 @@ class KeyTable:
                 self._pending.pop(digest, None)
                 entries[digest] = by_id[row.id] = entry
             else:
-                self._pending[digest] = self._num_read + 1, entry
+                self._pending[digest] = self.num_read + 1, entry
 
     def _counts(self) -> Counts:
         refusals = Counter(entry.refusal for entry in self._entries.values())

@@ -1,10 +1,9 @@
 """What happens while Redis does not answer, and how that ends.
 
 A call without an answer in time marks Redis as unavailable. From then on no request waits for it:
-the operator's policy refuses requests, allows them, or counts them in this process alone. One task
-keeps asking Redis until it answers. Settlements wait meanwhile and are sent then. A Redis that
-answers again may have lost its memory. So it stays marked as unavailable until it has received the
-usage baselines (`restore`, `resume`), or all quotas would be available once more.
+`UnavailablePolicy` says what happens instead. One task keeps asking Redis until it answers, and
+then sends the settlements that wait. A Redis that answers again may have lost its memory. So it
+stays marked as unavailable until it has received the usage baselines (`restore`, `resume`).
 """
 
 from __future__ import annotations
@@ -153,11 +152,10 @@ class FailoverLimiter:
         else:
             try:
                 await self._ask(self._store.settle(lease, usage))
-            except LimitsUnavailable:
+            except (LimitsUnavailable, asyncio.CancelledError) as error:
                 self._settle_later(lease, usage)
-            except asyncio.CancelledError:
-                self._settle_later(lease, usage)
-                raise
+                if isinstance(error, asyncio.CancelledError):
+                    raise
 
     async def renew(self, leases: Sequence[Lease]) -> None:
         """See `Limiter`. Redis may miss a heartbeat."""
@@ -177,7 +175,7 @@ class FailoverLimiter:
         raise LimitsUnavailable(_MESSAGE)
 
     async def restore(self, baselines: Sequence[UsageBaseline]) -> None:
-        """See `Limiter`. Raises `LimitsUnavailable` while Redis does not answer.
+        """See `Limiter`.
 
         Shares receive the baselines at any time: a quota that was used up in Redis must not begin
         anew in every process when Redis becomes unavailable.
@@ -226,13 +224,8 @@ class FailoverLimiter:
             return Grant(num_output_tokens)
         if self._policy is UnavailablePolicy.REFUSE:
             return LOST
-        return await self._extend_adopted(lease, num_output_tokens)
-
-    async def _extend_adopted(self, lease: Lease, num_output_tokens: int) -> Grant:
-        """Count the rest of an answer here, when Redis has counted its beginning.
-
-        The settlement in Redis has all of it. The lease here ends by expiring.
-        """
+        # Redis has counted the beginning of this answer. Its rest is counted here, by a lease that
+        # ends by expiring. The settlement in Redis has all of it.
         grant = await self._local.extend(lease, num_output_tokens)
         if not grant.is_lost:
             return grant
@@ -284,17 +277,13 @@ class FailoverLimiter:
             await asyncio.sleep(self._probe_interval_s)
             try:
                 await self._ask(self._store.levels(()))
-                await self._send_waiting()
+                for _ in range(len(self._waiting)):
+                    await self._ask(self._store.settle(*self._waiting[0]))
+                    self._waiting.popleft()
                 # After the settlements, which would return some of a restored amount.
                 self.is_answering = True
             except LimitsUnavailable:
                 continue
-
-    async def _send_waiting(self) -> None:
-        for _ in range(len(self._waiting)):
-            lease, usage = self._waiting[0]
-            await self._ask(self._store.settle(lease, usage))
-            self._waiting.popleft()
 
 
 def _is_of_store(lease: Lease) -> bool:

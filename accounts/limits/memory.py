@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -47,29 +48,23 @@ _NEVER_MS: Final = 2**63
 _NUM_ADDITIONS_KEPT: Final = 2
 
 
+@dataclass(eq=False, slots=True)
 class _Counter:
     """How much of a rule is used, in fixed-point units, and at or since which Unix time in ms."""
 
-    __slots__ = (
-        "at_ms",
-        "has_drained",
-        "holds_until_ms",
-        "is_bucket",
-        "is_calendar",
-        "lows",
-        "rule",
-        "used",
-    )
+    rule: Rule
+    at_ms: int  # of a bucket: the time of `used`; of a quota: its window's start
+    used: int = 0
+    lows: windows.Lows = field(default_factory=windows.Lows)
+    is_bucket: bool = field(init=False)
+    is_calendar: bool = field(init=False)
+    has_drained: bool = field(init=False)  # since the last addition to it
+    # Before that, time alone changes nothing. A bucket refills all the time.
+    holds_until_ms: int = field(init=False)
 
-    def __init__(self, rule: Rule, now_ms: int) -> None:
-        self.rule = rule
-        self.used = 0
-        self.at_ms = now_ms  # of a bucket: the time of `used`; of a quota: its window's start
-        self.is_bucket = rule.kind is Kind.BUCKET
-        self.is_calendar = rule.kind is Kind.CALENDAR
-        self.has_drained = self.is_bucket  # since the last addition to it
-        self.lows = windows.Lows()
-        # Before that, time alone changes nothing. A bucket refills all the time.
+    def __post_init__(self) -> None:
+        self.is_bucket = self.has_drained = self.rule.kind is Kind.BUCKET
+        self.is_calendar = self.rule.kind is Kind.CALENDAR
         self.holds_until_ms = 0 if self.is_bucket or self.is_calendar else _NEVER_MS
 
     def update(self, rule: Rule, now_ms: int) -> None:
@@ -183,18 +178,9 @@ class MemoryLimiter:
         self._clock = clock
         self._lease_ttl_ms = round(lease_ttl_s * 1000)
         self._counters: OrderedDict[str, _Counter] = OrderedDict()
-        self._open: dict[str, _OpenLease] = {}
+        self._open: dict[str, _OpenLease] = {}  # neither settled nor expired
         self._num_to_check = 0
         self._num_additions = 0  # to all rules together
-
-    @property
-    def num_open(self) -> int:
-        """The number of leases that are neither settled nor expired."""
-        return len(self._open)
-
-    @property
-    def num_rules_kept(self) -> int:
-        return len(self._counters)
 
     async def acquire(self, request: ReservationRequest) -> Lease | Denial:
         now_ms = self._now_ms()
@@ -288,7 +274,12 @@ class MemoryLimiter:
             held = self._open.get(lease.id)
             if held is not None:
                 held.expires_at_ms = now_ms + self._lease_ttl_ms
-        self._expire(now_ms)
+        dead = [id_ for id_, held in self._open.items() if held.expires_at_ms <= now_ms]
+        for lease_id in dead:
+            held = self._open.pop(lease_id)
+            for index, rule in enumerate(held.rules):
+                if rule.kind is Kind.CONCURRENCY:
+                    held.settle(index, self._counter(rule, now_ms), 0, 0)
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
         now_ms = self._now_ms()
@@ -319,14 +310,6 @@ class MemoryLimiter:
         if self._num_to_check:
             self._forget_idle(now_ms)
         return now_ms
-
-    def _expire(self, now_ms: int) -> None:
-        dead = [id_ for id_, held in self._open.items() if held.expires_at_ms <= now_ms]
-        for lease_id in dead:
-            held = self._open.pop(lease_id)
-            for index, rule in enumerate(held.rules):
-                if rule.kind is Kind.CONCURRENCY:
-                    held.settle(index, self._counter(rule, now_ms), 0, 0)
 
     def _forget_idle(self, now_ms: int) -> None:
         # Between two calls: a call may still use a counter without use.

@@ -1,10 +1,9 @@
 """The wait queue: a request waits for a limit instead of being refused.
 
-It waits for a quota of which running requests have reserved some that they may return. A quota of
-which all is reserved is not used up: most answers end before they have used their reservation. A
-client that then receives "quota exceeded, do not retry" would be misled. So requests wait in the
-order in which they came until a lease is settled. They are refused when no lease can return
-anything any more, or when their time is over.
+It waits for a quota of which running requests have reserved some that they may return: most answers
+end before they have used their reservation. Requests wait in the order in which they came until a
+lease is settled. They are refused when no lease can return anything any more, or when their time is
+over.
 
 If an operator switches it on, it also waits for limits that free up in a moment: a slot of
 concurrency or a bucket. Then the owners of the requests are served in turn.

@@ -1,18 +1,14 @@
 """What a limiter learns from the usage records: baselines of use, and leases of dead processes.
 
-A limiter that has lost its memory, as every process does at its end, begins with baselines: how
-much of each quota was used since its window began, and about how full each bucket is. Usage records
-have nothing of concurrency, because a dead process runs no requests.
+A limiter that has lost its memory begins with baselines: how much of each quota was used since its
+window began, and about how full each bucket is.
 
-A limiter that has its baselines counts by itself. But requests that ran when they were read are in
-no usage record yet: requests from before the quota was set, or from before Redis lost its memory.
-Their records come when they end. So the baselines of each quota are read again, soon at first and
-then less and less often. That is always safe, because a baseline only raises what is used, and what
-is in a record was used.
+Requests that ran when the baselines were read are in no usage record yet. Their records come when
+they end. So the baselines of each quota are read again, soon at first and then less and less often.
+That is always safe, because a baseline only raises what is used, and what is in a record was used.
 
-In Redis, a lease that no process renews frees its slot of concurrency by itself. The rest of it
-counts as used until the usage records show what was really used. Then the process that has found
-the dead one's usage journal settles the lease.
+In Redis, the lease of a dead process counts as used until the usage records show what was really
+used. Then the process that has found the dead one's usage journal settles the lease.
 """
 
 from __future__ import annotations
@@ -55,9 +51,8 @@ _COLUMNS: Final = {
     "model": "model",
 }
 _NO_USE: Final = Use()
-# For how many of its periods the records of a bucket are read. The level before them is unknown, so
-# the bucket counts as used up then. The bucket was full once since, unless requests have used more
-# than four fifths of it all the time: only for those the first level matters.
+# For how many of its periods the records of a bucket are read. Before them it counts as used up.
+# That matters only if requests have used more than four fifths of it all the time.
 _NUM_PERIODS_READ: Final = 5
 _IDS_IN_A_CALL: Final = 500
 
@@ -80,8 +75,7 @@ def read_baselines(rules: Iterable[Rule], now_s: float) -> list[UsageBaseline]:
 
 def read_bucket_baselines(rules: Iterable[Rule], now_s: float) -> list[UsageBaseline]:
     """Return the baselines of the buckets among these rules, without those that are full. A
-    request counts as a whole from its start, though the limiter has counted its answer while it
-    was generated. Raises `django.db.Error`."""
+    request counts as a whole from its start. Raises `django.db.Error`."""
     now_ms = round(now_s * 1000)
     by_tick: defaultdict[int, list[Rule]] = defaultdict(list)
     for rule in rules:

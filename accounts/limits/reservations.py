@@ -23,14 +23,12 @@ from accounts.usage.weights import EQUAL_WEIGHTS, Weights
 
 # A lease that was not renewed for so long belongs to a dead process. Its slot of concurrency
 # becomes free. The rest of it counts as used until the process settles it after all, or until
-# `recovery.settle_dead_leases` does. A process that counts for itself only expires a lease that is
-# missing from a renewal, whatever its clock shows.
+# `recovery.settle_dead_leases` does.
 LEASE_TTL_S: Final = 35.0
 # Two heartbeats may be lost, also when each is a second late.
 RENEW_INTERVAL_S: Final = 10.0
-# How long to wait for Redis. It answers in a millisecond, but a process that hundreds of requests
-# reach at once may see the answer after more than a second, and without an answer the limits are
-# not kept. A Redis that has died is noticed at once, because its connections are closed.
+# Redis answers in a millisecond, but a process that hundreds of requests reach at once may see the
+# answer after more than a second. A Redis that has died is noticed at once, by its connections.
 STORE_DEADLINE_S: Final = 5.0
 
 # A slot becomes free when another answer ends, and the limiter cannot know when.
@@ -270,11 +268,9 @@ class Limiter(Protocol):
 
     async def acquire(self, request: ReservationRequest) -> Lease | Denial:
         """Reserve of all rules or of none. Raises `LeaseExists`."""
-        ...
 
     async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
         """Reserve more tokens of the answer: all of them or what is left."""
-        ...
 
     async def settle(self, lease: Lease, usage: ActualUsage) -> None:
         """Replace the reservation by the actual usage, and free the slot of concurrency.
@@ -283,22 +279,18 @@ class Limiter(Protocol):
         Redis accepts the settlement of an expired lease, too, for a day: its process could not
         renew it while Redis was unavailable.
         """
-        ...
 
     async def renew(self, leases: Sequence[Lease]) -> None:
         """Keep the leases for another `LEASE_TTL_S`: all that this process has. Settled leases may
         be among them."""
-        ...
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
         """Return how much of each rule is used, reservations included, in the order given."""
-        ...
 
     async def restore(self, baselines: Sequence[UsageBaseline]) -> None:
         """Raise what is used of quotas to the baselines: after a start, or when Redis has lost its
         memory. Usage records give only an estimate for a bucket, so a bucket of which something is
         used keeps its own count. They have nothing of concurrency."""
-        ...
 
 
 # -- Arithmetic of answers ----------------------------------------------------------------------

@@ -153,7 +153,8 @@ def refusal_of(denial: Denial, model: str) -> Refusal:
     # Another limit may have less left, but the client has to wait for this one.
     lines = [*headers_of(denial.reading), *_headers_of_rule(rule, denial.reading)]
     headers = {name.decode(): value.decode() for name, value in lines}
-    type_, numbers = "tokens" if rule.metric.is_of_tokens else "requests", _numbers(denial)
+    type_ = "tokens" if rule.metric.is_of_tokens else "requests"
+    numbers = f"Used {denial.level.num_used}, Requested {denial.num_needed}."
     limited = f"{_limited(rule)} of {_OWNERS[rule.scope_kind]}: Limit {rule.amount}, "
     if denial.is_too_large:
         message = (
@@ -186,10 +187,6 @@ def retry_after(wait_s: float) -> dict[str, str]:
         "retry-after": str(-(-us // 1_000_000)),
         "retry-after-ms": str(-(-us // _US_IN_MS)),
     }
-
-
-def _numbers(denial: Denial) -> str:
-    return f"Used {denial.level.num_used}, Requested {denial.num_needed}."
 
 
 def _limited(rule: Rule) -> str:

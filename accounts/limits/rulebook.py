@@ -90,10 +90,6 @@ class RuleBook:
     def rules(self) -> Iterable[Rule]:
         return self._snapshot.all_rules
 
-    @property
-    def is_empty(self) -> bool:
-        return not self._snapshot.rules
-
     def rules_for(self, caller: Caller, model: str) -> tuple[Rule, ...]:
         """Return the rules that bind a request of this caller to this model, the widest first."""
         if not self._snapshot.rules:
@@ -230,8 +226,7 @@ def _scope_of(limit: Limit) -> str:
 
 
 def _fingerprint() -> object:
-    """Return a value that differs after each change. Its sums find a row that becomes visible
-    behind a row with a later stamp."""
+    """Return a value that differs after each change. Sums find rows that are visible late."""
     newest = Count("id"), Max("id"), Max("updated_at")
     num_shadow = Count("id", filter=Q(is_shadow=True))
     sums = (Sum(name) for name in ("uncached", "cached", "output", "image"))

@@ -1,10 +1,9 @@
 """The share that one of several web processes without a common store has of each limit.
 
 Together the processes never grant more than the amount. One process cannot use what the others
-leave. A process that starts cannot know which process has used what the usage records have. So it
-takes over an equal part of that, while the others keep what they have left: each start of a single
-process may grant up to a share more. A process has a share of at least one, or an amount smaller
-than the number of processes would be of no use.
+leave. A process that starts takes over an equal part of what the usage records have, while the
+others keep what they have left: each start of a single process may grant up to a share more. A
+process has a share of at least one, or an amount below the number of processes would be of no use.
 """
 
 from __future__ import annotations

@@ -20,10 +20,7 @@ class UserManager(auth.UserManager["User"]):
 
 
 class User(Stamped, auth.AbstractUser):
-    """A person or a service account that owns keys.
-
-    A model of our own since the first migration, because Django cannot swap it later.
-    """
+    """A person or a service account that owns keys."""
 
     first_name = models.CharField(max_length=150, blank=True, validators=[check_characters])
     last_name = models.CharField(max_length=150, blank=True, validators=[check_characters])
@@ -143,8 +140,7 @@ class Role(models.TextChoices):
 class Membership(models.Model):
     """A user's role in an organisation, or in one of its projects alone.
 
-    Owners manage members and the organisation itself, admins manage projects, keys and limits,
-    members create keys of their own, viewers only read.
+    `accounts.services.access` has the permissions of each role.
     """
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")

@@ -74,7 +74,9 @@ def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: 
         if not changed:
             return row
         if is_checked:
-            row.full_clean(exclude=_others(row, changed), validate_constraints=False)
+            # Errors of other fields do not block this change.
+            others = {field.name for field in row._meta.fields} - set(changed)
+            row.full_clean(exclude=others, validate_constraints=False)
             _check_constraints(row, changed)
         check(row, stored)
         row.save(update_fields=[*changed, *_stamps(row)])
@@ -354,8 +356,3 @@ def _check_constraints(row: Model, changed: Iterable[str]) -> None:
     for constraint in row._meta.constraints:
         if isinstance(constraint, UniqueConstraint) and touched & set(constraint.fields):
             constraint.validate(type(row), row)
-
-
-def _others(row: Model, changed: Iterable[str]) -> set[str]:
-    """The fields that do not change: their errors do not block this change."""
-    return {field.name for field in row._meta.fields} - set(changed)

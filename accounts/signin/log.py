@@ -35,7 +35,6 @@ from accounts.signin import attempts
 QUIET_S: Final = 60
 _REMEMBERED_S: Final = 24 * 3600
 _FAILED: Final = "sign_in_failed"
-_UNKNOWN: Final = "unknown account"
 _NAMES: Final = {"socialaccount": "issuer"}
 
 
@@ -71,7 +70,7 @@ def _record_rarely(
             cache.set(key, num_unlogged, timeout=_REMEMBERED_S)
             return
         cache.delete(key)
-        target = User(username=_UNKNOWN) if user is None else user
+        target = User(username="unknown account") if user is None else user
         audit.record(
             action,
             target,

@@ -38,8 +38,6 @@ _PASSING_CLAIMS: Final = frozenset(
 _ALGORITHMS: Final = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 )
-# The clock difference that is accepted.
-_LEEWAY_S: Final = 60
 
 
 def nonce_for(code_verifier: str) -> str:
@@ -117,7 +115,7 @@ class OidcClient(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
                 algorithms=sorted(_ALGORITHMS),
                 issuer=self._issuer.url,
                 audience=client_id,
-                leeway=_LEEWAY_S,
+                leeway=60,  # seconds: the clock difference that is accepted
                 options={"require": ["iss", "aud", "sub", "exp", "iat"]},
             )
         except jwt.PyJWTError as error:

@@ -98,7 +98,7 @@ def test_changes_are_followed_and_nothing_is_read_without_one(
     assert [rule.amount for rule in following.rules] == [5]
     row.delete()
     following.follow(following.read())
-    assert following.is_empty
+    assert not list(following.rules)
     assert following.rules_for(CALLER, "small") == ()
 
 
