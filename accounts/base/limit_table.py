@@ -15,8 +15,7 @@ from typing import Final, Self
 # whose numbers are doubles.
 SCALE: Final = 60_000
 
-# In fixed-point units this is 6e15, which is less than 2**53: doubles hold all whole numbers up
-# to there.
+# In fixed-point units this is 6e15, less than 2**53, up to which doubles hold all whole numbers.
 MAX_AMOUNT: Final = 100_000_000_000
 
 # With it the longest answer still counts for less than 2**53 fixed-point units.
@@ -47,7 +46,6 @@ class Metric(StrEnum):
     def __new__(
         cls, name: str, label: str = "", unit: str = "", initial: str = "", header: str = ""
     ) -> Self:
-        """Add a member to the table below."""
         metric = str.__new__(cls, name)
         metric._value_ = name
         metric.label, metric.unit = label, unit
@@ -85,7 +83,7 @@ class Window(StrEnum):
     initial: str  # of abbreviations, such as RPM; empty: it has none
     period_ms: int  # in which a bucket refills; 0 for other kinds
 
-    # The defaults are for type checkers: `Window(name)` returns the window of a name.
+    # The defaults are for type checkers, as those of `Metric`.
     def __new__(
         cls,
         name: str,
@@ -95,7 +93,6 @@ class Window(StrEnum):
         initial: str = "",
         period_ms: int = 0,
     ) -> Self:
-        """Add a member to the table below."""
         window = str.__new__(cls, name)
         window._value_ = name
         window.kind, window.label, window.per = kind, label, per

@@ -1,9 +1,8 @@
 """IP networks: where a key may be used from, and where webhooks may be sent.
 
-Webhooks go to the public internet over TLS. Other addresses need the administrator's permission
-(`VINERY_WEBHOOK_NETWORKS`): every leader of an organisation can set a URL, and this host can reach
-databases, other tenants and a cloud's metadata service. So a host name is resolved once, every
-address of it is checked, and the connection goes to a checked address, not to the name.
+Webhooks go to the public internet over TLS. Other addresses, such as databases and a cloud's
+metadata service, need the administrator's permission (`VINERY_WEBHOOK_NETWORKS`). So a host name is
+resolved once, all its addresses are checked, and the connection goes to one of these.
 """
 
 from __future__ import annotations

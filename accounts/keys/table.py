@@ -148,8 +148,7 @@ class KeyTable:
     def _read_rows(self, fingerprint: Fingerprint, now_s: float) -> None:
         # `min`, because the clock may have been set back since.
         since_s = min(self._read_at_s or now_s, now_s) - OVERLAP_S
-        # Before the rows too. When an owner of thousands of keys signs in, their keys are read
-        # once, and not at each refresh until the overlap has passed.
+        # Before the rows too. A change is read once, not at each refresh in the overlap.
         stamps = stamps_since(datetime.fromtimestamp(since_s, UTC))
         if self._fingerprint is None:
             self._load()

@@ -1,9 +1,7 @@
 """The limiter of one process, which may have a share of each amount (see `share`).
 
-No method awaits anything between its first and last change.
-
-Each call takes time in proportion to the number of rules in the request. The limiter forgets a
-rule of which nothing is used when a few new rules have come.
+No method awaits anything between its first and last change. The limiter forgets a rule of which
+nothing is used when a few new rules have come.
 """
 
 from __future__ import annotations
@@ -267,8 +265,7 @@ class MemoryLimiter:
                 held.settle(index, self._counter(rule, now_ms), cost, self._num_additions)
 
     async def renew(self, leases: Sequence[Lease]) -> None:
-        """See `Limiter`. Only a call of this method expires leases: within one process silence
-        does not mean death, for the process itself may have stopped for a while."""
+        """See `Limiter`. Only this expires leases: the process may have stopped for a while."""
         now_ms = self._now_ms()
         for lease in leases:
             held = self._open.get(lease.id)
@@ -332,9 +329,9 @@ class MemoryLimiter:
         return counter
 
     def _is_held(self, rule: Rule) -> bool:
-        if not rule.may_be_returned:
-            return False
-        return any(each.key == rule.key for held in self._open.values() for each in held.rules)
+        return rule.may_be_returned and any(
+            each.key == rule.key for held in self._open.values() for each in held.rules
+        )
 
     def _own_rules(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
         return rules if self._num_processes == 1 else self._shares(rules)

@@ -75,10 +75,6 @@ class WaitQueue:
         self._last_turn = 0  # of a request that has received a lease
         self._numbers = itertools.count()
 
-    @property
-    def num_waiting(self) -> int:
-        return self._num_waiting.total()
-
     def note_settled(self, lease: Lease) -> None:
         """Let the first requests that wait for a rule of this lease try again."""
         for rule in lease.request.rules if self._waiters else ():

@@ -151,8 +151,7 @@ def _key_ids(rules: Iterable[Rule]) -> set[int]:
 
 
 class _NextRead(NamedTuple):
-    """When to read the baseline of a quota again, by the clock, and how long that is after the
-    last time."""
+    """When to read the baseline of a quota again, and how long that is after the last time."""
 
     at_s: float
     pause_s: float

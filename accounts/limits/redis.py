@@ -166,8 +166,7 @@ class RedisLimiter:
         try:
             answer = await self._scripts[name](args=[message])
         except (RedisError, OSError) as error:
-            # When the server has gone, the idle connections are broken, too. Each of them would
-            # fail a later call once more.
+            # When the server has gone, each idle connection would fail a later call once more.
             with contextlib.suppress(RedisError, OSError):
                 await self._pool.disconnect(inuse_connections=False)
             raise LimitsUnavailable(f"Redis does not answer: {error}") from error

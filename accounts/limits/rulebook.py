@@ -1,8 +1,7 @@
 """Which limits bind a request, answered from memory.
 
-The rule book holds all rows of limits and of token weights. The event loop asks it for every
-request. Another thread calls `read` about once a second, so that a change holds within two
-seconds. A limit with a new amount keeps what was used under the old one.
+The event loop asks the rule book for every request. Another thread calls `read` about once a
+second, so that a change holds within two seconds.
 
 Rotated keys: a rotation moves the limits of the old key to the new one. The old key works until its
 grace period ends, and counts with the new one. A limit that is set on the old key after that binds

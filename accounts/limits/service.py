@@ -148,9 +148,9 @@ class LimitService:
         """Return what the database has, for `follow`. Runs in the thread of the database. Raises
         `django.db.Error`.
 
-        It has the baselines of new quotas, so that the limiter receives them before the quotas
-        bind a request; and those of all quotas now and then (see `ReconciliationSchedule`). After
-        a start, and when Redis answers again, it has those of buckets, too.
+        It has the baselines of new quotas, so that the limiter receives them before they bind a
+        request, and of all quotas now and then. After a start, and when Redis answers again, it
+        has those of buckets, too.
         """
         # First: an outage that begins from here on needs another update.
         num_outages, is_answering = 0, True
@@ -225,8 +225,7 @@ _shown: Final[list[LimitService]] = []
 
 
 def show_in_pages(limits: LimitService | None) -> None:
-    """Let the pages of this process show the levels of these limits. They have no other way to
-    them: a limiter lives in the event loop, and pages run in threads beside it."""
+    """Let pages, which run in threads beside the event loop, show the levels of these limits."""
     _shown[:] = [] if limits is None else [limits]
 
 

@@ -13,7 +13,6 @@ class AuditEntryQuerySet(models.QuerySet["AuditEntry"]):
     """A query set that only reads: every method that changes rows raises `AppendOnly`."""
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raises `AppendOnly`."""
         raise AppendOnly
 
     update = delete = _raw_delete = bulk_create = bulk_update = update_or_create = _refuse
@@ -60,5 +59,4 @@ class AuditEntry(models.Model):
         super().save(**{**kwargs, "force_insert": True})
 
     def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raises `AppendOnly`."""
         raise AppendOnly

@@ -15,7 +15,7 @@ keeps, and read them. A key with the manage scope has its owner's permissions, i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Self, TypeVar, cast
@@ -106,18 +106,16 @@ class Access:
             columns = ("user_id", "organization_id", "project_id", "role")
             for pk, organization, project, role in rows.values_list(*columns):
                 roles[pk].append((organization, project, role))
-        return {pk: cls._with(user, roles[pk]) for pk, user in people.items()}
-
-    @classmethod
-    def _with(cls, user: User, roles: Sequence[_Role]) -> Self:
-        if user.is_superuser:
-            return cls(user.pk, is_superuser=True)
-        return cls(
-            user.pk,
-            organizations={pk: role for pk, project, role in roles if project is None},
-            projects={pk: role for _, pk, role in roles if pk is not None},
-            known_organizations=frozenset(pk for pk, *_ in roles),
-        )
+        return {
+            pk: cls(
+                pk,
+                is_superuser=user.is_superuser,
+                organizations={id_: role for id_, project, role in roles[pk] if project is None},
+                projects={id_: role for _, id_, role in roles[pk] if id_ is not None},
+                known_organizations=frozenset(id_ for id_, *_ in roles[pk]),
+            )
+            for pk, user in people.items()
+        }
 
     @classmethod
     def of_key(cls, key: ApiKey) -> Self:

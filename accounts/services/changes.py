@@ -46,8 +46,7 @@ def add(row: RowT) -> RowT:
 def change(row: RowT, action: str = "update", **values: object) -> RowT:
     """Set fields of a stored row. Raises `ValidationError` for values that are not valid.
 
-    The audit log gets the fields that differ from the stored row. If none does, nothing is
-    written.
+    The audit log gets the fields that differ. If none does, nothing is written.
     """
     return _store(row, action, values, is_checked=True)
 
@@ -65,7 +64,8 @@ def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: 
         stored = type(row)._default_manager.get(pk=row.pk)
         for name, value in values.items():
             setattr(row, name, value)
-        columns = {name: _column(row, name) for name in values}
+        # The attribute with a field's plain value: the id of a foreign key.
+        columns = {name: getattr(row._meta.get_field(name), "attname", name) for name in values}
         changed = [
             name
             for name, column in columns.items()
@@ -79,7 +79,8 @@ def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: 
             row.full_clean(exclude=others, validate_constraints=False)
             _check_constraints(row, changed)
         check(row, stored)
-        row.save(update_fields=[*changed, *_stamps(row)])
+        stamps = [field.name for field in row._meta.fields if getattr(field, "auto_now", False)]
+        row.save(update_fields=[*changed, *stamps])
         if isinstance(row, Project) and "capture_hours" in changed:
             Capture.stored.follow_hours(row.pk, row.capture_hours)
         if isinstance(row, Membership):
@@ -338,16 +339,6 @@ def _check_is_not_the_last_superuser(user: User) -> None:
         return
     if not User.objects.filter(is_superuser=True, is_active=True).exclude(pk=user.pk).exists():
         raise ValidationError({"is_active": f"{user} is the last administrator: name another."})
-
-
-def _column(row: Model, name: str) -> str:
-    """The attribute with a field's plain value: the id of a foreign key."""
-    return str(getattr(row._meta.get_field(name), "attname", name))
-
-
-def _stamps(row: Model) -> list[str]:
-    """The fields that Django sets with each save, if they are saved."""
-    return [field.name for field in row._meta.fields if getattr(field, "auto_now", False)]
 
 
 def _check_constraints(row: Model, changed: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""allauth's account app, without the check that its middleware is installed."""
+"""Allauth's account app."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""The middleware of sign-in.
-
-It sends users without a required second factor to its set-up page, and gives pages under
-`/accounts/` allauth's request context and security headers.
-"""
+"""Middleware that sends users without a required second factor to its set-up page, and gives pages
+under `/accounts/` allauth's request context and security headers."""
 
 from __future__ import annotations
 
@@ -28,8 +25,6 @@ _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:;"
     " base-uri 'none'; frame-ancestors 'none'"
 )
-# Not with an issuer: its button is a form whose response redirects to the issuer's own host.
-_FORMS: Final = "; form-action 'self'"
 
 
 @sync_and_async_middleware
@@ -60,7 +55,8 @@ def sign_in(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest
 
 def guarded(response: HttpResponse) -> HttpResponse:
     """Add the security headers of sign-in pages to a response."""
-    forms = "" if settings.VINERY_OIDC else _FORMS
+    # Not with an issuer: its button is a form whose response redirects to the issuer's own host.
+    forms = "" if settings.VINERY_OIDC else "; form-action 'self'"
     response.headers.setdefault("Content-Security-Policy", _POLICY + forms)
     response.headers["Cache-Control"] = "no-store, private"
     return response
@@ -77,7 +73,10 @@ def _needs_check(request: HttpRequest) -> bool:
 
 def _refusal(request: HttpRequest) -> HttpResponse | None:
     user = request.user
-    if not isinstance(user, User) or not _must_have_factor(user) or has_second_factor(user):
+    if not isinstance(user, User):
+        return None
+    is_bound = settings.VINERY_REQUIRE_2FA == "all" or user.is_staff or user.is_superuser
+    if not is_bound or has_second_factor(user):
         return None
     page = reverse("mfa_activate_totp")
     if request.path.startswith("/api/"):
@@ -85,7 +84,3 @@ def _refusal(request: HttpRequest) -> HttpResponse | None:
         error = {"message": message, "type": "invalid_request_error", "param": None}
         return JsonResponse({"error": error | {"code": "second_factor_required"}}, status=403)
     return HttpResponseRedirect(page)
-
-
-def _must_have_factor(user: User) -> bool:
-    return settings.VINERY_REQUIRE_2FA == "all" or user.is_staff or user.is_superuser

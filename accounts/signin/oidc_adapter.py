@@ -80,7 +80,11 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
             return
         if is_connecting:
             return
-        owners = self._owners(sociallogin)
+        owners = [
+            user
+            for address in sociallogin.email_addresses
+            for user in User.objects.filter(email__iexact=address.email)
+        ]
         if not owners:
             return
         may_link = _issuer().links_by_email and len(owners) == 1
@@ -112,12 +116,6 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         known = isinstance(exception, IssuerFailed)
         reason = str(exception) if known else type(exception).__name__ if exception else error
         log.warning("A sign-in through the issuer failed: %s", reason)
-
-    def _owners(self, sociallogin: SocialLogin) -> list[User]:
-        addresses = [address.email for address in sociallogin.email_addresses]
-        return [
-            user for address in addresses for user in User.objects.filter(email__iexact=address)
-        ]
 
     def _grant(self, sociallogin: SocialLogin, *, is_new: bool) -> None:
         user: User = sociallogin.user

@@ -22,10 +22,7 @@ def may_sign_in(user: User) -> bool:
 
 
 class PeopleBackend(ModelBackend):
-    """Django's backend, for users who may sign in.
-
-    Django asks it at each request, so a user who is deactivated is signed out at once.
-    """
+    """Django asks it at each request, so a user who is deactivated is signed out at once."""
 
     def user_can_authenticate(self, user: Any) -> bool:
         return isinstance(user, User) and may_sign_in(user)

@@ -20,9 +20,8 @@ from accounts.signin.people import home_of
 def root(request: HttpRequest) -> HttpResponseRedirect:
     """`/`: redirect to the user's first page, or to sign-in."""
     user = request.user
-    return HttpResponseRedirect(
-        home_of(user) if user.is_authenticated else reverse("account_login")
-    )
+    page = home_of(user) if user.is_authenticated else reverse("account_login")
+    return HttpResponseRedirect(page)
 
 
 class Overview(LoginRequiredMixin, TemplateView):

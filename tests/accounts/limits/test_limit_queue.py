@@ -47,7 +47,7 @@ class Queueing:
 
     @property
     def num_waiting(self) -> int:
-        return self.queue.num_waiting
+        return self.queue._num_waiting.total()
 
     async def _attempt(self, request: ReservationRequest) -> Lease | Denial:
         rules = request.rules if self.rules is None else self.rules
