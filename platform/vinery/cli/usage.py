@@ -156,10 +156,8 @@ def _points(arguments: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[
         (f"{point.since.astimezone(question.zone):%Y-%m-%d %H:%M}", *_cells(point.figures))
         for point in reports.series(question)
     ]
-    return (str(question.point).upper(),), [
-        *rows,
-        ("TOTAL", *_cells(reports.totals(question).figures)),
-    ]
+    total = ("TOTAL", *_cells(reports.totals(question).figures))
+    return (str(question.point).upper(),), [*rows, total]
 
 
 def _value(value: int | str | None, name: str) -> str:
