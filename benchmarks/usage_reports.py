@@ -62,7 +62,7 @@ def _measure(arguments: argparse.Namespace) -> int:
 
 
 def _views() -> dict[str, Callable[[], object]]:
-    from accounts.usage.filters import Dimension, Filters, Visible
+    from accounts.usage.filters import Dimension
     from accounts.usage.periods import Granularity
     from accounts.usage.reports import Question, groups, series, totals
 
@@ -72,9 +72,9 @@ def _views() -> dict[str, Callable[[], object]]:
         "since": _UNTIL - timedelta(days=30, hours=2, minutes=17),
         "until": _UNTIL - timedelta(hours=1, minutes=13),
     }
-    model, key = Filters(models=frozenset({"model-1"})), Filters(keys=frozenset({1}))
-    refused = Filters(statuses=frozenset({"4xx"}))
-    ours = Visible(organizations=frozenset({1}))
+    model, key = {Dimension.MODEL: frozenset({"model-1"})}, {Dimension.KEY: frozenset({1})}
+    refused = {Dimension.STATUS: frozenset({"4xx"})}
+    ours = {Dimension.ORGANIZATION: frozenset({1})}
 
     def asked(**changes: Any) -> Question:
         return Question(**{**month, **changes})

@@ -16,7 +16,7 @@ from accounts.console.period import Period, PeriodForm
 from accounts.models import OWNERS, Organization, User
 from accounts.resources.owners import names_of
 from accounts.services.access import Access
-from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension, Filters
+from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Conditions, Dimension
 from accounts.usage.reports import Question
 
 _NO_ID: Final = "none"
@@ -101,13 +101,14 @@ class UsagePage(Page):
         return self.form.found
 
     @cached_property
-    def filters(self) -> Filters:
+    def filters(self) -> Conditions:
         """The filters `user=7`, `model=tiny-chat` and so on. Invalid ones are ignored."""
-        wanted = {
-            dimension.plural: frozenset(_values(dimension, self.request.GET.getlist(dimension)))
-            for dimension in self.dimensions
+        return {
+            dimension: frozenset(values)
+            for dimension in Dimension
+            if dimension in self.dimensions
+            and (values := _values(dimension, self.request.GET.getlist(dimension)))
         }
-        return Filters(**wanted)
 
     @property
     def question(self) -> Question:
@@ -161,7 +162,7 @@ class UsagePage(Page):
                 f"{dimension}: {', '.join(self._names(dimension, values))}",
                 self.address(**{dimension.value: None}),
             )
-            for dimension, values in self.filters.by_dimension().items()
+            for dimension, values in self.filters.items()
         ]
 
     def _names(self, dimension: Dimension, values: frozenset[Any]) -> list[str]:

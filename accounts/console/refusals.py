@@ -37,7 +37,7 @@ class Refusals(UsagePage):
         rows = REFUSALS.rows(self.access).filter(
             created_at__gte=period.since, created_at__lt=period.until
         )
-        for dimension, values in self.filters.by_dimension().items():
+        for dimension, values in self.filters.items():
             rows = rows.filter(among(dimension, values))
         before = id_of(self.request.GET.get("before", ""))
         if before is not None:

@@ -121,7 +121,7 @@ class Usage(UsagePage):
         """Return the address of the export; empty for filters without an owner or a model, which
         the API cannot express."""
         query = {"from": _moment(self.period.since), "to": _moment(self.period.until)}
-        for dimension, values in self.filters.by_dimension().items():
+        for dimension, values in self.filters.items():
             if "" in values or (None in values and dimension is not Dimension.STATUS):
                 return ""
             query[dimension.value] = ",".join(sorted(map(value_of, values)))

@@ -19,7 +19,7 @@ from accounts.services.access import Access
 from accounts.usage import reports
 from accounts.usage.entries import Outcome
 from accounts.usage.export import Format, Selection
-from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension, Filters, Visible
+from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Conditions, Dimension
 from accounts.usage.periods import Granularity
 from accounts.usage.reports import Figures, Group, Point, Question
 
@@ -197,18 +197,21 @@ class UsageSerializer(StrictSerializer):
     num_groups = serializers.IntegerField(help_text="Including the groups beyond `limit`.")
 
 
-def usage_filters(values: Mapping[str, Any]) -> Filters:
+def usage_filters(values: Mapping[str, Any]) -> Conditions:
     """Return the filters by these values of dimensions, which may be absent or None."""
-    known = {each: values.get(each) or () for each in Dimension}
-    statuses = known[Dimension.STATUS]
-    known[Dimension.STATUS] = [None if name == NO_STATUS else name for name in statuses]
-    return Filters(**{each.plural: frozenset(known[each]) for each in Dimension})
+    return {
+        dimension: frozenset(
+            None if dimension is Dimension.STATUS and name == NO_STATUS else name for name in names
+        )
+        for dimension in Dimension
+        if (names := values.get(dimension))
+    }
 
 
 def question_of(
     period: tuple[datetime, datetime],
     values: Mapping[str, Any],
-    visible: Visible | None,
+    visible: Conditions | None,
     zone: ZoneInfo,
 ) -> Question:
     """Return a question with the filters and the granularity of these values."""

@@ -43,7 +43,7 @@ from accounts.models import (
     User,
     Webhook,
 )
-from accounts.usage.filters import EVERYTHING, Visible, restriction
+from accounts.usage.filters import Conditions, Dimension, restriction
 
 RowT = TypeVar("RowT", bound=Model)
 
@@ -140,15 +140,16 @@ class Access:
 
     # -- Rows that are visible
 
-    def visible(self) -> Visible | None:
+    def visible(self) -> Conditions | None:
         """Whose usage records are visible; None for all of them."""
         if self.is_superuser:
             return None
-        return Visible(
-            organizations=frozenset(self.organizations),
-            projects=frozenset(self.projects),
-            users=self._oneself,
-        )
+        owners = {
+            Dimension.ORGANIZATION: frozenset(self.organizations),
+            Dimension.PROJECT: frozenset(self.projects),
+            Dimension.USER: self._oneself,
+        }
+        return {dimension: ids for dimension, ids in owners.items() if ids}
 
     def rows(self, model: type[RowT]) -> QuerySet[RowT]:
         rows = cast(QuerySet[RowT], cast(Any, model).objects.all())
@@ -206,7 +207,7 @@ class Access:
             in_scope = Q(project__organization_id__in=self.organizations) | by_project
             return in_scope | Q(owner_id__in=self._oneself)
         if model in (UsageRecord, RefusedRequest):
-            return restriction(EVERYTHING, self.visible())
+            return restriction({}, self.visible())
         if model is Limit:
             return self._limits_condition()
         if model is Alert:

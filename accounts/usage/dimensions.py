@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from enum import StrEnum
 from hashlib import blake2b
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 import msgspec
@@ -51,6 +51,10 @@ _COLUMNS: dict[RollupDimensions, frozenset[str]] = {
 _COLUMNS[RollupDimensions.ALL] = frozenset().union(*_COLUMNS.values())
 
 
+# The columns of ids, by the columns with their names.
+_ID_COLUMNS = {name: id_ for id_, name in NAME_COLUMNS.items()}
+
+
 class Slice(NamedTuple):
     """The values of a `UsageSlice`. The digest depends on the order of the fields: keep it."""
 
@@ -78,16 +82,18 @@ class Slice(NamedTuple):
 
     def at(self, dimensions: RollupDimensions) -> Slice:
         """Return the slice with only these dimensions, which contains this one."""
-        return self._replace(dimensions=str(dimensions), **_EMPTIED[dimensions])
+        return Slice._make((str(dimensions), *_KEPT[dimensions](self + _EMPTY)))
 
 
-# The columns that the slices of some dimensions leave empty.
-_EMPTIED = {
-    dimensions: {
-        column: empty
-        for column, empty in Slice._field_defaults.items()
-        if column not in columns | {NAME_COLUMNS.get(each) for each in columns}
-    }
+_EMPTY = tuple(Slice._field_defaults.values())
+# Functions that take a slice followed by empty values, and return one of both for each column.
+_KEPT = {
+    dimensions: itemgetter(
+        *(
+            at if {column, _ID_COLUMNS.get(column)} & columns else at + len(_EMPTY)
+            for at, column in enumerate(Slice._field_defaults, start=1)
+        )
+    )
     for dimensions, columns in _COLUMNS.items()
 }
 

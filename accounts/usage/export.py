@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -18,7 +18,7 @@ from django.db.models import F, Q, QuerySet
 
 from accounts.models import OWNERS, RefusedRequest, UsageRecord
 from accounts.usage.effects import with_effect
-from accounts.usage.filters import EVERYTHING, Filters, Visible, restriction
+from accounts.usage.filters import Conditions, restriction
 
 _Row: TypeAlias = dict[str, Any]
 
@@ -91,10 +91,10 @@ class Format(StrEnum):
 class Selection:
     """The exported records. A bound of None is no bound; `until` is exclusive."""
 
-    visible: Visible | None  # None: everything
+    visible: Conditions | None  # None: everything
     since: datetime | None = None
     until: datetime | None = None
-    filters: Filters = EVERYTHING
+    filters: Conditions = field(default_factory=dict)
 
 
 def export(selection: Selection, form: Format) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import reduce
 from operator import or_
@@ -49,11 +49,6 @@ class Dimension(StrEnum):
             return "status_class"
         return f"{self}_id" if f"{self}_id" in NAME_COLUMNS else self.value
 
-    @property
-    def plural(self) -> str:
-        """The field of `Filters`."""
-        return "statuses" if self is Dimension.STATUS else f"{self}s"
-
     def to_public(self, stored: Key) -> Key:
         """Return the value that APIs and pages use for a stored one: `4xx` for 4."""
         return f"{stored}xx" if self is Dimension.STATUS and stored is not None else stored
@@ -68,62 +63,24 @@ class Dimension(StrEnum):
         return NAME_COLUMNS.get(self.column)
 
 
-class _Conditions:
-    """Sets of values, in fields with the plural names of dimensions."""
-
-    __slots__ = ()
-
-    def by_dimension(self) -> dict[Dimension, Values]:
-        """Return the conditions that are not empty."""
-        sets: dict[Dimension, Values] = {
-            each: getattr(self, each.plural, frozenset()) for each in Dimension
-        }
-        return {dimension: values for dimension, values in sets.items() if values}
+Conditions = Mapping[Dimension, Values]
+"""Sets of values. None in a set matches records without a key, owner or status."""
 
 
-@dataclass(frozen=True, slots=True)
-class Filters(_Conditions):
-    """Conditions that must all hold; an empty one always holds.
+def restriction(filters: Conditions, visible: Conditions | None) -> Q:
+    """Return the condition on usage records or slices.
 
-    None in a set matches records without a key, owner or status.
+    All filters must hold, and any condition of `visible`: {} shows nothing, None everything.
     """
-
-    keys: frozenset[int | None] = frozenset()
-    users: frozenset[int | None] = frozenset()
-    projects: frozenset[int | None] = frozenset()
-    organizations: frozenset[int | None] = frozenset()
-    models: frozenset[str] = frozenset()
-    endpoints: frozenset[str] = frozenset()
-    outcomes: frozenset[str] = frozenset()
-    statuses: frozenset[str | None] = frozenset()
-
-
-EVERYTHING = Filters()
-
-
-@dataclass(frozen=True, slots=True)
-class Visible(_Conditions):
-    """The usage that a user may see: records of any of these. Empty sets show nothing."""
-
-    keys: frozenset[int] = frozenset()
-    users: frozenset[int] = frozenset()
-    projects: frozenset[int] = frozenset()
-    organizations: frozenset[int] = frozenset()
-
-
-def restriction(filters: Filters, visible: Visible | None) -> Q:
-    """Return the condition on usage records or slices. `visible` None: everything is visible."""
-    wanted = Q(*(among(*pair) for pair in filters.by_dimension().items()))
+    wanted = Q(*(among(*pair) for pair in filters.items()))
     if visible is None:
         return wanted
-    theirs = (among(*pair) for pair in visible.by_dimension().items())
-    return wanted & reduce(or_, theirs, NOTHING)
+    return wanted & reduce(or_, (among(*pair) for pair in visible.items()), NOTHING)
 
 
-def columns_of(filters: Filters, visible: Visible | None) -> frozenset[str]:
+def columns_of(filters: Conditions, visible: Conditions | None) -> frozenset[str]:
     """Return the columns that `restriction` reads."""
-    dimensions = [*filters.by_dimension(), *(visible.by_dimension() if visible else ())]
-    return frozenset(dimension.column for dimension in dimensions)
+    return frozenset(dimension.column for dimension in (*filters, *(visible or ())))
 
 
 def among(dimension: Dimension, values: Values) -> Q:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import struct
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -39,8 +38,6 @@ class Latency(IntEnum):
     QUEUE = 3
 
 
-# Requests by bucket index: latency * NUM_BUCKETS + bucket.
-BucketCounts = Counter[int]
 Counts = npt.NDArray[np.int64]  # (len(Latency), NUM_BUCKETS)
 
 
@@ -55,7 +52,7 @@ class Percentiles:
 
 
 def bucket_index_of(latency: Latency, duration_ms: float) -> int:
-    """Return the bucket index of a duration.
+    """Return the bucket index of a duration: latency * NUM_BUCKETS + bucket.
 
     Bucket b counts durations in (S * G**(b - 1), S * G**b], with S = `_SMALLEST_MS` and
     G = `GROWTH`.
@@ -79,21 +76,20 @@ def encode(counts: Mapping[int, int]) -> bytes:
     return struct.pack(f"<{len(words)}I", *words)
 
 
-def decode(*encoded: bytes) -> BucketCounts:
-    """Return the sum of several histograms, by bucket index."""
-    counts: BucketCounts = Counter()
-    for word in np.frombuffer(b"".join(encoded), dtype=_WORD).tolist():
-        counts[word >> _COUNT_BITS] += word & _MAX_COUNT
-    return counts
+def decode(encoded: bytes) -> dict[int, int]:
+    """Return the counts by bucket index."""
+    counts = counts_of([encoded]).ravel()
+    [indexes] = counts.nonzero()
+    return dict(zip(indexes.tolist(), counts[indexes].tolist(), strict=True))
 
 
-def compact(*encoded: bytes) -> bytes:
-    """Return the sum of several histograms, with one word for each bucket."""
-    return encode(decode(*encoded))
+def compact(encoded: bytes) -> bytes:
+    """Return the same histogram with one word for each bucket."""
+    return encode(decode(encoded))
 
 
 def counts_of(encoded: Iterable[bytes]) -> Counts:
-    """Return the sum of many histograms as an array. Faster than `decode` for many words."""
+    """Return the sum of histograms as an array."""
     words = np.frombuffer(b"".join(encoded), dtype=_WORD)
     num_buckets = len(Latency) * NUM_BUCKETS
     # Sums of doubles are exact up to 2**53.

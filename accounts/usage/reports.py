@@ -35,12 +35,10 @@ from accounts.usage import histogram, periods, retention
 from accounts.usage.dimensions import RollupDimensions, coarsest
 from accounts.usage.filters import (
     ANY,
-    EVERYTHING,
     NOTHING,
+    Conditions,
     Dimension,
-    Filters,
     Key,
-    Visible,
     among,
     columns_of,
     restriction,
@@ -60,8 +58,8 @@ class Question:
 
     since: datetime
     until: datetime
-    filters: Filters = EVERYTHING
-    visible: Visible | None  # None: everything
+    filters: Conditions = field(default_factory=dict)
+    visible: Conditions | None  # None: everything
     zone: tzinfo = UTC
     granularity: Granularity | None = None
 

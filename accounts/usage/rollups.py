@@ -51,7 +51,8 @@ OF_RECORDS = (*ABOUT_RECORDS, "created_at", *OF_ROWS, *LATENCIES.values())
 _LOCK = 0x7573616765
 _ROWS_IN_A_STATEMENT = 500
 # Concatenated histograms that are longer are compacted. One with all buckets has 4 KiB.
-_LONG_HISTOGRAMS_BYTES = 8192
+_LONG_TALLY_BYTES = 512
+_LONG_ROW_BYTES = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,8 @@ class Tally:
         if len(tallies) == 1:
             return tallies[0]
         sums = [sum(column) for column in zip(*(each.sums for each in tallies), strict=True)]
-        return cls(sums, b"".join(each.histograms for each in tallies))
+        joined = b"".join(each.histograms for each in tallies)
+        return cls(sums, histogram.compact(joined) if len(joined) > _LONG_TALLY_BYTES else joined)
 
 
 Unit = tuple[int, Slice]  # start in Unix seconds, and slice
@@ -133,14 +135,14 @@ def ids_of(slices: Collection[Slice]) -> dict[Slice, int]:
 
 def add_tallies(model: type[Rollup], tallies: Tallies, slice_ids: Mapping[Slice, int]) -> None:
     rows: list[tuple[Any, ...]] = [
-        (start_s, slice_ids[each], *tally.sums, histogram.compact(tally.histograms))
+        (start_s, slice_ids[each], *tally.sums, tally.histograms)
         for (start_s, each), tally in tallies.items()
     ]
     long: list[int] = []
     with connection.cursor() as cursor:
         for some in _batches(rows):
             cursor.execute(_upsert(model, len(some)), list(chain.from_iterable(some)))
-            long += [row_id for row_id, size in cursor.fetchall() if size > _LONG_HISTOGRAMS_BYTES]
+            long += [row_id for row_id, size in cursor.fetchall() if size > _LONG_ROW_BYTES]
     for some_ids in _batches(long):
         _compact(model, some_ids)
 

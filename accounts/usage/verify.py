@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 from accounts.models import Rollup, UsageRecord
 from accounts.usage import periods, retention, rollups
 from accounts.usage.dimensions import Slice
-from accounts.usage.histogram import compact, decode
+from accounts.usage.histogram import counts_of
 from accounts.usage.rollups import (
     DAY_S,
     HOUR_S,
@@ -151,10 +151,10 @@ def _unequal(in_rows: Tally, in_rollups: Tally) -> Iterator[tuple[str, Value, Va
             # Sums of fractions depend on the order of addition.
             if not math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-9):
                 yield column, mine, theirs
-    both = (in_rows.histograms, in_rollups.histograms)
-    if both[0] != both[1] and compact(both[0]) != compact(both[1]):
-        in_words = [f"{sum(decode(each).values())} measured" for each in both]
-        yield "histograms", in_words[0], in_words[1]
+    if in_rows.histograms != in_rollups.histograms:
+        counts = [counts_of([each.histograms]) for each in (in_rows, in_rollups)]
+        if (counts[0] != counts[1]).any():
+            yield "histograms", f"{counts[0].sum()} measured", f"{counts[1].sum()} measured"
 
 
 def _describe(about: Slice) -> str:

@@ -28,7 +28,7 @@ from accounts.models import (
 from accounts.services import changes
 from accounts.services.access import Access, Action
 from accounts.services.audit import record
-from accounts.usage.filters import Visible
+from accounts.usage.filters import Dimension
 
 pytestmark = pytest.mark.django_db
 
@@ -281,7 +281,7 @@ def test_a_managing_key_has_no_rights_if_its_owner_has_no_role(scenario: Scenari
 
     access = Access.of_key(key)
 
-    assert access.visible() == Visible()
+    assert access.visible() == {}
     assert not access.rows(ApiKey).exists()
     assert not access.may(Action.STOP, key)
 
@@ -346,13 +346,15 @@ def test_usage_is_visible_by_role_and_to_its_user(scenario: Scenario) -> None:
     ours, one = scenario.rows["organization"].pk, scenario.rows["project one"].pk
     me = {actor: scenario.people[actor].pk for actor in ALL_USERS}
 
-    assert scenario.access("viewer").visible() == Visible(
-        organizations=frozenset({ours}), users=frozenset({me["viewer"]})
-    )
-    assert scenario.access("project admin").visible() == Visible(
-        projects=frozenset({one}), users=frozenset({me["project admin"]})
-    )
-    assert scenario.access("stranger").visible() == Visible(users=frozenset({me["stranger"]}))
+    assert scenario.access("viewer").visible() == {
+        Dimension.ORGANIZATION: frozenset({ours}),
+        Dimension.USER: frozenset({me["viewer"]}),
+    }
+    assert scenario.access("project admin").visible() == {
+        Dimension.PROJECT: frozenset({one}),
+        Dimension.USER: frozenset({me["project admin"]}),
+    }
+    assert scenario.access("stranger").visible() == {Dimension.USER: frozenset({me["stranger"]})}
     assert scenario.access("superuser").visible() is None
 
 

@@ -18,7 +18,7 @@ from accounts.keys.lifecycle import NewKey
 from accounts.models import User
 from accounts.usage import export as export_module
 from accounts.usage.export import COLUMNS, Format, Selection, export
-from accounts.usage.filters import Dimension, Filters, Visible
+from accounts.usage.filters import Dimension
 from accounts.usage.reports import Question, groups
 from accounts.usage.store import store_settlements
 
@@ -93,10 +93,10 @@ def test_an_export_is_filtered_and_limited_to_what_is_visible() -> None:
 
     assert num(since=at) == 3
     assert num(until=at) == 3
-    assert num(filters=Filters(models=frozenset({"other"}))) == 0
-    assert num(visible=Visible(users=frozenset({7}))) == 6
-    assert num(visible=Visible(users=frozenset({8}))) == 0
-    assert num(visible=Visible()) == 0
+    assert num(filters={Dimension.MODEL: frozenset({"other"})}) == 0
+    assert num(visible={Dimension.USER: frozenset({7})}) == 6
+    assert num(visible={Dimension.USER: frozenset({8})}) == 0
+    assert num(visible={}) == 0
 
 
 @pytest.mark.django_db
@@ -118,7 +118,7 @@ def test_an_export_has_the_records_that_reports_count_by_status() -> None:
         (name,): [
             row["http_status"]
             for row in json_rows(
-                Selection(visible=None, filters=Filters(statuses=frozenset({name})))
+                Selection(visible=None, filters={Dimension.STATUS: frozenset({name})})
             )
         ]
         for name in ("2xx", "4xx", "5xx", None)

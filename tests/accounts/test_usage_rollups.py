@@ -120,7 +120,7 @@ def test_names_of_unknown_models_do_not_fill_the_tables() -> None:
 
 
 def test_long_histograms_are_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollups, "_LONG_HISTOGRAMS_BYTES", 40)
+    monkeypatch.setattr(rollups, "_LONG_ROW_BYTES", 40)
     for n in range(10):
         store_settlements([request(f"r{n}", total_ms=100.0 + n)])
 
