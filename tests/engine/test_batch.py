@@ -167,7 +167,7 @@ def test_the_cached_part_of_prompts_longer_than_a_step_is_seen_too(batch: Batch)
 
 
 def test_work_is_reported_for_metered_generations_only(batch: Batch) -> None:
-    metered, probe = generation("Count to 30."), generation("Say hello.")
+    metered, probe = generation("Count to 30."), generation("Hello.")
     metered.energy = RequestEnergy(EnergyTotals())
     batch.reports_work = True
     batch.add(metered)
