@@ -104,37 +104,35 @@ def sign(secret: str, event_id: str, timestamp_s: int, body: bytes) -> str:
     return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
 
 
-_DATA_OF_ALERT: Final = {
-    "limit_id": "limit_id",
-    "scope": "scope",
-    "whose": "whose",
-    "metric": "metric",
-    "window": "window",
-    "amount": "amount",
+_DATA_OF_ALERT: Final[tuple[str, ...]] = (
+    *("limit_id", "scope", "whose", "metric", "window", "amount", "used", "threshold_percent"),
+    *("is_shadow", "window_start", "resets_at", "runs_out_at"),
+)
+_DATA_OF_KEY: Final[tuple[str, ...]] = (
+    "key_id",
+    "name",
+    "hint",
+    "owner",
+    "project",
+    "happens_at",
+    "days_before",
+)
+# The columns with other names than the data.
+_COLUMNS: Final = {
     "used": "num_used",
     "threshold_percent": "percent",
-    "is_shadow": "is_shadow",
-    "window_start": "window_start",
-    "resets_at": "resets_at",
-    "runs_out_at": "runs_out_at",
-}
-_DATA_OF_REMINDER: Final = {
-    "key_id": "key_id",
     "name": "key_name",
-    "hint": "hint",
     "owner": "owner_name",
     "project": "project_name",
-    "happens_at": "happens_at",
-    "days_before": "days_before",
 }
 
 
 def event_of(subject: Alert | KeyReminder) -> dict[str, Any]:
     if isinstance(subject, Alert):
-        kind, event, columns = "alert", "quota.threshold_reached", _DATA_OF_ALERT
+        kind, event, names = "alert", "quota.threshold_reached", _DATA_OF_ALERT
     else:
-        kind, event, columns = "key", _KEY_EVENTS[KeyEvent(subject.event)], _DATA_OF_REMINDER
-    data = {name: getattr(subject, column) for name, column in columns.items()}
+        kind, event, names = "key", _KEY_EVENTS[KeyEvent(subject.event)], _DATA_OF_KEY
+    data = {name: getattr(subject, _COLUMNS.get(name, name)) for name in names}
     return {
         "id": f"evt_{kind}_{subject.pk}",
         "type": event,

@@ -115,18 +115,15 @@ class Run:
     """Adjacent points of one length. `first` is the index of the first in the series."""
 
     first: int
-    start_s: int
-    point_s: int
-    borders: tuple[int, ...]
+    borders: Sequence[int]
 
 
 def runs(borders: Sequence[int]) -> Iterator[Run]:
     """Split a series where the length of points changes, as days do with daylight saving."""
     points = enumerate(pairwise(borders))
-    for point_s, same in groupby(points, key=lambda point: point[1][1] - point[1][0]):
-        found = list(same)
-        first, (start_s, _) = found[0]
-        yield Run(first, start_s, point_s, (start_s, *(end_s for _, (_, end_s) in found)))
+    for _, same in groupby(points, key=lambda point: point[1][1] - point[1][0]):
+        indexes = [index for index, _ in same]
+        yield Run(indexes[0], borders[indexes[0] : indexes[-1] + 2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +156,13 @@ def readings(run: Run) -> list[Reading]:
     Fine units come before coarse ones. So usage that is subtracted from a day was part of it,
     also if more is stored between the two queries.
     """
-    midnight_s = round_down(run.start_s + DAY_S // 2, DAY_S)
+    start_s, next_s, *_ = run.borders
+    midnight_s = round_down(start_s + DAY_S // 2, DAY_S)
     points = range(run.first, run.first + len(run.borders) - 1)
-    if run.point_s != DAY_S or run.start_s == midnight_s or len(points) == 1:
-        return _by_unit(parts(run.borders), run.start_s, run.point_s, points, run.first)
+    if next_s - start_s != DAY_S or start_s == midnight_s or len(points) == 1:
+        return _by_unit(parts(run.borders), start_s, next_s - start_s, points, run.first)
     days = Part(DAY_S, midnight_s, midnight_s + len(points) * DAY_S)
-    first, last = sorted((run.start_s, midnight_s))
+    first, last = sorted((start_s, midnight_s))
     between = [
         Part(part.unit_s, part.start_s + number * DAY_S, part.end_s + number * DAY_S)
         for number in range(len(run.borders))
@@ -172,7 +170,7 @@ def readings(run: Run) -> list[Reading]:
     ]
     # The point includes the hours before midnight UTC, and excludes those after it.
     added_to, taken_from = run.first, run.first - 1
-    if midnight_s < run.start_s:
+    if midnight_s < start_s:
         added_to, taken_from = taken_from, added_to
     return [
         *_by_unit(between, first, DAY_S, points, added_to, taken_from),
