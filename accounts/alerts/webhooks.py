@@ -32,7 +32,6 @@ from typing import Any, Final
 
 from django.utils import timezone
 
-from accounts.base import encryption
 from accounts.base.encryption import cipher
 from accounts.base.networks import AddressRefused, Target, check_url, resolve
 from accounts.models import Alert, KeyEvent, KeyReminder, Organization, Webhook
@@ -42,7 +41,7 @@ TIMEOUT_S: Final = 10.0
 USUAL_GRACE: Final = timedelta(days=1)
 MAX_GRACE: Final = timedelta(days=30)
 _PREFIX: Final = "whsec_"
-_PURPOSE: Final = b"vinery webhooks"
+PURPOSE: Final = b"vinery webhooks"
 _KEY_EVENTS: Final = {
     KeyEvent.EXPIRES: "key.expires_soon",
     KeyEvent.ROTATION: "key.rotation_due_soon",
@@ -67,15 +66,7 @@ def make(name: str, url: str, organization: Organization | None = None) -> tuple
 
 
 def encrypt_secret(secret: str) -> str:
-    return cipher(_PURPOSE).encrypt(secret.encode()).decode()
-
-
-def reencrypted(encrypted: str) -> str:
-    """Encrypt a secret again with the newest of Django's keys.
-
-    Raises `cryptography.fernet.InvalidToken`.
-    """
-    return encryption.reencrypted(_PURPOSE, encrypted)
+    return cipher(PURPOSE).encrypt(secret.encode()).decode()
 
 
 def rotate(webhook: Webhook, grace: timedelta) -> str:
@@ -188,7 +179,7 @@ def _decrypted(encrypted: str) -> str:
     from cryptography.fernet import InvalidToken
 
     try:
-        return cipher(_PURPOSE).decrypt(encrypted.encode()).decode()
+        return cipher(PURPOSE).decrypt(encrypted.encode()).decode()
     except InvalidToken:
         raise NotDelivered(
             "The secret cannot be decrypted: VINERY_SECRET_KEY has changed. Rotate the secret "

@@ -44,7 +44,7 @@ from accounts.usage.filters import (
     restriction,
 )
 from accounts.usage.histogram import Percentiles
-from accounts.usage.periods import Granularity, Kept, Reading
+from accounts.usage.periods import Granularity, Kept, Reading, moment_of, seconds_of
 from accounts.usage.rollups import LATENCIES, LEVELS, ROLLUP_DIMENSIONS, SUMS
 
 
@@ -182,7 +182,7 @@ def groups(
         )
         for values in best
     )
-    since, until = map(_moment, reader.ends)
+    since, until = map(moment_of, reader.ends)
     return Groups(since, until, len(ranking), found)
 
 
@@ -304,7 +304,7 @@ class _Reader:
     ) -> tuple[Point, ...]:
         return tuple(
             Point(since, until, cells[values, at].figures())
-            for at, (since, until) in enumerate(pairwise(map(_moment, borders)))
+            for at, (since, until) in enumerate(pairwise(map(moment_of, borders)))
         )
 
 
@@ -350,11 +350,4 @@ def _sum(column: str) -> Cast | Sum:
 
 
 def _kept() -> Kept:
-    minutes, hours = (
-        int(retention.kept_since(model).timestamp()) for model in (MinuteRollup, HourRollup)
-    )
-    return Kept(minutes, hours)
-
-
-def _moment(at_s: int) -> datetime:
-    return datetime.fromtimestamp(at_s, UTC)
+    return Kept(*(seconds_of(retention.kept_since(each)) for each in (MinuteRollup, HourRollup)))
