@@ -1,9 +1,8 @@
 """A Celery transport that stores messages in files, for a machine without Redis.
 
-Kombu's filesystem transport writes a message under its final name, so a worker may read an
-incomplete message and fail; and it reads through the system's temporary folder. This transport
-renames a message when it is complete, and keeps it in the home folder. As with kombu, a killed
-worker loses the message that it has taken, so a periodic task must also find every job.
+Kombu's own may read an incomplete message, and reads through the system's temporary folder. This
+one renames a message when it is complete. A killed worker loses the message that it has taken, so a
+periodic task must also find every job.
 """
 
 from __future__ import annotations

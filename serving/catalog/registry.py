@@ -1,5 +1,5 @@
-"""Adds, loads, unloads and removes served models, for the command line, the admin and the first
-start. Each change is audited."""
+"""Adds, loads and unloads served models, for the command line, the admin and the first start.
+Each change is audited."""
 
 from __future__ import annotations
 
@@ -13,10 +13,6 @@ from accounts.services import changes
 from serving.catalog.models import ServedModel
 
 REFERENCE_MODEL: Final = "tiny-chat"
-
-
-class UnknownModel(Exception):
-    """No served model has this name."""
 
 
 def add_model(
@@ -38,20 +34,10 @@ def add_model(
     return changes.add(model)
 
 
-def set_loaded(name: str, is_loaded: bool) -> None:  # noqa: FBT001
-    """Ask the node to start or end a model's engine. Raises `UnknownModel`."""
-    load(_find(name), is_loaded)
-
-
 def load(model: ServedModel, is_loaded: bool) -> None:  # noqa: FBT001
     """Ask the node to start or end the engine. The model is not checked: the node reports its
     errors."""
     changes.switch(model, "load" if is_loaded else "unload", is_loaded=is_loaded)
-
-
-def remove_model(name: str) -> None:
-    """Stop serving a model. Its folder stays. Raises `UnknownModel`."""
-    changes.remove(_find(name))
 
 
 def list_models() -> list[ServedModel]:
@@ -64,10 +50,3 @@ def ensure_reference_model() -> None:
     folder = Path(settings.VINERY_MODELS_DIR) / REFERENCE_MODEL
     if folder.is_dir() and not ServedModel.objects.exists():
         add_model(folder, name=REFERENCE_MODEL)
-
-
-def _find(name: str) -> ServedModel:
-    try:
-        return ServedModel.objects.get(name=name)
-    except ServedModel.DoesNotExist:
-        raise UnknownModel(f"No model is served as {name}.") from None

@@ -107,8 +107,8 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallStarted:
-    """A tool call began. `ToolArgsDelta` events follow for a function, `ToolInputDelta` events
-    for a custom tool. `index` counts the tool calls of the choice from 0."""
+    """A tool call began. `ToolCallDelta` events follow. `index` counts the tool calls of the
+    choice from 0."""
 
     choice: int
     index: int
@@ -118,21 +118,13 @@ class ToolCallStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolArgsDelta:
-    """More of the JSON text of a tool call's arguments."""
+class ToolCallDelta:
+    """More of the JSON text of a call's arguments, or of a custom tool's input."""
 
     choice: int
     index: int
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ToolInputDelta:
-    """More of the input of a custom tool's call."""
-
-    choice: int
-    index: int
-    text: str
+    is_custom: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,5 +166,5 @@ class Failed:
     error: ServingError
 
 
-Delta = ReasoningDelta | TextDelta | ToolCallStarted | ToolArgsDelta | ToolInputDelta
+Delta = ReasoningDelta | TextDelta | ToolCallStarted | ToolCallDelta
 Event = Started | PromptScored | TokensGenerated | Delta | Progress | Finished | Completed | Failed

@@ -77,11 +77,16 @@ Part = TextPart
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A function call of the assistant. `arguments` is the JSON text of an object."""
+    """A tool call of the assistant.
+
+    `arguments` is the JSON text of an object. With `is_custom`, which only new calls have, it is
+    the input text of a custom tool.
+    """
 
     id: str
     name: str
     arguments: str
+    is_custom: bool = False
 
 
 @dataclass(frozen=True, slots=True)

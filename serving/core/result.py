@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from serving.core.events import (
@@ -19,9 +19,8 @@ from serving.core.events import (
     Started,
     TextDelta,
     TokensGenerated,
-    ToolArgsDelta,
+    ToolCallDelta,
     ToolCallStarted,
-    ToolInputDelta,
     Usage,
 )
 from serving.core.logprobs import Token
@@ -43,17 +42,7 @@ class TextItem:
     tokens: tuple[Token, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CustomCall:
-    """A call of a custom tool, with its input text."""
-
-    id: str
-    name: str
-    input: str
-
-
-Call = ToolCall | CustomCall
-Item = ReasoningItem | TextItem | Call
+Item = ReasoningItem | TextItem | ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +74,9 @@ class ChoiceResult:
         return "".join(item.text for item in self.items if isinstance(item, ReasoningItem))
 
     @property
-    def tool_calls(self) -> tuple[Call, ...]:
+    def tool_calls(self) -> tuple[ToolCall, ...]:
         """All tool calls, in order."""
-        return tuple(item for item in self.items if isinstance(item, Call))
+        return tuple(item for item in self.items if isinstance(item, ToolCall))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +116,13 @@ class _ChoiceBuilder:
                 else:
                     self.items.append(TextItem(text, tokens))
             case ToolCallStarted(id=id_, name=name, is_custom=is_custom):
-                self.items.append((CustomCall if is_custom else ToolCall)(id_, name, ""))
-            case ToolArgsDelta(index=index, text=text) | ToolInputDelta(index=index, text=text):
-                self._extend_call(index, text)
+                self.items.append(ToolCall(id_, name, "", is_custom))
+            case ToolCallDelta(index=index, text=text):
+                calls = [
+                    (at, item) for at, item in enumerate(self.items) if isinstance(item, ToolCall)
+                ]
+                at, call = calls[index]
+                self.items[at] = replace(call, arguments=call.arguments + text)
             case _:
                 assert_never(event)
 
@@ -146,15 +139,6 @@ class _ChoiceBuilder:
             finished.cause,
             self.raw_text,
         )
-
-    def _extend_call(self, index: int, text: str) -> None:
-        positions = [at for at, item in enumerate(self.items) if isinstance(item, Call)]
-        at = positions[index]
-        match self.items[at]:
-            case ToolCall(id_, name, arguments):
-                self.items[at] = ToolCall(id_, name, arguments + text)
-            case CustomCall(id_, name, input_):
-                self.items[at] = CustomCall(id_, name, input_ + text)
 
 
 class ResultBuilder:

@@ -79,7 +79,7 @@ class _Output(NamedTuple):
 
 
 class _Net:
-    """The XML of a graph: edges, and layers of which each follows its inputs."""
+    """The XML of a graph. OpenVINO sorts the layers by their edges when it reads them."""
 
     def __init__(self, folder: Path) -> None:
         """Raises RuntimeError if the folder's file is not a graph."""
@@ -119,11 +119,6 @@ class _Net:
         """Let a layer read its input `index` from another output."""
         self._edges_to(reader)[index].attrib.update(_edge_from(output))
 
-    def put_first(self, constant: Element) -> None:
-        """Move a constant before all layers that read it. It has no inputs itself."""
-        self._layers.remove(constant)
-        self._layers.insert(0, constant)
-
     def add(
         self,
         kind: str,
@@ -132,10 +127,10 @@ class _Net:
         output: Element | None = None,
         **data: str,
     ) -> Element:
-        """Insert a layer behind its inputs, with one output like `output` or without one."""
+        """Add a layer with one output like `output`, or without one."""
         id_ = str(1 + max(map(int, self._by_id)))
         attributes = {"id": id_, "name": f"vinery_{id_}", "type": kind, "version": version}
-        layer = self._by_id[id_] = Element("layer", attributes)
+        layer = self._by_id[id_] = SubElement(self._layers, "layer", attributes)
         if data:
             SubElement(layer, "data", data)
         ports = SubElement(layer, "input")
@@ -145,8 +140,6 @@ class _Net:
             SubElement(self._edges, "edge", _edge_from(source) | to)
         if output is not None:
             SubElement(layer, "output").append(_port_like(output, str(len(inputs))))
-        order = list(self._layers)
-        self._layers.insert(1 + max(order.index(source.layer) for source in inputs), layer)
         return layer
 
     def _source(self, edge: Element) -> _Output:
@@ -214,8 +207,6 @@ def _insert_modulo(net: _Net, ids: _Output) -> tuple[_Output, int] | None:
     weights = _constant(net, table)
     if weights is None or not _is_zero(axis.layer, net.folder):
         return None
-    for constant in (weights, axis):
-        net.put_first(constant.layer)
     sizes = _vector("I64", len(weights.sizes))
     shape = net.add("ShapeOf", "opset3", [weights], sizes, output_type="i64")
     # The constant 0 is the axis of the look-up. Here it serves as index into the shape, too.

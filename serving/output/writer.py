@@ -13,9 +13,8 @@ from serving.core.events import (
     Event,
     ReasoningDelta,
     TextDelta,
-    ToolArgsDelta,
+    ToolCallDelta,
     ToolCallStarted,
-    ToolInputDelta,
 )
 from serving.core.request import Tool
 from serving.core.tools import INPUT
@@ -119,7 +118,7 @@ class EventWriter:
         if self._input is not None:
             self._write_input(self._input.feed(text))
         else:
-            append(self._events, ToolArgsDelta(self.choice, self.num_calls - 1, text))
+            append(self._events, ToolCallDelta(self.choice, self.num_calls - 1, text))
 
     def end_call(self) -> None:
         if self.is_stopped:
@@ -154,7 +153,8 @@ class EventWriter:
 
     def _write_input(self, text: str) -> None:
         if text:
-            append(self._events, ToolInputDelta(self.choice, self.num_calls - 1, text))
+            delta = ToolCallDelta(self.choice, self.num_calls - 1, text, is_custom=True)
+            append(self._events, delta)
 
     def _release(self) -> None:
         """Nothing that follows can complete a stop string that has begun."""
@@ -186,10 +186,10 @@ def append(events: list[Event], event: Event) -> None:
             events[-1] = TextDelta(choice, before + after, tokens + more)
         case ReasoningDelta(choice, before), ReasoningDelta(_, after):
             events[-1] = ReasoningDelta(choice, before + after)
-        case ToolArgsDelta(choice, index, before), ToolArgsDelta(_, same, after) if index == same:
-            events[-1] = ToolArgsDelta(choice, index, before + after)
-        case ToolInputDelta(choice, index, before), ToolInputDelta(_, same, after) if index == same:
-            events[-1] = ToolInputDelta(choice, index, before + after)
+        case ToolCallDelta(choice, index, before, is_custom), ToolCallDelta(_, same, after) if (
+            index == same
+        ):
+            events[-1] = ToolCallDelta(choice, index, before + after, is_custom)
         case _:
             events.append(event)
 

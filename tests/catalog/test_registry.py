@@ -9,6 +9,7 @@ from django.test import Client
 from django.urls import reverse
 
 from accounts.models import AuditEntry, User
+from accounts.services import changes
 from serving.catalog import registry
 from serving.catalog.models import EngineState, EngineStatus, ServedModel
 from tests.conftest import REPOSITORY
@@ -23,12 +24,12 @@ def audited() -> list[str]:
 
 def test_changes_by_the_registry_are_audited(tmp_path: Path) -> None:
     registry.add_model(TINY_CHAT, name="chat", options={"max_running": 3})
-    registry.set_loaded("chat", False)
-    registry.set_loaded("chat", False)
+    registry.load(ServedModel.objects.get(), False)
+    registry.load(ServedModel.objects.get(), False)
     # A model whose folder is missing can still be loaded, with an error from the node, and removed.
     ServedModel.objects.filter(name="chat").update(folder=str(tmp_path / "gone"))
-    registry.set_loaded("chat", True)
-    registry.remove_model("chat")
+    registry.load(ServedModel.objects.get(), True)
+    changes.remove(ServedModel.objects.get())
 
     assert audited() == ["model.create", "model.unload", "model.load", "model.delete"]
     entry = AuditEntry.objects.get(action="model.create")

@@ -13,7 +13,7 @@ import pytest
 
 from serving.constraints.answers import tool_grammar
 from serving.constraints.families.registry import by_name, family_names
-from serving.core.events import FinishReason, ToolArgsDelta
+from serving.core.events import FinishReason, ToolCallDelta
 from serving.core.request import Tool, ToolChoice, ToolMode
 from tests.output.tiny_chat import Model, asked, calls_of, reference_model, straight
 
@@ -142,7 +142,7 @@ def test_long_arguments_arrive_in_many_deltas(model: Model, name: str) -> None:
 
     events, is_ended = model.events(asked(QUESTION, tools=TOOLS, tool_choice=named("note")))
 
-    deltas = [event.text for event in events if isinstance(event, ToolArgsDelta)]
+    deltas = [event.text for event in events if isinstance(event, ToolCallDelta)]
     assert is_ended
     # Special tokens inside a string count for the grammar, but produce no text.
     assert 20 <= len(json.loads("".join(deltas))["text"]) <= 70

@@ -15,9 +15,8 @@ from serving.core.events import (
     FinishReason,
     ReasoningDelta,
     TextDelta,
-    ToolArgsDelta,
+    ToolCallDelta,
     ToolCallStarted,
-    ToolInputDelta,
     Usage,
 )
 from serving.core.request import Tool
@@ -96,7 +95,7 @@ def folded(parsing: Parsing, parts: Iterable[str]) -> Folded:
                 _grow(items, "reasoning", text)
             case ToolCallStarted():
                 items.append((f"custom {event.name}" if event.is_custom else event.name, ""))
-            case ToolArgsDelta(_, _, text) | ToolInputDelta(_, _, text):
+            case ToolCallDelta(_, _, text):
                 items[-1] = (items[-1][0], items[-1][1] + text)
     if parsing.has_open_call:
         items[-1] = (f"open {items[-1][0]}", items[-1][1])

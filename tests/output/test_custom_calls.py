@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.core.events import ToolInputDelta
+from serving.core.events import ToolCallDelta
 from serving.core.tools import custom_arguments, custom_tool
 
 from . import families
@@ -116,7 +116,7 @@ def test_the_text_is_sent_as_it_is_written() -> None:
 
     events = [event for letter in output for event in parser.feed(letter)]
 
-    grown = [event.text for event in events if isinstance(event, ToolInputDelta)]
+    grown = [event.text for event in events if isinstance(event, ToolCallDelta)]
     assert "".join(grown) == 'print("hi")\n' * 9
     assert len(grown) == len("".join(grown))
 

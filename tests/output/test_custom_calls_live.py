@@ -12,7 +12,7 @@ import pytest
 
 from serving.constraints.families.registry import by_name, family_names
 from serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, ToolMode
-from serving.core.result import ChoiceResult, CustomCall
+from serving.core.result import ChoiceResult
 from serving.core.tools import custom_tool
 
 from .tiny_chat import Model, asked, reference_model, straight
@@ -46,10 +46,10 @@ def model() -> Model:
 
 def input_of(result: ChoiceResult) -> str:
     [call] = result.tool_calls
-    assert isinstance(call, CustomCall)
+    assert call.is_custom
     assert call.name == "run"
     assert result.text == ""
-    return call.input
+    return call.arguments
 
 
 @every_family

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.constraints.families.registry import by_name
-from serving.core.events import TextDelta, ToolArgsDelta
+from serving.core.events import TextDelta, ToolCallDelta
 
 from .builders import a_call_started, a_parser, cut, events_of, folded
 from .families import (
@@ -120,7 +120,7 @@ def test_a_string_is_sent_as_it_grows(way: str) -> None:
 
     events = events_of(parser, list(written(way, [("get_weather", {"city": words})])))
 
-    grown = [event.text for event in events if isinstance(event, ToolArgsDelta)]
+    grown = [event.text for event in events if isinstance(event, ToolCallDelta)]
     assert json.loads("".join(grown)) == {"city": words}
     assert len(grown) >= len(words) - 1
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.core.events import TextDelta, ToolArgsDelta
+from serving.core.events import TextDelta, ToolCallDelta
 
 from .builders import a_call_started, a_parser, cut, folded, read
 
@@ -96,9 +96,9 @@ def test_arguments_are_sent_while_they_grow():
     assert parser.feed('<tool_call>\n{"name": "get_weather", "arg') == []
     assert parser.feed('uments": {"ci') == [
         a_call_started("get_weather"),
-        ToolArgsDelta(0, 0, '{"ci'),
+        ToolCallDelta(0, 0, '{"ci'),
     ]
-    assert parser.feed('ty": "Pa') == [ToolArgsDelta(0, 0, 'ty": "Pa')]
+    assert parser.feed('ty": "Pa') == [ToolCallDelta(0, 0, 'ty": "Pa')]
 
 
 def test_the_name_may_come_after_the_arguments():

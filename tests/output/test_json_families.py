@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.core.events import ToolArgsDelta
+from serving.core.events import ToolCallDelta
 from serving.core.request import Tool
 
 from .builders import Folded, a_parser, events_of, folded
@@ -51,7 +51,7 @@ def test_arguments_are_sent_as_they_grow(way: str) -> None:
 
     events = events_of(parser, list(written(way, [("f", arguments)])))
 
-    grown = [event.text for event in events if isinstance(event, ToolArgsDelta)]
+    grown = [event.text for event in events if isinstance(event, ToolCallDelta)]
     assert "".join(grown) == arguments
     assert len(grown) >= len(arguments) - 1
 

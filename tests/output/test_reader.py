@@ -11,7 +11,7 @@ from serving.core.events import (
     FinishReason,
     ReasoningDelta,
     TextDelta,
-    ToolArgsDelta,
+    ToolCallDelta,
     ToolCallStarted,
 )
 from serving.core.logprobs import Token
@@ -49,7 +49,7 @@ def test_neighbouring_text_of_one_feed_is_one_delta():
 def test_a_call_of_one_feed_is_two_events():
     assert a_reader().feed(ids_of(CALL)) == [
         ToolCallStarted(0, 0, "call_0", "f"),
-        ToolArgsDelta(0, 0, '{"a": 1}'),
+        ToolCallDelta(0, 0, '{"a": 1}'),
     ]
 
 

@@ -6,7 +6,7 @@ import json
 import shlex
 from pathlib import Path
 
-from vinery.cli.banner import curl_line, ready
+from vinery.cli.up import banner, curl_line
 from vinery.config.credentials import Credentials
 
 URL = "http://127.0.0.1:8000"
@@ -15,28 +15,28 @@ FILE = Path("/srv/vinery/bootstrap.json")
 
 
 def test_the_first_start_prints_url_password_and_key() -> None:
-    text = ready(URL, FILE, KNOWN, "tiny-chat", is_first_start=True)
+    text = banner(URL, FILE, KNOWN, "tiny-chat", is_first_start=True)
 
     for part in (URL, "user admin, password pa55word", "vny_live_k", str(FILE), "curl "):
         assert part in text
 
 
 def test_a_later_start_does_not_print_the_password() -> None:
-    text = ready(URL, FILE, KNOWN, "tiny-chat", is_first_start=False)
+    text = banner(URL, FILE, KNOWN, "tiny-chat", is_first_start=False)
 
     assert "pa55word" not in text
     assert str(FILE) in text
 
 
 def test_without_saved_credentials_the_banner_shows_how_to_create_a_key() -> None:
-    text = ready(URL, FILE, None, None, is_first_start=False)
+    text = banner(URL, FILE, None, None, is_first_start=False)
 
     assert "vinery key create" in text
     assert "curl" not in text
 
 
 def test_the_curl_line_is_left_out_if_the_key_may_use_no_model() -> None:
-    assert "curl" not in ready(URL, FILE, KNOWN, None, is_first_start=False)
+    assert "curl" not in banner(URL, FILE, KNOWN, None, is_first_start=False)
 
 
 def test_the_curl_line_is_quoted_for_the_shell() -> None:

@@ -142,14 +142,14 @@ def test_percentages_increase_and_can_be_off(
     monkeypatch.delenv(NAME, raising=False)
     if value is not None:
         monkeypatch.setenv(NAME, value)
-    assert env.percentages(NAME, (50, 100)) == expected
+    assert env.numbers(NAME, (50, 100), at_most=100) == expected
 
 
 @pytest.mark.parametrize("value", ["0", "101", "half", "50;80", "-5", "off,50"])
 def test_invalid_percentages_are_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv(NAME, value)
     with pytest.raises(SettingError, match=f"{NAME}=.*50,80,100"):
-        env.percentages(NAME, ())
+        env.numbers(NAME, (), at_most=100, like="percentages such as 50,80,100")
 
 
 def test_networks_are_read_and_invalid_ones_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from tests.platform_ import scripts
-from vinery.health.client import Readiness, first_model, readiness
+from vinery.cli.ready import Readiness, first_model, readiness
 from vinery.process.listening import Address, listen
 
 

@@ -10,7 +10,6 @@ import pytest
 from tests.conftest import REPOSITORY, clean_environment
 from tests.platform_ import scripts
 from vinery.config.home import Home
-from vinery.process import lock
 from vinery.process.listening import Address, listen
 
 
@@ -44,7 +43,7 @@ def test_a_home_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_home_that_another_supervisor_uses_is_refused(platform_home: Home) -> None:
-    with lock.hold(platform_home.lock_file):
+    with platform_home.locked():
         result = scripts.vinery(
             "up", environment={"VINERY_PORT": "0", "VINERY_HOME": str(platform_home.path)}
         )

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.platform_ import scripts
-from vinery.replay import CannotReplay, edited, error_message, send, texts_of
+from vinery.cli.replay import edited, error_message, send, texts_of
+from vinery.cli.shape import Failure
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "protocols"
 PAIRS = sorted(path.stem for path in GOLDEN.glob("*.sse") if path.with_suffix(".json").exists())
@@ -66,13 +67,13 @@ def test_values_are_set_at_dotted_paths(path: str, value: Any, expected: dict[st
 
 @pytest.mark.parametrize("path", ["messages.2", "messages.x.y", "n.x", "messages.-1"])
 def test_a_path_that_does_not_exist_is_refused(path: str) -> None:
-    with pytest.raises(CannotReplay, match="does not exist"):
+    with pytest.raises(Failure, match="does not exist"):
         edited(b'{"messages": [1, 2], "n": 1}', [(path, 0)])
 
 
 def test_a_body_without_edits_is_sent_as_it_was() -> None:
     assert edited(b'{"a":1, "a":2', []) == b'{"a":1, "a":2'
-    with pytest.raises(CannotReplay, match="not JSON"):
+    with pytest.raises(Failure, match="not JSON"):
         edited(b'{"a":1', [("a", 1)])
 
 
@@ -114,9 +115,9 @@ def test_a_request_follows_no_proxy_and_no_redirect(
 
 
 def test_an_unreachable_server_is_reported() -> None:
-    with pytest.raises(CannotReplay, match="does not answer"):
+    with pytest.raises(Failure, match="does not answer"):
         send("http://127.0.0.1:9/v1", b"{}", "k", 5)
-    with pytest.raises(CannotReplay, match="does not answer"):
+    with pytest.raises(Failure, match="does not answer"):
         send("nowhere", b"{}", "k", 5)
 
 

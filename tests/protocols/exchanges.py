@@ -14,9 +14,8 @@ from serving.core.events import (
     ReasoningDelta,
     Started,
     TextDelta,
-    ToolArgsDelta,
+    ToolCallDelta,
     ToolCallStarted,
-    ToolInputDelta,
     Usage,
 )
 from serving.core.ids import AnswerIdentity
@@ -92,10 +91,10 @@ WITH_REASONING: list[Event] = [
 TWO_CALLS: list[Event] = [
     Started(),
     ToolCallStarted(0, 0, "call_a", "get_weather"),
-    ToolArgsDelta(0, 0, '{"city":'),
-    ToolArgsDelta(0, 0, '"Oslo"}'),
+    ToolCallDelta(0, 0, '{"city":'),
+    ToolCallDelta(0, 0, '"Oslo"}'),
     ToolCallStarted(0, 1, "call_b", "get_time"),
-    ToolArgsDelta(0, 1, "{}"),
+    ToolCallDelta(0, 1, "{}"),
     Finished(0, FinishReason.TOOL_CALLS),
     Completed(USAGE, COMPLETED_AT),
 ]
@@ -103,8 +102,8 @@ TWO_CALLS: list[Event] = [
 CUSTOM_CALL: list[Event] = [
     Started(),
     ToolCallStarted(0, 0, "call_a", "run", is_custom=True),
-    ToolInputDelta(0, 0, 'print("'),
-    ToolInputDelta(0, 0, 'é")\n'),
+    ToolCallDelta(0, 0, 'print("', is_custom=True),
+    ToolCallDelta(0, 0, 'é")\n', is_custom=True),
     Finished(0, FinishReason.TOOL_CALLS),
     Completed(USAGE, COMPLETED_AT),
 ]

@@ -15,9 +15,8 @@ from serving.core.events import (
     Started,
     TextDelta,
     TokensGenerated,
-    ToolArgsDelta,
+    ToolCallDelta,
     ToolCallStarted,
-    ToolInputDelta,
     Usage,
 )
 from serving.core.logprobs import Token, TopLogprob
@@ -68,10 +67,9 @@ def deltas_of(
                 deltas += [TextDelta(choice, text, draw(tokens)) for text in texts]
             case _:
                 is_custom = kind == "custom" and not only_functions
-                more = ToolInputDelta if is_custom else ToolArgsDelta
                 call_id = f"call_{choice}_{num_calls}"
                 deltas.append(ToolCallStarted(choice, num_calls, call_id, draw(NAMES), is_custom))
-                deltas += [more(choice, num_calls, text) for text in texts]
+                deltas += [ToolCallDelta(choice, num_calls, text, is_custom) for text in texts]
                 num_calls += 1
     return deltas
 

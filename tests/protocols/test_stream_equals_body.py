@@ -14,7 +14,7 @@ from serving.core.events import (
     Failed,
     Started,
     TextDelta,
-    ToolArgsDelta,
+    ToolCallDelta,
     ToolCallStarted,
 )
 from serving.core.request import DIALECTS, Endpoint
@@ -217,4 +217,4 @@ def test_a_response_never_puts_arguments_into_the_wrong_item() -> None:
         encoder.feed(event)
 
     with pytest.raises(ValueError, match="not the open item"):
-        encoder.feed(ToolArgsDelta(0, 0, "{}"))
+        encoder.feed(ToolCallDelta(0, 0, "{}"))

@@ -15,9 +15,8 @@ from serving.core.events import (
     Finished,
     FinishReason,
     Started,
-    ToolArgsDelta,
+    ToolCallDelta,
     ToolCallStarted,
-    ToolInputDelta,
 )
 from serving.core.request import (
     Conversation,
@@ -317,9 +316,9 @@ def test_a_call_in_a_namespace_has_both_names() -> None:
     events: list[Event] = [
         Started(),
         ToolCallStarted(0, 0, "call_a", "mcp__browser__type", is_custom=True),
-        ToolInputDelta(0, 0, "x"),
+        ToolCallDelta(0, 0, "x", is_custom=True),
         ToolCallStarted(0, 1, "call_b", "crm__open"),
-        ToolArgsDelta(0, 1, "{}"),
+        ToolCallDelta(0, 1, "{}"),
         ToolCallStarted(0, 2, "call_c", "a"),
         Finished(0, FinishReason.TOOL_CALLS),
         Completed(USAGE, COMPLETED_AT),

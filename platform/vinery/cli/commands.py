@@ -1,7 +1,6 @@
 """The table of all commands, and how errors become a line and an exit status.
 
-Only the module of the command that runs is loaded, by its name: `vinery --help` and the supervisor
-start fast.
+Only the module of the command that runs is loaded, so the supervisor starts fast.
 """
 
 from __future__ import annotations
@@ -96,10 +95,19 @@ COMMANDS: Final = {
     "node": "run the engines of this host (started by `up`)",
     "jobs": "run background jobs (started by `up`)",
 }
-# The modules of the others start Django themselves, after they have read their arguments.
-_NEED_DJANGO: Final = frozenset(COMMANDS) - {
-    *("up", "ready", "admin", "prepare", "web", "node", "jobs"),
+# The descriptions of commands that start Django themselves, if they need it.
+_PROCESSES: Final = {
+    "up": "Prepare the home folder, start web, node and jobs processes, and keep them running. "
+    "Ctrl-C or SIGTERM ends all of them; a second Ctrl-C kills them.",
+    "ready": "Ask the server on VINERY_HOST, VINERY_PORT whether a model has generated a token "
+    "lately. The exit status is 0 if it has, and 1 if not.",
+    "prepare": "Create or upgrade the home folder and the database. `vinery up` does this itself; "
+    "hosts that run single processes need it once after an upgrade.",
+    "web": "Serve the APIs, the console and the admin site on VINERY_HOST, VINERY_PORT.",
+    "node": "Watch which models should be loaded here, and run an engine for each.",
+    "jobs": "Run background jobs and periodic tasks from Redis, or from the home folder.",
 }
+_NEED_DJANGO: Final = COMMANDS.keys() - _PROCESSES.keys() - {"admin"}
 
 
 def parser(*loaded: str) -> argparse.ArgumentParser:
@@ -115,7 +123,12 @@ def parser(*loaded: str) -> argparse.ArgumentParser:
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text)
         if name in loaded:
-            import_module(f"vinery.cli.{name}").add_to(command)
+            module = import_module(f"vinery.cli.{name}")
+            if name in _PROCESSES:
+                command.description = _PROCESSES[name]
+                command.set_defaults(run=module.run)
+            if hasattr(module, "add_to"):
+                module.add_to(command)
     return root
 
 

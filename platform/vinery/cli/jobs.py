@@ -26,14 +26,6 @@ _CONCURRENCY = 2
 _GRACE_S = 4.0
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
-    """Describe `vinery jobs`."""
-    parser.description = (
-        "Run background jobs and periodic tasks from Redis, or from the home folder."
-    )
-    parser.set_defaults(run=run)
-
-
 def run(_: argparse.Namespace) -> int:
     """Run jobs until SIGTERM."""
     # Celery ignores what the checks find, and they import all pages: 1 s of each start.

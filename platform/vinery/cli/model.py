@@ -6,17 +6,17 @@ import argparse
 import json
 import shutil
 import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from django.core.exceptions import ValidationError
 
+from accounts.services import changes
 from serving.catalog import registry
-from serving.catalog.registry import UnknownModel
+from serving.catalog.models import ServedModel
 from serving.engine.config import option_documents
+from vinery.cli.find import only
 from vinery.cli.resource import add_command
 from vinery.cli.shape import Commands, Failure, subcommands, table
 
@@ -93,7 +93,7 @@ def option(text: str) -> tuple[str, Any]:
 
 def add(arguments: argparse.Namespace) -> int:
     """Register a model. Raises `Failure` for an invalid folder, name or option."""
-    with _failures():
+    try:
         registry.add_model(
             arguments.folder,
             name=arguments.name,
@@ -101,14 +101,15 @@ def add(arguments: argparse.Namespace) -> int:
             options=dict(arguments.option),
             load=not arguments.no_load,
         )
+    except ValidationError as error:
+        raise Failure(" ".join(error.messages)) from error
     print(f"{arguments.name} is served from {arguments.folder.resolve()}.")
     return 0
 
 
 def load(arguments: argparse.Namespace, *, is_loaded: bool = True) -> int:
     """Request an engine or its end. A running node follows within two seconds."""
-    with _failures():
-        registry.set_loaded(arguments.name, is_loaded)
+    registry.load(_model_named(arguments.name), is_loaded)
     state = "loaded" if is_loaded else "unloaded"
     print(f"{arguments.name} is being {state}. See: vinery model list")
     return 0
@@ -116,8 +117,7 @@ def load(arguments: argparse.Namespace, *, is_loaded: bool = True) -> int:
 
 def remove(arguments: argparse.Namespace) -> int:
     """Stop serving a model. Raises `Failure`."""
-    with _failures():
-        registry.remove_model(arguments.name)
+    changes.remove(_model_named(arguments.name))
     print(f"{arguments.name} is no longer served.")
     return 0
 
@@ -132,12 +132,6 @@ def list_models(_: argparse.Namespace) -> int:
     return 0
 
 
-@contextmanager
-def _failures() -> Iterator[None]:
-    """Raise errors of the registry as `Failure`."""
-    try:
-        yield
-    except ValidationError as error:
-        raise Failure(" ".join(error.messages)) from error
-    except UnknownModel as error:
-        raise Failure(f"{error} See: vinery model list") from error
+def _model_named(name: str) -> ServedModel:
+    missing = f"No model is served as {name}. See: vinery model list"
+    return only(ServedModel.objects.filter(name=name), missing)

@@ -7,12 +7,6 @@ import argparse
 from vinery.cli.shape import start_django
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
-    """Describe `vinery node`."""
-    parser.description = "Watch which models should be loaded here, and run an engine for each."
-    parser.set_defaults(run=run)
-
-
 def run(_: argparse.Namespace) -> int:
     """Run engines until SIGTERM."""
     start_django()

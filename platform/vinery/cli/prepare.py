@@ -12,15 +12,6 @@ from vinery.config.credentials import Credentials
 from vinery.config.env import SettingError
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
-    """Describe `vinery prepare`."""
-    parser.description = (
-        "Create or upgrade the home folder and the database. `vinery up` does this "
-        "itself; hosts that run single processes need it once after an upgrade."
-    )
-    parser.set_defaults(run=run)
-
-
 def run(_: argparse.Namespace) -> int:
     """Do the steps that are not done yet. Raises `SettingError` or `Failure`."""
     start_django()

@@ -1,21 +1,61 @@
-"""`vinery ready`: check whether the server of this machine is ready, for health checks."""
+"""`vinery ready`: is the server of this machine ready, and which model can a key use?
+
+Standard library only, for the supervisor. It ignores the environment's proxies, because it only
+connects to this machine.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
+from enum import Enum
+from http import HTTPStatus
+from http.client import HTTPException
+from urllib.error import HTTPError
+from urllib.request import ProxyHandler, Request, build_opener
 
 from vinery.cli.shape import Failure
-from vinery.health.client import Readiness, readiness
 from vinery.process.listening import Address
 
+_TIMEOUT_S = 2.0
 
-def add_to(parser: argparse.ArgumentParser) -> None:
-    """Describe `vinery ready`."""
-    parser.description = (
-        "Ask the server on VINERY_HOST, VINERY_PORT whether a model has generated a "
-        "token lately. The exit status is 0 if it has, and 1 if not."
-    )
-    parser.set_defaults(run=run)
+
+class Readiness(Enum):
+    """The progress of a start. The values name what the start waits for."""
+
+    SILENT = "the web process to answer"
+    LOADING = "a model's first token"
+    READY = "nothing"
+
+
+def readiness(base_url: str) -> Readiness:
+    """The readiness by `/readyz`. Blocks for at most `_TIMEOUT_S`."""
+    answer = _get(f"{base_url}/readyz")
+    if answer is None:
+        return Readiness.SILENT
+    return Readiness.READY if answer[0] == HTTPStatus.OK else Readiness.LOADING
+
+
+def first_model(base_url: str, api_key: str) -> str | None:
+    """The name of a model that this key may use; None without one or without a response."""
+    answer = _get(f"{base_url}/v1/models", {"Authorization": f"Bearer {api_key}"})
+    if answer is None or answer[0] != HTTPStatus.OK:
+        return None
+    models = json.loads(answer[1])["data"]
+    return str(models[0]["id"]) if models else None
+
+
+def _get(url: str, headers: dict[str, str] | None = None) -> tuple[int, bytes] | None:
+    """Status and body; None without a response."""
+    opener = build_opener(ProxyHandler({}))
+    try:
+        with opener.open(Request(url, headers=headers or {}), timeout=_TIMEOUT_S) as answer:
+            return answer.status, answer.read()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read()
+    except (OSError, HTTPException):
+        return None
 
 
 def run(_: argparse.Namespace) -> int:

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import logging.config
 import os
 import resource
+import shlex
 import signal
 import socket
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from vinery.cli import banner
+from vinery.cli.ready import Readiness, first_model, readiness
 from vinery.config import credentials, env
+from vinery.config.credentials import Credentials
 from vinery.config.home import REPOSITORY, Home
-from vinery.health.client import Readiness, first_model, readiness
-from vinery.process import lock, logs, parent_watch
+from vinery.process import logs, parent_watch
 from vinery.process.listening import Address, listen, server_for
 from vinery.process.reload import changed_files
 from vinery.process.supervisor import Service, Supervisor
@@ -73,10 +76,6 @@ class Plan:
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `vinery up`."""
-    parser.description = (
-        "Prepare the home folder, start web, node and jobs processes, and keep them "
-        "running. Ctrl-C or SIGTERM ends all of them; a second Ctrl-C kills them."
-    )
     parser.add_argument(
         "--end-with-parent",
         action="store_true",
@@ -87,7 +86,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="restart web and jobs processes when code or templates change (for development)",
     )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -98,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
     logging.config.dictConfig(logs.logging_config(level.upper()))
     plan = Plan.from_env(is_reloading=arguments.reload)
     plan.home.create()
-    with listen(plan.address) as server, lock.hold(plan.home.lock_file):
+    with listen(plan.address) as server, plan.home.locked():
         server_for(server)
         _allow_many_open_files()
         port = server.getsockname()[1]
@@ -143,7 +141,40 @@ async def _greet_when_ready(plan: Plan, supervisor: Supervisor, *, is_first_star
     file = plan.home.bootstrap_file
     known = credentials.read(file)
     model = await asyncio.to_thread(first_model, base_url, known.api_key) if known else None
-    _print(banner.ready(base_url, file, known, model, is_first_start=is_first_start))
+    _print(banner(base_url, file, known, model, is_first_start=is_first_start))
+
+
+def banner(
+    base_url: str,
+    file: Path,
+    known: Credentials | None,
+    model: str | None,
+    *,
+    is_first_start: bool,
+) -> str:
+    """The lines to print. Only the first start shows the password. `model`: one for the key."""
+    lines = ["ready", "", f"  URL       {base_url}", f"  admin     {base_url}/admin/"]
+    if known is not None:
+        if is_first_start:
+            lines.append(f"            user {known.admin_user}, password {known.admin_password}")
+        lines += [f"  API key   {known.api_key}", f"  saved in  {file}"]
+    if known is not None and model is not None:
+        lines += ["", f"  {curl_line(base_url, known.api_key, model)}"]
+    else:
+        lines += ["", "  To get a key: vinery key create --name NAME"]
+    return "\n".join([*lines, ""])
+
+
+def curl_line(base_url: str, api_key: str, model: str) -> str:
+    """A shell command that requests a chat completion."""
+    body = {"model": model, "messages": [{"role": "user", "content": "Hello!"}]}
+    words = (
+        *("curl", f"{base_url}/v1/chat/completions"),
+        *("-H", f"Authorization: Bearer {api_key}"),
+        *("-H", "Content-Type: application/json"),
+        *("-d", json.dumps(body)),
+    )
+    return shlex.join(words)
 
 
 async def _reload(plan: Plan, supervisor: Supervisor, services: Iterable[Service]) -> None:

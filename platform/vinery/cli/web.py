@@ -21,13 +21,9 @@ _KEEP_ALIVE_S = 75
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `vinery web`."""
-    parser.description = (
-        "Serve the APIs, the console and the admin site on VINERY_HOST, VINERY_PORT."
-    )
     parser.add_argument(
         "--fd", type=int, metavar="N", help="serve on this inherited listening socket instead"
     )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

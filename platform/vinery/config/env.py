@@ -71,11 +71,6 @@ def words(name: str) -> list[str]:
     return [word.strip() for word in text(name).split(",") if word.strip()]
 
 
-def percentages(name: str, default: Sequence[int]) -> list[int]:
-    """As `numbers`, from 1 to 100."""
-    return numbers(name, default, at_most=100, like="percentages such as 50,80,100")
-
-
 def numbers(
     name: str, default: Sequence[int], *, at_most: int, like: str = "numbers such as 1,7"
 ) -> list[int]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from vinery.config import env
@@ -25,7 +28,6 @@ class Home:
         self.secrets = path / "secrets"  # one file for each secret
         self.broker = path / "broker"  # messages to the jobs process, without Redis
         self.bootstrap_file = path / "bootstrap.json"  # the first credentials
-        self.lock_file = self.run / "supervisor.lock"  # held by the supervisor while it runs
 
     @classmethod
     def from_env(cls) -> Home:
@@ -47,6 +49,27 @@ class Home:
                 f"VINERY_HOME={self.path} cannot be written: {reason}. "
                 "Set VINERY_HOME to a folder that this user may write to."
             ) from error
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock of the only supervisor, at most until this process dies.
+
+        Raises `SettingError` if another process holds it.
+        """
+        with (self.run / "supervisor.lock").open("a+", encoding="ascii") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                holder = lock.read().strip() or "unknown"
+                raise SettingError(
+                    f"The home folder {self.path} is in use by process {holder}. "
+                    "Stop that one, or set VINERY_HOME to another folder."
+                ) from None
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            yield
 
 
 def write_private(path: Path, content: str, *, replace: bool = True) -> bool:

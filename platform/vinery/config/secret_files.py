@@ -1,13 +1,8 @@
-"""Django's secret key and the peppers of API keys: generated once for each home, stored in files.
+"""Django's secret key and the peppers of API keys, in files of the home folder.
 
-The first process that needs a secret generates it: `vinery up`, the tests, or `manage.py` in a
-fresh clone. So there is no default secret in production, and no order of commands. If the home
-cannot be written, the secrets must come from the environment; otherwise the process ends, because a
-secret in memory alone would invalidate every key at the next start.
-
-Hosts that share a database must share these secrets: VINERY_SECRET_KEY and VINERY_KEY_PEPPER_1 (or
-`..._FILE`) take precedence over the files. VINERY_SECRET_KEY_FALLBACKS has older secret keys, which
-still decrypt and verify.
+The first process that needs a secret generates it, so there is no default secret. It ends if the
+file cannot be written: a secret in memory alone would invalidate every key at the next start. The
+environment takes precedence, for hosts that share a database.
 """
 
 from __future__ import annotations

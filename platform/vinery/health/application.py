@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from accounts.limits.service import StoreState
 from serving.http.edge import Receive, Scope, Send, send_whole
@@ -22,6 +22,7 @@ _PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 _FRESH_S: Final = 30.0
 
 Answer = tuple[int, bytes, bytes]  # status, content type, body
+_Check = tuple[bool, str]  # a part of the report: whether it is healthy, and how it is
 
 
 class HealthApplication:
@@ -66,14 +67,14 @@ class HealthApplication:
             "database": _of_database(runtime),
             "keys": _of_keys(runtime),
             "limits": _of_limits(runtime.limits.state),
-            "disk": _Check(runtime.disk.is_healthy, runtime.disk.report),
+            "disk": (runtime.disk.is_healthy, runtime.disk.report),
         }
         is_ready = runtime.is_started and any(each.is_ready for each in health)
-        is_healthy = all(check.is_healthy for check in checks.values())
+        is_healthy = all(is_well for is_well, _ in checks.values())
         report = {
             "status": ("ready" if is_healthy else "degraded") if is_ready else "not ready",
             "models": {each.model: "ready" if each.is_ready else "not ready" for each in health},
-            **{name: check.text for name, check in checks.items()},
+            **{name: text for name, (_, text) in checks.items()},
         }
         return _response(report, is_good=is_ready)
 
@@ -84,7 +85,7 @@ class HealthApplication:
             "status": "started" if runtime.is_started else "starting",
             "keys": "read" if runtime.accounts_read_at_s else "not read",
             "models": "read" if runtime.models_read_at_s else "not read",
-            "database": _of_database(runtime).text,
+            "database": _of_database(runtime)[1],
         }
         return _response(report, is_good=runtime.is_started)
 
@@ -92,35 +93,28 @@ class HealthApplication:
         return 200, _PROMETHEUS, await metrics.exposition(self._runtime)
 
 
-class _Check(NamedTuple):
-    """One part of the readiness report."""
-
-    is_healthy: bool
-    text: str
-
-
 def _of_database(runtime: Runtime) -> _Check:
     """Whether the database answers; if not, with the age of keys, limits and models in memory."""
     if not runtime.database.is_unavailable:
-        return _Check(True, "answers")
+        return True, "answers"
     read_at_s = min(runtime.accounts_read_at_s, runtime.models_read_at_s)
     age = f": data of {time.time() - read_at_s:.0f} s ago is used" if read_at_s else ""
-    return _Check(False, f"unavailable{age}")
+    return False, f"unavailable{age}"
 
 
 def _of_keys(runtime: Runtime) -> _Check:
     """Whether changes of keys are followed, so that revoked keys are refused."""
     age_s = time.time() - runtime.accounts_read_at_s
     if not runtime.accounts_read_at_s or age_s <= _FRESH_S:
-        return _Check(True, "up to date" if runtime.accounts_read_at_s else "not read yet")
-    return _Check(False, f"changes of the last {age_s:.0f} s are unknown")
+        return True, "up to date" if runtime.accounts_read_at_s else "not read yet"
+    return False, f"changes of the last {age_s:.0f} s are unknown"
 
 
 def _of_limits(state: StoreState | None) -> _Check:
     """Whether limits are counted. Without Redis the process counts them itself."""
     if state is None or not state.is_degraded:
-        return _Check(True, "counted")
-    return _Check(False, f"Redis is unavailable: {state.policy}")
+        return True, "counted"
+    return False, f"Redis is unavailable: {state.policy}"
 
 
 def _response(report: Mapping[str, object], *, is_good: bool) -> Answer:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 from operator import attrgetter
 from typing import Final
@@ -21,7 +22,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from accounts.limits.service import Level, LimitService, LimitsUnavailable, StoreState
+from accounts.limits.service import Level, LimitService, LimitsUnavailable
 from serving.runtime.runtime import EngineHealth, Runtime
 from serving.runtime.traffic import Traffic
 
@@ -65,7 +66,6 @@ async def exposition(runtime: Runtime) -> bytes:
     families = [
         *of_engines(await runtime.health()),
         *_of_process(runtime),
-        *_of_store(runtime.limits.state),
         *of_traffic(runtime.traffic),
         *of_limits(await read_levels(runtime.limits)),
     ]
@@ -97,50 +97,31 @@ def of_engines(health: Sequence[EngineHealth]) -> Iterator[Metric]:
 def _of_process(runtime: Runtime) -> Iterator[Metric]:
     ledger, captures, database = runtime.ledger, runtime.captures, runtime.database
     accounts_at_s, models_at_s = runtime.accounts_read_at_s, runtime.models_read_at_s
-    yield from _of_own(
-        (_GAUGE, "vinery_requests_live", "Requests now.", len(runtime.live)),
-        (
-            _GAUGE,
-            "vinery_usage_backlog_bytes",
-            "Usage that is not stored yet.",
-            ledger.backlog_bytes,
-        ),
-        (_COUNTER, "vinery_usage_lost", "Requests without a record.", ledger.num_lost),
-        (
-            *(_GAUGE, "vinery_accounts_read_timestamp_seconds"),
-            *("When keys and limits were read.", accounts_at_s),
-        ),
-        (
-            _GAUGE,
-            "vinery_models_read_timestamp_seconds",
-            "When served models were read.",
-            models_at_s,
-        ),
-        (_GAUGE, "vinery_captures_waiting", "Captures not yet stored.", len(captures)),
-        (_COUNTER, "vinery_captures_dropped", "Captures dropped.", captures.num_dropped),
-        (_GAUGE, "vinery_database_away", "The database does not answer.", database.is_unavailable),
-    )
+    gauge, counter = partial(_own, _GAUGE), partial(_own, _COUNTER)
+    yield gauge("vinery_requests_live", "Requests now.", len(runtime.live))
+    backlog_bytes = ledger.backlog_bytes
+    yield gauge("vinery_usage_backlog_bytes", "Usage that is not stored yet.", backlog_bytes)
+    yield counter("vinery_usage_lost", "Requests without a record.", ledger.num_lost)
+    help_text = "When keys and limits were read."
+    yield gauge("vinery_accounts_read_timestamp_seconds", help_text, accounts_at_s)
+    help_text = "When served models were read."
+    yield gauge("vinery_models_read_timestamp_seconds", help_text, models_at_s)
+    yield gauge("vinery_captures_waiting", "Captures not yet stored.", len(captures))
+    yield counter("vinery_captures_dropped", "Captures dropped.", captures.num_dropped)
+    yield gauge("vinery_database_away", "The database does not answer.", database.is_unavailable)
     free = [
         ((_pid(), contents), disk.free_bytes)
         for disk in runtime.disk.disks
         for contents in disk.contents
     ]
     yield _family(_GAUGE, "vinery_disk_free_bytes", "Free space by use.", ("pid", "holds"), free)
-
-
-def _of_store(state: StoreState | None) -> Iterator[Metric]:
-    if state is not None:
-        yield from _of_own(
-            (_GAUGE, "vinery_limits_store_away", "Redis is unavailable.", state.is_degraded),
-            (
-                _GAUGE,
-                "vinery_limits_unsettled",
-                "Settlements that wait for Redis.",
-                state.num_waiting,
-            ),
-            (_COUNTER, "vinery_limits_uncounted", "Requests without limits.", state.num_uncounted),
-            (_COUNTER, "vinery_limits_unsettled_lost", "Settlements lost.", state.num_dropped),
+    if (state := runtime.limits.state) is not None:
+        yield gauge("vinery_limits_store_away", "Redis is unavailable.", state.is_degraded)
+        yield gauge(
+            "vinery_limits_unsettled", "Settlements that wait for Redis.", state.num_waiting
         )
+        yield counter("vinery_limits_uncounted", "Requests without limits.", state.num_uncounted)
+        yield counter("vinery_limits_unsettled_lost", "Settlements lost.", state.num_dropped)
 
 
 def of_traffic(traffic: Traffic) -> Iterator[Metric]:
@@ -179,10 +160,9 @@ async def read_levels(limits: LimitService) -> Sequence[Level]:
 def of_limits(levels: Sequence[Level]) -> Iterator[Metric]:
     """The use of limits. Without Redis, each of several web processes counts its own share."""
     names = ("pid", "limit", "scope", "owner", "metric", "window", "shadow")
-    labels = [_labels_of(level) for level in levels]
-    used = zip(labels, [level.num_used for level in levels], strict=True)
+    used = [(_labels_of(level), level.num_used) for level in levels]
     yield _family(_GAUGE, "vinery_limit_used", "Used, with reservations.", names, used)
-    amounts = zip(labels, [level.rule.amount for level in levels], strict=True)
+    amounts = [(_labels_of(level), level.rule.amount) for level in levels]
     yield _family(_GAUGE, "vinery_limit_amount", "The limit.", names, amounts)
 
 
@@ -193,10 +173,9 @@ def _labels_of(level: Level) -> tuple[str, ...]:
     return (_pid(), str(rule.id), scope, owner, str(rule.metric), str(rule.window), is_shadow)
 
 
-def _of_own(*rows: tuple[_Kind, str, str, float]) -> Iterator[Metric]:
-    """One family for each type, name, help text and value of this process."""
-    for kind, name, help_text, value in rows:
-        yield _family(kind, name, help_text, ("pid",), [((_pid(),), value)])
+def _own(kind: _Kind, name: str, help_text: str, value: float) -> Metric:
+    """A metric of this process with one value."""
+    return _family(kind, name, help_text, ("pid",), [((_pid(),), value)])
 
 
 def _family(

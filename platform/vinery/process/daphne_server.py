@@ -1,7 +1,6 @@
-"""Daphne on an inherited socket, with the end of ASGI's lifespan.
+"""Daphne on an inherited socket, with the end of ASGI's lifespan, which stores our usage.
 
-Daphne lacks the lifespan protocol, but our application must know when the server ends, to store
-its usage. Importing this module installs Twisted's reactor, so import nothing of Twisted before.
+Importing this module installs Twisted's reactor, so import nothing of Twisted before.
 """
 
 from __future__ import annotations

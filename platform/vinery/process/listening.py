@@ -1,7 +1,6 @@
-"""The listening socket of the server.
+"""The listening socket of the server, which the supervisor binds and every web worker inherits.
 
-The supervisor binds it once, and every web worker inherits it. So a port that is in use is an error
-before any process starts, and connections wait in the socket's queue while a worker restarts.
+So connections wait in the socket's queue while a worker restarts.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import errno
 import ipaddress
 import socket
 from dataclasses import dataclass
-from typing import Any
 
 from vinery.config import env
 from vinery.config.env import SettingError
@@ -79,7 +77,11 @@ def server_for(sock: socket.socket) -> str:
 def listen(address: Address) -> socket.socket:
     """A listening socket. Raises `SettingError` if the address cannot be used."""
     try:
-        family, sockaddr = _resolve(address)
+        found = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        # IPv4, if a name has both.
+        family, *_, sockaddr = min(found, key=lambda entry: entry[0] != _IPV4)
         is_dual = family != _IPV4 and socket.has_dualstack_ipv6()
         server = socket.create_server(
             sockaddr, family=family, backlog=BACKLOG, dualstack_ipv6=is_dual
@@ -90,23 +92,14 @@ def listen(address: Address) -> socket.socket:
     return server
 
 
-def _resolve(address: Address) -> tuple[socket.AddressFamily, Any]:
-    """The family and the socket address. Prefers IPv4 if a name has both."""
-    found = socket.getaddrinfo(
-        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    family, _type, _protocol, _name, sockaddr = min(found, key=lambda entry: entry[0] != _IPV4)
-    return family, sockaddr
-
-
 def _refusal(address: Address, error: OSError) -> SettingError:
     host, port = address.host, address.port
     if isinstance(error, socket.gaierror):
         return SettingError(f"VINERY_HOST={host} is unknown. Set it to an address of this machine.")
-    if error.errno == errno.EADDRINUSE:
-        return SettingError(f"Port {port} on {host} is in use. Set VINERY_PORT to a free one.")
-    if error.errno == errno.EADDRNOTAVAIL:
-        return SettingError(f"VINERY_HOST={host} is not an address of this machine.")
-    if error.errno == errno.EACCES:
-        return SettingError(f"Port {port} needs more rights. Set VINERY_PORT to 1024 or more.")
-    return SettingError(f"Cannot listen on {host} port {port}: {error.strerror or error}.")
+    texts = {
+        errno.EADDRINUSE: f"Port {port} on {host} is in use. Set VINERY_PORT to a free one.",
+        errno.EADDRNOTAVAIL: f"VINERY_HOST={host} is not an address of this machine.",
+        errno.EACCES: f"Port {port} needs more rights. Set VINERY_PORT to 1024 or more.",
+    }
+    other = f"Cannot listen on {host} port {port}: {error.strerror or error}."
+    return SettingError(texts.get(error.errno or 0, other))

@@ -1,8 +1,7 @@
 """Ends a process when its parent dies, so that no child outlives a supervisor that was killed.
 
-On Linux the kernel sends SIGTERM when the parent dies. A thread also polls the parent's id: for
-other systems, for a parent that died before the kernel was asked, and for a child that ignores
-SIGTERM.
+On Linux the kernel sends SIGTERM. A thread also polls the parent's id: for other systems, for a
+parent that is dead already, and for a child that ignores SIGTERM.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 def end_with_named_parent() -> None:
     """Watch the parent that the environment names, if any. Grandchildren do not watch it."""
-    parent_pid = os.environ.pop(PARENT_VARIABLE, "")
-    if parent_pid:
+    if parent_pid := os.environ.pop(PARENT_VARIABLE, ""):
         end_with(int(parent_pid))
 
 
@@ -34,10 +32,7 @@ def end_with(parent_pid: int, *, grace_s: float = GRACE_S) -> None:
     """End this process when the parent dies: SIGTERM at once, SIGKILL after the grace period."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    watch = threading.Thread(
-        target=_watch, args=(parent_pid, grace_s), name="parent-watch", daemon=True
-    )
-    watch.start()
+    threading.Thread(target=_watch, args=(parent_pid, grace_s), daemon=True).start()
 
 
 def _watch(parent_pid: int, grace_s: float) -> None:

@@ -1,8 +1,4 @@
-"""Detection of changed source files, for `vinery up --reload`.
-
-Modification times are polled: a scan of this repository takes a few milliseconds, and works on
-every file system.
-"""
+"""Detection of changed source files, for `vinery up --reload`: a scan takes a few milliseconds."""
 
 from __future__ import annotations
 

@@ -1,12 +1,8 @@
 """Runs services as child processes: starts them, restarts them, and ends them together.
 
-Each service is a process in its own session, so Ctrl-C in a terminal reaches only the supervisor. A
-service that ends is restarted: at once if it ran for a while, else after a growing delay. The
-supervisor never gives up. It ends services in two steps: front services get SIGTERM first and may
-finish their requests, then the back services on which they depend. After a grace period it kills
-the processes that are left.
-
-Linux and macOS only.
+Each service has its own session, so Ctrl-C in a terminal reaches only the supervisor. A service
+that ends is restarted: at once if it ran for a while, else after a growing delay. At the end, front
+services may finish their requests before the back services, on which they depend, get SIGTERM.
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ from vinery.settings.signin import issuer_from_env, mail_server_from_env
 
 # -- Folders --------------------------------------------------------------------------
 
-BASE_DIR = REPOSITORY
 HOME = Home.from_env()
 VINERY_HOME = HOME.path
 VINERY_RUN_DIR = HOME.run
@@ -32,7 +31,7 @@ VINERY_USAGE_DIR = HOME.usage
 VINERY_MIN_FREE_DISK_BYTES = 2**20 * env.integer(
     "VINERY_MIN_FREE_DISK_MB", 256, at_least=0, at_most=1_000_000
 )
-VINERY_MODELS_DIR = BASE_DIR / "models"
+VINERY_MODELS_DIR = REPOSITORY / "models"
 # The kernel's sysfs. A container may have that of the host mounted elsewhere.
 VINERY_SYSFS = env.folder("VINERY_SYSFS", Path("/sys"))
 
@@ -90,7 +89,6 @@ SECURE_REDIRECT_EXEMPT = [r"^(livez|readyz|startupz|metrics)$", r"^(v1|v2|v3|api
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if _IS_BEHIND_TLS else 0
 # HSTS for subdomains and preload lists is the decision of the domain's owner.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
-X_FRAME_OPTIONS = "DENY"
 
 # -- Django ---------------------------------------------------------------------------
 
@@ -130,14 +128,12 @@ MIDDLEWARE = [
 ROOT_URLCONF = "vinery.urls"
 ASGI_APPLICATION = "vinery.asgi.application"
 DATA_UPLOAD_MAX_MEMORY_SIZE = VINERY_MAX_BODY_BYTES
-USE_TZ = True
 TIME_ZONE = "UTC"
-LANGUAGE_CODE = "en-us"
 FORMAT_MODULE_PATH = "vinery.formats"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [REPOSITORY / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -192,16 +188,11 @@ MFA_TOTP_TOLERANCE = 1
 # -- E-mail -----------------------------------------------------------------------------
 
 _MAIL = mail_server_from_env()
-VINERY_HAS_EMAIL = _MAIL is not None
+VINERY_HAS_EMAIL = bool(_MAIL)
 # A link in an e-mail needs a known host name, not the one that a request claims.
 VINERY_PASSWORD_RESET = VINERY_HAS_EMAIL and (bool(VINERY_PUBLIC_URL) or "*" not in ALLOWED_HOSTS)
 EMAIL_TIMEOUT = 10
-if _MAIL is None:
-    EMAIL_BACKEND = "django.core.mail.backends.dummy.EmailBackend"
-else:
-    EMAIL_HOST, EMAIL_PORT = _MAIL.host, _MAIL.port
-    EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = _MAIL.user, _MAIL.password
-    EMAIL_USE_SSL, EMAIL_USE_TLS = _MAIL.is_tls, _MAIL.is_starttls
+globals().update(_MAIL or {"EMAIL_BACKEND": "django.core.mail.backends.dummy.EmailBackend"})
 DEFAULT_FROM_EMAIL = env.text("VINERY_EMAIL_FROM", f"vinery@{_PUBLIC.hostname or 'localhost'}")
 
 # -- Data -------------------------------------------------------------------------------
@@ -219,8 +210,6 @@ CACHES = {
         "OPTIONS": {"MAX_ENTRIES": 100_000},
     }
 }
-
-
 CHANNEL_LAYERS: dict[str, dict[str, Any]] = {
     "default": {
         "BACKEND": "channels_redis.core.RedisChannelLayer",
@@ -244,7 +233,9 @@ VINERY_LIMITS_QUEUE_S = env.integer("VINERY_LIMITS_QUEUE_S", 0, at_least=0, at_m
 # -- Alerts -------------------------------------------------------------------------------
 
 # The percentages of a quota at which alerts are sent, unless a limit has its own.
-VINERY_ALERT_AT = env.percentages("VINERY_ALERT_AT", (50, 80, 100))
+VINERY_ALERT_AT = env.numbers(
+    "VINERY_ALERT_AT", (50, 80, 100), at_most=100, like="percentages such as 50,80,100"
+)
 # How many days before a key expires its owner is reminded.
 VINERY_REMIND_DAYS = env.numbers("VINERY_REMIND_DAYS", (1, 7), at_most=365)
 # Private networks to which webhooks may be sent, also without TLS.
@@ -310,7 +301,6 @@ if not VINERY_REDIS_URL:
         "control_folder": str(HOME.broker / "control"),
     }
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-CELERY_TASK_SERIALIZER = CELERY_RESULT_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_DEFAULT_QUEUE = "jobs"
@@ -318,9 +308,8 @@ CELERY_TIMEZONE = TIME_ZONE
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_REDIRECT_STDOUTS = False
-# Each would be another queue to poll, and nothing uses them.
+# It would be another queue to poll, and nothing uses it.
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
-CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_BEAT_SCHEDULE = {
     name.replace("_", "-"): {"task": f"accounts.tasks.{name}", "schedule": interval_s}
     for name, interval_s in {

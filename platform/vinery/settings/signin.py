@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -71,29 +70,17 @@ def _roles() -> dict[str, str]:
     return roles
 
 
-@dataclass(frozen=True)
-class MailServer:
-    """The SMTP server for outgoing mail."""
-
-    host: str
-    port: int
-    user: str
-    password: str
-    is_tls: bool  # TLS from the first byte, port 465
-    is_starttls: bool  # TLS after STARTTLS, port 587
-
-
 _PORTS: Final = {"smtps": 465, "smtp": 587, "smtp+plain": 25}
 
 
-def mail_server_from_env() -> MailServer | None:
-    """The server in VINERY_EMAIL_URL, or None. Raises `SettingError`.
+def mail_server_from_env() -> dict[str, str | int | bool]:
+    """Django's settings of the server in VINERY_EMAIL_URL, or none. Raises `SettingError`.
 
     `smtp://` uses STARTTLS, `smtps://` TLS, and `smtp+plain://` neither, for a local relay.
     """
     address = env.secret_url("VINERY_EMAIL_URL", schemes=tuple(_PORTS))
     if not address:
-        return None
+        return {}
     parts = urlsplit(address)
     try:
         port = parts.port or _PORTS[parts.scheme]
@@ -101,11 +88,11 @@ def mail_server_from_env() -> MailServer | None:
         raise SettingError("VINERY_EMAIL_URL has a port that is not a number.") from None
     if not parts.hostname:
         raise SettingError("VINERY_EMAIL_URL has no host. Write smtp://user:password@host")
-    return MailServer(
-        host=parts.hostname,
-        port=port,
-        user=unquote(parts.username or ""),
-        password=unquote(parts.password or ""),
-        is_tls=parts.scheme == "smtps",
-        is_starttls=parts.scheme == "smtp",
-    )
+    return {
+        "EMAIL_HOST": parts.hostname,
+        "EMAIL_PORT": port,
+        "EMAIL_HOST_USER": unquote(parts.username or ""),
+        "EMAIL_HOST_PASSWORD": unquote(parts.password or ""),
+        "EMAIL_USE_SSL": parts.scheme == "smtps",  # TLS from the first byte
+        "EMAIL_USE_TLS": parts.scheme == "smtp",  # TLS after STARTTLS
+    }

@@ -1,21 +1,19 @@
 """How long each engine of this host has worked. The engines share the host's energy counters.
 
-Each engine maps a small file into memory with its busy seconds so far, and the time since when
-it is busy now. It holds a lock on the file, which ends with the process. Times are of the
-monotonic clock, which all processes of a host share.
+Each engine has a small file with its busy seconds so far, and the time since when it is busy now.
+It holds a lock on the file, which ends with the process. Times are of the monotonic clock, which
+all processes of a host share.
 """
 
 from __future__ import annotations
 
 import fcntl
-import mmap
 import os
 import struct
 from pathlib import Path
 from typing import Final
 
 _FORMAT: Final = struct.Struct("dd")
-_BUSY_S, _SINCE = 0, 1  # indexes; `_SINCE` is 0.0 while the engine is idle
 _SCAN_INTERVAL_S: Final = 1.0
 
 
@@ -29,6 +27,7 @@ class BusyTimes:
         self._path = directory / f"{os.getpid()}.busy"
         self._own = _BusyFile(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         fcntl.flock(self._own.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._own.write(0.0, 0.0)
         self._others: dict[Path, _BusyFile] = {}
         self._next_scan_at = 0.0
 
@@ -39,12 +38,11 @@ class BusyTimes:
 
     def begin(self, since: float) -> None:
         """Note that this engine is busy since then."""
-        self._own.numbers[_SINCE] = since
+        self._own.write(self._own.total_s(since), since)
 
     def end(self, until: float) -> None:
         """Note that this engine was busy until then. Does nothing if it was idle."""
-        self._own.numbers[_BUSY_S] = self._own.total_s(until)
-        self._own.numbers[_SINCE] = 0.0
+        self._own.write(self._own.total_s(until), 0.0)
 
     def others_s(self, now: float) -> float:
         """Return the busy seconds of all other engines since the last call."""
@@ -58,8 +56,8 @@ class BusyTimes:
             if path != self._path and path not in self._others:
                 try:
                     other = self._others[path] = _BusyFile(path, os.O_RDWR)
-                except (OSError, ValueError):
-                    continue  # the engine has just ended, or has not written yet
+                except OSError:
+                    continue  # the engine has just ended
                 other.new_s(now)
         for path in [path for path, other in self._others.items() if other.has_ended()]:
             del self._others[path]
@@ -67,23 +65,20 @@ class BusyTimes:
 
 
 class _BusyFile:
-    """A mapped file; `numbers` are its two doubles."""
+    """The file of one engine: its busy seconds, and the time since when it is busy or 0."""
 
     def __init__(self, path: Path, flags: int) -> None:
         self.file = os.open(path, flags | os.O_CLOEXEC, 0o600)
-        try:
-            if flags & os.O_CREAT:
-                os.ftruncate(self.file, _FORMAT.size)
-            self.numbers = memoryview(mmap.mmap(self.file, _FORMAT.size)).cast("d")
-        except BaseException:
-            os.close(self.file)
-            raise
         self._last_s = 0.0
+
+    def write(self, busy_s: float, since: float) -> None:
+        os.pwrite(self.file, _FORMAT.pack(busy_s, since), 0)
 
     def total_s(self, now: float) -> float:
         """Return the busy seconds since the engine's start."""
-        since = self.numbers[_SINCE]
-        return float(self.numbers[_BUSY_S] + (max(0.0, now - since) if since else 0.0))
+        content = os.pread(self.file, _FORMAT.size, 0)
+        busy_s, since = _FORMAT.unpack(content) if content else (0.0, 0.0)
+        return float(busy_s + (max(0.0, now - since) if since else 0.0))
 
     def new_s(self, now: float) -> float:
         """Return the busy seconds since the last call."""
@@ -97,6 +92,5 @@ class _BusyFile:
             fcntl.flock(self.file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        self.numbers.release()
         os.close(self.file)
         return True

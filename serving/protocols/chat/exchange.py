@@ -11,13 +11,12 @@ from serving.core.events import (
     ReasoningDelta,
     Started,
     TokensGenerated,
-    ToolArgsDelta,
+    ToolCallDelta,
     ToolCallStarted,
-    ToolInputDelta,
 )
 from serving.core.logprobs import Token
 from serving.core.request import Dialect, Endpoint, ToolCall
-from serving.core.result import Call, ChoiceResult, CustomCall, Result
+from serving.core.result import ChoiceResult, Result
 from serving.protocols.chat.body import ChatBody
 from serving.protocols.common.chunks import Chunk, ChunkExchange, Members, OtherDelta
 from serving.protocols.common.encoding import json_members, json_text
@@ -33,17 +32,17 @@ from serving.protocols.common.refused import read_body
 class ToolCalls:
     """The calls of an answer as `tool_calls`: any number, each with an id and an index."""
 
-    def member(self, calls: Sequence[Call]) -> dict[str, object]:
+    def member(self, calls: Sequence[ToolCall]) -> dict[str, object]:
         """Return the member of a message for its calls, at least one."""
         return {"tool_calls": [_call(call) for call in calls]}
 
-    def start(self, index: int, call: Call) -> bytes:
+    def start(self, index: int, call: ToolCall) -> bytes:
         """Return the members of a delta for the start of `call`, which is empty."""
         return json_members({"tool_calls": [{"index": index, **_call(call)}]})
 
-    def delta(self, event: ToolArgsDelta | ToolInputDelta) -> bytes:
+    def delta(self, event: ToolCallDelta) -> bytes:
         """Return the members of a delta for more arguments or input of a call."""
-        more = _INPUT if isinstance(event, ToolInputDelta) else _ARGUMENTS
+        more = _INPUT if event.is_custom else _ARGUMENTS
         return b'"tool_calls":[{"index":%d,' % event.index + more + json_text(event.text) + b"}}]"
 
     def reason(self, reason: FinishReason) -> str:
@@ -55,14 +54,14 @@ class FunctionCall(ToolCalls):
     """The answer's first call as `function_call`, for requests with the deprecated `functions`.
     It has no id. The form has no further calls and no custom tools."""
 
-    def member(self, calls: Sequence[Call]) -> dict[str, object]:
+    def member(self, calls: Sequence[ToolCall]) -> dict[str, object]:
         return {"function_call": _called(calls[0])}
 
-    def start(self, index: int, call: Call) -> bytes:
+    def start(self, index: int, call: ToolCall) -> bytes:
         return json_members({"function_call": _called(call)}) if index == 0 else b""
 
-    def delta(self, event: ToolArgsDelta | ToolInputDelta) -> bytes:
-        if event.index or isinstance(event, ToolInputDelta):
+    def delta(self, event: ToolCallDelta) -> bytes:
+        if event.index or event.is_custom:
             return b""
         return b'"function_call":{"arguments":%b}' % json_text(event.text)
 
@@ -76,15 +75,13 @@ TOOL_CALLS: Final = ToolCalls()
 FUNCTION_CALL: Final = FunctionCall()
 
 
-def _call(call: Call) -> dict[str, object]:
-    kind = "custom" if isinstance(call, CustomCall) else "function"
+def _call(call: ToolCall) -> dict[str, object]:
+    kind = "custom" if call.is_custom else "function"
     return {"id": call.id, "type": kind, kind: _called(call)}
 
 
-def _called(call: Call) -> dict[str, object]:
-    if isinstance(call, CustomCall):
-        return {"name": call.name, "input": call.input}
-    return {"name": call.name, "arguments": call.arguments}
+def _called(call: ToolCall) -> dict[str, object]:
+    return {"name": call.name, "input" if call.is_custom else "arguments": call.arguments}
 
 
 def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> ChatExchange:
@@ -168,11 +165,11 @@ class ChatExchange(ChunkExchange):
             case ReasoningDelta():
                 text = json_text(event.text)
                 return b'"reasoning_content":' + text + b',"reasoning":' + text
-            case ToolArgsDelta() | ToolInputDelta():
+            case ToolCallDelta():
                 return self.calls.delta(event)
             case ToolCallStarted():
-                kind = CustomCall if event.is_custom else ToolCall
-                return self.calls.start(event.index, kind(event.id, event.name, ""))
+                call = ToolCall(event.id, event.name, "", event.is_custom)
+                return self.calls.start(event.index, call)
 
     def tokens(self, event: TokensGenerated) -> Chunk:
         delta = completion_tokens(event.token_ids, event.text)

@@ -22,9 +22,8 @@ from serving.core.events import (
     Started,
     TextDelta,
     TokensGenerated,
-    ToolArgsDelta,
+    ToolCallDelta,
     ToolCallStarted,
-    ToolInputDelta,
     Usage,
 )
 from serving.core.ids import AnswerIdentity
@@ -42,7 +41,7 @@ from serving.protocols.common.encoding import (
 from serving.protocols.common.exchange import Encoder, obfuscated
 
 # The deltas that are not answer text.
-OtherDelta = ReasoningDelta | ToolCallStarted | ToolArgsDelta | ToolInputDelta
+OtherDelta = ReasoningDelta | ToolCallStarted | ToolCallDelta
 
 
 Members = Mapping[str, object]
@@ -190,7 +189,7 @@ class ChunkEncoder:
             case TextDelta():
                 end = self._scored_end(event) if self._has_logprobs else self._end
                 return self._text_opens[event.choice] + json_text(event.text) + end
-            case ReasoningDelta() | ToolArgsDelta() | ToolInputDelta() | ToolCallStarted():
+            case ReasoningDelta() | ToolCallDelta() | ToolCallStarted():
                 delta = self._delta(event)
                 return self._opens[event.choice] + delta + self._end if delta else b""
             case Started():

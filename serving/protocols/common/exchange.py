@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from serving.core.events import Event, ReasoningDelta, TextDelta, ToolArgsDelta, ToolInputDelta
+from serving.core.events import Event, ReasoningDelta, TextDelta, ToolCallDelta
 from serving.core.ids import AnswerIdentity
 from serving.core.request import GenerationRequest
 from serving.core.result import Result
@@ -42,7 +42,7 @@ class Exchange(Protocol):
 # `stream_options.include_obfuscation`: the size of a delta's frame is a multiple of this number
 # of bytes. Few tokens are longer, so most deltas of a stream have the same size.
 _BUCKET_BYTES = 32
-_DELTAS = TextDelta | ReasoningDelta | ToolArgsDelta | ToolInputDelta
+_DELTAS = TextDelta | ReasoningDelta | ToolCallDelta
 _PADDING_OPEN, _PADDING_CLOSE = b',"obfuscation":"', b'"}\n\n'
 _FRAME_END = b"}\n\n"
 _FRAME_START = b"\ndata: "

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from serving.core.events import FinishReason, Started, TokensGenerated, ToolCallStarted
 from serving.core.logprobs import Token
 from serving.core.request import Dialect, Endpoint, ToolCall
-from serving.core.result import ChoiceResult, CustomCall, Item, Result
+from serving.core.result import ChoiceResult, Item, Result
 from serving.protocols.common.chunks import Chunk, ChunkExchange, Members, OtherDelta
 from serving.protocols.common.encoding import json_text
 from serving.protocols.common.logprobs import (
@@ -100,10 +100,4 @@ def _tokens(token_ids: Sequence[int], text: str) -> Members:
 
 
 def _shown(item: Item) -> str:
-    match item:
-        case ToolCall():
-            return item.arguments
-        case CustomCall():
-            return item.input
-        case _:
-            return item.text
+    return item.arguments if isinstance(item, ToolCall) else item.text

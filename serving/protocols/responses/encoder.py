@@ -24,14 +24,13 @@ from serving.core.events import (
     Started,
     TextDelta,
     TokensGenerated,
-    ToolArgsDelta,
+    ToolCallDelta,
     ToolCallStarted,
-    ToolInputDelta,
 )
 from serving.core.logprobs import Token
 from serving.core.request import ToolCall
-from serving.core.result import CustomCall, ReasoningItem, TextItem
 from serving.core.result import Item as CoreItem
+from serving.core.result import ReasoningItem, TextItem
 from serving.protocols.common.encoding import DONE, json_bytes, json_text, named_frame
 from serving.protocols.common.exchange import Encoder
 from serving.protocols.common.logprobs import content_logprobs
@@ -174,7 +173,7 @@ class OpenCall(OpenItem):
         self.start = start
 
     def _core_item(self, text: str) -> CoreItem:
-        return ToolCall(self.start.id, self.start.name, text)
+        return ToolCall(self.start.id, self.start.name, text, self.start.is_custom)
 
     def _part_closing(self, text: str) -> Iterable[NamedEvent]:
         names = self._objects.name(self.start.name)
@@ -186,9 +185,6 @@ class OpenCustomCall(OpenCall):
 
     prefix = "ctc_"
     event = "response.custom_tool_call_input"
-
-    def _core_item(self, text: str) -> CoreItem:
-        return CustomCall(self.start.id, self.start.name, text)
 
     def _part_closing(self, text: str) -> Iterable[NamedEvent]:
         yield f"{self.event}.done", {**self.position, "input": text}
@@ -212,7 +208,7 @@ class ResponsesEncoder:
             case ReasoningDelta():
                 start = b"" if isinstance(self._open, OpenReasoning) else self._begin(OpenReasoning)
                 return start + self._delta(event.text)
-            case ToolArgsDelta() | ToolInputDelta():
+            case ToolCallDelta():
                 return self._call_delta(event)
             case ToolCallStarted():
                 call = OpenCustomCall if event.is_custom else OpenCall
@@ -241,7 +237,7 @@ class ResponsesEncoder:
         self._open = kind(self._objects, len(self._items))
         return end + self._events(self._open.opening())
 
-    def _call_delta(self, event: ToolArgsDelta | ToolInputDelta) -> bytes:
+    def _call_delta(self, event: ToolCallDelta) -> bytes:
         item = self._open
         if not isinstance(item, OpenCall) or item.start.index != event.index:
             raise ValueError("a delta of a tool call that is not the open item")

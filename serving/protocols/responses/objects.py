@@ -11,7 +11,7 @@ from serving.core.events import QUOTA, FinishReason, Usage
 from serving.core.ids import AnswerIdentity
 from serving.core.logprobs import Token
 from serving.core.request import Tool, ToolCall
-from serving.core.result import ChoiceResult, CustomCall, ReasoningItem, TextItem
+from serving.core.result import ChoiceResult, ReasoningItem, TextItem
 from serving.core.result import Item as CoreItem
 from serving.protocols.common.chunks import output_details
 from serving.protocols.common.logprobs import content_logprobs
@@ -130,12 +130,10 @@ class ResponseObjects:
                     "content": [reasoning_part("reasoning_text", each) for each in texts],
                     "encrypted_content": pack_reasoning(text) if is_packed else None,
                 }
-            case ToolCall(id=call_id, name=name, arguments=arguments):
-                head = self._head("fc_", index, "function_call", status)
-                return {**head, "call_id": call_id, **self.name(name), "arguments": arguments}
-            case CustomCall(id=call_id, name=name, input=text):
-                head = self._head("ctc_", index, "custom_tool_call", status)
-                return {**head, "call_id": call_id, **self.name(name), "input": text}
+            case ToolCall(id=call_id, name=name, arguments=text, is_custom=is_custom):
+                kind = ("ctc_", "custom_tool_call") if is_custom else ("fc_", "function_call")
+                head = {**self._head(kind[0], index, kind[1], status), "call_id": call_id}
+                return {**head, **self.name(name), "input" if is_custom else "arguments": text}
             case _:
                 assert_never(item)
 
