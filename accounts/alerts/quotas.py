@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from accounts.limits.recovery import read_use
-from accounts.limits.rulebook import rule_of
-from accounts.limits.rules import Rule
+from accounts.limits.rulebook import valid_rules
 from accounts.limits.windows import quota_window
 from accounts.models import Limit
 
@@ -65,7 +64,7 @@ class Quota:
 def read_quotas(limits: Iterable[Limit], now: datetime) -> list[Quota]:
     """Return the quotas among the limits, in their order. Invalid limits are skipped."""
     now_s = now.timestamp()
-    rules = {limit: rule for limit in limits if (rule := _rule(limit)) and rule.is_quota}
+    rules = {limit: rule for limit, rule in valid_rules(limits).items() if rule.is_quota}
     windows = {rule: quota_window(rule, now_s) for rule in rules.values()}
     used = read_use({rule: start_ms for rule, (start_ms, _) in windows.items()})
     since_ms = {rule: _days_before(*windows[rule], now_s) for rule in windows if used[rule]}
@@ -91,13 +90,6 @@ def _days_before(start_ms: int, end_ms: int | None, now_s: float) -> int:
     """
     at_ms = start_ms if end_ms is not None else int(now_s // 3600 * 3600 * _MS)
     return at_ms - int(BEFORE_S * _MS)
-
-
-def _rule(limit: Limit) -> Rule | None:
-    try:
-        return rule_of(limit)
-    except (ValueError, KeyError):
-        return None
 
 
 def _moment(at_s: float) -> datetime:
