@@ -77,16 +77,10 @@ def read_quotas(limits: Iterable[Limit], now: datetime) -> list[Quota]:
         num_before = lately.get(rule, 0) - (num_used if end_ms else 0)
         start_s, end_s = start_ms / _MS, None if end_ms is None else end_ms / _MS
         use = Use(limit.amount, num_used, max(0, num_before), start_s, end_s)
-        runs_out_s = runs_out_at(use, now_s)
-        quotas.append(
-            Quota(
-                limit,
-                num_used,
-                _moment(start_s),
-                None if end_s is None else _moment(end_s),
-                None if runs_out_s is None else _moment(runs_out_s),
-            )
-        )
+        ends = [
+            None if at_s is None else _moment(at_s) for at_s in (end_s, runs_out_at(use, now_s))
+        ]
+        quotas.append(Quota(limit, num_used, _moment(start_s), *ends))
     return quotas
 
 
