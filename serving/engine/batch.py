@@ -360,16 +360,22 @@ class Batch:
 
 
 def _work_of(running: Sequence[Generation], *, is_hooked: bool) -> list[StepWork]:
-    """Return what the last step computed for each, before its tokens are collected."""
+    """Return what the last step computed for each, before its tokens are collected.
+
+    The engine's own probes are left out: their energy is idle energy.
+    """
     works: list[StepWork] = []
     for generation in running:
         num_computed, generation.num_computed = generation.num_computed, 0
+        energy = generation.energy
+        if energy is None:
+            continue
         if generation.is_decoding:
             # If the step did not need the hook, it computed a token for each beam.
-            works.append(StepWork(generation, 0, num_computed or generation.num_beams))
+            works.append(StepWork(energy, 0, num_computed or generation.num_beams))
         else:
             num_prefilled = num_computed or (0 if is_hooked else 1)
-            works.append(StepWork(generation, num_prefilled, 0))
+            works.append(StepWork(energy, num_prefilled, 0))
     return works
 
 

@@ -66,7 +66,7 @@ class Generation:
     num_accepted: int = 0  # of them
     is_beam_extended: bool = False  # in the present step
     num_computed: int = 0  # tokens that the present step computes for it
-    energy: RequestEnergy | None = None  # None: not measured, or no step yet
+    energy: RequestEnergy | None = None  # None: not measured
     failure: Exception | None = None  # of this generation alone, in the present step
 
     @classmethod

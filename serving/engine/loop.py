@@ -17,7 +17,7 @@ from msgspec import structs
 from serving.core import errors
 from serving.engine.batch import Batch, PipelineBroken, StepResult
 from serving.engine.config import EngineConfig
-from serving.engine.energy.meter import new_meter
+from serving.engine.energy.meter import RequestEnergy, new_meter
 from serving.engine.finished import FinishedGenerations
 from serving.engine.generation import (
     FailedGeneration,
@@ -199,6 +199,8 @@ class EngineLoop:
     def _submit(self, connection: Connection, submit: Submit) -> None:
         try:
             generation = Generation.of(connection, submit)
+            if self._energy is not None:
+                generation.energy = RequestEnergy(self._energy.totals)
             self._check(generation)
             if submit.logits is not None:
                 generation.logits = self._new_handler(submit, submit.logits, generation.prompt_ids)
