@@ -107,8 +107,7 @@ class Alerts(_Notices[Alert]):
     columns = columns_of(
         "created_at percent whose metric window used=num_used amount",
         whose=lambda alert: alert.whose or alert.scope,
-        told=deliveries,
-    )
+    ) | {"told": deliveries}
 
 
 ALERTS: Final = Alerts()
@@ -144,9 +143,8 @@ class KeyReminders(_Notices[KeyReminder]):
     empty_text = "No key has been about to expire yet."
     columns = columns_of(
         "created_at key=key_name hint owner=owner_name project=project_name event happens_at "
-        "days_before",
-        told=deliveries,
-    )
+        "days_before"
+    ) | {"told": deliveries}
 
 
 KEY_REMINDERS: Final = KeyReminders()
