@@ -1,8 +1,4 @@
-"""Finds the engines of served models.
-
-`LocalDirectory` knows the engines of this host by their sockets. Other classes with its methods
-may find engines in a database or by a cluster manager.
-"""
+"""Finds the engines of served models: those of this host, by their sockets."""
 
 from __future__ import annotations
 
@@ -32,7 +28,6 @@ ENGINE_WAIT_S: Final = 30.0
 # How often a waiting request checks whether the engine can still start.
 _WAIT_CHECK_S: Final = 0.5
 _DEFAULT_MODEL_NAME: Final = "default"
-
 
 # Gets the name of an output format ("": unknown) and the text of the chat template. Raises
 # ValueError for a name that does not exist.
@@ -75,7 +70,7 @@ class Engine:
     @property
     def max_context(self) -> int | None:
         """Prompt and output tokens together; None: unknown."""
-        return self.entry.options.max_context or self.assets.max_context
+        return self.entry.options.max_context or self.assets.folder.max_context
 
     def new_decoder(
         self, *, is_raw: bool, shows_special: bool = False, after: Sequence[int] = ()
@@ -100,24 +95,24 @@ class Engine:
             raise Overloaded("The model is starting and its queue is full; try again shortly.")
         self._num_waiting += 1
         try:
-            return await self._wait_connected(timeout_s)
+            while timeout_s > 0:
+                self._check_can_start()
+                with suppress(TimeoutError):
+                    return await self.client.wait_connected(min(timeout_s, _WAIT_CHECK_S))
+                timeout_s -= _WAIT_CHECK_S
         finally:
             self._num_waiting -= 1
-
-    async def _wait_connected(self, timeout_s: float) -> Hello:
-        left_s = timeout_s
-        while left_s > 0:
-            if self.is_gone:
-                raise ModelNotReady(f"The model {self.entry.name} is not loaded any more.")
-            if self.is_failing:
-                raise ModelNotReady(
-                    f"The engine of {self.entry.name} does not start. Its last error is in the "
-                    "administration's list of served models."
-                )
-            with suppress(TimeoutError):
-                return await self.client.wait_connected(min(left_s, _WAIT_CHECK_S))
-            left_s -= _WAIT_CHECK_S
         raise ModelNotReady(f"The model {self.entry.name} is not ready yet.")
+
+    def _check_can_start(self) -> None:
+        """Raises `ModelNotReady`."""
+        if self.is_gone:
+            raise ModelNotReady(f"The model {self.entry.name} is not loaded any more.")
+        if self.is_failing:
+            raise ModelNotReady(
+                f"The engine of {self.entry.name} does not start. Its last error is in the "
+                "administration's list of served models."
+            )
 
 
 class LocalDirectory:
