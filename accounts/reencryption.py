@@ -13,6 +13,7 @@ from cryptography.fernet import InvalidToken
 from django.db import transaction
 
 from accounts.alerts import webhooks
+from accounts.base.encryption import reencrypted
 from accounts.models import Webhook
 from accounts.services import audit
 from accounts.signin import factors
@@ -47,9 +48,9 @@ def _reencrypt_webhook(pk: int) -> None:
     """Raises `cryptography.fernet.InvalidToken`."""
     with audit.writing():
         for webhook in Webhook.objects.select_for_update().filter(pk=pk):
-            webhook.secret = webhooks.reencrypted(webhook.secret)
+            webhook.secret = reencrypted(webhooks.PURPOSE, webhook.secret)
             if webhook.previous_secret:
-                webhook.previous_secret = webhooks.reencrypted(webhook.previous_secret)
+                webhook.previous_secret = reencrypted(webhooks.PURPOSE, webhook.previous_secret)
             webhook.save(update_fields=["secret", "previous_secret"])
 
 

@@ -99,14 +99,13 @@ def deliver(delivery_id: int, now: datetime) -> DeliveryState | None:
     if delivery.num_tries > len(BACKOFF) + 1:
         return _failed(delivery, "Each process that tried to send it died.", now)
     if isinstance(delivery.subject, KeyReminder) and not moments.holds(delivery.subject):
-        _end(delivery, DeliveryState.FAILED, error="The key was changed before it was sent.")
-        return DeliveryState.FAILED
+        error = "The key was changed before it was sent."
+        return _end(delivery, DeliveryState.FAILED, error=error)
     try:
         _send(delivery)
-    except NotDelivered as error:
-        return _failed(delivery, str(error), now)
-    _end(delivery, DeliveryState.SENT, sent_at=now, error="")
-    return DeliveryState.SENT
+    except NotDelivered as failure:
+        return _failed(delivery, str(failure), now)
+    return _end(delivery, DeliveryState.SENT, sent_at=now, error="")
 
 
 def _send(delivery: Delivery) -> None:
@@ -129,19 +128,18 @@ def _failed(delivery: Delivery, error: str, now: datetime) -> DeliveryState:
     kind = "alert" if delivery.alert_id else "reminder"
     log.warning("%s %s to %s: %s", kind, delivery.subject.pk, delivery.receiver, error)
     if delivery.num_tries > len(BACKOFF):
-        _end(delivery, DeliveryState.FAILED, error=error[:300])
-        return DeliveryState.FAILED
+        return _end(delivery, DeliveryState.FAILED, error=error[:300])
     due_at = now + BACKOFF[delivery.num_tries - 1]
-    _end(delivery, DeliveryState.PENDING, due_at=due_at, error=error[:300])
-    return DeliveryState.PENDING
+    return _end(delivery, DeliveryState.PENDING, due_at=due_at, error=error[:300])
 
 
-def _end(delivery: Delivery, state: DeliveryState, **values: object) -> None:
+def _end(delivery: Delivery, state: DeliveryState, **values: object) -> DeliveryState:
     """Store the result, unless the lease has expired and another process has taken it."""
     ours = Delivery.objects.filter(
         pk=delivery.pk, state=DeliveryState.PENDING, num_tries=delivery.num_tries
     )
     ours.update(state=state, **values)
+    return state
 
 
 def delete_before(moment: datetime, *, batch_size: int = ROWS_IN_A_BATCH) -> int:

@@ -48,12 +48,8 @@ def _of_alert(alert: Alert) -> tuple[str, str]:
     whose = " ".join(f"{_scope(alert)} {alert.whose}".split())
     metric = Metric(alert.metric).label
     subject = f"{alert.percent} % of {whose}'s {metric} are used"
-    lines = [
-        f"{alert.num_used:,} of {alert.amount:,} {metric} are used by {whose}, counted since "
-        f"{_time(alert.window_start)}."
-        if alert.resets_at
-        else f"{alert.num_used:,} of {alert.amount:,} {metric} are used by {whose}.",
-    ]
+    since = f", counted since {_time(alert.window_start)}" if alert.resets_at else ""
+    lines = [f"{alert.num_used:,} of {alert.amount:,} {metric} are used by {whose}{since}."]
     if alert.num_used >= alert.amount:
         lines.append(
             "This is a shadow limit: it refuses nothing."

@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from accounts.limits.recovery import read_use
-from accounts.limits.rulebook import rule_of
-from accounts.limits.rules import Rule
+from accounts.limits.rulebook import valid_rules
 from accounts.limits.windows import quota_window
 from accounts.models import Limit
 
@@ -65,7 +64,7 @@ class Quota:
 def read_quotas(limits: Iterable[Limit], now: datetime) -> list[Quota]:
     """Return the quotas among the limits, in their order. Invalid limits are skipped."""
     now_s = now.timestamp()
-    rules = {limit: rule for limit in limits if (rule := _rule(limit)) and rule.is_quota}
+    rules = {limit: rule for limit, rule in valid_rules(limits).items() if rule.is_quota}
     windows = {rule: quota_window(rule, now_s) for rule in rules.values()}
     used = read_use({rule: start_ms for rule, (start_ms, _) in windows.items()})
     since_ms = {rule: _days_before(*windows[rule], now_s) for rule in windows if used[rule]}
@@ -77,16 +76,10 @@ def read_quotas(limits: Iterable[Limit], now: datetime) -> list[Quota]:
         num_before = lately.get(rule, 0) - (num_used if end_ms else 0)
         start_s, end_s = start_ms / _MS, None if end_ms is None else end_ms / _MS
         use = Use(limit.amount, num_used, max(0, num_before), start_s, end_s)
-        runs_out_s = runs_out_at(use, now_s)
-        quotas.append(
-            Quota(
-                limit,
-                num_used,
-                _moment(start_s),
-                None if end_s is None else _moment(end_s),
-                None if runs_out_s is None else _moment(runs_out_s),
-            )
-        )
+        ends = [
+            None if at_s is None else _moment(at_s) for at_s in (end_s, runs_out_at(use, now_s))
+        ]
+        quotas.append(Quota(limit, num_used, _moment(start_s), *ends))
     return quotas
 
 
@@ -97,13 +90,6 @@ def _days_before(start_ms: int, end_ms: int | None, now_s: float) -> int:
     """
     at_ms = start_ms if end_ms is not None else int(now_s // 3600 * 3600 * _MS)
     return at_ms - int(BEFORE_S * _MS)
-
-
-def _rule(limit: Limit) -> Rule | None:
-    try:
-        return rule_of(limit)
-    except (ValueError, KeyError):
-        return None
 
 
 def _moment(at_s: float) -> datetime:

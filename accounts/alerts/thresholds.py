@@ -15,13 +15,7 @@ from django.db.models import Q
 from accounts.alerts import deliveries
 from accounts.alerts.quotas import Quota, read_quotas
 from accounts.limits.rulebook import rule_of
-from accounts.models import (
-    Alert,
-    ApiKey,
-    Limit,
-    Project,
-    User,
-)
+from accounts.models import Alert, ApiKey, Limit, Project, User
 from accounts.services.audit import organization_of
 
 
@@ -35,22 +29,15 @@ def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> lis
     wanted = {
         limit.pk: usual if limit.alert_at is None else list(limit.alert_at) for limit in limits
     }
-    quotas = [
-        quota
-        for quota in read_quotas([each for each in limits if wanted[each.pk]], now)
-        if quota.num_used
-    ]
+    found = read_quotas([limit for limit in limits if wanted[limit.pk]], now)
+    quotas = [quota for quota in found if quota.num_used]
     # There are few windows: days, weeks and months in a few time zones.
     known = Alert.objects.filter(window_start__in={quota.window_start for quota in quotas})
     existing = set(known.order_by().values_list("limit_id", "window_start", "percent"))
     alerts = []
     for quota in quotas:
         limit = quota.limit
-        reached = [
-            percent
-            for percent in wanted[limit.pk]
-            if quota.num_used * 100 >= limit.amount * percent
-        ]
+        reached = [percent for percent in wanted[limit.pk] if quota.percent >= percent]
         # The highest first: if the process dies in between, the lower ones need no message.
         for percent in reversed(reached):
             if (limit.pk, quota.window_start, percent) in existing:

@@ -32,7 +32,6 @@ from typing import Any, Final
 
 from django.utils import timezone
 
-from accounts.base import encryption
 from accounts.base.encryption import cipher
 from accounts.base.networks import AddressRefused, Target, check_url, resolve
 from accounts.models import Alert, KeyEvent, KeyReminder, Organization, Webhook
@@ -42,7 +41,7 @@ TIMEOUT_S: Final = 10.0
 USUAL_GRACE: Final = timedelta(days=1)
 MAX_GRACE: Final = timedelta(days=30)
 _PREFIX: Final = "whsec_"
-_PURPOSE: Final = b"vinery webhooks"
+PURPOSE: Final = b"vinery webhooks"
 _KEY_EVENTS: Final = {
     KeyEvent.EXPIRES: "key.expires_soon",
     KeyEvent.ROTATION: "key.rotation_due_soon",
@@ -67,15 +66,7 @@ def make(name: str, url: str, organization: Organization | None = None) -> tuple
 
 
 def encrypt_secret(secret: str) -> str:
-    return cipher(_PURPOSE).encrypt(secret.encode()).decode()
-
-
-def reencrypted(encrypted: str) -> str:
-    """Encrypt a secret again with the newest of Django's keys.
-
-    Raises `cryptography.fernet.InvalidToken`.
-    """
-    return encryption.reencrypted(_PURPOSE, encrypted)
+    return cipher(PURPOSE).encrypt(secret.encode()).decode()
 
 
 def rotate(webhook: Webhook, grace: timedelta) -> str:
@@ -104,37 +95,35 @@ def sign(secret: str, event_id: str, timestamp_s: int, body: bytes) -> str:
     return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
 
 
-_DATA_OF_ALERT: Final = {
-    "limit_id": "limit_id",
-    "scope": "scope",
-    "whose": "whose",
-    "metric": "metric",
-    "window": "window",
-    "amount": "amount",
+_DATA_OF_ALERT: Final[tuple[str, ...]] = (
+    *("limit_id", "scope", "whose", "metric", "window", "amount", "used", "threshold_percent"),
+    *("is_shadow", "window_start", "resets_at", "runs_out_at"),
+)
+_DATA_OF_KEY: Final[tuple[str, ...]] = (
+    "key_id",
+    "name",
+    "hint",
+    "owner",
+    "project",
+    "happens_at",
+    "days_before",
+)
+# The columns with other names than the data.
+_COLUMNS: Final = {
     "used": "num_used",
     "threshold_percent": "percent",
-    "is_shadow": "is_shadow",
-    "window_start": "window_start",
-    "resets_at": "resets_at",
-    "runs_out_at": "runs_out_at",
-}
-_DATA_OF_REMINDER: Final = {
-    "key_id": "key_id",
     "name": "key_name",
-    "hint": "hint",
     "owner": "owner_name",
     "project": "project_name",
-    "happens_at": "happens_at",
-    "days_before": "days_before",
 }
 
 
 def event_of(subject: Alert | KeyReminder) -> dict[str, Any]:
     if isinstance(subject, Alert):
-        kind, event, columns = "alert", "quota.threshold_reached", _DATA_OF_ALERT
+        kind, event, names = "alert", "quota.threshold_reached", _DATA_OF_ALERT
     else:
-        kind, event, columns = "key", _KEY_EVENTS[KeyEvent(subject.event)], _DATA_OF_REMINDER
-    data = {name: getattr(subject, column) for name, column in columns.items()}
+        kind, event, names = "key", _KEY_EVENTS[KeyEvent(subject.event)], _DATA_OF_KEY
+    data = {name: getattr(subject, _COLUMNS.get(name, name)) for name in names}
     return {
         "id": f"evt_{kind}_{subject.pk}",
         "type": event,
@@ -190,7 +179,7 @@ def _decrypted(encrypted: str) -> str:
     from cryptography.fernet import InvalidToken
 
     try:
-        return cipher(_PURPOSE).decrypt(encrypted.encode()).decode()
+        return cipher(PURPOSE).decrypt(encrypted.encode()).decode()
     except InvalidToken:
         raise NotDelivered(
             "The secret cannot be decrypted: VINERY_SECRET_KEY has changed. Rotate the secret "

@@ -38,22 +38,18 @@ class CaptureQueue:
         self._lock = threading.Lock()
         self._waiting: deque[CapturedRequest] = deque()
         self._num_bytes = 0
-        self._num_dropped = 0
+        # Captures that did not fit or could not be stored.
+        self.num_dropped = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
-
-    @property
-    def num_dropped(self) -> int:
-        """The number of captures that did not fit or could not be stored."""
-        return self._num_dropped
 
     def put(self, taken: CapturedRequest) -> None:
         """Add a capture, or drop it if the queue is full."""
         with self._lock:
             num_bytes = self._num_bytes + taken.num_kept_bytes
             if len(self._waiting) >= self._max_captures or num_bytes > self._max_bytes:
-                self._num_dropped += 1
+                self.num_dropped += 1
                 return
             self._waiting.append(taken)
             self._num_bytes = num_bytes
@@ -80,7 +76,7 @@ class CaptureQueue:
                     num_in_batch = 1
                     continue
                 logger.error("a capture is dropped: %s", type(error).__name__)
-                self._num_dropped += 1
+                self.num_dropped += 1
             self._remove(batch)
 
     def _first(self, num: int) -> list[CapturedRequest]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final
@@ -20,7 +19,7 @@ from accounts.alerts.quotas import Quota, read_quotas
 from accounts.console.page import FormPage, Page, id_of
 from accounts.console.words import reset, runs_out, store_outage
 from accounts.limits.rules import Rule, Weekday, Window, in_words
-from accounts.limits.service import Level, current_levels, current_state, rule_of
+from accounts.limits.service import Level, current_levels, current_state, rule_of, valid_rules
 from accounts.models import OWNERS, Limit, LimitScope
 from accounts.resources.base import require
 from accounts.resources.forms import PercentsField, ResourceForm
@@ -58,7 +57,7 @@ def limit_rows(access: Access) -> tuple[list[dict[str, Any]], bool]:
     """Return the limits, and whether their levels are known."""
     limits = list(access.rows(Limit))
     may_change = changeable(access, limits)
-    rules = list(_rules(limits))
+    rules = list(valid_rules(limits).values())
     owners = owners_of(access, [rule.scope for rule in rules])
     levels = current_levels(rules) if rules else ()
     ends = _ends(access) if rules else {}
@@ -73,13 +72,6 @@ def limit_rows(access: Access) -> tuple[list[dict[str, Any]], bool]:
         for rule in rules
     ]
     return rows, levels is not None
-
-
-def _rules(limits: Iterable[Limit]) -> Iterator[Rule]:
-    for limit in limits:
-        # Limiters ignore an invalid row, too.
-        with suppress(ValueError, KeyError):
-            yield rule_of(limit)
 
 
 def _row(rule: Rule, level: Level | None) -> dict[str, Any]:

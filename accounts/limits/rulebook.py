@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -178,6 +179,15 @@ def rule_of(limit: Limit) -> Rule:
         is_shadow=limit.is_shadow,
         week_start=Weekday(limit.week_start),
     )
+
+
+def valid_rules(limits: Iterable[Limit]) -> dict[Limit, Rule]:
+    """Return the rules of rows. Rows without a meaning are left out, as limiters ignore them."""
+    rules = {}
+    for limit in limits:
+        with suppress(ValueError, KeyError):
+            rules[limit] = rule_of(limit)
+    return rules
 
 
 def successors_of(key_ids: Collection[int]) -> dict[int, tuple[int, ...]]:

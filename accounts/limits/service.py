@@ -40,6 +40,7 @@ from accounts.limits.rulebook import Caller as Caller
 from accounts.limits.rulebook import RuleBook, Snapshot
 from accounts.limits.rulebook import rule_of as rule_of
 from accounts.limits.rulebook import scopes_of as scopes_of
+from accounts.limits.rulebook import valid_rules as valid_rules
 from accounts.limits.rules import Kind as Kind
 from accounts.limits.rules import Rule as Rule
 from accounts.limits.windows import window_at as window_at

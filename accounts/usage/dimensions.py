@@ -34,12 +34,8 @@ class RollupDimensions(StrEnum):
     KEY = "key"
     ALL = "all"
 
-    @property
-    def columns(self) -> frozenset[str]:
-        """The columns of a slice, without the names that belong to ids."""
-        return _COLUMNS[self]
 
-
+# The columns of a slice, without the names that belong to ids.
 _COLUMNS: dict[RollupDimensions, frozenset[str]] = {
     RollupDimensions.PROJECT: frozenset({"project_id", "organization_id"}),
     RollupDimensions.OUTCOME: frozenset({"organization_id", "outcome", "status_class"}),
@@ -106,7 +102,7 @@ def coarsest(choices: Iterable[RollupDimensions], columns: Collection[str]) -> R
 
     Raises StopIteration if none has them; `RollupDimensions.ALL` always does.
     """
-    return next(dimensions for dimensions in choices if dimensions.columns.issuperset(columns))
+    return next(dimensions for dimensions in choices if _COLUMNS[dimensions].issuperset(columns))
 
 
 def slice_of(row: UsageRecord) -> Slice:

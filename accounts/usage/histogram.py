@@ -112,11 +112,8 @@ def percentiles(counts: Counts, latency: Latency) -> Percentiles | None:
     return Percentiles(num, p50, p95, p99)
 
 
-def _middle_ms(bucket: int) -> float:
-    """Return the duration with the same relative distance to both ends of the bucket."""
-    if bucket == 0:
-        return _SMALLEST_MS
-    return 2 * _SMALLEST_MS * GROWTH**bucket / (1 + GROWTH)
-
-
-_MIDDLES_MS = [_middle_ms(bucket) for bucket in range(NUM_BUCKETS)]
+# The duration with the same relative distance to both ends of each bucket.
+_MIDDLES_MS = [
+    _SMALLEST_MS,
+    *(2 * _SMALLEST_MS * GROWTH**bucket / (1 + GROWTH) for bucket in range(1, NUM_BUCKETS)),
+]

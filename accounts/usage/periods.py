@@ -32,6 +32,8 @@ class Granularity(StrEnum):
 
 
 _YEARS = range(1970, 9001)
+# The indexes of points, and their signs.
+_Signed = tuple[tuple[int, int], ...]
 
 
 def check_moment(moment: datetime) -> None:
@@ -63,7 +65,7 @@ class Kept:
 
     def widen(self, since: datetime, until: datetime) -> tuple[int, int]:
         """Return the shortest period of whole units that contains this one."""
-        first, last = _seconds(since), math.ceil(until.timestamp())
+        first, last = seconds_of(since), math.ceil(until.timestamp())
         return self.fit(first), round_up(last, self.unit_at(last))
 
 
@@ -115,26 +117,24 @@ class Run:
     """Adjacent points of one length. `first` is the index of the first in the series."""
 
     first: int
-    start_s: int
-    point_s: int
-    borders: tuple[int, ...]
+    borders: Sequence[int]
 
 
 def runs(borders: Sequence[int]) -> Iterator[Run]:
     """Split a series where the length of points changes, as days do with daylight saving."""
     points = enumerate(pairwise(borders))
-    for point_s, same in groupby(points, key=lambda point: point[1][1] - point[1][0]):
-        found = list(same)
-        first, (start_s, _) = found[0]
-        yield Run(first, start_s, point_s, (start_s, *(end_s for _, (_, end_s) in found)))
+    for _, same in groupby(points, key=lambda point: point[1][1] - point[1][0]):
+        indexes = [index for index, _ in same]
+        yield Run(indexes[0], borders[indexes[0] : indexes[-1] + 2])
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """Roll-ups to read, and the points of a series to which they are added.
 
-    Roll-ups are grouped in bins: bin b begins at `start_s + b * bin_s`. It is added to point
-    `added_to + b` and subtracted from point `taken_from + b`, if `points` contains them.
+    Roll-ups are grouped in bins: bin b begins at `start_s + b * bin_s`. For each pair of a point
+    and a sign in `first`, it is added to (1) or subtracted from (-1) the b-th point after that
+    one, if `points` contains it.
     """
 
     unit_s: int
@@ -142,15 +142,13 @@ class Reading:
     start_s: int
     bin_s: int
     points: range
-    added_to: int
-    taken_from: int | None = None
+    first: _Signed
 
     def targets(self, bin_: int) -> Iterator[tuple[int, int]]:
         """Yield the points of a bin with their sign: 1 to add it, -1 to subtract it."""
-        if self.added_to + bin_ in self.points:
-            yield self.added_to + bin_, 1
-        if self.taken_from is not None and self.taken_from + bin_ in self.points:
-            yield self.taken_from + bin_, -1
+        for point, sign in self.first:
+            if point + bin_ in self.points:
+                yield point + bin_, sign
 
 
 def readings(run: Run) -> list[Reading]:
@@ -159,24 +157,23 @@ def readings(run: Run) -> list[Reading]:
     Fine units come before coarse ones. So usage that is subtracted from a day was part of it,
     also if more is stored between the two queries.
     """
-    midnight_s = round_down(run.start_s + DAY_S // 2, DAY_S)
+    start_s, next_s, *_ = run.borders
+    midnight_s = round_down(start_s + DAY_S // 2, DAY_S)
     points = range(run.first, run.first + len(run.borders) - 1)
-    if run.point_s != DAY_S or run.start_s == midnight_s or len(points) == 1:
-        return _by_unit(parts(run.borders), run.start_s, run.point_s, points, run.first)
+    if next_s - start_s != DAY_S or start_s == midnight_s or len(points) == 1:
+        return _by_unit(parts(run.borders), start_s, next_s - start_s, points, ((run.first, 1),))
     days = Part(DAY_S, midnight_s, midnight_s + len(points) * DAY_S)
-    first, last = sorted((run.start_s, midnight_s))
+    first, last = sorted((start_s, midnight_s))
     between = [
         Part(part.unit_s, part.start_s + number * DAY_S, part.end_s + number * DAY_S)
         for number in range(len(run.borders))
         for part in _cover(first, last, (HOUR_S, MINUTE_S))
     ]
     # The point includes the hours before midnight UTC, and excludes those after it.
-    added_to, taken_from = run.first, run.first - 1
-    if midnight_s < run.start_s:
-        added_to, taken_from = taken_from, added_to
+    sign = 1 if start_s < midnight_s else -1
     return [
-        *_by_unit(between, first, DAY_S, points, added_to, taken_from),
-        Reading(DAY_S, (days,), midnight_s, DAY_S, points, run.first),
+        *_by_unit(between, first, DAY_S, points, ((run.first, sign), (run.first - 1, -sign))),
+        Reading(DAY_S, (days,), midnight_s, DAY_S, points, ((run.first, 1),)),
     ]
 
 
@@ -193,6 +190,15 @@ def parts(borders: Sequence[int]) -> list[Part]:
     return joined
 
 
+def seconds_of(moment: datetime) -> int:
+    """Return whole Unix seconds."""
+    return int(moment.astimezone(UTC).timestamp())
+
+
+def moment_of(at_s: int) -> datetime:
+    return datetime.fromtimestamp(at_s, UTC)
+
+
 def round_down(at_s: int, unit_s: int) -> int:
     """Return the largest multiple of `unit_s` that is at most `at_s`."""
     return at_s // unit_s * unit_s
@@ -204,15 +210,10 @@ def round_up(at_s: int, unit_s: int) -> int:
 
 
 def _by_unit(
-    found: Sequence[Part],
-    start_s: int,
-    bin_s: int,
-    points: range,
-    added_to: int,
-    taken_from: int | None = None,
+    found: Sequence[Part], start_s: int, bin_s: int, points: range, first: _Signed
 ) -> list[Reading]:
     return [
-        Reading(unit_s, of_unit, start_s, bin_s, points, added_to, taken_from)
+        Reading(unit_s, of_unit, start_s, bin_s, points, first)
         for unit_s in (MINUTE_S, HOUR_S, DAY_S)
         if (of_unit := tuple(part for part in found if part.unit_s == unit_s))
     ]
@@ -238,12 +239,8 @@ def _ticks(since: datetime, granularity: Granularity, zone: tzinfo) -> Iterator[
     if granularity is Granularity.DAY:
         day = local.date()
         while True:
-            yield _seconds(datetime.combine(day, time(), zone))
+            yield seconds_of(datetime.combine(day, time(), zone))
             day += timedelta(days=1)
     step_s = HOUR_S if granularity is Granularity.HOUR else MINUTE_S
     offset_s = int((local.utcoffset() or timedelta()).total_seconds())
-    yield from count(round_down(_seconds(since) + offset_s, step_s) - offset_s, step_s)
-
-
-def _seconds(moment: datetime) -> int:
-    return int(moment.astimezone(UTC).timestamp())
+    yield from count(round_down(seconds_of(since) + offset_s, step_s) - offset_s, step_s)

@@ -44,7 +44,7 @@ from accounts.usage.filters import (
     restriction,
 )
 from accounts.usage.histogram import Percentiles
-from accounts.usage.periods import Granularity, Kept, Reading
+from accounts.usage.periods import Granularity, Kept, Reading, moment_of, seconds_of
 from accounts.usage.rollups import LATENCIES, LEVELS, ROLLUP_DIMENSIONS, SUMS
 
 
@@ -175,14 +175,14 @@ def groups(
     names = [_names_of(each, {values[at] for values in best}) for at, each in enumerate(by)]
     found = tuple(
         Group(
-            values,
+            tuple(map(Dimension.to_public, by, values)),
             tuple(known.get(value, "") for known, value in zip(names, values, strict=True)),
             cells[values, 0].figures(),
             reader.points(borders, points, values),
         )
         for values in best
     )
-    since, until = map(_moment, reader.ends)
+    since, until = map(moment_of, reader.ends)
     return Groups(since, until, len(ranking), found)
 
 
@@ -197,7 +197,7 @@ def _any_of(by: Sequence[Dimension], groups: Sequence[tuple[Key, ...]]) -> Q:
 def _names_of(dimension: Dimension, values: set[Key]) -> dict[Key, str]:
     """Return the latest name of each value."""
     if dimension.name_column is None:
-        return {value: "" if value is None else str(value) for value in values}
+        return {value: str(dimension.to_public(value) or "") for value in values}
     column = dimension.column
     slices = UsageSlice.objects.filter(
         dimensions=RollupDimensions.KEY, **{f"{column}__in": values - {None}}
@@ -262,16 +262,6 @@ class _Cell:
 _Cells = defaultdict[tuple[tuple[Key, ...], int], _Cell]
 
 
-def _with_public_values(by: Sequence[Dimension], cells: _Cells) -> _Cells:
-    """Replace stored values by public ones, after adding up, when there are fewer of them."""
-    if Dimension.STATUS not in by:
-        return cells
-    public: _Cells = defaultdict(_Cell)
-    for (values, point), cell in cells.items():
-        public[tuple(map(Dimension.to_public, by, values)), point] = cell
-    return public
-
-
 class _Reader:
     def __init__(self, question: Question) -> None:
         self._question = question
@@ -307,14 +297,14 @@ class _Reader:
                     *values, bin_, joined = row[: len(by) + 2]
                     for point, sign in reading.targets(bin_):
                         cells[tuple(values), point].add(row[len(by) + 2 :], joined, sign)
-        return _with_public_values(by, cells)
+        return cells
 
     def points(
         self, borders: Sequence[int], cells: _Cells, values: tuple[Key, ...]
     ) -> tuple[Point, ...]:
         return tuple(
             Point(since, until, cells[values, at].figures())
-            for at, (since, until) in enumerate(pairwise(map(_moment, borders)))
+            for at, (since, until) in enumerate(pairwise(map(moment_of, borders)))
         )
 
 
@@ -360,11 +350,4 @@ def _sum(column: str) -> Cast | Sum:
 
 
 def _kept() -> Kept:
-    minutes, hours = (
-        int(retention.kept_since(model).timestamp()) for model in (MinuteRollup, HourRollup)
-    )
-    return Kept(minutes, hours)
-
-
-def _moment(at_s: int) -> datetime:
-    return datetime.fromtimestamp(at_s, UTC)
+    return Kept(*(seconds_of(retention.kept_since(each)) for each in (MinuteRollup, HourRollup)))

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, time, timedelta
 
 from django.db import models
-from django.db.models import QuerySet
 
 from accounts.base.querysets import ROWS_IN_A_BATCH, delete_in_batches
 from accounts.models import (
@@ -19,6 +18,7 @@ from accounts.models import (
     MinuteRollup,
     RefusedRequest,
     RetentionCutoff,
+    Rollup,
     UsageRecord,
 )
 
@@ -64,11 +64,7 @@ def _delete_before(table: type[models.Model], moment: datetime, batch_size: int)
         RetentionCutoff.objects.update_or_create(
             table=table._meta.model_name, defaults={"kept_since": moment}
         )
-    return delete_in_batches(_before(table, moment), batch_size)
-
-
-def _before(table: type[models.Model], moment: datetime) -> QuerySet[models.Model]:
-    rows = table._default_manager.all()
-    if table in (UsageRecord, RefusedRequest):
-        return rows.filter(created_at__lt=moment).order_by("created_at")
-    return rows.filter(start_s__lt=int(moment.timestamp())).order_by("start_s")
+    is_rollup = issubclass(table, Rollup)
+    column, bound = ("start_s", int(moment.timestamp())) if is_rollup else ("created_at", moment)
+    rows = table._default_manager.filter(**{f"{column}__lt": bound}).order_by(column)
+    return delete_in_batches(rows, batch_size)

@@ -38,12 +38,9 @@ SUMS = tuple(field.name for field in Rollup._meta.local_fields if field.default 
 OF_ROWS = SUMS[3:]
 """The summed columns that usage records have as well."""
 
-LATENCIES = {
-    Latency.FIRST_TOKEN: "first_token_ms",
-    Latency.INTER_TOKEN: "inter_token_ms",
-    Latency.TOTAL: "total_ms",
-    Latency.QUEUE: "queue_ms",
-}
+LATENCIES = {latency: f"{latency.name.lower()}_ms" for latency in Latency}
+"""The columns of usage records with measured times."""
+
 OF_RECORDS = (*ABOUT_RECORDS, "created_at", *OF_ROWS, *LATENCIES.values())
 """The columns of usage records that `tallies_of` reads."""
 

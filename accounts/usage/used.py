@@ -8,7 +8,7 @@ down to the hour or the day.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -125,19 +125,16 @@ def _beginning(since_ms: int, is_whole: _IsWhole) -> int:
     return start_ms
 
 
-def _read(segment: _Segment, column: str | None, owners: Collection[object]) -> Iterator[Any]:
+def _read(segment: _Segment, column: str | None, owners: Collection[object]) -> Iterable[Any]:
     rows = _rows(segment) if segment.unit_s == 0 else _rollups(segment, column, owners)
+    sums = _sums(segment)
     if column is None:
-        found = rows.aggregate(**_sums(segment))
-        yield ("", *(found[name] for name in _sums(segment)))
-        return
+        totals = rows.aggregate(**sums)
+        return [("", *(totals[name] for name in sums))]
     whose = column if segment.unit_s == 0 else f"slice__{column}"
-    yield from (
-        rows.filter(**{f"{whose}__in": owners})
-        .values(whose)
-        .annotate(**_sums(segment))
-        .values_list(whose, *_sums(segment))
-    )
+    of_owners = rows.filter(**{f"{whose}__in": owners}).values(whose)
+    found: Iterable[Any] = of_owners.annotate(**sums).values_list(whose, *sums)
+    return found
 
 
 def _rows(segment: _Segment) -> QuerySet[Any]:

@@ -12,9 +12,10 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from accounts.models import Rollup, UsageRecord
-from accounts.usage import periods, retention, rollups
+from accounts.usage import retention, rollups
 from accounts.usage.dimensions import Slice
 from accounts.usage.histogram import counts_of
+from accounts.usage.periods import moment_of, round_down, round_up, seconds_of
 from accounts.usage.rollups import (
     DAY_S,
     HOUR_S,
@@ -66,14 +67,14 @@ def verify(since: datetime, until: datetime, *, repair: bool = False) -> Iterato
     While a day is checked, new usage waits in the journals.
     """
     whole_since = retention.kept_since(UsageRecord)
-    first = periods.round_up(_seconds(max(since.astimezone(UTC), whole_since)), DAY_S)
+    first = round_up(seconds_of(max(since.astimezone(UTC), whole_since)), DAY_S)
     if since > whole_since:
-        first = periods.round_down(_seconds(since), DAY_S)
-    for day_s in range(first, _seconds(until), DAY_S):
+        first = round_down(seconds_of(since), DAY_S)
+    for day_s in range(first, seconds_of(until), DAY_S):
         with transaction.atomic():
             rollups.take_usage_lock()
             yield (
-                Checked(_moment(day_s), 0, ())
+                Checked(moment_of(day_s), 0, ())
                 if _is_empty(day_s)
                 else _check_day(day_s, repair=repair)
             )
@@ -97,14 +98,14 @@ def _check_day(day_s: int, *, repair: bool) -> Checked:
             differences += _check(unit_s, hour_s, hour_s + HOUR_S, tallies, repair=repair)
         num_rows += sum(int(tally.sums[0]) for tally in levels[MINUTE_S].values())
     differences += _check(DAY_S, day_s, day_s + DAY_S, together(of_day), repair=repair)
-    return Checked(_moment(day_s), num_rows, tuple(differences))
+    return Checked(moment_of(day_s), num_rows, tuple(differences))
 
 
 def _check(
     unit_s: int, start_s: int, end_s: int, tallies: Tallies, *, repair: bool
 ) -> list[Difference]:
     model = LEVELS[unit_s]
-    if start_s < _seconds(retention.kept_since(model)):
+    if start_s < seconds_of(retention.kept_since(model)):
         return []
     stored = _stored(model, start_s, end_s)
     found = _differences(_UNIT_NAMES[unit_s], tallies, _tallies_in(stored))
@@ -116,7 +117,7 @@ def _check(
 
 def _records(start_s: int, end_s: int) -> QuerySet[UsageRecord]:
     rows = UsageRecord.objects.filter(
-        created_at__gte=_moment(start_s), created_at__lt=_moment(end_s)
+        created_at__gte=moment_of(start_s), created_at__lt=moment_of(end_s)
     )
     return rows.order_by()
 
@@ -138,7 +139,7 @@ def _tallies_in(stored: QuerySet[Rollup]) -> Tallies:
 def _differences(unit: str, in_rows: Tallies, in_rollups: Tallies) -> list[Difference]:
     nothing = Tally([0] * len(SUMS), b"")
     found = [
-        Difference(unit, _moment(at[0]), _describe(at[1]), *unequal)
+        Difference(unit, moment_of(at[0]), _describe(at[1]), *unequal)
         for at in in_rows.keys() | in_rollups.keys()
         for unequal in _unequal(in_rows.get(at, nothing), in_rollups.get(at, nothing))
     ]
@@ -161,11 +162,3 @@ def _describe(about: Slice) -> str:
     names = (about.organization_name, about.project_name, about.username, about.key_name)
     words = filter(None, (*names, about.model, about.endpoint, about.outcome))
     return f"{about.dimensions}: {' / '.join(words) or 'no key'}"
-
-
-def _seconds(moment: datetime) -> int:
-    return math.floor(moment.timestamp())
-
-
-def _moment(at_s: int) -> datetime:
-    return datetime.fromtimestamp(at_s, UTC)

@@ -43,12 +43,8 @@ def weights_by_model(rows: Iterable[ModelWeight]) -> dict[str, Weights]:
     weights = {}
     for row in rows:
         try:
-            weights[row.model] = Weights(
-                uncached_milli=_milli(row.uncached),
-                cached_milli=_milli(row.cached),
-                output_milli=_milli(row.output),
-                image_milli=_milli(row.image),
-            )
+            columns = (row.uncached, row.cached, row.output, row.image)
+            weights[row.model] = Weights(*map(_milli, columns))
         except (ValueError, OverflowError) as error:  # the weight is infinite or no number
             logger.error("ignoring the token weights of %s: %s", ascii(row.model), error)
     return weights

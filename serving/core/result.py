@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -189,11 +188,3 @@ class ResultBuilder:
 
     def _choice(self, index: int) -> _ChoiceBuilder:
         return self._choices.setdefault(index, _ChoiceBuilder())
-
-
-def build_result(events: Iterable[Event]) -> Result:
-    """Return the result of a finished stream. Raises the `ServingError` of a failed one."""
-    builder = ResultBuilder()
-    for event in events:
-        builder.feed(event)
-    return builder.result()

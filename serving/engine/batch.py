@@ -119,7 +119,6 @@ class Batch:
             generation.logits.applies_penalty = applies_penalty
         generation.added_ids, generation.is_echoed = prompt_ids, must_score
         generation.max_draft_tokens = self._pipeline.max_draft_tokens(submit)
-        generation.is_proven = False
         generation.first_chunk_end = None
         generation.num_prefilled = 0
         self._running.append(generation)
@@ -257,7 +256,9 @@ class Batch:
         """Take the sequences of a beam search. Returns whether the search has ended."""
         assert generation.handle is not None
         if generation.is_beam_extended:
-            generation.extend_beams()
+            generation.is_beam_extended = False
+            generation.is_proven = True
+            generation.generated.append(-1)  # only the pipeline knows the token
         beams = (generation, *generation.other_beams)
         outputs = generation.handle.read_beams(len(beams))
         for beam, (token_ids, finish) in zip(beams, outputs, strict=False):
@@ -360,16 +361,22 @@ class Batch:
 
 
 def _work_of(running: Sequence[Generation], *, is_hooked: bool) -> list[StepWork]:
-    """Return what the last step computed for each, before its tokens are collected."""
+    """Return what the last step computed for each, before its tokens are collected.
+
+    The engine's own probes are left out: their energy is idle energy.
+    """
     works: list[StepWork] = []
     for generation in running:
         num_computed, generation.num_computed = generation.num_computed, 0
+        energy = generation.energy
+        if energy is None:
+            continue
         if generation.is_decoding:
             # If the step did not need the hook, it computed a token for each beam.
-            works.append(StepWork(generation, 0, num_computed or generation.num_beams))
+            works.append(StepWork(energy, 0, num_computed or generation.num_beams))
         else:
             num_prefilled = num_computed or (0 if is_hooked else 1)
-            works.append(StepWork(generation, num_prefilled, 0))
+            works.append(StepWork(energy, num_prefilled, 0))
     return works
 
 

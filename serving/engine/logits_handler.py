@@ -203,11 +203,13 @@ class _ReasoningLimiter:
     def __init__(self, budget: ReasoningBudget) -> None:
         self._budget = budget
         self._longest_mark = max(len(budget.start), len(budget.end))
-        self._num_seen: int
-        self._num_reasoning: int
-        self._num_closing: int
-        self._is_open: bool
         self._restart()
+
+    def _restart(self) -> None:
+        self._num_seen = 0
+        self._num_reasoning = 0
+        self._num_closing = 0
+        self._is_open = self._budget.is_open
 
     def next_forced(self, tokens: Sequence[int]) -> int | None:
         """Return the only token that may follow `tokens`; None if any may."""
@@ -219,12 +221,6 @@ class _ReasoningLimiter:
         if not self._is_open or self._num_reasoning < self._budget.max_tokens:
             return None
         return self._budget.closing_ids[self._num_closing]
-
-    def _restart(self) -> None:
-        self._num_seen = 0
-        self._num_reasoning = 0
-        self._num_closing = 0
-        self._is_open = self._budget.is_open
 
     def _see(self, last: Sequence[int]) -> None:
         """Take one more token. `last` ends with it, and has the length of the longest mark."""

@@ -39,11 +39,6 @@ _FINISHES: Final = {
     genai.GenerationFinishReason.STOP: FINISH_STOP,
     genai.GenerationFinishReason.LENGTH: FINISH_LENGTH,
 }
-_STOP_CRITERIA: Final = {
-    "early": genai.StopCriteria.EARLY,
-    "heuristic": genai.StopCriteria.HEURISTIC,
-    "never": genai.StopCriteria.NEVER,
-}
 _GRAMMAR_FIELDS: Final = {
     GrammarKind.JSON_SCHEMA: "json_schema",
     GrammarKind.REGEX: "regex",
@@ -281,17 +276,15 @@ def _default_assist(options: EngineOptions) -> SpeculationSpec | None:
 def _set_assist(config: Any, assist: SpeculationSpec) -> None:
     if assist.num_tokens:
         config.num_assistant_tokens = assist.num_tokens
-    if assist.confidence_threshold:
-        config.assistant_confidence_threshold = assist.confidence_threshold
-    if assist.max_ngram_size:
-        config.max_ngram_size = assist.max_ngram_size
+    config.assistant_confidence_threshold = assist.confidence_threshold
+    config.max_ngram_size = assist.max_ngram_size
 
 
 def _set_beams(config: Any, beams: BeamSpec, num_returned: int) -> None:
     config.num_beams = beams.width
     config.num_return_sequences = num_returned
     config.length_penalty = beams.length_penalty
-    config.stop_criteria = _STOP_CRITERIA[beams.early_stopping]
+    config.stop_criteria = getattr(genai.StopCriteria, beams.early_stopping.upper())
     if beams.no_repeat_ngram_size:
         config.no_repeat_ngram_size = beams.no_repeat_ngram_size
 

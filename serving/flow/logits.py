@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
-from serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts, Steering
+from serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts
 from serving.flow.directory import Engine
 from serving.prompting.assets import Prompt
 from serving.prompting.tokenizer import Tokenizer
@@ -151,14 +151,13 @@ def _reasoning_budget(
 
 
 def _check_ids(request: GenerationRequest, vocab_size: int) -> None:
-    steering: Steering = request.steering
-    named: tuple[tuple[str, Iterable[int]], ...] = (
-        ("logit_bias", (id_ for id_, _ in steering.bias)),
-        ("bad_words_token_ids", (id_ for ids in steering.bad_word_ids for id_ in ids)),
+    steering = request.steering
+    for param, ids in (
+        ("logit_bias", [id_ for id_, _ in steering.bias]),
+        ("bad_words_token_ids", [id_ for word in steering.bad_word_ids for id_ in word]),
         ("allowed_token_ids", steering.allowed_ids),
         ("logprob_token_ids", request.logprobs.token_ids),
-    )
-    for param, ids in named:
+    ):
         for id_ in ids:
             if not 0 <= id_ < vocab_size:
                 raise InvalidRequest(

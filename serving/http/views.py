@@ -22,7 +22,8 @@ View = Callable[..., Any]
 
 
 def for_clients(view: View, *, methods: Sequence[str] = ("GET",)) -> View:
-    """Allow only these methods, demand a key, and send errors in OpenAI's format."""
+    """Allow only these methods, demand a key and pass its caller on, and send errors in OpenAI's
+    format."""
     allowed = {*methods, "HEAD"} if "GET" in methods else set(methods)
 
     # Browsers never send keys on their own, so requests cannot be forged.
@@ -32,8 +33,7 @@ def for_clients(view: View, *, methods: Sequence[str] = ("GET",)) -> View:
         try:
             if request.method not in allowed:
                 raise MethodNotAllowed(request.method or "", allowed=", ".join(methods))
-            _caller(request)
-            response: JsonResponse = await view(request, *args, **kwargs)
+            response: JsonResponse = await view(request, _caller(request), *args, **kwargs)
             return response
         except ServingError as error:
             return error_response(error)
@@ -42,24 +42,25 @@ def for_clients(view: View, *, methods: Sequence[str] = ("GET",)) -> View:
 
 
 @for_clients
-async def list_models(request: HttpRequest, tree: str) -> JsonResponse:
+async def list_models(request: HttpRequest, caller: Caller, tree: str) -> JsonResponse:
     """All served models that the key may use, loaded or not."""
-    grants = _caller(request).grants
     entries = runtime().directory.entries.values()
-    bodies = [_body(entry) for entry in entries if grants.allows_model(entry.name)]
+    bodies = [_body(entry) for entry in entries if caller.grants.allows_model(entry.name)]
     return JsonResponse({"object": "list", "data": bodies})
 
 
 @for_clients
-async def retrieve_model(request: HttpRequest, tree: str, name: str) -> JsonResponse:
+async def retrieve_model(
+    request: HttpRequest, caller: Caller, tree: str, name: str
+) -> JsonResponse:
     entry = runtime().directory.entries.get(name)
-    if entry is None or not _caller(request).grants.allows_model(name):
+    if entry is None or not caller.grants.allows_model(name):
         raise ModelNotFound(f"The model `{name}` does not exist.", param="model")
     return JsonResponse(_body(entry))
 
 
 @for_clients
-async def tokenizer_info(request: HttpRequest) -> JsonResponse:
+async def tokenizer_info(request: HttpRequest, caller: Caller) -> JsonResponse:
     """The model's tokenizer configuration, with the names of Hugging Face's files. `?model=` may
     be left out if one model is loaded.
 
@@ -68,7 +69,7 @@ async def tokenizer_info(request: HttpRequest) -> JsonResponse:
     """
     engine = runtime().directory.find(request.GET.get("model"))
     with grant_errors():
-        _caller(request).grants.check_model(engine.entry.name)
+        caller.grants.check_model(engine.entry.name)
     folder = engine.assets.folder
     templates = folder.templates
     return JsonResponse(
@@ -83,7 +84,9 @@ async def tokenizer_info(request: HttpRequest) -> JsonResponse:
     )
 
 
-async def no_response(request: HttpRequest, tree: str, response_id: str) -> JsonResponse:
+async def no_response(
+    request: HttpRequest, caller: Caller, tree: str, response_id: str
+) -> JsonResponse:
     """Refuse with 404: responses are not stored."""
     raise NotFound(f"Response with id '{response_id[:128]}' not found.")
 

@@ -109,11 +109,9 @@ class DiskHealth:
 
 def _disks(folders: Mapping[str, Path]) -> tuple[Disk, ...]:
     """Each file system once. Raises OSError."""
-    contents: dict[int, list[str]] = {}
-    free: dict[int, int] = {}
+    disks: dict[int, Disk] = {}
     for name, folder in folders.items():
-        device = folder.stat().st_dev
-        contents.setdefault(device, []).append(name)
-        stats = os.statvfs(folder)
-        free[device] = stats.f_bavail * stats.f_frsize
-    return tuple(Disk(tuple(names), free[device]) for device, names in contents.items())
+        device, stats = folder.stat().st_dev, os.statvfs(folder)
+        names = disks[device].contents if device in disks else ()
+        disks[device] = Disk((*names, name), stats.f_bavail * stats.f_frsize)
+    return tuple(disks.values())

@@ -27,28 +27,24 @@ class LiveRequest:
     ending: ServingError | None = None
     sending_since: float | None = None  # monotonic; None: not waiting for the client
 
-    @property
-    def progress(self) -> tuple[str, int, int, int, int]:
-        """The id, and the prompt, cached, output and reasoning tokens so far."""
-        meter = self.meter
-        return (
-            self.request_id,
-            meter.num_billed_prompt_tokens,
-            meter.num_cached_tokens,
-            meter.num_output_tokens,
-            meter.num_reasoning_tokens,
-        )
-
 
 class LiveRequests(set[LiveRequest]):
     """All running requests: admitted, and not settled. Belongs to the event loop."""
 
     def progress(self) -> list[tuple[str, int, int, int, int]]:
-        """See `LiveRequest.progress`."""
-        return [each.progress for each in self]
+        """The id of each, and its prompt, cached, output and reasoning tokens so far."""
+        return [
+            (
+                each.request_id,
+                each.meter.num_billed_prompt_tokens,
+                each.meter.num_cached_tokens,
+                each.meter.num_output_tokens,
+                each.meter.num_reasoning_tokens,
+            )
+            for each in self
+        ]
 
     def end_of_inactive_keys(self, is_active: Callable[[int], bool]) -> None:
-        """End the requests of keys that are no longer active."""
         for each in self:
             if each.key_id is None or each.task is None or each.ending is not None:
                 continue

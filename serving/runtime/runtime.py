@@ -34,7 +34,7 @@ from serving.catalog.models import EngineState, ServedModel
 from serving.constraints.families.registry import select_family
 from serving.core.heap import freeze_heap
 from serving.engine.config import EngineOptions, parse_options
-from serving.flow.directory import LocalDirectory, ModelEntry
+from serving.flow.directory import Engine, LocalDirectory, ModelEntry
 from serving.runtime.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
 from serving.runtime.live import LiveRequests
 from serving.runtime.traffic import Traffic
@@ -141,12 +141,7 @@ class Runtime:
 
     async def health(self) -> list[EngineHealth]:
         """The health of all models that should be loaded. Waits at most 2 s for their engines."""
-        engines = list(self.directory.engines)
-        stats = await asyncio.gather(*(self._ping(engine.client.ping) for engine in engines))
-        return [
-            EngineHealth(engine.entry.name, each)
-            for engine, each in zip(engines, stats, strict=True)
-        ]
+        return await asyncio.gather(*map(_health_of, self.directory.engines))
 
     async def _begin(self) -> None:
         await asyncio.to_thread(self.disk.check)
@@ -239,11 +234,13 @@ class Runtime:
         self.database.answered()
         return result
 
-    async def _ping(self, ping: Callable[[float], Awaitable[EngineStats]]) -> EngineStats | None:
-        try:
-            return await ping(_PING_TIMEOUT_S)
-        except (EngineDisconnected, TimeoutError):
-            return None
+
+async def _health_of(engine: Engine) -> EngineHealth:
+    try:
+        stats = await engine.client.ping(_PING_TIMEOUT_S)
+    except (EngineDisconnected, TimeoutError):
+        return EngineHealth(engine.entry.name, None)
+    return EngineHealth(engine.entry.name, stats)
 
 
 async def _repeat(work: Callable[[], Awaitable[None]], interval_s: float) -> None:

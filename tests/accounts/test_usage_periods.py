@@ -75,12 +75,11 @@ def test_the_runs_of_a_series_are_its_points() -> None:
 
     runs = list(periods.runs(borders))
 
-    assert [(run.first, run.start_s, run.point_s) for run in runs] == [
-        (0, 0, 40),
-        (1, 40, 60),
-        (4, 220, 180),
+    assert [(run.first, run.borders) for run in runs] == [
+        (0, [0, 40]),
+        (1, [40, 100, 160, 220]),
+        (4, [220, 400]),
     ]
-    assert [run.borders for run in runs] == [(0, 40), (40, 100, 160, 220), (220, 400)]
 
 
 def test_days_follow_the_time_zone_when_the_clock_changes() -> None:

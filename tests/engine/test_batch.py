@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from serving.engine.batch import Batch
+from serving.engine.energy.meter import EnergyTotals, RequestEnergy
 from serving.engine.generation import FailedGeneration, Generation
 from serving.engine.pipeline import Pipeline
 from serving.transport.messages import GrammarSpec, SamplingParams
@@ -163,3 +164,12 @@ def test_the_cached_part_of_prompts_longer_than_a_step_is_seen_too(batch: Batch)
     for each in together:
         assert each.num_cached is not None
         assert each.num_cached >= len(shared.prompt_ids) - 64
+
+
+def test_work_is_reported_for_metered_generations_only(batch: Batch) -> None:
+    metered, probe = generation("Count to 30."), generation("Hello.")
+    metered.energy = RequestEnergy(EnergyTotals())
+    batch.reports_work = True
+    batch.add(metered)
+    batch.add(probe)
+    assert {id(work.energy) for work in batch.step().works} == {id(metered.energy)}

@@ -20,11 +20,12 @@ from serving.core.events import (
     Usage,
 )
 from serving.core.request import Tool
-from serving.core.result import ChoiceResult, build_result
+from serving.core.result import ChoiceResult
 from serving.output.detokenize import Decoder
 from serving.output.parser import Parser
 from serving.output.reader import ChoiceReader
 from serving.output.writer import EventWriter
+from tests.results import build_result
 
 MODEL = Path(__file__).parents[2] / "models" / "tiny-chat"
 WEATHER = Tool("get_weather", "Get the weather", {"type": "object", "properties": {}})

@@ -14,7 +14,7 @@ from pytest_django import Settings
 from vinery import checks
 from vinery.config.home import Home
 from vinery.process.listening import Address
-from vinery.settings.database import database
+from vinery.settings.servers import database
 
 
 def ids(messages: Iterable[CheckMessage]) -> list[str]:

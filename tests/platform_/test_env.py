@@ -98,7 +98,7 @@ def test_an_error_does_not_repeat_a_url_that_may_contain_a_password(set_to: SetT
     set_to("mysql://joe:hunter2@db/vinery")
 
     with pytest.raises(SettingError) as refusal:
-        env.secret_url(NAME, schemes=("postgres",))
+        env.url(NAME, schemes=("postgres",), is_secret=True)
 
     assert "hunter2" not in str(refusal.value)
 

@@ -9,7 +9,7 @@ import pytest
 
 from accounts.signin.issuer import Issuer
 from vinery.config.env import SettingError
-from vinery.settings.signin import issuer_from_env, mail_server_from_env
+from vinery.settings.servers import issuer_from_env, mail_server_from_env
 
 URL = "https://id.example/realms/main"
 

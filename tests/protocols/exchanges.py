@@ -20,9 +20,9 @@ from serving.core.events import (
 )
 from serving.core.ids import AnswerIdentity
 from serving.core.request import V1, Dialect, Endpoint, GenerationRequest
-from serving.core.result import build_result
 from serving.protocols import parse
 from serving.protocols.common.exchange import Exchange
+from tests.results import build_result
 
 HEAD = AnswerIdentity("0123456789abcdef01234567", 1_700_000_000, "grape-1b")
 COMPLETED_AT = 1_700_000_002

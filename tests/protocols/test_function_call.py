@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from serving.core.request import Conversation, Endpoint, Tool, ToolChoice, ToolMode
-from serving.core.result import build_result
+from tests.results import build_result
 
 from .clients import chat_answer, payloads
 from .exchanges import HEAD, PLAIN, TWO_CALLS, answered, exchange, streamed

@@ -23,7 +23,7 @@ from serving.core.events import (
     Usage,
 )
 from serving.core.request import V1, V3, Dialect, Endpoint
-from serving.core.result import build_result
+from tests.results import build_result
 
 from .exchanges import (
     CUSTOM_CALL,

@@ -19,7 +19,7 @@ from serving.core.events import (
     TextDelta,
 )
 from serving.core.request import Endpoint, Handling, Repetition
-from serving.core.result import build_result
+from tests.results import build_result
 
 from .clients import payloads
 from .exchanges import COMPLETED_AT, HEAD, USAGE, answered, exchange, request, streamed

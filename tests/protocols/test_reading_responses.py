@@ -24,8 +24,8 @@ from serving.core.request import (
     ToolChoice,
     ToolMode,
 )
-from serving.core.result import build_result
 from serving.protocols.responses.exchange import parse_count
+from tests.results import build_result
 
 from .exchanges import PLAIN, TWO_CALLS, WITH_REASONING, answered, exchange, response
 from .items import assistant, conversation, turns

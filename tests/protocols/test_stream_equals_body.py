@@ -18,7 +18,7 @@ from serving.core.events import (
     ToolCallStarted,
 )
 from serving.core.request import DIALECTS, Endpoint
-from serving.core.result import build_result
+from tests.results import build_result
 
 from .clients import (
     chat_answer,

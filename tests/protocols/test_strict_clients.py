@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 
 from serving.core.events import Event
 from serving.core.request import Endpoint
-from serving.core.result import build_result
+from tests.results import build_result
 
 from .clients import item_text, payloads
 from .exchanges import (

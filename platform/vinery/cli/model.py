@@ -18,28 +18,12 @@ from serving.catalog.models import ServedModel
 from serving.engine.config import option_documents
 from vinery.cli.find import only
 from vinery.cli.resource import add_command
-from vinery.cli.shape import Commands, Failure, subcommands, table
+from vinery.cli.shape import Failure, subcommands, table
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     """Add the commands of `vinery model`."""
     actions = subcommands(parser)
-    _add_add(actions)
-    for name, run, text in (
-        ("load", load, "Start the engine of a model."),
-        (
-            "unload",
-            partial(load, is_loaded=False),
-            "Stop the engine of a model, and keep the model.",
-        ),
-        ("remove", remove, "Stop serving a model. Its folder stays."),
-    ):
-        action = add_command(actions, name, run, text)
-        action.add_argument("name", metavar="NAME", help="the name that clients use")
-    add_command(actions, "list", list_models, "List all models and their state.")
-
-
-def _add_add(actions: Commands) -> None:
     add_ = add_command(
         actions,
         "add",
@@ -62,6 +46,18 @@ def _add_add(actions: Commands) -> None:
         "times",
     )
     add_.add_argument("--no-load", action="store_true", help="do not load it now")
+    for name, run, text in (
+        ("load", load, "Start the engine of a model."),
+        (
+            "unload",
+            partial(load, is_loaded=False),
+            "Stop the engine of a model, and keep the model.",
+        ),
+        ("remove", remove, "Stop serving a model. Its folder stays."),
+    ):
+        action = add_command(actions, name, run, text)
+        action.add_argument("name", metavar="NAME", help="the name that clients use")
+    add_command(actions, "list", list_models, "List all models and their state.")
 
 
 def _options_epilog() -> str:

@@ -56,14 +56,18 @@ def choice(name: str, default: str, *, among: Collection[str]) -> str:
     return word
 
 
-def url(name: str, *, schemes: Collection[str]) -> str:
-    """A URL without a trailing slash, or "". Raises `SettingError` for another scheme."""
-    return _checked_url(name, text(name).rstrip("/"), schemes)
+def url(name: str, *, schemes: Collection[str], is_secret: bool = False) -> str:
+    """A URL, or "". Raises `SettingError` for another scheme.
 
-
-def secret_url(name: str, *, schemes: Collection[str]) -> str:
-    """A URL that may hold a password, from NAME or NAME_FILE, or "". Raises as `url` does."""
-    return _checked_url(name, secret(name), schemes)
+    A secret one may hold a password, and may be in a file. Others have no trailing slash.
+    """
+    value = secret(name) if is_secret else text(name).rstrip("/")
+    scheme, _, rest = value.partition("://")
+    if value and (scheme not in schemes or not rest):
+        starts = " or ".join(f"{scheme}://" for scheme in sorted(schemes))
+        # The message omits the value, which may contain a password.
+        raise SettingError(f"{name} is not a URL that can be used here. Start it with {starts}")
+    return value
 
 
 def words(name: str) -> list[str]:
@@ -117,12 +121,3 @@ def secret(name: str) -> str:
         return Path(file).read_text(encoding="utf-8").strip()
     except OSError as error:
         raise SettingError(f"{name}_FILE={file} cannot be read: {error.strerror}.") from error
-
-
-def _checked_url(name: str, value: str, schemes: Collection[str]) -> str:
-    scheme, _, rest = value.partition("://")
-    if value and (scheme not in schemes or not rest):
-        starts = " or ".join(f"{scheme}://" for scheme in sorted(schemes))
-        # The message omits the value, which may contain a password.
-        raise SettingError(f"{name} is not a URL that can be used here. Start it with {starts}")
-    return value

@@ -17,8 +17,7 @@ from vinery.config import env, secret_files
 from vinery.config.home import REPOSITORY, Home
 from vinery.process import logs
 from vinery.process.listening import Address, server_from_env
-from vinery.settings.database import database
-from vinery.settings.signin import issuer_from_env, mail_server_from_env
+from vinery.settings.servers import database, issuer_from_env, mail_server_from_env
 
 # -- Folders --------------------------------------------------------------------------
 
@@ -199,7 +198,7 @@ DEFAULT_FROM_EMAIL = env.text("VINERY_EMAIL_FROM", f"vinery@{_PUBLIC.hostname or
 
 DATABASES = {"default": database(HOME)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-VINERY_REDIS_URL = env.secret_url("REDIS_URL", schemes=("redis", "rediss", "unix"))
+VINERY_REDIS_URL = env.url("REDIS_URL", schemes=("redis", "rediss", "unix"), is_secret=True)
 # The cache counts failed sign-ins and used codes for all processes. It is in the database, which
 # every installation has and sign-in needs anyway. Nothing reads the cache often.
 CACHES = {

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+import re
 from pathlib import Path
-from typing import Final
 
 logger = logging.getLogger(__name__)
-
-_GPU_DRIVERS: Final = ("i915", "xe")
 
 
 class Counter:
     """One counter. Raises OSError or ValueError if it cannot be read."""
 
-    def __init__(self, path: Path, range_uj: int | None = None) -> None:
-        """`range_uj` is where the counter wraps, in microjoules; None: it does not."""
+    def __init__(self, path: Path, range_uj: int) -> None:
+        """`range_uj` is where the counter wraps, in microjoules; 0: it does not."""
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._range_uj = range_uj
         self._last_uj = self._read_uj()
@@ -36,7 +33,7 @@ class Counter:
         used_uj = now_uj - self._last_uj
         self._last_uj = now_uj
         if used_uj < 0:
-            used_uj += self._range_uj or 0
+            used_uj += self._range_uj
         return max(0, used_uj) / 1e6
 
     def _read_uj(self) -> int:
@@ -50,23 +47,22 @@ def package_counters(sysfs: Path) -> list[Counter]:
     Parts of a package (cores, graphics), the whole platform (psys) and a second interface to the
     same counter (intel-rapl-mmio) are left out.
     """
-    zones = sorted((sysfs / "class/powercap").glob("intel-rapl:*"))
-    packages = [zone for zone in zones if _text(zone / "name").startswith("package-")]
-    return _readable((zone / "energy_uj", zone / "max_energy_range_uj") for zone in packages)
+    return _counters(sysfs, "class/powercap/intel-rapl:*/energy_uj", "package-.*", wraps=True)
 
 
 def gpu_counters(sysfs: Path) -> list[Counter]:
-    """Return the counters of Intel's graphics cards."""
-    monitors = sorted((sysfs / "class/hwmon").glob("hwmon*"))
-    files = [each / "energy1_input" for each in monitors if _text(each / "name") in _GPU_DRIVERS]
-    return _readable((file, None) for file in files if file.exists())
+    """Return the counters of Intel's graphics cards, of the drivers i915 and xe."""
+    return _counters(sysfs, "class/hwmon/hwmon*/energy1_input", "i915|xe", wraps=False)
 
 
-def _readable(files: Iterable[tuple[Path, Path | None]]) -> list[Counter]:
+def _counters(sysfs: Path, pattern: str, names: str, *, wraps: bool) -> list[Counter]:
+    """Return the readable counters. Beside the file of a counter is one with its name."""
     counters: list[Counter] = []
-    for path, range_path in files:
+    for path in sorted(sysfs.glob(pattern)):
+        if not re.fullmatch(names, _text(path.with_name("name"))):
+            continue
         try:
-            range_uj = None if range_path is None else int(_text(range_path))
+            range_uj = int(_text(path.with_name("max_energy_range_uj"))) if wraps else 0
             counters.append(Counter(path, range_uj))
         except (OSError, ValueError) as error:
             # Since Linux 5.10 only root may read them.

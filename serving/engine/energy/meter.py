@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from serving.engine.energy.busy import BusyTimes
 from serving.engine.energy.counters import Counter, gpu_counters, package_counters
@@ -44,10 +44,16 @@ class RequestEnergy:
     totals: EnergyTotals
     sampled_j: float = 0.0
     pending_s: float = 0.0  # work since the last sample
+    is_metered: bool = False  # whether a metered step has worked for it
     _reported_j: float = 0.0
 
-    def take_unreported_j(self) -> float:
-        """Return the joules since the last call; those of pending work are estimated at first."""
+    def take_unreported_j(self) -> float | None:
+        """Return the joules since the last call; those of pending work are estimated at first.
+
+        None before the first metered step.
+        """
+        if not self.is_metered:
+            return None
         used_j = self.sampled_j + self.pending_s * self.totals.watts
         new_j = max(0.0, used_j - self._reported_j)
         self._reported_j += new_j
@@ -55,19 +61,10 @@ class RequestEnergy:
         return new_j
 
 
-class MeteredGeneration(Protocol):
-    """The part of a generation that the meter needs."""
-
-    energy: RequestEnergy | None
-
-    @property
-    def is_probe(self) -> bool: ...  # its energy is idle energy
-
-
 class StepWork(NamedTuple):
     """What a step computed for one generation."""
 
-    generation: MeteredGeneration
+    energy: RequestEnergy
     num_prefilled: int  # tokens of its prompt
     num_decoded: int  # tokens of its output, with draft tokens
 
@@ -161,14 +158,11 @@ class EnergyMeter:
         """Note a step that is done. `is_end`: a generation of it has finished."""
         now = self.clock()
         step_s = 0.0 if self._working_since is None else now - self._working_since
-        works = [work for work in works if not work.generation.is_probe]
         if works and step_s > 0:
             for work, worked_s in zip(works, self._costs.divide(step_s, works), strict=True):
-                energy = work.generation.energy
-                if energy is None:
-                    energy = work.generation.energy = RequestEnergy(self.totals)
-                energy.pending_s += worked_s
-                self._pending.add(energy)
+                work.energy.is_metered = True
+                work.energy.pending_s += worked_s
+                self._pending.add(work.energy)
         if self._working_since is not None:
             self._working_since = now
         if is_end or now >= self._sampled_at + _SAMPLE_INTERVAL_S:

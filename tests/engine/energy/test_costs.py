@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.engine.energy.meter import StepCosts, StepWork
-from tests.engine.in_process import generation
+from serving.engine.energy.meter import EnergyTotals, RequestEnergy, StepCosts, StepWork
 
-ONE = generation("one")
+ONE = RequestEnergy(EnergyTotals())
 
 
 def works(*counts: tuple[int, int]) -> list[StepWork]:

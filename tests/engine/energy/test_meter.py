@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import cast
 
 import pytest
 from hypothesis import given
@@ -13,17 +12,14 @@ from hypothesis import strategies as st
 
 from serving.engine.energy.busy import BusyTimes
 from serving.engine.energy.counters import package_counters
-from serving.engine.energy.meter import EnergyMeter, EnergySource, StepWork, new_meter
-from serving.engine.generation import Generation
-from serving.transport.server import Connection
-from tests.engine import in_process
+from serving.engine.energy.meter import (
+    EnergyMeter,
+    EnergySource,
+    RequestEnergy,
+    StepWork,
+    new_meter,
+)
 from tests.engine.energy.counter_files import card, package
-
-
-def generation() -> Generation:
-    result = in_process.generation("one")
-    result.connection = cast(Connection, object())
-    return result
 
 
 @dataclass
@@ -52,9 +48,12 @@ class Machine:
         self._pass(seconds)
         self.meter.end()
 
-    def report(self, generation: Generation) -> float:
-        assert generation.energy is not None
-        joules = generation.energy.take_unreported_j()
+    def request(self) -> RequestEnergy:
+        return RequestEnergy(self.meter.totals)
+
+    def report(self, energy: RequestEnergy) -> float:
+        joules = energy.take_unreported_j()
+        assert joules is not None
         self.reported_j += joules
         return joules
 
@@ -70,7 +69,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def test_a_request_alone_gets_all_energy_while_it_runs(machine: Machine) -> None:
-    one = generation()
+    one = machine.request()
     machine.rest(5)
     machine.step(2, StepWork(one, 10, 0))
     machine.step(1, StepWork(one, 0, 1), is_end=True)
@@ -80,8 +79,15 @@ def test_a_request_alone_gets_all_energy_while_it_runs(machine: Machine) -> None
     assert machine.meter.totals.reported_j == pytest.approx(30)
 
 
+def test_no_energy_is_known_before_the_first_metered_step(machine: Machine) -> None:
+    one = machine.request()
+    assert one.take_unreported_j() is None
+    machine.step(1, StepWork(one, 0, 1), is_end=True)
+    assert machine.report(one) == pytest.approx(10)
+
+
 def test_concurrent_requests_share_the_energy(machine: Machine) -> None:
-    long, short = generation(), generation()
+    long, short = machine.request(), machine.request()
     machine.step(1, StepWork(long, 0, 1), StepWork(short, 0, 1), is_end=True)
     machine.watts = 30
     machine.step(1, StepWork(long, 0, 1), is_end=True)
@@ -90,7 +96,7 @@ def test_concurrent_requests_share_the_energy(machine: Machine) -> None:
 
 
 def test_unsampled_energy_is_estimated_and_then_corrected(machine: Machine) -> None:
-    one = generation()
+    one = machine.request()
     machine.step(0.2, StepWork(one, 0, 1))
     assert machine.report(one) == pytest.approx(2)
     machine.watts = 20
@@ -101,8 +107,8 @@ def test_unsampled_energy_is_estimated_and_then_corrected(machine: Machine) -> N
     assert machine.reported_j == pytest.approx(0.2 * 10 + 0.11 * 20)
 
 
-def test_the_engines_own_probes_are_idle_energy(machine: Machine) -> None:
-    machine.step(1, StepWork(in_process.generation("probe"), 0, 1), is_end=True)
+def test_a_step_for_no_request_is_idle_energy(machine: Machine) -> None:
+    machine.step(1, is_end=True)
     machine.rest(1)
     assert machine.meter.totals.used_j == pytest.approx(20)
     assert machine.meter.totals.reported_j == 0
@@ -124,7 +130,7 @@ def test_requests_and_idle_energy_sum_up_to_the_counters(
 ) -> None:
     with TemporaryDirectory() as folder:
         machine = Machine(Path(folder))
-        requests = [generation() for _ in range(5)]
+        requests = [machine.request() for _ in range(5)]
         for machine.watts, event in events:
             if isinstance(event, float):
                 machine.rest(event)
@@ -140,7 +146,7 @@ def test_requests_and_idle_energy_sum_up_to_the_counters(
         totals = machine.meter.totals
         assert totals.used_j == pytest.approx(machine.used_j, rel=1e-3)
         assert totals.reported_j == pytest.approx(machine.reported_j)
-        sampled_j = sum(each.energy.sampled_j for each in requests if each.energy is not None)
+        sampled_j = sum(each.sampled_j for each in requests)
         # An estimate that was too high is taken back from what comes later, as far as it goes.
         assert machine.reported_j >= sampled_j * (1 - 1e-6)
         assert sampled_j <= totals.used_j * (1 + 1e-6)

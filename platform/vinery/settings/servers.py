@@ -1,16 +1,67 @@
-"""The OpenID Connect issuer and the mail server, from environment variables."""
+"""The database, the OpenID Connect issuer and the mail server, from environment variables."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
+
+import dj_database_url
 
 from accounts.signin.issuer import Issuer
 from vinery.config import env
 from vinery.config.env import SettingError
+from vinery.config.home import Home
 
 _ROLES: Final = ("owner", "admin", "member", "viewer")
 _SCOPES: Final = ("openid", "profile", "email")
+_DATABASE_SCHEMES: Final = ("postgres", "postgresql", "sqlite")
+
+
+def database(home: Home) -> dict[str, Any]:
+    """Django's settings of the database in DATABASE_URL, or of SQLite in the home folder.
+
+    Raises `SettingError` for other schemes.
+    """
+    address = env.url("DATABASE_URL", schemes=_DATABASE_SCHEMES, is_secret=True)
+    if not address:
+        return _sqlite({"ENGINE": "django.db.backends.sqlite3"}, str(home.path / "vinery.sqlite3"))
+    parsed = dict(dj_database_url.parse(address))
+    if address.startswith("sqlite"):
+        return _sqlite(parsed, str(parsed["NAME"]))
+    return _postgresql(parsed)
+
+
+def _sqlite(parsed: dict[str, Any], name: str) -> dict[str, Any]:
+    """SQLite with options for a server.
+
+    IMMEDIATE: a deferred transaction that reads first and then writes fails at once if another
+    transaction writes; an immediate one waits. WAL: readers do not wait for writers. NORMAL: a
+    power failure may lose the last commits, a crash of a process does not.
+    """
+    options = {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 20,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+    }
+    # Tests use a file too: threads that share Django's in-memory database get "table is locked"
+    # at once, but wait for a file.
+    return parsed | {"NAME": name, "OPTIONS": options, "TEST": {"NAME": f"{name}.test"}}
+
+
+def _postgresql(parsed: dict[str, Any]) -> dict[str, Any]:
+    """PostgreSQL with a connection pool for each process.
+
+    Under ASGI a connection that a thread keeps is idle after its request. With a pool, requests
+    that wait for tokens hold no connection.
+
+    `tcp_user_timeout` detects a dead host in seconds; TCP's default is a quarter of an hour. The
+    URL may override both options of libpq.
+    """
+    options = {"connect_timeout": 5, "tcp_user_timeout": 10_000, **parsed.get("OPTIONS", {})}
+    # The pool retries after growing delays, up to minutes. With this limit it gives up soon, and
+    # tries again at the next request.
+    options["pool"] = {"min_size": 1, "max_size": 10, "timeout": 5, "reconnect_timeout": 3}
+    return parsed | {"OPTIONS": options, "CONN_MAX_AGE": 0}
 
 
 def issuer_from_env() -> Issuer | None:
@@ -78,7 +129,7 @@ def mail_server_from_env() -> dict[str, str | int | bool]:
 
     `smtp://` uses STARTTLS, `smtps://` TLS, and `smtp+plain://` neither, for a local relay.
     """
-    address = env.secret_url("VINERY_EMAIL_URL", schemes=tuple(_PORTS))
+    address = env.url("VINERY_EMAIL_URL", schemes=tuple(_PORTS), is_secret=True)
     if not address:
         return {}
     parts = urlsplit(address)

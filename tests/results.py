@@ -1,0 +1,16 @@
+"""The whole answer that a list of events makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from serving.core.events import Event
+from serving.core.result import Result, ResultBuilder
+
+
+def build_result(events: Iterable[Event]) -> Result:
+    """Return the result of a finished stream. Raises the `ServingError` of a failed one."""
+    builder = ResultBuilder()
+    for event in events:
+        builder.feed(event)
+    return builder.result()
