@@ -1,7 +1,7 @@
 """What happens while Redis does not answer, and how that ends.
 
 A call without an answer in time marks Redis as unavailable. From then on no request waits for it:
-`UnavailablePolicy` says what happens instead. One task keeps asking Redis until it answers, and
+`UnavailablePolicy` decides what happens instead. One task keeps asking Redis until it answers, and
 then sends the settlements that wait. A Redis that answers again may have lost its memory. So it
 stays marked as unavailable until it has received the usage baselines (`restore`, `resume`).
 """
