@@ -20,7 +20,6 @@ from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.core.tools import INPUT
 
 _NO_PARAMETERS: Final = {"type": "object", "properties": {}, "additionalProperties": False}
-_ANY_OBJECT: Final = {"type": "object"}
 
 
 def _is_enforced(tool: Tool, choice: ToolChoice) -> bool:
@@ -36,14 +35,12 @@ def arguments_tag(tool: Tool, choice: ToolChoice) -> StructuralTag:
     """
     if tool.input_grammar is not None:
         return text_tag(tool.input_grammar, in_json, before=f'{{"{INPUT}": "', after='"}')
-    schema: Any = _ANY_OBJECT
+    schema: Any = {"type": "object"}
     if _is_enforced(tool, choice):
         schema = _NO_PARAMETERS if tool.parameters is None else dict(tool.parameters)
     where = f"tools.{tool.name}.parameters"
     return json_tag(schema, param=where, is_strict=bool(tool.strict))
 
-
-# -- Parameters -----------------------------------------------------------------------------
 
 DEFINITIONS: Final = ("$defs", "definitions")
 # Keywords of an object's schema that a list of parameters expresses, or that have no effect.
@@ -104,9 +101,6 @@ def parameters_of(tool: Tool, choice: ToolChoice) -> Parameters | None:
         document = {**definitions, **each} if isinstance(each, Mapping) else each
         listed.append(Parameter(name, document, name in required))
     return Parameters(tuple(listed))
-
-
-# -- Other notations ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,8 +98,6 @@ def _old_form(tag: Mapping[str, Any], at: _Path) -> StructuralTag:
     return {"type": "triggered_tags", "triggers": triggers, "tags": tags}
 
 
-# -- Members --------------------------------------------------------------------------------
-
 _Read = Callable[[Any, _Path], Any]
 
 

@@ -16,7 +16,7 @@ CallTag = Callable[[Tool, ToolChoice], StructuralTag]
 # Texts of chat templates: a template that holds all texts of one tuple is the family's.
 Marks = tuple[tuple[str, ...], ...]
 
-_ANY_TEXT: Final[StructuralTag] = {"type": "any_text"}
+ANY_TEXT: Final[StructuralTag] = {"type": "any_text"}
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,10 @@ class GrammarFamily:
             return output
         if not self.may_reason_first:
             gap = [text(tags.gap)] if tags.gap else []  # XGrammar refuses an empty string
-            return sequence(tag("", _ANY_TEXT, tags.closing), *gap, output)
+            return sequence(tag("", ANY_TEXT, tags.closing), *gap, output)
         if output["type"] == "triggered_tags":
             return output  # free text may hold reasoning anyway
-        reasoned = sequence(tag(tags.open.text, _ANY_TEXT, tags.closing), output)
+        reasoned = sequence(tag(tags.open.text, ANY_TEXT, tags.closing), output)
         return {"type": "or", "elements": [reasoned, output]}
 
 

@@ -119,7 +119,6 @@ class Batch:
             generation.logits.applies_penalty = applies_penalty
         generation.added_ids, generation.is_echoed = prompt_ids, must_score
         generation.max_draft_tokens = self._pipeline.max_draft_tokens(submit)
-        generation.is_proven = False
         generation.first_chunk_end = None
         generation.num_prefilled = 0
         self._running.append(generation)
@@ -257,7 +256,9 @@ class Batch:
         """Take the sequences of a beam search. Returns whether the search has ended."""
         assert generation.handle is not None
         if generation.is_beam_extended:
-            generation.extend_beams()
+            generation.is_beam_extended = False
+            generation.is_proven = True
+            generation.generated.append(-1)  # only the pipeline knows the token
         beams = (generation, *generation.other_beams)
         outputs = generation.handle.read_beams(len(beams))
         for beam, (token_ids, finish) in zip(beams, outputs, strict=False):

@@ -43,7 +43,6 @@ class FinishedGenerations:
         self._num_files = 0
 
     def add(self, generation: Generation) -> None:
-        """Remember a generation that has ended."""
         self._counts[id(generation.connection), generation.submit.id] = _Counts(
             generation.submit.request_id,
             len(generation.prompt_ids),

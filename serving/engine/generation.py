@@ -19,9 +19,6 @@ from serving.engine.prefix_cache import Prefill, TokenArray
 from serving.transport.messages import Rejected, Submit, TokenLogprobs, TokenOutput
 from serving.transport.server import Connection
 
-# Stands for a token of a beam search, which only the pipeline knows.
-_UNKNOWN_TOKEN = -1
-
 
 @dataclass(slots=True, eq=False)
 class Generation:
@@ -83,11 +80,6 @@ class Generation:
         return generation
 
     @property
-    def is_probe(self) -> bool:
-        """Whether the engine runs it to test itself."""
-        return self.connection is None
-
-    @property
     def num_pipeline_tokens(self) -> int:
         """Tokens that the pipeline has of it."""
         return len(self.added_ids) + len(self.generated)
@@ -115,18 +107,6 @@ class Generation:
         return self.generated[position - num_added] if self.submit.beams is None else None
 
     @property
-    def deadline(self) -> float:
-        """When it must have ended, on the monotonic clock."""
-        return self.arrived_at + self.submit.deadline_s
-
-    @property
-    def must_replay(self) -> bool:
-        """Whether its tokens so far cannot simply become part of the prompt."""
-        sampling = self.submit.sampling
-        has_penalty = sampling.frequency_penalty != 0 or sampling.presence_penalty != 0
-        return bool(self.tokens) and (self.submit.grammar is not None or has_penalty)
-
-    @property
     def must_score(self) -> bool:
         """Whether all tokens of its prompt must be computed for their log-probabilities."""
         return self.logits is not None and self.logits.must_score
@@ -147,18 +127,15 @@ class Generation:
         self.failure = None
         if self.logits is not None:
             self.logits.restart()
-        self.num_to_replay = len(self.tokens) if self.must_replay else 0
+        sampling = self.submit.sampling
+        has_penalty = sampling.frequency_penalty != 0 or sampling.presence_penalty != 0
+        must_replay = has_penalty or self.submit.grammar is not None
+        self.num_to_replay = len(self.tokens) if must_replay else 0
 
     def prefill(self) -> Prefill:
         """Return how far the pipeline has prefilled its prompt."""
         key = self.submit.cache_key
         return Prefill(self.added_ids, self.first_chunk_end, self.num_prefilled, key)
-
-    def extend_beams(self) -> None:
-        """Note that the present step has extended its beams by one token."""
-        self.is_beam_extended = False
-        self.is_proven = True
-        self.generated.append(_UNKNOWN_TOKEN)
 
     def output(self) -> TokenOutput:
         """Return the tokens that were not sent yet; the first output also has its timings."""

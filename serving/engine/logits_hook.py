@@ -62,15 +62,12 @@ class LogitsHook(ov.Op):  # type: ignore[misc]
         return LogitsHook._compiled or LogitsHook(new_inputs)
 
     def visit_attributes(self, _visitor: Any) -> bool:
-        """There are no attributes."""
         return True
 
     def has_evaluate(self) -> bool:
-        """The operation runs on the CPU, in Python."""
         return True
 
     def evaluate(self, _outputs: Any, inputs: Any) -> bool:
-        """Runs on the thread that steps."""
         if LogitsHook.callback is not None:
             logits, token_ids, positions = (each.data for each in inputs)
             rows = logits.reshape(-1, logits.shape[-1])

@@ -59,8 +59,6 @@ _PROBE: Final = Submit(
     deadline_s=60.0,
 )
 
-_Key = tuple[int, int]  # (id() of the connection, id on the connection)
-
 
 class EngineLoop:
     """Owns the batch, the wait queue and the socket."""
@@ -72,7 +70,7 @@ class EngineLoop:
         self._processors = load_factories(config.options.logits_processors)
         self._waiting = WaitQueue()
         self._checking: set[Generation] = set()  # whose grammars are being checked
-        self._alive: dict[_Key, Generation] = {}
+        self._alive: dict[tuple[int, int], Generation] = {}  # by `_key`
         self._sender = OutputSender(config.options.flush_interval_ms)
         self._finished = FinishedGenerations(config.usage_dir)
         self._next_expiry_at = 0.0
@@ -336,12 +334,12 @@ class EngineLoop:
         if now < self._next_expiry_at:
             return
         self._next_expiry_at = now + _EXPIRY_INTERVAL_S
-        for generation in [each for each in self._alive.values() if each.deadline < now]:
-            self._drop(generation)
+        for generation in list(self._alive.values()):
             deadline_s = generation.submit.deadline_s
-            generation.reject(
-                errors.DeadlineExceeded.code, f"The request ran longer than {deadline_s:g} s."
-            )
+            if generation.arrived_at + deadline_s < now:
+                self._drop(generation)
+                message = f"The request ran longer than {deadline_s:g} s."
+                generation.reject(errors.DeadlineExceeded.code, message)
 
     def _drop(self, generation: Generation) -> None:
         """End a generation without an answer."""
@@ -361,7 +359,7 @@ class EngineLoop:
             self._finished.add(generation)
 
     def _fail(self, failed: FailedGeneration) -> None:
-        if failed.generation.is_probe:
+        if failed.generation.connection is None:
             raise PipelineBroken(f"the engine's own probe failed: {failed.message}")
         self._end(failed.generation)
         failed.generation.reject(failed.code, failed.message)
@@ -438,5 +436,5 @@ class EngineLoop:
         )
 
 
-def _key(generation: Generation) -> _Key:
+def _key(generation: Generation) -> tuple[int, int]:
     return id(generation.connection), generation.submit.id

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import Final
 
 from serving.engine.generation import GeneratedTokens, Generation
@@ -65,17 +64,11 @@ class OutputSender:
             self._next_flush_at = now + interval_ms / 1000
             self._urgent |= self._delayed
             self._delayed.clear()
-        _send_outputs(self._urgent)
+        outputs: defaultdict[Connection, list[TokenOutput]] = defaultdict(list)
         for generation in self._urgent:
             self._delayed.pop(generation, None)
+            if generation.connection is not None:
+                outputs[generation.connection].append(generation.output())
         self._urgent.clear()
-
-
-def _send_outputs(generations: Iterable[Generation]) -> None:
-    """Send one frame to each gateway."""
-    outputs: defaultdict[Connection, list[TokenOutput]] = defaultdict(list)
-    for generation in generations:
-        if generation.connection is not None:
-            outputs[generation.connection].append(generation.output())
-    for connection, of_connection in outputs.items():
-        connection.send(StepOutputs(tuple(of_connection)))
+        for connection, of_connection in outputs.items():
+            connection.send(StepOutputs(tuple(of_connection)))

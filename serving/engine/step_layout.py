@@ -14,13 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, takewhile
 from operator import eq
-from typing import Final, Literal, Protocol, get_args
+from typing import Protocol
 
 _Sequences = Sequence["ScheduledSequence"]
-
-# Which generations an explanation may leave out of a step.
-_MayMiss = Literal["none", "prefilling", "all"]
-_MAY_MISS: Final[tuple[_MayMiss, ...]] = get_args(_MayMiss)
 
 
 class UnknownStepLayout(Exception):
@@ -99,11 +95,14 @@ class _Step:
         The border between two generations may be ambiguous. Then the explanation that leaves
         out the fewest generations wins.
         """
-        explanations = (self._explanation(decoding, running, may_miss) for may_miss in _MAY_MISS)
-        return next((each for each in explanations if each is not None), [0] * len(decoding))
+        for may_miss in ("none", "prefilling", "all"):
+            lengths = self._explanation(decoding, running, may_miss)
+            if lengths is not None:
+                return lengths
+        return [0] * len(decoding)
 
     def _explanation(
-        self, decoding: _Sequences, running: _Sequences, may_miss: _MayMiss
+        self, decoding: _Sequences, running: _Sequences, may_miss: str
     ) -> list[int] | None:
         dead_ends: set[tuple[int, int]] = set()
         missing = (0,) if may_miss == "all" else ()

@@ -70,7 +70,7 @@ class Engine:
     @property
     def max_context(self) -> int | None:
         """Prompt and output tokens together; None: unknown."""
-        return self.entry.options.max_context or self.assets.max_context
+        return self.entry.options.max_context or self.assets.folder.max_context
 
     def new_decoder(
         self, *, is_raw: bool, shows_special: bool = False, after: Sequence[int] = ()

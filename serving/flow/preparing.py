@@ -68,7 +68,7 @@ async def prepare(
     engine.assets.check_ids(request.stopping.stop_token_ids, "stop_token_ids")
     prompts = await render(request, engine)
     meter.num_prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
-    sampling = resolve_sampling(request, engine.assets.defaults)
+    sampling = resolve_sampling(request, engine.assets.folder.defaults)
     grammar = await output_grammar(request, engine, prompts[0])
     spec = None if grammar is None else GrammarSpec(grammar.kind, grammar.source)
     submits: list[Submit] = []
@@ -135,7 +135,7 @@ def speculation_spec(request: GenerationRequest, engine: Engine) -> SpeculationS
     _check_speculation(
         request, has_draft=bool(options.draft_model), has_lookup=options.prompt_lookup
     )
-    defaults = engine.assets.defaults
+    defaults = engine.assets.folder.defaults
     if options.draft_model:
         return _draft_spec(requested, defaults)
     if options.prompt_lookup:
@@ -228,7 +228,7 @@ def _default_max_tokens(request: GenerationRequest, engine: Engine) -> int | Non
     """The limit for a client that sets none: the endpoint's or that of generation_config.json,
     and at most that of the model's options. None: the rest of the context."""
     stopping, limit = request.stopping, engine.entry.options.max_tokens_limit
-    default = stopping.default_max_tokens or engine.assets.defaults.max_new_tokens
+    default = stopping.default_max_tokens or engine.assets.folder.defaults.max_new_tokens
     if default is None:
         return limit or None
     default = max(default, stopping.min_tokens)

@@ -32,14 +32,13 @@ _MAX_WINDOW = 32
 class Decoder(Protocol):
     """Decodes the tokens of one choice."""
 
+    dropped_ids: frozenset[int]  # these tokens leave no text at any position
+
     def feed(self, token_id: int) -> str:
         """Return the text that this token completes: "" in the middle of a character."""
 
     def finish(self) -> str:
         """Return the text that was held back."""
-
-    def drops(self, token_id: int) -> bool:
-        """Return whether this token leaves no text at any position."""
 
 
 class VinoTokenizer(Protocol):
@@ -76,7 +75,7 @@ class Detokenizer:
         return WindowDecoder(self.raw, self.dropped_ids, context)
 
     def _context(self, after: Sequence[int]) -> int | None:
-        """The last token whose text is whole characters."""
+        """The last token whose text is whole characters. Decoders do not return its text."""
         for token_id in reversed(after[-_MAX_HELD:]):
             if token_id not in self.dropped_ids:
                 text = self.raw.decode([token_id], skip_special_tokens=False)
@@ -91,16 +90,15 @@ class FastDecoder:
     def __init__(
         self, tokenizer: Tokenizer, dropped_ids: frozenset[int], context: int | None = None
     ) -> None:
-        """`context`: the token before the text. Its own text is not returned."""
         self._tokenizer = tokenizer
-        self._dropped_ids = dropped_ids
+        self.dropped_ids = dropped_ids
         self._stream = DecodeStream(skip_special_tokens=False)
         self._held: list[int] = []
         if context is not None:
             self._stream.step(tokenizer, context)
 
     def feed(self, token_id: int) -> str:
-        if token_id in self._dropped_ids:
+        if token_id in self.dropped_ids:
             return ""
         try:
             text = self._stream.step(self._tokenizer, token_id)
@@ -111,9 +109,6 @@ class FastDecoder:
             return self._give_up() if len(self._held) > _MAX_HELD else ""
         self._held.clear()
         return text
-
-    def drops(self, token_id: int) -> bool:
-        return token_id in self._dropped_ids
 
     def finish(self) -> str:
         held, self._held = self._held, []
@@ -148,9 +143,8 @@ class WindowDecoder:
     def __init__(
         self, tokenizer: VinoTokenizer, dropped_ids: frozenset[int], context: int | None = None
     ) -> None:
-        """`context`: the token before the text. Its own text is not returned."""
         self._tokenizer = tokenizer
-        self._dropped_ids = dropped_ids
+        self.dropped_ids = dropped_ids
         self._window: list[int] = [] if context is None else [context]
         self._num_sent_tokens = len(self._window)
         self._num_sent_chars = len(self._decode()) if self._window else 0
@@ -158,7 +152,7 @@ class WindowDecoder:
         self._cut = 0
 
     def feed(self, token_id: int) -> str:
-        if token_id in self._dropped_ids:
+        if token_id in self.dropped_ids:
             return ""
         self._window.append(token_id)
         text = self._decode()
@@ -168,9 +162,6 @@ class WindowDecoder:
         new = text[self._num_sent_chars :]
         self._advance(text)
         return new
-
-    def drops(self, token_id: int) -> bool:
-        return token_id in self._dropped_ids
 
     def finish(self) -> str:
         rest = self._decode()[self._num_sent_chars :] if self._window else ""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Final, TypeVar
 
 ResultT = TypeVar("ResultT")
@@ -64,6 +65,12 @@ class Literals:
         if not text.endswith(self._beginnings):
             return 0
         return next(len(begin) for begin in self._beginnings if text.endswith(begin))
+
+
+@cache
+def literals(*strings: str) -> Literals:
+    """Return the set of these strings, for the constants of a syntax: it is kept."""
+    return Literals(strings)
 
 
 class Tag(Literals):

@@ -119,7 +119,7 @@ class ChoiceReader:
         self.num_reasoning_tokens += was_reasoning or self._parser.is_reasoning
 
     def _attribute(self, token: Token, text: str, attribution: Attribution) -> None:
-        if not self._decoder.drops(token.id):
+        if token.id not in self._decoder.dropped_ids:
             attribution.feed(self._without_dropped_spaces(token, text), text)
         elif self._exposes_silent_tokens:
             attribution.feed(replace(token, raw=b""), "")

@@ -10,16 +10,12 @@ from typing import Self
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import Conversation, Encoding
-from serving.prompting.folder import GenerationDefaults, ModelFolder
+from serving.prompting.folder import ModelFolder
 from serving.prompting.infill import Infill
 from serving.prompting.reasoning_effort import reasoning_settings
 from serving.prompting.render import ChatRenderer, Rendered
 from serving.prompting.template import ChatTemplate
 from serving.prompting.tokenizer import Tokenizer, load_tokenizer
-
-# What most models write around reasoning. After a prompt that ends with the first, the output
-# begins inside the reasoning.
-_REASONING_TAGS = ("<think>", "</think>")
 
 # Enough of a prompt's last tokens to contain the opening tag.
 _TAIL_TOKENS = 16
@@ -57,8 +53,9 @@ class ModelAssets:
         """`renderers`: none, one, or one for requests without tools and one for those with."""
         self.folder = folder
         self.tokenizer = tokenizer
-        # Replaced for a model that marks its reasoning differently.
-        self.reasoning_tags = _REASONING_TAGS
+        # What most models write around reasoning; replaced for a model that marks it differently.
+        # After a prompt that ends with the first, the output begins inside the reasoning.
+        self.reasoning_tags = ("<think>", "</think>")
         self._renderers = renderers
 
     @classmethod
@@ -76,16 +73,6 @@ class ModelAssets:
             if text is not None
         ]
         return cls(folder, load_tokenizer(folder), renderers)
-
-    @property
-    def defaults(self) -> GenerationDefaults:
-        """The sampling values of the model's authors."""
-        return self.folder.defaults
-
-    @property
-    def max_context(self) -> int | None:
-        """Prompt and output tokens together. None: unknown."""
-        return self.folder.max_context
 
     @property
     def template_text(self) -> str | None:

@@ -29,10 +29,6 @@ TOKEN_KEYS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "
 class UnusableFolder(Exception):
     """The folder cannot be served. The message names the file and the reason."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
-
 
 @dataclass(frozen=True, slots=True)
 class GenerationDefaults:
@@ -97,16 +93,6 @@ class ModelFolder:
             tokenizer_class=_string(tokenizer_config.get("tokenizer_class")),
             added_tokens=_added_tokens(tokenizer_config.get("added_tokens_decoder")),
         )
-
-    @property
-    def has_fast_tokenizer(self) -> bool:
-        """Whether the folder has a `tokenizer.json` beside OpenVINO's own tokenizer."""
-        return (self.path / FAST_TOKENIZER).is_file()
-
-    @property
-    def eos_text(self) -> str | None:
-        """The token that the tokenizer's configuration calls the end of a text."""
-        return self.named_tokens.get("eos_token")
 
 
 def _check_files(path: Path) -> None:

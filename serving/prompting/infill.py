@@ -26,12 +26,11 @@ class _Family:
     ends: tuple[str, ...] = ()
 
 
-_REPOSITORY_ENDS: Final = ("<|endoftext|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>")
 _FAMILIES: Final = (
     # Qwen Coder, CodeGemma, Granite 4
     _Family(
         ("<|fim_prefix|>", _PREFIX, "<|fim_suffix|>", _SUFFIX, "<|fim_middle|>"),
-        (*_REPOSITORY_ENDS, "<|file_separator|>"),
+        ("<|endoftext|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>", "<|file_separator|>"),
     ),
     # StarCoder, Granite 3, Stable Code
     _Family(
@@ -44,15 +43,7 @@ _FAMILIES: Final = (
     _Family(("▁<PRE>", _PREFIX, "▁<SUF>", _SUFFIX, "▁<MID>"), ("▁<EOT>",)),
     _Family(("<PRE>", _PREFIX, "<SUF>", _SUFFIX, "<MID>"), ("<EOT>",)),
     # DeepSeek Coder, whose bars are full-width
-    _Family(
-        (
-            "<\uff5cfim▁begin\uff5c>",
-            _PREFIX,
-            "<\uff5cfim▁hole\uff5c>",
-            _SUFFIX,
-            "<\uff5cfim▁end\uff5c>",
-        )
-    ),
+    _Family(("<｜fim▁begin｜>", _PREFIX, "<｜fim▁hole｜>", _SUFFIX, "<｜fim▁end｜>")),
     # Codestral
     _Family(("[SUFFIX]", _SUFFIX, "[PREFIX]", _PREFIX)),
     # Seed Coder
@@ -88,13 +79,6 @@ class Infill:
 
     def token_ids(self, prefix: Sequence[int], suffix: Sequence[int]) -> list[int]:
         """The prompt, without the special tokens around a text."""
-        ids: list[int] = []
-        for part in self.layout:
-            match part:
-                case int():
-                    ids.append(part)
-                case "{prefix}":
-                    ids += prefix
-                case _:
-                    ids += suffix
-        return ids
+        texts = {_PREFIX: prefix, _SUFFIX: suffix}
+        parts = ([part] if isinstance(part, int) else texts[part] for part in self.layout)
+        return [id_ for part in parts for id_ in part]

@@ -17,9 +17,6 @@ from serving.prompting.capabilities import TemplateCapabilities
 from serving.prompting.reasoning_effort import reasoning_settings
 from serving.prompting.template import ChatTemplate
 
-# Set from the conversation; clients may set any other variable of a template.
-_RESERVED = frozenset({"messages", "tools"})
-
 # Appended to a message that is to be continued, to find its end in the prompt.
 _END_MARK = "\u2e28vinery:end\u2e29"
 
@@ -27,9 +24,6 @@ _END_MARK = "\u2e28vinery:end\u2e29"
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 _INSTRUCTING = (Role.SYSTEM, Role.DEVELOPER)
-
-# A message and its index in the client's conversation, for error messages.
-Numbered = tuple[int, Message]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +68,8 @@ class ChatRenderer:
         return unfinished
 
     def _text(self, conversation: Conversation, variables: Mapping[str, Any]) -> str:
-        for name in _RESERVED & variables.keys():
+        # Set from the conversation; clients may set any other variable of a template.
+        for name in {"messages", "tools"} & variables.keys():
             raise InvalidRequest(
                 f"chat_template_kwargs cannot set {name}.", param="chat_template_kwargs"
             )
@@ -174,8 +169,9 @@ def _tool(tool: Tool) -> dict[str, Any]:
 
 def arranged_instructions(
     messages: Sequence[Message], capabilities: TemplateCapabilities
-) -> list[Numbered]:
-    """The messages with system and developer messages where the template renders them.
+) -> list[tuple[int, Message]]:
+    """The messages with system and developer messages where the template renders them, each with
+    its index in the client's conversation.
 
     OpenAI's clients may send any number of them anywhere. Many templates render one, at the
     start. Some render none: their models were trained to read instructions in the first user

@@ -60,10 +60,6 @@ class Tokenizer(ABC):
         text: str = self.raw.decode(list(token_ids), skip_special_tokens=False)
         return text
 
-    def token_text(self, token_id: int) -> str:
-        """The text of one token; invalid bytes as U+FFFD, "" for an unknown id."""
-        return self.decode([token_id])
-
     @abstractmethod
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes of one token, which may be a part of a character."""
@@ -82,8 +78,8 @@ class Tokenizer(ABC):
 
 def load_tokenizer(folder: ModelFolder) -> Tokenizer:
     """The fast tokenizer if the folder has one. Raises `UnusableFolder`."""
-    tokenizer = FastTokenizer if folder.has_fast_tokenizer else VinoTokenizer
-    return tokenizer(folder)
+    has_fast = (folder.path / FAST_TOKENIZER).is_file()
+    return FastTokenizer(folder) if has_fast else VinoTokenizer(folder)
 
 
 class FastTokenizer(Tokenizer):
@@ -92,7 +88,9 @@ class FastTokenizer(Tokenizer):
     def __init__(self, folder: ModelFolder) -> None:
         self.raw: RawTokenizer = _read_fast(folder.path / FAST_TOKENIZER)
         self.vocab_size = 1 + max(self.raw.get_vocab(with_added_tokens=True).values(), default=-1)
-        self.eos_ids = _eos_ids(folder, self.raw.token_to_id(folder.eos_text or ""))
+        self.eos_ids = _eos_ids(
+            folder, self.raw.token_to_id(folder.named_tokens.get("eos_token", ""))
+        )
         added = self.raw.get_added_tokens_decoder()
         self._special_ids = {id_ for id_, token in added.items() if token.special}
         self._added_ids = frozenset(added)
@@ -102,7 +100,7 @@ class FastTokenizer(Tokenizer):
 
     @cached_property
     def special_texts(self) -> Mapping[int, str]:
-        return {id_: self.token_text(id_) for id_ in self._special_ids | self.eos_ids}
+        return {id_: self.decode([id_]) for id_ in self._special_ids | self.eos_ids}
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """`encode` holds the GIL. `encode_batch_fast` does not, but it wakes threads, which
@@ -157,8 +155,7 @@ class VinoTokenizer(Tokenizer):
         return self.token_bytes(token_id).decode(errors="replace")
 
     def token_id(self, name: str) -> int | None:
-        ids: dict[bytes, int] = self._vocabulary
-        return ids.get(name.encode())
+        return self._vocabulary.get(name.encode())
 
     @cached_property
     def _vocabulary(self) -> dict[bytes, int]:

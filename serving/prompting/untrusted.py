@@ -113,7 +113,7 @@ def _answer(task: UntrustedTask) -> UntrustedAnswer:
         renderer = ChatRenderer(ChatTemplate(task.template, task.named_tokens))
         rendered = renderer.render(task.conversation)
     except UnusableFolder as error:
-        return _refused(error.message)
+        return _refused(str(error))
     except InvalidRequest as error:
         is_unsupported = isinstance(error, UnsupportedParameter)
         return UntrustedAnswer(

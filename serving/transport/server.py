@@ -115,7 +115,6 @@ class SocketServer:
         self._selector.register(fd, selectors.EVENT_READ, on_readable)
 
     def unwatch(self, fd: int) -> None:
-        """Stop watching a descriptor."""
         self._selector.unregister(fd)
 
     def poll(self, timeout_s: float) -> list[Incoming]:
@@ -125,7 +124,10 @@ class SocketServer:
             if key.fileobj is self._listener:
                 self._accept()
             elif isinstance(key.data, Connection):
-                incoming += _serve(key.data, events)
+                if events & selectors.EVENT_WRITE:
+                    key.data.flush()
+                if events & selectors.EVENT_READ:
+                    incoming += [Incoming(key.data, each) for each in key.data.receive()]
             else:
                 key.data()
         # A failed `send` closes a connection, too.
@@ -134,7 +136,6 @@ class SocketServer:
         return incoming
 
     def close(self) -> None:
-        """Stop listening and close every connection."""
         for key in list(self._selector.get_map().values()):
             if isinstance(key.data, Connection):
                 key.data.close()
@@ -148,14 +149,6 @@ class SocketServer:
             connection = Connection(peer, self._selector, self._closed.append)
             self._selector.register(peer, selectors.EVENT_READ, connection)
             connection.send(self._greeting())
-
-
-def _serve(connection: Connection, events: int) -> list[Incoming]:
-    if events & selectors.EVENT_WRITE:
-        connection.flush()
-    if not events & selectors.EVENT_READ:
-        return []
-    return [Incoming(connection, message) for message in connection.receive()]
 
 
 def _listen(path: Path) -> socket.socket:

@@ -35,7 +35,7 @@ TALK = Conversation(
     ),
     drops_oldest=True,
 )
-MAX_CONTEXT = ASSETS.max_context or 0
+MAX_CONTEXT = ASSETS.folder.max_context or 0
 
 
 def talk(*, max_tokens: int | None = None, drops_oldest: bool = True) -> GenerationRequest:

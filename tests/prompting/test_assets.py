@@ -92,8 +92,8 @@ def test_prompts_can_be_rendered_in_threads(assets):
 
 
 def test_it_exposes_the_values_of_the_folder(assets):
-    assert assets.max_context == 2048
-    assert assets.defaults.eos_token_ids == (2,)
+    assert assets.folder.max_context == 2048
+    assert assets.folder.defaults.eos_token_ids == (2,)
     assert "<tool_call>" in assets.template_text
 
 

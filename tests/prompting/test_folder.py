@@ -18,9 +18,8 @@ def test_it_reads_the_reference_model():
     assert folder.model_type == "qwen3"
     assert folder.max_context == 2048
     assert folder.defaults == GenerationDefaults(do_sample=False, eos_token_ids=(2,))
-    assert folder.eos_text == "<|im_end|>"
+    assert folder.named_tokens["eos_token"] == "<|im_end|>"
     assert folder.templates is not None
-    assert folder.has_fast_tokenizer
     assert folder.tokenizer_class == "PreTrainedTokenizerFast"
     assert folder.added_tokens["2"]["content"] == "<|im_end|>"
 

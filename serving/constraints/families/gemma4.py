@@ -11,7 +11,6 @@ from serving.constraints.family import Family, GrammarFamily, tag
 from serving.constraints.grammar.ebnf import StructuralTag
 from serving.core.request import Tool, ToolChoice
 from serving.output.parsers import gemma4
-from serving.output.parsers.gemma4 import CLOSE, OPEN, QUOTE, REASONING
 
 _NOTATION: Final = ArgumentNotation(
     assign=":",
@@ -19,7 +18,7 @@ _NOTATION: Final = ArgumentNotation(
     colon=":",
     key=re.compile(r"\w+"),
     constant=json.dumps,
-    quote=QUOTE,
+    quote=gemma4.QUOTE,
     has_escapes=False,
     rules={
         "char": "char ::= [^<]",
@@ -35,12 +34,12 @@ def _call(tool: Tool, choice: ToolChoice) -> StructuralTag:
     arguments = notated_arguments_tag(tool, choice, _NOTATION)
     begin, end = ("{", "}") if arguments else ("", "")
     content = arguments or arguments_tag(tool, choice)
-    return tag(f"{OPEN.text}call:{tool.name}{begin}", content, f"{end}{CLOSE.text}")
+    return tag(f"{gemma4.OPEN.text}call:{tool.name}{begin}", content, f"{end}{gemma4.CLOSE.text}")
 
 
 GEMMA4 = Family(
     "gemma4",
     (("<|tool_call>",),),
     gemma4.GEMMA4,
-    GrammarFamily(_call, OPEN.text, "", reasoning=REASONING),
+    GrammarFamily(_call, gemma4.OPEN.text, "", reasoning=gemma4.REASONING),
 )

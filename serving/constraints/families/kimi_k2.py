@@ -7,18 +7,17 @@ from serving.constraints.family import Family, GrammarFamily, sequence, tag, tex
 from serving.constraints.grammar.ebnf import StructuralTag, grammar_tag
 from serving.core.request import Tool, ToolChoice
 from serving.output.parsers import kimi_k2
-from serving.output.parsers.kimi_k2 import ARGUMENTS, BEGIN, CALL_BEGIN, CALL_END, END
 
 
 def _call(tool: Tool, choice: ToolChoice) -> StructuralTag:
     index = grammar_tag("root ::= [0-9]{1,3}")
-    content = sequence(index, text(ARGUMENTS), arguments_tag(tool, choice))
-    return tag(f"{CALL_BEGIN.text}functions.{tool.name}:", content, CALL_END.text)
+    content = sequence(index, text(kimi_k2.ARGUMENTS), arguments_tag(tool, choice))
+    return tag(f"{kimi_k2.CALL_BEGIN.text}functions.{tool.name}:", content, kimi_k2.CALL_END.text)
 
 
 KIMI_K2 = Family(
     "kimi_k2",
     (("<|tool_calls_section_begin|>",),),
     kimi_k2.KIMI_K2,
-    GrammarFamily(_call, BEGIN.text, "", begin=BEGIN.text, end=END.text),
+    GrammarFamily(_call, kimi_k2.BEGIN.text, "", begin=kimi_k2.BEGIN.text, end=kimi_k2.END.text),
 )

@@ -7,7 +7,6 @@ from serving.constraints.family import Family, GrammarFamily, tag
 from serving.constraints.grammar.ebnf import StructuralTag
 from serving.core.request import Tool, ToolChoice
 from serving.output.parsers import pythonic
-from serving.output.parsers.pythonic import ListTags, bare_opening
 
 
 def _call(tool: Tool, choice: ToolChoice) -> StructuralTag:
@@ -18,10 +17,10 @@ def _call(tool: Tool, choice: ToolChoice) -> StructuralTag:
     return tag(f"{tool.name}({stars}", arguments or arguments_tag(tool, choice), ")")
 
 
-def _grammar(tags: ListTags) -> GrammarFamily:
+def _grammar(tags: pythonic.ListTags) -> GrammarFamily:
     """A family that differs from others only in its tags."""
     if tags.is_bare:
-        return GrammarFamily(_call, bare_opening, separator=", ", begin="[", end="]")
+        return GrammarFamily(_call, pythonic.bare_opening, separator=", ", begin="[", end="]")
     begin, end = f"{tags.begin}[", f"]{tags.end}"
     return GrammarFamily(_call, tags.begin, ", ", begin=begin, end=end)
 

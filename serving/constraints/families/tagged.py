@@ -18,7 +18,7 @@ from serving.constraints.arguments import (
     Parameters,
     parameters_of,
 )
-from serving.constraints.family import Family, GrammarFamily, Marks, sequence, tag
+from serving.constraints.family import ANY_TEXT, Family, GrammarFamily, Marks, sequence, tag
 from serving.constraints.grammar.ebnf import StructuralTag, grammar_tag, quoted
 from serving.constraints.grammar.rules import plain
 from serving.constraints.json_schema.translator import json_tag
@@ -33,7 +33,6 @@ from serving.output.parsers.messages import MESSAGE
 from serving.output.parsers.tagged import CDATA, TagSyntax
 
 _NOTHING: Final = grammar_tag('root ::= ""')
-_ANY_TEXT: Final[StructuralTag] = {"type": "any_text"}
 # Repetitions are unrolled by the compiler: a longer bound is not worth its cost.
 _MAX_LENGTH: Final = 256
 
@@ -47,7 +46,7 @@ def _call(syntax: TagSyntax, tool: Tool, choice: ToolChoice) -> StructuralTag:
     if tool.input_grammar is not None:
         content = _input(syntax, tool.input_grammar)
     elif (parameters := _parameters(tool, choice)).are_free:
-        content = _ANY_TEXT
+        content = ANY_TEXT
     else:
         arguments = [_argument(syntax, each) for each in parameters.listed] or [_NOTHING]
         content = sequence(*arguments) if len(arguments) > 1 else arguments[0]
@@ -96,7 +95,7 @@ def _value(schema: Any) -> StructuralTag:
     if kind_of(types_of(schema, document)) is Kind.JSON:
         return json_tag(schema)
     options = [_option(each, document) for each in options_of(schema, document)]
-    return _ANY_TEXT if _ANY_TEXT in options else _one(options)
+    return ANY_TEXT if ANY_TEXT in options else _one(options)
 
 
 def _option(schema: Any, document: Mapping[str, Any]) -> StructuralTag:
@@ -108,7 +107,7 @@ def _option(schema: Any, document: Mapping[str, Any]) -> StructuralTag:
     if isinstance(values, list) and values:
         texts = [each if isinstance(each, str) else json.dumps(each) for each in values]
         return grammar_tag(f"root ::= {' | '.join(map(quoted, texts))}")
-    return _text(schema) if kind is Kind.TEXT else _ANY_TEXT
+    return _text(schema) if kind is Kind.TEXT else ANY_TEXT
 
 
 def _text(schema: Mapping[str, Any]) -> StructuralTag:
@@ -116,7 +115,7 @@ def _text(schema: Mapping[str, Any]) -> StructuralTag:
         return {"type": "regex", "pattern": schema["pattern"]}
     least, most = schema.get("minLength", 0), schema.get("maxLength")
     if (most is None and least == 0) or max(least, most or 0) > _MAX_LENGTH:
-        return _ANY_TEXT
+        return ANY_TEXT
     upper = "" if most is None else most
     return grammar_tag(f"root ::= [^<]{{{least},{upper}}}")
 

@@ -177,8 +177,6 @@ def _names(expr: Expr) -> Iterator[str]:
                 stack += reversed(parts)
             case Repeat(part):
                 stack.append(part)
-            case Text() | Chars():
-                pass
 
 
 def _ends(expr: Expr, ending: set[str]) -> bool:

@@ -170,9 +170,6 @@ def containing(texts: Iterable[str]) -> Language:
     return union(cat(ANYTHING, literal(text), ANYTHING) for text in texts)
 
 
-# -- Character sets -------------------------------------------------------------------------
-
-
 def merged(*sets: Intervals) -> Intervals:
     """Return the characters of any of the sets."""
     joined: list[tuple[int, int]] = []
@@ -204,9 +201,6 @@ def inverted(intervals: Intervals) -> Intervals:
     ends = [*(first - 1 for first, _ in intervals), _LAST]
     gaps = ((start, end) for start, end in zip(starts, ends, strict=True) if start <= end)
     return shared(tuple(gaps), ANY_CHARS)
-
-
-# -- Derivatives ----------------------------------------------------------------------------
 
 
 def accepts_empty(part: Language) -> bool:
@@ -310,9 +304,6 @@ def _size(part: Language) -> int:
             return 1
         case _:
             assert_never(part)
-
-
-# -- Automata -------------------------------------------------------------------------------
 
 
 def matches(part: Language, text: str) -> bool:

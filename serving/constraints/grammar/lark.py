@@ -32,13 +32,11 @@ if TYPE_CHECKING:
 # People do not write longer grammars by hand.
 _MAX_CHARS: Final = 20_000
 _MAX_TIMES: Final = 1000
-_START: Final = "start"
 _COMMON: Final = "common"
 # Lark's own definition uses a lookbehind, which is not regular.
 _COMMON_REPLACEMENTS: Final = r'ESCAPED_STRING: "\"" /([^"\\\n]|\\[^\n])*/ "\""' + "\n"
 _ESCAPE: Final = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))")
 _CONTROLS: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
-_KNOWN_FLAGS: Final = frozenset("isu")
 
 # A module ("" is the client's own grammar), and the name of a rule or terminal in it.
 _Name = tuple[str, str]
@@ -56,7 +54,7 @@ def lark_expression(definition: str, rules: RuleSet) -> Expr:
     if len(definition) > _MAX_CHARS:
         raise InvalidLark(f"it is longer than {_MAX_CHARS} characters")
     try:
-        return _Reader(_Module.of(_parsed(definition)), rules).start()
+        return _Reader(_Module(definition), rules).start()
     except RecursionError:
         raise InvalidLark("it nests too deeply") from None
 
@@ -64,18 +62,13 @@ def lark_expression(definition: str, rules: RuleSet) -> Expr:
 class _Module:
     """The definitions, ignored terminals and imports of a grammar."""
 
-    def __init__(self) -> None:
+    def __init__(self, definition: str) -> None:
+        """Raises `InvalidLark`."""
         self.definitions: dict[str, Tree[Token]] = {}
         self.ignored: list[Tree[Token]] = []
         self.imports: dict[str, str] = {}
-
-    @classmethod
-    def of(cls, tree: Tree[Token]) -> _Module:
-        """Raises `InvalidLark`."""
-        module = cls()
-        for statement in _trees(tree):
-            module._add(statement)
-        return module
+        for statement in _trees(_parsed(definition)):
+            self._add(statement)
 
     def _add(self, statement: Tree[Token]) -> None:
         match statement.data:
@@ -130,7 +123,7 @@ class _Reader:
         if self._module.ignored:
             ignored = alt(self._of(each, "", is_lexical=True) for each in self._module.ignored)
             self._gap = self._rules.named(Repeat(ignored, 0, None))
-        root = seq(self._gap, self._ref(("", _START)))
+        root = seq(self._gap, self._ref(("", "start")))
         while self._queue:
             module, name = key = self._queue.popleft()
             tree = self._definitions(module)[name]
@@ -217,7 +210,7 @@ def _language(tree: Tree[Token]) -> Language:
 
 def _regular(source: str) -> Language:
     body, _, flags = source[1:].rpartition("/")
-    if unknown := set(flags) - _KNOWN_FLAGS:
+    if unknown := set(flags) - set("isu"):
         raise InvalidLark(f"{source} has the flag {min(unknown)}, which is not supported")
     try:
         return fullmatch_language(
@@ -256,9 +249,8 @@ def _syntax() -> Any:
 
 @cache
 def _common() -> _Module:
-    source = files("lark").joinpath("grammars", "common.lark").read_text("utf-8")
-    module = _Module.of(_parsed(source))
-    module.definitions |= _Module.of(_parsed(_COMMON_REPLACEMENTS)).definitions
+    module = _Module(files("lark").joinpath("grammars", "common.lark").read_text("utf-8"))
+    module.definitions |= _Module(_COMMON_REPLACEMENTS).definitions
     return module
 
 

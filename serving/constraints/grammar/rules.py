@@ -6,7 +6,6 @@ as they are, or as they appear inside a JSON string.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, assert_never
 
@@ -133,13 +132,8 @@ def _expression(part: Language, spell: Spelling) -> Expr | None:
             assert_never(part)
 
 
-# -- Spellings ------------------------------------------------------------------------------
-
-
-def plain(intervals: Intervals) -> Expr:
-    """Write characters as they are."""
-    return chars(intervals)
-
+# Writes characters as they are.
+plain: Final[Spelling] = chars
 
 _RAW_IN_JSON: Final = languages.inverted(((0, 0x1F), (34, 34), (92, 92)))
 _ESCAPED_IN_JSON: Final = languages.inverted(_RAW_IN_JSON)
@@ -162,8 +156,6 @@ def in_json(intervals: Intervals) -> Expr:
     escapes = [_SHORT_ESCAPES.get(code, f"u{code:04x}") for code in codes]
     return alt([*options, *(Text("\\" + escape) for escape in escapes)])
 
-
-# -- JSON -----------------------------------------------------------------------------------
 
 COMMA: Final = seq(Text(","), Ref("sp"))
 COLON: Final = seq(Text(":"), Ref("sp"))
@@ -221,8 +213,3 @@ def some_of(part: Expr, least: int, most: int | None, *, is_first: bool) -> Expr
     top = None if most is None else most - 1
     whole = seq(part, Repeat(following, max(0, least - 1), top))
     return whole if least else Repeat(whole, 0, 1)
-
-
-def json_string(text: str) -> Text:
-    """Return a text as a JSON string, with its quotes."""
-    return Text(json.dumps(text, ensure_ascii=False))

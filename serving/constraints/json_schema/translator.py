@@ -58,7 +58,6 @@ from serving.constraints.grammar.rules import (
     RuleSet,
     TooManyRules,
     in_json,
-    json_string,
     some_of,
 )
 from serving.constraints.json_schema.alternatives import (
@@ -128,12 +127,10 @@ def _cached(source: str, *, is_strict: bool, is_compact: bool) -> str:
 
 
 def json_grammar(schema: Any, *, is_strict: bool = False, is_compact: bool = False) -> str:
-    """Return the grammar, in XGrammar's EBNF, of values that fit `schema`.
+    """Return the grammar of `json_tag`, in XGrammar's EBNF.
 
-    `is_compact`: no blanks at all. Raises `SchemaError` with the JSON pointer of a keyword that
-    is invalid or allows no value, or for a schema that is too large. If `is_strict`, raises
-    `Unenforceable` for a keyword that a grammar cannot enforce; otherwise ignores the keyword,
-    as OpenAI's `strict: false` does.
+    Raises `SchemaError`, also for a schema that is too large, and `Unenforceable` if
+    `is_strict`. Otherwise ignores what it cannot enforce, as OpenAI's `strict: false` does.
     """
     try:
         unenforced = check(schema)
@@ -225,8 +222,6 @@ class _Translator:
             if all(fits_here(value, node, self._document.target) for node in nodes)
         )
 
-    # -- Objects --------------------------------------------------------------------------
-
     def _object(self, nodes: Alternative) -> Expr:
         required = [name for node in nodes for name in node.keywords.get("required", ())]
         named = [name for node in nodes for name in node.keywords.get("properties", ())]
@@ -245,7 +240,8 @@ class _Translator:
 
     def _member(self, name: str, nodes: Alternative) -> Expr:
         found = [each for node in nodes for each in member_nodes(node, name)]
-        return seq(json_string(name), COLON, self._value(found))
+        key = Text(json.dumps(name, ensure_ascii=False))
+        return seq(key, COLON, self._value(found))
 
     def _members(
         self,
@@ -339,8 +335,6 @@ class _Translator:
         """The strings that fit all these nodes."""
         return union(map(string_language, self._document.alternatives(nodes)))
 
-    # -- Arrays ---------------------------------------------------------------------------
-
     def _array(self, nodes: Alternative) -> Expr:
         least, most = count_bounds(nodes, "Items")
         if most is not None and most < least:
@@ -364,8 +358,6 @@ class _Translator:
             longer = seq(EMPTY if index == 0 else COMMA, item, rest)
             rest = self._rules.named(alt([longer, EMPTY] if index >= least else [longer]))
         return seq(Text("["), rest, Text("]"))
-
-    # -- Strings and numbers --------------------------------------------------------------
 
     def _string(self, nodes: Alternative) -> Expr:
         least, most = count_bounds(nodes, "Length")
@@ -411,8 +403,6 @@ class _Translator:
         except TooManyStates:
             self._ignore(nodes, "multipleOf", "its automaton is too large")
             return Ref(kind)
-
-    # -- What is not enforced -------------------------------------------------------------
 
     def _ignore(self, nodes: Sequence[SchemaNode], word: str, reason: str) -> None:
         steps: Steps = next((node.steps for node in nodes if word in node.keywords), ())

@@ -47,22 +47,23 @@ def package_counters(sysfs: Path) -> list[Counter]:
     Parts of a package (cores, graphics), the whole platform (psys) and a second interface to the
     same counter (intel-rapl-mmio) are left out.
     """
-    return _counters(sysfs, "class/powercap/intel-rapl:*/energy_uj", "package-.*")
+    return _counters(sysfs, "class/powercap/intel-rapl:*/energy_uj", "package-.*", wraps=True)
 
 
 def gpu_counters(sysfs: Path) -> list[Counter]:
     """Return the counters of Intel's graphics cards, of the drivers i915 and xe."""
-    return _counters(sysfs, "class/hwmon/hwmon*/energy1_input", "i915|xe")
+    return _counters(sysfs, "class/hwmon/hwmon*/energy1_input", "i915|xe", wraps=False)
 
 
-def _counters(sysfs: Path, pattern: str, names: str) -> list[Counter]:
+def _counters(sysfs: Path, pattern: str, names: str, *, wraps: bool) -> list[Counter]:
     """Return the readable counters. Beside the file of a counter is one with its name."""
     counters: list[Counter] = []
     for path in sorted(sysfs.glob(pattern)):
         if not re.fullmatch(names, _text(path.with_name("name"))):
             continue
         try:
-            counters.append(Counter(path, int(_text(path.with_name("max_energy_range_uj")) or 0)))
+            range_uj = int(_text(path.with_name("max_energy_range_uj"))) if wraps else 0
+            counters.append(Counter(path, range_uj))
         except (OSError, ValueError) as error:
             # Since Linux 5.10 only root may read them.
             logger.info("energy counter unreadable path=%s error=%s", path, error)

@@ -44,10 +44,16 @@ class RequestEnergy:
     totals: EnergyTotals
     sampled_j: float = 0.0
     pending_s: float = 0.0  # work since the last sample
+    is_metered: bool = False  # whether a metered step has worked for it
     _reported_j: float = 0.0
 
-    def take_unreported_j(self) -> float:
-        """Return the joules since the last call; those of pending work are estimated at first."""
+    def take_unreported_j(self) -> float | None:
+        """Return the joules since the last call; those of pending work are estimated at first.
+
+        None before the first metered step.
+        """
+        if not self.is_metered:
+            return None
         used_j = self.sampled_j + self.pending_s * self.totals.watts
         new_j = max(0.0, used_j - self._reported_j)
         self._reported_j += new_j
@@ -154,6 +160,7 @@ class EnergyMeter:
         step_s = 0.0 if self._working_since is None else now - self._working_since
         if works and step_s > 0:
             for work, worked_s in zip(works, self._costs.divide(step_s, works), strict=True):
+                work.energy.is_metered = True
                 work.energy.pending_s += worked_s
                 self._pending.add(work.energy)
         if self._working_since is not None:

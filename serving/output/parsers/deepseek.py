@@ -13,8 +13,6 @@ V3.1 and later write neither the kind nor the fence nor line breaks (added here)
 Both are read, whichever is expected. The outer tags may be missing.
 """
 
-from __future__ import annotations
-
 import re
 
 from serving.output.lexer import Tag

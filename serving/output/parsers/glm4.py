@@ -8,8 +8,6 @@
 GLM-4.7 writes the same without line breaks.
 """
 
-from __future__ import annotations
-
 from serving.output.parsers.tagged import TagSyntax, tagged_family
 
 SYNTAX = TagSyntax(

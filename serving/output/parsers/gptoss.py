@@ -60,7 +60,6 @@ def _new_body(writer: EventWriter, tools: Sequence[Tool], head: str) -> Parser:
     return text_parser(writer, is_reasoning=is_reasoning)
 
 
-# The models that were trained on this form.
 GPTOSS: Final = ParserFamily(
     _read,
     frozenset((START, MESSAGE, CHANNEL, CONSTRAIN, _END, CALL, _RETURN)),

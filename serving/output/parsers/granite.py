@@ -3,8 +3,6 @@
 <|tool_call|>[{"name": "get_weather", "arguments": {"city": "Paris"}}]
 """
 
-from __future__ import annotations
-
 from serving.output.lexer import Tag
 from serving.output.parsers.base import calls_family
 from serving.output.parsers.json_calls import read_json_calls

@@ -7,8 +7,6 @@
 Several calls may share one pair of tags, and the last closing tag may be missing.
 """
 
-from __future__ import annotations
-
 from serving.output.lexer import Tag
 from serving.output.parsers.base import calls_family
 from serving.output.parsers.json_calls import read_json_calls

@@ -26,7 +26,6 @@ from serving.output.writer import EventWriter
 _SEPARATORS: Final = re.compile(r"[ \t\r\n,;]*")
 _ARGUMENT_KEYS: Final = frozenset(("arguments", "parameters"))
 _CALL_KEYS: Final = _ARGUMENT_KEYS | {"name", "function", "type", "id"}
-_NO_ARGUMENTS: Final = "{}"
 # A head without a brace for longer than this is no head.
 _MAX_HEAD_CHARS: Final = 512
 
@@ -157,7 +156,7 @@ class _JsonCall:
 
     def _end(self) -> None:
         if self._is_empty:
-            self._write(_NO_ARGUMENTS)
+            self._write("{}")
         self._writer.end_call()
 
 

@@ -6,8 +6,6 @@
 without the line break. The number counts the calls of the conversation; clients do not get it.
 """
 
-from __future__ import annotations
-
 import re
 
 from serving.output.lexer import Tag

@@ -12,10 +12,9 @@ import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Final
 
-from serving.output.lexer import Lexer, Literals, Reading, UnexpectedText
+from serving.output.lexer import Lexer, Reading, UnexpectedText, literals
 
 _ESCAPE: Final = re.compile(
     r"""\\(?: u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}
@@ -189,7 +188,7 @@ def _read_string(
         write(_quoted(text)[1:-1])
 
     write('"')
-    mark = _mark(quote, "\\") if has_escapes else _mark(quote)
+    mark = literals(quote, "\\") if has_escapes else literals(quote)
     while (yield from lexer.take_until(mark, write_inside)) != quote:
         lexer.at -= 1  # the backslash
         while True:
@@ -200,11 +199,6 @@ def _read_string(
         write_inside(_meaning(escape[0]))
         lexer.at = escape.end()
     write('"')
-
-
-@cache
-def _mark(*texts: str) -> Literals:
-    return Literals(texts)
 
 
 def _quoted(text: str) -> str:

@@ -5,8 +5,6 @@
 A value that holds tags or line breaks may be in a CDATA section.
 """
 
-from __future__ import annotations
-
 from serving.output.parsers.tagged import TagSyntax, tagged_family
 
 SYNTAX = TagSyntax(

@@ -78,7 +78,6 @@ def _known_name(tools: Sequence[Tool], written: str) -> str:
     return last if written not in names and last in names else written
 
 
-# The models that were trained on this form.
 ONYX: Final = ParserFamily(
     _read,
     frozenset((START, MESSAGE, _END, _LAST_END)),

@@ -11,8 +11,6 @@
 The outer tags may be missing: smaller models forget the first one.
 """
 
-from __future__ import annotations
-
 from serving.output.parsers.tagged import TagSyntax, tagged_family
 
 SYNTAX = TagSyntax(

@@ -15,18 +15,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Final
 
 from serving.core.request import Tool
-from serving.output.lexer import Lexer, Reading, Tag, UnexpectedText, end_of
+from serving.output.lexer import Lexer, Reading, Tag, UnexpectedText, end_of, literals
 from serving.output.parsers.argument_types import Kind, ParameterTypes, json_of, kind_of, quoted
 from serving.output.parsers.base import ParserFamily, calls_family, start_call
 from serving.output.writer import EventWriter
 
 _NAME: Final = re.compile(r"[^\s<>\"']+")
 CDATA: Final = "<![CDATA["
-_CDATA_END: Final = "]]>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +56,6 @@ class TagSyntax:
         """What begins a call; the usual spelling first."""
         return Tag(*filter(None, (self.wrapper, self.call_begin)))
 
-    @property
-    def inner_marks(self) -> tuple[str, ...]:
-        """What may come next inside a call."""
-        return tuple(filter(None, (self.key_begin, self.call_end, self.wrapper_end)))
-
-
-@cache
-def _tag(text: str) -> Tag:
-    return Tag(text)
-
 
 class TaggedCall:
     """Reads one call. `name_of` returns the tool's name for the name that the model wrote."""
@@ -96,9 +84,10 @@ class TaggedCall:
         if opening != syntax.call_begin and not (yield from lexer.take(syntax.call_begin)):
             raise UnexpectedText
         yield from self._read_name()
+        marks = [*filter(None, (syntax.key_begin, syntax.call_end, syntax.wrapper_end))]
         mark = ""
         try:
-            while (mark := (yield from lexer.take(*syntax.inner_marks))) == syntax.key_begin:
+            while (mark := (yield from lexer.take(*marks))) == syntax.key_begin:
                 yield from self._read_argument()
             if not mark:
                 raise UnexpectedText
@@ -128,7 +117,7 @@ class TaggedCall:
         """Any text may hold names. Only with a value it is sure to be a call."""
         lexer, syntax = self._lexer, self._syntax
         parts: list[str] = []
-        yield from lexer.take_until(_tag(syntax.key_end), parts.append)
+        yield from lexer.take_until(literals(syntax.key_end), parts.append)
         if syntax.value_begin and not (yield from lexer.take(syntax.value_begin)):
             raise UnexpectedText
         start_call(lexer, self._writer, self._name)
@@ -148,11 +137,11 @@ class TaggedCall:
         if rest.startswith(mark):
             lexer.at += len(mark)
             if mark == CDATA:
-                yield from lexer.take_until(_tag(_CDATA_END), value.feed)
+                yield from lexer.take_until(literals("]]>"), value.feed)
                 # Models write white space before the closing tag.
-                yield from lexer.take_until(_tag(syntax.value_end), lambda _: None)
+                yield from lexer.take_until(literals(syntax.value_end), lambda _: None)
                 return
-        yield from lexer.take_until(_tag(syntax.value_end), value.feed)
+        yield from lexer.take_until(literals(syntax.value_end), value.feed)
 
 
 def tagged_family(syntax: TagSyntax, *special_texts: str) -> ParserFamily:

@@ -45,6 +45,17 @@ def test_an_unreadable_counter_is_left_out(tmp_path: Path) -> None:
     assert package_counters(tmp_path / "none") == []
 
 
+@pytest.mark.parametrize("content", ["", "no number\n", None])
+def test_a_package_without_a_known_range_is_left_out(tmp_path: Path, content: str | None) -> None:
+    package(tmp_path)
+    file = tmp_path / "class/powercap/intel-rapl:0/max_energy_range_uj"
+    if content is None:
+        file.unlink()
+    else:
+        file.write_text(content)
+    assert package_counters(tmp_path) == []
+
+
 def test_the_next_reading_covers_a_failed_one(tmp_path: Path) -> None:
     first = package(tmp_path)
     (counter,) = package_counters(tmp_path)

@@ -53,6 +53,7 @@ class Machine:
 
     def report(self, energy: RequestEnergy) -> float:
         joules = energy.take_unreported_j()
+        assert joules is not None
         self.reported_j += joules
         return joules
 
@@ -76,6 +77,13 @@ def test_a_request_alone_gets_all_energy_while_it_runs(machine: Machine) -> None
     machine.rest(5)
     assert machine.meter.totals.used_j == pytest.approx(130)
     assert machine.meter.totals.reported_j == pytest.approx(30)
+
+
+def test_no_energy_is_known_before_the_first_metered_step(machine: Machine) -> None:
+    one = machine.request()
+    assert one.take_unreported_j() is None
+    machine.step(1, StepWork(one, 0, 1), is_end=True)
+    assert machine.report(one) == pytest.approx(10)
 
 
 def test_concurrent_requests_share_the_energy(machine: Machine) -> None:
