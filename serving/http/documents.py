@@ -27,13 +27,11 @@ from serving.core.errors import MethodNotAllowed, Unavailable
 from serving.http.callers import address_of, authenticate, grant_errors
 from serving.http.edge import JSON, Receive, Scope, Send, header, send_whole
 from serving.protocols.common.encoding import json_bytes
-from serving.protocols.openapi.document import Facts, document
+from serving.protocols.openapi.document import document
 from serving.runtime.runtime import Runtime
 
 
 class _Document(ABC):
-    """An ASGI application."""
-
     allowed = "GET, HEAD"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,8 +65,9 @@ def version() -> bytes:
 @cache
 def openapi() -> bytes:
     """The OpenAPI document. The first call takes about 0.1 s."""
-    facts = Facts(settings.VINERY_VERSION, settings.VINERY_MAX_BODY_BYTES // 2**20)
-    return json.dumps(document(facts), ensure_ascii=False).encode()
+    max_body_mb = settings.VINERY_MAX_BODY_BYTES // 2**20
+    contents = document(version=settings.VINERY_VERSION, max_body_mb=max_body_mb)
+    return json.dumps(contents, ensure_ascii=False).encode()
 
 
 class KeyUsage(_Document):

@@ -89,7 +89,7 @@ class TokenizeBody(TemplateFields):
             return Conversation(
                 messages=messages,
                 tools=clients_tools(self.tools or ()),
-                template_kwargs=self.template_kwargs,
+                template_kwargs=self.chat_template_kwargs or {},
                 rendering=self.rendering(),
             )
         param, source = ("prompt", self.prompt) if self.text is None else ("text", self.text)

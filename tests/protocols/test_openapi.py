@@ -20,7 +20,7 @@ from serving.core.request import DIALECTS, V1, Endpoint
 from serving.protocols.common.encoding import error_body
 from serving.protocols.common.refused import REFUSED
 from serving.protocols.openapi.answers import ANSWERS
-from serving.protocols.openapi.document import BODIES, Facts, document
+from serving.protocols.openapi.document import BODIES, document
 from serving.protocols.openapi.schema import PREFIX, parameters
 from serving.protocols.tokens import DetokenizeBody, TokenizeBody
 
@@ -29,7 +29,7 @@ from .clients import payloads
 from .exchanges import LEAST, answered, exchange, streamed
 from .streams import event_streams
 
-DOCUMENT = document(Facts(version="1.2.3", max_body_mb=64))
+DOCUMENT = document(version="1.2.3", max_body_mb=64)
 PATHS: dict[str, Any] = DOCUMENT["paths"]
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "protocols"

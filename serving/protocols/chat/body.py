@@ -108,8 +108,11 @@ class ChatBody(TemplateFields, GenerationBody):
     def conversation(self) -> Conversation:
         """Return the prompt. Raises `InvalidRequest` for a missing prompt, and for tools and a
         tool choice that contradict each other."""
+        # The server would ignore one of two parameters with the same meaning.
+        for old, new in (("functions", "tools"), ("function_call", "tool_choice")):
+            if getattr(self, old) and getattr(self, new):
+                raise refusal(old, f"cannot be used with `{new}`")
         tools = self.tools or self.functions or ()
-        self._refuse_mixture()
         refuse_hosted(tools)
         functions = clients_tools(tools)
         messages, token_ids = self._messages_and_ids()
@@ -119,29 +122,19 @@ class ChatBody(TemplateFields, GenerationBody):
             tool_choice=resolve_choice(self.tool_choice or self.function_call, functions),
             # An answer in the deprecated form has one call.
             parallel_tool_calls=self.parallel_tool_calls is not False and not self.functions,
-            template_kwargs=self.template_kwargs,
+            template_kwargs=self.chat_template_kwargs or {},
             rendering=self.rendering(self.reasoning_effort),
             token_ids=token_ids,
             echo=bool(self.echo),
         )
 
     def _messages_and_ids(self) -> tuple[tuple[Message, ...], tuple[int, ...] | None]:
-        messages: list[Message] = []
-        ids: list[int] = []
-        for each in self.messages or ():
-            if isinstance(each, int):
-                ids.append(each)
-            else:
-                messages.append(each.to_core())
+        sent = self.messages or ()
+        messages = tuple(each.to_core() for each in sent if not isinstance(each, int))
+        ids = tuple(each for each in sent if isinstance(each, int))
         given = tuple(self.prompt_token_ids or ids) or None
         if given is None and self.messages == []:
             raise refusal("messages", "must not be empty")
         if given is None and not messages:
             raise MissingParameter("`messages` is required.", param="messages")
-        return tuple(messages), given
-
-    def _refuse_mixture(self) -> None:
-        """The server would ignore one of two parameters with the same meaning."""
-        for old, new in (("functions", "tools"), ("function_call", "tool_choice")):
-            if getattr(self, old) and getattr(self, new):
-                raise refusal(old, f"cannot be used with `{new}`")
+        return messages, given

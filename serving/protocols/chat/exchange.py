@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
 
 from serving.core.events import (
     FinishReason,
@@ -42,11 +41,10 @@ class ToolCalls:
 
     def delta(self, event: ToolCallDelta) -> bytes:
         """Return the members of a delta for more arguments or input of a call."""
-        more = _INPUT if event.is_custom else _ARGUMENTS
+        more = b'"custom":{"input":' if event.is_custom else b'"function":{"arguments":'
         return b'"tool_calls":[{"index":%d,' % event.index + more + json_text(event.text) + b"}}]"
 
     def reason(self, reason: FinishReason) -> str:
-        """Return the `finish_reason`."""
         return reason.value
 
 
@@ -67,12 +65,6 @@ class FunctionCall(ToolCalls):
 
     def reason(self, reason: FinishReason) -> str:
         return "function_call" if reason is FinishReason.TOOL_CALLS else reason.value
-
-
-_ARGUMENTS: Final = b'"function":{"arguments":'
-_INPUT: Final = b'"custom":{"input":'
-TOOL_CALLS: Final = ToolCalls()
-FUNCTION_CALL: Final = FunctionCall()
 
 
 def _call(call: ToolCall) -> dict[str, object]:
@@ -99,7 +91,7 @@ def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> C
         wire.is_obfuscated,
         head={"system_fingerprint": fingerprint, **tier},
         metadata={} if wire.metadata is None else {"metadata": wire.metadata},
-        calls=FUNCTION_CALL if wire.functions else TOOL_CALLS,
+        calls=FunctionCall() if wire.functions else ToolCalls(),
     )
 
 
@@ -114,7 +106,7 @@ class ChatExchange(ChunkExchange):
     close = b"}"
     text_open = b'"content":'
 
-    calls: ToolCalls = TOOL_CALLS
+    calls: ToolCalls = field(default_factory=ToolCalls)
 
     def content(self, choice: ChoiceResult, result: Result) -> Members:
         calls = choice.tool_calls

@@ -38,7 +38,7 @@ from serving.protocols.common.encoding import (
     json_members,
     json_text,
 )
-from serving.protocols.common.exchange import Encoder, obfuscated
+from serving.protocols.common.exchange import Encoder, Obfuscated
 
 # The deltas that are not answer text.
 OtherDelta = ReasoningDelta | ToolCallStarted | ToolCallDelta
@@ -101,7 +101,7 @@ class ChunkExchange(ABC):
 
     def encoder(self, identity: AnswerIdentity) -> Encoder:
         encoder = ChunkEncoder(self, self._head(identity, self.chunk_kind))
-        return obfuscated(encoder, identity, is_wanted=self.is_obfuscated)
+        return Obfuscated(encoder, identity) if self.is_obfuscated else encoder
 
     def body(self, identity: AnswerIdentity, result: Result) -> bytes:
         answer = {

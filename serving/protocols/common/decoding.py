@@ -27,9 +27,8 @@ NumSamples = Annotated[int, Field(ge=1, le=128)]
 
 # More candidates than the batch of one step could never run.
 _MAX_WIDTH = 64
-# The model rejects most tokens beyond it, and the batch of one step must hold them.
-_MAX_DRAFT_TOKENS = 64
-DraftTokens = Annotated[int, Field(ge=1, le=_MAX_DRAFT_TOKENS)]
+# The model rejects most tokens beyond 64, and the batch of one step must hold them.
+DraftTokens = Annotated[int, Field(ge=1, le=64)]
 
 
 class SamplingFields(Wire):
@@ -127,7 +126,7 @@ class SearchFields(Wire):
         if width is None:
             self._refuse_without_search()
             return None
-        _require_at_least("best_of", width, n)
+        _require_at_least(n, width)
         if width > _MAX_WIDTH:
             param = "n" if self.best_of is None else "best_of"
             raise refusal(param, f"must be at most {_MAX_WIDTH} for beam search")
@@ -143,7 +142,7 @@ class SearchFields(Wire):
         `InvalidRequest`."""
         if self.best_of is None or self._width(n, dialect) is not None:
             return None
-        _require_at_least("best_of", self.best_of, n)
+        _require_at_least(n, self.best_of)
         if self.best_of == n:
             return None
         if is_streamed:
@@ -312,7 +311,13 @@ class TokenFields(Wire):
         """Return the log-probabilities that the client wants. Raises `InvalidRequest` for
         options without log-probabilities."""
         if self.num_top_logprobs is None and self.prompt_logprobs is None:
-            self._refuse_without_logprobs()
+            for name in ("logprob_token_ids", "temp_scaled_logprobs", "top_p_normalized_logprobs"):
+                if getattr(self, name):
+                    raise refusal(
+                        name,
+                        "selects log-probabilities, but the request asks for none. "
+                        "Send `logprobs` too",
+                    )
         return LogprobsOptions(
             num_top=self.num_top_logprobs,
             num_top_of_prompt=self.prompt_logprobs,
@@ -322,15 +327,7 @@ class TokenFields(Wire):
             tokens_as_ids=bool(self.return_tokens_as_token_ids),
         )
 
-    def _refuse_without_logprobs(self) -> None:
-        for name in ("logprob_token_ids", "temp_scaled_logprobs", "top_p_normalized_logprobs"):
-            if getattr(self, name):
-                raise refusal(
-                    name,
-                    "selects log-probabilities, but the request asks for none. Send `logprobs` too",
-                )
 
-
-def _require_at_least(name: str, value: int, n: int) -> None:
-    if value < n:
-        raise refusal(name, f"must be at least `n`, which is {n}")
+def _require_at_least(n: int, best_of: int) -> None:
+    if best_of < n:
+        raise refusal("best_of", f"must be at least `n`, which is {n}")

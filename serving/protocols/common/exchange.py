@@ -43,12 +43,10 @@ class Exchange(Protocol):
 # of bytes. Few tokens are longer, so most deltas of a stream have the same size.
 _BUCKET_BYTES = 32
 _DELTAS = TextDelta | ReasoningDelta | ToolCallDelta
-_PADDING_OPEN, _PADDING_CLOSE = b',"obfuscation":"', b'"}\n\n'
-_FRAME_END = b"}\n\n"
-_FRAME_START = b"\ndata: "
+_PADDING_CLOSE = b'"}\n\n'
 
 
-class _Obfuscated:
+class Obfuscated:
     """Pads each delta of another encoder. An observer of encrypted packets can guess words
     from the sizes of deltas."""
 
@@ -59,17 +57,10 @@ class _Obfuscated:
 
     def feed(self, event: Event) -> bytes:
         frames = self._encoder.feed(event)
-        is_delta = isinstance(event, _DELTAS)
-        return self._padded(frames) if is_delta and frames else frames
-
-    def _padded(self, frames: bytes) -> bytes:
-        """The delta is the last frame. Frames before it open its item."""
-        start = frames.rfind(_FRAME_START) + 1
-        rest = frames.removesuffix(_FRAME_END) + _PADDING_OPEN
+        if not frames or not isinstance(event, _DELTAS):
+            return frames
+        # The delta is the last frame. Frames before it open its item.
+        start = frames.rfind(b"\ndata: ") + 1
+        rest = frames.removesuffix(b"}\n\n") + b',"obfuscation":"'
         num_missing = -(len(rest) - start + len(_PADDING_CLOSE)) % _BUCKET_BYTES
         return rest + self._padding[:num_missing] + _PADDING_CLOSE
-
-
-def obfuscated(encoder: Encoder, identity: AnswerIdentity, *, is_wanted: bool) -> Encoder:
-    """Return `encoder`, or an encoder that pads its deltas if `is_wanted`."""
-    return _Obfuscated(encoder, identity) if is_wanted else encoder

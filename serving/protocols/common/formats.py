@@ -105,11 +105,7 @@ class ResponseFormat(Wire):
 
     def grammar(self) -> Grammar | None:
         """Return the constraint on the answer. None for plain text."""
-        schema = self.json_schema or JsonSchema()
-        path = "response_format"
-        if self.tag is not None:
-            return _tag(self.tag, path)
-        return _json(self.type, schema, path, schema_path=f"{path}.json_schema.schema")
+        return _grammar(self, self.json_schema, "response_format", "json_schema.schema")
 
 
 class TextFormat(JsonSchema):
@@ -130,10 +126,7 @@ class TextFormat(JsonSchema):
 
     def grammar(self) -> Grammar | None:
         """Return the constraint on the answer. None for plain text."""
-        path = "text.format"
-        if self.tag is not None:
-            return _tag(self.tag, path)
-        return _json(self.type, self, path, schema_path=f"{path}.schema")
+        return _grammar(self, self, "text.format", "schema")
 
 
 def _read_schema(value: object) -> object:
@@ -254,15 +247,20 @@ class FormatFields(Wire):
             yield Grammar(GrammarKind.EBNF, self.guided_grammar, "guided_grammar")
 
 
-def _json(kind: str, schema: JsonSchema, path: str, *, schema_path: str) -> Grammar | None:
-    match kind:
+def _grammar(
+    form: ResponseFormat | TextFormat, schema: JsonSchema | None, path: str, member: str
+) -> Grammar | None:
+    if form.tag is not None:
+        return _tag(form.tag, path)
+    match form.type:
         case "text":
             return None
         case "json_object":
             return _schema(_ANY_OBJECT, path, is_strict=False)
-    if schema.schema_ is None:
-        raise MissingParameter(f"`{schema_path}` is required.", param=schema_path)
-    return _schema(schema.schema_, schema_path, is_strict=bool(schema.strict))
+    path = f"{path}.{member}"
+    if schema is None or schema.schema_ is None:
+        raise MissingParameter(f"`{path}` is required.", param=path)
+    return _schema(schema.schema_, path, is_strict=bool(schema.strict))
 
 
 def _schema(schema: Any, path: str, *, is_strict: bool = True, is_compact: bool = False) -> Grammar:

@@ -53,9 +53,9 @@ class GenerationBody(
     def refuse_contradictions(self) -> None:
         """Raises `InvalidRequest` for fields that contradict or need each other."""
         self.refuse_min_above_max()
-        if self.prompt_logprobs is not None and self.is_streamed:
+        if self.prompt_logprobs is not None and self.stream:
             raise refusal("prompt_logprobs", "are not available when `stream` is true")
-        if self.stream_options is not None and not self.is_streamed:
+        if self.stream_options is not None and not self.stream:
             raise refusal("stream_options", "is only allowed when `stream` is true")
 
     def request(
@@ -68,7 +68,7 @@ class GenerationBody(
         default_limit: int | None = None,
     ) -> GenerationRequest:
         """Return the request, independent of the protocol. Raises `InvalidRequest`."""
-        n, is_streamed = self.n or 1, self.is_streamed
+        n, is_streamed = self.n or 1, bool(self.stream)
         return GenerationRequest(
             endpoint=endpoint,
             model=self.model,

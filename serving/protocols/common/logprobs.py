@@ -29,7 +29,8 @@ class TextLogprobs:
     because `text_offset` counts from the start of the choice."""
 
     def __init__(self) -> None:
-        self._offsets = _Offsets()
+        self._num_chars = 0
+        self._decoder = getincrementaldecoder("utf-8")("replace")
 
     def of(self, tokens: Sequence[Token]) -> dict[str, object]:
         """Return the `logprobs` of the choice's next tokens."""
@@ -37,19 +38,12 @@ class TextLogprobs:
             "tokens": [token.text for token in tokens],
             "token_logprobs": [token.logprob for token in tokens],
             "top_logprobs": [_others_by_text(token) for token in tokens],
-            "text_offset": [self._offsets.next(token.raw) for token in tokens],
+            "text_offset": [self._offset(token.raw) for token in tokens],
         }
 
-
-class _Offsets:
-    """Counts the characters before each token. A token that begins inside of a character has
-    the offset of that character. Invalid bytes count as U+FFFD."""
-
-    def __init__(self) -> None:
-        self._num_chars = 0
-        self._decoder = getincrementaldecoder("utf-8")("replace")
-
-    def next(self, raw: bytes) -> int:
+    def _offset(self, raw: bytes) -> int:
+        """Return the number of characters before a token. A token that begins inside of a
+        character has the offset of that character. Invalid bytes count as U+FFFD."""
         is_continued = not raw or raw[0] & 0xC0 == 0x80
         if not is_continued:
             self._num_chars += len(self._decoder.decode(b"", final=True))

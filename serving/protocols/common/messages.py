@@ -45,15 +45,12 @@ class WirePart(Wire):
         if self.type not in _TEXT_PARTS:
             raise invalid(_type_error(self.type))
         if self._text is None:
-            raise missing(f"must have a `{self._field}`")
+            field = "refusal" if self.type == "refusal" else "text"
+            raise missing(f"must have a `{field}`")
         return self
 
     def to_core(self) -> TextPart:
         return TextPart(self._text or "")
-
-    @property
-    def _field(self) -> str:
-        return "refusal" if self.type == "refusal" else "text"
 
     @property
     def _text(self) -> str | None:
@@ -139,11 +136,8 @@ class WireCustomToolCall(Wire):
 
 
 def _call_tag(value: Any) -> str:
-    match value:
-        case {"type": "custom"}:
-            return "<custom>"
-        case _:
-            return "<function>"
+    is_custom = isinstance(value, dict) and value.get("type") == "custom"
+    return "<custom>" if is_custom else "<function>"
 
 
 WireToolCall = Annotated[

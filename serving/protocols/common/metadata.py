@@ -80,10 +80,6 @@ class DeliveryFields(Wire):
     )
 
     @property
-    def is_streamed(self) -> bool:
-        return bool(self.stream)
-
-    @property
     def includes_usage(self) -> bool:
         """Whether a stream of chunks ends with the total usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)

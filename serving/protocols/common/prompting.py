@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -38,9 +37,6 @@ _RESERVED_KWARGS = frozenset(
     }
 )
 
-# More than fits into any context.
-_MAX_DOCUMENTS = 1024
-
 
 def _without_reserved_names(value: object) -> object:
     for name in value if isinstance(value, dict) else ():
@@ -58,7 +54,8 @@ def _not_zero(value: int) -> int:
 TemplateKwargs = Annotated[
     dict[str, Any], BeforeValidator(_without_reserved_names, json_schema_input_type=dict[str, Any])
 ]
-Documents = Annotated[list[dict[str, Any]], Field(max_length=_MAX_DOCUMENTS, fail_fast=True)]
+# 1024 documents are more than fits into any context.
+Documents = Annotated[list[dict[str, Any]], Field(max_length=1024, fail_fast=True)]
 TruncateTo = Annotated[
     int,
     Field(ge=-1, le=2**31 - 1, json_schema_extra={"not": {"const": 0}}),
@@ -95,11 +92,6 @@ class TemplateFields(Wire):
     documents: Documents | None = parameter(
         "Documents for the template; refused if the template uses none.", "V - -"
     )
-
-    @property
-    def template_kwargs(self) -> Mapping[str, Any]:
-        """Variables for the template."""
-        return self.chat_template_kwargs or {}
 
     def rendering(self, effort: str | None = None) -> Rendering:
         """Return how messages become text. Raises `InvalidRequest` for fields that contradict

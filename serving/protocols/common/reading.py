@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -52,7 +52,7 @@ class Wire(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
 
-W = TypeVar("W", bound=Wire)
+WireT = TypeVar("WireT", bound=Wire)
 
 
 def invalid(sentence: str) -> PydanticCustomError:
@@ -98,7 +98,7 @@ def read_object(body: bytes) -> dict[str, Any]:
     return value
 
 
-def read_model(model: type[W], value: object) -> W:
+def read_model(model: type[WireT], value: object) -> WireT:
     """Return `value` as `model`. Raises `InvalidRequest` for its first error."""
     try:
         return model.model_validate(value)
@@ -150,23 +150,19 @@ def _finite_float(digits: str) -> float:
     return number
 
 
-def is_deeper_than(limit: int, value: object) -> bool:
+def is_deeper_than(limit: int, value: dict[str, Any]) -> bool:
     """Return whether objects and arrays nest in more than `limit` levels."""
-    level = [value]
+    level: list[Any] = [value]
     for _ in range(limit):
         level = [
             child
             for node in level
-            for child in (node.values() if isinstance(node, dict) else _entries(node))
+            for child in (node.values() if isinstance(node, dict) else node)
             if isinstance(child, (dict, list))
         ]
         if not level:
             return False
     return True
-
-
-def _entries(node: object) -> Sequence[object]:
-    return node if isinstance(node, list) else ()
 
 
 def _malformed(reason: str) -> InvalidRequest:
@@ -175,11 +171,9 @@ def _malformed(reason: str) -> InvalidRequest:
 
 def _error(detail: ErrorDetails) -> InvalidRequest:
     param = _path(detail["loc"])
-    if detail["input"] is None:  # null is the same as absent
+    if detail["type"] == "missing" or detail["input"] is None:  # null is the same as absent
         return MissingParameter(f"`{param}` is required.", param=param)
     match detail["type"]:
-        case "missing":
-            return MissingParameter(f"`{param}` is required.", param=param)
         case "missing_part":
             return MissingParameter(f"`{param}` {detail['msg']}.", param=param)
         case "unsupported":

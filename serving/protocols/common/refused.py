@@ -9,14 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 from serving.core.errors import UnsupportedParameter
 from serving.core.request import Endpoint
 from serving.protocols.common.parameters import Parameter
-from serving.protocols.common.reading import Wire, read_model, read_object
-
-WireT = TypeVar("WireT", bound=Wire)
+from serving.protocols.common.reading import WireT, read_model, read_object
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,11 +122,6 @@ class StoppingFields(Wire):
         "Ends an answer that repeats a pattern of tokens.", "V V -"
     )
 
-    @property
-    def output_limit(self) -> int | None:
-        """The client's limit of output tokens. None: the client set no limit."""
-        return self._named_limit[1]
-
     def stopping(
         self, dialect: Dialect, *, is_streamed: bool, default_limit: int | None
     ) -> Stopping:
@@ -136,7 +131,10 @@ class StoppingFields(Wire):
         max_stops = _MAX_STOPS[dialect.name]
         if len(stops) > max_stops:
             raise refusal("stop", f"must have at most {max_stops} entries")
-        name, limit = self._named_limit
+        name, limit = self.output_limit
+        reasoning_limit = self.thinking_token_budget
+        if reasoning_limit is None:
+            reasoning_limit = self.reasoning_max_tokens
         repetition = self.repetition_detection
         return Stopping(
             max_tokens=limit,
@@ -147,31 +145,24 @@ class StoppingFields(Wire):
             min_tokens=self.min_tokens or 0,
             stop_token_ids=tuple(self.stop_token_ids or ()),
             ignore_eos=bool(self.ignore_eos),
-            max_reasoning_tokens=self._reasoning_limit,
+            max_reasoning_tokens=None if reasoning_limit == -1 else reasoning_limit,
             repetition=None if repetition is None else repetition.repetition(),
         )
 
     def refuse_min_above_max(self) -> None:
         """Raises `InvalidRequest` for a `min_tokens` above the limit."""
-        name, limit = self._named_limit
+        name, limit = self.output_limit
         if limit is not None and (self.min_tokens or 0) > limit:
             raise refusal("min_tokens", f"must be at most `{name}`, which is {limit}")
 
     @property
-    def _named_limit(self) -> tuple[str, int | None]:
+    def output_limit(self) -> tuple[str, int | None]:
         """The limit of output tokens, after the name of its field. The newest name wins."""
         for name in ("max_output_tokens", "max_completion_tokens"):
             value: int | None = getattr(self, name)
             if value is not None:
                 return name, value
         return "max_tokens", self.max_tokens
-
-    @property
-    def _reasoning_limit(self) -> int | None:
-        for limit in (self.thinking_token_budget, self.reasoning_max_tokens):
-            if limit is not None:
-                return None if limit < 0 else limit
-        return None
 
     def _includes_stop_text(self, dialect: Dialect, *, is_streamed: bool) -> bool:
         if self.include_stop_str_in_output is not None:

@@ -28,16 +28,15 @@ TOOL_CHOICE: Final = (
 )
 PARALLEL_CALLS: Final = "False allows one call."
 _NO_CHOICE: Final = "must be none, auto, required or an object that names a tool"
+_NO_TOOL: Final = "asks for a tool call, but `tools` has no tool that the model can call"
+_UNKNOWN_TOOL: Final = "names a tool that is not in `tools`"
 WRONG_TOOL_CHOICES: Final = (
     ("any", _NO_CHOICE),
     (5, _NO_CHOICE),
     ({"type": "function"}, _NO_CHOICE),
     ({"type": "web_search"}, _NO_CHOICE),
-    (
-        "required",
-        "asks for a tool call, but `tools` has no tool that the model can call",
-    ),
-    ({"type": "custom", "custom": {"name": "f"}}, "names a tool that is not in `tools`"),
+    ("required", _NO_TOOL),
+    ({"type": "custom", "custom": {"name": "f"}}, _UNKNOWN_TOOL),
     (
         {"type": "allowed_tools", "allowed_tools": {}},
         "must have a `allowed_tools.mode` that is auto or required",
@@ -200,11 +199,8 @@ class NamespaceTool(Wire):
 
 
 def _tool_tag(value: Any) -> str:
-    match value:
-        case {"type": "namespace"}:
-            return "<namespace>"
-        case _:
-            return "<tool>"
+    is_namespace = isinstance(value, dict) and value.get("type") == "namespace"
+    return "<namespace>" if is_namespace else "<tool>"
 
 
 WireTool = Annotated[
@@ -231,8 +227,7 @@ def refuse_hosted(tools: Sequence[WireTool]) -> None:
     """Raises `InvalidRequest` for the first tool that an answer to a chat cannot call."""
     for at, tool in enumerate(tools):
         if isinstance(tool, HostedTool | NamespaceTool):
-            param = f"tools[{at}].type"
-            raise refusal(param, "must be function or custom")
+            raise refusal(f"tools[{at}].type", "must be function or custom")
 
 
 def _read_choice(value: Any) -> ToolChoice | None:
@@ -254,11 +249,9 @@ def _read_choice(value: Any) -> ToolChoice | None:
 def _named(value: object) -> str | None:
     """Return the tool name in a nested or flat object. None: the object names no tool."""
     match value:
-        case {"function": {"name": str(name)}} | {"type": "function", "name": str(name)}:
+        case {"function": {"name": str(name)}} | {"type": "custom", "custom": {"name": str(name)}}:
             return name
-        case {"type": "custom", "custom": {"name": str(name)}}:
-            return name
-        case {"type": "custom", "name": str(name)}:
+        case {"type": "function" | "custom", "name": str(name)}:
             return name
         case {"name": str(name), **rest} if "type" not in rest:
             return name
@@ -311,14 +304,11 @@ def resolve_choice(choice: ToolChoice | None, tools: Sequence[Tool]) -> ToolChoi
         case None:
             return ToolChoice()
         case ToolChoice(mode=ToolMode.REQUIRED) if not tools:
-            raise refusal(
-                "tool_choice",
-                "asks for a tool call, but `tools` has no tool that the model can call",
-            )
+            raise refusal("tool_choice", _NO_TOOL)
         case ToolChoice(mode=ToolMode.NAMED, name=str(name)):
             matches = set(find_tools(name, tools))
             if len(matches) != 1:
-                raise refusal("tool_choice", "names a tool that is not in `tools`")
+                raise refusal("tool_choice", _UNKNOWN_TOOL)
             return ToolChoice(ToolMode.NAMED, matches.pop())
         case ToolChoice(mode=mode, allowed=tuple(names)):
             each = [find_tools(name, tools) for name in names]
@@ -331,7 +321,8 @@ def resolve_choice(choice: ToolChoice | None, tools: Sequence[Tool]) -> ToolChoi
 def echoed_choice(choice: ToolChoice, tools: Sequence[Tool]) -> object:
     """Return the choice among `tools` in the flat form of Responses."""
     kinds = {tool.namespace: "namespace" for tool in tools if tool.namespace}
-    kinds |= {name: "custom" for tool in tools if tool.is_custom for name in _names(tool)}
+    kinds |= {tool.name: "custom" for tool in tools if tool.is_custom}
+    kinds |= {tool.own_name: "custom" for tool in tools if tool.is_custom and tool.own_name}
 
     def named(name: str) -> Mapping[str, str]:
         return {"type": kinds.get(name, "function"), "name": name}
@@ -342,7 +333,3 @@ def echoed_choice(choice: ToolChoice, tools: Sequence[Tool]) -> object:
         return choice.mode.value
     allowed = [named(name) for name in choice.allowed]
     return {"type": "allowed_tools", "mode": choice.mode.value, "tools": allowed}
-
-
-def _names(tool: Tool) -> tuple[str, ...]:
-    return (tool.name,) if tool.own_name is None else (tool.name, tool.own_name)

@@ -73,11 +73,9 @@ class CompletionsExchange(ChunkExchange):
         return Chunk(self.no_text, members) if members else None
 
     def delta(self, event: OtherDelta) -> bytes:
-        match event:
-            case ToolCallStarted():
-                return b""
-            case _:
-                return self.text_open + json_text(event.text)
+        if isinstance(event, ToolCallStarted):
+            return b""
+        return self.text_open + json_text(event.text)
 
     def tokens(self, event: TokensGenerated) -> Chunk:
         return Chunk(self.no_text, _tokens(event.token_ids, event.text))

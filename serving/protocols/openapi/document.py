@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -58,22 +57,14 @@ _HEADERS_OF_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """The facts of the document that depend on the server."""
-
-    version: str
-    max_body_mb: int
-
-
-def document(facts: Facts) -> Document:
+def document(*, version: str, max_body_mb: int) -> Document:
     """Return the whole document, as JSON values."""
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Vinery",
-            "version": facts.version,
-            "description": _DESCRIPTION.format(max_body_mb=facts.max_body_mb),
+            "version": version,
+            "description": _DESCRIPTION.format(max_body_mb=max_body_mb),
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],

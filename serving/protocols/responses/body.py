@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from serving.core.errors import MissingParameter, UnsupportedParameter
+from serving.core.errors import UnsupportedParameter
 from serving.core.request import (
     V1,
     Conversation,
@@ -43,9 +43,6 @@ from serving.protocols.common.tools import (
 from serving.protocols.responses.input import Input, messages_of, without_old_reasoning
 
 Summary = Literal["auto", "concise", "detailed"]
-_PACKED_REASONING = "reasoning.encrypted_content"
-_LOGPROBS = "message.output_text.logprobs"
-
 
 _refuse_pro = refuse_if(
     lambda value: value == "pro",
@@ -145,31 +142,21 @@ class ResponsesBody(TemplateFields, GenerationBody):
     )
 
     @property
-    def packs_reasoning(self) -> bool:
-        """Whether reasoning items have `encrypted_content`."""
-        return _PACKED_REASONING in (self.include or ())
-
-    def require_input(self) -> None:
-        """Raises `MissingParameter`."""
-        if self.input is None:
-            raise MissingParameter("`input` is required.", param="input")
-
-    @property
     def num_top_logprobs(self) -> int | None:
         """`top_logprobs` also asks for the log-probability of the token itself."""
-        is_wanted = self.logprobs or self.top_logprobs or _LOGPROBS in (self.include or ())
-        return self.top_logprobs or 0 if is_wanted else None
+        is_included = "message.output_text.logprobs" in (self.include or ())
+        return self.top_logprobs or 0 if self.logprobs or self.top_logprobs or is_included else None
 
     def conversation(self) -> Conversation:
         """Return the prompt. Raises `InvalidRequest` for a tool choice that `tools` contradicts."""
         tools = clients_tools(self.tools or ())
         effort = None if self.reasoning is None else self.reasoning.effort
         return Conversation(
-            messages=(*self._instructions(), *self._messages()),
+            messages=self._messages(),
             tools=tools,
             tool_choice=resolve_choice(self.tool_choice, tools),
             parallel_tool_calls=self.parallel_tool_calls is not False,
-            template_kwargs=self.template_kwargs,
+            template_kwargs=self.chat_template_kwargs or {},
             rendering=self.rendering(effort),
             drops_oldest=self.truncation == "auto",
         )
@@ -183,22 +170,16 @@ class ResponsesBody(TemplateFields, GenerationBody):
                 "`response_format` belongs to chat completions. Use `text.format` instead.",
                 param="response_format",
             )
-        return self.constraint(self._text.format, chat_format)
+        text_format = None if self.text is None else self.text.format
+        return self.constraint(text_format, chat_format)
 
-    @property
-    def _text(self) -> TextOptions:
-        return self.text or TextOptions()
-
-    def _messages(self) -> Sequence[Message]:
+    def _messages(self) -> tuple[Message, ...]:
         messages = messages_of(self.input or ())
         if self.reasoning is not None and self.reasoning.context == "current_turn":
-            return without_old_reasoning(messages)
-        return messages
-
-    def _instructions(self) -> Sequence[Message]:
+            messages = without_old_reasoning(messages)
         if not self.instructions:
-            return ()
-        return (Message(Role.SYSTEM, (TextPart(self.instructions),)),)
+            return messages
+        return (Message(Role.SYSTEM, (TextPart(self.instructions),)), *messages)
 
 
 Members = dict[str, object]
@@ -209,7 +190,7 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
     are the tools that the client runs."""
     return {
         "instructions": wire.instructions,
-        "max_output_tokens": wire.output_limit,
+        "max_output_tokens": wire.output_limit[1],
         "max_tool_calls": wire.max_tool_calls,
         "previous_response_id": None,
         "tools": [_tool(tool) for tool in wire.tools or () if not isinstance(tool, HostedTool)],

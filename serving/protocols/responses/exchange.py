@@ -11,7 +11,7 @@ from serving.core.ids import AnswerIdentity
 from serving.core.request import Dialect, Endpoint, GenerationRequest
 from serving.core.result import Result
 from serving.protocols.common.encoding import json_bytes
-from serving.protocols.common.exchange import Encoder, obfuscated
+from serving.protocols.common.exchange import Encoder, Obfuscated
 from serving.protocols.common.refused import read_body
 from serving.protocols.responses.body import ResponsesBody, echo
 from serving.protocols.responses.encoder import ChoicesInOrder, ResponsesEncoder
@@ -19,12 +19,10 @@ from serving.protocols.responses.objects import Names, ResponseObjects, names_of
 
 
 def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> ResponsesExchange:
-    """Read the body of a Responses request. Raises `InvalidRequest`.
-
-    `fingerprint` has no effect: a response has no `system_fingerprint`.
-    """
+    """Read the body of a Responses request. Raises `InvalidRequest`."""
     wire = read_body(Endpoint.RESPONSES, ResponsesBody, body)
-    wire.require_input()
+    if wire.input is None:
+        raise MissingParameter("`input` is required.", param="input")
     wire.refuse_contradictions()
     conversation = wire.conversation()
     request = wire.request(Endpoint.RESPONSES, conversation, dialect, grammar=wire.grammar(dialect))
@@ -32,7 +30,7 @@ def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> R
         request,
         echo(wire, conversation.tools),
         names_of(conversation.tools),
-        packs_reasoning=wire.packs_reasoning,
+        packs_reasoning="reasoning.encrypted_content" in (wire.include or ()),
         is_obfuscated=wire.is_obfuscated,
     )
 
@@ -49,8 +47,9 @@ class ResponsesExchange:
     is_obfuscated: bool = False
 
     def encoder(self, identity: AnswerIdentity) -> Encoder:
-        plain = ResponsesEncoder(self._objects(identity))
-        encoder = obfuscated(plain, identity, is_wanted=self.is_obfuscated)
+        encoder: Encoder = ResponsesEncoder(self._objects(identity))
+        if self.is_obfuscated:
+            encoder = Obfuscated(encoder, identity)
         return ChoicesInOrder(encoder) if self.request.num_choices > 1 else encoder
 
     def body(self, identity: AnswerIdentity, result: Result) -> bytes:

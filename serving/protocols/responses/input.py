@@ -166,7 +166,7 @@ class HostedCall(Wire):
     status: str | None = None
 
     def to_call(self) -> ToolCall:
-        return ToolCall(self._known_id, self._name, self._arguments())
+        return ToolCall(self._known_id, self.tool, self._arguments())
 
     def to_core(self) -> Message:
         """Return the output of the call as a message."""
@@ -176,10 +176,6 @@ class HostedCall(Wire):
     def _known_id(self) -> str:
         """Some clients leave out the ids of hosted calls."""
         return self.id or self.tool
-
-    @property
-    def _name(self) -> str:
-        return self.tool
 
     @abstractmethod
     def _arguments(self) -> str:
@@ -237,9 +233,8 @@ class McpCall(HostedCall):
     output: str | None = None
     error: Any = None
 
-    @property
-    def _name(self) -> str:
-        return self.name
+    def to_call(self) -> ToolCall:
+        return replace(super().to_call(), name=self.name)
 
     def _arguments(self) -> str:
         return self.arguments or "{}"
