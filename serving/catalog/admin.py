@@ -18,7 +18,6 @@ from serving.catalog import registry
 from serving.catalog.models import EngineState, ServedModel
 from serving.engine.config import option_documents
 
-_ERROR_LENGTH_IN_LIST: Final = 80  # characters
 _ENGINE_FIELDS: Final = ("state", "num_restarts", "last_error")
 # A change of these restarts the engine.
 _NEEDS_NEW_ENGINE: Final = frozenset({"name", "folder", "device", "options"})
@@ -83,8 +82,6 @@ class ServedModelForm(forms.ModelForm):  # type: ignore[type-arg]
 
 @admin.register(ServedModel)
 class ServedModelAdmin(AuditedAdmin):
-    """Served models, with the state and last error of their engines."""
-
     form = ServedModelForm
     empty_text = "No model is served yet. Add one: all it takes is its folder and a name."
     list_display = ("name", "state", "device", "folder", "short_error")
@@ -109,11 +106,10 @@ class ServedModelAdmin(AuditedAdmin):
 
     @admin.display(description="last error")
     def short_error(self, model: ServedModel) -> str:
-        return Truncator(self.last_error(model)).chars(_ERROR_LENGTH_IN_LIST)
+        return Truncator(self.last_error(model)).chars(80)
 
     @admin.display(description="last error")
     def last_error(self, model: ServedModel) -> str:
-        """Why the engine last failed, if it did."""
         return model.status.last_error or "-"
 
     @admin.display(description="restarts")
@@ -122,7 +118,6 @@ class ServedModelAdmin(AuditedAdmin):
 
     @admin.action(description="Load selected models", permissions=["change"])
     def load(self, request: HttpRequest, models: QuerySet[ServedModel]) -> None:
-        """Ask the node to start the engines."""
         if names := self._set_loaded(request, models, is_loaded=True):
             messages.success(request, f"Loading {names}. Reload the page to see when it is ready.")
         else:
@@ -139,7 +134,6 @@ class ServedModelAdmin(AuditedAdmin):
             messages.info(request, "There is nothing to unload: none of them is loaded.")
 
     def save_model(self, request: HttpRequest, obj: ServedModel, form: Any, change: Any) -> None:
-        """Save the model, with a message about what the node does next."""
         super().save_model(request, obj, form, change)
         changed = set(form.changed_data)
         if obj.is_loaded and (not change or changed & (_NEEDS_NEW_ENGINE | {"is_loaded"})):

@@ -86,8 +86,6 @@ class EngineState(models.TextChoices):
 
 
 class EngineStatus(models.Model):
-    """The node's report of one engine."""
-
     model = models.OneToOneField(ServedModel, on_delete=models.CASCADE, related_name="engine")
     state = models.CharField(
         max_length=16, choices=EngineState.choices, default=EngineState.UNLOADED

@@ -53,7 +53,9 @@ async def attempt(
     """
     if not prepared.submits:
         prepared.meter.is_accepted = True
-        yield _empty_answer(prepared)
+        choices = range(prepared.request.num_choices)
+        finished = [Finished(choice, FinishReason.LENGTH) for choice in choices]
+        yield [_started(prepared), *finished, Completed(prepared.meter.usage, at=int(time.time()))]
         return
     hello = await prepared.engine.wait()
     check_engine(prepared.request, hello)
@@ -62,7 +64,9 @@ async def attempt(
     if not hello.has_logits_hook:
         # Only the budget of a reasoning effort can be left, which is not a guarantee.
         submits = [structs.replace(submit, logits=None) for submit in submits]
-    grants = _grants(tokens, submits)
+    grants = None  # tokens are not counted, or all of them are reserved, as for a beam search
+    if tokens is not None and prepared.request.beams is None:
+        grants = TokenGrants(tokens, {submit.id: submit.max_new_tokens for submit in submits})
     if grants is not None:
         granted = grants.num_granted
         submits = [structs.replace(each, num_granted=granted[each.id]) for each in submits]
@@ -87,13 +91,6 @@ async def attempt(
         output.cancel(reader.num_used)
 
 
-def _grants(tokens: TokenSource | None, submits: Iterable[Submit]) -> TokenGrants | None:
-    """None: tokens are not counted, or all of them are reserved, as for a beam search."""
-    if tokens is None or any(submit.beams is not None for submit in submits):
-        return None
-    return TokenGrants(tokens, {submit.id: submit.max_new_tokens for submit in submits})
-
-
 def _with_ids(submit: Submit, client: EngineClient, n: int) -> Submit:
     """The submission with an id for each answer: a beam search has all answers of its prompt."""
     submit = structs.replace(submit, id=client.new_id())
@@ -101,13 +98,6 @@ def _with_ids(submit: Submit, client: EngineClient, n: int) -> Submit:
         return submit
     others = tuple(client.new_id() for _ in range(n - 1))
     return structs.replace(submit, beams=structs.replace(submit.beams, other_ids=others))
-
-
-def _empty_answer(prepared: PreparedRequest) -> list[Event]:
-    """The answer to a request for no tokens."""
-    num_choices = prepared.request.num_choices
-    finished = [Finished(choice, FinishReason.LENGTH) for choice in range(num_choices)]
-    return [_started(prepared), *finished, Completed(prepared.meter.usage, at=int(time.time()))]
 
 
 def _started(prepared: PreparedRequest) -> Started:
@@ -212,7 +202,6 @@ class _AttemptReader:
             self.grant(grants, await grants.update(self.num_used, self._meter.num_output_tokens))
 
     def grant(self, grants: TokenGrants, ids: Iterable[int]) -> None:
-        """Send the grants of these choices to the engine."""
         self._is_last_grant = grants.is_last
         for id_ in ids:
             self._output.grant(id_, grants.num_granted[id_], is_last=grants.is_last)

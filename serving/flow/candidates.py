@@ -49,7 +49,6 @@ def check_beam_search(request: GenerationRequest) -> None:
 
 
 def beam_spec(request: GenerationRequest) -> BeamSpec | None:
-    """The engine's parameters of the beam search; None for a request without one."""
     beams = request.beams
     if beams is None:
         return None

@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 ENGINE_WAIT_S: Final = 30.0
 # How often a waiting request checks whether the engine can still start.
 _WAIT_CHECK_S: Final = 0.5
-_DEFAULT_MODEL_NAME: Final = "default"
 
 # Gets the name of an output format ("": unknown) and the text of the chat template. Raises
 # ValueError for a name that does not exist.
@@ -116,18 +115,11 @@ class Engine:
 
 
 class LocalDirectory:
-    """The engines of this host."""
-
     def __init__(self, run_dir: Path, select_family: FamilySelector) -> None:
         self._run_dir = run_dir
         self._select_family = select_family
-        self._entries: dict[str, ModelEntry] = {}
+        self.entries: Mapping[str, ModelEntry] = {}  # all served models, by name
         self._engines: dict[str, Engine] = {}
-
-    @property
-    def entries(self) -> Mapping[str, ModelEntry]:
-        """All served models by name."""
-        return self._entries
 
     @property
     def engines(self) -> Iterable[Engine]:
@@ -156,7 +148,7 @@ class LocalDirectory:
         """
         for name, engine in self._engines.items():
             engine.is_failing = name in failing
-        if entries == self._entries:
+        if entries == self.entries:
             return
         for name, engine in list(self._engines.items()):
             if entries.get(name) != engine.entry or not engine.entry.is_loaded:
@@ -166,7 +158,7 @@ class LocalDirectory:
         for name, entry in entries.items():
             if entry.is_loaded and name not in self._engines:
                 await self._load(entry)
-        self._entries = dict(entries)
+        self.entries = dict(entries)
 
     async def close(self) -> None:
         await self.update({})
@@ -183,18 +175,15 @@ class LocalDirectory:
         self._engines[entry.name] = Engine(entry, assets, family, client)
 
     def _entry(self, name: str | None) -> ModelEntry:
-        entry = self._entries.get(name) if name is not None else None
+        entry = self.entries.get(name) if name is not None else None
         if entry is not None:
             return entry
-        if name is None or name == _DEFAULT_MODEL_NAME:
-            return self._default()
-        raise ModelNotFound(
-            f"The model `{name}` does not exist. GET /v1/models lists the models served here.",
-            param="model",
-        )
-
-    def _default(self) -> ModelEntry:
-        loaded = [entry for entry in self._entries.values() if entry.is_loaded]
+        if name not in (None, "default"):
+            raise ModelNotFound(
+                f"The model `{name}` does not exist. GET /v1/models lists the models served here.",
+                param="model",
+            )
+        loaded = [entry for entry in self.entries.values() if entry.is_loaded]
         if len(loaded) == 1:
             return loaded[0]
         how_many = f"{len(loaded)} models are" if loaded else "no model is"

@@ -81,7 +81,6 @@ class PreparedRequest:
     num_returned: int  # how many of the `n` choices of each prompt are returned, the likeliest
 
     def reader(self, choice: int) -> ChoiceReader:
-        """Return a new reader for the tokens of a choice."""
         request, stopping = self.request, self.request.stopping
         prompt = self.prompts[choice // request.n]
         writer = EventWriter(
@@ -100,7 +99,7 @@ class PreparedRequest:
                 shows_special=request.shows_special_tokens,
                 after=prompt.token_ids if _continues_text(request) else (),
             ),
-            self._parser(writer, choice),
+            self._parser(writer, prompt),
             stop_ids=stopping.stop_token_ids,
             end_ids=prompt.end_ids,
             include_stop_text=stopping.include_stop_text,
@@ -124,17 +123,15 @@ class PreparedRequest:
 
     @property
     def writer(self) -> TokenWriter:
-        """Converts single tokens by the options of the request."""
         return TokenWriter(self.engine.assets, self.request.logprobs)
 
-    def _parser(self, writer: EventWriter, choice: int) -> Parser:
+    def _parser(self, writer: EventWriter, prompt: Prompt) -> Parser:
         """Answers to raw prompts, and answers that show special tokens, are plain text."""
         conversation = self.request.prompt
         if isinstance(conversation, RawPrompts) or self.request.shows_special_tokens:
             return PlainParser(writer.text)
         is_allowed = conversation.tool_choice.mode is not ToolMode.NONE
         tools = conversation.tools if is_allowed else ()
-        prompt = self.prompts[choice // self.request.n]
         family = self.engine.family.parser
         return family.new_parser(writer, tools, opens_reasoning=prompt.opens_reasoning)
 

@@ -30,7 +30,6 @@ from serving.transport.messages import GrammarSpec, SamplingParams, SpeculationS
 # The limit of an answer if neither the client nor the model has one and the context is unknown.
 _UNLIMITED_TOKENS: Final = 1 << 20
 
-_DEFAULT_TEMPERATURE: Final = 1.0
 # Lower temperatures are greedy, as in vLLM: the engine divides logits by the temperature in
 # 32-bit floats, which gives noise for much smaller values.
 _LEAST_TEMPERATURE: Final = 1e-5
@@ -119,7 +118,7 @@ def _temperature(requested: float | None, defaults: GenerationDefaults) -> float
         return requested
     if defaults.do_sample is False:
         return 0.0
-    return _first(defaults.temperature, _DEFAULT_TEMPERATURE)
+    return _first(defaults.temperature, 1.0)
 
 
 def _first(*values: float | None) -> float:

@@ -109,10 +109,7 @@ async def _render_fitting(
     request: GenerationRequest, conversation: Conversation, engine: Engine, encoding: Encoding
 ) -> Prompt:
     """The prompt of a conversation, shortened if that is necessary and allowed."""
-
-    async def render_one(each: Conversation) -> Prompt:
-        return await _render_conversation(each, engine, encoding)
-
+    render_one = partial(_render_conversation, engine=engine, encoding=encoding)
     prompt = await render_one(conversation)
     if not conversation.drops_oldest or engine.max_context is None:
         return prompt

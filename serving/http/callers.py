@@ -45,7 +45,6 @@ def organization_headers(name: str) -> tuple[tuple[bytes, bytes], ...]:
 
 @contextmanager
 def grant_errors() -> Iterator[None]:
-    """Convert `NotAllowed` to `NotPermitted`."""
     try:
         yield
     except NotAllowed as refused:

@@ -218,7 +218,9 @@ class GenerationConsumer(JsonConsumer):
             endpoint=self._endpoint,
             dialect=self._tree,
             address=address_of(self.scope),
-            client_request_id=_text(header(self.scope, _CLIENT_REQUEST_ID)),
+            client_request_id=(header(self.scope, _CLIENT_REQUEST_ID) or b"").decode(
+                "ascii", "ignore"
+            ),
             body=body,
         )
 
@@ -262,7 +264,13 @@ class GenerationConsumer(JsonConsumer):
                 if events and not frames:
                     continue
                 record.add_answer(frames)
-                is_last = bool(events) and _settle(record, events[-1])
+                last = events[-1] if events else None
+                # Before it is sent: some servers report a disconnect before this task continues.
+                if isinstance(last, Completed):
+                    record.succeed()
+                elif isinstance(last, Failed):
+                    record.fail(last.error)
+                is_last = isinstance(last, Completed | Failed)
                 record.live.sending_since = time.monotonic()
                 await self.send_body(frames or KEEP_ALIVE, more_body=not is_last)
                 record.live.sending_since = None
@@ -282,19 +290,6 @@ async def _with_ending(
         if record.live.ending is None or not has_started:
             raise
         yield [Failed(record.live.ending)]
-
-
-def _settle(record: RequestRecord, event: Event) -> bool:
-    """Settle the record if the event is the last, and return whether it is. The event is sent
-    afterwards, because some servers report a disconnect before the answer's task continues."""
-    match event:
-        case Completed():
-            record.succeed()
-        case Failed(error=error):
-            record.fail(error)
-        case _:
-            return False
-    return True
 
 
 def _parse(record: RequestRecord, endpoint: Endpoint, body: bytes, dialect: str) -> Exchange:
@@ -326,10 +321,6 @@ def _check_client_request_id(scope: Scope) -> None:
             "The header `x-client-request-id` must be ASCII, and no longer than "
             f"{_MAX_CLIENT_REQUEST_ID} characters."
         )
-
-
-def _text(value: bytes | None) -> str:
-    return (value or b"").decode("ascii", "ignore")
 
 
 async def _read_body(receive: Receive) -> bytes:

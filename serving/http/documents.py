@@ -32,8 +32,6 @@ from serving.runtime.runtime import Runtime
 
 
 class _Document(ABC):
-    """An ASGI application."""
-
     allowed = "GET, HEAD"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

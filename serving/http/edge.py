@@ -50,8 +50,6 @@ _HEADER_NAMES: Final = re.compile(rb"[A-Za-z0-9\-_, ]{1,2000}\Z")
 
 
 class ApiEdge:
-    """Wraps the application that serves one URL tree."""
-
     def __init__(self, app: App) -> None:
         self._app = app
 
@@ -103,7 +101,6 @@ def edge_headers(request_id: str) -> Headers:
 
 
 async def send_error(send: Send, error: ServingError) -> None:
-    """Send an error in OpenAI's format."""
     body = error_body(error)
     named = error_headers(error).items()
     headers = [(name.lower().encode(), value.encode()) for name, value in named]

@@ -96,8 +96,8 @@ class Reservation:
         answer = await self._limits.reserve_or_wait(request)
         if isinstance(answer, Denial):
             least = min(num_answers, num_wanted)
-            if not is_search and least < wanted and _is_end(answer):
-                # The request gets the few tokens that are left.
+            if not is_search and least < wanted and (answer.is_quota or answer.is_too_large):
+                # A short wait does not help, so the request gets the few tokens that are left.
                 request = structs.replace(request, num_output_tokens=least)
                 answer = await self._limits.reserve(request)
             if isinstance(answer, Denial):
@@ -152,11 +152,6 @@ class Reservation:
                 wait_s=denial.wait_s,
                 is_shadow=rule.is_shadow,
             )
-
-
-def _is_end(denial: Denial) -> bool:
-    """Return whether a short wait does not help, as it does with a bucket."""
-    return denial.is_quota or denial.is_too_large
 
 
 def _usage(meter: Meter) -> ActualUsage:

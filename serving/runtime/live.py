@@ -45,7 +45,6 @@ class LiveRequests(set[LiveRequest]):
         ]
 
     def end_of_inactive_keys(self, is_active: Callable[[int], bool]) -> None:
-        """End the requests of keys that are no longer active."""
         for each in self:
             if each.key_id is None or each.task is None or each.ending is not None:
                 continue

@@ -21,8 +21,6 @@ _INTER_TOKEN_S: Final = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15
 _REQUEST_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0)
 _QUEUE_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
-_TOO_MANY_REQUESTS: Final = 429
-
 
 class Histogram:
     """The number of durations up to each bound."""
@@ -55,8 +53,6 @@ class ModelTraffic:
 
 
 class Traffic:
-    """The requests of one web process since its start."""
-
     def __init__(self) -> None:
         self.models: defaultdict[str, ModelTraffic] = defaultdict(ModelTraffic)
         # By the limit's metric, the kind of its scope, and its effect.
@@ -81,8 +77,7 @@ class Traffic:
             self._bound(limit, settlement.http_status)
 
     def _bound(self, limit: BoundLimit, http_status: int | None) -> None:
+        effect = "refused" if http_status == 429 else "cut_short"
         if limit.is_shadow:
             effect = "shadow"
-        else:
-            effect = "refused" if http_status == _TOO_MANY_REQUESTS else "cut_short"
         self.refusals[limit.metric, limit.scope.partition(":")[0], effect] += 1
