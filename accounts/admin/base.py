@@ -75,7 +75,7 @@ class ResourceForm(CheckedForm):
 
 
 class AuditedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Pages whose changes are entries of the audit log."""
+    """Pages whose changes are entries of the audit log. They show why a row cannot be deleted."""
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> None:
         if change:
@@ -95,11 +95,9 @@ class AuditedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 changes.remove(row)
 
     def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        """Show an error for a row that cannot be deleted."""
         return _or_error(request, super().delete_view, *args, **kwargs)
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        """Show an error for selected rows that cannot be deleted."""
         return _or_error(request, super().changelist_view, *args, **kwargs)
 
 
@@ -135,11 +133,10 @@ class VisibleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def empty_text(self) -> str:
         return self.resource.empty_text if self.resource else ""
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+    def get_queryset(self, request: HttpRequest) -> Any:
         access, ordering = access_of(request), self.get_ordering(request)
         rows = self.resource.rows(access) if self.resource else access.rows(self.model)
-        visible: QuerySet[Any] = rows.order_by(*ordering) if ordering else rows
-        return visible
+        return rows.order_by(*ordering) if ordering else rows
 
 
 class ReadOnly:
@@ -199,7 +196,6 @@ class ResourceAdmin(AuditedAdmin, VisibleAdmin):
         return form
 
     def formfield_for_dbfield(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
-        """Return a field with the help of the resource."""
         field = super().formfield_for_dbfield(db_field, request, **kwargs)
         known = self.api_fields.get(db_field.name)
         if field is not None and known is not None and not db_field.is_relation:
@@ -207,7 +203,6 @@ class ResourceAdmin(AuditedAdmin, VisibleAdmin):
         return field
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        """Return a field whose choices are the visible rows."""
         rows = access_of(request).rows(db_field.related_model)
         return super().formfield_for_foreignkey(db_field, request, **{"queryset": rows, **kwargs})
 

@@ -57,15 +57,12 @@ class ApiKeyForm(ResourceForm):
     )
 
     def check_row(self, row: ApiKey, stored: ApiKey | None) -> None:
-        """Check the permission, the owner's role, and the end of the key."""
         super().check_row(row, stored)
         KEYS.check_end(self.cleaned_data, stored)
 
 
 @admin.register(ApiKey)
 class ApiKeyAdmin(ResourceAdmin):
-    """Creates keys, shows their secrets once, and changes them until they are revoked."""
-
     form = ApiKeyForm
     resource = KEYS
     list_display = [
@@ -94,7 +91,6 @@ class ApiKeyAdmin(ResourceAdmin):
 
     @admin.display(description="to be rotated")
     def rotation_due_at(self, key: ApiKey) -> str:
-        """Return when the rotation is due, and whether it is overdue."""
         due_at = key.rotation_due_at
         if due_at is None:
             return "never"

@@ -93,14 +93,13 @@ class EndpointFilter(RecentValuesFilter):
 class TotalsPaginator(Paginator):  # type: ignore[type-arg]
     """Counts the filtered rows and adds up their tokens in one query."""
 
+    object_list: QuerySet[UsageRecord]
+
     @cached_property
     def totals(self) -> dict[str, int]:
         """The sums over all pages; 0 without rows."""
-        rows: Any = self.object_list
-        sums: dict[str, int] = rows.aggregate(
-            num_requests=Count("id"), **{name: Sum(name, default=0) for name in _SUMS}
-        )
-        return sums
+        sums = {name: Sum(name, default=0) for name in _SUMS}
+        return self.object_list.aggregate(num_requests=Count("id"), **sums)
 
     @property
     def count(self) -> int:
@@ -145,7 +144,6 @@ class UsageRecordAdmin(ReadOnlyAdmin):
 
     @admin.display(description="outcome", ordering="outcome")
     def result(self, row: UsageRecord) -> SafeString:
-        """Return the outcome, and the status that the client received."""
         return format_html(
             '<span class="state state-{}">{} {}</span>',
             row.outcome,
@@ -166,7 +164,6 @@ class RefusedRequestAdmin(ReadOnlyAdmin):
 
     @admin.display(description="effect")
     def effect(self, row: Any) -> str:
-        """Return whether the request was refused, cut short, or only counted."""
         return Effect(row.effect).label if row.effect else "-"
 
 

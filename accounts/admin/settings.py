@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from django.contrib import admin
-from django.db.models import Case, CharField, F, OuterRef, QuerySet, Subquery, Value, When
+from django.db.models import Case, CharField, F, OuterRef, Subquery, Value, When
 from django.http import HttpRequest
 from django.utils import timezone
 
@@ -34,8 +34,6 @@ _DATES: Final = ["created_at", "updated_at"]
 
 @admin.register(Organization)
 class OrganizationAdmin(ResourceAdmin):
-    """Organisations. Deactivating one stops its keys."""
-
     resource = ORGANIZATIONS
     list_display = ["name", "is_active", "created_at"]
     list_filter = ["is_active"]
@@ -48,8 +46,6 @@ class OrganizationAdmin(ResourceAdmin):
 
 @admin.register(Project)
 class ProjectAdmin(ResourceAdmin):
-    """Projects. Deactivating one stops its keys."""
-
     resource = PROJECTS
     list_display = ["name", "organization", "is_active", "created_at"]
     list_filter = ["is_active", ("organization", VisibleFilter)]
@@ -86,8 +82,6 @@ class LimitForm(ResourceForm):
 
 @admin.register(Limit)
 class LimitAdmin(ResourceAdmin):
-    """Limits. A request has to satisfy all limits that apply to it."""
-
     form = LimitForm
     resource = LIMITS
     list_display = [
@@ -98,8 +92,7 @@ class LimitAdmin(ResourceAdmin):
     ordering = ["scope", "scope_id", "model", "metric", "window"]
     stored_fields = ["current_use", *_DATES]
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return the limits with the names of their owners."""
+    def get_queryset(self, request: HttpRequest) -> Any:
         names = [
             When(
                 scope=scope,
@@ -113,13 +106,10 @@ class LimitAdmin(ResourceAdmin):
         ]
         of_model = When(scope=LimitScope.MODEL, then=F("model"))
         name = Case(*names, of_model, default=Value(""), output_field=CharField())
-        limits: QuerySet[Any] = super().get_queryset(request)
-        named: QuerySet[Any] = limits.annotate(whose=name)
-        return named
+        return super().get_queryset(request).annotate(whose=name)
 
     @admin.display(description="whose", ordering="whose")
     def whose(self, limit: Any) -> str:
-        """Return the name of the owner; nothing for the platform."""
         return limit.whose or (f"{limit.scope_id}, which was removed" if limit.scope_id else "-")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
@@ -131,7 +121,6 @@ class LimitAdmin(ResourceAdmin):
 
     @admin.display(description="current use")
     def current_use(self, limit: Limit) -> str:
-        """Return what is left of a quota, and how long it lasts."""
         quota = next(iter(read_quotas([limit], timezone.now())), None)
         if quota is None:
             return "-"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from django.urls import URLPattern, URLResolver, path, re_path
 from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView
 from rest_framework.decorators import action
+from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
@@ -35,11 +37,10 @@ def me(self: ResourceViewSet, request: Request) -> Response:
 def verify(self: ResourceViewSet, request: Request) -> Response:
     """Verify the whole log. Only administrators of the platform may do this."""
     query = self.read_query(audit.VerdictQuery)
-    self.require_superuser()
+    if not self.access.is_superuser:
+        raise PermissionDenied("Only an administrator of the whole platform may do this.")
     verdict = audit_log.verify(query.validated_data.get("newest_hash"))
-    names = ("num_entries", "newest_hash", "broken", "number", "message")
-    values = {name: getattr(verdict, name) for name in names}
-    return Response({"is_whole": verdict.broken is None, **values})
+    return Response({"is_whole": verdict.broken is None, **asdict(verdict)})
 
 
 _by_request_id: dict[str, Any] = {

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Final, TypeVar
 
-from django.db.models import Model, QuerySet
+from django.db.models import Model
 from django.http import Http404, HttpRequest
 from rest_framework import viewsets
 from rest_framework.decorators import action
-from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -48,11 +47,6 @@ class ApiView(APIView):
         query.is_valid(raise_exception=True)
         return query
 
-    def require_superuser(self) -> None:
-        """Raise `PermissionDenied` unless the caller is an administrator of the platform."""
-        if not self.access.is_superuser:
-            raise PermissionDenied("Only an administrator of the whole platform may do this.")
-
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         """Forbid caching, and add a request id."""
         final = super().finalize_response(request, response, *args, **kwargs)
@@ -68,9 +62,8 @@ class ResourceViewSet(ApiView, viewsets.GenericViewSet):  # type: ignore[type-ar
     pagination_class = Pages
     lookup_value_regex = "[0-9]{1,18}"
 
-    def get_queryset(self) -> QuerySet[Any]:
-        rows: QuerySet[Any] = self.resource.rows(self.access)
-        return rows
+    def get_queryset(self) -> Any:
+        return self.resource.rows(self.access)
 
     def get_serializer_class(self) -> Any:
         return self.resource.answer_of(self.action)

@@ -73,14 +73,11 @@ class Pages(CursorPagination):
 
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
         cursor = {"type": "string", "nullable": True}
-        return {
-            "type": "object",
-            "required": ["object", "data", "has_more", "next_cursor", "previous_cursor"],
-            "properties": {
-                "object": {"type": "string", "enum": ["list"]},
-                "data": schema,
-                "has_more": {"type": "boolean"},
-                "next_cursor": cursor,
-                "previous_cursor": cursor,
-            },
+        properties = {
+            "object": {"type": "string", "enum": ["list"]},
+            "data": schema,
+            "has_more": {"type": "boolean"},
+            "next_cursor": cursor,
+            "previous_cursor": cursor,
         }
+        return {"type": "object", "required": list(properties), "properties": properties}

@@ -60,8 +60,6 @@ class AlertSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
 
 
 class AlertFilters(DatedFilters):
-    """Which alerts."""
-
     state = fields.choice_filter(DeliveryState.choices, "Only with a message in this state.")
 
     def filter_state(self, rows: QuerySet[Alert], state: str) -> QuerySet[Alert]:
@@ -106,11 +104,10 @@ class Alerts(_Notices[Alert]):
     )
     one, many = "an alert", "alerts"
     empty_text = "No quota has reached a threshold yet."
-    columns = {
-        **columns_of("created_at percent whose metric window used=num_used amount"),
-        "whose": lambda alert: alert.whose or alert.scope,
-        "told": deliveries,
-    }
+    columns = columns_of(
+        "created_at percent whose metric window used=num_used amount",
+        whose=lambda alert: alert.whose or alert.scope,
+    ) | {"told": deliveries}
 
 
 ALERTS: Final = Alerts()
@@ -144,13 +141,10 @@ class KeyReminders(_Notices[KeyReminder]):
     )
     one, many = "a reminder", "reminders"
     empty_text = "No key has been about to expire yet."
-    columns = {
-        **columns_of(
-            "created_at key=key_name hint owner=owner_name project=project_name event happens_at "
-            "days_before"
-        ),
-        "told": deliveries,
-    }
+    columns = columns_of(
+        "created_at key=key_name hint owner=owner_name project=project_name event happens_at "
+        "days_before"
+    ) | {"told": deliveries}
 
 
 KEY_REMINDERS: Final = KeyReminders()

@@ -29,8 +29,6 @@ class AuditSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
 
 
 class AuditFilters(DatedFilters):
-    """Which entries."""
-
     search = fields.text_filter(SEARCH_HELP)
 
     def filter_search(self, rows: QuerySet[AuditEntry], text: str) -> QuerySet[AuditEntry]:

@@ -126,7 +126,6 @@ class Resource(Generic[RowT]):
         return action.run(row, **values)
 
     def action(self, name: str) -> RowAction:
-        """Return the action of this name."""
         return next(each for each in self.actions if each.name == name)
 
     def body_of(self, view: str) -> type[serializers.Serializer[Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from django.db.models import Model, QuerySet
@@ -122,11 +123,7 @@ class Filters(StrictSerializer):
     `filter_<source>` gives another condition."""
 
     limit = serializers.IntegerField(
-        required=False,
-        min_value=1,
-        max_value=MAX_PAGE,
-        default=DEFAULT_PAGE,
-        help_text="Page size.",
+        default=DEFAULT_PAGE, min_value=1, max_value=MAX_PAGE, help_text="Page size."
     )
     cursor = serializers.CharField(
         required=False, help_text="The `next_cursor` or `previous_cursor` of another page."
@@ -143,13 +140,10 @@ class Filters(StrictSerializer):
                 rows = self.narrow(rows, lookup, value)
         return rows
 
-    def narrow(self, rows: QuerySet[Any], lookup: str, value: Any) -> QuerySet[Any]:
+    def narrow(self, rows: QuerySet[Any], lookup: str, value: Any) -> Any:
         """Return the rows that match one filter."""
-        special: Any = getattr(self, f"filter_{lookup}", None)
-        filtered: QuerySet[Any] = (
-            special(rows, value) if special else rows.filter(**{lookup: value})
-        )
-        return filtered
+        special = getattr(self, f"filter_{lookup}", None)
+        return special(rows, value) if special else rows.filter(**{lookup: value})
 
 
 class DatedFilters(Filters):
@@ -167,7 +161,6 @@ class OptionalBooleanField(serializers.BooleanField):
 
 
 def id_filter(what: str, source: str | None = None) -> serializers.IntegerField:
-    """Return a filter by an id."""
     return serializers.IntegerField(
         required=False,
         min_value=1,
@@ -183,12 +176,10 @@ def text_filter(help_text: str) -> serializers.CharField:
 
 
 def choice_filter(choices: Any, help_text: str) -> serializers.ChoiceField:
-    """Return a filter by one of a few values."""
     return serializers.ChoiceField(choices=choices, required=False, help_text=help_text)
 
 
 def switch_filter(help_text: str) -> OptionalBooleanField:
-    """Return a filter by a boolean column."""
     return OptionalBooleanField(required=False, help_text=help_text)
 
 
@@ -209,18 +200,11 @@ def limit_filters() -> dict[str, Any]:
     }
 
 
-def period_filters(
-    since: str | None = None, until: str | None = None
-) -> dict[str, serializers.DateTimeField]:
+def period_filters(since: str | None = None, until: str | None = None) -> dict[str, Any]:
     """Return the filters `from` (inclusive), which is no Python name, and `to` (exclusive), with
     these sources."""
-
-    def moment(source: str | None, help_text: str) -> serializers.DateTimeField:
-        return serializers.DateTimeField(
-            required=False, source=source, help_text=help_text, validators=[check_moment]
-        )
-
+    moment = partial(serializers.DateTimeField, required=False, validators=[check_moment])
     return {
-        "from": moment(since, "From this time on, such as 2026-03-01T12:00Z."),
-        "to": moment(until, "Before this time."),
+        "from": moment(source=since, help_text="From this time on, such as 2026-03-01T12:00Z."),
+        "to": moment(source=until, help_text="Before this time."),
     }

@@ -123,8 +123,6 @@ class RotationSerializer(StrictSerializer):
 
 
 class KeyFilters(Filters):
-    """Which keys."""
-
     organization = fields.id_filter("an organisation", "project__organization_id")
     project = fields.id_filter("a project", "project_id")
     owner = fields.id_filter("an owner", "owner_id")
@@ -247,7 +245,6 @@ class Keys(Resource[ApiKey]):
         return lifecycle.change_key(row, **values)
 
     def act(self, access: Access, action: RowAction, row: ApiKey, **values: Any) -> Any:
-        """Run an action. A rotation returns the new key and its secret."""
         if action.name == "rotate":
             require_to_hold(access, row)
         return super().act(access, action, row, **values)

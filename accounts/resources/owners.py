@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from typing import Any, Final
+from typing import Any
 
 from django.db.models import Model
 
 from accounts.models import OWNERS, ApiKey
 from accounts.services.access import Access
-
-_KINDS: Final = {"organization": "the organisation"}
 
 
 def owners_of(access: Access, scopes: Iterable[str]) -> dict[str, str]:
@@ -23,11 +21,11 @@ def owners_of(access: Access, scopes: Iterable[str]) -> dict[str, str]:
         kind, _, owner = scope.partition(":")
         if kind in OWNERS and owner.isdecimal():
             ids[kind].add(int(owner))
-    names: dict[str, str] = {}
-    for kind, found in ids.items():
-        names |= {
-            f"{kind}:{pk}": name for pk, name in names_of(access, OWNERS[kind], found).items()
-        }
+    names = {
+        f"{kind}:{pk}": name
+        for kind, found in ids.items()
+        for pk, name in names_of(access, OWNERS[kind], found).items()
+    }
     return {scope: _phrase(scope, names.get(scope)) for scope in wanted}
 
 
@@ -50,4 +48,4 @@ def _phrase(scope: str, name: str | None) -> str:
     kind, _, owner = scope.partition(":")
     if not owner:
         return "the whole platform"
-    return f"{_KINDS.get(kind, f'the {kind}')} {name or owner}"
+    return f"the {'organisation' if kind == 'organization' else kind} {name or owner}"

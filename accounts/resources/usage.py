@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.utils import timezone
@@ -23,9 +23,6 @@ from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Conditions, Dimens
 from accounts.usage.periods import Granularity
 from accounts.usage.reports import Figures, Group, Point, Question
 
-_DEFAULT_PERIOD: Final = timedelta(days=1)
-_SORT_COLUMNS: Final = {"requests": "num_requests", "tokens": "num_tokens", "errors": "num_errors"}
-
 
 @extend_schema_field(OpenApiTypes.STR)
 class CommaListField(serializers.Field):  # type: ignore[type-arg]
@@ -40,17 +37,14 @@ class CommaListField(serializers.Field):  # type: ignore[type-arg]
         return [self.child.run_validation(word.strip()) for word in str(data).split(",")]
 
 
-def _list_of(child: serializers.Field[Any, Any, Any, Any], what: str) -> CommaListField:
-    return CommaListField(child, help_text=f"{what}, separated by commas.")
-
-
 def _ids(what: str) -> CommaListField:
     child = serializers.IntegerField(min_value=1, max_value=MAX_ID)
-    return _list_of(child, f"Ids of {what}")
+    return CommaListField(child, help_text=f"Ids of {what}, separated by commas.")
 
 
 def _names(what: str) -> CommaListField:
-    return _list_of(serializers.CharField(max_length=255), what)
+    child = serializers.CharField(max_length=255)
+    return CommaListField(child, help_text=f"{what}, separated by commas.")
 
 
 def _choices(what: str, names: Iterable[str]) -> CommaListField:
@@ -80,7 +74,7 @@ class SelectionQuery(StrictSerializer):
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         """Raises ValidationError for a period that ends before it begins."""
         values.setdefault("to", timezone.now())
-        values.setdefault("from", values["to"] - _DEFAULT_PERIOD)
+        values.setdefault("from", values["to"] - timedelta(days=1))
         if values["from"] >= values["to"]:
             raise serializers.ValidationError({"from": "The period ends before it begins."})
         return values
@@ -104,7 +98,7 @@ class UsageQuery(SelectionQuery):
         default="UTC", validators=[check_time_zone], help_text="In which days begin."
     )
     sort = serializers.ChoiceField(
-        choices=list(_SORT_COLUMNS),
+        choices=["requests", "tokens", "errors"],
         default="requests",
         help_text="The largest groups first.",
     )
@@ -240,7 +234,7 @@ def report(query: UsageQuery, access: Access) -> dict[str, Any]:
             question,
             by,
             max_groups=values["limit"],
-            largest=_SORT_COLUMNS[values["sort"]],
+            largest=f"num_{values['sort']}",
             with_points=bool(granularity),
         )
         if by

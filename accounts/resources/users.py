@@ -69,8 +69,6 @@ class NewUserSerializer(StrictSerializer):
 
 
 class UserFilters(Filters):
-    """Which users."""
-
     organization = fields.id_filter("an organisation where they have a role")
     project = fields.id_filter("a project where they have a role of its own")
     username = fields.text_filter("Exactly this name.")
@@ -124,7 +122,6 @@ class Users(Resource[User]):
     }
 
     def create(self, access: Access, values: Mapping[str, Any]) -> User:
-        """Store a new user. Raises `PermissionDenied` and ValidationError."""
         columns = dict(values)
         scope = columns.pop("project", None) or columns.pop("organization", None)
         self._check_new(access, columns, scope)

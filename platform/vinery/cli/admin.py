@@ -9,7 +9,6 @@ from vinery.cli.shape import Failure, start_django, subcommands
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the commands of `vinery admin`."""
     actions = subcommands(parser)
     reset = actions.add_parser(
         "reset-password",

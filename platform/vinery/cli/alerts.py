@@ -28,7 +28,6 @@ _FIELDS: Final = {
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the commands of `vinery alerts`."""
     actions = subcommands(parser)
     resource.add_list(actions, ALERTS, "List the newest alerts.", has_num=True)
     resource.add_list(
@@ -121,7 +120,6 @@ def add_webhook(arguments: argparse.Namespace) -> str:
 
 
 def change_webhook(webhook: Webhook, arguments: argparse.Namespace) -> str:
-    """Change a webhook."""
     webhook = WEBHOOKS.change(EVERYTHING, webhook, resource.values_of(arguments))
     return f"Webhook {webhook.pk}: {webhook}, {webhook.url}."
 

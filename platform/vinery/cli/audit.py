@@ -24,7 +24,6 @@ _FILTERS: Final = {
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the commands of `vinery audit`."""
     actions = subcommands(parser)
     show = resource.add_list(
         actions, AUDIT, "List changes, the newest first.", _FILTERS, has_num=True, rows=_selected

@@ -15,7 +15,6 @@ from vinery.cli.shape import add_json, json_of, subcommands
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the commands of `vinery capture`."""
     actions = subcommands(parser)
     resource.add_list(
         actions,
@@ -44,7 +43,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def show_texts(row: Capture, arguments: argparse.Namespace) -> int:
-    """Print both texts."""
     texts = read_texts(row)
     body, answer = (text.decode("utf-8", "replace") for text in (texts.body, texts.answer))
     if arguments.json:

@@ -1,4 +1,4 @@
-"""The rows that the words of a command line mean."""
+"""The rows that the words of a command line mean. Raises `Failure` for none or several."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RowT = TypeVar("RowT", bound=Model)
 
 
 def only(rows: QuerySet[RowT], missing: str, several: str = "") -> RowT:
-    """Return the only row. Raises `Failure` with one of the texts for none or several."""
+    """Return the only row. The texts are the messages for none and for several."""
     found = list(rows[:2])
     if len(found) != 1:
         raise Failure(several if found else missing)
@@ -24,22 +24,17 @@ def only(rows: QuerySet[RowT], missing: str, several: str = "") -> RowT:
 
 
 def user_named(username: str) -> User:
-    """Return the user of this name. Raises `Failure`."""
     missing = f"There is no user {username}. See: vinery user list"
     return only(User.objects.filter(username=username), missing)
 
 
 def organization_named(name: str) -> Organization:
-    """Return the organisation of this name. Raises `Failure`."""
     missing = f"There is no organisation {name}. See: vinery organization list"
     return only(Organization.objects.filter(name=name), missing)
 
 
 def project_named(name: str) -> Project:
-    """Return the project `organisation/project`, or the only project of this name.
-
-    Raises `Failure` for none or several.
-    """
+    """Return the project `organisation/project`, or the only project of this name."""
     projects = Project.objects.select_related("organization")
     organization, _, own = name.partition("/")
     in_organization = projects.filter(organization__name=organization, name=own)
@@ -51,7 +46,6 @@ def project_named(name: str) -> Project:
 
 
 def key_named(id_or_hint: str) -> ApiKey:
-    """Return the key of this id or hint. Raises `Failure` for none or several."""
     keys = ApiKey.objects.select_related("owner", "project__organization")
     by = {"pk": int(id_or_hint)} if id_or_hint.isdecimal() else {"hint": id_or_hint}
     return only(
@@ -62,17 +56,10 @@ def key_named(id_or_hint: str) -> ApiKey:
 
 
 def webhook_of(webhook_id: int) -> Webhook:
-    """Return the webhook of this id. Raises `Failure`."""
     missing = f"There is no webhook {webhook_id}. See: vinery alerts webhooks"
     return only(Webhook.objects.filter(pk=webhook_id), missing)
 
 
-METAVARS: Final = {
-    "key": "ID_OR_HINT",
-    "user": "ID_OR_NAME",
-    "project": "ID_OR_NAME",
-    "organization": "ID_OR_NAME",
-}
 FINDERS: Final[dict[str, Callable[[str], Any]]] = {
     "key": key_named,
     "user": user_named,
@@ -83,9 +70,13 @@ FINDERS: Final[dict[str, Callable[[str], Any]]] = {
 
 def ids_of(kind: str, words: Iterable[str] | None) -> list[int]:
     """Return the ids of keys, users, projects or organisations. A number is an id, even of a
-    removed row, because usage records outlive it. Raises `Failure` for an unknown name."""
+    removed row, because usage records outlive it."""
     find = FINDERS[kind]
     return [int(word) if word.isdecimal() else find(word).pk for word in words or ()]
+
+
+def metavar_of(kind: str) -> str:
+    return "ID_OR_HINT" if kind == "key" else "ID_OR_NAME"
 
 
 def option_of(kind: str) -> Option:
@@ -95,5 +86,5 @@ def option_of(kind: str) -> Option:
 
 def options_of(kind: str) -> Option:
     """Return a filter by the ids or names of several rows."""
-    ids = partial(ids_of, kind)
-    return Option(f"--{kind}", metavar=METAVARS[kind], is_list=True, find=ids)
+    find = partial(ids_of, kind)
+    return Option(f"--{kind}", metavar=metavar_of(kind), is_list=True, find=find)

@@ -65,7 +65,6 @@ _FILTERS: Final = {
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the commands of `vinery key`."""
     actions = subcommands(parser)
     make = resource.add_command(
         actions,

@@ -55,7 +55,6 @@ _FIELDS: Final = {
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the commands of `vinery limit`."""
     actions = subcommands(parser)
     put = resource.add_command(
         actions,
@@ -68,7 +67,11 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         epilog="for example:  vinery limit set --project search --metric tokens --window day "
         "--amount 1000000 --time-zone Europe/Berlin",
     )
-    _add_kind(put)
+    scope = put.add_mutually_exclusive_group(required=True)
+    scope.add_argument("--platform", action="store_true", help="for all users together")
+    for name in (*OWNERS, "model"):
+        metavar = "ID_OR_HINT" if name == "key" else "NAME"
+        scope.add_argument(f"--{name}", metavar=metavar, help=f"for this {name}")
     resource.add_fields(put, LIMITS, _FIELDS)
     resource.add_list(actions, LIMITS, "List all limits.", extra=_whose)
     resource.add_list(
@@ -83,17 +86,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     one.add_remove("Remove a limit.", done=lambda limit: f"Removed: {_text(limit)}.")
 
 
-def _add_kind(put: argparse.ArgumentParser) -> None:
-    """Add the options that identify a limit."""
-    scope = put.add_mutually_exclusive_group(required=True)
-    scope.add_argument("--platform", action="store_true", help="for all users together")
-    for name in (*OWNERS, "model"):
-        metavar = "ID_OR_HINT" if name == "key" else "NAME"
-        scope.add_argument(f"--{name}", metavar=metavar, help=f"for this {name}")
-
-
 def set_limit(arguments: argparse.Namespace) -> str:
-    """Create or change a limit. Raises `Failure`."""
     values = {"window": "none", **resource.values_of(arguments)}
     kind = {**_scope(arguments), "metric": values.pop("metric"), "window": values.pop("window")}
     limit = resource.put(LIMITS, kind, values)

@@ -16,7 +16,6 @@ from vinery.cli.shape import subcommands
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the commands of `vinery organization`."""
     actions = subcommands(parser)
     make = resource.add_command(actions, "create", create, "Create an organisation.")
     make.add_argument("name", metavar="NAME", help="its name, which must be unique")
@@ -36,7 +35,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def create(arguments: argparse.Namespace) -> str:
-    """Create an organisation."""
     ORGANIZATIONS.create(EVERYTHING, {"name": arguments.name})
     return f"{arguments.name} is created. Create a project in it: vinery project create"
 

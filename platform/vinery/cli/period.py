@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PERIOD: Final = re.compile(r"([1-9]\d{0,4})([mhdw])", re.ASCII)
 _UNITS: Final = {
     "m": timedelta(minutes=1),
@@ -70,7 +69,7 @@ def period_of(arguments: argparse.Namespace) -> tuple[datetime, datetime]:
     until = _in_zone(arguments.until, arguments.time_zone) or datetime.now(UTC)
     since = _in_zone(arguments.since, arguments.time_zone)
     if since is None:
-        since = _BEGINNING if arguments.last is None else until - arguments.last
+        since = datetime.fromtimestamp(0, UTC) if arguments.last is None else until - arguments.last
     return since, until
 
 

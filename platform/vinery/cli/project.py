@@ -32,7 +32,6 @@ _CAPTURE: Final = {
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the commands of `vinery project`."""
     actions = subcommands(parser)
     make = resource.add_command(actions, "create", create, "Create a project.")
     make.add_argument("name", metavar="NAME", help="its name, unique in its organisation")
@@ -62,7 +61,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def create(arguments: argparse.Namespace) -> str:
-    """Create a project. Raises `Failure`."""
     name = arguments.organization
     organization = organization_named(name) if name else first_project().organization
     values = {"organization": organization, "name": arguments.name}
@@ -70,7 +68,6 @@ def create(arguments: argparse.Namespace) -> str:
 
 
 def change(project: Project, arguments: argparse.Namespace) -> str:
-    """Change what a project captures. Raises `Failure`."""
     values = resource.values_of(arguments)
     if not values:
         raise Failure("Name what to change. See: vinery project change --help")

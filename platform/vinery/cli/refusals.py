@@ -12,7 +12,7 @@ from accounts.resources.owners import owners_of
 from accounts.resources.refusals import REFUSALS
 from accounts.usage import export
 from vinery.cli import resource
-from vinery.cli.find import METAVARS, options_of
+from vinery.cli.find import FINDERS, options_of
 from vinery.cli.period import add_period
 from vinery.cli.resource import Option
 from vinery.cli.shape import add_file, subcommands, write_file
@@ -29,7 +29,7 @@ def _scope(text: str) -> str:
 
 
 _FILTERS: Final = {
-    **{f"{kind}_id": options_of(kind) for kind in METAVARS},
+    **{f"{kind}_id": options_of(kind) for kind in FINDERS},
     "limit_id": Option("--limit", metavar="ID", help="only by this limit", is_list=True),
     "request_id": Option("--request", metavar="ID"),
     "model": Option(metavar="NAME"),
@@ -41,7 +41,6 @@ _FILTERS: Final = {
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the commands of `vinery refusals`."""
     actions = subcommands(parser)
     show = resource.add_list(
         actions,

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
@@ -22,9 +22,6 @@ from vinery.cli.shape import Commands, Failure, add_json, add_num, print_line, p
 
 Run = Callable[[argparse.Namespace], int | str]
 """What a command does. Returns its exit status, or the line that it prints."""
-
-# Errors about these columns need no option's name.
-_ABOUT_THE_ROW: Final = ("__all__", "is_active", "is_superuser", "role")
 
 
 def add_command(
@@ -59,7 +56,8 @@ def _message(error: ValidationError, flags: Mapping[str, str]) -> str:
     """Return all messages, each with the name of its option unless the message has it."""
     if not hasattr(error, "error_dict"):
         return " ".join(error.messages)
-    names = {"username": "name", **dict.fromkeys(_ABOUT_THE_ROW, ""), **flags}
+    about_the_row = dict.fromkeys(("__all__", "is_active", "is_superuser", "role"), "")
+    names = {"username": "name", **about_the_row, **flags}
     return " ".join(
         message if not flag or flag.strip("-") in message.lower() else f"{flag}: {message}"
         for column, messages in error.message_dict.items()
@@ -114,7 +112,6 @@ def add_fields(
 def add_filters(
     parser: argparse.ArgumentParser, resource: Resource[Any], filters: Mapping[str, Option]
 ) -> None:
-    """Add an option for each of these filters."""
     fields = resource.filters().fields
     for name, option in filters.items():
         _add_option(parser, name, fields[name], option, f"filter_{name}")
@@ -126,9 +123,8 @@ def _add_option(
     """Add the option of a field, and return its flag."""
     flag = option.flag or f"--{name.replace('_', '-')}"
     text = f"only of this {flag[2:]}" if option.find else str(field.help_text or field.label)
-    details: dict[str, Any] = {
-        "dest": dest,
-        "default": argparse.SUPPRESS,
+    target: dict[str, Any] = {"dest": dest, "default": argparse.SUPPRESS}
+    details = target | {
         "required": option.is_required,
         "help": option.help.replace("%", "%%") or as_help(text),
     }
@@ -142,18 +138,11 @@ def _add_option(
     else:
         details["metavar"] = option.metavar or flag[2:].upper().replace("-", "_")
         details["type"] = option.parse or (str if option.find else _type_of(values))
-    target: Any = parser.add_mutually_exclusive_group() if option.clear else parser
-    target.add_argument(flag, **details)
+    group: Any = parser.add_mutually_exclusive_group() if option.clear else parser
+    group.add_argument(flag, **details)
     if option.clear:
         text = f"instead of {flag}: none, which allows all" if "any" in option.clear else "none"
-        target.add_argument(
-            option.clear,
-            dest=dest,
-            action="store_const",
-            const=[],
-            default=argparse.SUPPRESS,
-            help=text,
-        )
+        group.add_argument(option.clear, action="store_const", const=[], help=text, **target)
     return flag
 
 
@@ -165,11 +154,10 @@ def _type_of(field: Any) -> Callable[[str], Any]:
 
 def values_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the values of the options that were given, by column."""
-    prefix = "field_"
     return {
-        name.removeprefix(prefix): value
+        name.removeprefix("field_"): value
         for name, value in vars(arguments).items()
-        if name.startswith(prefix)
+        if name.startswith("field_")
     }
 
 
@@ -203,10 +191,6 @@ def filtered(
     return rows
 
 
-Extra = Callable[[Sequence[Any]], Sequence[Mapping[str, Any]]]
-"""Returns further columns of rows."""
-
-
 def add_list(
     actions: Commands,
     resource: Resource[Any],
@@ -217,17 +201,27 @@ def add_list(
     has_num: bool = False,
     rows: Callable[[argparse.Namespace], QuerySet[Any]] | None = None,
     annotations: Mapping[str, Any] | None = None,
-    extra: Extra = lambda rows: [{}] * len(rows),
+    extra: Callable[[Sequence[Any]], Sequence[Mapping[str, Any]]] = lambda rows: [{}] * len(rows),
     **more: Any,
 ) -> argparse.ArgumentParser:
-    """Add a command that lists a resource, by default the rows that match `filters`."""
-    known = filters or {}
+    """Add a command that lists a resource, by default the rows that match `filters`. It prints the
+    resource's columns and those of `extra`, or as JSON the body of the API with these columns."""
+    known, columns = filters or {}, resource.columns
 
     def run(arguments: argparse.Namespace) -> int:
         found = rows(arguments) if rows else filtered(resource, known, arguments)
         found = found.annotate(**annotations or {})
-        shown = list(found[: arguments.num] if has_num else found)
-        _show(resource, resource.load(shown), extra, as_json=arguments.json)
+        shown = resource.load(list(found[: arguments.num] if has_num else found))
+        body = resource.serializer(context={"access": EVERYTHING}).to_representation
+        dictionaries = [
+            {
+                **body(row),
+                **extras,
+                **{name: column(row) for name, column in columns.items() if name not in extras},
+            }
+            for row, extras in zip(shown, extra(shown), strict=True)
+        ]
+        print_rows(dictionaries, tuple(columns), as_json=arguments.json)
         return 0
 
     parser = add_command(actions, name, run, text, **more)
@@ -236,21 +230,6 @@ def add_list(
         add_num(parser)
     add_json(parser)
     return parser
-
-
-def _show(resource: Resource[Any], rows: Sequence[Any], extra: Extra, *, as_json: bool) -> None:
-    """Print rows as a table of the resource's columns, or as JSON: the body of the API with these
-    columns."""
-    serializer = resource.serializer(context={"access": EVERYTHING})
-    dictionaries = [
-        {
-            **serializer.to_representation(row),
-            **more,
-            **{name: column(row) for name, column in resource.columns.items() if name not in more},
-        }
-        for row, more in zip(rows, extra(rows), strict=True)
-    ]
-    print_rows(dictionaries, tuple(resource.columns), as_json=as_json)
 
 
 # -- Commands over one row
@@ -289,8 +268,6 @@ class RowCommands:
         name: str = "change",
         run: Callable[[Any, argparse.Namespace], str] | None = None,
     ) -> argparse.ArgumentParser:
-        """Add a command that changes these fields."""
-
         def change(row: Any, arguments: argparse.Namespace) -> str:
             values = values_of(arguments)
             row = self.resource.change(EVERYTHING, row, values)
@@ -315,8 +292,6 @@ class RowCommands:
             self.add(name, partial(act, action), action.help)
 
     def add_rename(self) -> None:
-        """Add `rename`."""
-
         def rename(row: Any, arguments: argparse.Namespace) -> str:
             row = self.resource.change(EVERYTHING, row, {"name": arguments.new_name})
             return f"The name is now {row}."

@@ -15,11 +15,10 @@ from accounts.usage.periods import Granularity
 from accounts.usage.reports import Figures, Question
 from accounts.usage.verify import verify
 from vinery.cli import resource
-from vinery.cli.find import METAVARS, ids_of
+from vinery.cli.find import FINDERS, ids_of, metavar_of
 from vinery.cli.period import add_period, period_of
 from vinery.cli.shape import Failure, add_file, counted, subcommands, table, write_file
 
-_SUMS: Final = ("requests", "tokens", "errors")
 _COLUMNS: Final = {
     "REQUESTS": "num_requests",
     "ERRORS": "num_errors",
@@ -33,7 +32,6 @@ _COLUMNS: Final = {
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the commands of `vinery usage`."""
     actions = subcommands(parser)
     show = resource.add_command(
         actions,
@@ -56,7 +54,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how many groups (default: %(default)s)",
     )
-    show.add_argument("--sort", choices=_SUMS, default="requests", help="the largest first")
+    sums = ("requests", "tokens", "errors")
+    show.add_argument("--sort", choices=sums, default="requests", help="the largest first")
     show.add_argument("--granularity", choices=list(Granularity), help="the interval of points")
     to_file = resource.add_command(
         actions,
@@ -111,9 +110,9 @@ def verify_usage(arguments: argparse.Namespace) -> int:
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
     add_period(parser)
-    for name, metavar in METAVARS.items():
+    for name in FINDERS:
         parser.add_argument(
-            f"--{name}", action="append", metavar=metavar, help=f"only this {name}'s"
+            f"--{name}", action="append", metavar=metavar_of(name), help=f"only this {name}'s"
         )
     for name in ("model", "endpoint", "outcome"):
         parser.add_argument(
@@ -133,7 +132,7 @@ def _values(arguments: argparse.Namespace) -> dict[str, Any]:
         if name not in list(Outcome):
             raise Failure(f"There is no outcome {name}. There are: {', '.join(Outcome)}.")
     values = vars(arguments)
-    return {**values, **{kind: ids_of(kind, values[kind]) for kind in METAVARS}}
+    return {**values, **{kind: ids_of(kind, values[kind]) for kind in FINDERS}}
 
 
 def _question(arguments: argparse.Namespace) -> Question:
@@ -157,10 +156,8 @@ def _points(arguments: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[
         (f"{point.since.astimezone(question.zone):%Y-%m-%d %H:%M}", *_cells(point.figures))
         for point in reports.series(question)
     ]
-    return (str(question.point).upper(),), [
-        *rows,
-        ("TOTAL", *_cells(reports.totals(question).figures)),
-    ]
+    total = ("TOTAL", *_cells(reports.totals(question).figures))
+    return (str(question.point).upper(),), [*rows, total]
 
 
 def _value(value: int | str | None, name: str) -> str:

@@ -7,8 +7,6 @@ import secrets
 import sys
 from typing import Any, Final
 
-from django.db.models import QuerySet
-
 from accounts.models import Membership, Organization, Project, Role, User
 from accounts.resources.base import EVERYTHING
 from accounts.resources.users import MEMBERSHIPS, USERS
@@ -30,10 +28,11 @@ _FIELDS: Final = {
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the commands of `vinery user`."""
     actions = subcommands(parser)
     _add_create(actions)
-    resource.add_list(actions, USERS, "List users by name.", rows=_with_roles)
+    roles = ("memberships__organization", "memberships__project__organization")
+    users = USERS.rows(EVERYTHING).prefetch_related(*roles)
+    resource.add_list(actions, USERS, "List users by name.", rows=lambda _: users.all())
     one = RowCommands(actions, USERS, user_named, help="the user's name")
     one.add_actions(
         "deactivate",
@@ -130,7 +129,6 @@ def create(arguments: argparse.Namespace) -> str:
 
 
 def change_user(user: User, arguments: argparse.Namespace) -> str:
-    """Change a user. Raises `Failure`."""
     values = resource.values_of(arguments)
     if arguments.administrator is not None:
         values |= dict.fromkeys(_ADMINISTRATOR, arguments.administrator)
@@ -155,7 +153,6 @@ def second_factor_off(user: User, _: argparse.Namespace) -> str:
 
 
 def set_role(user: User, arguments: argparse.Namespace) -> str:
-    """Give or take a role. Raises `Failure`."""
     scope = _scope(arguments)
     assert scope is not None
     if arguments.role != "none":
@@ -174,8 +171,3 @@ def _scope(arguments: argparse.Namespace) -> Organization | Project | None:
     if arguments.organization:
         return organization_named(arguments.organization)
     return project_named(arguments.project) if arguments.project else None
-
-
-def _with_roles(_: argparse.Namespace) -> QuerySet[User]:
-    roles = ("memberships__organization", "memberships__project__organization")
-    return USERS.rows(EVERYTHING).prefetch_related(*roles)

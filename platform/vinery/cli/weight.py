@@ -20,7 +20,6 @@ _OPTIONS: Final = {
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the commands of `vinery weight`."""
     actions = subcommands(parser)
     put = resource.add_command(
         actions,
@@ -39,7 +38,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def set_weights(arguments: argparse.Namespace) -> str:
-    """Create or change the weights of a model."""
     resource.put(MODEL_WEIGHTS, {"model": arguments.model}, resource.values_of(arguments))
     return f"The weights of {arguments.model} are set."
 
