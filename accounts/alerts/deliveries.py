@@ -44,7 +44,8 @@ def write(subject: Alert | KeyReminder, people: Iterable[User] | None, now: date
     """Store an alert or a reminder with a message to each webhook of its organisation (None: the
     platform) and to these people; `people` None: without messages.
 
-    Returns False if it exists: another process was faster.
+    Several processes may check at the same time. A unique constraint lets one of them write the
+    subject with its messages; the others get False.
     """
     try:
         with transaction.atomic():

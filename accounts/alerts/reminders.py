@@ -1,8 +1,4 @@
-"""Writes reminders for keys that expire soon or whose rotation is due soon.
-
-Several processes may check at the same time. A unique constraint lets one of them write the
-reminder, and its messages are written in the same transaction.
-"""
+"""Writes reminders for keys that expire soon or whose rotation is due soon."""
 
 from __future__ import annotations
 

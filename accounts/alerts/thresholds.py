@@ -1,8 +1,4 @@
-"""Writes an alert for each quota that has reached a threshold, once in a window.
-
-Several processes may check at the same time. A unique constraint lets one of them write the
-alert, and its messages are written in the same transaction.
-"""
+"""Writes an alert for each quota that has reached a threshold, once in a window."""
 
 from __future__ import annotations
 

@@ -18,8 +18,6 @@ from accounts.captures.store import CapturedRequest, store_captured
 
 logger = logging.getLogger(__name__)
 
-_BATCH = 50
-
 
 class CaptureQueue:
     """A bounded queue. One thread may call `put` while another calls `store`."""
@@ -57,17 +55,14 @@ class CaptureQueue:
     def store(self) -> None:
         """Store waiting captures. They stay while the database is unavailable; a capture with
         another error is dropped."""
-        num_in_batch = _BATCH
+        num_in_batch = 50
         while batch := self._first(num_in_batch):
             try:
                 if not self._store(batch):
                     return
             except DATABASE_UNAVAILABLE as error:
-                logger.warning(
-                    "%d captures wait for the database: %s",
-                    len(self),
-                    str(error).partition("\n")[0],
-                )
+                reason = str(error).partition("\n")[0]
+                logger.warning("%d captures wait for the database: %s", len(self), reason)
                 return
             except Exception as error:
                 # One bad capture must not block the others. The error's message may contain its

@@ -36,10 +36,6 @@ class CapturedRequest(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.body) + len(self.answer)
 
 
-# The hours and the redactions of a project that captures.
-Policy = tuple[int, Sequence[str]]
-
-
 class _Kept(NamedTuple):
     """A text to store. `is_cut`: only a part of it is left; `is_redacted`: matches are missing."""
 
@@ -65,7 +61,10 @@ def store_captured(taken: Sequence[CapturedRequest]) -> bool:
     return True
 
 
-def _policies(ids: Iterable[int], *, is_locked: bool = False) -> Mapping[int, Policy]:
+def _policies(
+    ids: Iterable[int], *, is_locked: bool = False
+) -> Mapping[int, tuple[int, Sequence[str]]]:
+    """Return the hours and the redactions of each project that captures."""
     projects = Project.objects.filter(pk__in=ids).order_by("pk")
     if is_locked:
         projects = projects.select_for_update(no_key=True)

@@ -97,13 +97,10 @@ class Chart:
             values = zip(self.points, series.values, strict=True)
             for is_known, run in groupby(values, key=lambda pair: pair[1] is not None):
                 if is_known:
-                    yield (
-                        colour,
-                        [
-                            f"{self._middle(point)},{_text(self._y(value or 0))}"
-                            for point, value in run
-                        ],
-                    )
+                    pairs = [
+                        f"{self._middle(point)},{_text(self._y(ms or 0))}" for point, ms in run
+                    ]
+                    yield colour, pairs
 
     def tooltips(self) -> Iterator[tuple[str, str, str]]:
         """Yield the left edge and the width of each column, and its time and values in words."""

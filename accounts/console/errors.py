@@ -37,11 +37,6 @@ _PAGES: Final = {
         "administrator.",
     ),
 }
-_OLD_FORM: Final = (
-    "This form was open for too long",
-    "Or it was sent from another site, or without cookies. Nothing was changed: go back, reload "
-    "the page, and send it again.",
-)
 
 
 def guarded(response: ResponseT) -> ResponseT:
@@ -64,7 +59,11 @@ def error_page(request: HttpRequest, status: int) -> HttpResponse:
 
 def old_form_page(request: HttpRequest) -> HttpResponse:
     """Return the page for a form whose CSRF token is invalid."""
-    return _page(request, 403, *_OLD_FORM)
+    advice = (
+        "Or it was sent from another site, or without cookies. Nothing was changed: go back, "
+        "reload the page, and send it again."
+    )
+    return _page(request, 403, "This form was open for too long", advice)
 
 
 def _page(request: HttpRequest | None, status: int, heading: str, advice: str) -> HttpResponse:

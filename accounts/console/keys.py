@@ -93,7 +93,6 @@ class KeysPage(Page):
         return f"?{query}" if query else ""
 
     def list_address(self) -> str:
-        """Return the address of the list with its filters and page."""
         return reverse("console:keys") + self.view()
 
     def show_once(self, new: Issued) -> HttpResponse:
@@ -207,6 +206,9 @@ class ActOnKey(KeysPage):
 
     does = ""  # an action of the resource
 
+    def get_template_names(self) -> list[str]:
+        return [f"console/key_{self.does}.html"]
+
     @cached_property
     def key(self) -> ApiKey:
         """The key of the address. Raises `Http404` for one that the user may not see."""
@@ -243,10 +245,12 @@ class SwitchKey(ActOnKey):
 
 def projects_for(access: Access, user: User) -> Any:
     """Return the projects in which the user may create keys of their own."""
-    rows = access.rows(Project).filter(is_active=True, organization__is_active=True)
-    allowed = [
-        project.pk
-        for project in rows.select_related("organization")
-        if access.may(Action.MANAGE, ApiKey(owner=user, project=project))
-    ]
-    return rows.filter(pk__in=allowed).select_related("organization")
+    active = access.rows(Project).filter(is_active=True, organization__is_active=True)
+    rows = active.select_related("organization")
+    return rows.filter(
+        pk__in=[
+            project.pk
+            for project in rows
+            if access.may(Action.MANAGE, ApiKey(owner=user, project=project))
+        ]
+    )

@@ -18,8 +18,8 @@ from django.utils import timezone
 from accounts.alerts.quotas import Quota, read_quotas
 from accounts.console.page import FormPage, Page, id_of
 from accounts.console.words import reset, runs_out, store_outage
-from accounts.limits.rules import Rule, Weekday, Window, in_words
-from accounts.limits.service import Level, current_levels, current_state, rule_of, valid_rules
+from accounts.limits.rules import Weekday, Window, in_words
+from accounts.limits.service import current_levels, current_state, rule_of, valid_rules
 from accounts.models import OWNERS, Limit, LimitScope
 from accounts.resources.base import require
 from accounts.resources.forms import PercentsField, ResourceForm
@@ -62,33 +62,27 @@ def limit_rows(access: Access) -> tuple[list[dict[str, Any]], bool]:
     levels = current_levels(rules) if rules else ()
     ends = _ends(access) if rules else {}
     by_rule = {level.rule.id: level for level in levels or ()}
-    rows = [
-        _row(rule, by_rule.get(rule.id))
-        | {
+    rows = []
+    for rule in rules:
+        level = by_rule.get(rule.id)
+        amount = rule.amount if level is None else level.rule.amount
+        row = {
+            "id": rule.id,
             "owner": owners[rule.scope],
+            "what": in_words(rule.metric, rule.window),
+            "amount": amount,
+            "high": _high(amount),
+            # Where `amount` is only the share of one process.
+            "whole": rule.amount if amount != rule.amount else None,
+            "used": None if level is None else level.num_used,
+            "left": None if level is None else max(0, level.num_remaining),
+            "reset": reset(rule, level),
             "runs_out": ends.get(rule.id, ""),
+            "is_shadow": rule.is_shadow,
             "may_change": rule.id in may_change,
         }
-        for rule in rules
-    ]
+        rows.append(row)
     return rows, levels is not None
-
-
-def _row(rule: Rule, level: Level | None) -> dict[str, Any]:
-    """Return what the page shows of a limit. `whole` is its amount where `amount` is only the
-    share of one process; `used` and `left` are None while they are unknown."""
-    amount = rule.amount if level is None else level.rule.amount
-    return {
-        "id": rule.id,
-        "what": in_words(rule.metric, rule.window),
-        "amount": amount,
-        "high": _high(amount),
-        "whole": rule.amount if amount != rule.amount else None,
-        "used": None if level is None else level.num_used,
-        "left": None if level is None else max(0, level.num_remaining),
-        "reset": reset(rule, level),
-        "is_shadow": rule.is_shadow,
-    }
 
 
 def _high(amount: int) -> int:
@@ -133,8 +127,8 @@ def closest(quotas: list[Quota]) -> list[Quota]:
         key=lambda quota: (quota.runs_out_at or _NEVER, -quota.percent),
     )
     ending = [quota for quota in used if quota.runs_out_at is not None][:_MAX_ENDING]
-    others = sorted(used, key=lambda quota: -quota.percent)
-    fullest = [quota for quota in others if quota not in ending]
+    others = (quota for quota in used if quota not in ending)
+    fullest = sorted(others, key=lambda quota: -quota.percent)
     return [*ending, *fullest[: _MAX_QUOTAS - len(ending)]]
 
 
@@ -199,7 +193,6 @@ def _choices(access: Access, chosen: str) -> Iterator[tuple[str, Any]]:
 
 
 def may_set_limits(access: Access) -> bool:
-    """Return whether the user may set limits of any owner."""
     return access.is_superuser or any(
         access.rows_to_limit(table).exists() for table in OWNERS.values()
     )

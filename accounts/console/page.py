@@ -73,7 +73,6 @@ class FormPage(Page):
         return super().get_context_data(**kwargs)
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Store the form, or show it with its errors."""
         form = self.form_of(request.POST)
         if form.is_valid():
             try:
@@ -133,7 +132,14 @@ class UsagePage(Page):
         return super().get_context_data(**kwargs) | {
             "form": self.form,
             "period": self.period,
-            "chips": self._chips(),
+            # The text of each active filter, and the address without it.
+            "chips": [
+                (
+                    f"{dimension}: {', '.join(self._names(dimension, values))}",
+                    self.address(**{dimension.value: None}),
+                )
+                for dimension, values in self.filters.items()
+            ],
             "kept": [pair for pair in asked if self._is_valid(*pair)],
             "left_out": [
                 f"{name}={value}" for name, value in asked if not self._is_valid(name, value)
@@ -154,16 +160,6 @@ class UsagePage(Page):
         if name in list(self.dimensions):
             return bool(_values(Dimension(name), [value]))
         return self.follows(name, value)
-
-    def _chips(self) -> list[tuple[str, str]]:
-        """Return the text of each active filter, and the address without it."""
-        return [
-            (
-                f"{dimension}: {', '.join(self._names(dimension, values))}",
-                self.address(**{dimension.value: None}),
-            )
-            for dimension, values in self.filters.items()
-        ]
 
     def _names(self, dimension: Dimension, values: frozenset[Any]) -> list[str]:
         table = OWNERS.get(dimension)

@@ -24,22 +24,18 @@ class Refusals(UsagePage):
         return name == "before" and (not value or id_of(value) is not None)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        found = list(self._rows()[: _ROWS + 1])
-        shown = found[:_ROWS]
-        owners = owners_of(self.access, [row.scope for row in shown])
-        return super().get_context_data(**kwargs) | {
-            "rows": [{"row": row, "reason": reason(row, owners[row.scope])} for row in shown],
-            "older": self.address(before=str(shown[-1].pk)) if len(found) > _ROWS else "",
-        }
-
-    def _rows(self) -> Any:
-        period = self.period
         rows = REFUSALS.rows(self.access).filter(
-            created_at__gte=period.since, created_at__lt=period.until
+            created_at__gte=self.period.since, created_at__lt=self.period.until
         )
         for dimension, values in self.filters.items():
             rows = rows.filter(among(dimension, values))
         before = id_of(self.request.GET.get("before", ""))
         if before is not None:
             rows = rows.filter(pk__lt=before)
-        return rows.order_by("-id")
+        found = list(rows.order_by("-id")[: _ROWS + 1])
+        shown = found[:_ROWS]
+        owners = owners_of(self.access, [row.scope for row in shown])
+        return super().get_context_data(**kwargs) | {
+            "rows": [{"row": row, "reason": reason(row, owners[row.scope])} for row in shown],
+            "older": self.address(before=str(shown[-1].pk)) if len(found) > _ROWS else "",
+        }

@@ -16,16 +16,8 @@ urlpatterns = [
     path("usage/", Usage.as_view(), name="usage"),
     path("keys/", Keys.as_view(), name="keys"),
     path("keys/new/", MakeKey.as_view(), name="key-new"),
-    path(
-        "keys/<int:key_id>/rotate/",
-        ActOnKey.as_view(does="rotate", template_name="console/key_rotate.html"),
-        name="key-rotate",
-    ),
-    path(
-        "keys/<int:key_id>/revoke/",
-        ActOnKey.as_view(does="revoke", template_name="console/key_revoke.html"),
-        name="key-revoke",
-    ),
+    path("keys/<int:key_id>/rotate/", ActOnKey.as_view(does="rotate"), name="key-rotate"),
+    path("keys/<int:key_id>/revoke/", ActOnKey.as_view(does="revoke"), name="key-revoke"),
     path("keys/<int:key_id>/pause/", SwitchKey.as_view(does="pause"), name="key-pause"),
     path("keys/<int:key_id>/resume/", SwitchKey.as_view(does="resume"), name="key-resume"),
     path("limits/", Limits.as_view(), name="limits"),

@@ -10,9 +10,6 @@ from accounts.limits.service import Level, StoreState, UnavailablePolicy
 from accounts.models import RefusedRequest
 from accounts.usage.effects import Effect
 
-_MINUTE_S: Final = 60
-_HOUR_S: Final = 3600
-_DAY_S: Final = 86_400
 _MJ_OF_WH: Final = 3_600_000
 
 _MEANWHILE: Final = {
@@ -28,13 +25,13 @@ def in_time(seconds: float) -> str:
     whole_s = math.ceil(seconds)
     if whole_s <= 99:
         return f"{whole_s} s"
-    minutes = math.ceil(whole_s / _MINUTE_S)
+    minutes = math.ceil(whole_s / 60)
     if minutes <= 99:
         return f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
     if hours < 48:
         return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-    return f"{math.ceil(whole_s / _DAY_S)} days"
+    return f"{math.ceil(whole_s / 86_400)} days"
 
 
 def energy(millijoules: float) -> str:
@@ -50,7 +47,6 @@ def energy(millijoules: float) -> str:
 
 
 def reset(rule: Rule, level: Level | None) -> str:
-    """Return when a limit resets."""
     match rule.kind:
         case Kind.CONCURRENCY:
             return "As soon as a request ends"

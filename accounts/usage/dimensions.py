@@ -1,10 +1,9 @@
 """The combinations of columns that usage is aggregated by.
 
-A key that uses three models at two endpoints has a dozen rows an hour if all columns are kept
-apart. A report about projects should not have to add those up and merge their histograms. So
-each request is aggregated once for each member of `RollupDimensions`, and a report reads the
-one with the fewest rows that has its columns. Almost all contain the organisation, because
-members of an organisation see nothing else.
+Each request is aggregated once for each member of `RollupDimensions`, and a report reads the one
+with the fewest rows that has its columns. So a report about projects does not add up the rows of
+each key, model and endpoint. Almost all contain the organisation, because members of an
+organisation see nothing else.
 """
 
 from __future__ import annotations

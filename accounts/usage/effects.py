@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from http import HTTPStatus
 
 from django.db.models import Case, CharField, OuterRef, QuerySet, Subquery, TextChoices, Value, When
 
 from accounts.models import RefusedRequest, UsageRecord
-
-_TOO_MANY_REQUESTS: Final = 429
 
 
 class Effect(TextChoices):
@@ -25,7 +23,7 @@ def with_effect(rows: QuerySet[RefusedRequest]) -> QuerySet[RefusedRequest]:
     Both are None if the usage record has been deleted.
     """
     usage = UsageRecord.objects.filter(request_id=OuterRef("request_id")).order_by()
-    refused = When(http_status=_TOO_MANY_REQUESTS, then=Value(Effect.REFUSED.value))
+    refused = When(http_status=HTTPStatus.TOO_MANY_REQUESTS.value, then=Value(Effect.REFUSED.value))
     answered = Case(refused, default=Value(Effect.CUT_SHORT.value), output_field=CharField())
     return rows.annotate(
         effect=Case(

@@ -101,7 +101,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 Entry = Admission | Checkpoint | Settlement
 
 _ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(Entry)
+_DECODER: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 
 
 def encode(entry: Entry) -> bytes:
@@ -117,10 +117,9 @@ def encode(entry: Entry) -> bytes:
 def decode(line: bytes) -> Entry | None:
     """Return the entry of a line without its newline, or None if the line is no entry."""
     try:
-        entry: Entry = _DECODER.decode(line)
+        return _DECODER.decode(line)
     except msgspec.MsgspecError:
         return None
-    return entry
 
 
 def entries_in(lines: bytes) -> Iterator[Entry]:

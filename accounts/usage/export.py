@@ -101,7 +101,12 @@ def export(selection: Selection, form: Format) -> Iterator[str]:
     """Yield the text of all records in order of time, one page at a time, in whole lines."""
     # The first digit of the status, as in roll-ups: both databases divide integers.
     rows = UsageRecord.objects.alias(status_class=F("http_status") / 100)
-    pages = _pages(rows.filter(_wanted(selection)).values("id", *_STORED))
+    rows = rows.filter(restriction(selection.filters, selection.visible))
+    if selection.since is not None:
+        rows = rows.filter(created_at__gte=selection.since)
+    if selection.until is not None:
+        rows = rows.filter(created_at__lt=selection.until)
+    pages = _pages(rows.values("id", *_STORED))
     return _written(COLUMNS, map(_with_existence, pages), form)
 
 
@@ -129,15 +134,6 @@ def _pages(rows: QuerySet[Any, _Row]) -> Iterator[list[_Row]]:
         yield page
         after = Q(created_at__gt=last_at) | Q(id__gt=last_id)
         page = list(rows.filter(after, created_at__gte=last_at)[:_PAGE_SIZE])
-
-
-def _wanted(selection: Selection) -> Q:
-    wanted = restriction(selection.filters, selection.visible)
-    if selection.since is not None:
-        wanted &= Q(created_at__gte=selection.since)
-    if selection.until is not None:
-        wanted &= Q(created_at__lt=selection.until)
-    return wanted
 
 
 def _with_existence(page: list[_Row]) -> list[_Row]:

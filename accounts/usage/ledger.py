@@ -84,17 +84,12 @@ class UsageLedger:
         return self._journal.size_bytes - self._stored_bytes
 
     def admit(self, admission: Admission) -> None:
-        """Record that a request begins. From now on it gets a usage record, also after a kill.
-
-        A second admission of a running request replaces the first.
-        """
+        """Record that a request begins: it gets a usage record, also after a kill. A second
+        admission of a running request replaces the first."""
         self._enter(admission)
 
     def checkpoint(self, progress: Iterable[Progress]) -> None:
-        """Record the usage of running requests so far.
-
-        Call it about once a second: it is the usage that a killed process reports.
-        """
+        """Record the usage of running requests so far, about once a second, in case of a kill."""
         checkpoint = Checkpoint(tuple(progress))
         if checkpoint.progress:
             self._enter(checkpoint)

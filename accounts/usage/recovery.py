@@ -31,8 +31,6 @@ from accounts.usage.store import store_settlements
 logger = logging.getLogger(__name__)
 
 Store = Callable[[Sequence[Settlement]], None]
-# Settles the leases on limits of these requests, whose usage records are stored.
-SettleLeases = Callable[[Sequence[str]], None]
 
 # About 500 settlements: one transaction of some ten milliseconds.
 BATCH_BYTES = 256 * 1024
@@ -54,9 +52,9 @@ class Recovered:
         return Recovered(*map(add, astuple(self), astuple(other)))
 
 
-def store_then(settle_leases: SettleLeases) -> Store:
+def store_then(settle_leases: Callable[[Sequence[str]], None]) -> Store:
     """Return a function that stores the settlements of dead processes, and then settles the leases
-    that their requests had on limits. It raises `django.db.Error`."""
+    that their requests had on limits, by their ids. It raises `django.db.Error`."""
 
     def store_and_settle(settlements: Sequence[Settlement]) -> None:
         store_settlements(settlements)

@@ -213,7 +213,6 @@ class _Joined(Aggregate):
     function = "STRING_AGG"
     template = "%(function)s(%(expressions)s, ''::bytea)"
     output_field = BinaryField()
-    allow_distinct = False
 
     def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
         """SQLite concatenates bytes as text, with the same result."""
@@ -267,7 +266,8 @@ class _Reader:
         self._question = question
         self._restriction = restriction(question.filters, question.visible)
         self._columns = columns_of(question.filters, question.visible)
-        self._kept = _kept()
+        kept_since = map(retention.kept_since, (MinuteRollup, HourRollup))
+        self._kept = Kept(*map(seconds_of, kept_since))
         self.ends = self._kept.widen(question.since, question.until)
 
     def borders(self) -> Sequence[int]:
@@ -347,7 +347,3 @@ def _times(reading: Reading) -> Q:
 def _sum(column: str) -> Cast | Sum:
     """Return the sum of a column. PostgreSQL sums integers to decimals, which are slow."""
     return Sum(column) if column == "weighted_tokens" else Cast(Sum(column), BigIntegerField())
-
-
-def _kept() -> Kept:
-    return Kept(*(seconds_of(retention.kept_since(each)) for each in (MinuteRollup, HourRollup)))

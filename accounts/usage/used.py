@@ -74,8 +74,7 @@ def used_since(
     several = sorted(owners, key=str)
     for at in range(0, len(several) if column else 1, _OWNERS_IN_A_QUERY):
         for segment in segments:
-            found = _read(segment, column, several[at : at + _OWNERS_IN_A_QUERY])
-            for owner, *amounts in found:
+            for owner, *amounts in _read(segment, column, several[at : at + _OWNERS_IN_A_QUERY]):
                 sums[str(owner)] += Use(*(amount or 0 for amount in amounts))
     return dict(sums)
 

@@ -129,9 +129,8 @@ def _stored(model: type[Rollup], start_s: int, end_s: int) -> QuerySet[Rollup]:
 def _tallies_in(stored: QuerySet[Rollup]) -> Tallies:
     about = [f"slice__{name}" for name in Slice._fields]
     rows: QuerySet[Any, Any] = stored.values_list("start_s", "histograms", *SUMS, *about)
-    num_sums = len(SUMS)
     return {
-        (start_s, Slice(*values[num_sums:])): Tally(values[:num_sums], bytes(encoded))
+        (start_s, Slice(*values[len(SUMS) :])): Tally(values[: len(SUMS)], bytes(encoded))
         for start_s, encoded, *values in rows.iterator(chunk_size=_ROWS_IN_MEMORY)
     }
 

@@ -19,8 +19,6 @@ _ORDER: Final = (
 
 
 class VineryAdminSite(AdminSite):
-    """Django's admin site with our titles, order and sign-in."""
-
     site_header = "Vinery"
     site_title = "Vinery"
     index_title = "Administration"
@@ -28,7 +26,6 @@ class VineryAdminSite(AdminSite):
     site_url = None
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
-        """Django's list of apps, in our order."""
         apps = super().get_app_list(request, app_label)
         for app in apps:
             app["models"].sort(key=_position)
@@ -47,7 +44,6 @@ class VineryAdminSite(AdminSite):
     def password_change(  # type: ignore[override]  # the stubs declare a TemplateResponse
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Redirect to the password page of sign-in."""
         return HttpResponseRedirect(reverse("account_change_password"))
 
 

@@ -5,8 +5,6 @@ from django.contrib.admin.apps import SimpleAdminConfig
 
 
 class VineryConfig(AppConfig):
-    """Registers the system checks and the Celery application. Has no models."""
-
     name = "vinery"
 
     def ready(self) -> None:

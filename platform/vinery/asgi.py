@@ -34,8 +34,6 @@ _DJANGO_PATHS = ("/admin", "/accounts", "/console", "/static/", "/api/")
 
 
 class Application:
-    """Routes each request to health, the API or Django."""
-
     def __init__(self, process: Runtime, rest: App) -> None:
         self._runtime = process
         self._rest = rest

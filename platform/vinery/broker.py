@@ -21,8 +21,6 @@ _POLLING_INTERVAL_S: Final = 0.25
 
 
 class Channel(filesystem.Channel):
-    """A filesystem channel that adds and takes messages atomically."""
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._folder = Path(self.data_folder_in)
@@ -48,8 +46,6 @@ class Channel(filesystem.Channel):
 
 
 class Transport(filesystem.Transport):
-    """The transport that CELERY_BROKER_TRANSPORT names without REDIS_URL."""
-
     Channel = Channel
     polling_interval = _POLLING_INTERVAL_S
 

@@ -77,8 +77,6 @@ class ServedModel(models.Model):
 
 
 class EngineState(models.TextChoices):
-    """The state of a model's engine, as the node last saw it."""
-
     UNLOADED = "unloaded"
     LOADING = "loading"
     READY = "ready"

@@ -11,8 +11,7 @@ from typing import Any
 
 
 class ServingError(Exception):
-    """Root of the tree. The class holds the HTTP status and the defaults of OpenAI's `type` and
-    `code`; the instance holds the message and the field."""
+    """Root of the tree. A class has the status and the defaults of OpenAI's `type` and `code`."""
 
     status: int = 500
     type: str = "server_error"
@@ -141,8 +140,7 @@ class ModelNotReady(Unavailable, code="model_not_ready", retry_after_s=2):
 
 
 def error_from_code(code: str, message: str, *, param: str | None = None) -> ServingError:
-    """Return the error for a code that an engine process sent. An unknown code becomes
-    `InvalidRequest`: the engine could not run the request."""
+    """Return the error for an engine's code. An unknown code becomes `InvalidRequest`."""
     kind = _BY_CODE.get(code)
     if kind is None:
         return InvalidRequest(message, param=param, code=code)

@@ -38,14 +38,11 @@ class Usage:
     num_cached_tokens: int = 0
     num_output_tokens: int = 0
     num_reasoning_tokens: int = 0
-    # Speculative decoding: the tokens that the draft proposed, and those that the model
-    # accepted.
-    num_proposed_tokens: int = 0
-    num_accepted_tokens: int = 0
+    num_proposed_tokens: int = 0  # by the draft, in speculative decoding
+    num_accepted_tokens: int = 0  # how many of them the model accepted
 
     @property
     def num_tokens(self) -> int:
-        """Prompt tokens plus output tokens."""
         return self.num_prompt_tokens + self.num_output_tokens
 
 
@@ -66,8 +63,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class PromptScored:
-    """The log-probabilities of a prompt's tokens, for requests that want them. Comes before
-    the deltas of the prompt's choices."""
+    """A prompt's log-probabilities. Comes before the deltas of the prompt's choices."""
 
     prompt: int  # index
     tokens: tuple[Token, ...]
@@ -89,8 +85,6 @@ class TokensGenerated:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """More reasoning text."""
-
     choice: int
     text: str
 
@@ -107,9 +101,6 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallStarted:
-    """A tool call began. `ToolCallDelta` events follow. `index` counts the tool calls of the
-    choice from 0."""
-
     choice: int
     index: int
     id: str
@@ -129,8 +120,7 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The running token counts. They include the tokens of the deltas that follow, up to the
-    next `Progress`."""
+    """The token counts, with the tokens of the deltas up to the next `Progress`."""
 
     usage: Usage
 

@@ -37,12 +37,10 @@ class AnswerIdentity:
 
     @classmethod
     def new(cls, model: str, *, requested_id: str | None = None) -> AnswerIdentity:
-        """Return the identity of an answer that begins now."""
         return cls(new_id_token(), int(time.time()), model, requested_id)
 
     def id(self, prefix: str) -> str:
-        """Return the id of the answer: `chatcmpl-<token>`, or vLLM's
-        `chatcmpl-<requested id>`. A requested id that has the prefix stays unchanged."""
+        """Return `chatcmpl-<token>`, or vLLM's `chatcmpl-<requested id>` with one prefix."""
         if self.requested_id is not None and self.requested_id.startswith(prefix):
             return self.requested_id
         return f"{prefix}{self.requested_id or self.token}"

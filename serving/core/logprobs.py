@@ -31,6 +31,5 @@ class Token:
 
 
 def without_leading_spaces(token: Token, count: int) -> Token:
-    """Return `token` without its first `count` spaces, for the first token of a text. Many
-    tokenizers write a space there that the text does not have."""
+    """Many tokenizers write spaces before the first token that the text does not have."""
     return replace(token, raw=token.raw[count:], text=token.text.removeprefix(" " * count))

@@ -21,8 +21,6 @@ class Endpoint(StrEnum):
 
 
 class Role(StrEnum):
-    """The author of a message."""
-
     SYSTEM = "system"
     DEVELOPER = "developer"
     USER = "user"
@@ -32,8 +30,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The differences of the two URL trees: OVMS's defaults under `/v3`, OpenAI's under
-    `/v1`."""
+    """The defaults of a URL tree: OVMS's under `/v3`, OpenAI's under `/v1`."""
 
     name: str  # "v1" or "v3", the first part of the URL
     # The default of `max_tokens` for completions. None: generate until the model ends.
@@ -66,13 +63,7 @@ DIALECTS = {dialect.name: dialect for dialect in (V1, V3)}
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """Plain text in a message."""
-
     text: str
-
-
-# Media parts join this union when vision models are served.
-Part = TextPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +89,7 @@ class Message:
     """
 
     role: Role
-    content: tuple[Part, ...] = ()
+    content: tuple[TextPart, ...] = ()
     name: str | None = None
     reasoning: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
@@ -111,20 +102,17 @@ class Message:
 
 
 class TextSyntax(StrEnum):
-    """The language of a `TextGrammar`."""
-
     REGEX = "regex"
     LARK = "lark"
 
 
 @dataclass(frozen=True, slots=True)
 class TextGrammar:
-    """A grammar for a whole text. `param` is the path of the request field that holds the
-    definition, for error messages."""
+    """A grammar for a whole text."""
 
     syntax: TextSyntax
     definition: str
-    param: str
+    param: str  # the path of the definition in the request, for error messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +131,7 @@ class Tool:
 
 
 class Effort(StrEnum):
-    """How much reasoning the client wants. The values are those of OpenAI's
-    `reasoning_effort`."""
+    """The values of OpenAI's `reasoning_effort`."""
 
     NONE = "none"
     MINIMAL = "minimal"
@@ -156,8 +143,6 @@ class Effort(StrEnum):
 
 
 class ToolMode(StrEnum):
-    """Whether the model may or must call tools."""
-
     NONE = "none"
     AUTO = "auto"
     REQUIRED = "required"
@@ -187,11 +172,9 @@ class ToolChoice:
 
     @property
     def is_forced(self) -> bool:
-        """Whether the model must call a tool."""
         return self.mode in (ToolMode.REQUIRED, ToolMode.NAMED)
 
     def allows(self, name: str) -> bool:
-        """Whether the model may call the tool `name`."""
         if self.mode is ToolMode.NAMED:
             return name == self.name
         return self.mode is not ToolMode.NONE and (self.allowed is None or name in self.allowed)
@@ -233,7 +216,6 @@ class Conversation:
 
     @property
     def callable_tools(self) -> tuple[Tool, ...]:
-        """The tools that `tool_choice` allows."""
         return tuple(tool for tool in self.tools if self.tool_choice.allows(tool.name))
 
 
@@ -280,8 +262,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """When a choice ends because it repeats itself: when its last tokens are a pattern of
-    `min_size` to `max_size` tokens, `min_count` times in a row. From vLLM."""
+    """A choice ends when a pattern of tokens comes `min_count` times in a row. From vLLM."""
 
     max_size: int  # tokens
     min_size: int  # tokens
@@ -290,8 +271,6 @@ class Repetition:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """When a choice ends."""
-
     # The client's limit of output tokens. None: the client sent none. 0: the answer is only
     # the echo of its prompt.
     max_tokens: int | None = None
@@ -325,8 +304,7 @@ class LogprobsOptions:
 
 @dataclass(frozen=True, slots=True)
 class Steering:
-    """The client's changes to the logits. Token ids are unchecked: only the model's
-    tokenizer knows the vocabulary."""
+    """The client's changes to the logits. Token ids are not checked yet."""
 
     bias: tuple[tuple[int, float], ...] = ()  # (token id, addend to its logit)
     bad_words: tuple[str, ...] = ()
@@ -351,8 +329,6 @@ class Steering:
 
 
 class GrammarKind(StrEnum):
-    """The language of a `Grammar`."""
-
     JSON_SCHEMA = "json_schema"
     REGEX = "regex"
     EBNF = "ebnf"
@@ -386,8 +362,7 @@ class Handling:
 
 @dataclass(frozen=True, slots=True)
 class SpeculativeDecoding:
-    """Options of speculative decoding, for models that are served with it. None: the model's
-    or the server's default. From OVMS."""
+    """From OVMS. None: the model's or the server's default."""
 
     num_tokens: int | None = None  # tokens that the draft proposes in a step
     confidence_threshold: float | None = None  # of the draft model; replaces `num_tokens`
@@ -399,8 +374,7 @@ class BeamSearch:
     """Beam search, with the parameters of Hugging Face's `generate`."""
 
     width: int  # beams
-    # The exponent of the answer's length. A score is divided by that power.
-    length_penalty: float = 1.0
+    length_penalty: float = 1.0  # a score is divided by the answer's length to this power
     # When the search ends. True: when `width` answers are complete. False: when a better
     # answer is unlikely. None: when a better answer is impossible.
     stops_early: bool | None = False
@@ -440,12 +414,10 @@ class GenerationRequest:
 
     @property
     def must_call(self) -> bool:
-        """Whether the answer must consist of tool calls."""
         return isinstance(self.prompt, Conversation) and self.prompt.tool_choice.is_forced
 
     @property
     def num_prompts(self) -> int:
-        """The number of prompts: 1, or more for raw prompts."""
         return len(self.prompt.prompts) if isinstance(self.prompt, RawPrompts) else 1
 
     @property

@@ -58,23 +58,19 @@ class ChoiceResult:
 
     @property
     def text(self) -> str:
-        """All answer text."""
         return "".join(item.text for item in self.items if isinstance(item, TextItem))
 
     @property
     def tokens(self) -> tuple[Token, ...]:
-        """The tokens of all answer text."""
         items = (item for item in self.items if isinstance(item, TextItem))
         return tuple(token for item in items for token in item.tokens)
 
     @property
     def reasoning(self) -> str:
-        """All reasoning text."""
         return "".join(item.text for item in self.items if isinstance(item, ReasoningItem))
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """All tool calls, in order."""
         return tuple(item for item in self.items if isinstance(item, ToolCall))
 
 
@@ -93,8 +89,6 @@ class Result:
 
 
 class _ChoiceBuilder:
-    """Collects the items of one choice."""
-
     def __init__(self) -> None:
         self.items: list[Item] = []
         self.token_ids: list[int] = []
@@ -141,8 +135,6 @@ class _ChoiceBuilder:
 
 
 class ResultBuilder:
-    """Builds a `Result` from events."""
-
     def __init__(self) -> None:
         self._choices: dict[int, _ChoiceBuilder] = {}
         self._completed: Completed | None = None
@@ -172,8 +164,7 @@ class ResultBuilder:
                 self._choice(event.choice).add(event)
 
     def result(self) -> Result:
-        """Return the whole answer. Raises ValueError while a choice or the request is
-        unfinished."""
+        """Raises ValueError while a choice or the request is unfinished."""
         completed = self._completed
         if completed is None:
             raise ValueError("the request has not completed")

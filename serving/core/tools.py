@@ -22,8 +22,7 @@ _NAMESPACE_SEPARATOR: Final = "__"
 
 
 def custom_tool(name: str, description: str | None, grammar: TextGrammar | None) -> Tool:
-    """Return the function that the model sees for a custom tool. A tool with a grammar is
-    strict: the grammar constrains every call of it."""
+    """Return the function that the model sees. With a grammar each call obeys it."""
     text = {"type": "string", "description": _input_description(grammar)}
     parameters = {
         "type": "object",
@@ -41,8 +40,7 @@ def custom_arguments(text: str) -> str:
 
 
 def qualified_name(namespace: str | None, name: str) -> str:
-    """Return the name under which the model sees a tool of `namespace`. A namespace that
-    ends with the separator does not get a second one."""
+    """Return the name that the model sees, with one separator at the namespace's end."""
     if not namespace:
         return name
     return f"{namespace.removesuffix(_NAMESPACE_SEPARATOR)}{_NAMESPACE_SEPARATOR}{name}"
@@ -51,8 +49,7 @@ def qualified_name(namespace: str | None, name: str) -> str:
 def namespace_tools(
     namespace: str, description: str | None, tools: Sequence[Tool]
 ) -> tuple[Tool, ...]:
-    """Return the tools of a namespace as the model sees them. The description of the
-    namespace goes before that of its first tool."""
+    """Return the tools as the model sees them. The first also describes the namespace."""
     first = "\n\n".join(filter(None, (description, tools[0].description))) if tools else ""
     return tuple(
         replace(

@@ -51,8 +51,6 @@ class PipelineBroken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What one step did."""
-
     generated: list[GeneratedTokens] = field(default_factory=list)
     failed: list[FailedGeneration] = field(default_factory=list)
     works: list[StepWork] = field(default_factory=list)  # empty unless `Batch.reports_work`

@@ -142,7 +142,6 @@ class GrammarChecks:
             self._settle(_TOO_COSTLY if checker.is_ready else _NO_CHECKER)
 
     def close(self) -> None:
-        """End the checker and the compiler."""
         self._end_checker()
         self._compiler.close()
 

@@ -99,8 +99,6 @@ class Handle:
 
 
 class Pipeline:
-    """A loaded model."""
-
     def __init__(self, config: EngineConfig, *, with_hook: bool = True) -> None:
         """Raises RuntimeError if it cannot be loaded. Benchmarks compare `with_hook=False`."""
         folder, self._graph = _hooked(config) if with_hook else (config.folder, GraphFeatures())

@@ -73,8 +73,6 @@ def locate_spans(
 
 
 class _Step:
-    """The tokens of one step."""
-
     def __init__(self, positions: Sequence[int], token_ids: Sequence[int], num_rows: int) -> None:
         self._positions = positions
         self._token_ids = token_ids

@@ -69,8 +69,6 @@ class TokenWriter:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """A request that can be submitted: rendered, checked, and with all values decided."""
-
     request: GenerationRequest
     engine: Engine
     meter: Meter

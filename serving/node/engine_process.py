@@ -36,7 +36,6 @@ class EngineProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id; None before `start`."""
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:

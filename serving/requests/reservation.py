@@ -111,7 +111,6 @@ class Reservation:
             await self.extend(wanted - request.num_output_tokens)
 
     async def extend(self, num_tokens: int) -> None:
-        """See `TokenSource`."""
         if self._lease is None or self.is_last:
             return
         grant = await self._limits.extend(self._lease, num_tokens)

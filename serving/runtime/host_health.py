@@ -18,7 +18,6 @@ from typing import Final
 _DATABASE_TIMEOUT_S: Final = 10.0
 DISK_INTERVAL_S: Final = 5.0
 _DISK_TIMEOUT_S: Final = 3 * DISK_INTERVAL_S
-_MIB: Final = 1024 * 1024
 
 
 class DatabaseHealth:
@@ -98,7 +97,7 @@ class DiskHealth:
         if self._is_unavailable:
             return "cannot be read"
         low = [
-            f"{disk.free_bytes // _MIB} MiB for {' and '.join(disk.contents)}" for disk in self.low
+            f"{disk.free_bytes // 2**20} MiB for {' and '.join(disk.contents)}" for disk in self.low
         ]
         return f"low: {', '.join(low)}" if low else "enough"
 

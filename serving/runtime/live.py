@@ -17,8 +17,6 @@ SEND_TIMEOUT_S: Final = 60.0
 
 @dataclass(slots=True, eq=False)
 class LiveRequest:
-    """One request between its admission and its settlement."""
-
     request_id: str
     key_id: int | None
     meter: Meter

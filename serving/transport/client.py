@@ -271,7 +271,6 @@ class EngineClient:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the connection to an engine is up."""
         return self._connected.is_set()
 
     def open(self) -> None:

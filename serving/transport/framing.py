@@ -26,8 +26,7 @@ def pack(message: msgspec.Struct) -> bytes:
 class FrameReader:
     """Cuts a byte stream into frames, wherever the stream was split."""
 
-    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
-        self._max_frame_bytes = max_frame_bytes
+    def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, received: bytes) -> list[bytes]:
@@ -36,7 +35,7 @@ class FrameReader:
         buffer, start, frames = self._buffer, 0, []
         while len(buffer) - start >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(buffer, start)
-            if length > self._max_frame_bytes:
+            if length > MAX_FRAME_BYTES:
                 raise InvalidFrame(f"a frame of {length} bytes")
             end = start + _LENGTH.size + length
             if len(buffer) < end:

@@ -192,8 +192,6 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TokenOutput(msgspec.Struct, frozen=True, array_like=True):
-    """New tokens of one generation."""
-
     id: int
     token_ids: tuple[int, ...]
     finish: str | None = None  # FINISH_STOP, FINISH_LENGTH; None: it goes on
@@ -240,8 +238,6 @@ class EngineStats(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Pong(_Message, frozen=True):
-    """The answer to `Ping`."""
-
     nonce: int
     stats: EngineStats
 

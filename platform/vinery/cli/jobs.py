@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_CONCURRENCY = 2
 # Less than the grace of a web process, so the supervisor never waits for this one.
 _GRACE_S = 4.0
 
@@ -45,7 +44,7 @@ def run(_: argparse.Namespace) -> int:
     threading.Thread(target=_run_beat, args=(scheduler,), name="beat", daemon=True).start()
     worker = app.Worker(
         pool="threads",
-        concurrency=_CONCURRENCY,
+        concurrency=2,
         loglevel=settings.VINERY_LOG_LEVEL,
         quiet=True,
         without_gossip=True,

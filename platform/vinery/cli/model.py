@@ -22,7 +22,6 @@ from vinery.cli.shape import Failure, subcommands, table
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the commands of `vinery model`."""
     actions = subcommands(parser)
     add_ = add_command(
         actions,
@@ -119,7 +118,6 @@ def remove(arguments: argparse.Namespace) -> int:
 
 
 def list_models(_: argparse.Namespace) -> int:
-    """Print a table of all models."""
     rows = [
         (model.name, model.status.state, model.device, model.folder, model.status.last_error)
         for model in registry.list_models()

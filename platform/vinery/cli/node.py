@@ -8,7 +8,6 @@ from vinery.cli.shape import start_django
 
 
 def run(_: argparse.Namespace) -> int:
-    """Run engines until SIGTERM."""
     start_django()
     from serving.node import reconciler
 

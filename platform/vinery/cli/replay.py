@@ -45,15 +45,12 @@ _FIGURES: Final = (
 
 
 class Response(NamedTuple):
-    """The response to a replayed request."""
-
     status: int
     request_id: str
     content: bytes
 
 
 def add_to(replay: argparse.ArgumentParser) -> None:
-    """Add the arguments of `vinery replay`."""
     replay.description, replay.epilog = _DESCRIPTION, _EPILOG
     replay.formatter_class = argparse.RawDescriptionHelpFormatter
     set_run(replay, run)
@@ -116,18 +113,15 @@ def _print_comparison(
         }
         print(json_of(document))
         return
-    print(_diff(request_id, old, response.request_id, new))
+    if old == new:
+        print("The answers are equal:\n" + "\n".join(_lines(new)))
+    else:
+        names = f"{request_id} (kept)", f"{response.request_id} (now)"
+        print(*difflib.unified_diff(_lines(old), _lines(new), *names, lineterm=""), sep="\n")
     print()
     heads = ["", *(name.removeprefix("num_").replace("_", " ").upper() for name in _FIGURES)]
     rows = [[name, *map(_cell, values.values())] for name, values in figures.items()]
     print(table(heads, rows))
-
-
-def _diff(old_id: str, old: Mapping[str, str], new_id: str, new: Mapping[str, str]) -> str:
-    if old == new:
-        return "The answers are equal:\n" + "\n".join(_lines(new))
-    names = f"{old_id} (kept)", f"{new_id} (now)"
-    return "\n".join(difflib.unified_diff(_lines(old), _lines(new), *names, lineterm=""))
 
 
 def _lines(texts: Mapping[str, str]) -> list[str]:
@@ -169,9 +163,8 @@ def edited(body: bytes, edits: Sequence[tuple[str, Any]]) -> bytes:
     return json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _put(document: Any, path: str, value: Any) -> None:
+def _put(node: Any, path: str, value: Any) -> None:
     *parents, last = path.split(".")
-    node = document
     for name in parents:
         # Missing objects are created, so that `response_format.type` can be set.
         node = node.setdefault(name, {}) if isinstance(node, dict) else _item(node, name, path)

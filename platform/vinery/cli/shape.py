@@ -55,7 +55,6 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add `--json`."""
     parser.add_argument("--json", action="store_true", help="print JSON, one object for each row")
 
 
@@ -67,14 +66,12 @@ def counted(text: str) -> int:
 
 
 def add_num(parser: argparse.ArgumentParser) -> None:
-    """Add `--num`."""
     parser.add_argument(
         "--num", type=counted, default=50, metavar="N", help="how many (default: %(default)s)"
     )
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a file."""
     parser.add_argument("--format", choices=("csv", "jsonl"), default="csv", help="default: csv")
     parser.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
 

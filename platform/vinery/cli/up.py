@@ -30,7 +30,6 @@ from vinery.process.listening import Address, listen, server_for
 from vinery.process.reload import changed_files
 from vinery.process.supervisor import Service, Supervisor
 
-_MAX_WEB_WORKERS = 64
 _MAX_OPEN_FILES = 65_536
 _READINESS_POLL_S = 0.2
 _FIRST_PROGRESS_AFTER_S = 3.0
@@ -44,18 +43,10 @@ _NEEDS_PREPARE = frozenset({"migrations", "static"})
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to run and where."""
-
     home: Home
     address: Address
     num_web_workers: int
     is_reloading: bool = False
-
-    @classmethod
-    def from_env(cls, *, is_reloading: bool = False) -> Plan:
-        """The plan by the settings. Raises `SettingError`."""
-        workers = env.integer("VINERY_WEB_WORKERS", 1, at_least=1, at_most=_MAX_WEB_WORKERS)
-        return cls(Home.from_env(), Address.from_env(), workers, is_reloading)
 
     def environment(self) -> Mapping[str, str]:
         """The environment of the children: settings as this process has resolved them."""
@@ -75,7 +66,6 @@ class Plan:
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `vinery up`."""
     parser.add_argument(
         "--end-with-parent",
         action="store_true",
@@ -94,7 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
         parent_watch.end_with(os.getppid(), grace_s=_PARENT_GRACE_S)
     level = env.choice("VINERY_LOG_LEVEL", "info", among=logs.LEVELS)
     logging.config.dictConfig(logs.logging_config(level.upper()))
-    plan = Plan.from_env(is_reloading=arguments.reload)
+    num_workers = env.integer("VINERY_WEB_WORKERS", 1, at_least=1, at_most=64)
+    plan = Plan(Home.from_env(), Address.from_env(), num_workers, arguments.reload)
     plan.home.create()
     with listen(plan.address) as server, plan.home.locked():
         server_for(server)
@@ -166,7 +157,6 @@ def banner(
 
 
 def curl_line(base_url: str, api_key: str, model: str) -> str:
-    """A shell command that requests a chat completion."""
     body = {"model": model, "messages": [{"role": "user", "content": "Hello!"}]}
     words = (
         *("curl", f"{base_url}/v1/chat/completions"),

@@ -20,7 +20,6 @@ _KEEP_ALIVE_S = 75
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `vinery web`."""
     parser.add_argument(
         "--fd", type=int, metavar="N", help="serve on this inherited listening socket instead"
     )

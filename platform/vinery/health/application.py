@@ -26,8 +26,6 @@ _Check = tuple[bool, str]  # a part of the report: whether it is healthy, and ho
 
 
 class HealthApplication:
-    """The ASGI application of the health paths."""
-
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._routes: dict[str, Callable[[], Awaitable[Answer]]] = {
@@ -40,7 +38,6 @@ class HealthApplication:
         }
 
     def knows(self, path: str) -> bool:
-        """Whether the path is a health path."""
         return path in self._routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -73,8 +73,6 @@ async def exposition(runtime: Runtime) -> bytes:
 
 
 def as_text(families: Iterable[Metric]) -> bytes:
-    """The families in Prometheus's text format."""
-
     class Families(Collector):
         def collect(self) -> Iterable[Metric]:
             return families
@@ -125,7 +123,6 @@ def _of_process(runtime: Runtime) -> Iterator[Metric]:
 
 
 def of_traffic(traffic: Traffic) -> Iterator[Metric]:
-    """The requests of this web process."""
     requests = [
         ((_pid(), name, str(endpoint), str(status)), num)
         for name, model in traffic.models.items()

@@ -14,8 +14,6 @@ from twisted.internet.defer import Deferred
 
 
 class LifespanServer(Server):  # type: ignore[misc]
-    """Ends the requests, then the application's lifespan."""
-
     def kill_all_applications(self) -> Any:
         """Called once before the reactor ends. Returns a Deferred for which the reactor waits."""
         return super().kill_all_applications().addCallback(self._end_lifespan)

@@ -42,7 +42,6 @@ class Address:
 
     @property
     def is_wildcard(self) -> bool:
-        """Whether it listens on every interface."""
         return self._ip is not None and self._ip.is_unspecified
 
     @property

@@ -33,7 +33,6 @@ class LineFormatter(logging.Formatter):
         self._process = process
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without a line end."""
         message = record.getMessage()
         if record.exc_info and record.exc_info[1]:
             message = f"{message} | {_error(record.exc_info[1], record.exc_info[2])}"

@@ -58,7 +58,6 @@ class Supervisor:
         self._stopping.set()
 
     def kill(self) -> None:
-        """Kill every process now."""
         self._stopping.set()
         for child in self._children.values():
             _kill_group(child.pid)

@@ -42,7 +42,6 @@ VINERY_SERVER = server_from_env()
 VINERY_VERSION = __version__
 VINERY_FINGERPRINT = "vinery-" + ".".join(__version__.split(".")[:2])
 VINERY_PUBLIC_URL = env.url("VINERY_PUBLIC_URL", schemes=("http", "https"))
-# The proxies whose `X-Forwarded-For` is trusted.
 VINERY_TRUSTED_PROXIES = env.networks("VINERY_TRUSTED_PROXIES") or [
     ip_network("127.0.0.0/8"),
     ip_network("::1"),

@@ -14,7 +14,6 @@ from vinery.config.home import Home
 
 _ROLES: Final = ("owner", "admin", "member", "viewer")
 _SCOPES: Final = ("openid", "profile", "email")
-_DATABASE_SCHEMES: Final = ("postgres", "postgresql", "sqlite")
 
 
 def database(home: Home) -> dict[str, Any]:
@@ -22,7 +21,7 @@ def database(home: Home) -> dict[str, Any]:
 
     Raises `SettingError` for other schemes.
     """
-    address = env.url("DATABASE_URL", schemes=_DATABASE_SCHEMES, is_secret=True)
+    address = env.url("DATABASE_URL", schemes=("postgres", "postgresql", "sqlite"), is_secret=True)
     if not address:
         return _sqlite({"ENGINE": "django.db.backends.sqlite3"}, str(home.path / "vinery.sqlite3"))
     parsed = dict(dj_database_url.parse(address))

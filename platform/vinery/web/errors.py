@@ -40,7 +40,6 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """403."""
     if is_console(request):
         return error_page(request, 403)
     if _is_page(request):
@@ -75,7 +74,6 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 def database_unavailable(request: HttpRequest) -> HttpResponse:
-    """503."""
     if is_console(request):
         return error_page(request, 503)
     if _is_page(request) or request.path == "/":
@@ -85,7 +83,6 @@ def database_unavailable(request: HttpRequest) -> HttpResponse:
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """403, for a form without a valid CSRF token."""
     if is_console(request):
         return old_form_page(request)
     return csrf.csrf_failure(request, reason)
