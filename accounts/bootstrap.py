@@ -1,7 +1,5 @@
 """The first administrator and the first key of a new installation."""
 
-from __future__ import annotations
-
 import secrets
 
 from django.db import transaction

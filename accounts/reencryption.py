@@ -3,8 +3,6 @@
 Sessions are not reencrypted: they expire within two weeks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

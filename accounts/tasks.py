@@ -1,7 +1,5 @@
 """Periodic tasks of accounts. Each calls one function."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Django's permissions decide which pages a user sees, roles decide which rows are
 change goes through `accounts.resources` or `accounts.services.changes`, and so into the audit log.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar

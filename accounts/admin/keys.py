@@ -1,7 +1,5 @@
 """API keys in Django's admin: created, shown once, changed, paused, rotated, revoked."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Users in Django's admin, and without the tables of allauth."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.apps import apps

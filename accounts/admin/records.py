@@ -1,7 +1,5 @@
 """Read-only records in Django's admin: usage, refusals, captures, alerts and the audit log."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from functools import cached_property

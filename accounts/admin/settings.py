@@ -1,7 +1,5 @@
 """Organisations, projects, roles, limits, token weights and webhooks in Django's admin."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from django.contrib import admin

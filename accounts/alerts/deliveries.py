@@ -5,8 +5,6 @@ process only. So two processes never send one message at the same time, and a de
 dead process becomes due again. A receiver may get a message twice, with the same id.
 """
 
-from __future__ import annotations
-
 import logging
 import smtplib
 from collections.abc import Iterable

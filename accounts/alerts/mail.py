@@ -1,7 +1,5 @@
 """Alerts and reminders as e-mails, in plain text."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Final
 

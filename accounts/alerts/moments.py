@@ -1,7 +1,5 @@
 """The dates at which a key expires or its rotation is due."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from django.db.models import QuerySet

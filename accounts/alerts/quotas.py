@@ -3,8 +3,6 @@
 All processes share these; the counters of a limiter may belong to another process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Writes reminders for keys that expire soon or whose rotation is due soon."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Writes an alert for each quota that has reached a threshold, once in a window."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 

@@ -12,8 +12,6 @@ The key of the HMAC is the text after `whsec_` in the secret, decoded from base6
 success; redirects are not followed.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """The callers of the management API: users with a session, and keys with the right scope."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any, Final
 

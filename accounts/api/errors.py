@@ -1,7 +1,5 @@
 """Errors of the management API in the format of OpenAI: one object with four keys."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus

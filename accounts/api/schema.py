@@ -1,7 +1,5 @@
 """The parts of the OpenAPI document that drf-spectacular cannot derive by itself."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from drf_spectacular.openapi import AutoSchema

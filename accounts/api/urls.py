@@ -1,7 +1,5 @@
 """The URLs under `/api/`."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The endpoints of usage: reports, and usage records as a file."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """The views of the management API, built from `accounts.resources`."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Mapping
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The form of requests and responses: JSON bodies, and lists in pages."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 from urllib.parse import unquote

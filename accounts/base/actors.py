@@ -1,7 +1,5 @@
 """The actor of a change, for the audit log: an entry point sets it, the log reads it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

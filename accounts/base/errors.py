@@ -1,7 +1,5 @@
 """Errors of accounts. Their messages are for clients and explain what to change."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final
 

@@ -4,8 +4,6 @@ Models, forms, the API, commands, headers and messages read it. To add a window,
 `Window` and run `makemigrations`.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum, StrEnum
 from typing import Final, Self
 

@@ -4,8 +4,6 @@ Invisible characters can reorder a terminal's output or make two names look equa
 uses this file before it loads Django.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from typing import Final, NoReturn
 

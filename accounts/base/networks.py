@@ -5,8 +5,6 @@ metadata service, need the administrator's permission (`VINERY_WEBHOOK_NETWORKS`
 resolved once, all its addresses are checked, and the connection goes to one of these.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass

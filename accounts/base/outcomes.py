@@ -1,7 +1,5 @@
 """How a request ended: a stored value of usage records, journals and reports."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

@@ -5,8 +5,6 @@ The key table re-reads only rows with a new `updated_at`. Django sets an `auto_n
 and so does `bulk_update()`, which calls `update()`.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final, TypeVar
 
 from django.db import models

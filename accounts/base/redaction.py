@@ -5,8 +5,6 @@ literals use `str.find`. Users cannot give regular expressions, because Python's
 exponential time. When in doubt, a rule redacts too much.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ joined. Texts in another form, token by token, are removed, and so are documents
 JSON, because they cannot be searched.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any, Final

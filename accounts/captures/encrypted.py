@@ -1,7 +1,5 @@
 """Encrypts the texts of a capture for the database. They are valid for their own row only."""
 
-from __future__ import annotations
-
 import msgspec
 
 from accounts.base.encryption import cipher

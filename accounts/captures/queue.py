@@ -5,8 +5,6 @@ If the database is unavailable or too slow, captures that do not fit are dropped
 requests never wait. A killed process loses the captures that it has not stored.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import deque

@@ -1,7 +1,5 @@
 """Redacts, encrypts and stores captures by the current settings of their project."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Charts have no scripts and no inline styles, so that the strictest content secur
 them. Colours are classes, which the style sheet knows for light and dark. Coordinates are texts.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Error pages of the console, which advise what to do, and the headers of all its pages."""
 
-from __future__ import annotations
-
 from typing import Final, TypeVar
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase

@@ -1,7 +1,5 @@
 """Keys: the list with their states, and the pages that create, pause, rotate and revoke them."""
 
-from __future__ import annotations
-
 import secrets
 from datetime import datetime
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Limits: how much is used and left, and the pages that set, change and remove them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime

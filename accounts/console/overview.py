@@ -1,7 +1,5 @@
 """The first page: requests, tokens, errors and latencies over time, and quotas that run out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """What pages of the console share: the user, forms, the period and the filters."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Final

@@ -1,7 +1,5 @@
 """The page of refusals, each with a sentence that gives the reason."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from accounts.console.page import UsagePage, id_of

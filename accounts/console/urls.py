@@ -1,7 +1,5 @@
 """Everything under `/console/`."""
 
-from __future__ import annotations
-
 from django.urls import path
 
 from accounts.console.keys import ActOnKey, Keys, MakeKey, SwitchKey

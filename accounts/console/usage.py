@@ -1,7 +1,5 @@
 """Usage by user, project, key, model and so on: a chart of the largest groups, and a table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final

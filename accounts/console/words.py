@@ -1,7 +1,5 @@
 """Short texts for limits, times and energy, and a sentence for each refusal. Pure."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The permissions of a key, checked in memory for each request."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """API keys: how they are created, changed, rotated, paused, revoked and found."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any

@@ -5,8 +5,6 @@ Only the owner can rotate a key, because its new secret is shown once. A key mus
 a rotation creates a new key whose days begin anew. Authentication only checks `expires_at`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final

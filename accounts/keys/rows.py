@@ -1,7 +1,5 @@
 """The queries of the key table: a fingerprint of all keys, and rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -8,8 +8,6 @@ Only an HMAC-SHA-256 of the key is stored, under a numbered pepper that is not i
 A slow password hash would only cost time: 190 random bits cannot be guessed.
 """
 
-from __future__ import annotations
-
 import hmac
 import re
 import secrets

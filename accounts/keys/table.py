@@ -6,8 +6,6 @@ expires is refused at once. New keys can be held back until their limits are rea
 `follow()` and `admit()` are the two halves of a refresh.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

@@ -6,8 +6,6 @@ then sends the settlements that wait. A Redis that answers again may have lost i
 stays marked as unavailable until it has received the usage baselines (`restore`, `resume`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

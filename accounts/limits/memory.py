@@ -4,8 +4,6 @@ No method awaits anything between its first and last change. The limiter forgets
 nothing is used when a few new rules have come.
 """
 
-from __future__ import annotations
-
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence

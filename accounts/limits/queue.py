@@ -12,8 +12,6 @@ No request takes what an earlier one waits for. A queue belongs to one process a
 where several processes share their limits, the first request of a rule tries again now and then.
 """
 
-from __future__ import annotations
-
 import asyncio
 import bisect
 import contextlib

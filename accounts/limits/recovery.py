@@ -11,8 +11,6 @@ In Redis, the lease of a dead process counts as used until the usage records sho
 used. Then the process that has found the dead one's usage journal settles the lease.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections import defaultdict

@@ -8,8 +8,6 @@ The scripts compute their keys from the call, which Redis Cluster does not allow
 replicas is enough: it runs tens of thousands of such calls in a second.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence

@@ -4,8 +4,6 @@ Clients depend on the exact text: openai-python waits for `retry-after-ms`, and 
 "Please try again in 1.146s". Every answer has headers, so their constant parts are computed once.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ grace period ends, and counts with the new one. A limit that is set on the old k
 the old key besides.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping

@@ -1,7 +1,5 @@
 """What a limit is: at most an amount of a metric, in a window, for a scope."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar

@@ -4,8 +4,6 @@ It has the rules in force, and the limiter that counts: this process alone, a sh
 or Redis. It wires the wait queues, the failover of Redis and the usage baselines together.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

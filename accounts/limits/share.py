@@ -6,8 +6,6 @@ others keep what they have left: each start of a single process may grant up to 
 process has a share of at least one, or an amount below the number of processes would be of no use.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import lru_cache
 

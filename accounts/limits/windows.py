@@ -13,8 +13,6 @@ clocks change. Where clocks skip midnight, the day begins with the change; where
 twice, with the first.
 """
 
-from __future__ import annotations
-
 from datetime import date, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo

@@ -1,7 +1,5 @@
 """Webhooks, alerts of quotas, reminders of keys, and their deliveries."""
 
-from __future__ import annotations
-
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q

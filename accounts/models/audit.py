@@ -1,7 +1,5 @@
 """The audit log. Entries form a hash chain: see `accounts.services.audit`."""
 
-from __future__ import annotations
-
 from typing import Any, NoReturn
 
 from django.db import models

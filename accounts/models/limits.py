@@ -1,7 +1,5 @@
 """Limits and the token weights of models."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final

@@ -3,8 +3,6 @@
 Only `accounts.usage.rollups` writes them.
 """
 
-from __future__ import annotations
-
 from django.db import models
 
 from accounts.base.outcomes import Outcome

@@ -1,7 +1,5 @@
 """Usage records and refused requests. They outlive the users, keys and models they name."""
 
-from __future__ import annotations
-
 from django.db import models
 
 from accounts.base.outcomes import Outcome

@@ -1,7 +1,5 @@
 """Alerts about quotas, reminders about keys, and the webhooks that receive both."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final, TypeVar

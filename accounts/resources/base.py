@@ -6,8 +6,6 @@ A resource checks permissions itself: a front end passes the `Access` of its cal
 `PermissionDenied`, Django's `ValidationError` or `Conflict`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """Captured texts of requests."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from django.db.models import QuerySet

@@ -1,7 +1,5 @@
 """Django form fields from the fields of serializers: one text for the API and for pages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """API keys, from creation to revocation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Limits, quotas (limits with their use), and the weights of tokens in budgets."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Organisations and the projects in them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

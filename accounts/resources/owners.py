@@ -1,7 +1,5 @@
 """The names of limit owners: what a scope such as `key:12` means to people."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Requests that a limit refused."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from django.db.models import QuerySet

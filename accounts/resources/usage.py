@@ -1,7 +1,5 @@
 """Usage reports: their query strings and their bodies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """Users, service accounts, and their roles."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -8,8 +8,6 @@ An entry is written in the transaction of its change. One writer at a time exten
 SQLite because transactions are IMMEDIATE, on PostgreSQL by a lock taken before the change reads.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping

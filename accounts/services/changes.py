@@ -4,8 +4,6 @@ The API, the console, the admin and the commands all call these functions, so ev
 the audit log. Keys have a module of their own, `accounts.keys.lifecycle`, which calls these.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 

@@ -1,7 +1,5 @@
 """Middleware that sets the actor of a request for the audit log."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Allauth's account app."""
 
-from __future__ import annotations
-
 from allauth.account.apps import AccountConfig as AllauthAccountConfig
 
 

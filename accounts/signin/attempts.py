@@ -3,8 +3,6 @@
 Allauth counts the attempts. This adds how long to wait, and a reset after a new password.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator

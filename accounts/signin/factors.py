@@ -1,7 +1,5 @@
 """Second factors: encrypted secrets in the database, and codes that work once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

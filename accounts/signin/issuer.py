@@ -1,7 +1,5 @@
 """The settings of the OpenID Connect issuer. They import this file, so it imports no Django."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

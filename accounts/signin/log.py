@@ -12,8 +12,6 @@ for each network, with the number of failures since the last one. An unknown nam
 it may be a password in the wrong field.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

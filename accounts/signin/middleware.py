@@ -1,8 +1,6 @@
 """Middleware that sends users without a required second factor to its set-up page, and gives pages
 under `/accounts/` allauth's request context and security headers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final
 

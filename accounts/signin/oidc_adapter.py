@@ -4,8 +4,6 @@ The account that is connected; or the one with the user's verified address, or a
 settings allow it. At each sign-in the issuer's groups give and take superuser status and a role.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from contextlib import suppress

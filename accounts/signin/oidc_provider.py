@@ -5,8 +5,6 @@ that the discovery document names the issuer. ID tokens are verified by OpenID C
 section 3.1.3.7, and their signatures also where it would trust TLS instead.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

@@ -1,7 +1,5 @@
 """Who may sign in and how, for Django and for allauth, and where links of sign-in lead."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import urlsplit
 

@@ -1,7 +1,5 @@
 """What an administrator does for a user who lost the password or the phone."""
 
-from __future__ import annotations
-
 from accounts.models import User
 from accounts.services import audit, changes
 from accounts.signin import attempts

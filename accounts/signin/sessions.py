@@ -6,8 +6,6 @@ key of a password reset. Both use Django's SECRET_KEY, which is not in the datab
 cookie or an unencrypted row is ignored: the user signs in again.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any, Final
 

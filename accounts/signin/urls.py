@@ -1,7 +1,5 @@
 """The URLs under `/accounts/`, with the names that allauth uses."""
 
-from __future__ import annotations
-
 from allauth.account import views as account
 from allauth.socialaccount import views as social
 from django.contrib.auth.decorators import login_required

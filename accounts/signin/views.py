@@ -1,7 +1,5 @@
 """Our own pages of sign-in; allauth has the others."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from allauth.account import views as account

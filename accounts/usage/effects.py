@@ -1,7 +1,5 @@
 """What a limit did to a request. It follows from the HTTP status of the usage record."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 
 from django.db.models import Case, CharField, OuterRef, QuerySet, Subquery, TextChoices, Value, When

@@ -4,8 +4,6 @@ A journal may outlive an upgrade of the program that wrote it, so each field tha
 later needs a default. Standard library and msgspec only.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator, Mapping

@@ -3,8 +3,6 @@
 Columns keep their names and order; new ones are added at the end.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Filters of usage, and the usage that a user may see. Reports and exports share them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import reduce

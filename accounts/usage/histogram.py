@@ -7,8 +7,6 @@ words: two bits for the latency, eight for the bucket, 22 for the count. Several
 bucket add up, so SQL merges histograms by concatenation, and `compact` shortens the result.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Iterable, Mapping

@@ -6,8 +6,6 @@ database, so memory does not grow while the database is unavailable. When the pr
 `recovery` settles its open requests from the journal.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

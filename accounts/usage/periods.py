@@ -5,8 +5,6 @@ midnight, minus its last two hours, plus the two hours before it. So a report in
 days and the hours between the two midnights: a tenth of the rows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ the actual borders.
 Every function takes the usage that the reader may see, from `accounts.services.access`.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field

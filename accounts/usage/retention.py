@@ -4,8 +4,6 @@ The cutoff of a table is stored before its rows are deleted. Reports switch to c
 at that moment, so their totals do not change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime, time, timedelta
 

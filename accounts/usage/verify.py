@@ -1,7 +1,5 @@
 """Compares roll-ups with the usage records that exist, and repairs them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Token weights: how many weighted tokens, which budgets count, one token of a model is."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The admin site: its titles, the order of its models, and its sign-in."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from django.contrib.admin import AdminSite

@@ -5,8 +5,6 @@ such as Daphne. It cannot start while the database is unavailable: then health p
 and each other request tries to start it again.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from typing import cast

@@ -5,8 +5,6 @@ one renames a message when it is complete. A killed worker loses the message tha
 periodic task must also find every job.
 """
 
-from __future__ import annotations
-
 import time
 import uuid
 from pathlib import Path

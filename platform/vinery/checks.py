@@ -4,8 +4,6 @@ Their ids are stable, so an operator can silence one. `vinery prepare`, `manage.
 `runserver` run them.
 """
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Iterable
 from pathlib import Path

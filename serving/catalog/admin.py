@@ -1,7 +1,5 @@
 """Served models in Django's admin."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, Final
 

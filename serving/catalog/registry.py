@@ -1,8 +1,6 @@
 """Adds, loads and unloads served models, for the command line, the admin and the first start.
 Each change is audited."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final

@@ -9,8 +9,6 @@ A model that begins its reasoning itself goes straight to what the grammar deman
 the choice, a model whose reasoning is switched off would reason to avoid the demand.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any, assert_never

@@ -4,8 +4,6 @@ city="Paris", days=3                      Python
 city:<|"|>Paris<|"|>,days:3               Gemma
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ XGrammar accepts a choice between tags only if all of them have an end of their 
 has. A sequence of calls has none and an answer has one; as grammars, both have one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Grammars of texts that a client describes with a regular expression or a Lark grammar."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Final, assert_never
 

@@ -4,8 +4,6 @@ Errors are raised, never returned. Each protocol encodes them in one function. T
 the only part that a client's user sees, so it states what to change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

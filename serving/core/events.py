@@ -7,8 +7,6 @@ before the next delta of another kind in its choice. `Progress` may come anywher
 `Started` and `Completed`, and only for requests with `wants_progress`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final

@@ -5,8 +5,6 @@ visits all of them: no token moves for tens of milliseconds, and a busy process 
 of its time there. None of these objects will ever be garbage.
 """
 
-from __future__ import annotations
-
 import gc
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Single tokens with their log-probabilities."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 

@@ -3,8 +3,6 @@
 `serving.constraints.families.registry` has a family for each name; a test compares the two.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 PLAIN: Final = "plain"

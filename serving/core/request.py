@@ -4,8 +4,6 @@ All values are frozen. `None` in a sampling field means that the client did not 
 model's `generation_config.json` decides, then the engine's default.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """The whole answer, built from a stream of events."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import assert_never
 

@@ -1,7 +1,5 @@
 """Requests to a model's tokenizer, and their results."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from serving.core.request import Conversation, Encoding

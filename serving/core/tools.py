@@ -6,8 +6,6 @@ namespace. `output/writer.py` turns the arguments of a call back into a custom t
 input.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ It writes JSON lines to standard output: one when it serves, one if it cannot lo
 pipeline breaks. It ends when its standard input ends, so it never outlives its node.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

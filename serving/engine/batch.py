@@ -7,8 +7,6 @@ innocent and are added again at once. The others, the suspects, follow one at a 
 that fails a step on its own is guilty and fails. All others lose and repeat no token.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections import deque

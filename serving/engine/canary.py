@@ -10,8 +10,6 @@ is ready. Then it answers each `GrammarSpec` with the reason why it cannot be co
 It ends with the other end of the pipe.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import tempfile

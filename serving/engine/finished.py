@@ -5,8 +5,6 @@ second. The engine has the same counts. When a connection is lost, the engine wr
 its generations to a file beside the journals, which `accounts.usage.recovery` reads.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -10,8 +10,6 @@ Only the graph's XML is written anew, beside links to the weights and the other 
   in the prefix cache (`serving.engine.prefix_cache`).
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ returns a function `process(token_ids, logits)`, or None if the arguments are no
 function changes in place.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain

@@ -4,8 +4,6 @@ They are of the model's own distribution, before bias, penalties, grammar and te
 the request asks for another one (`LogprobsSpec`).
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from typing import Final

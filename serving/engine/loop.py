@@ -4,8 +4,6 @@ Every generation that arrives gets an answer. It is accepted or rejected at once
 finish or a rejection, whatever happens to the batch, to its gateway or to the process.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

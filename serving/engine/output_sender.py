@@ -4,8 +4,6 @@ Acceptances are sent after the next step, so that a first token of that step fol
 Tokens are sent in groups when steps are short. First and last tokens are not delayed.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from typing import Final

@@ -4,8 +4,6 @@
 calls come from the engine's only thread, and outputs are read only when they are available.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import replace

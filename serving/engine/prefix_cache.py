@@ -23,8 +23,6 @@ key from then on, under which the cache has no such block (`PrefixBlocks.key_for
 does not support keys, a prompt is prefilled to its end before it leaves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256

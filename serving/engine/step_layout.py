@@ -8,8 +8,6 @@ for every prompt whose end was reached, and one for every token of an echoed pro
 follow the last token of their generation, each with a row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, takewhile

@@ -1,7 +1,5 @@
 """One submission of a prepared request to its engine, from its acceptance to its last token."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Requests for the best of several answers: sampled candidates and beam search."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import groupby
 

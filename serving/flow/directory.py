@@ -1,7 +1,5 @@
 """Finds the engines of served models: those of this host, by their sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Runs a prepared request, and again if its engine fails before the client got any content."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final

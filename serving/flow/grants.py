@@ -4,8 +4,6 @@ The engine generates no token that was not granted. An answer whose next grant i
 and an answer after its last grant ends. So a quota holds even if a process in between fails.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Final, Protocol

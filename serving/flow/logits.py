@@ -1,8 +1,6 @@
 """What a request reads of the logits or changes in them: log-probabilities, biases, forbidden
 words, logits processors, reasoning budgets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter

@@ -1,7 +1,5 @@
 """The tokens, times and energy of a request so far: for usage records, limits and metrics."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
 

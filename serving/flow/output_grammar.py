@@ -1,8 +1,6 @@
 """The grammar of an answer: the request's schemas, tools and grammars become one grammar for
 the engine."""
 
-from __future__ import annotations
-
 import asyncio
 
 from serving.constraints.answers import answer_grammar, tool_grammar

@@ -1,7 +1,5 @@
 """A request that is ready for its engine, with the readers of the engine's output."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 

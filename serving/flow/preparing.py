@@ -4,8 +4,6 @@ A sampling value is the request's, or that of the model's generation_config.json
 URL tree, or the neutral value.
 """
 
-from __future__ import annotations
-
 import secrets
 from array import array
 from hashlib import sha256

@@ -4,8 +4,6 @@ The engine is not needed and need not run. `truncation: auto` fits a conversatio
 context by leaving out its oldest messages.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Authenticates clients, and converts refusals of keys to errors of the API."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache

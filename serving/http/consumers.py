@@ -5,8 +5,6 @@ it answers. `JsonConsumer` limits the body, and waits for the disconnect beside 
 first to end ends the other, and with the answer the engine's work.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -1,8 +1,6 @@
 """Endpoints that answer `GET` with a JSON document: the version, the OpenAPI document, and the
 limits of the calling key with their usage and their next resets."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -5,8 +5,6 @@ authentication, because browsers send no key with it. It adds the same headers t
 to errors and streams, too.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import time

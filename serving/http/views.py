@@ -1,7 +1,5 @@
 """Endpoints without generation: models, tokenizers, and stored responses, which do not exist."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any

@@ -1,7 +1,5 @@
 """One engine process, from its start to its end, as the node sees it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

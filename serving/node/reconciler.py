@@ -4,8 +4,6 @@ One task for each model starts its engine, watches it, and restarts it when it d
 folder, device or options ends the task and starts a new one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

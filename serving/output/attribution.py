@@ -5,8 +5,6 @@ characters, so a text is searched for where the last one ended. It begins right 
 syntax was dropped: then it is what was decoded last.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from serving.core.logprobs import Token

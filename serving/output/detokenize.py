@@ -9,8 +9,6 @@ detokenizer cost about eighty times as much: a short window of the last tokens i
 for each token.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self

@@ -5,8 +5,6 @@ Nothing is parsed into objects: clients get the exact text that the model wrote.
 from its first character on.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Container

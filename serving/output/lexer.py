@@ -8,8 +8,6 @@ Parsers are generators over a `Lexer`. At each `yield` a parser waits for more t
 a `yield`, except those of the lexer.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ that may be syntax is held back. Text that is fed at once gives the same answer 
 with fewer calls of the writer. So streamed and unary answers cannot differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """The token ids of one choice -> its events: decode, then parse."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Literal

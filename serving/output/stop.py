@@ -1,8 +1,6 @@
 """What ends a choice before the model does: stop strings in the answer's text, and tokens that
 repeat a pattern."""
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ after the parser because they are about the text that a client reads: reasoning 
 a tool call must not end a choice, and neither may text from both sides of a call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 from serving.core.events import (

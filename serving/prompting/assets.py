@@ -1,7 +1,5 @@
 """The prompts of one model: its folder, tokenizer and chat templates together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

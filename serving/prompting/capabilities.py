@@ -5,8 +5,6 @@ loaded: a conversation with a probe word in the tested position is rendered, and
 searched for the word. A template that raises lacks the capability.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Only JSON, XML and text are read, so a folder can be checked before it is served.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

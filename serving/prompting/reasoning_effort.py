@@ -5,8 +5,6 @@ their own (Seed-OSS) or nothing (DeepSeek R1). An effort that the template canno
 becomes a limit on the reasoning tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final

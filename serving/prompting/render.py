@@ -4,8 +4,6 @@ Each message is changed to the form that the template renders (see `capabilities
 message is dropped or printed in a form that the model never saw.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ controls, `raise_exception`, `strftime_now`, a `tojson` that is plain `json.dump
 `{% generation %}` block, which marks training targets and has no effect here.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from datetime import datetime

@@ -5,8 +5,6 @@ take seconds for a very long text: call it in a thread then. The fast tokenizer 
 GIL meanwhile, OpenVINO's does not.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property

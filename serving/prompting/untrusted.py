@@ -6,8 +6,6 @@ process gets the conversation, no environment and no open files. Its memory and 
 limited. On systems without such limits only the parent's timeout applies.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """The protocols of OpenAI's clients. They use no I/O, no clock and no randomness."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from serving.core.request import Dialect, Endpoint

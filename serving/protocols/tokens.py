@@ -4,8 +4,6 @@ vLLM's body has `prompt` or `messages`, and its answer has counts and tokens. OV
 `text`, one or several, and its answer has only tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal

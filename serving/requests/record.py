@@ -1,7 +1,5 @@
 """The usage record of one request: admitted when the request is parsed, settled exactly once."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from datetime import UTC, datetime

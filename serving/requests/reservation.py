@@ -5,8 +5,6 @@ while the answers are generated, and settles it at its end. A request that no li
 nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from msgspec import structs

@@ -4,8 +4,6 @@ Health checks read the results from memory. They never wait for a database or a 
 a check that has not come back in time is itself a failure.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The requests that run in this process."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

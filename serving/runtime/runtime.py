@@ -4,8 +4,6 @@ The application starts it in the server's event loop, so that it works the same 
 server. Database queries run in threads and keep snapshots in memory; requests read only these.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -5,8 +5,6 @@ there is no lock. Names of unknown models are one label value, so that clients c
 values.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Container

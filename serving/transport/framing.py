@@ -1,7 +1,5 @@
 """Length-prefixed frames over a byte stream: four bytes big endian, then one document."""
 
-from __future__ import annotations
-
 import struct
 from typing import Final
 

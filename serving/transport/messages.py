@@ -6,8 +6,6 @@ on its connection. The engine ends each id of a `Submit` exactly once: by a `Tok
 `finish` is set, or by a `Rejected`.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import msgspec

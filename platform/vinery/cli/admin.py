@@ -1,7 +1,5 @@
 """`vinery admin`: a new password for an administrator, and reencryption for a new secret key."""
 
-from __future__ import annotations
-
 import argparse
 import secrets
 

@@ -1,7 +1,5 @@
 """`vinery alerts`: alerts about quotas, reminders about keys, and their webhooks."""
 
-from __future__ import annotations
-
 import argparse
 import smtplib
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """`vinery audit`: the audit log, and whether it is intact."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Final
 

@@ -1,7 +1,5 @@
 """`vinery capture`: captured texts of requests."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Only the module of the command that runs is loaded, so the supervisor starts fast.
 """
 
-from __future__ import annotations
-
 import argparse
 import getpass
 import os

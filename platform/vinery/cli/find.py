@@ -1,7 +1,5 @@
 """The rows that the words of a command line mean. Raises `Failure` for none or several."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final, TypeVar

@@ -1,7 +1,5 @@
 """`vinery key`: create, list, change, pause, rotate and revoke API keys."""
 
-from __future__ import annotations
-
 import argparse
 from datetime import UTC, datetime, timedelta
 from typing import Final

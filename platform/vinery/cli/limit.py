@@ -1,7 +1,5 @@
 """`vinery limit`: how much a key, a user, a project and so on may use, in which window."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from typing import Any, Final

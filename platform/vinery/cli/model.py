@@ -1,7 +1,5 @@
 """`vinery model`: which models are served, and which of them are loaded."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

@@ -1,7 +1,5 @@
 """`vinery node`: the process that runs one engine for each loaded model of this host."""
 
-from __future__ import annotations
-
 import argparse
 
 from vinery.cli.shape import start_django

@@ -1,7 +1,5 @@
 """`vinery organization`: the companies or teams that share this installation."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

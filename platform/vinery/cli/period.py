@@ -1,7 +1,5 @@
 """The options of a period, such as `--last 7d`."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from datetime import UTC, datetime, timedelta

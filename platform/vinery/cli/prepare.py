@@ -1,7 +1,5 @@
 """`vinery prepare`: create or upgrade the home folder and the database. Safe to repeat."""
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 from pathlib import Path

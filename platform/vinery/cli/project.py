@@ -1,7 +1,5 @@
 """`vinery project`: keys belong to projects, and usage is added up by project."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Final
 

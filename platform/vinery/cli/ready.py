@@ -4,8 +4,6 @@ Standard library only, for the supervisor. It ignores the environment's proxies,
 connects to this machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from enum import Enum

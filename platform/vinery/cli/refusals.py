@@ -1,7 +1,5 @@
 """`vinery refusals`: which requests a limit refused, cut short or would have refused, and why."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from typing import Any, Final

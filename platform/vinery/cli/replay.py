@@ -4,8 +4,6 @@ Proxies of the environment are ignored and redirects are not followed, so a prom
 server than the one that was named.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import json

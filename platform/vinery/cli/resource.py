@@ -3,8 +3,6 @@
 The command line has the access of an administrator. Django must be loaded before this module is.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

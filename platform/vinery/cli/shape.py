@@ -1,7 +1,5 @@
 """What all commands share: their failure, the start of Django, and printed tables."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -5,8 +5,6 @@ starts node, web and jobs; and prints the URL and the credentials once a model h
 token. This process does not import Django.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

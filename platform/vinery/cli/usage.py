@@ -1,7 +1,5 @@
 """`vinery usage`: usage as a table or a file, and whether records and rollups agree."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """`vinery user`: people and service accounts, their roles, passwords and second factors."""
 
-from __future__ import annotations
-
 import argparse
 import secrets
 import sys

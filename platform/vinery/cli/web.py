@@ -1,7 +1,5 @@
 """`vinery web`: one web process, by uvicorn or Daphne."""
 
-from __future__ import annotations
-
 import argparse
 import socket
 from collections.abc import Iterable

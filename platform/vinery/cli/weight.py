@@ -1,7 +1,5 @@
 """`vinery weight`: the weights of tokens in budgets."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Final
 

@@ -4,8 +4,6 @@ The first start writes it, with mode 0600. Later starts only update the URL, and
 file again after it was deleted: its password is stored nowhere else.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path

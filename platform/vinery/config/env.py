@@ -3,8 +3,6 @@
 Standard library only, because the supervisor reads its settings without Django.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_network

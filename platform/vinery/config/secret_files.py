@@ -5,8 +5,6 @@ file cannot be written: a secret in memory alone would invalidate every key at t
 environment takes precedence, for hosts that share a database.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

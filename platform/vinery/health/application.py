@@ -3,8 +3,6 @@
 Django does not handle these paths, so a probe by IP address passes without a known host name.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping

@@ -3,8 +3,6 @@
 Metrics of one web process carry its `pid`, because any of several processes may respond.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial

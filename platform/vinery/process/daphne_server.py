@@ -3,8 +3,6 @@
 Importing this module installs Twisted's reactor, so import nothing of Twisted before.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from typing import Any

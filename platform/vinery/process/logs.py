@@ -6,8 +6,6 @@ Our code logs no prompts, answers or keys. As a last line of defence, this modul
 messages of libraries.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

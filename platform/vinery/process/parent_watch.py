@@ -4,8 +4,6 @@ On Linux the kernel sends SIGTERM. A thread also polls the parent's id: for othe
 parent that is dead already, and for a child that ignores SIGTERM.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -1,7 +1,5 @@
 """Detection of changed source files, for `vinery up --reload`: a scan takes a few milliseconds."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path

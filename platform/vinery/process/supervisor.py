@@ -5,8 +5,6 @@ that ends is restarted: at once if it ran for a while, else after a growing dela
 services may finish their requests before the back services, on which they depend, get SIGTERM.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

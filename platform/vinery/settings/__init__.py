@@ -4,8 +4,6 @@ Every default is safe in production. An invalid value raises `SettingError` with
 name.
 """
 
-from __future__ import annotations
-
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The database, the OpenID Connect issuer and the mail server, from environment variables."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 

@@ -1,7 +1,5 @@
 """Django's error handlers: JSON for API clients, HTML for the console, the admin and sign-in."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

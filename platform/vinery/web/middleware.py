@@ -1,7 +1,5 @@
 """Middleware of the whole site: static files, the host check, and an unavailable database."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final
 

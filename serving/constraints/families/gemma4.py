@@ -1,7 +1,5 @@
 """The calls of Gemma 4 in its own notation (see the parser)."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Final

@@ -1,7 +1,5 @@
 """The calls and answers of gpt-oss as messages (see the parser)."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from serving.constraints.arguments import arguments_tag

@@ -1,7 +1,5 @@
 """The families that write arguments as JSON. Their parsers show what a call is."""
 
-from __future__ import annotations
-
 import json
 
 from serving.constraints.arguments import arguments_tag

@@ -1,7 +1,5 @@
 """The calls of Kimi K2 (see the parser)."""
 
-from __future__ import annotations
-
 from serving.constraints.arguments import arguments_tag
 from serving.constraints.family import Family, GrammarFamily, sequence, tag, text
 from serving.constraints.grammar.ebnf import StructuralTag, grammar_tag

@@ -1,7 +1,5 @@
 """The calls of families that write them in Python (see the parser `pythonic`)."""
 
-from __future__ import annotations
-
 from serving.constraints.arguments import PYTHON_NOTATION, arguments_tag, notated_arguments_tag
 from serving.constraints.family import Family, GrammarFamily, tag
 from serving.constraints.grammar.ebnf import StructuralTag

@@ -4,8 +4,6 @@ A name is that of a family of calls (`hermes`), of reasoning tags (`think`), or 
 (`think+hermes`). `plain`, also called `none`, is neither.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

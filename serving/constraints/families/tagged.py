@@ -4,8 +4,6 @@ Strings are raw text there, so they have rules of their own: any text up to the 
 of some texts, or a text of a bounded length. All other values are JSON.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial

@@ -4,8 +4,6 @@ are regular. The usual notation of Python and PCRE is the same.
 Assertions and back references describe no regular language.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Final

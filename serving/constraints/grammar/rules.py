@@ -4,8 +4,6 @@ A `RuleSet` collects the rules of one grammar. A `Spelling` writes a set of char
 as they are, or as they appear inside a JSON string.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, assert_never
 

@@ -5,8 +5,6 @@ nodes to an alternative; each option of `anyOf` and `oneOf` makes an alternative
 The functions below read from an alternative what it demands of values of one type.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 

@@ -1,8 +1,6 @@
 """Checks all keywords of a JSON schema (2020-12, and draft 7 where it differs): their types, and
 which of them a grammar cannot enforce."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final

@@ -4,8 +4,6 @@ Every numeral ends: it has at most 15 digits before the point, so that every cli
 integer exactly, and a few after it. Numbers with bounds have no exponents.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal

@@ -5,8 +5,6 @@ characters. All texts of a pattern fit the format, but not the other way round. 
 has patterns with smaller automata, for strings with a bounded length.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final

@@ -16,8 +16,6 @@ A value must fit one of its *schema alternatives* (see `alternatives`). Each set
 has one rule, so schemas may contain themselves.
 """
 
-from __future__ import annotations
-
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence

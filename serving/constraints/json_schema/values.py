@@ -3,8 +3,6 @@
 Keywords that a grammar cannot enforce are not checked here either.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final
 

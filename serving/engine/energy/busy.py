@@ -5,8 +5,6 @@ It holds a lock on the file, which ends with the process. Times are of the monot
 all processes of a host share.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import struct

@@ -5,8 +5,6 @@ Processor packages: powercap's `energy_uj`, in microjoules, which wraps at `max_
 (drivers i915 and xe).
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -9,8 +9,6 @@ very different times, which depend on the model and the machine. `StepCosts` lea
 that only decode show the one, and what other steps take beyond it shows the other.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ Families that write arguments between tags do not mark whether `5` is a number o
 tool's schema decides. Only text that must be a string can be passed on while it grows.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 from collections.abc import Mapping, Sequence

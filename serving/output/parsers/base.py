@@ -9,8 +9,6 @@ space around reasoning belongs to the syntax. Without a closing tag all text is 
 Tags after the first pair are text: an answer may mention them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@
 Keys have no quotes, and strings a mark of their own, without escapes.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

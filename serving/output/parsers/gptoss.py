@@ -9,8 +9,6 @@ without the line breaks. The prompt ends with `<|start|>assistant`. The recipien
 also come before the channel, and `json` may come without the mark `<|constrain|>`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import partial

@@ -10,8 +10,6 @@ them, with or without an array around them. Models forget the closing bracket an
 tag, so both may be missing. The last form has a head; a `Section` holds several of them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Nothing is evaluated: the value is respelled part by part, so that a long string
 client while the model still writes it.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -6,8 +6,6 @@ Some models write `<|python_tag|>` before the object and `; ` between several ca
 the tag only an object that calls one of the request's tools is a call: an answer may be JSON.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from serving.core.request import Tool

@@ -7,8 +7,6 @@ The head decides what the body is: reasoning, the answer, or a call. Text is pas
 comes, so a message that is cut is not lost. Output without any head is the answer.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

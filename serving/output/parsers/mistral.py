@@ -11,8 +11,6 @@ Both forms are read, whichever is expected. An array without the tag is read as 
 calls one of the request's tools.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

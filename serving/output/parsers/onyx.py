@@ -11,8 +11,6 @@ between tags in them.
 The prompt ends with `<|start|>assistant`. A tag in reasoning is no call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Final

@@ -5,8 +5,6 @@
 Some models write `<|tool_call|>` and `<|/tool_call|>` around the array instead.
 """
 
-from __future__ import annotations
-
 from serving.output.lexer import Lexer, Reading, Tag
 from serving.output.parsers.base import calls_family
 from serving.output.parsers.json_calls import read_json_calls

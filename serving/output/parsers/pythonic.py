@@ -7,8 +7,6 @@ one of the request's tools. Arguments have names, or are in a dictionary after t
 become JSON text while they grow.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

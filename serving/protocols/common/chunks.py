@@ -3,8 +3,6 @@
 The constant parts of a stream are encoded once, so that a delta costs one join.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -2,8 +2,6 @@
 changes of logits, and log-probabilities.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import Annotated, Any, Literal
 

@@ -3,8 +3,6 @@
 Events have no `id:` lines, no empty `data:` and no NaN, because each of them breaks a client.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import msgspec

@@ -5,8 +5,6 @@
 same ids, because the ids derive from the identity.
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from serving.core.events import Event, ReasoningDelta, TextDelta, ToolCallDelta

@@ -8,8 +8,6 @@ Only OpenAI's formats have `strict`. Without it, the server ignores the parts of
 no grammar can express, as OpenAI's clients expect. The other names refuse such a schema.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """The part of a body that all three endpoints have."""
 
-from __future__ import annotations
-
 from serving.core.request import (
     Conversation,
     Dialect,

@@ -1,7 +1,5 @@
 """Single tokens in answers: log-probabilities, token ids, and the tokens' text."""
 
-from __future__ import annotations
-
 from codecs import getincrementaldecoder
 from collections.abc import Mapping, Sequence
 

@@ -5,8 +5,6 @@ names, because clients mix those of both protocols. Conversations that templates
 as a tool message without its call, are not checked.
 """
 
-from __future__ import annotations
-
 import base64
 from typing import Annotated, Any, Final, Literal, Self
 

@@ -4,8 +4,6 @@ Every endpoint reads them, so that it refuses wrong values. An answer repeats th
 OpenAI's answer has a member for them.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field

@@ -4,8 +4,6 @@ The OpenAPI document, `docs/parameters.md`, `docs/errors.md` and the tests of wr
 read it from there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal

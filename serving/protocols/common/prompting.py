@@ -1,7 +1,5 @@
 """The parameters of prompts: the chat template, special tokens, truncation."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field

@@ -4,8 +4,6 @@ Every error is an `InvalidRequest`. Its `param` is the path of the field, such a
 `messages[2].content`, and its message states in one sentence what to change.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping

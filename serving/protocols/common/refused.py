@@ -4,8 +4,6 @@ Each of them would change the answer, so the server refuses it by name: an answe
 a parameter silently would mislead the client. To implement a parameter, delete it here.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The parameters that end an answer: token limits, stop strings, stop tokens, repetition."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field

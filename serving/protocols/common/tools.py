@@ -2,8 +2,6 @@
 deprecated `functions`. Every endpoint reads every form.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Any, Final, Literal

@@ -1,7 +1,5 @@
 """The body of a completion request."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field, PlainValidator

@@ -9,8 +9,6 @@ null unless its type allows it; `...` stands for unknown members. A member `root
 value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
 

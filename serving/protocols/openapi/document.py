@@ -1,7 +1,5 @@
 """The OpenAPI 3.1 document of the inference API, from the types that parse requests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 

@@ -4,8 +4,6 @@ The members of a union differ in their role or type, which the models leave to t
 tags. The schemas leave out members that exist only to refuse a value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The body of a Responses request, and the members of the answer that repeat it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Literal
 

@@ -4,8 +4,6 @@ The items of a response are written one after the other: the start of an item cl
 before.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """The response object and its output items, in each of their states."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, assert_never
