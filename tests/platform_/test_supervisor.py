@@ -121,7 +121,8 @@ async def test_a_requested_restart_has_no_delay(
         await until(lambda: len(one.pids()) == 7)
         assert len(one.pids("end")) == 6
         assert len(other.pids()) == 1
-    assert caplog.messages == []
+    # asyncio itself may warn of a process that ended while it sent the signal.
+    assert [each for each in caplog.records if each.name != "asyncio"] == []
 
 
 async def test_other_services_continue_if_one_dies(script: MakeScript) -> None:
