@@ -199,10 +199,11 @@ class FailoverLimiter:
     async def close(self) -> None:
         """End the recovery task. Settlements that wait are lost: what their requests have reserved
         counts as used."""
-        if self._recovery is not None:
-            self._recovery.cancel()
-            await asyncio.gather(self._recovery, return_exceptions=True)
-            self._recovery = None
+        recovery, self._recovery = self._recovery, None
+        while recovery is not None and not recovery.done():
+            # Again and again: the client of Redis may lose a cancellation while it connects.
+            recovery.cancel()
+            await asyncio.wait([recovery], timeout=self._probe_interval_s)
 
     # -- Without Redis ----------------------------------------------------------------------
 

@@ -167,7 +167,7 @@ async def test_queues_do_not_leak() -> None:
     await used(limits, first, 128)
     await asyncio.gather(*waiting, return_exceptions=True)
     assert not limits._queue._waiters
-    assert limits._queue.num_waiting == 0
+    assert not any(limits._queue._num_waiting.values())
 
 
 async def lease_of(limits: LimitService, num_tokens: int, *rules: Rule) -> Lease:

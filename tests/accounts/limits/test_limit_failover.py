@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,11 +16,12 @@ from accounts.limits.redis import RedisLimiter, connect
 from accounts.limits.reservations import (
     NO_USAGE,
     ActualUsage,
+    Level,
     Limiter,
     LimitsUnavailable,
     UsageBaseline,
 )
-from accounts.limits.rules import Metric, Window
+from accounts.limits.rules import Metric, Rule, Window
 from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, under, used
 from tests.fakes.clock import FakeClock
 from tests.fakes.limiter import FakeLimiter
@@ -482,6 +483,37 @@ async def test_old_connections_do_not_make_a_restarted_server_unavailable_again(
 
         assert not limiter.state.is_degraded
         await client.aclose()
+
+
+class LosesACancellation(FakeLimiter):
+    """Like the client of Redis, which may report a cancelled attempt to connect as a failure."""
+
+    has_lost_one = False
+
+    async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
+        try:
+            return await super().levels(rules)
+        except asyncio.CancelledError:
+            if self.has_lost_one:
+                raise
+            self.has_lost_one = True
+            raise LimitsUnavailable("the attempt was cancelled") from None
+
+
+async def test_a_limiter_closes_although_a_cancellation_is_lost(
+    clock: FakeClock, failover: MakeFailover
+) -> None:
+    store = LosesACancellation(clock)
+    limiter = failover(store, UnavailablePolicy.REFUSE, deadline_s=60.0)
+    store.is_unavailable = True
+    await notice(limiter)
+    store.is_unavailable, store.hangs = False, True
+    num_calls = store.num_calls
+    await until(lambda: store.num_calls > num_calls)
+
+    await asyncio.wait_for(limiter.close(), 60)
+
+    assert store.has_lost_one
 
 
 @pytest.mark.parametrize("is_seen_closing", [True, False])
