@@ -39,6 +39,12 @@ def test_it_keeps_text_before_between_and_after_calls():
     ]
 
 
+def test_text_that_ends_like_the_beginning_of_a_tag_is_kept():
+    text = f"{a_call()} A tag is <tool_"
+
+    assert read("hermes", text) == [("get_weather", PARIS), ("text", " A tag is <tool_")]
+
+
 def test_white_space_alone_around_calls_is_not_an_answer():
     assert read("hermes", f"\n\n{a_call()}\n \n") == [("get_weather", PARIS)]
 
