@@ -331,11 +331,15 @@ def _check_leaves_an_owner(row: Model) -> None:
         )
 
 
-def _check_is_not_the_last_superuser(user: User) -> None:
-    """Raises `ValidationError` if the platform has no other active superuser."""
+def is_last_superuser(user: User) -> bool:
+    """Whether the platform has no active superuser but this user."""
     if not (user.is_superuser and user.is_active):
-        return
-    if not User.objects.filter(is_superuser=True, is_active=True).exclude(pk=user.pk).exists():
+        return False
+    return not User.objects.filter(is_superuser=True, is_active=True).exclude(pk=user.pk).exists()
+
+
+def _check_is_not_the_last_superuser(user: User) -> None:
+    if is_last_superuser(user):
         raise ValidationError({"is_active": f"{user} is the last administrator: name another."})
 
 
