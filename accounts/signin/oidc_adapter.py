@@ -18,7 +18,7 @@ from django.db import transaction
 from django.http import HttpRequest
 from django.shortcuts import render
 
-from accounts.models import Membership, Organization, Role, User
+from accounts.models import Organization, Role, User
 from accounts.services import audit, changes
 from accounts.services.changes import first_project, set_role
 from accounts.signin import log as sign_in_log
@@ -187,7 +187,7 @@ def _apply_role(user: User, role: Role | None, organization: Organization) -> No
         if role is not None:
             set_role(user, organization, role)
             return
-        for lost in Membership.objects.filter(user=user, organization=organization, project=None):
+        if (lost := changes.known_membership(user, organization)) is not None:
             changes.remove(lost)
 
 
