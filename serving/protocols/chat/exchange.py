@@ -41,8 +41,8 @@ class ToolCalls:
 
     def delta(self, event: ToolCallDelta) -> bytes:
         """Return the members of a delta for more arguments or input of a call."""
-        more = b'"custom":{"input":' if event.is_custom else b'"function":{"arguments":'
-        return b'"tool_calls":[{"index":%d,' % event.index + more + json_text(event.text) + b"}}]"
+        member = b'"custom":{"input":' if event.is_custom else b'"function":{"arguments":'
+        return b'"tool_calls":[{"index":%d,%b%b}}]' % (event.index, member, json_text(event.text))
 
     def reason(self, reason: FinishReason) -> str:
         return reason.value
