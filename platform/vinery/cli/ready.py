@@ -1,4 +1,4 @@
-"""`vinery ready`: is the server of this machine ready, and which model can a key use?
+"""`vinery ready`: is the server of this machine ready, and which models can a key use?
 
 Standard library only, for the supervisor. It ignores the environment's proxies, because it only
 connects to this machine.
@@ -34,13 +34,17 @@ def readiness(base_url: str) -> Readiness:
     return Readiness.READY if answer[0] == HTTPStatus.OK else Readiness.LOADING
 
 
-def first_model(base_url: str, api_key: str) -> str | None:
-    """The name of a model that this key may use; None without one or without a response."""
+def models_for(api_key: str, base_url: str) -> list[str] | None:
+    """The names of the models that this key may use; None if the server could not answer.
+
+    Blocks for about `_TIMEOUT_S` at most.
+    """
     answer = _get(f"{base_url}/v1/models", {"Authorization": f"Bearer {api_key}"})
-    if answer is None or answer[0] != HTTPStatus.OK:
+    if answer is None or answer[0] >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return None
-    models = json.loads(answer[1])["data"]
-    return str(models[0]["id"]) if models else None
+    if answer[0] != HTTPStatus.OK:
+        return []
+    return [str(model["id"]) for model in json.loads(answer[1])["data"]]
 
 
 def _get(url: str, headers: dict[str, str] | None = None) -> tuple[int, bytes] | None:
