@@ -71,13 +71,6 @@ def alert(db: None) -> Alert:
     return alert
 
 
-@pytest.fixture
-def root(db: None, client: Client) -> User:
-    user = User.objects.create_superuser("root")
-    client.force_login(user)
-    return user
-
-
 def test_alerts_are_listed(run: Run, alert: Alert) -> None:
     _, text, _ = run("alerts", "list")
     assert "Acme / search" in text and "e-mail to olga: pending" in text
