@@ -203,7 +203,8 @@ class GenerationConsumer(JsonConsumer):
             record.fail(error)
             raise
         except Exception:
-            record.fail(ServingError("The server failed. Try again."))  # as the edge sends it
+            # Also a defect of the server settles the record. The edge logs it and answers this.
+            record.fail(ServingError("The server failed. Try again."))
             raise
         finally:
             record.leave()  # has an effect only if this task was cancelled

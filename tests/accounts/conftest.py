@@ -36,6 +36,11 @@ def bob(db: None) -> User:
 
 
 @pytest.fixture
+def root(db: None) -> User:
+    return User.objects.create_superuser("root")
+
+
+@pytest.fixture
 def acme(db: None) -> Organization:
     return changes.add(Organization(name="Acme"))
 

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from console_pages import signed_in
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -32,12 +33,6 @@ KEYS = "/console/keys/"
 def member(alice: User) -> User:
     set_role(alice, first_project().organization, Role.MEMBER)
     return alice
-
-
-def signed_in(user: User) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 def once(client: Client) -> str:

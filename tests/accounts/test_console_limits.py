@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from api.api_client import Tenant, make_tenant
+from console_pages import signed_in
 from django.db import connection
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from accounts.keys.lifecycle import create_key
@@ -29,11 +29,6 @@ def ours() -> Tenant:
 
 
 @pytest.fixture
-def root(db: None) -> User:
-    return User.objects.create_superuser("root")
-
-
-@pytest.fixture
 def admin(ours: Tenant, alice: User) -> User:
     changes.set_role(alice, ours.organization, Role.ADMIN)
     return alice
@@ -43,12 +38,6 @@ def admin(ours: Tenant, alice: User) -> User:
 def key(ours: Tenant, bob: User) -> ApiKey:
     changes.set_role(bob, ours.one, Role.MEMBER)
     return create_key(owner=bob, project=ours.one, name="laptop").key
-
-
-def signed_in(user: User) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 def form(of: str, **more: Any) -> dict[str, Any]:
