@@ -248,8 +248,7 @@ class Webhooks(Resource[Webhook]):
     )
 
     def create(self, access: Access, values: Mapping[str, Any]) -> Issued:
-        secret = webhooks.new_secret()
-        webhook = Webhook(**values, secret=webhooks.encrypt_secret(secret))
+        webhook, secret = webhooks.make(**values)
         self.check(access, webhook)
         return Issued(changes.add(webhook), secret)
 
