@@ -105,7 +105,7 @@ class Alerts(_Notices[Alert]):
     columns = columns_of(
         "created_at percent whose metric window used=num_used amount",
         whose=lambda alert: alert.whose or alert.scope,
-    ) | {"told": deliveries}
+    ) | {"messages": deliveries}
 
 
 ALERTS: Final = Alerts()
@@ -142,7 +142,7 @@ class KeyReminders(_Notices[KeyReminder]):
     columns = columns_of(
         "created_at key=key_name hint owner=owner_name project=project_name event happens_at "
         "days_before"
-    ) | {"told": deliveries}
+    ) | {"messages": deliveries}
 
 
 KEY_REMINDERS: Final = KeyReminders()
