@@ -38,7 +38,11 @@ _STOP_TIMEOUT_S = 15.0
 
 def clean_environment() -> dict[str, str]:
     """This process's environment without settings of Vinery, but with its code importable."""
-    own = ("VINERY_", "DATABASE_URL", "REDIS_URL", "DJANGO_SETTINGS_MODULE", "SSL_CERT_FILE")
+    own = (
+        *("VINERY_", "DATABASE_URL", "REDIS_URL", "DJANGO_SETTINGS_MODULE", "SSL_CERT_FILE"),
+        # Without bytecode, each process that a test starts would compile all of Vinery.
+        "PYTHONDONTWRITEBYTECODE",
+    )
     kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     kept["PYTHONPATH"] = os.pathsep.join((str(REPOSITORY), str(REPOSITORY / "platform")))
     return kept
