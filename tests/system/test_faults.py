@@ -21,7 +21,7 @@ COUNT = " ".join(str(number) for number in range(1, 61))
 ENDLESS = {
     "model": "tiny-chat",
     "prompt": "Once upon a time",
-    "max_tokens": 400,
+    "max_tokens": 200,
     "temperature": 1.7,
     "top_p": 0.98,
 }

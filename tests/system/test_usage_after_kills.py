@@ -150,7 +150,7 @@ async def mistreat(platform: Running, draw: random.Random, kills: tuple[str, ...
 
 
 async def ask_again_and_again(http: httpx.AsyncClient, phase: Phase, draw: random.Random) -> None:
-    for _ in range(4):
+    for _ in range(3):
         asked = Asked()
         phase.asked.append(asked)
         try:
@@ -165,7 +165,7 @@ async def ask(http: httpx.AsyncClient, asked: Asked, draw: random.Random) -> Non
     body = {
         "model": draw.choice(["tiny-chat", "default"]),
         "prompt": f"Count from {draw.randint(1, 99)}:",
-        "max_tokens": draw.choice([1, 40, 300, 900]),
+        "max_tokens": draw.choice([1, 40, 200, 400]),
         "stream": draw.random() < 0.7,
         "n": draw.choice([1, 1, 2]),
         "ignore_eos": draw.random() < 0.7,
