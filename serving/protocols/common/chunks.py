@@ -144,7 +144,7 @@ class ChunkExchange(ABC):
 
     @abstractmethod
     def finish_reason(self, reason: FinishReason) -> str:
-        """Return the `finish_reason`."""
+        """Return the protocol's word for the reason."""
 
     @abstractmethod
     def logprobs(self, *, is_streamed: bool) -> Callable[[Sequence[Token]], object]:
