@@ -46,6 +46,7 @@ from serving.http.edge import (
     Send,
     header,
     send_whole,
+    server_failed,
 )
 from serving.protocols import parse
 from serving.protocols.common.encoding import KEEP_ALIVE
@@ -204,7 +205,7 @@ class GenerationConsumer(JsonConsumer):
             raise
         except Exception:
             # Also a defect of the server settles the record. The edge logs it and answers this.
-            record.fail(ServingError("The server failed. Try again."))
+            record.fail(server_failed())
             raise
         finally:
             record.leave()  # has an effect only if this task was cancelled
@@ -340,8 +341,7 @@ async def _read_body(receive: Receive) -> bytes:
         chunk = message.get("body", b"")
         num_bytes += len(chunk)
         if num_bytes > settings.VINERY_MAX_BODY_BYTES:
-            limit_mb = settings.VINERY_MAX_BODY_BYTES // 2**20
-            raise BodyTooLarge(f"The request body is larger than {limit_mb} MB.")
+            raise BodyTooLarge(settings.VINERY_MAX_BODY_BYTES)
         chunks.append(chunk)
         if not message.get("more_body", False):
             return b"".join(chunks)

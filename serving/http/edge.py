@@ -86,7 +86,12 @@ class ApiEdge:
             log.exception("request failed id=%s path=%s", request_id, scope["path"])
             if has_started:
                 raise
-            await send_error(send_with_headers, ServingError("The server failed. Try again."))
+            await send_error(send_with_headers, server_failed())
+
+
+def server_failed() -> ServingError:
+    """The error that clients get for a defect of the server, whose reason is in the log alone."""
+    return ServingError("The server failed. Try again.")
 
 
 def edge_headers(request_id: str) -> Headers:

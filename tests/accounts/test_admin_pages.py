@@ -41,24 +41,6 @@ ADD_KEY = "admin:accounts_apikey_add"
 NO_ROLES = {f"memberships-{name}_FORMS": 0 for name in ("TOTAL", "INITIAL", "MIN_NUM", "MAX_NUM")}
 
 
-@pytest.fixture
-def root(db: None, client: Client) -> User:
-    """Return a superuser who is logged in."""
-    root = User.objects.create_superuser("root")
-    client.force_login(root)
-    return root
-
-
-@pytest.fixture
-def staff(db: None, client: Client) -> User:
-    """Return a staff user with all permissions and an admin's role in the first organisation."""
-    staff = User.objects.create_user("staff", is_staff=True)
-    staff.user_permissions.set(Permission.objects.filter(content_type__app_label="accounts"))
-    set_role(staff, first_project().organization, Role.ADMIN)
-    client.force_login(staff)
-    return staff
-
-
 def page_of(table: str, page: str, *arguments: object) -> str:
     return reverse(f"admin:accounts_{table}_{page}", args=arguments)
 

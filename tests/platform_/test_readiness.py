@@ -25,7 +25,9 @@ _MODELS = {"data": [{"id": "one"}, {"id": "two"}]}
 
 
 @contextmanager
-def server(status: int, body: object, *, num_silent: int = 0) -> Iterator[str]:
+def server(
+    status: int, body: object, *, num_silent: int = 0, content_length: int | None = None
+) -> Iterator[str]:
     """Yield the URL of a server that gives one answer to every request.
 
     It does not answer the first `num_silent` requests for the list of models.
@@ -37,6 +39,8 @@ def server(status: int, body: object, *, num_silent: int = 0) -> Iterator[str]:
             if self.path == "/v1/models" and next(silent, None) is not None:
                 return
             self.send_response(status)
+            if content_length is not None:
+                self.send_header("Content-Length", str(content_length))
             self.end_headers()
             self.wfile.write(json.dumps(body).encode())
 
@@ -66,6 +70,12 @@ def test_only_200_is_ready(status: int, state: Readiness) -> None:
 
 def test_a_server_that_does_not_answer_is_not_ready(closed_url: str) -> None:
     assert readiness(closed_url) is Readiness.SILENT
+
+
+def test_an_answer_that_breaks_off_is_no_answer() -> None:
+    """The supervisor asks while web processes start and end, and must go on."""
+    with server(503, {}, content_length=100) as url:
+        assert readiness(url) is Readiness.SILENT
 
 
 def test_proxies_of_the_environment_are_ignored(
