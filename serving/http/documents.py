@@ -56,13 +56,13 @@ class ConstantDocument(_Document):
 
 @cache
 def version() -> bytes:
-    """The version, in vLLM's format."""
+    """Return the version, in vLLM's format."""
     return json.dumps({"version": settings.VINERY_VERSION}).encode()
 
 
 @cache
 def openapi() -> bytes:
-    """The OpenAPI document. The first call takes about 0.1 s."""
+    """Return the OpenAPI document. The first call takes about 0.1 s."""
     max_body_mb = settings.VINERY_MAX_BODY_BYTES // 2**20
     contents = document(version=settings.VINERY_VERSION, max_body_mb=max_body_mb)
     return json.dumps(contents, ensure_ascii=False).encode()

@@ -140,7 +140,7 @@ def _family(tags: ListTags) -> ParserFamily:
 
 
 def bare_opening(tool: Tool) -> str:
-    """What begins a list of calls without tags."""
+    """Return what begins a list of calls without tags, if this tool is the first."""
     return f"[{tool.name}("
 
 
