@@ -108,12 +108,11 @@ class KeyUsage(_Document):
 
 def _limit(level: Level, now_s: float) -> dict[str, object]:
     rule, reset_s = level.rule, level.reset_s
-    kind, _, owner = rule.scope.partition(":")
     resets_at = _resets_at(rule, reset_s, now_s)
     return {
         "id": rule.id,
-        "scope": kind,
-        "model": owner if kind == "model" else None,
+        "scope": rule.scope_kind,
+        "model": rule.owner if rule.scope_kind == "model" else None,
         "metric": rule.metric,
         "window": rule.window,
         "limit": rule.amount,
