@@ -353,7 +353,7 @@ async def _wait_for_disconnect(receive: Receive) -> None:
 
 
 def api_application(runtime: Runtime, rest: App) -> ApiEdge:
-    """The endpoints of the API that bypass Django's middleware. Other paths go to `rest`."""
+    """Return the endpoints of the API that bypass Django's middleware. Other paths go to `rest`."""
     generation = [
         re_path(
             rf"^(?P<tree>v1|v3)/{endpoint}/?$",

@@ -111,12 +111,12 @@ async def send_error(send: Send, error: ServingError) -> None:
 
 
 def error_response(error: ServingError) -> JsonResponse:
-    """An error in OpenAI's format, as a Django response."""
+    """Return an error in OpenAI's format, as a Django response."""
     return JsonResponse(error_object(error), status=error.status, headers=error_headers(error))
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
-    """The first header of this name, which is in lower case."""
+    """Return the first header of this name, which is in lower case."""
     return next((value for key, value in scope["headers"] if key == name), None)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from html import unescape
-from typing import Any
 
 import pytest
 from django.db import connection
@@ -14,6 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
+from pages import text_of
 from usage_builders import admission, settlement
 
 from accounts.keys.lifecycle import NewKey
@@ -48,11 +47,6 @@ def test_usage_of_a_platform_quota_is_hidden_from_staff(client: Client, staff: U
 
     assert "1000" in page
     assert "left." not in page
-
-
-def text_of(response: Any) -> str:
-    assert response.status_code == 200, response
-    return unescape(response.content.decode())
 
 
 def shown_names(client: Client, **query: str) -> set[str]:

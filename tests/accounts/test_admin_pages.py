@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from html import unescape
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
+from pages import text_of
 from usage_builders import admission, settlement
 
 from accounts.captures.store import CapturedRequest, store_captured
@@ -43,11 +43,6 @@ NO_ROLES = {f"memberships-{name}_FORMS": 0 for name in ("TOTAL", "INITIAL", "MIN
 
 def page_of(table: str, page: str, *arguments: object) -> str:
     return reverse(f"admin:accounts_{table}_{page}", args=arguments)
-
-
-def text_of(response: Any) -> str:
-    assert response.status_code == 200, response
-    return unescape(response.content.decode())
 
 
 def errors_of(response: Any) -> set[str]:

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from console_pages import limit_of, numbers, page, signed_in, store, tile, used
 from django.test import Client
+from pages import limit_of, numbers, page, signed_in, store, tile, used
 from usage_builders import NOON, admission, settlement
 
 from accounts.alerts.quotas import Quota

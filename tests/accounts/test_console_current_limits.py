@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from asgiref.sync import async_to_sync
-from console_pages import limit_of, page, signed_in, store, used
+from pages import limit_of, page, signed_in, store, used
 
 from accounts.keys.lifecycle import create_key
 from accounts.limits.failover import FailoverLimiter, UnavailablePolicy

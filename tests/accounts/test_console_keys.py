@@ -13,11 +13,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from console_pages import signed_in
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from pages import signed_in
 
 from accounts.keys.lifecycle import create_key, find_key, pause_key
 from accounts.models import ApiKey, AuditEntry, KeyState, Project, Role, User

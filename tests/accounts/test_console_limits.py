@@ -4,14 +4,13 @@ audited."""
 from __future__ import annotations
 
 import re
-from html import unescape
 from typing import Any
 
 import pytest
 from api.api_client import Tenant, make_tenant
-from console_pages import signed_in
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from pages import signed_in, text_of
 
 from accounts.keys.lifecycle import create_key
 from accounts.models import ApiKey, AuditEntry, Limit, Role, User
@@ -43,11 +42,6 @@ def key(ours: Tenant, bob: User) -> ApiKey:
 def form(of: str, **more: Any) -> dict[str, Any]:
     usual = {"metric": "tokens", "window": "day", "amount": 1000}
     return {"of": of} | usual | {"time_zone": "UTC", "week_start": "monday"} | more
-
-
-def text_of(response: Any, status: int = 200) -> str:
-    assert response.status_code == status, response
-    return unescape(response.content.decode())
 
 
 def errors(text: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
-from console_pages import page, signed_in, store, tile, used
+from pages import page, signed_in, store, tile, used
 
 from accounts.models import User
 from accounts.usage.entries import Outcome

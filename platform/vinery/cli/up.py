@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vinery.cli.ready import Readiness, models_for, readiness
-from vinery.config import credentials, env
+from vinery.config import credentials
 from vinery.config.credentials import Credentials
 from vinery.config.home import REPOSITORY, Home
 from vinery.process import logs, parent_watch
-from vinery.process.listening import Address, listen, server_for
+from vinery.process.listening import Address, listen, num_workers_from_env, server_for
 from vinery.process.reload import changed_files
 from vinery.process.supervisor import Service, Supervisor
 
@@ -82,10 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run until a signal. Raises `SettingError` before any process is started."""
     if arguments.end_with_parent:
         parent_watch.end_with(os.getppid(), grace_s=_PARENT_GRACE_S)
-    level = env.choice("VINERY_LOG_LEVEL", "info", among=logs.LEVELS)
-    logging.config.dictConfig(logs.logging_config(level.upper()))
-    num_workers = env.integer("VINERY_WEB_WORKERS", 1, at_least=1, at_most=64)
-    plan = Plan(Home.from_env(), Address.from_env(), num_workers, arguments.reload)
+    logging.config.dictConfig(logs.logging_config(logs.level_from_env()))
+    plan = Plan(Home.from_env(), Address.from_env(), num_workers_from_env(), arguments.reload)
     plan.home.create()
     with listen(plan.address) as server, plan.home.locked():
         server_for(server)

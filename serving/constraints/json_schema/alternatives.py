@@ -97,7 +97,7 @@ class SchemaDocument:
         if not reference.startswith("#"):
             raise SchemaError(steps, "must begin with #: other documents are not fetched")
         found = self.root
-        for step in reference.removeprefix("#").split("/")[1:] if reference != "#" else ():
+        for step in reference.removeprefix("#").split("/")[1:]:
             name = step.replace("~1", "/").replace("~0", "~")
             is_index = isinstance(found.schema, list) and name.isdecimal()
             try:

@@ -144,7 +144,7 @@ class ChunkExchange(ABC):
 
     @abstractmethod
     def finish_reason(self, reason: FinishReason) -> str:
-        """Return the `finish_reason`."""
+        """Return the protocol's word for the reason."""
 
     @abstractmethod
     def logprobs(self, *, is_streamed: bool) -> Callable[[Sequence[Token]], object]:
@@ -176,14 +176,19 @@ class ChunkEncoder:
         self._delta = form.delta
         self._has_logprobs = form.request.logprobs.num_top is not None
         self._logprobs = [form.logprobs(is_streamed=True) for _ in choices]
-        self._unfinished = form.close + b',"logprobs":null,"finish_reason":null'
+        # The end of an unfinished choice, with and without log-probabilities.
+        self._scored = form.close + b',"logprobs":%b,"finish_reason":null'
+        self._unfinished = self._scored % b"null"
         # OpenAI's `usage` is null before the last chunk.
         self._set_usage(b"null")
 
     def feed(self, event: Event) -> bytes:
         match event:
             case TextDelta():
-                end = self._scored_end(event) if self._has_logprobs else self._end
+                end = self._end
+                if self._has_logprobs:
+                    logprobs = self._logprobs[event.choice](event.tokens)
+                    end = self._scored % json_bytes(logprobs) + self._close
                 return self._text_opens[event.choice] + json_text(event.text) + end
             case ReasoningDelta() | ToolCallDelta() | ToolCallStarted():
                 delta = self._delta(event)
@@ -215,12 +220,6 @@ class ChunkEncoder:
                 return frame(error_body(event.error)) + DONE
             case _:
                 assert_never(event)
-
-    def _scored_end(self, event: TextDelta) -> bytes:
-        """Return the end of a chunk with log-probabilities."""
-        logprobs = json_bytes(self._logprobs[event.choice](event.tokens))
-        members = b',"logprobs":%b,"finish_reason":null' % logprobs
-        return self._form.close + members + self._close
 
     def _chunk(self, choice: int, chunk: Chunk) -> bytes:
         choice_end = self._unfinished + _after_others(chunk.choice_extras) + b"}]"

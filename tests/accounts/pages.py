@@ -1,10 +1,11 @@
-"""Pages of the console, and the usage that they show."""
+"""Pages of the console and the admin, and the usage that they show."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from datetime import timedelta
+from html import unescape
 from typing import Any
 
 from django.test import Client
@@ -37,6 +38,12 @@ def page(client: Client, address: str) -> str:
     response = client.get(address)
     assert response.status_code == 200, response
     return response.content.decode()
+
+
+def text_of(response: Any, status: int = 200) -> str:
+    """The text of a response with this status, without escapes."""
+    assert response.status_code == status, response
+    return unescape(response.content.decode())
 
 
 def tile(text: str, id_: str) -> str:
