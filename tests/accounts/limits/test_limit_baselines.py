@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from math import ceil
+from operator import add
 from typing import Any
 
 import pytest
@@ -90,9 +91,18 @@ def all_rules(scopes: Sequence[str], zones: Sequence[str]) -> list[Rule]:
 
 
 SCOPES = ["platform", "key:1", "user:2", "project:1", "organization:2", "model:tiny"]
+# When the windows of these rules have begun, in seconds from noon.
+STARTS_S = sorted(
+    {
+        quota_window(rule, NOON.timestamp())[0] / 1000 - NOON.timestamp()
+        for rule in all_rules(["platform"], ZONES)
+        if rule.window is not Window.NONE
+    }
+)
 requests = st.builds(
     lambda offset_s, **more: {"at": NOON + timedelta(seconds=offset_s), **more},
-    offset_s=st.floats(-32 * 86_400, 3600),
+    offset_s=st.floats(-32 * 86_400, 3600)
+    | st.builds(add, st.sampled_from(STARTS_S), st.floats(-3600, 3600)),
     owner=st.sampled_from([1, 2, None]),
     model=st.sampled_from(["tiny", "other"]),
     num_prompt_tokens=st.integers(0, 3),
