@@ -26,6 +26,8 @@ install: $(VENV)/runtime.stamp ## Install what `make up` needs
 
 install-dev: $(VENV)/dev.stamp ## Install what `make test` and `make check` need, too
 
+# Without bytecode, every worker would compile all tests, and every started process all code.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: install-dev ## Run all tests
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 

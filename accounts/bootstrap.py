@@ -1,7 +1,5 @@
 """The first administrator and the first key of a new installation."""
 
-import secrets
-
 from django.db import transaction
 
 from accounts.keys.lifecycle import create_key
@@ -19,7 +17,7 @@ def ensure_first_admin(username: str = "admin") -> tuple[User, str | None]:
     oldest = User.objects.filter(is_superuser=True).order_by("-is_active", "id").first()
     if oldest is not None:
         return oldest, None
-    password = secrets.token_urlsafe(15)  # 20 characters
+    password = changes.new_password()
     admin = User(username=_free_name(username), is_superuser=True, is_staff=True)
     admin.set_password(password)
     return changes.add(admin), password

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import islice, pairwise
 from operator import itemgetter
 from typing import Any
 
@@ -178,27 +178,18 @@ def _rollups(
         sums = np.bincount(inverse, weights=column, minlength=len(groups))
         return sums.astype(np.int64).tolist()  # type: ignore[no-any-return]
 
-    num_buckets = len(histogram.Latency) * histogram.NUM_BUCKETS
-    indexes = (inverse[:, None] * num_buckets + buckets[first:]).ravel()
-    filled, nums = np.unique(indexes, return_counts=True)
-    words = ((filled % num_buckets) << 22 | nums).astype("<u4").tobytes()
-    ends = (np.searchsorted(filled, np.arange(1, len(groups) + 1) * num_buckets) * 4).tolist()
-    prompt, output = (
-        total(column[first:]) for column in (requests.num_prompt_tokens, requests.num_output_tokens)
-    )
     columns = zip(
         (groups // num_ids * unit_s).tolist(),
         (groups % num_ids).tolist(),
         counts.tolist(),
         total(is_error[slice_at]),
-        prompt,
+        total(requests.num_prompt_tokens[first:]),
         total(requests.num_cached_tokens[first:]),
-        output,
-        [0, *ends],
-        ends,
-        strict=False,
+        total(requests.num_output_tokens[first:]),
+        _histograms(inverse, len(groups), buckets[first:]),
+        strict=True,
     )
-    for start_s, slice_id, num, num_errors, num_in, num_cached, num_out, begin, end in columns:
+    for start_s, slice_id, num, num_errors, num_in, num_cached, num_out, histograms in columns:
         weighted = float(num_in + num_out)
         yield (
             start_s,
@@ -214,8 +205,20 @@ def _rollups(
             0,
             weighted,
             0,
-            words[begin:end],
+            histograms,
         )
+
+
+def _histograms(group_at: Integers, num_groups: int, buckets: Integers) -> Iterator[bytes]:
+    """Yield the encoded histograms of each group. `group_at` and `buckets` have a row for each
+    request: its group, and where its latencies are counted."""
+    num_buckets = len(histogram.Latency) * histogram.NUM_BUCKETS
+    indexes = (group_at[:, None] * num_buckets + buckets).ravel()
+    filled, nums = np.unique(indexes, return_counts=True)
+    words = ((filled % num_buckets) << 22 | nums).astype("<u4").tobytes()
+    ends = np.searchsorted(filled, np.arange(1, num_groups + 1) * num_buckets) * 4
+    for begin, end in pairwise([0, *ends.tolist()]):
+        yield words[begin:end]
 
 
 _ROW_COLUMNS = (

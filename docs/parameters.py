@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from docs.answers import ANSWERS
 from docs.markdown import SYSTEMS, code, marks, table
@@ -15,7 +18,6 @@ from serving.protocols.common.encoding import json_bytes
 from serving.protocols.common.parameters import parameter_of
 from serving.protocols.common.refused import REFUSED
 from serving.protocols.openapi.document import BODIES
-from serving.protocols.openapi.schema import parameters
 
 _INTRODUCTION = """\
 # Parameters
@@ -77,6 +79,25 @@ def rows_of(endpoint: Endpoint) -> Iterator[Row]:
     for name, each in refused.items():
         if systems := each.systems_of(endpoint):
             yield Row(name, systems, "refused", each.message(name))
+
+
+def parameters(model: type[BaseModel], path: str = "") -> Iterable[tuple[str, FieldInfo]]:
+    """Yield the path and the field of each parameter, such as `text.format.name`."""
+    for name, field in model.model_fields.items():
+        if parameter_of(field) is None:
+            continue
+        yield f"{path}{field.alias or name}", field
+        inner = _model_of(field.annotation)
+        if inner is not None:
+            yield from parameters(inner, f"{path}{field.alias or name}.")
+
+
+def _model_of(annotation: Any) -> type[BaseModel] | None:
+    """Return the model in `Model` or `Model | None`, or None for any other type."""
+    options = getattr(annotation, "__args__", (annotation,))
+    models = [each for each in options if isinstance(each, type) and issubclass(each, BaseModel)]
+    is_object = len(models) == 1 and getattr(annotation, "__origin__", None) is None
+    return models[0] if is_object else None
 
 
 def _endpoints() -> Iterator[str]:

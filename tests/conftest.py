@@ -6,6 +6,7 @@ The environment is set here, before anything imports Django's settings.
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import shutil
@@ -38,7 +39,11 @@ _STOP_TIMEOUT_S = 15.0
 
 def clean_environment() -> dict[str, str]:
     """This process's environment without settings of Vinery, but with its code importable."""
-    own = ("VINERY_", "DATABASE_URL", "REDIS_URL", "DJANGO_SETTINGS_MODULE", "SSL_CERT_FILE")
+    own = (
+        *("VINERY_", "DATABASE_URL", "REDIS_URL", "DJANGO_SETTINGS_MODULE", "SSL_CERT_FILE"),
+        # Without bytecode, each process that a test starts would compile all of Vinery.
+        "PYTHONDONTWRITEBYTECODE",
+    )
     kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     kept["PYTHONPATH"] = os.pathsep.join((str(REPOSITORY), str(REPOSITORY / "platform")))
     return kept
@@ -96,6 +101,20 @@ def django_db_modify_db_settings(
     if default["ENGINE"] == "django.db.backends.sqlite3":
         folder = tmp_path_factory.mktemp("database")
         default.setdefault("TEST", {})["NAME"] = str(folder / "test.sqlite3")
+
+
+# -- Garbage ----------------------------------------------------------------------------
+
+
+def pytest_collection() -> None:
+    """Collect no garbage while tests are collected: all of it is kept."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """From now on, leave modules and tests out of each search for garbage."""
+    gc.freeze()
+    gc.enable()
 
 
 # -- Order ------------------------------------------------------------------------------
@@ -249,9 +268,12 @@ T = TypeVar("T")
 def until(condition: Callable[[], T], *, timeout_s: float = 30.0) -> T:
     """The first true value of a condition. Fails when there is none in time."""
     deadline = time.monotonic() + timeout_s
+    pause_s = 0.02
     while not (value := condition()):
         assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
+        time.sleep(pause_s)
+        # The condition runs on the same processors as what it waits for.
+        pause_s = min(1.5 * pause_s, 0.1)
     return value
 
 

@@ -8,7 +8,7 @@ from django.db.models import Q
 
 from accounts.alerts import deliveries
 from accounts.alerts.quotas import Quota, read_quotas
-from accounts.limits.rulebook import rule_of
+from accounts.limits.rulebook import scope_of
 from accounts.models import Alert, ApiKey, Limit, Project, User
 from accounts.services.audit import organization_of
 
@@ -49,7 +49,7 @@ def _write(quota: Quota, percent: int, now: datetime, *, is_sent: bool, mail: bo
     alert = Alert(
         limit_id=limit.pk,
         organization_id=None if owner is None else organization_of(owner),
-        scope=rule_of(limit).scope,
+        scope=scope_of(limit),
         whose=limit.model or ("" if owner is None else str(owner)),
         metric=limit.metric,
         window=limit.window,

@@ -55,15 +55,16 @@ def new_secret() -> str:
     return _PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
-def make(name: str, url: str, organization: Organization | None = None) -> tuple[Webhook, str]:
+def make(
+    name: str, url: str, organization: Organization | None = None, **columns: Any
+) -> tuple[Webhook, str]:
     """Return an unsaved webhook, and its secret, which is shown only once."""
     secret = new_secret()
-    return Webhook(
-        name=name, url=url, organization=organization, secret=encrypt_secret(secret)
-    ), secret
+    known = {"name": name, "url": url, "organization": organization, **columns}
+    return Webhook(**known, secret=_encrypted(secret)), secret
 
 
-def encrypt_secret(secret: str) -> str:
+def _encrypted(secret: str) -> str:
     return cipher(PURPOSE).encrypt(secret.encode()).decode()
 
 
@@ -79,7 +80,7 @@ def rotate(webhook: Webhook, grace: timedelta) -> str:
         until = {"previous_secret_until": stored.previous_secret_until}
         webhook.previous_secret = stored.secret if grace else ""
         webhook.previous_secret_until = now + grace if grace else None
-        webhook.secret = encrypt_secret(secret)
+        webhook.secret = _encrypted(secret)
         webhook.save(update_fields=["secret", "previous_secret", "previous_secret_until"])
         after = {"previous_secret_until": webhook.previous_secret_until}
         audit.record("rotate", webhook, before=until, after=after)

@@ -17,7 +17,7 @@ from accounts.alerts.quotas import Quota, read_quotas
 from accounts.console.page import FormPage, Page, id_of
 from accounts.console.words import reset, runs_out, store_outage
 from accounts.limits.rules import Weekday, Window, in_words
-from accounts.limits.service import current_levels, current_state, rule_of, valid_rules
+from accounts.limits.service import current_levels, current_state, scope_of, valid_rules
 from accounts.models import OWNERS, Limit, LimitScope
 from accounts.resources.base import require
 from accounts.resources.forms import PercentsField, ResourceForm
@@ -105,7 +105,7 @@ def _ends(access: Access) -> dict[int, str]:
 def quota_rows(access: Access, now: datetime) -> list[dict[str, Any]]:
     """Return the quotas that run out first, then the fullest. Unused quotas are left out."""
     quotas = closest(read_quotas(access.quotas_seen(), now))
-    scopes = [rule_of(quota.limit).scope for quota in quotas]
+    scopes = [scope_of(quota.limit) for quota in quotas]
     owners = owners_of(access, scopes)
     return [
         {
@@ -238,9 +238,7 @@ class LimitPage(Page):
         return limit
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        limit = self.limit
-        suffix = f":{limit.scope_id or limit.model}" if limit.scope != LimitScope.PLATFORM else ""
-        scope = f"{limit.scope}{suffix}"
+        limit, scope = self.limit, scope_of(self.limit)
         return super().get_context_data(**kwargs) | {
             "limit": limit,
             "owner": owners_of(self.access, [scope])[scope],

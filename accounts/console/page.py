@@ -1,5 +1,6 @@
 """What pages of the console share: the user, forms, the period and the filters."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Final
@@ -51,19 +52,19 @@ class Page(LoginRequiredMixin, TemplateView):
         return f"What you may see in {', '.join(names)}"
 
 
-class FormPage(Page):
+class FormPage(Page, ABC):
     """A page with a form, which stores what the user has sent."""
 
     field_of_column: ClassVar[Mapping[str, str]] = {}
     """The field that shows errors of a column, where its name is another one."""
 
+    @abstractmethod
     def form_of(self, data: QueryDict | None) -> Any:
         """Return a `ResourceForm` with the fields that the user has sent, or with initial ones."""
-        raise NotImplementedError
 
+    @abstractmethod
     def save(self, form: Any) -> HttpResponse:
         """Store a valid form. Raises ValidationError for values that are not valid together."""
-        raise NotImplementedError
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         if "form" not in kwargs:

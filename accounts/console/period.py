@@ -22,7 +22,6 @@ _LENGTHS: Final = {
     "30d": ("Last 30 days", timedelta(days=30)),
     "90d": ("Last 90 days", timedelta(days=90)),
 }
-_POINTS: Final = {each: timedelta(**{f"{each}s": 1}) for each in Granularity}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class PeriodForm(forms.Form):
         if found.since >= found.until:
             raise forms.ValidationError("The period ends before it begins.")
         length = found.until - found.since
-        if found.granularity and length / _POINTS[found.granularity] > MAX_POINTS:
+        if found.granularity and length / found.granularity.length > MAX_POINTS:
             raise forms.ValidationError(
                 f"The interval {found.granularity} makes more than {MAX_POINTS} columns. Choose a "
                 "longer interval, or a shorter period."

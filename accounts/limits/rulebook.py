@@ -169,7 +169,7 @@ def rule_of(limit: Limit) -> Rule:
     """Return the rule of a row. Raises ValueError and KeyError for a row without a meaning."""
     return Rule(
         id=limit.pk,
-        scope=_scope_of(limit),
+        scope=scope_of(limit),
         metric=Metric(limit.metric),
         window=Window(limit.window),
         amount=min(limit.amount, MAX_AMOUNT),
@@ -222,7 +222,8 @@ def _replaced(key_ids: Collection[int]) -> dict[int, int]:
     return found
 
 
-def _scope_of(limit: Limit) -> str:
+def scope_of(limit: Limit) -> str:
+    """Return the scope of a row, as `Rule.scope` has it."""
     match limit.scope:
         case LimitScope.PLATFORM:
             return PLATFORM

@@ -36,7 +36,7 @@ from accounts.limits.responses import headers_of as headers_of
 from accounts.limits.responses import refusal_of as refusal_of
 from accounts.limits.rulebook import Caller as Caller
 from accounts.limits.rulebook import RuleBook, Snapshot
-from accounts.limits.rulebook import rule_of as rule_of
+from accounts.limits.rulebook import scope_of as scope_of
 from accounts.limits.rulebook import scopes_of as scopes_of
 from accounts.limits.rulebook import valid_rules as valid_rules
 from accounts.limits.rules import Kind as Kind

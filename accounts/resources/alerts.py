@@ -105,7 +105,7 @@ class Alerts(_Notices[Alert]):
     columns = columns_of(
         "created_at percent whose metric window used=num_used amount",
         whose=lambda alert: alert.whose or alert.scope,
-    ) | {"told": deliveries}
+    ) | {"messages": deliveries}
 
 
 ALERTS: Final = Alerts()
@@ -142,7 +142,7 @@ class KeyReminders(_Notices[KeyReminder]):
     columns = columns_of(
         "created_at key=key_name hint owner=owner_name project=project_name event happens_at "
         "days_before"
-    ) | {"told": deliveries}
+    ) | {"messages": deliveries}
 
 
 KEY_REMINDERS: Final = KeyReminders()
@@ -248,8 +248,7 @@ class Webhooks(Resource[Webhook]):
     )
 
     def create(self, access: Access, values: Mapping[str, Any]) -> Issued:
-        secret = webhooks.new_secret()
-        webhook = Webhook(**values, secret=webhooks.encrypt_secret(secret))
+        webhook, secret = webhooks.make(**values)
         self.check(access, webhook)
         return Issued(changes.add(webhook), secret)
 

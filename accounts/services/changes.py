@@ -4,6 +4,7 @@ The API, the console, the admin and the commands all call these functions, so ev
 the audit log. Keys have a module of their own, `accounts.keys.lifecycle`, which calls these.
 """
 
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
@@ -199,19 +200,28 @@ def membership_of(user: User, scope: Organization | Project, role: str) -> Membe
     return Membership(user=user, organization=scope, role=role)
 
 
+def known_membership(user: User, scope: Organization | Project) -> Membership | None:
+    """The stored membership with a role in exactly this organisation or project."""
+    if isinstance(scope, Project):
+        return user.memberships.filter(project=scope).first()
+    return user.memberships.filter(organization=scope, project=None).first()
+
+
 def set_role(user: User, scope: Organization | Project, role: str) -> Membership:
     """Give the user this role there, instead of the role that they have."""
-    wanted = membership_of(user, scope, role)
     with audit.writing():
-        known = Membership.objects.filter(
-            user=user, organization_id=wanted.organization_id, project=wanted.project
-        ).first()
-        return add(wanted) if known is None else change(known, role=role)
+        known = known_membership(user, scope)
+        return add(membership_of(user, scope, role)) if known is None else change(known, role=role)
 
 
 def set_active(row: RowT, is_active: bool) -> RowT:  # noqa: FBT001
     """Activate or deactivate a user, a project or an organisation, and with it its keys."""
     return switch(row, "activate" if is_active else "deactivate", is_active=is_active)
+
+
+def new_password() -> str:
+    """A random password of 20 characters."""
+    return secrets.token_urlsafe(15)
 
 
 def set_password(user: User, password: str) -> None:
@@ -331,11 +341,15 @@ def _check_leaves_an_owner(row: Model) -> None:
         )
 
 
-def _check_is_not_the_last_superuser(user: User) -> None:
-    """Raises `ValidationError` if the platform has no other active superuser."""
+def is_last_superuser(user: User) -> bool:
+    """Whether the platform has no active superuser but this user."""
     if not (user.is_superuser and user.is_active):
-        return
-    if not User.objects.filter(is_superuser=True, is_active=True).exclude(pk=user.pk).exists():
+        return False
+    return not User.objects.filter(is_superuser=True, is_active=True).exclude(pk=user.pk).exists()
+
+
+def _check_is_not_the_last_superuser(user: User) -> None:
+    if is_last_superuser(user):
         raise ValidationError({"is_active": f"{user} is the last administrator: name another."})
 
 

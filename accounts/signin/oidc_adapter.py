@@ -18,7 +18,7 @@ from django.db import transaction
 from django.http import HttpRequest
 from django.shortcuts import render
 
-from accounts.models import Membership, Organization, Role, User
+from accounts.models import Organization, Role, User
 from accounts.services import audit, changes
 from accounts.services.changes import first_project, set_role
 from accounts.signin import log as sign_in_log
@@ -175,15 +175,10 @@ def grant(user: User, claims: Mapping[str, Any], issuer: Issuer, *, is_new: bool
 
 
 def _set_superuser(user: User, *, yes: bool) -> None:
-    if user.is_superuser == yes or (not yes and _is_last_superuser(user)):
+    # The last superuser keeps the right: a misspelt group must not lock all users out.
+    if user.is_superuser == yes or (not yes and changes.is_last_superuser(user)):
         return
     changes.switch(user, "follow_groups", is_superuser=yes, is_staff=yes)
-
-
-def _is_last_superuser(user: User) -> bool:
-    """Whether no other active superuser exists. A misspelt group must not lock all of them out."""
-    others = User.objects.filter(is_superuser=True, is_active=True).exclude(pk=user.pk)
-    return not others.exists()
 
 
 def _apply_role(user: User, role: Role | None, organization: Organization) -> None:
@@ -192,7 +187,7 @@ def _apply_role(user: User, role: Role | None, organization: Organization) -> No
         if role is not None:
             set_role(user, organization, role)
             return
-        for lost in Membership.objects.filter(user=user, organization=organization, project=None):
+        if (lost := changes.known_membership(user, organization)) is not None:
             changes.remove(lost)
 
 

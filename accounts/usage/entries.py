@@ -107,7 +107,8 @@ def encode(entry: Entry) -> bytes:
     try:
         return _ENCODER.encode(entry) + b"\n"
     except UnicodeEncodeError:
-        # A client's model name may contain half a surrogate pair: valid JSON, invalid UTF-8.
+        # Half a surrogate pair has no UTF-8. Request bodies with one are refused, but a record
+        # must not be lost if some text has one all the same.
         text = json.dumps(msgspec.to_builtins(entry), ensure_ascii=False)
         return text.encode("utf-8", "replace") + b"\n"
 

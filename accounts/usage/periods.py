@@ -27,6 +27,11 @@ class Granularity(StrEnum):
     HOUR = "hour"
     DAY = "day"
 
+    @property
+    def length(self) -> timedelta:
+        """The length of a point, except of a day in which clocks change."""
+        return timedelta(**{f"{self.value}s": 1})
+
 
 _YEARS = range(1970, 9001)
 # The indexes of points, and their signs.
@@ -96,8 +101,7 @@ def borders(
     The first and the last point may be shorter. Where fine roll-ups have been deleted,
     borders move down to the coarser units. Raises `TooManyPoints`.
     """
-    length_s = {"minute": MINUTE_S, "hour": HOUR_S, "day": DAY_S}[granularity]
-    num_points = (until - since).total_seconds() / length_s
+    num_points = (until - since) / granularity.length
     if num_points > MAX_POINTS:
         raise TooManyPoints(
             f"One point for each {granularity} is {num_points:.0f} points; at most {MAX_POINTS} "

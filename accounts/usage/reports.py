@@ -264,8 +264,8 @@ class _Reader:
         self._question = question
         self._restriction = restriction(question.filters, question.visible)
         self._columns = columns_of(question.filters, question.visible)
-        kept_since = map(retention.kept_since, (MinuteRollup, HourRollup))
-        self._kept = Kept(*map(seconds_of, kept_since))
+        kept_since = retention.all_kept_since()
+        self._kept = Kept(seconds_of(kept_since[MinuteRollup]), seconds_of(kept_since[HourRollup]))
         self.ends = self._kept.widen(question.since, question.until)
 
     def borders(self) -> Sequence[int]:

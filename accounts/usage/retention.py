@@ -34,12 +34,13 @@ TABLES: dict[str, type[models.Model]] = {
 
 def kept_since(table: type[models.Model]) -> datetime:
     """Return the time from which all rows exist; `EVER` if none was deleted yet."""
-    return all_kept_since().get(table._meta.model_name, EVER)
+    return all_kept_since()[table]
 
 
-def all_kept_since() -> dict[str | None, datetime]:
-    """Return the cutoffs of all tables with deleted rows, by model name, in one query."""
-    return dict(RetentionCutoff.objects.values_list("table", "kept_since"))
+def all_kept_since() -> dict[type[models.Model], datetime]:
+    """Return `kept_since` of each table, in one query."""
+    stored = dict(RetentionCutoff.objects.values_list("table", "kept_since"))
+    return {table: stored.get(str(table._meta.model_name), EVER) for table in TABLES.values()}
 
 
 def delete_old(

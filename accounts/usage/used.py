@@ -68,7 +68,7 @@ def used_since(
     kept_since = retention.all_kept_since()
 
     def is_whole(table: type[Model], at_ms: int) -> bool:
-        return kept_since.get(table._meta.model_name, retention.EVER) <= _moment(at_ms)
+        return kept_since[table] <= _moment(at_ms)
 
     segments = list(_segments(since_ms, is_whole))
     several = sorted(owners, key=str)

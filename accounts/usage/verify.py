@@ -62,7 +62,7 @@ class Checked:
 def verify(since: datetime, until: datetime, *, repair: bool = False) -> Iterator[Checked]:
     """Check each day that has records. With `repair`, rewrite the roll-ups that differ.
 
-    While a day is checked, new usage waits in the journals.
+    While a day is checked, new usage waits in the journals. It does not wait for the caller.
     """
     whole_since = retention.kept_since(UsageRecord)
     first = round_up(seconds_of(max(since.astimezone(UTC), whole_since)), DAY_S)
@@ -71,11 +71,12 @@ def verify(since: datetime, until: datetime, *, repair: bool = False) -> Iterato
     for day_s in range(first, seconds_of(until), DAY_S):
         with transaction.atomic():
             rollups.take_usage_lock()
-            yield (
+            checked = (
                 Checked(moment_of(day_s), 0, ())
                 if _is_empty(day_s)
                 else _check_day(day_s, repair=repair)
             )
+        yield checked
 
 
 def _is_empty(day_s: int) -> bool:

@@ -14,10 +14,9 @@ must be named somewhere (config, generation config, tokenizer or request), or ev
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import openvino
@@ -46,14 +45,11 @@ class ModelPlan:
 def write_folder(plan: ModelPlan, folder: Path) -> None:
     """Write the model. `folder` must not exist; it appears whole or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
+        unfinished = Path(scratch, folder.name)
+        unfinished.mkdir()
         _write_files(plan, unfinished)
-        unfinished.chmod(0o755)
         unfinished.rename(folder)
-    except BaseException:
-        shutil.rmtree(unfinished)
-        raise
 
 
 def _write_files(plan: ModelPlan, folder: Path) -> None:

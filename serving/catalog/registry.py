@@ -39,7 +39,7 @@ def load(model: ServedModel, is_loaded: bool) -> None:  # noqa: FBT001
 
 
 def list_models() -> list[ServedModel]:
-    """All served models by name, with their engines' status: one query."""
+    """Return all served models by name, with their engines' status: one query."""
     return list(ServedModel.objects.select_related("engine"))
 
 

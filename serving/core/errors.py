@@ -108,6 +108,9 @@ class MethodNotAllowed(ClientError, status=405, code="method_not_allowed"):
 class BodyTooLarge(ClientError, status=413, code="request_too_large"):
     """The request body is larger than the server accepts."""
 
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(f"The request body is larger than {max_bytes // 2**20} MB.")
+
 
 class UnsupportedMediaType(ClientError, status=415, code="unsupported_media_type"):
     """The body is not JSON."""

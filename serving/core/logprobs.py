@@ -29,5 +29,6 @@ class Token:
 
 
 def without_leading_spaces(token: Token, count: int) -> Token:
-    """Many tokenizers write spaces before the first token that the text does not have."""
+    """Return the token without `count` spaces: many tokenizers write spaces before the first
+    token that the text does not have."""
     return replace(token, raw=token.raw[count:], text=token.text.removeprefix(" " * count))

@@ -1,16 +1,33 @@
 """The names of output formats: how models write reasoning and tool calls.
 
-`serving.constraints.families.registry` has a family for each name; a test compares the two.
+A file in `serving.constraints.families` has the family of each name in `CALL_FORMATS`.
 """
 
 from typing import Final
 
 PLAIN: Final = "plain"
 REASONING_FORMATS: Final = ("think", "deepseek_r1", "granite_think", "mistral_think")
+# A chat template is searched for the marks of these in this order. Families that write more come
+# before those whose marks they contain.
 CALL_FORMATS: Final = (
-    *("onyx", "gptoss", "gemma4", "lfm2", "minicpm5", "qwen3coder", "glm4"),
-    *("llama3_pythonic", "llama4_pythonic", "deepseek_v3", "deepseek_v31", "kimi_k2"),
-    *("phi4", "granite", "devstral", "mistral", "llama3", "hermes"),
+    "onyx",
+    "gptoss",
+    "gemma4",
+    "lfm2",
+    "minicpm5",
+    "qwen3coder",
+    "glm4",
+    "llama3_pythonic",
+    "llama4_pythonic",
+    "deepseek_v3",
+    "deepseek_v31",
+    "kimi_k2",
+    "phi4",
+    "granite",
+    "devstral",
+    "mistral",
+    "llama3",
+    "hermes",
 )
 # The names that other model servers use.
 _ALIASES: Final = {"none": PLAIN, "hermes3": "hermes", "qwen3": "think"}

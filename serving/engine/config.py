@@ -5,9 +5,13 @@ from __future__ import annotations
 import difflib
 import json
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, get_type_hints
 
 import msgspec
+
+# The defaults that OVMS documents for speculative decoding, in tokens.
+NUM_ASSISTANT_TOKENS: Final = 5
+NGRAM_SIZE: Final = 3
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -188,9 +188,6 @@ def _insert_hook(net: _Net, ids: _Output) -> bool:
     return True
 
 
-# Salted token ids
-
-
 def _insert_modulo(net: _Net, ids: _Output) -> tuple[_Output, int] | None:
     """Return the ids that the model reads and their modulus; None if there is no token table.
 

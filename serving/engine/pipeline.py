@@ -14,7 +14,7 @@ import openvino as ov
 import openvino_genai as genai
 
 from serving.core.request import GrammarKind
-from serving.engine.config import EngineConfig, EngineOptions
+from serving.engine.config import NGRAM_SIZE, NUM_ASSISTANT_TOKENS, EngineConfig, EngineOptions
 from serving.engine.graph import MODEL_FILE, GraphFeatures, write_hooked_folder
 from serving.engine.logits_hook import LogitsHook, StepView
 from serving.engine.prefix_cache import TokenArray, salt_prompt
@@ -28,8 +28,6 @@ from serving.transport.messages import (
     Submit,
 )
 
-DEFAULT_ASSISTANT_TOKENS: Final = 5
-DEFAULT_NGRAM_SIZE: Final = 3
 # A confident draft model may propose many tokens. GenAI was never seen to propose more.
 _MAX_CONFIDENT_TOKENS: Final = 256
 
@@ -261,11 +259,11 @@ def _set_sampling(config: Any, sampling: SamplingParams) -> None:
 
 
 def _default_assist(options: EngineOptions) -> SpeculationSpec | None:
-    """Return the defaults that OVMS documents: GenAI has none."""
+    """Return the defaults of a request without options: GenAI has none."""
     if options.draft_model:
-        return SpeculationSpec(num_tokens=DEFAULT_ASSISTANT_TOKENS)
+        return SpeculationSpec(num_tokens=NUM_ASSISTANT_TOKENS)
     if options.prompt_lookup:
-        return SpeculationSpec(DEFAULT_ASSISTANT_TOKENS, max_ngram_size=DEFAULT_NGRAM_SIZE)
+        return SpeculationSpec(NUM_ASSISTANT_TOKENS, max_ngram_size=NGRAM_SIZE)
     return None
 
 

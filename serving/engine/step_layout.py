@@ -10,8 +10,6 @@ follow the last token of their generation, each with a row.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, takewhile
-from operator import eq
 from typing import Protocol
 
 _Sequences = Sequence["ScheduledSequence"]
@@ -146,9 +144,13 @@ class _Step:
     def _possible_lengths(self, index: int, sequence: ScheduledSequence) -> Iterator[int]:
         """Yield the possible lengths of a decoding generation here, the longest first."""
         if self._are_last_tokens(index, sequence):
-            drafts = self._positions[index + 1 : index + 1 + sequence.max_draft_tokens]
-            matches = map(eq, drafts, count(sequence.num_pipeline_tokens))
-            yield from range(1 + sum(takewhile(bool, matches)), 0, -1)
+            last = sequence.num_pipeline_tokens - 1
+            length = 1
+            for position in self._positions[index + 1 : index + 1 + sequence.max_draft_tokens]:
+                if position != last + length:
+                    break
+                length += 1
+            yield from range(length, 0, -1)
 
     def _are_last_tokens(self, index: int, sequence: ScheduledSequence) -> bool:
         """Whether the generation's last token is here, once for each beam."""

@@ -61,7 +61,7 @@ def beam_spec(request: GenerationRequest) -> BeamSpec | None:
 
 
 def with_candidates(request: GenerationRequest) -> GenerationRequest:
-    """The request for all candidates, with the log-probabilities that rank them."""
+    """Return the request for all candidates, with the log-probabilities that rank them."""
     if request.num_candidates is None:
         return request
     logprobs = replace(request.logprobs, num_top=request.logprobs.num_top or 0)
@@ -69,8 +69,8 @@ def with_candidates(request: GenerationRequest) -> GenerationRequest:
 
 
 def best_choices(result: Result, *, num_candidates: int, num_returned: int) -> Result:
-    """The result with the `num_returned` likeliest of each prompt's `num_candidates` choices,
-    the best first. Choices are ranked by the mean log-probability of their tokens."""
+    """Return the result with the `num_returned` likeliest of each prompt's `num_candidates`
+    choices, the best first: those with the greatest mean log-probability of their tokens."""
     if num_returned == num_candidates:
         return result
     chosen: list[ChoiceResult] = []

@@ -33,14 +33,15 @@ async def stream(
         try:
             async with aclosing(attempt(prepared, tokens)) as batches:
                 async for events in batches:
-                    is_start = bool(events) and isinstance(events[0], Started)
-                    has_content = has_content or len(events) > is_start
-                    if is_start:
+                    if events and isinstance(events[0], Started):
+                        start, *rest = events
+                        has_content = has_content or bool(rest)
                         # The client has the start of the first run already.
-                        start = [] if has_started else [events[0], *_echoes(prepared)]
-                        events = [*start, *events[1:]]
-                    yield events
-                    has_started = has_started or is_start
+                        yield rest if has_started else [start, *_echoes(prepared), *rest]
+                        has_started = True
+                    else:
+                        has_content = has_content or bool(events)
+                        yield events
             return
         except EngineDisconnected:
             if has_content or run == MAX_RERUNS:

@@ -40,8 +40,8 @@ def logits_spec(
 
 
 def num_top_of_prompt(request: GenerationRequest) -> int | None:
-    """The number of alternatives for each token of the prompt; None: the prompt is not scored.
-    An echoed prompt is scored if the answer is."""
+    """Return the number of alternatives for each token of the prompt; None: the prompt is not
+    scored. An echoed prompt is scored if the answer is."""
     logprobs = request.logprobs
     if logprobs.num_top_of_prompt is not None:
         return logprobs.num_top_of_prompt

@@ -31,7 +31,7 @@ class TokenWriter:
         return tuple(self._token(id_, each) for id_, each in pairs)
 
     def prompt(self, prompt: Prompt, logprobs: Sequence[TokenLogprobs]) -> tuple[Token, ...]:
-        """All tokens of a prompt. The first has no log-probability: no token precedes it."""
+        """Return all tokens of a prompt. The first has no log-probability: no token precedes it."""
         first, *rest = prompt.token_ids
         text, raw = self._text(first)
         tokens = (Token(first, text, raw, None, None), *self.answer(rest, logprobs))
@@ -110,7 +110,7 @@ class PreparedRequest:
         return self.engine.new_decoder(is_raw=True, shows_special=True)
 
     def text_of(self, prompt: Prompt) -> str:
-        """The text of the prompt's tokens. A prompt with a suffix is decoded, since its text
+        """Return the text of the prompt's tokens. A prompt with a suffix is decoded, since its text
         lacks the suffix and the markers."""
         assets, prompts = self.engine.assets, self.request.prompt
         if isinstance(prompts, RawPrompts) and prompts.suffix is not None:

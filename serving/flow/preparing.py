@@ -14,6 +14,7 @@ from msgspec import structs
 from serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
 from serving.core.ids import derive_seed
 from serving.core.request import GenerationRequest, SpeculativeDecoding
+from serving.engine.config import NGRAM_SIZE, NUM_ASSISTANT_TOKENS
 from serving.flow.candidates import beam_spec, check_beam_search, with_candidates
 from serving.flow.directory import Engine
 from serving.flow.logits import logits_spec, num_top_of_prompt
@@ -36,10 +37,6 @@ _LEAST_TEMPERATURE: Final = 1e-5
 _LEAST_TOP_P: Final = 1e-9
 # The largest 32-bit float below 1: only tokens as likely as the likeliest one remain.
 _MOST_MIN_P: Final = 1 - 2**-24
-
-# The defaults that OVMS documents for speculative decoding.
-_NUM_ASSISTANT_TOKENS: Final = 5
-_NGRAM_SIZE: Final = 3
 
 
 async def prepare(
@@ -139,8 +136,8 @@ def speculation_spec(request: GenerationRequest, engine: Engine) -> SpeculationS
         return SpeculationSpec(
             num_tokens=requested.num_tokens
             or defaults.num_assistant_tokens
-            or _NUM_ASSISTANT_TOKENS,
-            max_ngram_size=requested.max_ngram_size or defaults.max_ngram_size or _NGRAM_SIZE,
+            or NUM_ASSISTANT_TOKENS,
+            max_ngram_size=requested.max_ngram_size or defaults.max_ngram_size or NGRAM_SIZE,
         )
     return None
 
@@ -152,7 +149,7 @@ def _draft_spec(requested: SpeculativeDecoding, defaults: GenerationDefaults) ->
         return SpeculationSpec(confidence_threshold=requested.confidence_threshold)
     if defaults.num_assistant_tokens is None and defaults.assistant_confidence_threshold:
         return SpeculationSpec(confidence_threshold=defaults.assistant_confidence_threshold)
-    return SpeculationSpec(num_tokens=defaults.num_assistant_tokens or _NUM_ASSISTANT_TOKENS)
+    return SpeculationSpec(num_tokens=defaults.num_assistant_tokens or NUM_ASSISTANT_TOKENS)
 
 
 def _check_speculation(request: GenerationRequest, *, has_draft: bool, has_lookup: bool) -> None:

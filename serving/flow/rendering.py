@@ -86,7 +86,7 @@ async def off_loop(work: Callable[[], ResultT], num_chars: int) -> ResultT:
 
 
 def least_output(request: GenerationRequest) -> int:
-    """The number of output tokens that must fit into the context with the prompt."""
+    """Return the number of output tokens that must fit into the context with the prompt."""
     return request.stopping.max_tokens or request.stopping.min_tokens
 
 

@@ -50,6 +50,6 @@ def grant_errors() -> Iterator[None]:
 
 
 def address_of(scope: Scope) -> str | None:
-    """The client's address. Behind a proxy, the server takes it from the proxy's header."""
+    """Return the client's address. Behind a proxy, the server takes it from the proxy's header."""
     client = scope.get("client")
     return client[0] if client else None

@@ -46,6 +46,7 @@ from serving.http.edge import (
     Send,
     header,
     send_whole,
+    server_failed,
 )
 from serving.protocols import parse
 from serving.protocols.common.encoding import KEEP_ALIVE
@@ -203,7 +204,8 @@ class GenerationConsumer(JsonConsumer):
             record.fail(error)
             raise
         except Exception:
-            record.fail(ServingError("The server failed. Try again."))  # as the edge sends it
+            # Also a defect of the server settles the record. The edge logs it and answers this.
+            record.fail(server_failed())
             raise
         finally:
             record.leave()  # has an effect only if this task was cancelled
@@ -339,8 +341,7 @@ async def _read_body(receive: Receive) -> bytes:
         chunk = message.get("body", b"")
         num_bytes += len(chunk)
         if num_bytes > settings.VINERY_MAX_BODY_BYTES:
-            limit_mb = settings.VINERY_MAX_BODY_BYTES // 2**20
-            raise BodyTooLarge(f"The request body is larger than {limit_mb} MB.")
+            raise BodyTooLarge(settings.VINERY_MAX_BODY_BYTES)
         chunks.append(chunk)
         if not message.get("more_body", False):
             return b"".join(chunks)
@@ -352,7 +353,7 @@ async def _wait_for_disconnect(receive: Receive) -> None:
 
 
 def api_application(runtime: Runtime, rest: App) -> ApiEdge:
-    """The endpoints of the API that bypass Django's middleware. Other paths go to `rest`."""
+    """Return the endpoints of the API that bypass Django's middleware. Other paths go to `rest`."""
     generation = [
         re_path(
             rf"^(?P<tree>v1|v3)/{endpoint}/?$",

@@ -56,13 +56,13 @@ class ConstantDocument(_Document):
 
 @cache
 def version() -> bytes:
-    """The version, in vLLM's format."""
+    """Return the version, in vLLM's format."""
     return json.dumps({"version": settings.VINERY_VERSION}).encode()
 
 
 @cache
 def openapi() -> bytes:
-    """The OpenAPI document. The first call takes about 0.1 s."""
+    """Return the OpenAPI document. The first call takes about 0.1 s."""
     max_body_mb = settings.VINERY_MAX_BODY_BYTES // 2**20
     contents = document(version=settings.VINERY_VERSION, max_body_mb=max_body_mb)
     return json.dumps(contents, ensure_ascii=False).encode()
@@ -108,12 +108,11 @@ class KeyUsage(_Document):
 
 def _limit(level: Level, now_s: float) -> dict[str, object]:
     rule, reset_s = level.rule, level.reset_s
-    kind, _, owner = rule.scope.partition(":")
     resets_at = _resets_at(rule, reset_s, now_s)
     return {
         "id": rule.id,
-        "scope": kind,
-        "model": owner if kind == "model" else None,
+        "scope": rule.scope_kind,
+        "model": rule.owner if rule.scope_kind == "model" else None,
         "metric": rule.metric,
         "window": rule.window,
         "limit": rule.amount,

@@ -86,7 +86,12 @@ class ApiEdge:
             log.exception("request failed id=%s path=%s", request_id, scope["path"])
             if has_started:
                 raise
-            await send_error(send_with_headers, ServingError("The server failed. Try again."))
+            await send_error(send_with_headers, server_failed())
+
+
+def server_failed() -> ServingError:
+    """The error that clients get for a defect of the server, whose reason is in the log alone."""
+    return ServingError("The server failed. Try again.")
 
 
 def edge_headers(request_id: str) -> Headers:
@@ -106,12 +111,12 @@ async def send_error(send: Send, error: ServingError) -> None:
 
 
 def error_response(error: ServingError) -> JsonResponse:
-    """An error in OpenAI's format, as a Django response."""
+    """Return an error in OpenAI's format, as a Django response."""
     return JsonResponse(error_object(error), status=error.status, headers=error_headers(error))
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
-    """The first header of this name, which is in lower case."""
+    """Return the first header of this name, which is in lower case."""
     return next((value for key, value in scope["headers"] if key == name), None)
 
 

@@ -41,7 +41,7 @@ def for_clients(view: View, *, methods: Sequence[str] = ("GET",)) -> View:
 
 @for_clients
 async def list_models(request: HttpRequest, caller: Caller, tree: str) -> JsonResponse:
-    """All served models that the key may use, loaded or not."""
+    """Answer with all served models that the key may use, loaded or not."""
     entries = runtime().directory.entries.values()
     bodies = [_body(entry) for entry in entries if caller.grants.allows_model(entry.name)]
     return JsonResponse({"object": "list", "data": bodies})

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from typing import Final
+from typing import Final, NoReturn
 
 from serving.engine.config import EngineConfig
 from serving.transport.client import EngineClient, EngineDisconnected
@@ -51,7 +51,7 @@ class EngineProcess:
             raise EngineDied(f"It did not load within {timeout_s:g} s.") from None
         self._client.open()
 
-    async def watch(self) -> None:
+    async def watch(self) -> NoReturn:
         """Wait until the process ends or hangs in a step, then raise EngineDied."""
         assert self._process is not None
         ended = asyncio.create_task(self._process.wait())

@@ -114,7 +114,8 @@ class ChoiceReader:
         was_reasoning = self._parser.is_reasoning
         if text:
             self._parser.feed(text)
-        self.num_reasoning_tokens += was_reasoning or self._parser.is_reasoning
+        if was_reasoning or self._parser.is_reasoning:
+            self.num_reasoning_tokens += 1
 
     def _attribute(self, token: Token, text: str, attribution: Attribution) -> None:
         if token.id not in self._decoder.dropped_ids:

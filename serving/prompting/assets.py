@@ -79,7 +79,7 @@ class ModelAssets:
         return None if templates is None else templates.tools or templates.default
 
     def render(self, conversation: Conversation, encoding: Encoding = _WHOLE) -> Prompt:
-        """The prompt of a chat. Raises `InvalidRequest` for what the model cannot render.
+        """Return the prompt of a chat. Raises `InvalidRequest` for what the model cannot render.
 
         Ignores a template that came with the request: see `untrusted`.
         """
@@ -110,8 +110,8 @@ class ModelAssets:
         *,
         is_bare: bool = False,
     ) -> Prompt:
-        """The prompt of a chat whose text is already rendered; `is_bare`: without a template.
-        Raises `InvalidRequest`."""
+        """Return the prompt of a chat whose text is already rendered; `is_bare`: without a
+        template. Raises `InvalidRequest`."""
         _check_text(rendered.text, "messages")
         prompt = self._encode(rendered.text, encoding, is_bare=is_bare)
         if not prompt.token_ids:
@@ -130,8 +130,8 @@ class ModelAssets:
         *,
         suffix: str | None = None,
     ) -> Prompt:
-        """The tokens of a raw prompt. With `suffix` the model fills in the text between the two.
-        Raises `InvalidRequest`."""
+        """Return the tokens of a raw prompt. With `suffix` the model fills in the text between
+        the two. Raises `InvalidRequest`."""
         if suffix is not None:
             return self._infill_prompt(prompt, suffix, encoding)
         if isinstance(prompt, str):
@@ -145,16 +145,16 @@ class ModelAssets:
         return encoded
 
     def text_of(self, prompt: Prompt) -> str:
-        """The prompt's own text, or the text of its tokens."""
+        """Return the prompt's own text, or the text of its tokens."""
         return self.tokenizer.decode(prompt.token_ids) if prompt.text is None else prompt.text
 
     def ids_of_text(self, text: str, encoding: Encoding = _WHOLE) -> Sequence[int]:
-        """The tokens of a raw text, none for an empty one. Raises `InvalidRequest`."""
+        """Return the tokens of a raw text, none for an empty one. Raises `InvalidRequest`."""
         _check_text(text, "prompt")
         return self._encode(text, encoding, is_bare=True).token_ids
 
     def text_of_ids(self, token_ids: Sequence[int]) -> str:
-        """The text of tokens. Raises `InvalidRequest` for ids outside the vocabulary."""
+        """Return the text of tokens. Raises `InvalidRequest` for ids outside the vocabulary."""
         self.check_ids(token_ids, "tokens")
         return self.tokenizer.decode(token_ids)
 

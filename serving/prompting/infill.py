@@ -65,7 +65,7 @@ class Infill:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Infill | None:
-        """The layout for this tokenizer; None when it has no such tokens."""
+        """Return the layout for this tokenizer; None when it has no such tokens."""
         for family in _FAMILIES:
             layout = [
                 part if part in (_PREFIX, _SUFFIX) else tokenizer.token_id(part)
@@ -78,7 +78,7 @@ class Infill:
         return None
 
     def token_ids(self, prefix: Sequence[int], suffix: Sequence[int]) -> list[int]:
-        """The prompt, without the special tokens around a text."""
+        """Return the prompt, without the special tokens around a text."""
         texts = {_PREFIX: prefix, _SUFFIX: suffix}
         parts = ([part] if isinstance(part, int) else texts[part] for part in self.layout)
         return [id_ for part in parts for id_ in part]

@@ -43,7 +43,7 @@ def reasoning_settings(
     variables: Collection[str] | None = None,
     constants: Collection[str] = (),
 ) -> ReasoningSettings:
-    """The settings for an effort, a value of `core.request.Effort`; empty without one.
+    """Return the settings for an effort, a value of `core.request.Effort`; empty without one.
 
     `variables` and `constants` are the names and strings that the template uses. Without a
     template (None) the effort becomes a budget only.

@@ -168,8 +168,8 @@ def _tool(tool: Tool) -> dict[str, Any]:
 def arranged_instructions(
     messages: Sequence[Message], capabilities: TemplateCapabilities
 ) -> list[tuple[int, Message]]:
-    """The messages with system and developer messages where the template renders them, each with
-    its index in the client's conversation.
+    """Return the messages with system and developer messages where the template renders them,
+    each with its index in the client's conversation.
 
     OpenAI's clients may send any number of them anywhere. Many templates render one, at the
     start. Some render none: their models were trained to read instructions in the first user

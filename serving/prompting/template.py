@@ -63,7 +63,8 @@ class ChatTemplate:
         self.variables = frozenset(meta.find_undeclared_variables(tree))
 
     def render(self, **variables: Any) -> str:
-        """The text. Raises `InvalidRequest` with the template's own message if it has one."""
+        """Return the text. Raises `InvalidRequest`, with the template's own message if it has
+        one."""
         try:
             return self._template.render({**self._named_tokens, **variables})
         except TemplateRefusal as error:

@@ -46,36 +46,36 @@ class Tokenizer(ABC):
         """The text of each special token, by id. Includes `eos_ids`."""
 
     def encode(self, text: str) -> list[int]:
-        """The ids of this text alone: for rendered chat templates."""
+        """Return the ids of this text alone: for rendered chat templates."""
         return self._encode(text, add_special_tokens=False)
 
     def encode_raw(self, text: str) -> list[int]:
-        """The ids with the special tokens around a raw text, such as BOS."""
+        """Return the ids with the special tokens around a raw text, such as BOS."""
         return self._encode(text, add_special_tokens=True)
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of these tokens, special tokens included; invalid bytes as U+FFFD."""
+        """Return the text of these tokens, special tokens included; invalid bytes as U+FFFD."""
         text: str = self.raw.decode(list(token_ids), skip_special_tokens=False)
         return text
 
     @abstractmethod
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes of one token, which may be a part of a character."""
+        """Return the bytes of one token, which may be a part of a character."""
 
     @abstractmethod
     def token_name(self, token_id: int) -> str:
-        """The token as the vocabulary spells it, with its letters for spaces and bytes."""
+        """Return the token as the vocabulary spells it, with its letters for spaces and bytes."""
 
     @abstractmethod
     def token_id(self, name: str) -> int | None:
-        """The id of a token by its spelling in the vocabulary; None when there is none."""
+        """Return the id of a token by its spelling in the vocabulary; None when there is none."""
 
     @abstractmethod
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
 
 
 def load_tokenizer(folder: ModelFolder) -> Tokenizer:
-    """The fast tokenizer if the folder has one. Raises `UnusableFolder`."""
+    """Return the fast tokenizer if the folder has one. Raises `UnusableFolder`."""
     has_fast = (folder.path / FAST_TOKENIZER).is_file()
     return FastTokenizer(folder) if has_fast else VinoTokenizer(folder)
 

@@ -161,13 +161,11 @@ class DetokenizeBody(Wire):
 
 @dataclass(frozen=True, slots=True)
 class DetokenizeExchange:
-    """A request to detokenize."""
-
     model: str | None
     token_ids: tuple[int, ...]
 
     def body(self, text: str) -> bytes:
-        """Return the JSON of the answer."""
+        """Return the JSON of the answer for the text of these tokens."""
         return json_bytes({"prompt": text})
 
 

@@ -28,7 +28,7 @@ class LiveRequests(set[LiveRequest]):
     """All running requests: admitted, and not settled. Belongs to the event loop."""
 
     def progress(self) -> list[tuple[str, int, int, int, int]]:
-        """The id of each, and its prompt, cached, output and reasoning tokens so far."""
+        """Return the id of each, and its prompt, cached, output and reasoning tokens so far."""
         return [
             (
                 each.request_id,

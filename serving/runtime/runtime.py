@@ -138,7 +138,7 @@ class Runtime:
         self._snapshots.shutdown(wait=False)
 
     async def health(self) -> list[EngineHealth]:
-        """The health of all models that should be loaded. Waits at most 2 s for their engines."""
+        """Return the health of all models that should be loaded. Waits at most 2 s for engines."""
         return await asyncio.gather(*map(_health_of, self.directory.engines))
 
     async def _begin(self) -> None:

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Container
 from typing import Final
 
+from accounts.usage.effects import Effect
 from accounts.usage.entries import BoundLimit, Settlement
 
 UNKNOWN: Final = "unknown"  # the label of models that are not served
@@ -54,7 +55,7 @@ class Traffic:
     def __init__(self) -> None:
         self.models: defaultdict[str, ModelTraffic] = defaultdict(ModelTraffic)
         # By the limit's metric, the kind of its scope, and its effect.
-        self.refusals: Counter[tuple[str, str, str]] = Counter()
+        self.refusals: Counter[tuple[str, str, Effect]] = Counter()
 
     def settled(self, settlement: Settlement, served: Container[str]) -> None:
         """Count a settled request. `served` has the names of all models."""
@@ -75,7 +76,7 @@ class Traffic:
             self._bound(limit, settlement.http_status)
 
     def _bound(self, limit: BoundLimit, http_status: int | None) -> None:
-        effect = "refused" if http_status == 429 else "cut_short"
+        effect = Effect.REFUSED if http_status == 429 else Effect.CUT_SHORT
         if limit.is_shadow:
-            effect = "shadow"
+            effect = Effect.SHADOW
         self.refusals[limit.metric, limit.scope.partition(":")[0], effect] += 1

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Permission
+from django.test import Client
 
 from accounts.base.actors import Actor, acting_as
 from accounts.keys.lifecycle import NewKey, create_key
 from accounts.keys.table import KeyTable
-from accounts.models import AuditEntry, Organization, Project, User
+from accounts.models import AuditEntry, Organization, Project, Role, User
 from accounts.services import changes
 from tests.accounts.key_tables import past_clock
 from tests.fakes.clock import FakeClock
@@ -33,6 +35,25 @@ def alice(db: None) -> User:
 @pytest.fixture
 def bob(db: None) -> User:
     return User.objects.create_user("bob")
+
+
+@pytest.fixture
+def root(db: None, client: Client) -> User:
+    """A superuser, who is signed in with the client."""
+    root = User.objects.create_superuser("root")
+    client.force_login(root)
+    return root
+
+
+@pytest.fixture
+def staff(db: None, client: Client) -> User:
+    """A staff user with all permissions and an admin's role in the first organisation, who is
+    signed in with the client."""
+    staff = User.objects.create_user("staff", is_staff=True)
+    staff.user_permissions.set(Permission.objects.filter(content_type__app_label="accounts"))
+    changes.set_role(staff, changes.first_project().organization, Role.ADMIN)
+    client.force_login(staff)
+    return staff
 
 
 @pytest.fixture

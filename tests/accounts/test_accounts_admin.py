@@ -5,23 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from html import unescape
-from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
+from pages import text_of
 from usage_builders import admission, settlement
 
 from accounts.keys.lifecycle import NewKey
 from accounts.keys.table import KeyTable
-from accounts.models import ApiKey, Limit, Project, Role, UsageRecord, User
+from accounts.models import ApiKey, Limit, Project, UsageRecord, User
 from accounts.services import changes
-from accounts.services.changes import first_project, home_project, set_role
+from accounts.services.changes import first_project, home_project
 from accounts.usage.entries import Outcome
 from accounts.usage.store import store_settlements
 
@@ -29,24 +27,6 @@ KEYS = "admin:accounts_apikey_changelist"
 ADD_KEY = "admin:accounts_apikey_add"
 CHANGE_KEY = "admin:accounts_apikey_change"
 USAGE = "admin:accounts_usagerecord_changelist"
-
-
-@pytest.fixture
-def root(db: None, client: Client) -> User:
-    """Return a superuser who is logged in."""
-    root = User.objects.create_superuser("root")
-    client.force_login(root)
-    return root
-
-
-@pytest.fixture
-def staff(db: None, client: Client) -> User:
-    """Return a staff user with all permissions on keys and an admin's role, logged in."""
-    staff = User.objects.create_user("staff", is_staff=True)
-    staff.user_permissions.set(Permission.objects.filter(content_type__app_label="accounts"))
-    set_role(staff, first_project().organization, Role.ADMIN)
-    client.force_login(staff)
-    return staff
 
 
 def test_a_quota_shows_its_usage(client: Client, root: User) -> None:
@@ -67,11 +47,6 @@ def test_usage_of_a_platform_quota_is_hidden_from_staff(client: Client, staff: U
 
     assert "1000" in page
     assert "left." not in page
-
-
-def text_of(response: Any) -> str:
-    assert response.status_code == 200, response
-    return unescape(response.content.decode())
 
 
 def shown_names(client: Client, **query: str) -> set[str]:

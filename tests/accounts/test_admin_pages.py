@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from html import unescape
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
+from pages import text_of
 from usage_builders import admission, settlement
 
 from accounts.captures.store import CapturedRequest, store_captured
@@ -41,31 +41,8 @@ ADD_KEY = "admin:accounts_apikey_add"
 NO_ROLES = {f"memberships-{name}_FORMS": 0 for name in ("TOTAL", "INITIAL", "MIN_NUM", "MAX_NUM")}
 
 
-@pytest.fixture
-def root(db: None, client: Client) -> User:
-    """Return a superuser who is logged in."""
-    root = User.objects.create_superuser("root")
-    client.force_login(root)
-    return root
-
-
-@pytest.fixture
-def staff(db: None, client: Client) -> User:
-    """Return a staff user with all permissions and an admin's role in the first organisation."""
-    staff = User.objects.create_user("staff", is_staff=True)
-    staff.user_permissions.set(Permission.objects.filter(content_type__app_label="accounts"))
-    set_role(staff, first_project().organization, Role.ADMIN)
-    client.force_login(staff)
-    return staff
-
-
 def page_of(table: str, page: str, *arguments: object) -> str:
     return reverse(f"admin:accounts_{table}_{page}", args=arguments)
-
-
-def text_of(response: Any) -> str:
-    assert response.status_code == 200, response
-    return unescape(response.content.decode())
 
 
 def errors_of(response: Any) -> set[str]:

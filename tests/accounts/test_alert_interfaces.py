@@ -71,13 +71,6 @@ def alert(db: None) -> Alert:
     return alert
 
 
-@pytest.fixture
-def root(db: None, client: Client) -> User:
-    user = User.objects.create_superuser("root")
-    client.force_login(user)
-    return user
-
-
 def test_alerts_are_listed(run: Run, alert: Alert) -> None:
     _, text, _ = run("alerts", "list")
     assert "Acme / search" in text and "e-mail to olga: pending" in text
@@ -95,7 +88,7 @@ def test_a_delivery_that_fails_is_listed_with_the_reason(
 
     _, text, _ = run("alerts", "list", "--json")
 
-    assert json.loads(text)[0]["told"] == [
+    assert json.loads(text)[0]["messages"] == [
         f"e-mail to olga: pending after {words} (connection refused)"
     ]
 
@@ -124,7 +117,7 @@ def test_reminders_of_keys_are_listed(run: Run, alert: Alert, search: Project) -
     _, text, _ = run("alerts", "reminders", "--num", "1", "--json")
     [row] = json.loads(text)
     assert (row["key"], row["event"], row["days_before"]) == ("crawler", "expires", 7)
-    assert row["told"] == ["e-mail to olga: pending"]
+    assert row["messages"] == ["e-mail to olga: pending"]
 
     _, text, _ = run("alerts", "reminders", "--key", keys[0].hint, "--json")
     assert [row["key_id"] for row in json.loads(text)] == [keys[0].pk]

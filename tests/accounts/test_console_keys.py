@@ -17,6 +17,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from pages import signed_in
 
 from accounts.keys.lifecycle import create_key, find_key, pause_key
 from accounts.models import ApiKey, AuditEntry, KeyState, Project, Role, User
@@ -32,12 +33,6 @@ KEYS = "/console/keys/"
 def member(alice: User) -> User:
     set_role(alice, first_project().organization, Role.MEMBER)
     return alice
-
-
-def signed_in(user: User) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 def once(client: Client) -> str:

@@ -4,14 +4,13 @@ audited."""
 from __future__ import annotations
 
 import re
-from html import unescape
 from typing import Any
 
 import pytest
 from api.api_client import Tenant, make_tenant
 from django.db import connection
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from pages import signed_in, text_of
 
 from accounts.keys.lifecycle import create_key
 from accounts.models import ApiKey, AuditEntry, Limit, Role, User
@@ -29,11 +28,6 @@ def ours() -> Tenant:
 
 
 @pytest.fixture
-def root(db: None) -> User:
-    return User.objects.create_superuser("root")
-
-
-@pytest.fixture
 def admin(ours: Tenant, alice: User) -> User:
     changes.set_role(alice, ours.organization, Role.ADMIN)
     return alice
@@ -45,20 +39,9 @@ def key(ours: Tenant, bob: User) -> ApiKey:
     return create_key(owner=bob, project=ours.one, name="laptop").key
 
 
-def signed_in(user: User) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
-
-
 def form(of: str, **more: Any) -> dict[str, Any]:
     usual = {"metric": "tokens", "window": "day", "amount": 1000}
     return {"of": of} | usual | {"time_zone": "UTC", "week_start": "monday"} | more
-
-
-def text_of(response: Any, status: int = 200) -> str:
-    assert response.status_code == status, response
-    return unescape(response.content.decode())
 
 
 def errors(text: str) -> list[str]:

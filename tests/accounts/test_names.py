@@ -26,13 +26,6 @@ WRONG = [*HIDDEN, *BLANK]
 GOOD = ["Größe 10", "\u0645\u06cc\u200c\u062e\u0648\u0627", "क्\u200dष", "👩\u200d💻"]
 
 
-@pytest.fixture
-def root(db: None, client: Client) -> User:
-    root = User.objects.create_superuser("root")
-    client.force_login(root)
-    return root
-
-
 @dataclass
 class Kind:
     """A kind of rows with a name, and an existing row."""

@@ -18,37 +18,32 @@ from accounts.usage.store import store_settlements
 pytestmark = pytest.mark.django_db
 
 
+IDENTITY = {
+    "project_id": 3,
+    "project_name": "search",
+    "organization_id": 2,
+    "organization_name": "acme",
+    "ip": "10.0.0.7",
+    "asked_model": "chat",
+    "client_request_id": "mine",
+    "num_request_bytes": 300,
+}
+USED = {
+    "num_image_tokens": 5,
+    "num_audio_tokens": 4,
+    "energy_mj": 2_500_000_000_000,
+    "prefill_ms": 10.5,
+    "weighted_tokens": 12.5,
+    "inter_token_ms": 7.5,
+    "num_response_bytes": 4000,
+    "finish_reason": "stop",
+    "error_code": "none",
+}
+
+
 def test_a_settlement_is_stored_as_a_record() -> None:
-    identity = {
-        "project_id": 3,
-        "project_name": "search",
-        "organization_id": 2,
-        "organization_name": "acme",
-        "ip": "10.0.0.7",
-        "asked_model": "chat",
-        "client_request_id": "mine",
-        "num_request_bytes": 300,
-    }
-    used = {
-        "num_image_tokens": 5,
-        "num_audio_tokens": 4,
-        "energy_mj": 2_500_000_000_000,
-        "prefill_ms": 10.5,
-        "weighted_tokens": 12.5,
-        "inter_token_ms": 7.5,
-        "num_response_bytes": 4000,
-        "finish_reason": "stop",
-    }
-    store_settlements(
-        [
-            settlement(
-                admission=admission(**identity),
-                error_code="none",
-                outcome=Outcome.CLIENT_GONE,
-                **used,
-            )
-        ]
-    )
+    asked = admission(**IDENTITY)
+    store_settlements([settlement(admission=asked, outcome=Outcome.CLIENT_GONE, **USED)])
 
     row = UsageRecord.objects.values().get()
     del row["id"]
@@ -72,10 +67,9 @@ def test_a_settlement_is_stored_as_a_record() -> None:
         "total_ms": 340.0,
         "http_status": 200,
         "outcome": "client_gone",
-        "error_code": "none",
         "is_exact": True,
-        **identity,
-        **used,
+        **IDENTITY,
+        **USED,
     }
 
 

@@ -134,6 +134,20 @@ def test_a_wrong_sum_is_found_and_repaired() -> None:
     assert differences() == []
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_checked_day_blocks_no_writer_and_stays_repaired() -> None:
+    """A pager may wait for its user, or end before the last day."""
+    store("r1")
+    MinuteRollup.objects.update(num_output_tokens=1)
+
+    days = verify(NOON, NOON + timedelta(days=2), repair=True)
+
+    assert next(days).differences
+    assert not connection.in_atomic_block
+    days.close()
+    assert not differences()
+
+
 @pytest.mark.django_db
 @pytest.mark.parametrize("table", [MinuteRollup, HourRollup, DayRollup])
 def test_a_missing_sum_is_found_and_repaired(table: type[HourRollup]) -> None:

@@ -6,8 +6,6 @@ Skips without Chromium, which is no Python package: on Debian, `apt-get install 
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -15,8 +13,8 @@ import httpx
 import pytest
 from playwright import sync_api
 
-from tests.conftest import REPOSITORY, Running, until
-from tests.system.ledger import wait_until_seen
+from tests.conftest import Running, until
+from tests.system.commands import vinery
 
 _TIMEOUT_MS = 15_000  # the slowest page takes a tenth of it on a busy machine
 
@@ -135,14 +133,7 @@ def admin(stranger: Administrator, session_cookies: list[sync_api.Cookie]) -> Ad
 def loaded_again(running: Running) -> Iterator[None]:
     """Afterwards tiny-chat answers, whatever the test did to it."""
     yield
-    subprocess.run(
-        [sys.executable, "-m", "vinery.cli", "model", "load", "tiny-chat"],
-        env=running.environment,
-        cwd=REPOSITORY,
-        check=True,
-        timeout=60,
-    )
-    wait_until_seen(running)
+    vinery(running, "model", "load", "tiny-chat")
     until(lambda: ask(running).status_code == 200)
 
 

@@ -6,8 +6,6 @@ from __future__ import annotations
 import base64
 import hmac
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from urllib.parse import urlencode
@@ -15,40 +13,26 @@ from urllib.parse import urlencode
 import pytest
 from playwright import sync_api
 
+from tests import forked_commands
 from tests.browser.conftest import Administrator
-from tests.conftest import REPOSITORY, Running, until
+from tests.conftest import Running, until
 
 pytestmark = pytest.mark.system
 
 _NAME, _PASSWORD = "grace", "a password of her own"
 
 
-def _in_django(running: Running, code: str) -> None:
-    """Run some lines in the platform's own Django."""
-    subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"from vinery.cli.shape import start_django\nstart_django()\n{code}",
-        ],
-        env=running.environment,
-        cwd=REPOSITORY,
-        check=True,
-    )
+def _people(running: Running, *words: str) -> None:
+    module, environment = "tests.browser.people", running.environment
+    forked_commands.run(*words, module=module, environment=environment).check_returncode()
 
 
 @pytest.fixture
 def grace(running: Running) -> Iterator[None]:
     """An administrator of these tests alone: the others sign in without a second factor."""
-    _in_django(
-        running,
-        "from accounts.models import User\n"
-        f"User.objects.create_superuser({_NAME!r}, password={_PASSWORD!r})",
-    )
+    _people(running, "create", _NAME, _PASSWORD)
     yield
-    _in_django(
-        running, f"from accounts.models import User\nUser.objects.get(username={_NAME!r}).delete()"
-    )
+    _people(running, "delete", _NAME)
 
 
 def _code(secret: str, *, periods_from_now: int = 0) -> str:

@@ -53,9 +53,11 @@ class _Writer:
 def _heights(rules: Rules) -> dict[str, int]:
     """The smallest depth of references below each rule."""
     heights = dict.fromkeys(rules, 1000)
-    for _ in rules:
-        heights = {name: 1 + _height(body, heights) for name, body in rules.items()}
-    return heights
+    while True:
+        lower = {name: 1 + _height(body, heights) for name, body in rules.items()}
+        if lower == heights:
+            return heights
+        heights = lower
 
 
 def _height(expr: Expr, heights: Mapping[str, int]) -> int:

@@ -126,7 +126,9 @@ def test_several_calls_can_be_required(model: Model, name: str) -> None:
     """The model chooses how many. It may reach its limit inside a call."""
     model.use(straight(name))
 
-    result, is_ended = model.answer_part(asked(QUESTION, tools=(PICK, PING), tool_choice=REQUIRED))
+    result, is_ended = model.answer_part(
+        asked(QUESTION, tools=(PICK, PING), tool_choice=REQUIRED), max_tokens=300
+    )
 
     calls = result.tool_calls if is_ended else result.tool_calls[:-1]
     assert result.tool_calls

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lark import Lark
 from lark.exceptions import LarkError
 
+from serving.constraints.grammar.ebnf import Expr
 from serving.constraints.grammar.languages import NotRegular
 from serving.constraints.grammar.lark import InvalidLark, lark_expression
 from serving.constraints.grammar.rules import RuleSet, plain
 from serving.constraints.texts import text_tag
 from serving.core.request import TextGrammar, TextSyntax
 
-from .lark_texts import fits, generated_text
+from .lark_texts import Rules, fits, generated_text
 
 PATCH = r"""
 start: begin_patch hunk+ end_patch
@@ -68,26 +71,35 @@ NAME: CNAME
 GRAMMARS = {"patch": PATCH, "sums": SUMS, "lists": LISTS, "sql": SQL}
 
 
+@cache
+def parser_of(definition: str) -> Lark:
+    return Lark(definition, parser="earley", lexer="dynamic_complete")
+
+
+@cache
+def ours(definition: str) -> tuple[Expr, Rules]:
+    """Our root expression of a grammar, and the rules that it uses."""
+    rules = RuleSet(plain)
+    return lark_expression(definition, rules), rules.rules
+
+
 def by_lark(definition: str, text: str) -> bool:
-    parser = Lark(definition, parser="earley", lexer="dynamic_complete")
     try:
-        parser.parse(text)
+        parser_of(definition).parse(text)
     except LarkError:
         return False
     return True
 
 
 def by_us(definition: str, text: str) -> bool:
-    rules = RuleSet(plain)
-    return fits(lark_expression(definition, rules), rules.rules, text)
+    return fits(*ours(definition), text)
 
 
 @pytest.mark.parametrize("name", GRAMMARS)
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_lark_parses_the_texts_of_our_rules(name: str, seed: int) -> None:
-    rules = RuleSet(plain)
-    text = generated_text(lark_expression(GRAMMARS[name], rules), rules.rules, seed)
+    text = generated_text(*ours(GRAMMARS[name]), seed)
 
     assert by_lark(GRAMMARS[name], text)
 
@@ -98,14 +110,12 @@ def test_lark_parses_the_texts_of_our_rules(name: str, seed: int) -> None:
 def test_our_rules_and_lark_agree_on_changed_texts(
     name: str, seed: int, data: st.DataObject
 ) -> None:
-    rules = RuleSet(plain)
-    root = lark_expression(GRAMMARS[name], rules)
-    text = generated_text(root, rules.rules, seed)
+    text = generated_text(*ours(GRAMMARS[name]), seed)
     at = data.draw(st.integers(0, len(text)))
     letter = data.draw(st.sampled_from(['"', "a", "é", "\n", " ", "*", "(", "9", ""]))
     changed = text[:at] + letter + text[at + 1 :]
 
-    assert fits(root, rules.rules, changed) == by_lark(GRAMMARS[name], changed)
+    assert by_us(GRAMMARS[name], changed) == by_lark(GRAMMARS[name], changed)
 
 
 def test_a_patch_fits_its_grammar() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from serving.flow.grants import NUM_AHEAD, NUM_EACH, TokenGrants
@@ -97,6 +97,8 @@ STEPS = st.lists(
 
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=5), st.integers(0, 2000), STEPS)
+# An answer that stops by itself after its last grant.
+@example([3], 1, [("write", 0, 1), ("read", 0, 0), ("stop", 0, 0)])
 def test_answers_generate_no_more_than_granted_and_at_the_end_all_of_it(
     wanted: list[int], num_tokens: int, steps: list[tuple[str, int, int]]
 ) -> None:
@@ -119,7 +121,7 @@ def test_answers_generate_no_more_than_granted_and_at_the_end_all_of_it(
     assert not generation.open
     cut = [each for each in generation.answers.values() if each.is_last and each.has_ended]
     if cut and len(wanted) == 1:
-        assert cut[0].num_generated == min(wanted[0], generation.source.num_tokens)
+        assert cut[0].num_generated == min(cut[0].num_wanted, generation.source.num_tokens)
 
 
 def test_more_is_reserved_ahead_of_need_for_the_answers_that_need_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -58,6 +59,7 @@ def syntax_of(name: str) -> list[str]:
     return [text for text in texts if text]
 
 
+@cache
 def outputs(name: str) -> st.SearchStrategy[str]:
     noise = ["Hi.", " ", "\n", "{", "}", "[", "]", '"', "<", "|", json.dumps({"name": "ping"})]
     return st.lists(st.sampled_from([*syntax_of(name), *noise]), max_size=8).map("".join)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -239,12 +240,16 @@ def test_all_well_formed_calls_come_back_exactly(way: str, calls: list[Call]) ->
     assert calls_in(read(way, written(way, calls))) == calls
 
 
+@cache  # for Hypothesis, a strategy is expensive to make
+def _among_others(write: Callable[[Sequence[Call]], str]) -> st.SearchStrategy[str]:
+    others = st.sampled_from(["Hi.", "\n", "{", "["])
+    return st.lists(st.one_of(_calls.map(write), others)).map("".join)
+
+
 @st.composite
 def _broken(draw: st.DrawFn, write: Callable[[Sequence[Call]], str]) -> str:
     """Well-formed calls with some parts missing or doubled, and text between."""
-    text = "".join(
-        draw(st.lists(st.one_of(_calls.map(write), st.sampled_from(["Hi.", "\n", "{", "["]))))
-    )
+    text = draw(_among_others(write))
     for _ in range(draw(st.integers(0, 3))):
         start = draw(st.integers(0, len(text)))
         end = min(len(text), start + draw(st.integers(0, 6)))

@@ -68,13 +68,15 @@ class Model:
         return result
 
     def answer_part(
-        self, chat: Conversation, wanted: Grammar | None = None
+        self, chat: Conversation, wanted: Grammar | None = None, *, max_tokens: int = 400
     ) -> tuple[ChoiceResult, bool]:
         """The same, and whether it ended by itself."""
-        events, is_ended = self.events(chat, wanted)
+        events, is_ended = self.events(chat, wanted, max_tokens=max_tokens)
         return choice_of(events), is_ended
 
-    def events(self, chat: Conversation, wanted: Grammar | None = None) -> tuple[list[Event], bool]:
+    def events(
+        self, chat: Conversation, wanted: Grammar | None = None, *, max_tokens: int = 400
+    ) -> tuple[list[Event], bool]:
         """The events of each token, and whether the answer ended by itself."""
         prompt = self.assets.render(chat)
         grammar = wanted and answer_grammar(
@@ -87,7 +89,7 @@ class Model:
             parallel=chat.parallel_tool_calls,
             opens_reasoning=prompt.opens_reasoning,
         )
-        ids = self._generate(prompt.token_ids, grammar)
+        ids = self._generate(prompt.token_ids, grammar, max_tokens)
         is_ended = ids[-1] in self.assets.tokenizer.eos_ids
         writer = EventWriter(0, new_call_id=str, tools=chat.tools)
         parser = self.family.parser.new_parser(
@@ -97,9 +99,11 @@ class Model:
         events = [event for id_ in ids for event in reader.feed([id_])]
         return [*events, *reader.finish("stop" if is_ended else "length")], is_ended
 
-    def _generate(self, prompt_ids: tuple[int, ...], grammar: Grammar | None) -> list[int]:
+    def _generate(
+        self, prompt_ids: tuple[int, ...], grammar: Grammar | None, max_tokens: int
+    ) -> list[int]:
         config = self._genai.GenerationConfig()
-        config.max_new_tokens = 400
+        config.max_new_tokens = max_tokens
         config.eos_token_id = 2
         if grammar is not None:
             field = {

@@ -6,28 +6,28 @@ import json
 import re
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests import stores
-from tests.platform_ import scripts
+from tests import forked_commands, prepared_home
+from tests.conftest import clean_environment
 
 Vinery = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a prepared home, shared by all tests of this file."""
-    home = tmp_path_factory.mktemp("keys") / "home"
-    result = scripts.vinery("prepare", environment=stores.environment_of(home))
-    assert result.returncode == 0, result.stderr
-    return home
+    """Where the installation of all tests of this file is."""
+    return tmp_path_factory.mktemp("keys") / "home"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def vinery(home: Path) -> Vinery:
-    return lambda *words: scripts.vinery(*words, environment=stores.environment_of(home))
+    clean = clean_environment()
+    environment = clean | prepared_home.copy_to(home, clean)
+    return partial(forked_commands.run, environment=environment)
 
 
 def row_of(vinery: Vinery, name: str) -> list[str]:

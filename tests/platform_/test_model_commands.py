@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.platform_ import scripts
+from tests import forked_commands, prepared_home
+from tests.conftest import clean_environment
 from vinery.config.home import REPOSITORY
 
 TINY_CHAT = str(REPOSITORY / "models" / "tiny-chat")
@@ -18,13 +20,9 @@ Vinery = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture(scope="module")
 def vinery(tmp_path_factory: pytest.TempPathFactory) -> Vinery:
     """Return a function that runs the command in a home that serves the reference model."""
-    home = str(tmp_path_factory.mktemp("models") / "home")
-
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return scripts.vinery(*words, environment={"VINERY_HOME": home})
-
-    assert run("prepare").returncode == 0
-    return run
+    home, clean = tmp_path_factory.mktemp("models") / "home", clean_environment()
+    environment = clean | prepared_home.copy_to(home, clean)
+    return partial(forked_commands.run, environment=environment)
 
 
 def test_a_prepared_home_serves_the_reference_model(vinery: Vinery) -> None:

@@ -1,27 +1,46 @@
-"""The check whether a server is ready."""
+"""The check whether a server is ready, and the banner after it."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
 from tests.platform_ import scripts
-from vinery.cli.ready import Readiness, first_model, readiness
+from vinery.cli import up
+from vinery.cli.ready import Readiness, models_for, readiness
+from vinery.config import credentials
+from vinery.config.credentials import Credentials
+from vinery.config.home import Home
 from vinery.process.listening import Address, listen
+from vinery.process.supervisor import Supervisor
+
+_MODELS = {"data": [{"id": "one"}, {"id": "two"}]}
 
 
 @contextmanager
-def server(status: int, body: object) -> Iterator[str]:
-    """Yield the URL of a server that gives one answer to every request."""
+def server(
+    status: int, body: object, *, num_silent: int = 0, content_length: int | None = None
+) -> Iterator[str]:
+    """Yield the URL of a server that gives one answer to every request.
+
+    It does not answer the first `num_silent` requests for the list of models.
+    """
+    silent = iter(range(num_silent))
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if self.path == "/v1/models" and next(silent, None) is not None:
+                return
             self.send_response(status)
+            if content_length is not None:
+                self.send_header("Content-Length", str(content_length))
             self.end_headers()
             self.wfile.write(json.dumps(body).encode())
 
@@ -29,7 +48,7 @@ def server(status: int, body: object) -> Iterator[str]:
             pass
 
     with HTTPServer(("127.0.0.1", 0), Handler) as http:
-        threading.Thread(target=http.serve_forever, daemon=True).start()
+        threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{http.server_port}"
         http.shutdown()
 
@@ -53,6 +72,12 @@ def test_a_server_that_does_not_answer_is_not_ready(closed_url: str) -> None:
     assert readiness(closed_url) is Readiness.SILENT
 
 
+def test_an_answer_that_breaks_off_is_no_answer() -> None:
+    """The supervisor asks while web processes start and end, and must go on."""
+    with server(503, {}, content_length=100) as url:
+        assert readiness(url) is Readiness.SILENT
+
+
 def test_proxies_of_the_environment_are_ignored(
     closed_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,15 +87,21 @@ def test_proxies_of_the_environment_are_ignored(
         assert readiness(url) is Readiness.READY
 
 
-def test_the_first_model_is_named() -> None:
-    with server(200, {"data": [{"id": "one"}, {"id": "two"}]}) as url:
-        assert first_model(url, "vny_key") == "one"
+def test_the_models_of_a_key_are_named() -> None:
+    with server(200, _MODELS) as url:
+        assert models_for("vny_key", url) == ["one", "two"]
 
 
 @pytest.mark.parametrize(("status", "body"), [(200, {"data": []}), (401, {"error": {}})])
 def test_no_model_is_named_if_the_key_may_use_none(status: int, body: object) -> None:
     with server(status, body) as url:
-        assert first_model(url, "vny_key") is None
+        assert models_for("vny_key", url) == []
+
+
+def test_a_failing_server_does_not_count_as_one_without_models(closed_url: str) -> None:
+    assert models_for("vny_key", closed_url) is None
+    with server(503, {"error": {}}) as url:
+        assert models_for("vny_key", url) is None
 
 
 @pytest.mark.parametrize(("status", "exit_status"), [(200, 0), (503, 1)])
@@ -80,3 +111,39 @@ def test_the_exit_status_of_the_health_check_is_its_result(status: int, exit_sta
 
     assert result.returncode == exit_status
     assert url in result.stdout + result.stderr
+
+
+def greeting(url: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What a later start prints when the server of this URL is ready."""
+    plan = up.Plan(Home(folder), Address("127.0.0.1", int(url.rpartition(":")[2])), 1)
+    credentials.write(plan.home.bootstrap_file, Credentials(url, "vny_key", "admin", "pa55word"))
+    asyncio.run(up._greet_when_ready(plan, Supervisor({}), is_first_start=False))
+    return capsys.readouterr().out
+
+
+def test_the_banner_waits_for_the_models_of_a_busy_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with server(200, _MODELS, num_silent=2) as url:
+        assert up.curl_line(url, "vny_key", "one") in greeting(url, tmp_path, capsys)
+
+
+def test_the_banner_does_not_wait_if_the_key_may_use_no_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(up, "_MODELS_WITHIN_S", float("inf"))
+
+    with server(200, {"data": []}) as url:
+        assert "vinery key create" in greeting(url, tmp_path, capsys)
+
+
+def test_the_banner_comes_without_a_curl_line_if_no_answer_comes_in_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(up, "_MODELS_WITHIN_S", 0.0)
+
+    with server(200, _MODELS, num_silent=2) as url:
+        printed = greeting(url, tmp_path, capsys)
+
+    assert url in printed
+    assert "curl" not in printed

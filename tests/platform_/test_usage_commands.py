@@ -8,11 +8,13 @@ import re
 import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests import stores
+from tests import forked_commands, prepared_home
+from tests.conftest import clean_environment
 from tests.platform_ import scripts
 
 Vinery = Callable[..., subprocess.CompletedProcess[str]]
@@ -45,23 +47,16 @@ store_settlements([
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a home with four requests. One is three days old and was never answered."""
-    home = tmp_path_factory.mktemp("usage") / "home"
-    result = scripts.vinery("prepare", environment=stores.environment_of(home))
-    assert result.returncode == 0, result.stderr
+def vinery(tmp_path_factory: pytest.TempPathFactory) -> Vinery:
+    """Return the command in a home with four requests. One is three days old and was never
+    answered."""
+    home, clean = tmp_path_factory.mktemp("usage") / "home", clean_environment()
+    environment = prepared_home.copy_to(home, clean)
     result = scripts.run_python(
-        "-c",
-        _STORE,
-        environment=stores.environment_of(home) | {"DJANGO_SETTINGS_MODULE": "vinery.settings"},
+        "-c", _STORE, environment=environment | {"DJANGO_SETTINGS_MODULE": "vinery.settings"}
     )
     assert result.returncode == 0, result.stderr
-    return home
-
-
-@pytest.fixture
-def vinery(home: Path) -> Vinery:
-    return lambda *words: scripts.vinery(*words, environment=stores.environment_of(home))
+    return partial(forked_commands.run, environment=clean | environment)
 
 
 def cells(line: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
 import pytest
@@ -134,13 +135,17 @@ MODELS: dict[Endpoint, type[GenerationBody]] = {
 }
 
 
+@cache  # for Hypothesis, a strategy is expensive to make
+def few_fields(endpoint: Endpoint) -> st.SearchStrategy[dict[str, Any]]:
+    fields = sorted(MODELS[endpoint].model_fields)
+    return st.dictionaries(st.sampled_from(fields), VALUES | NEARLY, max_size=3)
+
+
 @st.composite
 def bodies(draw: st.DrawFn, endpoint: Endpoint) -> dict[str, Any]:
     """A body with a few wrong values at most."""
-    fields = sorted(MODELS[endpoint].model_fields)
     prompt = {PROMPTS[endpoint]: draw(NEARLY)} if draw(st.booleans()) else {}
-    some = st.dictionaries(st.sampled_from(fields), VALUES | NEARLY, max_size=3)
-    return {**LEAST[endpoint], **draw(some), **prompt}
+    return {**LEAST[endpoint], **draw(few_fields(endpoint)), **prompt}
 
 
 @pytest.mark.parametrize("endpoint", Endpoint)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter
 
+from docs.parameters import parameters
 from serving.core.errors import EngineLost, InvalidRequest
 from serving.core.events import Failed, Started, TextDelta
 from serving.core.request import DIALECTS, V1, Endpoint
@@ -21,7 +22,7 @@ from serving.protocols.common.encoding import error_body
 from serving.protocols.common.refused import REFUSED
 from serving.protocols.openapi.answers import ANSWERS
 from serving.protocols.openapi.document import BODIES, document
-from serving.protocols.openapi.schema import PREFIX, parameters
+from serving.protocols.openapi.schema import PREFIX
 from serving.protocols.tokens import DetokenizeBody, TokenizeBody
 
 from . import exchanges

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import openai
 
 from tests.conftest import Running, until
-from tests.system.ledger import execute, is_written, rows, wait_until_seen
+from tests.system.ledger import Row, execute, is_written, rows, wait_until_seen
 
 MODEL = "tiny-chat"
 # Of three to four hundred tokens: where four hundred are a minute's, a second one has to wait for
@@ -106,3 +109,105 @@ def settled_rows(platform: Running, num: int) -> int:
     until(lambda: is_written(platform))
     until(lambda: len(rows(platform)) >= num)
     return len(rows(platform))
+
+
+def client(platform: Running, **changes: Any) -> openai.OpenAI:
+    settings = {"max_retries": 0, "timeout": 60, "_strict_response_validation": True}
+    base_url = f"{platform.base_url}/v1"
+    return openai.OpenAI(base_url=base_url, api_key=platform.api_key, **{**settings, **changes})
+
+
+@dataclass(frozen=True)
+class Heard:
+    """One answer to a client, which may repeat a call of its user."""
+
+    asked_at_s: float
+    heard_at_s: float
+    status: int
+    headers: httpx.Headers
+
+    @property
+    def request_id(self) -> str:
+        return str(self.headers["x-request-id"])
+
+
+def listening(heard: list[Heard]) -> httpx.Client:
+    """An HTTP client that notes every single answer in `heard`."""
+    asked_at_s = 0.0
+
+    def ask(_: httpx.Request) -> None:
+        nonlocal asked_at_s
+        asked_at_s = time.monotonic()
+
+    def hear(response: httpx.Response) -> None:
+        heard.append(Heard(asked_at_s, time.monotonic(), response.status_code, response.headers))
+
+    return openai.DefaultHttpxClient(event_hooks={"request": [ask], "response": [hear]})
+
+
+def num_output_tokens(platform: Running) -> int:
+    """Return the tokens of all answers so far, from the ledger."""
+    settled_rows(platform, 0)
+    return sum(row.num_output_tokens for row in rows(platform))
+
+
+def refused_rows(platform: Running, since: int) -> list[Row]:
+    """The refused requests after the first `since` rows."""
+    return [row for row in rows(platform)[since:] if row.http_status == 429]
+
+
+def waits(platform: Running, request_id: str) -> list[Any]:
+    """The waits of the limits that refused the request, once they are written."""
+    query = "SELECT wait_s FROM accounts_refusedrequest WHERE NOT is_shadow AND request_id = ?"
+    return until(lambda: execute(platform, query, request_id))
+
+
+def key_id(platform: Running) -> int:
+    ((found,),) = execute(platform, "SELECT id FROM accounts_apikey")
+    return int(found)
+
+
+def used_of_key(platform: Running, metric: str) -> int:
+    """What the key itself sees as used."""
+    result = httpx.get(
+        f"{platform.base_url}/v1/usage/me",
+        headers={"authorization": f"Bearer {platform.api_key}"},
+        timeout=60,
+    ).json()
+    (used,) = [each["used"] for each in result["limits"] if each["metric"] == metric]
+    return int(used)
+
+
+async def leave_streams(platform: Running, num: int, *, num_connections: int) -> None:
+    """Begin so many long answers, and leave each after its first chunk."""
+    free = asyncio.Semaphore(num_connections)
+    http = openai.AsyncOpenAI(
+        base_url=f"{platform.base_url}/v1", api_key=platform.api_key, max_retries=0, timeout=120
+    )
+
+    async def leave() -> None:
+        async with free:
+            stream = await http.completions.create(
+                model=MODEL,
+                prompt="Count:",
+                max_tokens=1900,
+                stream=True,
+                extra_body={"ignore_eos": True},
+            )
+            async with stream:
+                await anext(aiter(stream))
+
+    async with http:
+        await asyncio.gather(*(leave() for _ in range(num)))
+
+
+def long_stream(openai_client: openai.OpenAI) -> Any:
+    stream = openai_client.completions.create(
+        model=MODEL,
+        prompt="Count:",
+        max_tokens=1900,
+        stream=True,
+        extra_body={"ignore_eos": True},
+    )
+    next(iter(stream))
+    return stream

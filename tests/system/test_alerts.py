@@ -7,8 +7,6 @@ The clock of the tries is minutes; here what waits is made due at once, and the 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,8 +14,9 @@ from typing import Any
 import openai
 import pytest
 
+from tests import forked_commands
 from tests.accounts.webhook_receiver import Receiver, receiving
-from tests.conftest import REPOSITORY, Running, run_platform, until
+from tests.conftest import Running, run_platform, until
 from tests.system.commands import vinery
 from tests.system.ledger import execute, rows
 from tests.system.limiting import ask, limit
@@ -137,11 +136,8 @@ def use(platform: Running, num_tokens: int) -> None:
 
 def wake(platform: Running, task: str) -> None:
     """Ask the worker for what it does by itself each minute. Returns when it has been done."""
-    call = [sys.executable, "-m", "celery", "-A", "vinery.celery", "call", f"accounts.tasks.{task}"]
-    environment = {**platform.environment, "DJANGO_SETTINGS_MODULE": "vinery.settings"}
-    subprocess.run(
-        call, env=environment, cwd=REPOSITORY, capture_output=True, timeout=60, check=True
-    )
+    call = ("-A", "vinery.celery", "call", f"accounts.tasks.{task}")
+    forked_commands.run(*call, environment=platform.environment, module="celery").check_returncode()
 
 
 def make_due(platform: Running) -> None:

@@ -4,37 +4,50 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+from itertools import starmap
+from operator import sub
+from typing import NamedTuple
 
 import httpx
 import pytest
 
-from tests.conftest import Running, run_platform, until
-from tests.system.ledger import metric, rows
+from tests.conftest import Running, until
+from tests.system.ledger import is_idle, is_written, metric, rows
 
 pytestmark = pytest.mark.system
 
 MODEL = "tiny-chat"
 
 
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with run_platform(tmp_path_factory.mktemp("balance") / "home") as running:
-        yield running
+class Counts(NamedTuple):
+    """What ledger and engine have counted."""
+
+    num_rows: int
+    in_the_ledger: int
+    in_the_engine: int
 
 
-def in_the_ledger(platform: Running) -> int:
-    return sum(row.num_output_tokens for row in rows(platform))
+def counts(platform: Running) -> Counts:
+    found = rows(platform)
+    in_the_ledger = sum(row.num_output_tokens for row in found)
+    in_the_engine = round(metric(platform, "vinery_engine_output_tokens_total"))
+    return Counts(len(found), in_the_ledger, in_the_engine)
 
 
-def in_the_engine(platform: Running) -> int:
-    return round(metric(platform, "vinery_engine_output_tokens_total"))
+@pytest.fixture
+def before(running: Running) -> Counts:
+    """What they have counted for other tests: the engine's is that since its last start."""
+    until(lambda: is_written(running) and is_idle(running))
+    return counts(running)
 
 
-def agree(platform: Running, num_rows: int) -> bool:
-    if len(rows(platform)) < num_rows or metric(platform, "vinery_engine_running"):
+def agree(platform: Running, before: Counts) -> bool:
+    if metric(platform, "vinery_engine_running"):
         return False
-    return in_the_ledger(platform) == in_the_engine(platform) > 0
+    num_rows, in_the_ledger, in_the_engine = starmap(
+        sub, zip(counts(platform), before, strict=True)
+    )
+    return num_rows > 0 and in_the_ledger == in_the_engine > 0
 
 
 async def leave_at_random(platform: Running, num_clients: int, seed: int) -> None:
@@ -68,19 +81,19 @@ async def ask(http: httpx.AsyncClient, patience: float, draw: random.Random) -> 
         pass
 
 
-def test_clients_that_leave_pay_for_what_they_read(platform: Running) -> None:
-    asyncio.run(leave_at_random(platform, 100, seed=1))
-    until(lambda: agree(platform, 1), timeout_s=60)
+def test_clients_that_leave_pay_for_what_they_read(running: Running, before: Counts) -> None:
+    asyncio.run(leave_at_random(running, 100, seed=1))
+    until(lambda: agree(running, before), timeout_s=60)
 
 
-def test_requests_of_a_killed_web_process_are_in_the_ledger(platform: Running) -> None:
-    before = len(rows(platform))
-
+def test_requests_of_a_killed_web_process_are_in_the_ledger(
+    running: Running, before: Counts
+) -> None:
     async def in_the_middle() -> None:
-        asking = asyncio.create_task(leave_at_random(platform, 40, seed=2))
+        asking = asyncio.create_task(leave_at_random(running, 40, seed=2))
         await asyncio.sleep(1.0)
-        platform.kill("web")
+        running.kill("web")
         await asking
 
     asyncio.run(in_the_middle())
-    until(lambda: agree(platform, before + 1), timeout_s=120)
+    until(lambda: agree(running, before), timeout_s=120)

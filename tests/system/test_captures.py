@@ -13,7 +13,7 @@ import httpx
 import psycopg
 import pytest
 
-from tests.conftest import Running, run_platform, until
+from tests.conftest import Running, until
 from tests.system.commands import vinery
 from tests.system.ledger import execute, is_written, metric, rows
 
@@ -25,9 +25,8 @@ STORED = "SELECT request_id FROM accounts_capture WHERE request_id = ?"
 
 
 @pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with run_platform(tmp_path_factory.mktemp("captures") / "home") as running:
-        yield running
+def platform(running: Running) -> Running:
+    return running
 
 
 @pytest.fixture(scope="module")

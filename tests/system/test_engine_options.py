@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import REPOSITORY, Running, run_platform, until
+from tests.conftest import REPOSITORY, Running, until
 from tests.system.commands import vinery
 
 pytestmark = pytest.mark.system
@@ -24,15 +24,16 @@ COUNTING = {"messages": [{"role": "user", "content": "count to 30"}], "temperatu
 
 
 @pytest.fixture(scope="module")
-def raw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    with run_platform(tmp_path_factory.mktemp("options") / "home") as running:
-        client = httpx.Client(
-            base_url=running.base_url,
-            headers={"authorization": f"Bearer {running.api_key}"},
-            timeout=60,
-        )
+def raw(running: Running) -> Iterator[httpx.Client]:
+    with httpx.Client(
+        base_url=running.base_url,
+        headers={"authorization": f"Bearer {running.api_key}"},
+        timeout=60,
+    ) as client:
         _add_models(running, client)
         yield client
+    for name in OPTIONS:
+        vinery(running, "model", "remove", name)
 
 
 def _add_models(running: Running, client: httpx.Client) -> None:

@@ -14,7 +14,14 @@ import pytest
 from tests.conftest import Running, run_platform, until
 from tests.system.commands import vinery
 from tests.system.ledger import execute, metric, rows, wait_until_seen
-from tests.system.limiting import MODEL, limit, remove_limits, settled_rows, stopped
+from tests.system.limiting import (
+    MODEL,
+    limit,
+    long_stream,
+    remove_limits,
+    settled_rows,
+    stopped,
+)
 
 pytestmark = pytest.mark.system
 
@@ -144,14 +151,7 @@ def slot_taken(platform: Running) -> Iterator[None]:
     """By a stream that does not end meanwhile, because the engine stands still."""
     engines = platform.pids("engine")
     with client(platform, platform.api_key) as holder:
-        stream = holder.completions.create(
-            model=MODEL,
-            prompt="Count:",
-            max_tokens=1900,
-            stream=True,
-            extra_body={"ignore_eos": True},
-        )
-        next(iter(stream))
+        stream = long_stream(holder)
         try:
             with stopped(engines):
                 assert metric(platform, "vinery_requests_live") == 1  # it has not ended already

@@ -10,27 +10,35 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from datetime import time as clock_time
-from typing import Any
 
 import httpx
 import openai
 import pytest
 
 from tests.conftest import Running, run_platform, until
-from tests.system.ledger import Row, execute, labelled, metrics, rows, wait_until_seen
+from tests.system.ledger import execute, labelled, metrics, rows, wait_until_seen
 from tests.system.limiting import (
     LONG,
     MODEL,
+    Heard,
     ask,
     ask_at_once,
+    client,
+    key_id,
+    leave_streams,
     limit,
+    listening,
+    long_stream,
+    num_output_tokens,
     num_tokens,
+    refused_rows,
     remove_limits,
     settled_rows,
     stopped,
+    used_of_key,
+    waits,
 )
 
 pytestmark = pytest.mark.system
@@ -46,46 +54,6 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def no_limits(platform: Running) -> Iterator[None]:
     yield
     remove_limits(platform)
-
-
-def client(platform: Running, **changes: Any) -> openai.OpenAI:
-    settings = {"max_retries": 0, "timeout": 60, "_strict_response_validation": True}
-    base_url = f"{platform.base_url}/v1"
-    return openai.OpenAI(base_url=base_url, api_key=platform.api_key, **{**settings, **changes})
-
-
-@dataclass(frozen=True)
-class Heard:
-    """An answer as it came to a client, which may have asked more than once for its user."""
-
-    asked_at_s: float
-    heard_at_s: float
-    status: int
-    headers: httpx.Headers
-
-    @property
-    def request_id(self) -> str:
-        return str(self.headers["x-request-id"])
-
-
-def listening(heard: list[Heard]) -> httpx.Client:
-    """For a client of which every single answer is noted."""
-    asked_at_s = 0.0
-
-    def ask(_: httpx.Request) -> None:
-        nonlocal asked_at_s
-        asked_at_s = time.monotonic()
-
-    def hear(response: httpx.Response) -> None:
-        heard.append(Heard(asked_at_s, time.monotonic(), response.status_code, response.headers))
-
-    return openai.DefaultHttpxClient(event_hooks={"request": [ask], "response": [hear]})
-
-
-def num_output_tokens(platform: Running) -> int:
-    """Return the tokens of all answers so far, from the ledger."""
-    settled_rows(platform, 0)
-    return sum(row.num_output_tokens for row in rows(platform))
 
 
 def test_without_a_limit_there_are_no_headers(platform: Running) -> None:
@@ -447,68 +415,6 @@ def test_a_key_is_only_for_what_it_was_made_for(
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, code)
     assert ask(platform).status_code == 200
     until(lambda: len(rows(platform)) > before)
-
-
-def refused_rows(platform: Running, since: int) -> list[Row]:
-    """Of the rows after the first `since`."""
-    return [row for row in rows(platform)[since:] if row.http_status == 429]
-
-
-def waits(platform: Running, request_id: str) -> list[Any]:
-    """How long those would have had to wait who were refused, once they are written."""
-    query = "SELECT wait_s FROM accounts_refusedrequest WHERE NOT is_shadow AND request_id = ?"
-    return until(lambda: execute(platform, query, request_id))
-
-
-def key_id(platform: Running) -> int:
-    ((found,),) = execute(platform, "SELECT id FROM accounts_apikey")
-    return int(found)
-
-
-def used_of_key(platform: Running, metric: str) -> int:
-    """As the key itself is result."""
-    result = httpx.get(
-        f"{platform.base_url}/v1/usage/me",
-        headers={"authorization": f"Bearer {platform.api_key}"},
-        timeout=60,
-    ).json()
-    (used,) = [each["used"] for each in result["limits"] if each["metric"] == metric]
-    return int(used)
-
-
-async def leave_streams(platform: Running, num: int, *, num_connections: int) -> None:
-    """So many long answers, each left after its first chunk."""
-    free = asyncio.Semaphore(num_connections)
-    http = openai.AsyncOpenAI(
-        base_url=f"{platform.base_url}/v1", api_key=platform.api_key, max_retries=0, timeout=120
-    )
-
-    async def leave() -> None:
-        async with free:
-            stream = await http.completions.create(
-                model=MODEL,
-                prompt="Count:",
-                max_tokens=1900,
-                stream=True,
-                extra_body={"ignore_eos": True},
-            )
-            async with stream:
-                await anext(aiter(stream))
-
-    async with http:
-        await asyncio.gather(*(leave() for _ in range(num)))
-
-
-def long_stream(openai_client: openai.OpenAI) -> Any:
-    stream = openai_client.completions.create(
-        model=MODEL,
-        prompt="Count:",
-        max_tokens=1900,
-        stream=True,
-        extra_body={"ignore_eos": True},
-    )
-    next(iter(stream))
-    return stream
 
 
 def is_up(platform: Running) -> bool:

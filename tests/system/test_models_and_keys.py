@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import httpx
 import openai
 import pytest
 
-from tests.conftest import Running, run_platform, until
+from tests.conftest import Running, until
 from tests.live.model_folders import (
     without_tokenizer_json,
     write_llama_folder,
@@ -42,9 +41,8 @@ def secret_in(text: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with run_platform(tmp_path_factory.mktemp("admin") / "home") as running:
-        yield running
+def platform(running: Running) -> Running:
+    return running
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.conftest import REPOSITORY, Running, run_platform, until
+from tests.conftest import REPOSITORY, Running, until
 from tests.system.commands import vinery
 from tests.system.test_models_and_keys import answers
 
@@ -38,9 +38,10 @@ PICK: Any = {
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
-    with run_platform(tmp_path_factory.mktemp("formats") / "home") as running:
-        yield _with_models(running)
+def client(running: Running) -> Iterator[openai.OpenAI]:
+    yield _with_models(running)
+    for name in FORMATS:
+        vinery(running, "model", "remove", name)
 
 
 def _with_models(running: Running) -> openai.OpenAI:

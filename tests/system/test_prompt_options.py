@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import Running, run_platform, until
+from tests.conftest import Running, until
 from tests.prompting.builders import MODEL as TINY_CHAT
 from tests.prompting.builders import name_markers
 from tests.system.commands import vinery
@@ -36,17 +36,17 @@ ENDLESS = (
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+def client(running: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     folder = tmp_path_factory.mktemp("models") / "coder"
     shutil.copytree(TINY_CHAT, folder, ignore=shutil.ignore_patterns("openvino_tokenizer*"))
     name_markers(folder, MARKERS)
-    with run_platform(tmp_path_factory.mktemp("options") / "home") as platform:
-        _add_model(platform, str(folder))
-        headers = {"authorization": f"Bearer {platform.api_key}"}
-        with httpx.Client(base_url=platform.base_url, headers=headers, timeout=60) as client:
-            body = {"model": "coder", "prompt": "Hi", "max_tokens": 1}
-            until(lambda: client.post("/v1/completions", json=body).status_code == 200)
-            yield client
+    _add_model(running, str(folder))
+    headers = {"authorization": f"Bearer {running.api_key}"}
+    with httpx.Client(base_url=running.base_url, headers=headers, timeout=60) as client:
+        body = {"model": "coder", "prompt": "Hi", "max_tokens": 1}
+        until(lambda: client.post("/v1/completions", json=body).status_code == 200)
+        yield client
+    vinery(running, "model", "remove", "coder")
 
 
 def _add_model(platform: Running, folder: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -41,41 +42,56 @@ async def leave_in_the_middle(running: Running) -> None:
             return
 
 
-def test_daphne_serves_the_same(tmp_path: Path) -> None:
-    with run_platform(tmp_path / "home", {"VINERY_SERVER": "daphne"}) as running:
-        client = client_of(running)
-        unary = client.chat.completions.create(model="tiny-chat", messages=MESSAGES)
-        chunks = list(
-            client.chat.completions.create(model="tiny-chat", messages=MESSAGES, stream=True)
-        )
-        response = client.responses.create(model="tiny-chat", input="Count to 40.")
-        refused = httpx.get(f"{running.base_url}/v1/models")
-
-        assert unary.choices[0].message.content == COUNT
-        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == COUNT
-        assert len(chunks) > 5
-        assert response.output_text == COUNT
-        assert refused.status_code == 401
-        assert refused.headers["x-request-id"]
-        asyncio.run(leave_in_the_middle(running))
-        until(lambda: is_idle(running))
-        until(lambda: outcomes(running) == {"ok": 3, "client_gone": 1})
+PROXIED = {"VINERY_PUBLIC_URL": "http://vinery.example"}
 
 
-def test_several_web_processes_share_the_port_and_the_ledger(tmp_path: Path) -> None:
-    with run_platform(tmp_path / "home", {"VINERY_WEB_WORKERS": "2"}) as running:
-        client = client_of(running)
-        texts = {
-            client.with_options()
-            .chat.completions.create(model="tiny-chat", messages=MESSAGES)
-            .choices[0]
-            .message.content
-            for _ in range(10)
-        }
+@pytest.fixture(scope="module")
+def daphne(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Behind a proxy, on Daphne."""
+    settings = {**PROXIED, "VINERY_SERVER": "daphne"}
+    with run_platform(tmp_path_factory.mktemp("daphne") / "home", settings) as running:
+        yield running
 
-        assert texts == {COUNT}
-        assert len(running.pids("web")) == 2
-        until(lambda: outcomes(running) == {"ok": 10})
+
+@pytest.fixture(scope="module")
+def uvicorn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Two web processes behind a proxy, on uvicorn."""
+    settings = {**PROXIED, "VINERY_WEB_WORKERS": "2"}
+    with run_platform(tmp_path_factory.mktemp("uvicorn") / "home", settings) as running:
+        yield running
+
+
+def test_daphne_serves_the_same(daphne: Running) -> None:
+    client = client_of(daphne)
+    unary = client.chat.completions.create(model="tiny-chat", messages=MESSAGES)
+    chunks = list(client.chat.completions.create(model="tiny-chat", messages=MESSAGES, stream=True))
+    response = client.responses.create(model="tiny-chat", input="Count to 40.")
+    refused = httpx.get(f"{daphne.base_url}/v1/models")
+
+    assert unary.choices[0].message.content == COUNT
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == COUNT
+    assert len(chunks) > 5
+    assert response.output_text == COUNT
+    assert refused.status_code == 401
+    assert refused.headers["x-request-id"]
+    asyncio.run(leave_in_the_middle(daphne))
+    until(lambda: is_idle(daphne))
+    until(lambda: outcomes(daphne) == {"ok": 3, "client_gone": 1})
+
+
+def test_several_web_processes_share_the_port_and_the_ledger(uvicorn: Running) -> None:
+    client = client_of(uvicorn)
+    texts = {
+        client.with_options()
+        .chat.completions.create(model="tiny-chat", messages=MESSAGES)
+        .choices[0]
+        .message.content
+        for _ in range(10)
+    }
+
+    assert texts == {COUNT}
+    assert len(uvicorn.pids("web")) == 2
+    until(lambda: outcomes(uvicorn) == {"ok": 10})
 
 
 def test_without_keys_every_local_client_may_call(tmp_path: Path) -> None:
@@ -96,16 +112,15 @@ def test_without_keys_every_local_client_may_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("server", ["uvicorn", "daphne"])
-def test_a_client_cannot_forge_its_address(tmp_path: Path, server: str) -> None:
-    environment = {"VINERY_SERVER": server, "VINERY_PUBLIC_URL": "http://vinery.example"}
-    with run_platform(tmp_path / "home", environment) as running:
-        made = vinery(running, "key", "create", "--name", "inside", "--network", "10.0.0.0/8")
-        secret = next(word for word in made.split() if word.startswith("vny_"))
-        wait_until_seen(running)
+def test_a_client_cannot_forge_its_address(request: pytest.FixtureRequest, server: str) -> None:
+    running: Running = request.getfixturevalue(server)
+    made = vinery(running, "key", "create", "--name", "inside", "--network", "10.0.0.0/8")
+    secret = next(word for word in made.split() if word.startswith("vny_"))
+    wait_until_seen(running)
 
-        def status(forwarded: str) -> int:
-            """Of a request that the proxy on this machine passes on."""
-            headers = {"authorization": f"Bearer {secret}", "x-forwarded-for": forwarded}
-            return httpx.get(f"{running.base_url}/v1/models", headers=headers).status_code
+    def status(forwarded: str) -> int:
+        """Of a request that the proxy on this machine passes on."""
+        headers = {"authorization": f"Bearer {secret}", "x-forwarded-for": forwarded}
+        return httpx.get(f"{running.base_url}/v1/models", headers=headers).status_code
 
-        assert [status(each) for each in ("10.1.1.1", "10.1.1.1, 203.0.113.9")] == [200, 403]
+    assert [status(each) for each in ("10.1.1.1", "10.1.1.1, 203.0.113.9")] == [200, 403]

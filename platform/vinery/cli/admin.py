@@ -1,7 +1,6 @@
 """`vinery admin`: a new password for an administrator, and reencryption for a new secret key."""
 
 import argparse
-import secrets
 
 from vinery.cli.shape import Failure, start_django, subcommands
 
@@ -31,12 +30,13 @@ def reset_password(arguments: argparse.Namespace) -> int:
     """Set and print a new password, which also ends the user's sessions."""
     start_django()
     from accounts.models import User
+    from accounts.services.changes import new_password
     from accounts.signin.recovery import set_password
 
     admin = User.objects.filter(username=arguments.user, is_superuser=True).first()
     if admin is None:
         raise Failure(f"There is no administrator {arguments.user}.")
-    password = secrets.token_urlsafe(15)
+    password = new_password()
     set_password(admin, password)
     print(password)
     return 0

@@ -3,6 +3,7 @@
 import argparse
 import smtplib
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from django.conf import settings
@@ -87,8 +88,8 @@ def send_test(arguments: argparse.Namespace) -> int | str:
     receivers = [webhook_of(arguments.webhook)] if arguments.webhook else list(active)
     if not receivers:
         raise Failure("There is no active webhook. Add one: vinery alerts add-webhook")
-    test = WEBHOOKS.action("test")
-    errors: list[Any] = [test.run(webhook)["error"] for webhook in receivers]
+    test = partial(WEBHOOKS.act, EVERYTHING, WEBHOOKS.action("test"))
+    errors: list[Any] = [test(webhook)["error"] for webhook in receivers]
     for webhook, error in zip(receivers, errors, strict=True):
         print_line(f"{webhook}: {error or 'delivered.'}")
     if num_failed := sum(map(bool, errors)):
@@ -127,7 +128,8 @@ def rotate_webhook(webhook: Webhook, arguments: argparse.Namespace) -> str:
     grace = webhooks.USUAL_GRACE if arguments.grace is None else arguments.grace
     if grace > webhooks.MAX_GRACE:
         raise Failure(f"The old secret may be valid for {webhooks.MAX_GRACE.days} days at most.")
-    new = WEBHOOKS.action("rotate").run(webhook, grace_s=grace.total_seconds())
+    rotate = WEBHOOKS.action("rotate")
+    new = WEBHOOKS.act(EVERYTHING, rotate, webhook, grace_s=grace.total_seconds())
     return str(new.secret)
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from accounts.base.actors import Actor, acting_as
 from accounts.base.names import escaped
 from vinery import __version__
-from vinery.cli.shape import Failure, load_django, start_django
+from vinery.cli.shape import Failure, create_home, load_django
 from vinery.config.env import SettingError
 
 _EPILOG = """\
@@ -139,7 +139,7 @@ def run(argv: Sequence[str] | None) -> int:
             load_django()
         arguments = parser(name).parse_args(words)
         if name in _NEED_DJANGO:
-            start_django()
+            create_home()
         with acting_as(_actor):
             status: int = arguments.run(arguments)
     except SettingError as error:

@@ -57,10 +57,11 @@ def run(_: argparse.Namespace) -> int:
 
 
 def _run_beat(scheduler: Service) -> None:
-    """Run beat. If it fails, the worker ends, and the supervisor restarts both."""
     try:
         scheduler.start()
     except Exception:
+        # A worker without beat would run no periodic job: both end, and the supervisor restarts
+        # them.
         log.exception("the scheduler of periodic tasks failed")
         os.kill(os.getpid(), signal.SIGTERM)
 

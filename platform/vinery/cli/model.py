@@ -84,7 +84,7 @@ def option(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def add(arguments: argparse.Namespace) -> int:
+def add(arguments: argparse.Namespace) -> str:
     """Register a model. Raises `Failure` for an invalid folder, name or option."""
     try:
         registry.add_model(
@@ -96,23 +96,20 @@ def add(arguments: argparse.Namespace) -> int:
         )
     except ValidationError as error:
         raise Failure(" ".join(error.messages)) from error
-    print(f"{arguments.name} is served from {arguments.folder.resolve()}.")
-    return 0
+    return f"{arguments.name} is served from {arguments.folder.resolve()}."
 
 
-def load(arguments: argparse.Namespace, *, is_loaded: bool = True) -> int:
+def load(arguments: argparse.Namespace, *, is_loaded: bool = True) -> str:
     """Request an engine or its end. A running node follows within two seconds."""
     registry.load(_model_named(arguments.name), is_loaded)
     state = "loaded" if is_loaded else "unloaded"
-    print(f"{arguments.name} is being {state}. See: vinery model list")
-    return 0
+    return f"{arguments.name} is being {state}. See: vinery model list"
 
 
-def remove(arguments: argparse.Namespace) -> int:
+def remove(arguments: argparse.Namespace) -> str:
     """Stop serving a model. Raises `Failure`."""
     changes.remove(_model_named(arguments.name))
-    print(f"{arguments.name} is no longer served.")
-    return 0
+    return f"{arguments.name} is no longer served."
 
 
 def list_models(_: argparse.Namespace) -> int:

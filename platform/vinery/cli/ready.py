@@ -1,7 +1,6 @@
-"""`vinery ready`: is the server of this machine ready, and which model can a key use?
+"""`vinery ready`: is the server of this machine ready, and which models can a key use?
 
-Standard library only, for the supervisor. It ignores the environment's proxies, because it only
-connects to this machine.
+Standard library only, for the supervisor.
 """
 
 import argparse
@@ -9,8 +8,14 @@ import json
 from enum import Enum
 from http import HTTPStatus
 from http.client import HTTPException
-from urllib.error import HTTPError
-from urllib.request import ProxyHandler, Request, build_opener
+from typing import Any
+from urllib.request import (
+    HTTPErrorProcessor,
+    OpenerDirector,
+    ProxyHandler,
+    Request,
+    build_opener,
+)
 
 from vinery.cli.shape import Failure
 from vinery.process.listening import Address
@@ -34,26 +39,42 @@ def readiness(base_url: str) -> Readiness:
     return Readiness.READY if answer[0] == HTTPStatus.OK else Readiness.LOADING
 
 
-def first_model(base_url: str, api_key: str) -> str | None:
-    """The name of a model that this key may use; None without one or without a response."""
+def models_for(api_key: str, base_url: str) -> list[str] | None:
+    """The names of the models that this key may use; None if the server could not answer.
+
+    Blocks for about `_TIMEOUT_S` at most.
+    """
     answer = _get(f"{base_url}/v1/models", {"Authorization": f"Bearer {api_key}"})
-    if answer is None or answer[0] != HTTPStatus.OK:
+    if answer is None or answer[0] >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return None
-    models = json.loads(answer[1])["data"]
-    return str(models[0]["id"]) if models else None
+    if answer[0] != HTTPStatus.OK:
+        return []
+    return [str(model["id"]) for model in json.loads(answer[1])["data"]]
 
 
 def _get(url: str, headers: dict[str, str] | None = None) -> tuple[int, bytes] | None:
-    """Status and body; None without a response."""
-    opener = build_opener(ProxyHandler({}))
+    """Status and body; None without a whole response."""
+    request = Request(url, headers=headers or {})
     try:
-        with opener.open(Request(url, headers=headers or {}), timeout=_TIMEOUT_S) as answer:
+        with direct_opener().open(request, timeout=_TIMEOUT_S) as answer:
             return answer.status, answer.read()
-    except HTTPError as error:
-        with error:
-            return error.code, error.read()
     except (OSError, HTTPException):
         return None
+
+
+class _AnyStatus(HTTPErrorProcessor):
+    """Returns responses of any status as they are, also redirects."""
+
+    def http_response(self, request: Request, response: Any) -> Any:
+        return response
+
+    https_response = http_response
+
+
+def direct_opener() -> OpenerDirector:
+    """An opener that returns responses of any status. It ignores proxies of the environment and
+    follows no redirect, so it connects to no other server than the named one."""
+    return build_opener(ProxyHandler({}), _AnyStatus)
 
 
 def run(_: argparse.Namespace) -> int:

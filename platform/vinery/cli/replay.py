@@ -14,12 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from http.client import HTTPException
 from typing import Any, Final, NamedTuple
 from urllib.error import URLError
-from urllib.request import HTTPErrorProcessor, ProxyHandler, Request, build_opener
+from urllib.request import Request
 
 from accounts.models import UsageRecord
 from accounts.resources.captures import read_texts
 from vinery.cli.capture import capture_of, notices
 from vinery.cli.model import option
+from vinery.cli.ready import direct_opener
 from vinery.cli.resource import set_run
 from vinery.cli.shape import Failure, json_of, table
 from vinery.process.listening import Address
@@ -181,21 +182,11 @@ def _item(node: Any, name: str, path: str) -> Any:
     return node[int(name)]
 
 
-class _AnyStatus(HTTPErrorProcessor):
-    """Returns responses of any status as they are, also redirects."""
-
-    def http_response(self, request: Request, response: Any) -> Any:
-        return response
-
-    https_response = http_response
-
-
 def send(url: str, body: bytes, key: str, timeout_s: float) -> Response:
     """The whole response of any status. Raises `Failure` without a response."""
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-    opener = build_opener(ProxyHandler({}), _AnyStatus)
     try:
-        with opener.open(Request(url, body, headers), timeout=timeout_s) as answer:
+        with direct_opener().open(Request(url, body, headers), timeout=timeout_s) as answer:
             request_id = answer.headers.get("x-request-id", "")
             return Response(answer.status, request_id, answer.read())
     except (OSError, HTTPException, ValueError) as error:

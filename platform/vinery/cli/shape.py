@@ -31,6 +31,11 @@ def load_django() -> None:
 def start_django() -> None:
     """Load settings and apps, and create the folders of the home. Raises `SettingError`."""
     load_django()
+    create_home()
+
+
+def create_home() -> None:
+    """Create the folders of the home. Django is loaded. Raises `SettingError`."""
     from django.conf import settings
 
     settings.HOME.create()

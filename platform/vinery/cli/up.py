@@ -19,18 +19,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vinery.cli.ready import Readiness, first_model, readiness
-from vinery.config import credentials, env
+from vinery.cli.ready import Readiness, models_for, readiness
+from vinery.config import credentials
 from vinery.config.credentials import Credentials
 from vinery.config.home import REPOSITORY, Home
 from vinery.process import logs, parent_watch
-from vinery.process.listening import Address, listen, server_for
+from vinery.process.listening import Address, listen, num_workers_from_env, server_for
 from vinery.process.reload import changed_files
 from vinery.process.supervisor import Service, Supervisor
 
 _MAX_OPEN_FILES = 65_536
 _READINESS_POLL_S = 0.2
 _FIRST_PROGRESS_AFTER_S = 3.0
+# How long the banner waits for a model's name: a busy machine may need some seconds.
+_MODELS_WITHIN_S = 30.0
 # A little more than the supervisor needs to end in order.
 _PARENT_GRACE_S = 12.0
 
@@ -80,10 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run until a signal. Raises `SettingError` before any process is started."""
     if arguments.end_with_parent:
         parent_watch.end_with(os.getppid(), grace_s=_PARENT_GRACE_S)
-    level = env.choice("VINERY_LOG_LEVEL", "info", among=logs.LEVELS)
-    logging.config.dictConfig(logs.logging_config(level.upper()))
-    num_workers = env.integer("VINERY_WEB_WORKERS", 1, at_least=1, at_most=64)
-    plan = Plan(Home.from_env(), Address.from_env(), num_workers, arguments.reload)
+    logging.config.dictConfig(logs.logging_config(logs.level_from_env()))
+    plan = Plan(Home.from_env(), Address.from_env(), num_workers_from_env(), arguments.reload)
     plan.home.create()
     with listen(plan.address) as server, plan.home.locked():
         server_for(server)
@@ -129,8 +129,19 @@ async def _greet_when_ready(plan: Plan, supervisor: Supervisor, *, is_first_star
         await asyncio.sleep(_READINESS_POLL_S)
     file = plan.home.bootstrap_file
     known = credentials.read(file)
-    model = await asyncio.to_thread(first_model, base_url, known.api_key) if known else None
+    model = await _first_model(base_url, known.api_key, supervisor) if known else None
     _print(banner(base_url, file, known, model, is_first_start=is_first_start))
+
+
+async def _first_model(base_url: str, api_key: str, supervisor: Supervisor) -> str | None:
+    """A model that the key may use; None without one, or if the server does not name it in time."""
+    clock = asyncio.get_running_loop().time
+    give_up_at = clock() + _MODELS_WITHIN_S
+    while (models := await asyncio.to_thread(models_for, api_key, base_url)) is None:
+        if supervisor.is_stopping or clock() >= give_up_at:
+            return None
+        await asyncio.sleep(_READINESS_POLL_S)
+    return next(iter(models), None)
 
 
 def banner(

@@ -1,11 +1,10 @@
 """`vinery user`: people and service accounts, their roles, passwords and second factors."""
 
 import argparse
-import secrets
 import sys
 from typing import Any, Final
 
-from accounts.models import Membership, Organization, Project, Role, User
+from accounts.models import Organization, Project, Role, User
 from accounts.resources.base import EVERYTHING
 from accounts.resources.users import MEMBERSHIPS, USERS
 from accounts.services import audit, changes
@@ -103,7 +102,7 @@ def _add_scope(parser: argparse.ArgumentParser, *, required: bool) -> None:
 def create(arguments: argparse.Namespace) -> str:
     """Create a user. Returns their password. Raises `Failure`."""
     has_password = not (arguments.service or arguments.no_password)
-    new_password = secrets.token_urlsafe(15) if has_password else None
+    new_password = changes.new_password() if has_password else None
     scope = _scope(arguments)
     if arguments.role and scope is None:
         raise Failure("Name where they have this role, with --organization or --project.")
@@ -138,7 +137,7 @@ def change_user(user: User, arguments: argparse.Namespace) -> str:
 
 def password(user: User, _: argparse.Namespace) -> str:
     """Set a new password and return it. It ends the user's sessions, and lifts a lock-out."""
-    new = secrets.token_urlsafe(15)
+    new = changes.new_password()
     set_password(user, new)
     return new
 
@@ -155,10 +154,7 @@ def set_role(user: User, arguments: argparse.Namespace) -> str:
     assert scope is not None
     if arguments.role != "none":
         return f"{changes.set_role(user, scope, arguments.role)}."
-    role = changes.membership_of(user, scope, Role.MEMBER)
-    known = Membership.objects.filter(
-        user=user, organization_id=role.organization_id, project=role.project
-    ).first()
+    known = changes.known_membership(user, scope)
     if known is None:
         raise Failure(f"{user} has no role in {scope}.")
     MEMBERSHIPS.remove(EVERYTHING, known)

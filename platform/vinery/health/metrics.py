@@ -143,7 +143,7 @@ def of_traffic(traffic: Traffic) -> Iterator[Metric]:
 
 async def read_levels(limits: LimitService) -> Sequence[Level]:
     """The use of the exposed limits; empty while Redis is unavailable."""
-    rules = [rule for rule in limits.book.rules if rule.scope.partition(":")[0] in _EXPOSED_SCOPES]
+    rules = [rule for rule in limits.book.rules if rule.scope_kind in _EXPOSED_SCOPES]
     if not rules:
         return ()
     try:
@@ -163,9 +163,8 @@ def of_limits(levels: Sequence[Level]) -> Iterator[Metric]:
 
 def _labels_of(level: Level) -> tuple[str, ...]:
     rule = level.rule
-    scope, _, owner = rule.scope.partition(":")
-    is_shadow = str(rule.is_shadow).lower()
-    return (_pid(), str(rule.id), scope, owner, str(rule.metric), str(rule.window), is_shadow)
+    kind = str(rule.metric), str(rule.window), str(rule.is_shadow).lower()
+    return (_pid(), str(rule.id), rule.scope_kind, rule.owner, *kind)
 
 
 def _own(kind: _Kind, name: str, help_text: str, value: float) -> Metric:

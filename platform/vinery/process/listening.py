@@ -65,6 +65,11 @@ def server_from_env() -> str:
     return env.choice("VINERY_SERVER", UVICORN, among=(UVICORN, DAPHNE))
 
 
+def num_workers_from_env() -> int:
+    """VINERY_WEB_WORKERS. Raises `SettingError` for a number out of range."""
+    return env.integer("VINERY_WEB_WORKERS", 1, at_least=1, at_most=64)
+
+
 def server_for(sock: socket.socket) -> str:
     """The ASGI server in VINERY_SERVER. Raises `SettingError` if it cannot serve this socket."""
     server = server_from_env()

@@ -14,8 +14,10 @@ import traceback
 from types import TracebackType
 from typing import Any
 
+from vinery.config import env
+
 PROCESS_VARIABLE = "VINERY_PROCESS"
-LEVELS = ("debug", "info", "warning", "error")
+_LEVELS = ("debug", "info", "warning", "error")
 
 _KEY = re.compile(r"vny_[A-Za-z0-9]+_[A-Za-z0-9]+")
 _VERBOSE = ("asyncio", "celery", "daphne", "kombu", "uvicorn")
@@ -40,6 +42,11 @@ class LineFormatter(logging.Formatter):
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         stamp = f"{seconds}.{int(record.msecs):03d}Z"
         return f"{stamp} {record.levelname} {self._process} {record.name}: {line}"
+
+
+def level_from_env() -> str:
+    """VINERY_LOG_LEVEL in upper case. Raises `SettingError` for an unknown one."""
+    return env.choice("VINERY_LOG_LEVEL", "info", among=_LEVELS).upper()
 
 
 def logging_config(level: str) -> dict[str, Any]:

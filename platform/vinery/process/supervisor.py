@@ -87,7 +87,7 @@ class Supervisor:
         clock = asyncio.get_running_loop().time
         end_at = clock() + _TOTAL_GRACE_S
         front = [service for service in keepers if service.is_front]
-        await self._terminate(front, [keepers[service] for service in front], _FRONT_GRACE_S)
+        await self._end_gently(front, [keepers[service] for service in front], _FRONT_GRACE_S)
         back = [service for service in keepers if not service.is_front]
         await self._end(back, keepers.values(), end_at - clock())
         stopping.cancel()
@@ -142,11 +142,11 @@ class Supervisor:
     async def _end(
         self, services: Iterable[Service], tasks: Iterable[asyncio.Task[object]], grace_s: float
     ) -> None:
-        await self._terminate(services, tasks, grace_s)
+        await self._end_gently(services, tasks, grace_s)
         self.kill()
         await asyncio.wait(list(tasks))
 
-    async def _terminate(
+    async def _end_gently(
         self, services: Iterable[Service], tasks: Iterable[asyncio.Task[object]], grace_s: float
     ) -> None:
         for service in services:

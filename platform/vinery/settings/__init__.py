@@ -14,7 +14,7 @@ from vinery import __version__
 from vinery.config import env, secret_files
 from vinery.config.home import REPOSITORY, Home
 from vinery.process import logs
-from vinery.process.listening import Address, server_from_env
+from vinery.process.listening import Address, num_workers_from_env, server_from_env
 from vinery.settings.servers import database, issuer_from_env, mail_server_from_env
 
 # -- Folders --------------------------------------------------------------------------
@@ -218,7 +218,7 @@ CHANNEL_LAYERS: dict[str, dict[str, Any]] = {
 # -- Limits -------------------------------------------------------------------------------
 
 # Without Redis, each of several web processes counts its own share of a limit.
-VINERY_WEB_WORKERS = env.integer("VINERY_WEB_WORKERS", 1, at_least=1, at_most=64)
+VINERY_WEB_WORKERS = num_workers_from_env()
 VINERY_LIMITS_WHEN_AWAY = env.choice(
     "VINERY_LIMITS_WHEN_AWAY", "share", among=("refuse", "allow", "share")
 )
@@ -338,5 +338,5 @@ VINERY_RETENTION_ALERTS_DAYS = env.integer(
 
 # -- Logs ---------------------------------------------------------------------------------
 
-VINERY_LOG_LEVEL = env.choice("VINERY_LOG_LEVEL", "info", among=logs.LEVELS).upper()
+VINERY_LOG_LEVEL = logs.level_from_env()
 LOGGING = logs.logging_config(VINERY_LOG_LEVEL)

@@ -13,7 +13,7 @@ from accounts.base.errors import DATABASE_UNAVAILABLE
 from accounts.console.errors import error_page, is_console, old_form_page
 from accounts.signin.middleware import guarded
 from serving.core.errors import BodyTooLarge, InvalidRequest, NotFound, ServingError, Unavailable
-from serving.http.edge import error_response
+from serving.http.edge import error_response, server_failed
 
 _PAGES = ("/admin/", "/accounts/", "/console/")
 
@@ -32,8 +32,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
             "VINERY_ALLOWED_HOSTS."
         )
     elif isinstance(exception, RequestDataTooBig):
-        limit_mb = settings.VINERY_MAX_BODY_BYTES // 2**20
-        error = BodyTooLarge(f"The request body is larger than {limit_mb} MB.")
+        error = BodyTooLarge(settings.VINERY_MAX_BODY_BYTES)
     return error_response(error)
 
 
@@ -68,7 +67,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
         return error_page(request, 500)
     if _is_page(request):
         return defaults.server_error(request)
-    return error_response(ServingError("The server failed. Try again."))
+    return error_response(server_failed())
 
 
 def database_unavailable(request: HttpRequest) -> HttpResponse:

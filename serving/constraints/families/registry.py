@@ -4,26 +4,14 @@ A name is that of a family of calls (`hermes`), of reasoning tags (`think`), or 
 (`think+hermes`). `plain`, also called `none`, is neither.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Final
 
-from serving.constraints.families.gemma4 import GEMMA4
-from serving.constraints.families.gptoss import GPTOSS
-from serving.constraints.families.json_calls import (
-    DEEPSEEK_V3,
-    DEEPSEEK_V31,
-    DEVSTRAL,
-    GRANITE,
-    HERMES,
-    LLAMA3,
-    MISTRAL,
-    PHI4,
-)
-from serving.constraints.families.kimi_k2 import KIMI_K2
-from serving.constraints.families.pythonic import LFM2, LLAMA3_PYTHONIC, LLAMA4_PYTHONIC
-from serving.constraints.families.tagged import GLM4, MINICPM5, ONYX, QWEN3CODER
+from serving.constraints import families
 from serving.constraints.family import Family, GrammarFamily, Marks
-from serving.core.output_formats import PLAIN, check_output_format
+from serving.core.output_formats import CALL_FORMATS, PLAIN, check_output_format
 from serving.output.parsers import base as parsers
 from serving.output.parsers.base import (
     DEEPSEEK_R1,
@@ -33,31 +21,19 @@ from serving.output.parsers.base import (
     ReasoningTags,
 )
 
+
+def _call_families() -> Iterator[Family]:
+    """Yield the families of the other files in this folder."""
+    for file in iter_modules(families.__path__, f"{families.__name__}."):
+        if file.name != __name__:
+            values = vars(import_module(file.name)).values()
+            yield from (value for value in values if isinstance(value, Family))
+
+
 _PLAIN: Final = Family(PLAIN, (), parsers.PLAIN, GrammarFamily())
-# A template is searched in this order. Families that write more come before those whose marks
-# they contain.
-_FAMILIES: Final = (
-    ONYX,
-    GPTOSS,
-    GEMMA4,
-    LFM2,
-    MINICPM5,
-    QWEN3CODER,
-    GLM4,
-    LLAMA3_PYTHONIC,
-    LLAMA4_PYTHONIC,
-    DEEPSEEK_V3,
-    DEEPSEEK_V31,
-    KIMI_K2,
-    PHI4,
-    GRANITE,
-    DEVSTRAL,
-    MISTRAL,
-    LLAMA3,
-    HERMES,
-)
-# In the order of the search, too. Some templates only open reasoning, at the end of the prompt;
-# some only cut old reasoning out.
+_FAMILIES: Final = sorted(_call_families(), key=lambda family: CALL_FORMATS.index(family.name))
+# A template is searched in this order, too. Some templates only open reasoning, at the end of the
+# prompt; some only cut old reasoning out.
 _REASONING: Final[Mapping[str, tuple[ReasoningTags, Marks]]] = {
     "mistral_think": (MISTRAL_THINK, (("[THINK]",),)),
     "granite_think": (

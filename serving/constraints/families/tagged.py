@@ -25,7 +25,7 @@ from serving.core.errors import UnsupportedParameter
 from serving.core.request import TextGrammar, Tool, ToolChoice, ToolMode
 from serving.core.tools import INPUT
 from serving.output.parsers import glm4, minicpm5, onyx, qwen3coder
-from serving.output.parsers.argument_types import Kind, kind_of, options_of, types_of
+from serving.output.parsers.argument_types import MAX_DEPTH, Kind, kind_of, target, types_of
 from serving.output.parsers.base import ParserFamily
 from serving.output.parsers.messages import MESSAGE
 from serving.output.parsers.tagged import CDATA, TagSyntax
@@ -33,6 +33,7 @@ from serving.output.parsers.tagged import CDATA, TagSyntax
 _NOTHING: Final = grammar_tag('root ::= ""')
 # Repetitions are unrolled by the compiler: a longer bound is not worth its cost.
 _MAX_LENGTH: Final = 256
+_STRING_WORDS: Final = frozenset(("format", "maxLength", "minLength", "pattern"))
 
 
 def _call(syntax: TagSyntax, tool: Tool, choice: ToolChoice) -> StructuralTag:
@@ -92,8 +93,31 @@ def _value(schema: Any) -> StructuralTag:
     document = schema if isinstance(schema, Mapping) else {}
     if kind_of(types_of(schema, document)) is Kind.JSON:
         return json_tag(schema)
-    options = [_option(each, document) for each in options_of(schema, document)]
+    options = [_option(each, document) for each in _options_of(schema, document)]
     return ANY_TEXT if ANY_TEXT in options else _one(options)
+
+
+def _options_of(
+    schema: Any, document: Mapping[str, Any], depth: int = 0
+) -> list[Mapping[str, Any]]:
+    """The schemas that a value of `schema`, a part of `document`, has the choice of:
+    references are followed, and strings separated from other types. Keywords beside a reference
+    or a choice are left out."""
+    if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
+        return [{}]
+    match schema:
+        case {"$ref": str(reference)}:
+            return _options_of(target(document, reference), document, depth + 1)
+        case {"anyOf": [*options]} | {"oneOf": [*options]} if options:
+            return [each for one in options for each in _options_of(one, document, depth + 1)]
+        case {"allOf": [only]}:
+            return _options_of(only, document, depth + 1)
+        case {"type": [*names]} if "string" in names and len(names) > 1:
+            others = {word: schema[word] for word in schema if word not in _STRING_WORDS}
+            rest = [name for name in names if name != "string"]
+            return [{**schema, "type": "string"}, {**others, "type": rest}]
+        case _:
+            return [schema]
 
 
 def _option(schema: Any, document: Mapping[str, Any]) -> StructuralTag:

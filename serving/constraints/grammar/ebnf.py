@@ -296,7 +296,9 @@ _RULE: Final = re.compile(r"^\s*([A-Za-z_][\w.-]*)\s*::=", re.MULTILINE)
 def prefixed(grammar: str, prefix: str) -> str:
     """Return a grammar in EBNF with a prefix before the names of its own rules."""
     names = set(_RULE.findall(grammar))
-    return TOKEN.sub(lambda token: prefix * (token[0] in names) + token[0], grammar)
+    return TOKEN.sub(
+        lambda token: f"{prefix}{token[0]}" if token[0] in names else token[0], grammar
+    )
 
 
 def grammar_tag(text: str) -> StructuralTag:

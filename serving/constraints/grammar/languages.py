@@ -109,7 +109,7 @@ def literal(text: str) -> Language:
 
 
 def cat(*parts: Language) -> Language:
-    """Return the concatenation."""
+    """Return the texts that have one text of each part, in order."""
     flat: list[Language] = []
     for part in parts:
         if part == NOTHING:

@@ -272,7 +272,8 @@ def _trees(tree: Tree[Token]) -> list[Tree[Token]]:
 def _path(tree: Any) -> list[str]:
     """The names between the dots. A relative path has an empty name first."""
     parts = [str(each) if isinstance(each, str) else _text(each) for each in tree.children]
-    return [""] * (parts[0] == ".") + [part for part in parts if part != "."]
+    names = [part for part in parts if part != "."]
+    return ["", *names] if parts[0] == "." else names
 
 
 def _text(tree: Any) -> str:

@@ -167,7 +167,9 @@ class _Parser:
         if (short := quantifier[0]) in SHORT_QUANTIFIERS:
             return times(part, *SHORT_QUANTIFIERS[short])
         least = int(quantifier[1])
-        most = least if quantifier[2] is None else int(quantifier[3]) if quantifier[3] else None
+        most: int | None = least
+        if quantifier[2]:
+            most = int(quantifier[3]) if quantifier[3] else None
         if most is not None and most < least:
             raise self._invalid("the bounds of a repetition are reversed")
         if max(least, most or 0) > _MAX_TIMES:

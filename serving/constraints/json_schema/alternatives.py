@@ -31,14 +31,18 @@ _ANNOTATIONS: Final = frozenset(
         *("default", "deprecated", "examples", "readOnly", "writeOnly"),
     )
 )
-_KEYWORDS_BY_TYPE: Final[Mapping[str, str]] = {
-    "object": (
-        "properties required additionalProperties patternProperties propertyNames "
-        "minProperties maxProperties"
+_KEYWORDS_BY_TYPE: Final[Mapping[str, frozenset[str]]] = {
+    "object": frozenset(
+        (
+            *("properties", "required", "additionalProperties", "patternProperties"),
+            *("propertyNames", "minProperties", "maxProperties"),
+        )
     ),
-    "array": "items prefixItems minItems maxItems",
-    "string": "pattern format minLength maxLength",
-    "number": "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf",
+    "array": frozenset(("items", "prefixItems", "minItems", "maxItems")),
+    "string": frozenset(("pattern", "format", "minLength", "maxLength")),
+    "number": frozenset(
+        ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+    ),
 }
 
 
@@ -93,7 +97,7 @@ class SchemaDocument:
         if not reference.startswith("#"):
             raise SchemaError(steps, "must begin with #: other documents are not fetched")
         found = self.root
-        for step in reference.removeprefix("#").split("/")[1:] if reference != "#" else ():
+        for step in reference.removeprefix("#").split("/")[1:]:
             name = step.replace("~1", "/").replace("~0", "~")
             is_index = isinstance(found.schema, list) and name.isdecimal()
             try:
@@ -152,7 +156,7 @@ def types_of(nodes: Sequence[SchemaNode]) -> list[str]:
         ]
     else:
         words = {word for node in nodes for word in node.keywords}
-        kinds = [kind for kind in TYPES if words & set(_KEYWORDS_BY_TYPE.get(kind, "").split())]
+        kinds = [kind for kind in TYPES if words & _KEYWORDS_BY_TYPE.get(kind, frozenset())]
         kinds = kinds or list(TYPES)
     return [kind for kind in kinds if kind != "integer" or "number" not in kinds]
 

@@ -89,19 +89,21 @@ _LISTS: Final = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
 _MAPS: Final = frozenset(("properties", "patternProperties", "$defs", "definitions"))
 
 _UNENFORCED_BY_REASON: Final = {
-    "a grammar cannot leave out what another schema allows": "not",
-    "a grammar cannot make one part depend on another": "if then else",
+    "a grammar cannot leave out what another schema allows": ("not",),
+    "a grammar cannot make one part depend on another": ("if", "then", "else"),
     "a grammar cannot make one property depend on another": (
-        "dependentRequired dependentSchemas dependencies"
+        "dependentRequired",
+        "dependentSchemas",
+        "dependencies",
     ),
-    "a grammar does not remember the items before": "uniqueItems",
-    "a grammar does not count the items that fit": "contains minContains maxContains",
-    "use additionalProperties": "unevaluatedProperties",
-    "use items": "unevaluatedItems",
-    "use $ref": "$dynamicRef $recursiveRef",
+    "a grammar does not remember the items before": ("uniqueItems",),
+    "a grammar does not count the items that fit": ("contains", "minContains", "maxContains"),
+    "use additionalProperties": ("unevaluatedProperties",),
+    "use items": ("unevaluatedItems",),
+    "use $ref": ("$dynamicRef", "$recursiveRef"),
 }
 _UNENFORCED: Final = {
-    word: reason for reason, words in _UNENFORCED_BY_REASON.items() for word in words.split()
+    word: reason for reason, words in _UNENFORCED_BY_REASON.items() for word in words
 }
 
 
@@ -121,23 +123,27 @@ def _are_strings(value: Any) -> bool:
 # What a keyword must be, in words and as a test.
 _Form = tuple[str, Callable[[Any], bool]]
 _ANY: Final[_Form] = ("anything", lambda value: True)
-_KEYWORDS_BY_FORM: Final[Mapping[_Form, str]] = {
-    (f"one of {', '.join(TYPES)}, or an array of these", _is_type): "type",
-    ("an array that is not empty", lambda value: isinstance(value, list) and bool(value)): (
-        "enum allOf anyOf oneOf prefixItems"
-    ),
-    ("an object", lambda value: isinstance(value, dict)): (
-        "properties patternProperties $defs definitions "
-        "dependentRequired dependentSchemas dependencies"
-    ),
-    ("an array of strings", _are_strings): "required",
-    ("a number", _is_number): "minimum maximum exclusiveMinimum exclusiveMaximum",
-    ("a number above 0", lambda value: _is_number(value) and value > 0): "multipleOf",
-    (
-        "an integer from 0",
-        lambda value: _is_number(value) and value >= 0 and value == int(value),
-    ): "minLength maxLength minItems maxItems minProperties maxProperties",
-    ("true or false", lambda value: isinstance(value, bool)): "uniqueItems",
-    ("a string", lambda value: isinstance(value, str)): "pattern format $ref",
+_TYPES: Final[_Form] = (f"one of {', '.join(TYPES)}, or an array of these", _is_type)
+_FILLED_ARRAY: Final[_Form] = (
+    "an array that is not empty",
+    lambda value: isinstance(value, list) and bool(value),
+)
+_OBJECT: Final[_Form] = ("an object", lambda value: isinstance(value, dict))
+_NUMBER: Final[_Form] = ("a number", _is_number)
+_COUNT: Final[_Form] = (
+    "an integer from 0",
+    lambda value: _is_number(value) and value >= 0 and value == int(value),
+)
+_STRING: Final[_Form] = ("a string", lambda value: isinstance(value, str))
+_FORMS: Final[Mapping[str, _Form]] = {
+    "type": _TYPES,
+    **dict.fromkeys(("enum", *_LISTS), _FILLED_ARRAY),
+    **dict.fromkeys((*_MAPS, "dependentRequired", "dependentSchemas", "dependencies"), _OBJECT),
+    "required": ("an array of strings", _are_strings),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _NUMBER),
+    "multipleOf": ("a number above 0", lambda value: _is_number(value) and value > 0),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _COUNT),
+    **dict.fromkeys(("minProperties", "maxProperties"), _COUNT),
+    "uniqueItems": ("true or false", lambda value: isinstance(value, bool)),
+    **dict.fromkeys(("pattern", "format", "$ref"), _STRING),
 }
-_FORMS: Final = {word: form for form, words in _KEYWORDS_BY_FORM.items() for word in words.split()}

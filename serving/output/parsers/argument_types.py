@@ -22,9 +22,8 @@ _TYPE_NAMES: Final = {
     str: "string",
     list: "array",
 }
-_STRING_WORDS: Final = frozenset(("format", "maxLength", "minLength", "pattern"))
 # A schema that refers to itself without end allows any type.
-_MAX_DEPTH: Final = 16
+MAX_DEPTH: Final = 16
 
 
 class Kind(Enum):
@@ -59,31 +58,10 @@ def kind_of(types: frozenset[str]) -> Kind:
     return Kind.TEXT if len(types) == 1 else Kind.EITHER
 
 
-def options_of(schema: Any, document: Mapping[str, Any], depth: int = 0) -> list[Mapping[str, Any]]:
-    """Return the schemas that a value of `schema`, a part of `document`, has the choice of:
-    references are followed, and strings separated from other types. Keywords beside a reference
-    or a choice are left out."""
-    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
-        return [{}]
-    match schema:
-        case {"$ref": str(reference)}:
-            return options_of(_target(document, reference), document, depth + 1)
-        case {"anyOf": [*options]} | {"oneOf": [*options]} if options:
-            return [each for one in options for each in options_of(one, document, depth + 1)]
-        case {"allOf": [only]}:
-            return options_of(only, document, depth + 1)
-        case {"type": [*names]} if "string" in names and len(names) > 1:
-            others = {word: schema[word] for word in schema if word not in _STRING_WORDS}
-            rest = [name for name in names if name != "string"]
-            return [{**schema, "type": "string"}, {**others, "type": rest}]
-        case _:
-            return [schema]
-
-
 def types_of(schema: Any, document: Mapping[str, Any], depth: int = 0) -> frozenset[str]:
     """Return the JSON types that `schema`, a part of `document`, allows. Where numbers are
     allowed, integers are too."""
-    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
+    if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
         return _ALL_TYPES
     types = _own_types(schema)
     for word in ("anyOf", "oneOf"):
@@ -94,7 +72,7 @@ def types_of(schema: Any, document: Mapping[str, Any], depth: int = 0) -> frozen
     for part in parts if isinstance(parts, list) else ():
         types &= types_of(part, document, depth + 1)
     if isinstance(schema.get("$ref"), str):
-        types &= types_of(_target(document, schema["$ref"]), document, depth + 1)
+        types &= types_of(target(document, schema["$ref"]), document, depth + 1)
     return types or _ALL_TYPES
 
 
@@ -109,7 +87,8 @@ def _own_types(schema: Mapping[str, Any]) -> frozenset[str]:
     return types | {"integer"} if "number" in types else types
 
 
-def _target(document: Any, reference: str) -> Any:
+def target(document: Any, reference: str) -> Any:
+    """Return the part of `document` that a `$ref` names; None if there is none."""
     found = document
     for step in reference.removeprefix("#").split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")

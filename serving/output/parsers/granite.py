@@ -9,4 +9,4 @@ from serving.output.parsers.json_calls import read_json_calls
 
 OPEN = Tag("<|tool_call|>")
 
-GRANITE = calls_family(OPEN, lambda lexer, sink, *_: read_json_calls(lexer, sink), [OPEN.text])
+GRANITE = calls_family(OPEN, lambda lexer, writer, *_: read_json_calls(lexer, writer), [OPEN.text])

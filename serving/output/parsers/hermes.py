@@ -16,6 +16,6 @@ CLOSE = Tag("</tool_call>")
 
 HERMES = calls_family(
     OPEN,
-    lambda lexer, sink, *_: read_json_calls(lexer, sink, close=CLOSE),
+    lambda lexer, writer, *_: read_json_calls(lexer, writer, close=CLOSE),
     [OPEN.text, CLOSE.text],
 )

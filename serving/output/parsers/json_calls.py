@@ -38,7 +38,8 @@ def read_json_calls(
 ) -> Reading[None]:
     """Read the calls after an opening, up to and with `close`.
 
-    `is_array`: the opening has begun the array. `only`: see `_JsonCall`.
+    `is_array`: the opening has begun the array. `only`: see `_JsonCall`. Raises `UnexpectedText`
+    for what is no call, unless a call has started.
     """
     first = yield from lexer.peek()
     if first == "[" and not is_array:
@@ -162,7 +163,8 @@ def read_headed_call(lexer: Lexer, writer: EventWriter, head: re.Pattern[str]) -
     """Read one call whose name is in a head before a JSON object.
 
     `head` matches all text between the opening and the first brace; its group `name` is the name
-    of the tool. A text that is no head is not read: it may hold an opening.
+    of the tool. Raises `UnexpectedText` for a text that is no head, and does not read it: it may
+    hold an opening.
     """
     while True:
         brace = lexer.text.find("{", lexer.at)

@@ -32,8 +32,7 @@ def _read_calls(lexer: Lexer, writer: EventWriter, opening: str, close: str) -> 
     if opening.endswith("("):
         is_list, name = True, opening[1:-1]
     else:
-        is_list = (yield from lexer.peek()) == "["
-        lexer.at += is_list
+        is_list = bool((yield from lexer.take("[")))
         name = yield from _read_name(lexer)
     while (yield from _PythonicCall(lexer, writer, name).read()):
         with lexer.after_call():
@@ -140,7 +139,7 @@ def _family(tags: ListTags) -> ParserFamily:
 
 
 def bare_opening(tool: Tool) -> str:
-    """What begins a list of calls without tags."""
+    """Return what begins a list of calls without tags, if this tool is the first."""
     return f"[{tool.name}("
 
 

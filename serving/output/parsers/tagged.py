@@ -131,7 +131,9 @@ class TaggedCall:
 
     def _read_value(self, value: _Value) -> Reading[None]:
         lexer, syntax = self._lexer, self._syntax
-        mark = CDATA if syntax.has_cdata else "\n" if syntax.has_lines else ""
+        mark = "\n" if syntax.has_lines else ""
+        if syntax.has_cdata:
+            mark = CDATA
         while mark.startswith(rest := lexer.text[lexer.at :]) and rest != mark:
             yield
         if rest.startswith(mark):

@@ -41,8 +41,8 @@ class ToolCalls:
 
     def delta(self, event: ToolCallDelta) -> bytes:
         """Return the members of a delta for more arguments or input of a call."""
-        more = b'"custom":{"input":' if event.is_custom else b'"function":{"arguments":'
-        return b'"tool_calls":[{"index":%d,' % event.index + more + json_text(event.text) + b"}}]"
+        member = b'"custom":{"input":' if event.is_custom else b'"function":{"arguments":'
+        return b'"tool_calls":[{"index":%d,%b%b}}]' % (event.index, member, json_text(event.text))
 
     def reason(self, reason: FinishReason) -> str:
         return reason.value
@@ -125,10 +125,10 @@ class ChatExchange(ChunkExchange):
             message |= completion_tokens(choice.token_ids, choice.raw_text)
         return {"message": message}
 
-    def beside(self, choice: ChoiceResult, result: Result) -> Members:
+    def choice_extras(self, choice: ChoiceResult, result: Result) -> Members:
         return {"token_ids": choice.token_ids} if self.request.wants_token_ids else {}
 
-    def about(self, result: Result) -> Members:
+    def answer_extras(self, result: Result) -> Members:
         members = self._prompt(result)
         if self.request.logprobs.num_top_of_prompt is not None:
             members["prompt_logprobs"] = prompt_logprobs(result.scored_prompts[0])
@@ -150,7 +150,7 @@ class ChatExchange(ChunkExchange):
         delta: dict[str, object] = {"role": "assistant", "content": ""}
         if self.request.wants_token_ids:
             delta |= prompt_tokens(event.prompt_ids[0], event.prompt_texts[0])
-        return Chunk(json_members(delta), about=self._prompt(event))
+        return Chunk(json_members(delta), chunk_extras=self._prompt(event))
 
     def delta(self, event: OtherDelta) -> bytes:
         match event:

@@ -41,17 +41,15 @@ from serving.protocols.common.exchange import Encoder, Obfuscated
 # The deltas that are not answer text.
 OtherDelta = ReasoningDelta | ToolCallStarted | ToolCallDelta
 
-
 Members = Mapping[str, object]
 
 
 class Chunk(NamedTuple):
-    """A chunk: the content of its choice, the last members of its choice, and its own last
-    members."""
+    """The content of a chunk's choice, and the last members of the choice and of the chunk."""
 
     content: bytes
-    beside: Members = {}
-    about: Members = {}
+    choice_extras: Members = {}
+    chunk_extras: Members = {}
 
 
 def usage_object(usage: Usage) -> dict[str, object]:
@@ -107,7 +105,7 @@ class ChunkExchange(ABC):
             **self.metadata,
             "choices": [self._choice(choice, result) for choice in result.choices],
             "usage": usage_object(result.usage),
-            **self.about(result),
+            **self.answer_extras(result),
         }
         return json_bytes(answer)
 
@@ -129,7 +127,7 @@ class ChunkExchange(ABC):
             "logprobs": logprobs,
             "finish_reason": self.finish_reason(choice.finish_reason),
             "stop_reason": choice.cause,
-            **self.beside(choice, result),
+            **self.choice_extras(choice, result),
         }
 
     @abstractmethod
@@ -137,16 +135,16 @@ class ChunkExchange(ABC):
         """Return the member of a choice with its message or text."""
 
     @abstractmethod
-    def beside(self, choice: ChoiceResult, result: Result) -> Members:
+    def choice_extras(self, choice: ChoiceResult, result: Result) -> Members:
         """Return the last members of a choice."""
 
-    def about(self, result: Result) -> Members:
+    def answer_extras(self, result: Result) -> Members:
         """Return the last members of the answer."""
         return {}
 
     @abstractmethod
     def finish_reason(self, reason: FinishReason) -> str:
-        """Return the `finish_reason`."""
+        """Return the protocol's word for the reason."""
 
     @abstractmethod
     def logprobs(self, *, is_streamed: bool) -> Callable[[Sequence[Token]], object]:
@@ -178,14 +176,19 @@ class ChunkEncoder:
         self._delta = form.delta
         self._has_logprobs = form.request.logprobs.num_top is not None
         self._logprobs = [form.logprobs(is_streamed=True) for _ in choices]
-        self._unfinished = form.close + b',"logprobs":null,"finish_reason":null'
+        # The end of an unfinished choice, with and without log-probabilities.
+        self._scored = form.close + b',"logprobs":%b,"finish_reason":null'
+        self._unfinished = self._scored % b"null"
         # OpenAI's `usage` is null before the last chunk.
         self._set_usage(b"null")
 
     def feed(self, event: Event) -> bytes:
         match event:
             case TextDelta():
-                end = self._scored_end(event) if self._has_logprobs else self._end
+                end = self._end
+                if self._has_logprobs:
+                    logprobs = self._logprobs[event.choice](event.tokens)
+                    end = self._scored % json_bytes(logprobs) + self._close
                 return self._text_opens[event.choice] + json_text(event.text) + end
             case ReasoningDelta() | ToolCallDelta() | ToolCallStarted():
                 delta = self._delta(event)
@@ -218,20 +221,17 @@ class ChunkEncoder:
             case _:
                 assert_never(event)
 
-    def _scored_end(self, event: TextDelta) -> bytes:
-        """Return the end of a chunk with log-probabilities."""
-        logprobs = json_bytes(self._logprobs[event.choice](event.tokens))
-        members = b',"logprobs":%b,"finish_reason":null' % logprobs
-        return self._form.close + members + self._close
-
     def _chunk(self, choice: int, chunk: Chunk) -> bytes:
-        beside = b"," + json_members(chunk.beside) if chunk.beside else b""
-        about = b"," + json_members(chunk.about) if chunk.about else b""
-        close = b"}]" + about + self._close[2:]
-        return self._opens[choice] + chunk.content + self._unfinished + beside + close
+        choice_end = self._unfinished + _after_others(chunk.choice_extras) + b"}]"
+        chunk_end = _after_others(chunk.chunk_extras) + self._usage + b"}\n\n"
+        return self._opens[choice] + chunk.content + choice_end + chunk_end
 
     def _set_usage(self, usage: bytes) -> None:
         """Set the usage so far, which is in every chunk."""
-        total = b',"usage":' + usage if self._form.includes_usage else b""
-        self._close = b"}]" + total + b"}\n\n"
+        self._usage = b',"usage":' + usage if self._form.includes_usage else b""
+        self._close = b"}]" + self._usage + b"}\n\n"
         self._end = self._unfinished + self._close
+
+
+def _after_others(members: Members) -> bytes:
+    return b"," + json_members(members) if members else b""

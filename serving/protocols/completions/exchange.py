@@ -52,7 +52,7 @@ class CompletionsExchange(ChunkExchange):
     def content(self, choice: ChoiceResult, result: Result) -> Members:
         return {"text": "".join(_shown(item) for item in choice.items)}
 
-    def beside(self, choice: ChoiceResult, result: Result) -> Members:
+    def choice_extras(self, choice: ChoiceResult, result: Result) -> Members:
         prompt = choice.index // self.request.n
         has_ids = self.request.wants_token_ids
         generated = _tokens(choice.token_ids, choice.raw_text) if has_ids else {}

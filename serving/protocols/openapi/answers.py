@@ -359,17 +359,6 @@ ResponseEvent: An event of a streamed response. Its members depend on its type.
   param?: str | None
 """
 
-_EVENT_TYPES: Final = """
-response.created response.in_progress response.output_item.added response.output_item.done
-response.content_part.added response.content_part.done response.output_text.delta
-response.output_text.done response.reasoning_summary_part.added
-response.reasoning_summary_part.done response.reasoning_summary_text.delta
-response.reasoning_summary_text.done response.reasoning_text.done
-response.function_call_arguments.delta response.function_call_arguments.done
-response.custom_tool_call_input.delta response.custom_tool_call_input.done
-response.completed response.incomplete response.failed error
-"""
-
 # The names of types in the texts above that are no models.
 _TYPES: Final[Mapping[str, Any]] = {
     "Any": Any,
@@ -380,7 +369,29 @@ _TYPES: Final[Mapping[str, Any]] = {
     "StopReason": str | int | None,
     "ItemStatus": Literal["in_progress", "completed", "incomplete"],
     "OutputItem": "OutputMessage | OutputReasoning | OutputCall | OutputCustomCall",
-    "ResponseEventType": Literal[tuple(_EVENT_TYPES.split())],
+    "ResponseEventType": Literal[
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.output_item.done",
+        "response.content_part.added",
+        "response.content_part.done",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.reasoning_summary_part.added",
+        "response.reasoning_summary_part.done",
+        "response.reasoning_summary_text.delta",
+        "response.reasoning_summary_text.done",
+        "response.reasoning_text.done",
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+        "response.custom_tool_call_input.delta",
+        "response.custom_tool_call_input.done",
+        "response.completed",
+        "response.incomplete",
+        "response.failed",
+        "error",
+    ],
 }
 
 

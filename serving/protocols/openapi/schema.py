@@ -8,12 +8,10 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
 from pydantic_core import CoreSchema, core_schema
 
 from serving.core.request import Endpoint
-from serving.protocols.common.parameters import parameter_of
 from serving.protocols.common.refused import REFUSED
 
 Schema = dict[str, Any]
@@ -78,25 +76,6 @@ def add_refused(schema: Schema, endpoint: Endpoint) -> None:
             "description": f"Refused. {message}",
             "x-refused": message,
         }
-
-
-def parameters(model: type[BaseModel], path: str = "") -> Iterable[tuple[str, FieldInfo]]:
-    """Yield the path and the field of each parameter, such as `text.format.name`."""
-    for name, field in model.model_fields.items():
-        if parameter_of(field) is None:
-            continue
-        yield f"{path}{field.alias or name}", field
-        inner = _model_of(field.annotation)
-        if inner is not None:
-            yield from parameters(inner, f"{path}{field.alias or name}.")
-
-
-def _model_of(annotation: Any) -> type[BaseModel] | None:
-    """Return the model in `Model` or `Model | None`, or None for any other type."""
-    options = getattr(annotation, "__args__", (annotation,))
-    models = [each for each in options if isinstance(each, type) and issubclass(each, BaseModel)]
-    is_object = len(models) == 1 and getattr(annotation, "__origin__", None) is None
-    return models[0] if is_object else None
 
 
 def _join_lines(schema: Any) -> None:

@@ -4,7 +4,7 @@ The items of a response are written one after the other: the start of an item cl
 before.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar, assert_never
@@ -47,7 +47,7 @@ from serving.protocols.responses.objects import (
 NamedEvent = tuple[str, Mapping[str, object]]
 
 
-class OpenItem:
+class OpenItem(ABC):
     """The item that the stream is writing, with the events around its deltas."""
 
     prefix: ClassVar[str]

@@ -374,7 +374,8 @@ class _ConversationBuilder:
     def add(self, item: InputItem) -> None:
         match item:
             case Reasoning():
-                self._reasoning += [item.text] if item.text else []
+                if item.text:
+                    self._reasoning.append(item.text)
             case ReplayedCall():
                 self._add_call(item.to_call())
             case HostedCall():

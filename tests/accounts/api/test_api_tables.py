@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
-import yaml
 from api_client import Api, Tenant, make_tenant
-from django.core.exceptions import RequestDataTooBig
-from django.core.handlers.asgi import ASGIRequest
-from django.core.management import call_command
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
-from django.urls import resolve
 from django.utils import timezone
 
 from accounts.alerts.webhooks import make as make_webhook
@@ -53,76 +46,6 @@ def store_limit(scope: str, scope_id: int, **more: Any) -> Limit:
     return changes.add(Limit(scope=scope, scope_id=scope_id, **values))
 
 
-@pytest.mark.parametrize("opening", ["[", '{"name":['])
-def test_a_deeply_nested_body_returns_400(root: Api, opening: str) -> None:
-    assert root.error("POST", "organizations/", opening * 100_000) == (400, "invalid_json", None)
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("POST", "limits/", {"scope": "\ud800"}),
-        ("POST", "limits/", {"scope": "platform", "metric": "x\udfff"}),
-        ("POST", "limits/", {"\ud800": 1}),
-        ("POST", "memberships/", {"role": "\ud800"}),
-        ("POST", "keys/", {"name": "k", "scopes": ["usage", "\udbff"]}),
-        ("POST", "organizations/", {"name": {"deep": ["\ud800"]}}),
-        ("PATCH", "organizations/{}/", {"name": "\ud800"}),
-        ("POST", "organizations/{}/activate/", {"\udc00": "x"}),
-    ],
-)
-def test_a_lone_surrogate_returns_400(
-    root: Api, ours: Tenant, method: str, path: str, body: object
-) -> None:
-    error = root.error(method, path.format(ours.organization.pk), body)
-
-    assert error == (400, "invalid_json", None)
-
-
-def test_a_surrogate_pair_decodes_to_one_character(root: Api) -> None:
-    assert root.post("organizations/", '{"name": "\\ud83d\\ude80"}')["name"] == "\N{ROCKET}"
-
-
-@pytest.mark.parametrize("method", ["POST", "PATCH"])
-def test_a_large_body_returns_413(root: Api, ours: Tenant, settings: Any, method: str) -> None:
-    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
-    path = "organizations/" if method == "POST" else f"organizations/{ours.organization.pk}/"
-    response = root.request(method, path, {"name": "x" * 1000})
-
-    assert response.status_code == 413
-    error = response.json()["error"]
-    assert error["code"] == "request_too_large"
-    assert error["message"] == "The request body is larger than 64 MB."
-
-
-def send_in_chunks(new: NewKey, body: bytes) -> int:
-    """Send a chunked request for a new key, without a content length. Returns the status."""
-    headers = {
-        "Authorization": f"Bearer {new.secret}",
-        "Content-Type": "application/json",
-        "Transfer-Encoding": "chunked",
-    }
-    encoded = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    scope = {"type": "http", "method": "POST", "path": "/api/keys/", "headers": encoded}
-    request = ASGIRequest(scope, io.BytesIO(body))
-    response = resolve("/api/keys/").func(request)
-    return int(response.status_code)
-
-
-def test_the_server_reads_a_chunked_body_up_to_the_limit(
-    ours: Tenant, make_key: Keys, settings: Any
-) -> None:
-    management_key = make_key(ours.one, scopes=["manage"])
-
-    body = json.dumps({"name": "in chunks", "project": ours.one.pk}).encode()
-    assert send_in_chunks(management_key, body) == 201
-    assert ApiKey.objects.filter(name="in chunks").exists()
-    assert send_in_chunks(management_key, b"") == 400
-    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
-    with pytest.raises(RequestDataTooBig):  # Django returns 413 for this error.
-        send_in_chunks(management_key, b" " * 1001)
-
-
 @pytest.mark.parametrize("text", ["%ED%A0%80", "%ff", "%C3"])
 def test_invalid_utf_8_in_a_url_causes_no_server_error(root: Api, text: str) -> None:
     for path in (f"limits/?scope={text}", f"limits/?{text}=1", f"audit/?search={text}", text):
@@ -156,14 +79,6 @@ def test_a_project_name_is_unique_in_its_organization(
     assert owner.patch(path, {"name": ours.one.name})["name"] == ours.one.name
     changes.change(theirs.one, name="elsewhere")
     assert owner.patch(path, {"name": "elsewhere"})["name"] == "elsewhere"
-
-
-def test_the_api_refuses_a_model_weight_above_the_maximum(root: Api) -> None:
-    row = root.post("model-weights/", {"model": "tiny-chat", "output": 1000})
-
-    for wrong in (1000.5, 1e308):
-        error = root.error("PATCH", f"model-weights/{row['id']}/", {"output": wrong})
-        assert error == (400, "invalid_value", "output")
 
 
 def test_an_unknown_path_returns_a_link_to_the_openapi_document(root: Api) -> None:
@@ -212,21 +127,6 @@ def test_the_api_refuses_an_empty_organization_or_project(root: Api, ours: Tenan
         assert error == (400, "invalid_value", name)
     assert not Webhook.objects.exists()
     assert not Membership.objects.filter(user=user).exists()
-
-
-def test_the_api_refuses_a_limit_of_an_unknown_or_invisible_object(
-    owner: Api, root: Api, theirs: Tenant, make_key: Keys
-) -> None:
-    kind = {"metric": "requests", "window": "day", "amount": 5}
-    for scope, invisible_id in (
-        ("key", make_key(theirs.one).key.pk),
-        ("project", theirs.one.pk),
-        ("organization", theirs.organization.pk),
-    ):
-        for scope_id in (invisible_id, 10**9):
-            body = {"scope": scope, "scope_id": scope_id, **kind}
-            assert owner.error("POST", "limits/", body) == (400, "invalid_value", "scope_id")
-        assert root.error("POST", "limits/", body) == (400, "invalid_value", "scope_id")
 
 
 def store_refusal(tenant: Tenant, number: int = 0) -> RefusedRequest:
@@ -418,88 +318,6 @@ def test_the_number_of_queries_does_not_depend_on_the_length_of_a_list(
     assert before <= (9 if table == "quotas" else 5)
 
 
-def test_admins_limit_keys_and_projects_and_superusers_limit_the_rest(
-    root: Api, owner: Api, admin: Api, ours: Tenant, make_key: Keys
-) -> None:
-    key = make_key(ours.one).key
-    common = {"metric": "tokens", "window": "day", "amount": 1000}
-    by_key = {**common, "scope": "key", "scope_id": key.pk}
-    by_project = {**common, "scope": "project", "scope_id": ours.one.pk}
-    by_organization = {**common, "scope": "organization", "scope_id": ours.organization.pk}
-
-    created = admin.post("limits/", by_key)
-    assert admin.patch(f"limits/{created['id']}/", {"amount": 5, "is_shadow": True})["amount"] == 5
-    admin.delete(f"limits/{created['id']}/")
-    admin.post("limits/", by_project)
-    for body in (by_organization, {**common, "scope": "platform"}):
-        assert owner.error("POST", "limits/", body)[0] == 403
-        limit_id = root.post("limits/", body)["id"]
-        assert owner.error("PATCH", f"limits/{limit_id}/", {"amount": 2})[0] == 403
-        assert owner.error("DELETE", f"limits/{limit_id}/")[0] == 403
-        assert owner.get(f"limits/{limit_id}/")["amount"] == 1000
-    weights = {"model": "tiny-chat", "cached": 0.1}
-    assert owner.error("POST", "model-weights/", weights)[0] == 403
-    assert root.post("model-weights/", weights)["output"] == 1
-
-
-def test_a_patch_of_a_limit_keeps_the_other_fields(root: Api) -> None:
-    body = {"scope": "model", "model": "tiny-chat", "metric": "tokens", "window": "day"}
-    more = {"amount": 9, "time_zone": "Europe/Berlin", "is_shadow": True, "alert_at": [90]}
-    path = f"limits/{root.post('limits/', body | more)['id']}/"
-
-    changed = root.patch(path, {"amount": 8})
-
-    assert {name: changed[name] for name in body | more} == body | more | {"amount": 8}
-    assert root.patch(path, {"alert_at": None})["is_shadow"] is True
-
-
-def test_a_weekly_limit_shows_and_changes_its_first_day(root: Api) -> None:
-    body = {"scope": "platform", "metric": "tokens", "window": "week", "amount": 9}
-    created = root.post("limits/", body)
-    path = f"limits/{created['id']}/"
-
-    assert created["week_start"] == "monday"
-    assert root.patch(path, {"week_start": "sunday"})["week_start"] == "sunday"
-    [quota] = root.get("quotas/")["data"]
-    since, until = (datetime.fromisoformat(quota[name]) for name in ("window_start", "resets_at"))
-    assert (quota["week_start"], since.strftime("%A")) == ("sunday", "Sunday")
-    assert until - since == timedelta(days=7)
-
-
-@pytest.mark.parametrize(
-    ("body", "param"),
-    [
-        ({"amount": 0}, "amount"),
-        ({"amount": 2**63}, "amount"),
-        ({"metric": "cookies"}, "metric"),
-        ({"metric": "concurrency"}, "window"),
-        ({"window": "none"}, "window"),
-        ({"time_zone": "Mars/Olympus"}, "time_zone"),
-        ({"week_start": "sunday"}, "week_start"),
-        ({"window": "month", "week_start": "sunday"}, "week_start"),
-        ({"window": "week", "week_start": "Sunday"}, "week_start"),
-        ({"window": "week", "week_start": 0}, "week_start"),
-        ({"scope": "model"}, "model"),
-        ({"scope": "key", "scope_id": 99}, "scope_id"),
-        ({"scope": "key"}, "scope_id"),
-        ({"scope_id": 3}, "scope_id"),
-        ({"colour": "red"}, "colour"),
-    ],
-)
-def test_the_api_refuses_an_invalid_limit_and_names_the_parameter(
-    root: Api, body: dict[str, Any], param: str
-) -> None:
-    usual = {"scope": "platform", "metric": "tokens", "window": "day", "amount": 5}
-    assert root.error("POST", "limits/", usual | body)[::2] == (400, param)
-    assert not Limit.objects.exists()
-
-
-def test_the_api_refuses_a_duplicate_limit(root: Api) -> None:
-    body = {"scope": "platform", "metric": "tokens", "window": "day", "amount": 5}
-    root.post("limits/", body)
-    assert root.error("POST", "limits/", body)[0] == 400
-
-
 def test_refusals_show_the_limit_and_have_filters(owner: Api, ours: Tenant, theirs: Tenant) -> None:
     store_refusal(ours)
     store_refusal(theirs)
@@ -529,57 +347,10 @@ def test_an_owner_searches_the_audit_log_and_a_superuser_verifies_it(
         assert root.error(method, f"audit/{entry['id']}/", {})[0] == 405
 
 
-@pytest.mark.parametrize(
-    ("body", "status"), [("{", 400), ("[]", 400), ('"x"', 400), ("null", 400), ("1", 400)]
-)
-def test_the_api_refuses_a_body_that_is_not_an_object(root: Api, body: str, status: int) -> None:
-    assert root.error("POST", "organizations/", body)[0] == status
-
-
-def test_the_api_refuses_other_media_types_and_methods(root: Api, ours: Tenant) -> None:
-    response = root.client.post("/api/organizations/", "name=x", content_type="text/plain")
-    assert response.status_code == 415
-    assert response.json()["error"]["code"] == "unsupported_media_type"
-    assert root.error("PUT", f"organizations/{ours.organization.pk}/", {})[0] == 405
-
-
 def test_responses_are_not_cached_and_have_a_request_id(root: Api) -> None:
     for response in (root.request("GET", "keys/"), root.request("GET", "keys/", colour="red")):
         assert response["cache-control"] == "no-store"
         assert response["x-request-id"].startswith("req_")
-
-
-# -- The OpenAPI document
-
-
-@pytest.fixture(scope="module")
-def document(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Return the document that the command writes. The command fails for a warning."""
-    file = tmp_path_factory.mktemp("openapi") / "schema.yml"
-    call_command("spectacular", "--fail-on-warn", "--validate", "--file", str(file))
-    return yaml.safe_load(file.read_text())
-
-
-def test_the_document_describes_each_operation(document: Any) -> None:
-    operations = [
-        (path, method, operation)
-        for path, methods in document["paths"].items()
-        for method, operation in methods.items()
-    ]
-    assert len(operations) > 40
-    for path, method, operation in operations:
-        assert path.startswith("/api/")
-        assert operation["summary"], (path, method)
-        assert len(operation["description"]) > 20, (path, method)
-        assert "default" in operation["responses"]
-        for parameter in operation.get("parameters", ()):
-            assert parameter.get("description"), (path, method, parameter)
-
-
-def test_the_server_returns_the_openapi_document(document: Any) -> None:
-    response = Api().client.get("/api/schema/", headers={"accept": "application/json"})
-    assert response.status_code == 200
-    assert set(response.json()["paths"]) == set(document["paths"])
 
 
 def test_paths_work_without_the_last_slash(root: Api) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from msgspec import structs
 
-from accounts.limits.reservations import Denial, Lease, Limiter, ReservationRequest
+from accounts.limits.reservations import Denial, Lease, Level, ReservationRequest
 from accounts.limits.rules import Metric, Rule, Weekday, Window
 from accounts.usage.weights import EQUAL_WEIGHTS, Weights
 
@@ -51,22 +54,37 @@ def request_for(
     )
 
 
+class Reserves(Protocol):
+    """A limiter, or a queue before one."""
+
+    async def acquire(self, request: ReservationRequest) -> Lease | Denial: ...
+
+    async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]: ...
+
+
 def under(lease: Lease, *rules: Rule) -> Lease:
     """The same lease when its rules have other amounts."""
     return structs.replace(lease, request=structs.replace(lease.request, rules=rules))
 
 
-async def granted(limiter: Limiter, asked: ReservationRequest) -> Lease:
+async def granted(limiter: Reserves, asked: ReservationRequest) -> Lease:
     answer = await limiter.acquire(asked)
     assert isinstance(answer, Lease), answer
     return answer
 
 
-async def denied(limiter: Limiter, asked: ReservationRequest) -> Denial:
+async def denied(limiter: Reserves, asked: ReservationRequest) -> Denial:
     answer = await limiter.acquire(asked)
     assert isinstance(answer, Denial), answer
     return answer
 
 
-async def used(limiter: Limiter, *rules: Rule) -> list[int]:
+async def used(limiter: Reserves, *rules: Rule) -> list[int]:
     return [level.num_used for level in await limiter.levels(rules)]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until the condition holds. Fails after a minute."""
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 from redis.asyncio import Redis
 
+from accounts.limits.failover import FailoverLimiter, UnavailablePolicy
 from accounts.limits.memory import MemoryLimiter
 from accounts.limits.redis import RedisLimiter, connect
 from accounts.limits.reservations import Limiter
@@ -18,6 +19,7 @@ from tests.own_redis import OwnRedis
 
 # Makes so many limiters on one store, as web processes have them.
 Fresh = Callable[[int], list[Limiter]]
+MakeFailover = Callable[..., FailoverLimiter]
 
 
 @pytest.fixture
@@ -86,3 +88,19 @@ def fresh(request: pytest.FixtureRequest) -> Fresh:
 @pytest.fixture
 def limiter(fresh: Fresh) -> Limiter:
     return fresh(1)[0]
+
+
+@pytest.fixture
+async def failover(clock: FakeClock) -> AsyncIterator[MakeFailover]:
+    """Makes failover limiters, and closes them afterwards."""
+    made: list[FailoverLimiter] = []
+
+    def make(store: Limiter, policy: UnavailablePolicy, **more: float) -> FailoverLimiter:
+        local = MemoryLimiter(4, clock=clock)
+        waits = {"deadline_s": 5.0, "probe_interval_s": 0.005, **more}
+        made.append(FailoverLimiter(store, local, policy, clock=clock, **waits))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for limiter in made:
+        await limiter.close()

@@ -4,58 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from accounts.limits.failover import FailoverLimiter, UnavailablePolicy
-from accounts.limits.memory import MemoryLimiter
-from accounts.limits.redis import RedisLimiter, connect
 from accounts.limits.reservations import (
     NO_USAGE,
     ActualUsage,
     Level,
-    Limiter,
     LimitsUnavailable,
     UsageBaseline,
 )
 from accounts.limits.rules import Metric, Rule, Window
-from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, under, used
+from tests.accounts.limits.builders import (
+    denied,
+    granted,
+    request_for,
+    rule,
+    slots,
+    under,
+    until,
+    used,
+)
+from tests.accounts.limits.conftest import MakeFailover
 from tests.fakes.clock import FakeClock
 from tests.fakes.limiter import FakeLimiter
-from tests.own_redis import OwnRedis
-
-MakeFailover = Callable[..., FailoverLimiter]
 
 
 @pytest.fixture
 def store(clock: FakeClock) -> FakeLimiter:
     return FakeLimiter(clock)
-
-
-@pytest.fixture
-async def failover(clock: FakeClock) -> AsyncIterator[MakeFailover]:
-    """Makes failover limiters, and closes them afterwards."""
-    made: list[FailoverLimiter] = []
-
-    def make(store: Limiter, policy: UnavailablePolicy, **more: float) -> FailoverLimiter:
-        local = MemoryLimiter(4, clock=clock)
-        waits = {"deadline_s": 5.0, "probe_interval_s": 0.005, **more}
-        made.append(FailoverLimiter(store, local, policy, clock=clock, **waits))  # type: ignore[arg-type]
-        return made[-1]
-
-    yield make
-    for limiter in made:
-        await limiter.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until the condition holds. Fails after a minute."""
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
 
 
 async def become_available(store: FakeLimiter, limiter: FailoverLimiter) -> None:
@@ -436,53 +416,7 @@ async def test_a_share_begins_with_the_outage_also_after_an_update(
     assert await used(limiter, quota) == [15]
 
 
-# -- A real server -------------------------------------------------------------------------------
-
-
-async def test_a_redis_server_that_is_killed_and_started_again(
-    tmp_path: Path, redis_program: str, failover: MakeFailover
-) -> None:
-    with OwnRedis(redis_program, tmp_path) as server:
-        client = connect(server.url)
-        limiter = failover(RedisLimiter(client), UnavailablePolicy.SHARE, deadline_s=1.0)
-        tokens = rule(amount=100)
-        lease = await granted(limiter, request_for(tokens, num_input_tokens=9))
-
-        server.stop()
-        meanwhile = await granted(limiter, request_for(tokens))
-        assert meanwhile.is_local
-        assert limiter.state.is_degraded
-        assert (await limiter.extend(lease, 9)).num_output_tokens == 9
-        await limiter.settle(lease, ActualUsage(9, 9))
-
-        server.start()
-        await until(lambda: limiter.is_answering)
-        limiter.resume(limiter.num_outages)
-        assert not (await granted(limiter, request_for(tokens))).is_local
-        await limiter.settle(meanwhile, ActualUsage(0, 1))
-        await client.aclose()
-
-
-async def test_old_connections_do_not_make_a_restarted_server_unavailable_again(
-    tmp_path: Path, redis_program: str, failover: MakeFailover
-) -> None:
-    tokens = rule(amount=100)
-    with OwnRedis(redis_program, tmp_path) as server:
-        client = connect(server.url)
-        limiter = failover(RedisLimiter(client), UnavailablePolicy.REFUSE, deadline_s=1.0)
-        # As many connections as there are calls at once, all of which lie idle then.
-        await asyncio.gather(*(granted(limiter, request_for(tokens)) for _ in range(8)))
-        server.stop()
-        server.start()
-        with pytest.raises(LimitsUnavailable):
-            await limiter.acquire(request_for(tokens))
-        await until(lambda: limiter.is_answering)
-        limiter.resume(limiter.num_outages)
-
-        await asyncio.gather(*(granted(limiter, request_for(tokens)) for _ in range(8)))
-
-        assert not limiter.state.is_degraded
-        await client.aclose()
+# -- Closing ---------------------------------------------------------------------------------------
 
 
 class LosesACancellation(FakeLimiter):
@@ -514,25 +448,3 @@ async def test_a_limiter_closes_although_a_cancellation_is_lost(
     await asyncio.wait_for(limiter.close(), 60)
 
     assert store.has_lost_one
-
-
-@pytest.mark.parametrize("is_seen_closing", [True, False])
-async def test_the_restart_of_an_idle_redis_server_is_noticed(
-    tmp_path: Path, redis_program: str, failover: MakeFailover, is_seen_closing: bool
-) -> None:
-    tokens = rule(amount=100)
-    with OwnRedis(redis_program, tmp_path) as server:
-        client = connect(server.url)
-        limiter = failover(RedisLimiter(client), UnavailablePolicy.REFUSE)
-        await granted(limiter, request_for(tokens))
-        [connection] = client.connection_pool._available_connections
-        server.stop()
-        server.start()
-        if is_seen_closing:
-            await until(connection._reader.at_eof)
-
-        with pytest.raises(LimitsUnavailable):
-            await limiter.acquire(request_for(tokens))
-
-        assert limiter.num_outages == 1
-        await client.aclose()

@@ -24,7 +24,8 @@ from accounts.limits.reservations import (
     ReservationRequest,
 )
 from accounts.limits.rules import Rule, Window
-from tests.accounts.limits.builders import request_for, rule, slots
+from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, used
+from tests.fakes.clock import FakeClock
 
 
 class Queueing:
@@ -73,22 +74,6 @@ def on_failover(store: Limiter) -> FailoverLimiter:
     return FailoverLimiter(
         store, MemoryLimiter(), UnavailablePolicy.REFUSE, deadline_s=60.0, probe_interval_s=0.01
     )
-
-
-async def granted(limiter: Queueing, asked: ReservationRequest) -> Lease:
-    answer = await limiter.acquire(asked)
-    assert isinstance(answer, Lease), answer
-    return answer
-
-
-async def denied(limiter: Queueing, asked: ReservationRequest) -> Denial:
-    answer = await limiter.acquire(asked)
-    assert isinstance(answer, Denial), answer
-    return answer
-
-
-async def used(limiter: Queueing, *rules: Rule) -> list[int]:
-    return [level.num_used for level in await limiter.levels(rules)]
 
 
 async def queued(limiter: Queueing, asked: ReservationRequest) -> asyncio.Task[Lease | Denial]:
@@ -150,14 +135,15 @@ async def test_a_bucket_does_not_wait_for_a_slot_of_another_request(
 
 
 async def test_a_limit_that_does_not_free_up_in_a_moment_refuses_at_once() -> None:
-    limiter = Queueing(max_wait_s=10.0)
+    limiter = Queueing(MemoryLimiter(clock=FakeClock()), max_wait_s=10.0)
     day = rule(amount=10)
     slow, small = rule(window=Window.MINUTE, amount=10), rule(window=Window.MINUTE, amount=5)
     await granted(limiter, request_for(day, slow, num_input_tokens=9))
 
     assert (await denied(limiter, request_for(day))).is_quota
     assert (await denied(limiter, request_for(small, num_input_tokens=5))).is_too_large
-    assert (await denied(limiter, request_for(slow, num_input_tokens=8))).wait_s is not None
+    # Nine tokens more, which refill at ten a minute.
+    assert (await denied(limiter, request_for(slow, num_input_tokens=8))).wait_s == 54.0
 
 
 async def test_after_its_time_a_wait_is_a_refusal() -> None:

@@ -1,0 +1,42 @@
+"""Quotas that are nearly used up, and the check that writes their alerts."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import datetime
+from typing import Any
+
+from usage_builders import NOON, admission, settlement
+
+from accounts.alerts import thresholds
+from accounts.models import Limit, Project, User
+from accounts.services import changes
+from accounts.usage.store import store_settlements
+
+USUAL = (50, 80, 100)
+_numbers = itertools.count(1)
+
+
+def tokens_a_day(project: Project, amount: int = 1000, **more: Any) -> Limit:
+    limit = Limit(scope="project", scope_id=project.pk, metric="tokens", window="day")
+    for name, value in {"amount": amount, **more}.items():
+        setattr(limit, name, value)
+    return changes.add(limit)
+
+
+def use(num_tokens: int, project: Project | None = None, at: datetime = NOON) -> None:
+    request_id = f"r{next(_numbers)}"
+    scope = {} if project is None else {"project_id": project.pk}
+    identity = admission(request_id, started_at=at, **scope)
+    tokens = {"num_prompt_tokens": num_tokens, "num_cached_tokens": 0, "num_output_tokens": 0}
+    store_settlements(
+        [settlement(request_id, admission=identity, num_reasoning_tokens=0, **tokens)]
+    )
+
+
+def check(at: datetime = NOON, usual: tuple[int, ...] = USUAL) -> list[int]:
+    return [alert.percent for alert in thresholds.check_quotas(at, usual, has_email=True)]
+
+
+def person(name: str, **more: Any) -> User:
+    return User.objects.create_user(name, email=f"{name}@example.com", **more)

@@ -1,0 +1,103 @@
+"""What the management API reads: bodies, their size and their media type."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from api_client import Api, Tenant
+from django.core.exceptions import RequestDataTooBig
+from django.core.handlers.asgi import ASGIRequest
+from django.urls import resolve
+
+from accounts.keys.lifecycle import NewKey
+from accounts.models import ApiKey
+
+Keys = Callable[..., NewKey]
+
+
+@pytest.mark.parametrize("opening", ["[", '{"name":['])
+def test_a_deeply_nested_body_returns_400(root: Api, opening: str) -> None:
+    assert root.error("POST", "organizations/", opening * 100_000) == (400, "invalid_json", None)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "limits/", {"scope": "\ud800"}),
+        ("POST", "limits/", {"scope": "platform", "metric": "x\udfff"}),
+        ("POST", "limits/", {"\ud800": 1}),
+        ("POST", "memberships/", {"role": "\ud800"}),
+        ("POST", "keys/", {"name": "k", "scopes": ["usage", "\udbff"]}),
+        ("POST", "organizations/", {"name": {"deep": ["\ud800"]}}),
+        ("PATCH", "organizations/{}/", {"name": "\ud800"}),
+        ("POST", "organizations/{}/activate/", {"\udc00": "x"}),
+    ],
+)
+def test_a_lone_surrogate_returns_400(
+    root: Api, ours: Tenant, method: str, path: str, body: object
+) -> None:
+    error = root.error(method, path.format(ours.organization.pk), body)
+
+    assert error == (400, "invalid_json", None)
+
+
+def test_a_surrogate_pair_decodes_to_one_character(root: Api) -> None:
+    assert root.post("organizations/", '{"name": "\\ud83d\\ude80"}')["name"] == "\N{ROCKET}"
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+def test_a_large_body_returns_413(root: Api, ours: Tenant, settings: Any, method: str) -> None:
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
+    path = "organizations/" if method == "POST" else f"organizations/{ours.organization.pk}/"
+    response = root.request(method, path, {"name": "x" * 1000})
+
+    assert response.status_code == 413
+    error = response.json()["error"]
+    assert error["code"] == "request_too_large"
+    assert error["message"] == "The request body is larger than 64 MB."
+
+
+def send_in_chunks(new: NewKey, body: bytes) -> int:
+    """Send a chunked request for a new key, without a content length. Returns the status."""
+    headers = {
+        "Authorization": f"Bearer {new.secret}",
+        "Content-Type": "application/json",
+        "Transfer-Encoding": "chunked",
+    }
+    encoded = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": "POST", "path": "/api/keys/", "headers": encoded}
+    request = ASGIRequest(scope, io.BytesIO(body))
+    response = resolve("/api/keys/").func(request)
+    return int(response.status_code)
+
+
+def test_the_server_reads_a_chunked_body_up_to_the_limit(
+    ours: Tenant, make_key: Keys, settings: Any
+) -> None:
+    management_key = make_key(ours.one, scopes=["manage"])
+
+    body = json.dumps({"name": "in chunks", "project": ours.one.pk}).encode()
+    assert send_in_chunks(management_key, body) == 201
+    assert ApiKey.objects.filter(name="in chunks").exists()
+    assert send_in_chunks(management_key, b"") == 400
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
+    with pytest.raises(RequestDataTooBig):  # Django returns 413 for this error.
+        send_in_chunks(management_key, b" " * 1001)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"), [("{", 400), ("[]", 400), ('"x"', 400), ("null", 400), ("1", 400)]
+)
+def test_the_api_refuses_a_body_that_is_not_an_object(root: Api, body: str, status: int) -> None:
+    assert root.error("POST", "organizations/", body)[0] == status
+
+
+def test_the_api_refuses_other_media_types_and_methods(root: Api, ours: Tenant) -> None:
+    response = root.client.post("/api/organizations/", "name=x", content_type="text/plain")
+    assert response.status_code == 415
+    assert response.json()["error"]["code"] == "unsupported_media_type"
+    assert root.error("PUT", f"organizations/{ours.organization.pk}/", {})[0] == 405

@@ -1,0 +1,40 @@
+"""The OpenAPI document of the management API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from api_client import Api
+from django.core.management import call_command
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return the document that the command writes. The command fails for a warning."""
+    file = tmp_path_factory.mktemp("openapi") / "schema.yml"
+    call_command("spectacular", "--fail-on-warn", "--validate", "--file", str(file))
+    return yaml.safe_load(file.read_text())
+
+
+def test_the_document_describes_each_operation(document: Any) -> None:
+    operations = [
+        (path, method, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+    assert len(operations) > 40
+    for path, method, operation in operations:
+        assert path.startswith("/api/")
+        assert operation["summary"], (path, method)
+        assert len(operation["description"]) > 20, (path, method)
+        assert "default" in operation["responses"]
+        for parameter in operation.get("parameters", ()):
+            assert parameter.get("description"), (path, method, parameter)
+
+
+def test_the_server_returns_the_openapi_document(document: Any) -> None:
+    response = Api().client.get("/api/schema/", headers={"accept": "application/json"})
+    assert response.status_code == 200
+    assert set(response.json()["paths"]) == set(document["paths"])

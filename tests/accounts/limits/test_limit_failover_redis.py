@@ -1,0 +1,83 @@
+"""A Redis server ends, and starts again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from accounts.limits.failover import UnavailablePolicy
+from accounts.limits.redis import RedisLimiter, connect
+from accounts.limits.reservations import ActualUsage, LimitsUnavailable
+from tests.accounts.limits.builders import granted, request_for, rule, until
+from tests.accounts.limits.conftest import MakeFailover
+from tests.own_redis import OwnRedis
+
+
+async def test_a_redis_server_that_is_killed_and_started_again(
+    tmp_path: Path, redis_program: str, failover: MakeFailover
+) -> None:
+    with OwnRedis(redis_program, tmp_path) as server:
+        client = connect(server.url)
+        limiter = failover(RedisLimiter(client), UnavailablePolicy.SHARE, deadline_s=1.0)
+        tokens = rule(amount=100)
+        lease = await granted(limiter, request_for(tokens, num_input_tokens=9))
+
+        server.stop()
+        meanwhile = await granted(limiter, request_for(tokens))
+        assert meanwhile.is_local
+        assert limiter.state.is_degraded
+        assert (await limiter.extend(lease, 9)).num_output_tokens == 9
+        await limiter.settle(lease, ActualUsage(9, 9))
+
+        server.start()
+        await until(lambda: limiter.is_answering)
+        limiter.resume(limiter.num_outages)
+        assert not (await granted(limiter, request_for(tokens))).is_local
+        await limiter.settle(meanwhile, ActualUsage(0, 1))
+        await client.aclose()
+
+
+async def test_old_connections_do_not_make_a_restarted_server_unavailable_again(
+    tmp_path: Path, redis_program: str, failover: MakeFailover
+) -> None:
+    tokens = rule(amount=100)
+    with OwnRedis(redis_program, tmp_path) as server:
+        client = connect(server.url)
+        limiter = failover(RedisLimiter(client), UnavailablePolicy.REFUSE, deadline_s=1.0)
+        # As many connections as there are calls at once, all of which lie idle then.
+        await asyncio.gather(*(granted(limiter, request_for(tokens)) for _ in range(8)))
+        server.stop()
+        server.start()
+        with pytest.raises(LimitsUnavailable):
+            await limiter.acquire(request_for(tokens))
+        await until(lambda: limiter.is_answering)
+        limiter.resume(limiter.num_outages)
+
+        await asyncio.gather(*(granted(limiter, request_for(tokens)) for _ in range(8)))
+
+        assert not limiter.state.is_degraded
+        await client.aclose()
+
+
+@pytest.mark.parametrize("is_seen_closing", [True, False])
+async def test_the_restart_of_an_idle_redis_server_is_noticed(
+    tmp_path: Path, redis_program: str, failover: MakeFailover, is_seen_closing: bool
+) -> None:
+    tokens = rule(amount=100)
+    with OwnRedis(redis_program, tmp_path) as server:
+        client = connect(server.url)
+        limiter = failover(RedisLimiter(client), UnavailablePolicy.REFUSE)
+        await granted(limiter, request_for(tokens))
+        [connection] = client.connection_pool._available_connections
+        server.stop()
+        server.start()
+        if is_seen_closing:
+            await until(connection._reader.at_eof)
+
+        with pytest.raises(LimitsUnavailable):
+            await limiter.acquire(request_for(tokens))
+
+        assert limiter.num_outages == 1
+        await client.aclose()

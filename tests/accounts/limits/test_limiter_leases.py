@@ -1,0 +1,156 @@
+"""A lease keeps a slot until it is settled, or until its process stops renewing it."""
+
+from __future__ import annotations
+
+from accounts.limits.reservations import LEASE_TTL_S, RENEW_INTERVAL_S, ActualUsage, Limiter
+from accounts.limits.rules import Window
+from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, used
+from tests.accounts.limits.conftest import Fresh
+from tests.fakes.clock import FakeClock
+
+
+async def test_a_slot_is_held_until_settled(limiter: Limiter) -> None:
+    slot = slots(2)
+    first = await granted(limiter, request_for(slot))
+    await granted(limiter, request_for(slot))
+
+    denial = await denied(limiter, request_for(slot))
+    assert denial.wait_s == 1.0
+    assert not denial.is_quota
+    await limiter.settle(first, ActualUsage())
+    await granted(limiter, request_for(slot))
+
+    assert await used(limiter, slot) == [2]
+
+
+async def test_a_dead_process_loses_its_slot_and_its_reservation(
+    limiter: Limiter, clock: FakeClock
+) -> None:
+    slot, tokens = slots(1), rule(amount=100)
+    dead = await granted(limiter, request_for(slot, tokens, num_input_tokens=49))
+
+    clock.pass_s(LEASE_TTL_S - 0.001)
+    await limiter.renew([])
+    await denied(limiter, request_for(slot))
+    clock.pass_s(0.001)
+    await limiter.renew([])
+    await granted(limiter, request_for(slot))
+
+    assert await used(limiter, slot, tokens) == [1, 50]
+    assert (await limiter.extend(dead, 1)).is_lost
+
+
+async def test_redis_settles_a_lease_that_has_expired(redis_fresh: Fresh, clock: FakeClock) -> None:
+    (store,) = redis_fresh(1)
+    slot, budget = slots(1), rule(window=Window.NONE)
+    unheard = await granted(store, request_for(slot, budget, num_output_tokens=60))
+    clock.pass_s(LEASE_TTL_S)
+    await granted(store, request_for(slot))
+
+    for num_output_tokens in (10, 0):
+        await store.settle(unheard, ActualUsage(num_output_tokens=num_output_tokens))
+
+    assert await used(store, slot, budget) == [1, 10]
+
+
+async def test_renewed_leases_live_on(limiter: Limiter, clock: FakeClock) -> None:
+    slot = slots(2)
+    kept = await granted(limiter, request_for(slot))
+    settled = await granted(limiter, request_for(slot))
+    await limiter.settle(settled, ActualUsage())
+
+    for _ in range(10):
+        clock.pass_s(LEASE_TTL_S / 2)
+        await limiter.renew([kept, settled])
+
+    assert await used(limiter, slot) == [1]
+    await limiter.settle(kept, ActualUsage())
+    assert await used(limiter, slot) == [0]
+
+
+async def test_a_renewed_lease_keeps_no_other_alive(limiter: Limiter, clock: FakeClock) -> None:
+    slot = slots(2)
+    kept = await granted(limiter, request_for(slot))
+    await granted(limiter, request_for(slot))
+
+    clock.pass_s(LEASE_TTL_S / 2)
+    for _ in range(2):
+        await limiter.renew([kept])
+        clock.pass_s(LEASE_TTL_S / 2)
+    await limiter.renew([kept])
+
+    assert await used(limiter, slot) == [1]
+
+
+async def test_a_dead_process_loses_its_slot_although_the_clock_was_set_back(
+    limiter: Limiter, clock: FakeClock
+) -> None:
+    slot = slots(2)
+    older = await granted(limiter, request_for(slot))
+    clock.pass_s(-3600.0)
+    await granted(limiter, request_for(slot))
+    await limiter.settle(older, ActualUsage())
+    renewed = await granted(limiter, request_for(slot))
+    await limiter.renew([renewed])
+
+    clock.pass_s(LEASE_TTL_S)
+    await limiter.renew([])
+
+    assert await used(limiter, slot) == [0]
+
+
+async def test_an_expired_lease_returns_nothing_of_a_quota(
+    limiter: Limiter, clock: FakeClock
+) -> None:
+    quota = rule(amount=100)
+    kept = await granted(limiter, request_for(quota, num_output_tokens=50))
+    await granted(limiter, request_for(quota, num_output_tokens=50))
+    for _ in range(3):
+        clock.pass_s(LEASE_TTL_S - 1)
+        await limiter.renew([kept])
+
+    assert (await denied(limiter, request_for(quota))).is_returnable
+    clock.pass_s(LEASE_TTL_S)
+    await limiter.renew([])
+    assert not (await denied(limiter, request_for(quota))).is_returnable
+
+
+async def test_an_expired_lease_does_not_come_back(limiter: Limiter, clock: FakeClock) -> None:
+    slot = slots(1)
+    lease = await granted(limiter, request_for(slot))
+
+    clock.pass_s(LEASE_TTL_S)
+    await limiter.renew([])
+    await limiter.renew([lease])
+
+    assert await used(limiter, slot) == [0]
+
+
+async def test_two_heartbeats_may_be_lost(redis_fresh: Fresh, clock: FakeClock) -> None:
+    (store,) = redis_fresh(1)
+    lease = await granted(store, request_for(slots(1)))
+    # Processes look each second whether it is time.
+    heartbeat_s = RENEW_INTERVAL_S + 1
+
+    for _ in range(2):
+        clock.pass_s(3 * heartbeat_s)
+        await store.renew([lease])
+
+    assert not (await store.extend(lease, 1)).is_lost
+
+
+async def test_a_process_that_stood_still_or_whose_clock_was_set_has_lost_no_lease(
+    memory_fresh: Fresh, clock: FakeClock
+) -> None:
+    (limiter,) = memory_fresh(1)
+    slot, tokens = slots(1), rule(amount=100)
+    lease = await granted(limiter, request_for(slot, tokens))
+
+    clock.pass_s(10 * LEASE_TTL_S)
+
+    await denied(limiter, request_for(slot))
+    assert (await limiter.extend(lease, 9)).num_output_tokens == 9
+    await limiter.renew([lease])
+    await denied(limiter, request_for(slot))
+    await limiter.settle(lease, ActualUsage(num_output_tokens=5))
+    assert await used(limiter, slot, tokens) == [0, 5]

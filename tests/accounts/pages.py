@@ -1,0 +1,65 @@
+"""Pages of the console and the admin, and the usage that they show."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import timedelta
+from html import unescape
+from typing import Any
+
+from django.test import Client
+from django.utils import timezone
+from usage_builders import admission, settlement
+
+from accounts.models import Limit, LimitScope, User
+from accounts.usage.entries import Settlement
+from accounts.usage.store import store_settlements
+
+
+def signed_in(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def used(user: User, request_id: str, minutes_ago: float = 5, **changes: Any) -> Settlement:
+    identity = {
+        "user_id": user.pk,
+        "username": user.username,
+        "started_at": timezone.now() - timedelta(minutes=minutes_ago),
+    }
+    names = {"model", "key_id", "key_name", "project_id", "project_name", "organization_id"}
+    identity |= {name: changes.pop(name) for name in names & changes.keys()}
+    return settlement(request_id, admission=admission(request_id, **identity), **changes)
+
+
+def page(client: Client, address: str) -> str:
+    response = client.get(address)
+    assert response.status_code == 200, response
+    return response.content.decode()
+
+
+def text_of(response: Any, status: int = 200) -> str:
+    """The text of a response with this status, without escapes."""
+    assert response.status_code == status, response
+    return unescape(response.content.decode())
+
+
+def tile(text: str, id_: str) -> str:
+    found = re.search(rf'id="{id_}".*?class="number">(.*?)<', text, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def store(*settlements: Settlement) -> None:
+    store_settlements(settlements)
+
+
+def numbers(text: str, ids: Iterable[str] = ("requests", "errors", "input", "output")) -> list[str]:
+    return [tile(text, id_) for id_ in ids]
+
+
+def limit_of(user: User, metric: str, window: str, amount: int, **more: Any) -> Limit:
+    whose = {"scope": LimitScope.USER, "scope_id": user.pk}
+    return Limit.objects.create(metric=metric, window=window, amount=amount, **whose, **more)

@@ -1,0 +1,235 @@
+"""The console shows what is left of limits, and explains what they refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from html import unescape
+from types import SimpleNamespace
+
+import pytest
+from asgiref.sync import async_to_sync
+from pages import limit_of, page, signed_in, store, used
+
+from accounts.keys.lifecycle import create_key
+from accounts.limits.failover import FailoverLimiter, UnavailablePolicy
+from accounts.limits.memory import MemoryLimiter
+from accounts.limits.reservations import Level, LimitsUnavailable, ReservationRequest
+from accounts.limits.rulebook import rule_of
+from accounts.limits.rules import Metric, Rule, Window
+from accounts.limits.service import show_in_pages
+from accounts.models import Limit, LimitScope, User
+from accounts.services import changes
+from accounts.services.changes import first_project
+from accounts.usage.entries import BoundLimit, Outcome
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def limiter() -> Iterator[MemoryLimiter]:
+    """Show the limits of this process in pages."""
+    created = MemoryLimiter()
+    show_in_pages(SimpleNamespace(state=None, levels=created.levels))  # type: ignore[arg-type]
+    yield created
+    show_in_pages(None)
+
+
+@pytest.fixture
+def store_is() -> Iterator[Callable[[MemoryLimiter, UnavailablePolicy], None]]:
+    """Return a function that shows in pages the limits of a store."""
+
+    def count(store: MemoryLimiter, when_unavailable: UnavailablePolicy) -> None:
+        show_in_pages(FailoverLimiter(store, MemoryLimiter(), when_unavailable))
+
+    yield count
+    show_in_pages(None)
+
+
+class _Dead(MemoryLimiter):
+    """A store that never answers."""
+
+    async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
+        raise LimitsUnavailable("it is dead")
+
+
+def bound_limit(user: User, number: int) -> BoundLimit:
+    return BoundLimit(
+        limit_id=number,
+        scope=f"user:{user.pk}",
+        metric="tokens",
+        window="day",
+        amount=10,
+        level=3,
+        needed=20,
+        wait_s=None,
+        is_shadow=False,
+    )
+
+
+def test_limits_show_the_remaining_amount_and_the_reset(
+    alice: User, bob: User, limiter: MemoryLimiter
+) -> None:
+    limit = limit_of(alice, Metric.REQUESTS, Window.DAY, 10)
+    limit_of(alice, Metric.TOKENS, Window.MINUTE, 1000)
+    limit_of(alice, Metric.TOKENS, Window.WEEK, 5000, week_start="sunday")
+    limit_of(bob, Metric.TOKENS, Window.MINUTE, 777)
+    claim = ReservationRequest("r1", (rule_of(limit),), num_input_tokens=5, num_output_tokens=5)
+    async_to_sync(limiter.acquire)(claim)
+
+    text = page(signed_in(alice), "/console/limits/")
+
+    cells = re.findall(r'data-name="(\w+)">(.*?)<', text)
+    assert cells[:3] == [("Limit", "10"), ("Used", "1"), ("Left", "9")]
+    assert re.fullmatch(r"In .*, with the next day of UTC", cells[3][1])
+    assert cells[4:7] == [("Limit", "1,000"), ("Used", "0"), ("Left", "1,000")]
+    assert cells[8:11] == [("Limit", "5,000"), ("Used", "0"), ("Left", "5,000")]
+    assert re.fullmatch(r"In .*, with the next week of UTC, on a Sunday", cells[11][1])
+    assert "tokens per week" in text
+    assert "777" not in text
+
+
+def test_limits_show_the_forecast(alice: User, root: User, limiter: MemoryLimiter) -> None:
+    hers = limit_of(alice, Metric.WEIGHTED_TOKENS, Window.NONE, 3000)
+    changes.add(Limit(scope="platform", metric="weighted_tokens", window="none", amount=3000))
+    store(used(alice, "r1", weighted_tokens=1500.0))
+
+    def num_forecasts(user: User) -> int:
+        text = page(signed_in(user), "/console/limits/")
+        return len(re.findall(r">Used up in [^<]+, at the current rate<", text))
+
+    assert num_forecasts(root) == 2
+    assert num_forecasts(alice) == 1  # she may not see the usage of all users
+    changes.change(hers, amount=1000)
+    assert num_forecasts(alice) == 0  # the quota is used up
+
+
+def test_limits_are_listed_if_their_usage_is_unknown(alice: User) -> None:
+    limit_of(alice, Metric.REQUESTS, Window.DAY, 10)
+
+    text = page(signed_in(alice), "/console/limits/")
+
+    assert "current use cannot be read" in text
+    assert 'data-name="Left">unknown<' in text
+
+
+@pytest.mark.parametrize(
+    ("when_unavailable", "result", "is_known"),
+    [
+        (UnavailablePolicy.REFUSE, "Requests are refused until it is back.", False),
+        (UnavailablePolicy.ALLOW, "Requests run without limits until it is back.", False),
+        (UnavailablePolicy.SHARE, "each web process counts for itself", True),
+    ],
+)
+def test_while_the_store_is_unavailable_the_page_shows_the_policy(
+    alice: User,
+    store_is: Callable[[MemoryLimiter, UnavailablePolicy], None],
+    when_unavailable: UnavailablePolicy,
+    result: str,
+    is_known: bool,
+) -> None:
+    limit_of(alice, Metric.REQUESTS, Window.DAY, 10)
+    store_is(_Dead(), when_unavailable)
+
+    text = page(signed_in(alice), "/console/limits/")
+
+    assert re.search(r"The store of the limits has not answered for \d+ s\. ", text)
+    assert result in text
+    assert ('data-name="Left">10<' in text) is is_known
+    assert "The limits hold all the same" not in text
+
+
+def test_the_page_has_no_warning_if_the_store_answers(
+    alice: User, store_is: Callable[[MemoryLimiter, UnavailablePolicy], None]
+) -> None:
+    limit_of(alice, Metric.REQUESTS, Window.DAY, 10)
+    store_is(MemoryLimiter(), UnavailablePolicy.REFUSE)
+
+    text = page(signed_in(alice), "/console/limits/")
+
+    assert 'data-name="Left">10<' in text
+    assert "The store of the limits" not in text
+
+
+def test_the_page_reports_that_there_are_no_limits(alice: User, limiter: MemoryLimiter) -> None:
+    assert "Nothing is limited." in page(signed_in(alice), "/console/limits/")
+
+
+def test_keys_with_the_same_name_are_shown_separately(alice: User, limiter: MemoryLimiter) -> None:
+    keys = [create_key(owner=alice, name="t6", project=first_project()).key for _ in range(2)]
+    for number, key in enumerate(keys):
+        whose = {"scope": LimitScope.KEY, "scope_id": key.pk}
+        Limit.objects.create(metric="weighted_tokens", window="none", amount=50, **whose)
+        store(used(alice, f"r{number}", key_id=key.pk, key_name="t6", weighted_tokens=9.0))
+    store(used(alice, "r9", key_id=10**9, key_name="t6"))
+    client = signed_in(alice)
+
+    names = [f"t6 ({key.hint}, alice, {first_project().name})" for key in keys]
+    for path in ("", "limits/"):
+        text = unescape(page(client, f"/console/{path}"))
+        assert [text.count(f">The key {name}<") for name in names] == [1, 1], path
+    usage = unescape(page(client, "/console/usage/?by=key"))
+    assert [usage.count(f">{name}</a>") for name in names] == [1, 1]
+    assert ">t6 (number 1000000000)</a>" in usage  # the key is deleted
+    alone = unescape(page(client, f"/console/usage/?by=key&key={keys[0].pk}"))
+    assert f">key: {names[0]}" in alone
+
+
+def test_a_refusal_is_explained_to_its_user(alice: User, bob: User) -> None:
+    bound = BoundLimit(
+        limit_id=1,
+        scope=f"user:{alice.pk}",
+        metric="requests",
+        window="minute",
+        amount=10,
+        level=10,
+        needed=1,
+        wait_s=5.2,
+        is_shadow=False,
+    )
+    store(used(alice, "r1", outcome=Outcome.REJECTED, http_status=429, bound_limits=(bound,)))
+
+    sentence = (
+        "10 of 10 requests per minute of the user alice were used, and 1 more was needed. "
+        "It would have fitted 6 s later."
+    )
+    assert sentence in page(signed_in(alice), "/console/refusals/")
+    assert "No limit refused anything" in page(signed_in(bob), "/console/refusals/")
+    assert sentence not in page(signed_in(alice), "/console/refusals/?model=another")
+
+
+@pytest.mark.parametrize(
+    ("finish_reason", "sentence"),
+    [
+        ("length", "The answer was cut short at the limit: 3 of 10 tokens per day"),
+        ("stop", "The request ran, but its answer could go no further than the limit: 3 of 10"),
+    ],
+)
+def test_a_truncated_answer_is_not_described_as_a_refusal(
+    alice: User, finish_reason: str, sentence: str
+) -> None:
+    bound = (bound_limit(alice, 1),)
+    store(used(alice, "r1", http_status=200, finish_reason=finish_reason, bound_limits=bound))
+    text = page(signed_in(alice), "/console/refusals/")
+    assert sentence in text
+    assert "never fits" not in text
+    assert "needed" not in text
+
+    store(used(alice, "r2", outcome=Outcome.REJECTED, http_status=429, bound_limits=bound))
+    assert "It never fits" in page(signed_in(alice), "/console/refusals/")
+
+
+def test_older_refusals_are_on_the_next_page(alice: User) -> None:
+    store(
+        *(
+            used(alice, f"r{number}", bound_limits=(bound_limit(alice, number),), http_status=429)
+            for number in range(60)
+        )
+    )
+    client = signed_in(alice)
+
+    first = page(client, "/console/refusals/")
+    older = unescape(re.search(r'href="(\?.*?before.*?|/console/refusals/\?.*?)"', first)[1])  # type: ignore[index]
+
+    assert first.count("<code>r") == 50
+    assert page(client, older).count("<code>r") == 10

@@ -1,0 +1,148 @@
+"""The console shows usage by every dimension, and exports the records that it counts."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from pages import page, signed_in, store, tile, used
+
+from accounts.models import User
+from accounts.usage.entries import Outcome
+from accounts.usage.filters import Dimension
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_request_refused_before_its_model_was_known_has_a_name(alice: User) -> None:
+    store(used(alice, "r1", model=""))
+
+    text = page(signed_in(alice), "/console/usage/?by=model")
+
+    assert re.search(r'<a href="[^"]*model=">\(none\)</a>', text)
+
+
+def test_an_interval_is_chosen_by_its_name(alice: User) -> None:
+    text = page(signed_in(alice), "/console/usage/")
+    select = re.search(r'<select name="granularity".*?</select>', text, re.DOTALL)
+
+    assert select is not None
+    names = re.findall(r"<option[^>]*>(\w+)</option>", select[0])
+    assert names == ["automatic", "minute", "hour", "day"]
+
+
+def test_each_group_of_usage_has_a_link_to_its_records(alice: User) -> None:
+    store(used(alice, "r1", model="a"), used(alice, "r2", model="b"), used(alice, "r3", model="b"))
+
+    text = page(signed_in(alice), "/console/usage/?by=model&period=7d")
+
+    rows = re.findall(r'scope="row">(?:<a href="(.*?)">)?(.*?)<.*?Requests">(\d+)', text, re.DOTALL)
+    assert rows == [
+        ("/console/usage/?by=model&amp;period=7d&amp;model=b", "b", "2"),
+        ("/console/usage/?by=model&amp;period=7d&amp;model=a", "a", "1"),
+        ("", "All", "3"),
+    ]
+
+
+@pytest.mark.parametrize("by", list(Dimension))
+def test_usage_is_shown_by_every_dimension(alice: User, by: str) -> None:
+    store(used(alice, "r1"))
+
+    text = page(signed_in(alice), f"/console/usage/?by={by}&most=num_tokens")
+
+    assert f"<title>Usage by {by} | Vinery</title>" in text
+    assert f'aria-label="Tokens by {by}' in text
+
+
+def test_small_groups_are_summed_as_others(alice: User) -> None:
+    store(*(used(alice, f"r{at}", model=f"m{at}") for at in range(8)))
+
+    text = page(signed_in(alice), "/console/usage/?by=model")
+
+    assert "others: 2" in text
+
+
+def test_the_export_has_the_rows_that_the_page_counts(alice: User, bob: User) -> None:
+    store(used(alice, "r1", model="a"), used(alice, "r2", model="b"), used(bob, "r3", model="a"))
+    client = signed_in(alice)
+
+    text = page(client, "/console/usage/?period=1h&model=a")
+    address = unescape(re.search(r'href="(/api/usage/export.*?)"', text)[1])  # type: ignore[index]
+    response = client.get(address)
+    chunks = async_to_sync(_all_of)(response)
+
+    rows = list(csv.DictReader(io.StringIO(chunks)))
+    assert [row["request_id"] for row in rows] == ["r1"]
+
+
+def test_requests_without_a_model_have_no_export(alice: User) -> None:
+    """The API cannot filter by an empty model. An export without a filter has all records."""
+    store(used(alice, "r1", model=""), used(alice, "r2", model="a"))
+
+    text = page(signed_in(alice), "/console/usage/?model=")
+
+    assert 'Requests">1<' in text
+    assert "/api/usage/export" not in text
+
+
+@pytest.mark.parametrize(("status", "request_id"), [("4xx", "r2"), ("none", "r3")])
+def test_a_status_links_to_its_records(alice: User, status: str, request_id: str) -> None:
+    store(
+        used(alice, "r1"),
+        used(alice, "r2", http_status=404),
+        used(alice, "r3", outcome=Outcome.FAILED, http_status=None),
+    )
+    client = signed_in(alice)
+
+    grouped = page(client, "/console/usage/?by=status&period=1h")
+    result = {"4xx": "4xx", "none": "(no answer)"}[status]
+    led_to = unescape(
+        re.search(rf'<a href="([^"]*status={status})">{re.escape(result)}</a>', grouped)[1]  # type: ignore[index]
+    )
+    alone = page(client, led_to)
+    address = unescape(re.search(r'href="(/api/usage/export.*?)"', alone)[1])  # type: ignore[index]
+    chunks = async_to_sync(_all_of)(client.get(address))
+
+    rows = list(csv.DictReader(io.StringIO(chunks)))
+    assert [row["request_id"] for row in rows] == [request_id]
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "left_out"),
+    [
+        ("", "status=fine", "status=fine"),
+        ("", "from=abc&key=x&key=7", "from=abc, key=x"),
+        ("", "by=user", "by=user"),
+        ("usage/", "by=nope&most=luck", "by=nope, most=luck"),
+        ("usage/", "by=user&most=num_tokens&period=7d&model=a&zone=UTC&until=", ""),
+        ("refusals/", "before=x&status=4xx", "before=x, status=4xx"),
+        ("refusals/", "before=7&model=a&user=none", ""),
+        ("refusals/", "before=&zone=", ""),
+    ],
+)
+def test_invalid_parameters_are_ignored_and_reported(
+    alice: User, path: str, query: str, left_out: str
+) -> None:
+    text = page(signed_in(alice), f"/console/{path}?{query}")
+
+    result = re.findall(r"Ignored, because it is invalid here: (.*?)\.<", text)
+    assert result == ([left_out] if left_out else [])
+    for parameter in left_out.split(", ") if left_out else ():
+        name, _, value = parameter.partition("=")
+        assert f'name="{name}" value="{value}"' not in text
+        assert f"{name}: {value}" not in text
+
+
+def test_an_ignored_parameter_filters_no_records(alice: User) -> None:
+    store(used(alice, "r1"))
+
+    assert tile(page(signed_in(alice), "/console/?status=fine&from=abc"), "requests") == "1"
+
+
+async def _all_of(response: Any) -> str:
+    return b"".join([chunk async for chunk in response.streaming_content]).decode()
