@@ -258,7 +258,7 @@ def run_platform(
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One platform for all tests that only use it."""
     home = tmp_path_factory.mktemp("running") / "home"
-    with run_platform(home, is_first_start=True) as platform:
+    with run_platform(home) as platform:
         yield platform
 
 
