@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+# One more than two cores: tests with a platform wait more than they work.
+TEST_WORKERS ?= 3
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
@@ -29,7 +31,7 @@ install-dev: $(VENV)/dev.stamp ## Install what `make test` and `make check` need
 # Without bytecode, every worker would compile all tests, and every started process all code.
 test: export PYTHONDONTWRITEBYTECODE :=
 test: install-dev ## Run all tests
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 # Tools that load Django's settings need a home folder; this one holds nothing.
 check: export VINERY_HOME := $(CURDIR)/build/home
