@@ -16,10 +16,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import httpx
 import psutil
@@ -111,8 +111,10 @@ def pytest_collection() -> None:
     gc.disable()
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """From now on, leave modules and tests out of each search for garbage."""
+    uses = (number for number, item in enumerate(session.items) if _uses_shared(item))
+    _after_shared.update(session.items[max(uses, default=-1) + 1 :])
     gc.freeze()
     gc.enable()
 
@@ -122,18 +124,26 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Begin with the files that start platforms, so that no process ends long before the others.
+    """Begin with the files that use the shared platform, which ends after the last of them, then
+    those that start others, so that no process ends long before the others.
 
     pytest-django sorts the tests of each file too, so this sorts after it.
     """
     yield
-    files_with_platforms = {item.location[0] for item in items if _begins_early(item)}
-    items.sort(key=lambda item: item.location[0] not in files_with_platforms)
+    ranks: dict[str, int] = {}
+    for item in items:
+        ranks[item.location[0]] = min(_rank(item), ranks.get(item.location[0], 2))
+    items.sort(key=lambda item: ranks[item.location[0]])
 
 
-def _begins_early(item: pytest.Item) -> bool:
-    is_shared = "running" in getattr(item, "fixturenames", ())
-    return is_shared or item.get_closest_marker("system") is not None
+def _rank(item: pytest.Item) -> int:
+    if _uses_shared(item):
+        return 0
+    return 1 if item.get_closest_marker("system") is not None else 2
+
+
+def _uses_shared(item: pytest.Item) -> bool:
+    return "running" in getattr(item, "fixturenames", ())
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -254,12 +264,22 @@ def run_platform(
         _stop(supervisor, log)
 
 
+_shared: Final = ExitStack()
+_after_shared: Final[set[pytest.Item]] = set()
+
+
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One platform for all tests that only use it."""
     home = tmp_path_factory.mktemp("running") / "home"
-    with run_platform(home) as platform:
-        yield platform
+    with _shared:
+        yield _shared.enter_context(run_platform(home))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """End the shared platform after its last test: idle, it takes a twentieth of a core."""
+    if item in _after_shared:
+        _shared.close()
 
 
 T = TypeVar("T")
