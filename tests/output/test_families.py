@@ -212,8 +212,9 @@ def test_every_way_is_that_of_a_family_that_lets_its_tags_through() -> None:
         assert any(tag in text for tag in by_name(family).parser.special_texts) or text[0] in "[<"
 
 
+# Gemma cannot write its own quote in a string, and a CDATA section not its own end.
 _strings = st.text("ab{}[]()\"'\\;,=<>/|: \n😀", max_size=8).filter(
-    lambda text: '<|"|>' not in text
+    lambda text: '<|"|>' not in text and "]]>" not in text
 )
 _objects = st.dictionaries(st.sampled_from("abc"), st.one_of(_strings, st.integers()))
 _arguments = st.fixed_dictionaries(
