@@ -137,13 +137,13 @@ def loaded_again(running: Running) -> Iterator[None]:
     until(lambda: ask(running).status_code == 200)
 
 
-def ask(platform: Running, key: str | None = None) -> httpx.Response:
-    """A short answer of tiny-chat."""
+def ask(platform: Running, key: str | None = None, model: str = "tiny-chat") -> httpx.Response:
+    """A short answer of tiny-chat, or of another model."""
     return httpx.post(
         f"{platform.base_url}/v1/chat/completions",
         headers={"Authorization": f"Bearer {key or platform.api_key}"},
         json={
-            "model": "tiny-chat",
+            "model": model,
             "messages": [{"role": "user", "content": "Hello!"}],
             "max_completion_tokens": 5,
         },

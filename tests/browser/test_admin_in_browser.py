@@ -51,7 +51,11 @@ def test_the_first_page_names_what_there_is_in_the_order_of_its_use(admin: Admin
 
 
 def test_no_page_is_wider_than_a_small_screen(admin: Administrator) -> None:
-    """Errors of scripts and missing files are looked for after each test."""
+    """Not even with a long name that a client sends. Errors of scripts and missing files are
+    looked for after each test."""
+    long = f"model-{'m' * 120}"
+    assert ask(admin.platform, model=long).status_code == 404
+    until(lambda: is_listed(admin, long))
     for path in PAGES:
         admin.visit(path)
         assert not _overflows(admin.page), path
@@ -91,6 +95,11 @@ def _overflows(page: sync_api.Page) -> bool:
                 .some(each => each.scrollWidth > each.clientWidth)"""
         )
     )
+
+
+def is_listed(admin: Administrator, model: str) -> bool:
+    admin.visit(USAGE)
+    return admin.page.locator("#result_list .field-model").get_by_text(model).count() > 0
 
 
 # -- Keys
@@ -248,6 +257,9 @@ def test_a_request_leaves_a_read_only_record(admin: Administrator) -> None:
         "num_prompt_tokens": str(num_tokens["prompt_tokens"]),
         "num_output_tokens": str(num_tokens["completion_tokens"]),
     }
+    align = "cell => getComputedStyle(cell).textAlign"
+    for name in ("num_prompt_tokens", "total_ms"):
+        assert rows.locator(f".field-{name}").evaluate(align) == "right"
     assert admin.page.locator(".object-tools .addlink, .actions").count() == 0
     rows.get_by_role("link").click()
     admin.page.get_by_role("heading", name="View usage record").wait_for()
