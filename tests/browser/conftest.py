@@ -39,13 +39,12 @@ class Administrator:
         """From wherever the login page has come up."""
         self.page.get_by_label("Username").fill(self.platform.admin_user)
         self.page.get_by_label("Password").fill(self.platform.admin_password)
-        self.page.get_by_role("button", name="Log in").click()
+        follow(self.page.get_by_role("button", name="Log in"))
         self.page.get_by_role("button", name="Log out").wait_for()
 
     def save(self) -> None:
         """Press the first button of a form, and see the page that it leads to."""
-        with self.page.expect_navigation():
-            self.page.get_by_role("button", name="Save", exact=True).click()
+        follow(self.page.get_by_role("button", name="Save", exact=True))
 
     def row(self, text: str) -> sync_api.Locator:
         """The row of a list with a cell of exactly this text."""
@@ -56,8 +55,7 @@ class Administrator:
         """Choose an action of a list for one row, and run it."""
         self.row(text).locator("input.action-select").check()
         self.page.get_by_label("Action:").select_option(label=action)
-        with self.page.expect_navigation():
-            self.page.get_by_role("button", name="Go").click()
+        follow(self.page.get_by_role("button", name="Go"))
 
     def messages(self) -> str:
         """The message of the page about the last action."""
@@ -135,6 +133,15 @@ def loaded_again(running: Running) -> Iterator[None]:
     yield
     vinery(running, "model", "load", "tiny-chat")
     until(lambda: ask(running).status_code == 200)
+
+
+def follow(link: sync_api.Locator) -> None:
+    """Click what leads to another page, and wait until all of that page is loaded.
+
+    A click alone returns when the other page begins: what it will show is not there yet.
+    """
+    with link.page.expect_navigation():
+        link.click()
 
 
 def ask(platform: Running, key: str | None = None, model: str = "tiny-chat") -> httpx.Response:

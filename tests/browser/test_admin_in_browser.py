@@ -11,7 +11,7 @@ import pytest
 from playwright import sync_api
 
 from serving.engine.config import option_documents
-from tests.browser.conftest import Administrator, ask
+from tests.browser.conftest import Administrator, ask, follow
 from tests.conftest import REPOSITORY, Running, until
 
 pytestmark = pytest.mark.system
@@ -206,7 +206,7 @@ def served_broken(admin: Administrator, broken_folder: Path) -> Iterator[None]:
     yield
     admin.visit(MODELS)
     admin.act_on("broken", "Delete selected served models")
-    admin.page.get_by_role("button", name="Yes, I").click()
+    follow(admin.page.get_by_role("button", name="Yes, I"))
     admin.page.get_by_text("Successfully deleted 1 served model.").wait_for()
 
 
@@ -224,7 +224,7 @@ def test_a_model_that_cannot_be_loaded_shows_the_reason(
 
 
 def _last_error(admin: Administrator) -> str:
-    admin.row("broken").get_by_role("link").click()
+    follow(admin.row("broken").get_by_role("link"))
     return admin.page.locator(".field-last_error .readonly").inner_text()
 
 
@@ -261,7 +261,7 @@ def test_a_request_leaves_a_read_only_record(admin: Administrator) -> None:
     for name in ("num_prompt_tokens", "total_ms"):
         assert rows.locator(f".field-{name}").evaluate(align) == "right"
     assert admin.page.locator(".object-tools .addlink, .actions").count() == 0
-    rows.get_by_role("link").click()
+    follow(rows.get_by_role("link"))
     admin.page.get_by_role("heading", name="View usage record").wait_for()
     assert admin.page.locator(".submit-row input, .deletelink").count() == 0
     assert admin.page.locator("#content-main").get_by_role("textbox").count() == 0

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from playwright import sync_api
 
-from tests.browser.conftest import Administrator, ask
+from tests.browser.conftest import Administrator, ask, follow
 from tests.conftest import until
 
 pytestmark = pytest.mark.system
@@ -39,7 +39,7 @@ def test_a_sign_in_leads_to_the_overview_with_the_figures_of_what_was_asked(
     page = _go(stranger)
     page.get_by_label("Username").fill(stranger.platform.admin_user)
     page.get_by_label("Password").fill(stranger.platform.admin_password)
-    page.get_by_role("button", name="Log in").click()
+    follow(page.get_by_role("button", name="Log in"))
     page.wait_for_url("**/console/")
 
     def is_counted() -> bool:
@@ -60,9 +60,9 @@ def test_a_sign_in_leads_to_the_overview_with_the_figures_of_what_was_asked(
 def test_a_key_is_made_copied_once_used_and_revoked(admin: Administrator) -> None:
     admin.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page = _go(admin, "keys/")
-    page.get_by_role("link", name="Make a key").click()
+    follow(page.get_by_role("link", name="Make a key"))
     page.get_by_label("Name").fill("from the console")
-    page.get_by_role("button", name="Make the key").click()
+    follow(page.get_by_role("button", name="Make the key"))
     secret = page.locator("#secret").inner_text()
     assert secret in page.locator("#curl").inner_text()
     page.get_by_role("button", name="Copy the key").click()
@@ -70,12 +70,12 @@ def test_a_key_is_made_copied_once_used_and_revoked(admin: Administrator) -> Non
     assert page.evaluate("navigator.clipboard.readText()") == secret
     until(lambda: _status(admin, secret) == 200)
 
-    page.get_by_role("link", name="I have copied it").click()
+    follow(page.get_by_role("link", name="I have copied it"))
     assert secret not in page.content()
     row = page.get_by_role("row").filter(has_text="from the console")
     assert "active" in row.inner_text()
-    row.get_by_role("link", name="Revoke").click()
-    page.get_by_role("button", name="Revoke for good").click()
+    follow(row.get_by_role("link", name="Revoke"))
+    follow(page.get_by_role("button", name="Revoke for good"))
 
     page.get_by_role("status").get_by_text("from the console is revoked.").wait_for()
     assert "revoked" in row.inner_text()
@@ -102,23 +102,23 @@ def test_a_key_is_searched_for_and_stopped_on_a_phone_without_scripts(
     phone = Administrator(context.new_page(), admin.platform)
     page = _go(phone, "keys/new/")
     page.get_by_label("Name").fill(f"phone in the {scheme}")
-    page.get_by_role("button", name="Make the key").click()
+    follow(page.get_by_role("button", name="Make the key"))
 
     page = _go(phone, "keys/")
     page.get_by_label("Search").fill(f"THE {scheme}")
     page.get_by_label("State").select_option("active")
-    page.get_by_role("button", name="Show").click()
+    follow(page.get_by_role("button", name="Show"))
     rows = page.get_by_role("row").filter(has=page.get_by_role("rowheader"))
     assert rows.count() == 1
     assert _fits(page)
-    rows.get_by_role("link", name="Revoke").click()
-    page.get_by_role("button", name="Revoke for good").click()
+    follow(rows.get_by_role("link", name="Revoke"))
+    follow(page.get_by_role("button", name="Revoke for good"))
 
     page.get_by_role("status").get_by_text("is revoked.").wait_for()
     assert page.get_by_text("No key matches.").is_visible()
     assert page.get_by_label("Search").input_value() == f"THE {scheme}"
     assert _fits(page)
-    page.get_by_role("link", name="see all keys").click()
+    follow(page.get_by_role("link", name="see all keys"))
     assert rows.filter(has_text=f"phone in the {scheme}").count() == 1
     context.close()
     assert phone.complaints == []
@@ -150,7 +150,7 @@ def test_limits_are_read_from_the_limiter_of_the_running_server(admin: Administr
 
     until(is_on_the_overview)
     assert _fits(admin.page)
-    admin.page.get_by_role("link", name="All limits").click()
+    follow(admin.page.get_by_role("link", name="All limits"))
     admin.page.wait_for_url("**/console/limits/")
 
 
@@ -158,34 +158,34 @@ def test_limits_are_read_from_the_limiter_of_the_running_server(admin: Administr
 def test_a_limit_is_set_changed_and_removed_by_hand(admin: Administrator, width: int) -> None:
     admin.page.set_viewport_size({"width": width, "height": 740})
     page = _go(admin, "limits/")
-    page.get_by_role("link", name="Set a limit").click()
+    follow(page.get_by_role("link", name="Set a limit"))
     page.get_by_label("For").select_option(label="A model")
     page.get_by_label("What").select_option("tokens")
     page.get_by_label("Window").select_option("week")
     page.get_by_label("Weeks begin on").select_option("Sunday")
     page.get_by_label("Amount").fill("4242")
-    page.get_by_role("button", name="Set the limit").click()
+    follow(page.get_by_role("button", name="Set the limit"))
     error = page.locator(".field-model .errorlist")
     assert "Name the model" in error.inner_text()
     assert page.get_by_label("Amount").input_value() == "4242"
     assert _fits(page)
     page.get_by_label("Model:").fill("not-loaded")
-    page.get_by_role("button", name="Set the limit").click()
+    follow(page.get_by_role("button", name="Set the limit"))
     page.get_by_role("status").get_by_text("The limit is set.").wait_for()
 
     row = page.get_by_role("row").filter(has_text="The model not-loaded")
     assert "with the next week of UTC, on a Sunday" in row.inner_text()
-    row.get_by_role("link", name="Change").click()
+    follow(row.get_by_role("link", name="Change"))
     assert _fits(page)
     page.get_by_label("Amount").fill("5555")
-    page.get_by_role("button", name="Save").click()
+    follow(page.get_by_role("button", name="Save"))
     page.get_by_role("status").get_by_text("The limit is changed.").wait_for()
     assert "5,555" in row.inner_text()
 
-    row.get_by_role("link", name="Change").click()
-    page.get_by_role("link", name="Remove").click()
+    follow(row.get_by_role("link", name="Change"))
+    follow(page.get_by_role("link", name="Remove"))
     assert _fits(page)
-    page.get_by_role("button", name="Remove").click()
+    follow(page.get_by_role("button", name="Remove"))
     page.get_by_role("status").get_by_text("The limit is removed.").wait_for()
     assert row.count() == 0
 
@@ -202,7 +202,7 @@ def test_a_page_that_is_not_there_looks_like_the_others(admin: Administrator) ->
     assert found == admin.complaints
     admin.complaints.clear()
 
-    page.get_by_role("link", name="To the overview").click()
+    follow(page.get_by_role("link", name="To the overview"))
     page.wait_for_url("**/console/")
 
 
@@ -219,9 +219,9 @@ def _fits(page: sync_api.Page) -> bool:
 def test_the_period_and_what_is_grouped_by_are_chosen_by_hand(admin: Administrator) -> None:
     ask(admin.platform)
     page = _go(admin, "usage/")
-    page.get_by_role("link", name="By key", exact=True).click()
+    follow(page.get_by_role("link", name="By key", exact=True))
     page.get_by_label("Period").select_option("7d")
-    page.get_by_role("button", name="Show").click()
+    follow(page.get_by_role("button", name="Show"))
 
     row = page.get_by_role("row").filter(has_text="first key")
     assert int(row.locator("[data-name=Requests]").inner_text().replace(",", "")) >= 1
@@ -248,7 +248,7 @@ def test_every_page_fits_on_a_phone(admin: Administrator, scheme: str) -> None:
 
 def test_console_and_admin_lead_to_each_other(admin: Administrator) -> None:
     page = _go(admin)
-    page.get_by_role("link", name="Administration").click()
+    follow(page.get_by_role("link", name="Administration"))
     assert page.url.endswith("/admin/")
-    page.get_by_role("link", name="Console").click()
+    follow(page.get_by_role("link", name="Console"))
     assert page.url.endswith("/console/")

@@ -14,7 +14,7 @@ import pytest
 from playwright import sync_api
 
 from tests import forked_commands
-from tests.browser.conftest import Administrator
+from tests.browser.conftest import Administrator, follow
 from tests.conftest import Running, until
 
 pytestmark = pytest.mark.system
@@ -44,8 +44,7 @@ def _code(secret: str, *, periods_from_now: int = 0) -> str:
 
 
 def _press(page: sync_api.Page, name: str) -> None:
-    with page.expect_navigation():
-        page.get_by_role("button", name=name, exact=True).click()
+    follow(page.get_by_role("button", name=name, exact=True))
 
 
 def _give_password(page: sync_api.Page, base_url: str, wanted: str = "/admin/") -> None:
@@ -62,9 +61,9 @@ def _log_out(page: sync_api.Page, base_url: str) -> None:
 
 def _set_up(page: sync_api.Page) -> tuple[str, list[str]]:
     """From the admin's first page; returns the secret and the recovery codes."""
-    page.get_by_role("link", name="Your account").click()
-    page.get_by_role("link", name="Second factor").click()
-    page.get_by_role("link", name="Set it up").click()
+    follow(page.get_by_role("link", name="Your account"))
+    follow(page.get_by_role("link", name="Second factor"))
+    follow(page.get_by_role("link", name="Set it up"))
     page.get_by_label("Password").fill(_PASSWORD)
     _press(page, "Continue")
     assert page.locator(".qr img").evaluate("image => image.complete && image.naturalWidth > 0")
