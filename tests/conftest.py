@@ -113,8 +113,7 @@ def pytest_collection() -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """From now on, leave modules and tests out of each search for garbage."""
-    uses = (number for number, item in enumerate(session.items) if _uses_shared(item))
-    _after_shared.update(session.items[max(uses, default=-1) + 1 :])
+    _after_shared.update(_after_last_use(session.items))
     gc.freeze()
     gc.enable()
 
@@ -144,6 +143,12 @@ def _rank(item: pytest.Item) -> int:
 
 def _uses_shared(item: pytest.Item) -> bool:
     return "running" in getattr(item, "fixturenames", ())
+
+
+def _after_last_use(items: Sequence[pytest.Item]) -> Sequence[pytest.Item]:
+    """The tests that run when no later one uses the shared platform."""
+    uses = (number for number, item in enumerate(items) if _uses_shared(item))
+    return items[max(uses, default=-1) + 1 :]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
