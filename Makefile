@@ -7,16 +7,18 @@ VENV ?= .venv
 TEST_WORKERS ?= 3
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+UV ?= uv
+LOCK_ARGS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help up dev install install-dev test check format hooks bench bench-usage bench-gateway bench-keys docs models clean
+.PHONY: help up dev install install-dev install-locked lock test check format hooks bench bench-usage bench-gateway bench-keys bench-hostile docs models clean
 .NOTPARALLEL:
 
 help: ## Show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 up: install ## Start everything and serve the reference chat model
 	@exec $(BIN)/python -m vinery.cli up --end-with-parent
@@ -27,6 +29,18 @@ dev: install-dev ## Start everything, and restart it when code or templates chan
 install: $(VENV)/runtime.stamp ## Install what `make up` needs
 
 install-dev: $(VENV)/dev.stamp ## Install what `make test` and `make check` need, too
+
+install-locked: | $(VENV)/bin/python ## Install the versions of requirements.lock, and nothing without its hash
+	@test "$$(uname -s)" = Linux || { echo "vinery: requirements.lock is for Linux; use make install" >&2; exit 2; }
+	$(PIP) install --require-hashes --requirement requirements.lock
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $(VENV)/runtime.stamp
+
+# Needs uv (https://docs.astral.sh/uv/). LOCK_ARGS=--upgrade takes new versions.
+lock: ## Write requirements.lock, with hashes from the package index
+	$(UV) pip compile pyproject.toml --extra build --universal --python-version 3.11 \
+		--generate-hashes --no-annotate --no-header --quiet \
+		--default-index https://pypi.org/simple $(LOCK_ARGS) --output-file requirements.lock
 
 # Without bytecode, every worker would compile all tests, and every started process all code.
 test: export PYTHONDONTWRITEBYTECODE :=
@@ -62,6 +76,9 @@ bench-gateway: install-dev ## Measure what keys and limits cost a request; BENCH
 
 bench-keys: install-dev ## Measure a hundred thousand keys; BENCH_ARGS as above
 	$(BIN)/python -m benchmarks.keys $(BENCH_ARGS)
+
+bench-hostile: install-dev ## Measure what hostile requests cost a neighbour; BENCH_ARGS as above
+	$(BIN)/python -m benchmarks.hostile $(BENCH_ARGS)
 
 docs: install-dev ## Write the documents that are made from the code
 	$(BIN)/python -m docs

@@ -5,6 +5,7 @@ import os
 import sys
 
 if __name__ == "__main__":
+    os.umask(0o077)  # a database that it creates is private
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "vinery.settings")
     from django.core.management import execute_from_command_line
 

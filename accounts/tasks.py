@@ -9,7 +9,7 @@ from django.contrib.sessions.models import Session
 
 from accounts.alerts import deliveries, reminders, thresholds
 from accounts.limits.recovery import settle_dead_leases
-from accounts.models import Capture
+from accounts.models import Capture, QuarantinedRequest
 from accounts.usage.recovery import recover_orphans, store_then
 from accounts.usage.retention import delete_old
 
@@ -27,6 +27,11 @@ def delete_old_usage() -> None:
 @shared_task(name="accounts.tasks.delete_old_captures")
 def delete_old_captures() -> None:
     Capture.stored.delete_expired(datetime.now(UTC))
+
+
+@shared_task(name="accounts.tasks.delete_old_quarantine")
+def delete_old_quarantine() -> None:
+    QuarantinedRequest.stored.delete_expired(datetime.now(UTC))
 
 
 @shared_task(name="accounts.tasks.delete_old_alerts")

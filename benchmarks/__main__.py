@@ -12,12 +12,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from benchmarks import report
 from benchmarks.bare import BareEngine
+from benchmarks.calm import wait_until_calm
 from benchmarks.compare import Comparison
 from benchmarks.hook import HookEffort, HookResult, measure_hook
+from benchmarks.idle import IdleResult, measure_idle
 from benchmarks.load import Endpoint, ServedModel
+from benchmarks.overload import OverloadResult, measure_overload
 from benchmarks.platform_under_test import OwnPlatform, own_platform, wait_until_it_answers
 from benchmarks.progress import show
 from benchmarks.prompts import Messages, PromptSource, counting, rambling
@@ -25,6 +29,8 @@ from benchmarks.random_models import half_billion, small
 from benchmarks.recovery import RecoveryResult, measure_recovery
 from benchmarks.settings import (
     HOOK,
+    IDLE,
+    OVERLOAD,
     RECOVERY,
     REPOSITORY,
     SERVER,
@@ -35,6 +41,8 @@ from benchmarks.settings import (
 )
 from benchmarks.speculation import SpeculationPoint, measure_speculation
 from serving.engine.config import EngineOptions
+
+T = TypeVar("T")
 
 # What a conversation of `rambling` costs with the tokenizer of the 0.5b model.
 _TOKENS_PER_WORD = 1.1
@@ -58,15 +66,28 @@ class Candidate:
 def main(argv: list[str] | None = None) -> int:
     """Measure, print, write. Raises what a side raises: half a comparison is worth nothing."""
     settings = settings_from(argv)
-    machine = report.machine()
-    served = _measure_server(settings) if SERVER in settings.parts else ()
-    hooked = _measure_hooks(settings) if HOOK in settings.parts else ()
-    ahead = _measure_speculation(settings) if SPECULATION in settings.parts else ()
-    recovered = _measure_recovery(settings) if RECOVERY in settings.parts else None
-    finished = report.Report(settings.described, machine, served, hooked, ahead, recovered)
-    now = datetime.now(UTC)
-    file = report.write(finished, settings.output, now)
-    print(report.table(finished))
+    machine, calms = report.machine(), []
+
+    def measured(part: str, measure: Callable[[Settings], T]) -> T | None:
+        if part not in settings.parts:
+            return None
+        calms.append(wait_until_calm(part))
+        return measure(settings)
+
+    finished = report.Report(
+        settings.described,
+        machine,
+        results=measured(SERVER, _measure_server) or (),
+        hooks=measured(HOOK, _measure_hooks) or (),
+        speculation=measured(SPECULATION, _measure_speculation) or (),
+        recovery=measured(RECOVERY, _measure_recovery),
+        overload=measured(OVERLOAD, _measure_overload),
+        idle=measured(IDLE, _measure_idle),
+        calms=tuple(calms),
+    )
+    earlier = report.earlier(settings.output)
+    file = report.write(finished, settings.output, datetime.now(UTC))
+    print(report.table(finished, earlier))
     show(f"written to {file}")
     return 0
 
@@ -115,6 +136,18 @@ def _measure_recovery(settings: Settings) -> RecoveryResult:
     with own_platform() as platform:
         ends = (min(streams), max(streams))
         return measure_recovery(platform, tuple(dict.fromkeys(ends)), settings.effort.rounds)
+
+
+def _measure_overload(settings: Settings) -> OverloadResult:
+    show("starting a platform to overload")
+    with own_platform() as platform:
+        wait_until_it_answers(platform.endpoint, TINY_CHAT)
+        return measure_overload(platform.endpoint, settings.effort.phase_s)
+
+
+def _measure_idle(settings: Settings) -> IdleResult:
+    show("starting a platform that has nothing to do")
+    return measure_idle(watch_s=settings.effort.idle_s, num_commands=settings.effort.rounds)
 
 
 def _measure_model(

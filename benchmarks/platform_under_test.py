@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,32 +53,37 @@ class OwnPlatform:
         """Serve a folder, and wait for its first answer. Raises PlatformFailed."""
         words = [f"{key}={json.dumps(value)}" for key, value in options.items()]
         flags = [flag for word in words for flag in ("--option", word)]
-        self._vinery("model", "add", str(folder), "--name", name, *flags)
+        self.run("model", "add", str(folder), "--name", name, *flags)
         wait_until_it_answers(self.endpoint, name)
 
     def remove(self, name: str) -> None:
         """Serve a model no longer. Raises PlatformFailed."""
-        self._vinery("model", "remove", name)
+        self.run("model", "remove", name)
 
-    def _vinery(self, *words: str) -> None:
+    def run(self, *words: str) -> str:
+        """Run a command of `vinery`, and return its output. Raises PlatformFailed."""
         command = [sys.executable, "-m", "vinery.cli", *words]
         done = subprocess.run(
             command, env=_environment(self.home), capture_output=True, text=True, check=False
         )
         if done.returncode != 0:
             raise PlatformFailed(f"vinery {' '.join(words)}: {done.stderr.strip()}")
+        return done.stdout
 
 
 @contextmanager
-def own_platform() -> Iterator[OwnPlatform]:
-    """A platform that lives as long as the block. Raises PlatformFailed.
+def own_platform(folder: Path | None = None) -> Iterator[OwnPlatform]:
+    """A platform that lives as long as the block, with its home in `folder`, or in one of its own
+    that is removed afterwards. Raises PlatformFailed.
 
     An error in the block leaves with the last lines of the platform's log: they would be
     gone with the folder.
     """
-    with tempfile.TemporaryDirectory(prefix="vinery-bench-") as folder:
-        home = Path(folder) / "home"
-        log = Path(folder) / "platform.log"
+    with ExitStack() as stack:
+        if folder is None:
+            own = stack.enter_context(tempfile.TemporaryDirectory(prefix="vinery-bench-"))
+            folder = Path(own)
+        home, log = folder / "home", folder / "platform.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "vinery.cli", "up", "--end-with-parent"],

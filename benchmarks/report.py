@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
 
+from benchmarks import overload
+from benchmarks.calm import Calm
 from benchmarks.compare import FirstToken, Point, Spread
 from benchmarks.hook import OFF, HookPoint, HookResult
+from benchmarks.idle import IdleResult
+from benchmarks.overload import OverloadResult
 from benchmarks.recovery import RecoveryResult
 from benchmarks.speculation import SpeculationPoint
 
@@ -51,6 +57,9 @@ class Report:
     hooks: tuple[HookResult, ...] = ()
     speculation: tuple[SpeculationPoint, ...] = ()
     recovery: RecoveryResult | None = None
+    overload: OverloadResult | None = None
+    idle: IdleResult | None = None
+    calms: tuple[Calm, ...] = ()
 
     @property
     def aims(self) -> tuple[Aim, ...]:
@@ -59,6 +68,7 @@ class Report:
             *(_first_token_aim(self.results, *aim) for aim in FIRST_TOKEN_AIMS),
             *(_hook_aim(self.hooks, *aim) for aim in HOOK_AIMS),
             *_recovery_aims(self.recovery),
+            *_idle_aims(self.idle),
         )
 
     def document(self, now: datetime) -> dict[str, Any]:
@@ -69,8 +79,11 @@ class Report:
             "hooks": [asdict(hook) for hook in self.hooks],
             "speculation": [asdict(point) for point in self.speculation],
             "recovery": self.recovery and asdict(self.recovery),
+            "overload": self.overload and asdict(self.overload),
+            "idle": self.idle and asdict(self.idle),
             "settings": self.settings,
             "machine": self.machine,
+            "calm": [asdict(each) for each in self.calms],
         }
 
 
@@ -83,11 +96,14 @@ FIRST_TOKEN_AIMS = (("tiny-chat", 3.0), ("0.5b", 3.0))
 HOOK_AIMS = (("32k", 1, 1.02), ("152k", 1, 1.02))
 # Most seconds, in the worst trial: until the slot of a client that left is free, and what a
 # killed engine costs beside loading the model.
+# Of all processes of an idle platform: part of a core, and megabytes without the engine. Seconds
+# of a start with a prepared home, and of the slowest command.
+IDLE_CPU_AIM = 0.005
+IDLE_MEMORY_AIM_MB = 220.0
+READY_AIM_S = 4.0
+COMMAND_AIM_S = 0.4
 FREE_AIM_S = 1.0
 RESTART_AIM_S = 2.0
-
-# Other people's work on a machine, for each core, above which ratios waver by tenths.
-_BUSY_LOAD = 0.25
 
 _COLUMNS = (
     "streams",
@@ -119,19 +135,38 @@ _SPECULATION_COLUMNS = (
     "taken/proposed",
     "same text",
 )
+_IDLE_COLUMNS = ("process", "of a core", "wake-ups/s", "MB")
 _DEPARTURE_COLUMNS = ("streams", "client", "free after ms", "(lowest-highest)")
 
 
-def table(report: Report) -> str:
-    """The report on a screen. In cells with two numbers, the server stands before the bare."""
+def earlier(folder: Path) -> dict[str, float]:
+    """What each aim measured when it was last measured, by its words."""
+    measured: dict[str, float] = {}
+    for file in sorted(folder.glob("*.json")):  # named by their times
+        with suppress(ValueError, KeyError, TypeError):  # of another version
+            for aim in json.loads(file.read_text(encoding="utf-8"))["aims"]:
+                if aim["measured"] is not None:
+                    measured[aim["what"]] = float(aim["measured"])
+    return measured
+
+
+def table(report: Report, earlier: Mapping[str, float] = MappingProxyType({})) -> str:
+    """The report on a screen, with earlier measurements of its aims. In cells with two numbers, the
+    server stands before the bare."""
     blocks = [_model_block(result) for result in report.results]
     blocks += [_hook_block(result) for result in report.hooks]
     if report.speculation:
         blocks.append(_speculation_block(report.speculation))
     if report.recovery is not None:
         blocks.append(_recovery_block(report.recovery))
-    lines = [_aim_line(aim) for aim in report.aims]
-    return "\n\n".join([*blocks, "\n".join([*lines, _machine_line(report.machine)])]) + "\n"
+    if report.overload is not None:
+        blocks.append(overload.table(report.overload))
+    if report.idle is not None:
+        blocks.append(_idle_block(report.idle))
+    lines = [_aim_line(aim, earlier.get(aim.what)) for aim in report.aims]
+    lines.append(_machine_line(report.machine))
+    lines += [_busy_line(each) for each in report.calms if not each.is_calm]
+    return "\n\n".join([*blocks, "\n".join(lines)]) + "\n"
 
 
 def write(report: Report, folder: Path, now: datetime) -> Path:
@@ -223,6 +258,28 @@ def _recovery_block(result: RecoveryResult) -> str:
     )
 
 
+def _idle_block(result: IdleResult) -> str:
+    processes = (
+        (
+            each.role,
+            f"{each.cpu:.2%}",
+            f"{each.wakeups_per_s:.1f}",
+            f"{each.memory_mb:.0f}",
+        )
+        for each in result.processes
+    )
+    commands = ", ".join(f"{each.command} {each.took_s:.2f}" for each in result.commands)
+    return "\n".join(
+        [
+            "an idle platform",
+            *_aligned(_IDLE_COLUMNS, *processes),
+            f"all: {result.cpu:.2%} of a core, {result.memory_mb:.0f} MB without the engine; "
+            f"ready after {result.ready_s:.1f} s",
+            f"commands, seconds: {commands}",
+        ]
+    )
+
+
 def _aligned(*rows: tuple[str, ...]) -> Iterator[str]:
     """Lines of cells under each other."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -254,17 +311,23 @@ def _optional(value: float | None) -> str:
     return "-" if value is None else f"{value:.0f}"
 
 
-def _aim_line(aim: Aim) -> str:
+def _aim_line(aim: Aim, earlier: float | None) -> str:
+    before = "" if earlier is None else f" (earlier {earlier:.3f})"
     if aim.measured is None:
-        return f"aim: {aim.what} {aim.wanted}: not measured"
+        return f"aim: {aim.what} {aim.wanted}: not measured{before}"
     verdict = "met" if aim.is_met else "NOT met"
-    return f"aim: {aim.what} {aim.wanted}: {aim.measured:.3f}, {verdict}"
+    return f"aim: {aim.what} {aim.wanted}: {aim.measured:.3f}, {verdict}{before}"
 
 
 def _machine_line(facts: dict[str, Any]) -> str:
-    load, num_cores = facts["load_average"][0], facts["num_cores"]
-    line = f"machine: {num_cores} cores, {facts['cpu']}, load {load:.1f} at the start"
-    return line + (": it was busy, measure again" if load > num_cores * _BUSY_LOAD else "")
+    return f"machine: {facts['num_cores']} cores, {facts['cpu']}"
+
+
+def _busy_line(calm: Calm) -> str:
+    return (
+        f"{calm.part}: other programs used {calm.busy:.0%} of the machine, also after "
+        f"{calm.waited_s:.0f} s: measure it again"
+    )
 
 
 def _throughput_aim(
@@ -320,6 +383,21 @@ def _recovery_aims(result: RecoveryResult | None) -> Iterator[Aim]:
     restart_s = [each.answered_s - each.loading_s for each in result.restarts] if result else []
     yield _worst_aim("seconds until the slot of a client that left is free", free_s, FREE_AIM_S)
     yield _worst_aim("seconds of a killed engine, beside loading", restart_s, RESTART_AIM_S)
+
+
+def _idle_aims(result: IdleResult | None) -> Iterator[Aim]:
+    cpu = memory_mb = ready_s = slowest_s = None
+    if result is not None:
+        cpu, memory_mb, ready_s = result.cpu, result.memory_mb, result.ready_s
+        slowest_s = max(each.took_s for each in result.commands)
+    for what, most, unit, measured in (
+        ("an idle platform, part of a core", IDLE_CPU_AIM, "", cpu),
+        ("an idle platform, memory", IDLE_MEMORY_AIM_MB, " MB", memory_mb),
+        ("a prepared platform, ready after", READY_AIM_S, " s", ready_s),
+        ("the slowest command", COMMAND_AIM_S, " s", slowest_s),
+    ):
+        is_met = None if measured is None else measured <= most
+        yield Aim(what, f"<= {most:g}{unit}", measured, is_met)
 
 
 def _worst_aim(what: str, measured_s: list[float], most_s: float) -> Aim:

@@ -19,11 +19,15 @@ SERVER = "server"
 HOOK = "hook"
 SPECULATION = "speculation"
 RECOVERY = "recovery"
+OVERLOAD = "overload"
+IDLE = "idle"
 PARTS = {
     SERVER: "this server beside the bare engine: same model, prompts, lengths, scheduler settings",
     HOOK: "the engine's decode steps with the logits hook, off and on, beside those without it",
     SPECULATION: "greedy text with tokens proposed ahead and without: is it equal, is it quicker",
     RECOVERY: "how soon a slot is free when a client leaves, and a killed engine is back",
+    IDLE: "what a platform costs that does nothing, its start, and its commands",
+    OVERLOAD: "three phases of an open loop: 1x, 5x and 1x of what the machine can do",
 }
 
 _DESCRIPTION = (
@@ -41,16 +45,34 @@ class Effort:
     tokens: int
     prompt_tokens: int
     first_token_requests: int
+    phase_s: int
+    idle_s: int
 
 
 _FULL = Effort(
-    streams=(1, 8, 16, 64), rounds=3, tokens=128, prompt_tokens=64, first_token_requests=30
+    streams=(1, 8, 16, 64),
+    rounds=3,
+    tokens=128,
+    prompt_tokens=64,
+    first_token_requests=30,
+    phase_s=20,
+    idle_s=60,
 )
-_QUICK = Effort(streams=(1, 8), rounds=1, tokens=32, prompt_tokens=64, first_token_requests=10)
+_QUICK = Effort(
+    streams=(1, 8),
+    rounds=1,
+    tokens=32,
+    prompt_tokens=64,
+    first_token_requests=10,
+    phase_s=10,
+    idle_s=15,
+)
 _NUMBERS = {
     "rounds": "runs of each side",
     "tokens": "output tokens of a stream",
     "prompt_tokens": "about as many prompt tokens for 0.5b; tiny-chat has 29",
+    "phase_s": "seconds of each phase of the overload part",
+    "idle_s": "seconds for which an idle platform is watched",
     "first_token_requests": "single requests for the time to first token",
 }
 _MODELS_HELP = "of the server part (default: %(default)s)"

@@ -10,7 +10,7 @@ from docs.markdown import code, table
 from docs.mistakes import ACCEPTED, INVALID, MISTAKES, UNSUPPORTED, Mistake, wrong
 from docs.wrong_values import wrong_values
 from serving.core import errors
-from serving.core.errors import ClientError, LimitReached, ServingError
+from serving.core.errors import ClientError, LimitReached, Overloaded, ServingError
 from serving.core.request import Endpoint
 from serving.protocols.common.generation import GenerationBody
 from serving.protocols.common.refused import REFUSED
@@ -34,6 +34,33 @@ The message is for people: it states what to change. `param` is the path of the 
 200 and ends with the error: in chats and completions with a last event that has this body, in
 Responses with the events `error` and `response.failed`.
 """
+_INTERRUPTED = """\
+An engine may be killed, crash or hang, or be replaced, while it runs a request. The next engine
+goes on with the answer: a stream pauses, with keep-alives, and a unary answer comes later. Tokens
+are counted once, and the usage record has `num_continuations`.
+
+| answer | how it goes on |
+| --- | --- |
+| greedy, with or without drafts, `logit_bias` and similar | with the same tokens |
+| sampled without a `seed` | after its tokens so far, with new random numbers |
+| sampled with a `seed`, `frequency_penalty`, `presence_penalty`, a schema, pattern, grammar or \
+forced call | it is generated again from the prompt, and compared: with the same tokens, or with \
+the error `not_continued` |
+| several choices | those that have ended stay as they are, the others as above |
+| log-probabilities | those that were sent are not sent again |
+| beam search | it begins anew: nothing of it was sent before its end |
+
+If a token that is generated again differs from the one that was sent, the answer ends with \
+`not_continued`: the rest would not fit to its beginning. Send the request again. It also ends \
+with `engine_lost` (see above), with `deadline_exceeded` when no engine is back within its time, \
+and with `model_not_ready` when its model was unloaded.
+
+A web process holds the connections of its clients. If it is killed or stands still, they break: a \
+stream ends without its last event, and a request without an answer. No other process can go on \
+with a connection, so send the request again. What was generated is in the usage records, with the \
+outcome `interrupted`. Connections that were not accepted yet wait for the next process. \
+[deployment.md](deployment.md#restarts-and-what-clients-notice) has what clients notice of restarts.
+"""
 _MAX_VALUE_CHARS = 100
 
 
@@ -44,6 +71,8 @@ def errors_page() -> str:
             _INTRODUCTION,
             "## All codes\n",
             _codes(),
+            "## Answers that are interrupted\n",
+            _INTERRUPTED,
             "## Before the body is read\n",
             _failures(BEFORE_THE_BODY),
             "## Fields of every endpoint\n",
@@ -94,6 +123,8 @@ def _retry(kind: type[ServingError]) -> str:
         return "never"
     if kind is LimitReached:
         return "after the time in its headers"
+    if issubclass(kind, Overloaded):
+        return "when there is room"
     if kind.retry_after_s is not None:
         return f"after {kind.retry_after_s} s"
     return "unchanged" if kind.status >= 500 else "after a change"

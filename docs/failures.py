@@ -362,7 +362,7 @@ WITH_THE_MODEL: Sequence[Failure] = (
         {"text": []},
         INVALID,
         "text",
-        "`text` must have from 1 to 2048 entries.",
+        "`text` must not be empty.",
     ),
     _tokens(
         "/{tree}/tokenize",

@@ -12,6 +12,7 @@ from docs.answers import ANSWERS
 from docs.markdown import SYSTEMS, code, marks, table
 from docs.parts import PARTS, Part
 from serving.core.errors import InvalidRequest
+from serving.core.field_limits import FIELD_LIMITS
 from serving.core.request import V1, Endpoint
 from serving.protocols import parse
 from serving.protocols.common.encoding import json_bytes
@@ -38,6 +39,14 @@ Model Server's. The row states where they differ. A parameter is
 does not have it. The server's OpenAPI document at `/openapi.json` has the same names, types and
 limits. [errors.md](errors.md) lists wrong values and their errors.
 """
+_LIMITS = """\
+The server checks these limits before it does any work with a field, and refuses a request above
+one with status 400, the field's name, the limit and what was sent. The setting replaces the
+default; the OpenAPI document of a server has the limits of its settings. A model has further
+limits: its context, and those that its administrator sets. A prompt whose bytes cannot be few
+enough tokens for the context is refused before it is rendered or tokenized, unless the request
+lets the server shorten it (`truncate_prompt_tokens`, `truncation`).
+"""
 # The start of a description, for a member that the parser refuses.
 _REFUSED = "Refused: "
 
@@ -57,6 +66,9 @@ def parameters_page() -> str:
         (
             _INTRODUCTION,
             *_endpoints(),
+            "## Limits of fields\n",
+            _LIMITS,
+            _limits(),
             "## Messages, their parts, and items of `input`\n",
             _table("kind", ((each.name, each.systems, _meaning(each)) for each in PARTS)),
             *_answers(),
@@ -122,6 +134,20 @@ def _answers() -> Iterator[str]:
     for kind, members in ANSWERS.items():
         yield f"## The answer: {kind.__name__}\n"
         yield _table("member", ((each.path, each.systems, each.text) for each in members))
+
+
+def _limits() -> str:
+    rows = (
+        (
+            f"{limit.fields}",
+            limit.counted.value,
+            f"{limit.default:,}",
+            limit.source,
+            code(limit.setting),
+        )
+        for limit in FIELD_LIMITS
+    )
+    return table(("field", "what is counted", "default", "number of", "setting"), rows)
 
 
 def _table(head: str, rows: Iterable[tuple[str, str, str]]) -> str:

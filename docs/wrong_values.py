@@ -12,11 +12,14 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from serving.protocols.common.limited import SETTING
 from serving.protocols.common.parameters import Parameter, parameter_of
 from serving.protocols.openapi.schema import Schema, component_schemas
 
 WrongValue = tuple[Any, str]
 
+# Longer texts are not written into a document.
+_LONGEST: Final = 1024
 _OF_TYPE: Final[Mapping[str, tuple[WrongValue, ...]]] = {
     "boolean": (("yes", "must be true or false"), (1, "must be true or false")),
     "integer": (
@@ -88,9 +91,13 @@ def _of_strings(option: Schema) -> Iterator[WrongValue]:
         yield "", "must not be empty"
     if "pattern" in option:
         yield "a b", f"must match {option['pattern']}"
-    if "maxLength" in option:
+    if option.get("maxLength", _LONGEST + 1) <= _LONGEST:
         limit = option["maxLength"]
-        yield "a" * (limit + 1), f"must have at most {limit} characters"
+        yield (
+            "a" * (limit + 1),
+            f"must have at most {limit} characters, but has {limit + 1}. Send fewer, or ask the "
+            f"administrator to raise {option[SETTING]}",
+        )
 
 
 def _plain(number: float) -> str:

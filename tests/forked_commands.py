@@ -100,7 +100,7 @@ def _run(module: str, words: list[str], folder: str) -> NoReturn:
         run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(bool(end.code))
-    except BaseException:
+    except BaseException:  # of any kind: the fork must not return to the server's loop
         traceback.print_exc()
         status = 1
     sys.stdout.flush()

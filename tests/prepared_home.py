@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -37,15 +36,10 @@ def copy_to(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
     return stores.environment_of(home)
 
 
-def remove() -> None:
-    """Remove what this run of the tests has prepared."""
-    shutil.rmtree(_folder(), ignore_errors=True)
-
-
 @cache
 def _template(environment: frozenset[tuple[str, str]]) -> Path:
     """The folder of the prepared home. The first worker prepares it, the others wait."""
-    folder = _folder()
+    folder = Path(tempfile.gettempdir()) / "prepared"  # of this run of the tests
     folder.mkdir(exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -69,8 +63,3 @@ def _prepare(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
 def _database_of(template: Path) -> str | None:
     servers: dict[str, str] = json.loads((template / "servers.json").read_text())
     return servers.get("DATABASE_URL")
-
-
-def _folder() -> Path:
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-    return Path(tempfile.gettempdir()) / f"vinery-prepared-{run}"

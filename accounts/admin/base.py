@@ -16,6 +16,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html
 
 from accounts.resources.base import Conflict, Issued, Resource
+from accounts.resources.fields import id_of
 from accounts.services import audit, changes
 from accounts.services.access import Access, Action
 
@@ -130,6 +131,21 @@ class VisibleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     @property
     def empty_text(self) -> str:
         return self.resource.empty_text if self.resource else ""
+
+    def lookup_allowed(self, lookup: str, value: Any, request: Any) -> bool:
+        """Refuse numbers in an address that no row can have as its id."""
+        is_impossible = str(value).isdecimal() and id_of(str(value)) is None
+        return not is_impossible and super().lookup_allowed(lookup, value, request)
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        """Return the values of the address for a new row. What is no id is left out."""
+        given: dict[str, Any] = super().get_changeform_initial_data(request)
+        related = {field.name for field in self.opts.fields if field.is_relation}
+        return {
+            name: value
+            for name, value in given.items()
+            if name not in related or id_of(str(value)) is not None
+        }
 
     def get_queryset(self, request: HttpRequest) -> Any:
         access, ordering = access_of(request), self.get_ordering(request)

@@ -4,6 +4,7 @@ from typing import Any
 
 from django.apps import apps
 from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.forms import UserChangeForm
 from django.db.models import QuerySet
@@ -47,7 +48,7 @@ class UserAdmin(AuditedAdmin, VisibleAdmin, DjangoUserAdmin):  # type: ignore[ty
     list_filter = ["is_active", "is_service", "is_staff", "is_superuser"]
     fieldsets = (
         (None, {"fields": ("username", "password")}),
-        ("Personal info", {"fields": ("first_name", "last_name", "email")}),
+        ("Personal info", {"fields": ("first_name", "last_name", "email", "is_email_confirmed")}),
         ("Permissions", {"fields": _FLAGS}),
         ("Important dates", {"fields": ("last_login", "date_joined")}),
     )
@@ -85,9 +86,9 @@ class UserAdmin(AuditedAdmin, VisibleAdmin, DjangoUserAdmin):  # type: ignore[ty
 
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> Any:
         with audit.writing():
-            user = User.objects.filter(pk=id).first()
+            user = self.get_object(request, unquote(id))
             response = super().user_change_password(request, id, form_url)
-            if user is not None and User.objects.get(pk=id).password != user.password:
+            if user is not None and User.objects.get(pk=user.pk).password != user.password:
                 audit.record("password", user)
                 attempts.forget(user)
         return response

@@ -1,4 +1,5 @@
-"""Read-only records in Django's admin: usage, refusals, captures, alerts and the audit log."""
+"""Read-only records in Django's admin: usage, refusals, the quarantine, captures, alerts and the
+audit log."""
 
 import json
 from datetime import timedelta
@@ -13,19 +14,21 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from accounts.admin.base import ReadOnly, ReadOnlyAdmin
+from accounts.admin.base import ReadOnly, ReadOnlyAdmin, ResourceAdmin
 from accounts.models import (
     Alert,
     AuditEntry,
     Capture,
     Delivery,
     KeyReminder,
+    QuarantinedRequest,
     RefusedRequest,
     UsageRecord,
 )
 from accounts.resources.alerts import ALERTS, KEY_REMINDERS
 from accounts.resources.audit import AUDIT, SEARCH_HELP, changed_fields
 from accounts.resources.captures import CAPTURES
+from accounts.resources.quarantine import QUARANTINE
 from accounts.resources.refusals import REFUSALS
 from accounts.services import audit
 from accounts.usage.effects import Effect
@@ -133,8 +136,12 @@ class UsageRecordAdmin(ReadOnlyAdmin):
     list_filter = [PeriodFilter, ModelFilter, EndpointFilter, "outcome", "is_streamed"]
     search_fields = ["request_id__exact", "username", "key_name", "error_code"]
     search_help_text = "Request id, or part of the user, key or error code."
-    paginator = TotalsPaginator
     list_per_page = 50
+
+    def get_paginator(self, request: HttpRequest, queryset: Any, *args: Any, **more: Any) -> Any:
+        """Return pages with sums of the list; the history of a row has none."""
+        kind = TotalsPaginator if queryset.model is UsageRecord else Paginator
+        return kind(queryset, *args, **more)
 
     @admin.display(description="user, key", ordering="username")
     def caller(self, row: UsageRecord) -> str:
@@ -163,6 +170,27 @@ class RefusedRequestAdmin(ReadOnlyAdmin):
     @admin.display(description="effect")
     def effect(self, row: Any) -> str:
         return Effect(row.effect).label if row.effect else "-"
+
+
+@admin.register(QuarantinedRequest)
+class QuarantinedRequestAdmin(ReadOnly, ResourceAdmin):
+    """Requests in quarantine, which superusers release."""
+
+    resource = QUARANTINE
+    list_display = [
+        *("created_at", "digest", "model", "username", "key_name", "project_name", "request_id"),
+        "expires_at",
+    ]
+    list_filter = ["created_at"]
+    search_fields = ["digest__exact", "request_id__exact", "username", "key_name"]
+    actions = ["release"]
+
+    @admin.action(description="Release", permissions=["release"])
+    def release(self, request: HttpRequest, rows: QuerySet[QuarantinedRequest]) -> None:
+        self.act(request, rows, "release", {})
+
+    def has_release_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.is_superuser)
 
 
 @admin.register(AuditEntry)

@@ -38,8 +38,6 @@ class OrganizationAdmin(ResourceAdmin):
     search_fields = ["name"]
     readonly_fields = _DATES
     ordering = ["name"]
-    # Owners rename their organisation, superusers deactivate it.
-    field_permissions = {"is_active": Action.SWITCH}
 
 
 @admin.register(Project)

@@ -80,8 +80,13 @@ class Schema(AutoSchema):
 
 
 def complete(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Add the schema of errors to every operation, and a description to every id in a path."""
-    result["components"].setdefault("schemas", {})["Error"] = _ERROR
+    """Add the schema of errors to every operation, and a description to every id in a path. Bodies
+    have no other members than those of their schemas."""
+    schemas = result["components"].setdefault("schemas", {})
+    for name, schema in schemas.items():
+        if name.endswith("Request"):
+            schema["additionalProperties"] = False
+    schemas["Error"] = _ERROR
     error = {"$ref": "#/components/schemas/Error"}
     for path in result["paths"].values():
         for operation in path.values():

@@ -15,7 +15,17 @@ from rest_framework.routers import SimpleRouter
 from accounts.api.usage import Usage, UsageExport
 from accounts.api.views import ResourceViewSet, viewset_of
 from accounts.models import User
-from accounts.resources import alerts, audit, captures, keys, limits, organizations, refusals, users
+from accounts.resources import (
+    alerts,
+    audit,
+    captures,
+    keys,
+    limits,
+    organizations,
+    quarantine,
+    refusals,
+    users,
+)
 from accounts.services import audit as audit_log
 
 
@@ -46,6 +56,11 @@ _by_request_id: dict[str, Any] = {
     "lookup_url_kwarg": "pk",
     "lookup_value_regex": "[0-9A-Za-z_-]{1,64}",
 }
+_by_digest: dict[str, Any] = {
+    "lookup_field": "digest",
+    "lookup_url_kwarg": "pk",
+    "lookup_value_regex": "[0-9a-f]{1,32}",
+}
 # With or without the last slash: a redirect would turn a POST into a GET.
 _router = SimpleRouter()
 _router.trailing_slash = "/?"
@@ -62,6 +77,7 @@ for _name, _view in (
     ("key-reminders", viewset_of(alerts.KEY_REMINDERS)),
     ("webhooks", viewset_of(alerts.WEBHOOKS)),
     ("refusals", viewset_of(refusals.REFUSALS)),
+    ("quarantine", viewset_of(quarantine.QUARANTINE, **_by_digest)),
     ("captures", viewset_of(captures.CAPTURES, **_by_request_id)),
     ("audit", viewset_of(audit.AUDIT, verify=verify, query={"verify": [audit.VerdictQuery]})),
 ):

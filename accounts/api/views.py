@@ -16,7 +16,7 @@ from rest_framework.views import APIView
 from accounts.api.wire import Pages
 from accounts.models import ApiKey
 from accounts.resources.base import Issued, Resource, RowAction, require
-from accounts.resources.fields import StrictSerializer
+from accounts.resources.fields import MAX_ID_DIGITS, StrictSerializer
 from accounts.services.access import Access, Action
 
 QueryT = TypeVar("QueryT", bound=StrictSerializer)
@@ -58,7 +58,7 @@ class ResourceViewSet(ApiView, viewsets.GenericViewSet):  # type: ignore[type-ar
 
     resource: ClassVar[Resource[Any]]
     pagination_class = Pages
-    lookup_value_regex = "[0-9]{1,18}"
+    lookup_value_regex = f"[0-9]{{1,{MAX_ID_DIGITS}}}"
 
     def get_queryset(self) -> Any:
         return self.resource.rows(self.access)

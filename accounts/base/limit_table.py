@@ -28,7 +28,7 @@ class Kind(IntEnum):
     BUCKET = 0  # refills all the time
     CALENDAR = 1  # resets at midnight, at the start of a week or of a month
     TOTAL = 2  # never resets
-    CONCURRENCY = 3  # is held while a request runs
+    CONCURRENCY = 3  # is held while a request runs, by each of its answers
 
 
 class Metric(StrEnum):
@@ -55,7 +55,7 @@ class Metric(StrEnum):
     # Limits on input or output alone are limits on tokens to a client, too.
     INPUT_TOKENS = "input_tokens", "input tokens", "input tokens", "", "tokens"
     OUTPUT_TOKENS = "output_tokens", "output tokens", "output tokens", "", "tokens"
-    CONCURRENCY = "concurrency", "requests at the same time", "concurrent requests", "", ""
+    CONCURRENCY = "concurrency", "answers at the same time", "concurrent answers", "", ""
     # A client cannot know how many weighted tokens its own tokens are.
     WEIGHTED_TOKENS = "weighted_tokens", "weighted tokens", "weighted tokens", "", ""
 
@@ -130,7 +130,7 @@ CALENDAR_WINDOWS: Final = tuple(each for each in Window if each.kind is Kind.CAL
 
 
 def in_words(metric: str, window: str) -> str:
-    """What a limit counts, such as "requests per minute", "requests at the same time" and
+    """What a limit counts, such as "requests per minute", "answers at the same time" and
     "tokens in total". A metric that is unknown stays as it is."""
     unit = Metric(metric).label if metric in set(Metric) else metric
     if metric == Metric.CONCURRENCY:

@@ -6,7 +6,7 @@ resolved once, all its addresses are checked, and the connection goes to one of 
 """
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
@@ -20,6 +20,24 @@ _MAPPED: Final = IPv6Network("::ffff:0:0/96")
 _PORTS: Final = {"https": 443, "http": 80}
 # A network's gateway translates these to IPv4, also to private addresses (RFC 6052).
 _NAT64: Final = IPv6Network("64:ff9b::/96")
+_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
+# IANA's registries of special-purpose addresses, and multicast. Some are called global there, but
+# none is an ordinary host: 192.0.0.192 is the metadata service of a cloud.
+_SPECIAL: Final[Mapping[int, tuple[Network, ...]]] = {
+    4: tuple(
+        map(
+            IPv4Network,
+            (
+                *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16"),
+                *("172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24"),
+                *("192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24"),
+                *("198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4"),
+                "240.0.0.0/4",
+            ),
+        )
+    ),
+    6: tuple(map(IPv6Network, ("2001::/23", "2001:db8::/32", "2620:4f:8000::/48", "3fff::/20"))),
+}
 
 
 def read_address(text: str) -> IPv4Address | IPv6Address | None:
@@ -140,4 +158,7 @@ def _is_public(ip: IPv4Address | IPv6Address) -> bool:
             inner = IPv4Address(int(ip) & 0xFFFFFFFF)
         if inner is not None:
             return _is_public(inner)
-    return ip.is_global and not ip.is_multicast and not ip.is_reserved
+        if ip not in _GLOBAL_UNICAST:
+            return False
+    # `is_global` differs between patch releases of Python.
+    return ip.is_global and not any(ip in network for network in _SPECIAL[ip.version])

@@ -15,10 +15,11 @@ from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils import timezone
 
-from accounts.console.page import FormPage, Page, id_of
+from accounts.console.page import FormPage, Page
 from accounts.models import ApiKey, KeyState, Project, Scope, User
 from accounts.models.keys import usual_scopes
 from accounts.resources.base import Conflict, Issued
+from accounts.resources.fields import id_of
 from accounts.resources.forms import ResourceForm
 from accounts.resources.keys import KEYS
 from accounts.services.access import Access, Action

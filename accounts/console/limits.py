@@ -14,12 +14,13 @@ from django.shortcuts import get_object_or_404, redirect
 from django.utils import timezone
 
 from accounts.alerts.quotas import Quota, read_quotas
-from accounts.console.page import FormPage, Page, id_of
+from accounts.console.page import FormPage, Page
 from accounts.console.words import reset, runs_out, store_outage
 from accounts.limits.rules import Weekday, Window, in_words
 from accounts.limits.service import current_levels, current_state, scope_of, valid_rules
 from accounts.models import OWNERS, Limit, LimitScope
 from accounts.resources.base import require
+from accounts.resources.fields import id_of
 from accounts.resources.forms import PercentsField, ResourceForm
 from accounts.resources.limits import LIMITS
 from accounts.resources.owners import owners_of

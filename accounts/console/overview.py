@@ -9,6 +9,7 @@ from accounts.console import words
 from accounts.console.charts import Chart, Series, duration
 from accounts.console.limits import quota_rows
 from accounts.console.page import UsagePage
+from accounts.console.quarantine import num_quarantined
 from accounts.usage import reports
 from accounts.usage.histogram import Percentiles
 from accounts.usage.reports import Figures
@@ -86,6 +87,7 @@ class Overview(UsagePage):
             "tiles": tiles(figures),
             "charts": charts,
             "quotas": quota_rows(self.access, timezone.now()),
+            "num_quarantined": num_quarantined(self.access),
             "is_empty": not figures.num_requests,
         }
 

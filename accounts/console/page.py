@@ -13,6 +13,7 @@ from django.views.generic import TemplateView
 from accounts.console.errors import guarded
 from accounts.console.period import Period, PeriodForm
 from accounts.models import OWNERS, Organization, User
+from accounts.resources.fields import id_of
 from accounts.resources.owners import names_of
 from accounts.services.access import Access
 from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Conditions, Dimension
@@ -173,16 +174,11 @@ def value_of(key: int | str | None) -> str:
     return _NO_ID if key is None else str(key)
 
 
-def id_of(text: str) -> int | None:
-    """Return the id that a parameter names; None for any other text."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
-
-
 def _values(dimension: Dimension, texts: list[str]) -> list[Any]:
     """Return the valid values among texts."""
     if dimension is Dimension.STATUS:
         known = [text for text in texts if text in (*STATUS_CLASSES, NO_STATUS)]
         return [None if text == NO_STATUS else text for text in known]
     if dimension not in OWNERS:
-        return texts
+        return [text for text in texts if "\0" not in text]  # PostgreSQL refuses it
     return [id_of(text) for text in texts if text == _NO_ID or id_of(text) is not None]

@@ -2,8 +2,9 @@
 
 from typing import Any, Final
 
-from accounts.console.page import UsagePage, id_of
+from accounts.console.page import UsagePage
 from accounts.console.words import reason
+from accounts.resources.fields import id_of
 from accounts.resources.owners import owners_of
 from accounts.resources.refusals import REFUSALS
 from accounts.usage.filters import Dimension, among

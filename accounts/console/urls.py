@@ -5,6 +5,7 @@ from django.urls import path
 from accounts.console.keys import ActOnKey, Keys, MakeKey, SwitchKey
 from accounts.console.limits import ChangeLimit, Limits, RemoveLimit, SetLimit
 from accounts.console.overview import Overview
+from accounts.console.quarantine import Quarantine, Release
 from accounts.console.refusals import Refusals
 from accounts.console.usage import Usage
 
@@ -23,4 +24,6 @@ urlpatterns = [
     path("limits/<int:limit_id>/", ChangeLimit.as_view(), name="limit"),
     path("limits/<int:limit_id>/remove/", RemoveLimit.as_view(), name="limit-remove"),
     path("refusals/", Refusals.as_view(), name="refusals"),
+    path("quarantine/", Quarantine.as_view(), name="quarantine"),
+    path("quarantine/<int:row_id>/release/", Release.as_view(), name="quarantine-release"),
 ]

@@ -117,6 +117,11 @@ class KeyTable:
         self.follow()
         self.admit(self.num_read)
 
+    @property
+    def has_pending(self) -> bool:
+        """Whether keys wait for `admit`."""
+        return bool(self._pending)
+
     def admit(self, num_read: int) -> None:
         """Admit the new keys of the readings up to `num_read`. Called by the thread of `follow`."""
         for digest, (num_reading, entry) in list(self._pending.items()):

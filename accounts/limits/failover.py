@@ -201,7 +201,7 @@ class FailoverLimiter:
         counts as used."""
         recovery, self._recovery = self._recovery, None
         while recovery is not None and not recovery.done():
-            # Again and again: the client of Redis may lose a cancellation while it connects.
+            # Again and again: a store may lose a cancellation.
             recovery.cancel()
             await asyncio.wait([recovery], timeout=self._probe_interval_s)
 

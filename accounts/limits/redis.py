@@ -60,14 +60,16 @@ _SCRIPTS: Final = ("acquire", "extend", "settle", "renew", "levels", "restore")
 
 
 def connect(url: str, *, deadline_s: float = STORE_DEADLINE_S, max_connections: int = 16) -> Redis:
-    """Return a client for limits: it has few connections, waits shortly and never sends a command
-    twice."""
+    """Return a client for limits: it has few connections, waits shortly to get one, and never sends
+    a command twice. Its users limit how long they wait for an answer."""
     pool = BlockingConnectionPool.from_url(
         url,
         max_connections=max_connections,
         timeout=deadline_s,
-        socket_timeout=deadline_s,
         socket_connect_timeout=deadline_s,
+        # With a timeout it would use `asyncio.wait_for`, which loses cancellations (Python 3.11):
+        # a request would run to its end after its client has left.
+        socket_timeout=None,
         # The server may have run a command that has no answer. A second reservation counts twice.
         retry=Retry(NoBackoff(), 0),
     )
@@ -139,7 +141,12 @@ class RedisLimiter:
     async def renew(self, leases: Sequence[Lease]) -> None:
         if leases:
             described = [
-                (lease.id, lease_key(self._prefix, lease.id), self._set_keys(lease))
+                (
+                    lease.id,
+                    lease_key(self._prefix, lease.id),
+                    self._set_keys(lease),
+                    lease.request.num_answers,
+                )
                 for lease in leases
             ]
             await self._run("renew", leases=described)

@@ -21,8 +21,8 @@ from accounts.limits import windows
 from accounts.limits.rules import SCALE, Kind, Rule
 from accounts.usage.weights import EQUAL_WEIGHTS, Weights
 
-# A lease that was not renewed for so long belongs to a dead process. Its slot of concurrency
-# becomes free. The rest of it counts as used until the process settles it after all, or until
+# A lease that was not renewed for so long belongs to a dead process. Its slots of concurrency
+# become free. The rest of it counts as used until the process settles it after all, or until
 # `recovery.settle_dead_leases` does.
 LEASE_TTL_S: Final = 35.0
 # Two heartbeats may be lost, also when each is a second late.
@@ -64,13 +64,16 @@ class ReservationRequest(msgspec.Struct, frozen=True):
     num_image_tokens: int = 0
     weights: Weights = EQUAL_WEIGHTS
     owner: str = ""
+    num_answers: int = 1  # generated at the same time: each holds a slot of concurrency
 
     def __post_init__(self) -> None:
         _check_counts(self)
+        if self.num_answers < 1:
+            raise ValueError("a request has at least one answer")
 
     def costs(self) -> Costs:
         """Return what each metric is charged."""
-        return _costs(self, self.weights, 1, SCALE)
+        return _costs(self, self.weights, 1, self.num_answers * SCALE)
 
     def costs_per_output_token(self) -> Costs:
         """Return what each metric is charged for one more token of the answer."""
@@ -91,7 +94,7 @@ class ActualUsage(msgspec.Struct, frozen=True):
         _check_counts(self)
 
     def costs(self, weights: Weights) -> Costs:
-        """Return what each metric is charged. The request holds no slot of concurrency."""
+        """Return what each metric is charged. The request holds no slots of concurrency."""
         return _costs(self, weights, self.num_requests, 0)
 
     def costs_with_weighted(self, weighted: int) -> Costs:
@@ -191,9 +194,11 @@ class Denial(msgspec.Struct, frozen=True):
 
     @property
     def is_too_large(self) -> bool:
-        """Whether the request would not fit if nothing were used, and a shorter one would."""
+        """Whether the request would not fit if nothing were used, and a shorter one, or one with
+        fewer answers, would."""
         rule = self.rule
-        return rule.metric.is_of_tokens and self.num_needed > rule.amount > 0
+        can_be_smaller = rule.metric.is_of_tokens or rule.kind is Kind.CONCURRENCY
+        return can_be_smaller and self.num_needed > rule.amount > 0
 
     @property
     def is_quota(self) -> bool:
@@ -273,7 +278,7 @@ class Limiter(Protocol):
         """Reserve more tokens of the answer: all of them or what is left."""
 
     async def settle(self, lease: Lease, usage: ActualUsage) -> None:
-        """Replace the reservation by the actual usage, and free the slot of concurrency.
+        """Replace the reservation by the actual usage, and free the slots of concurrency.
 
         What was reserved in a window that is over stays there. Only the first settlement counts.
         Redis accepts the settlement of an expired lease, too, for a day: its process could not

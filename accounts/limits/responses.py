@@ -155,9 +155,11 @@ def refusal_of(denial: Denial, model: str) -> Refusal:
     numbers = f"Used {denial.level.num_used}, Requested {denial.num_needed}."
     limited = f"{_limited(rule)} of {_OWNERS[rule.scope_kind]}: Limit {rule.amount}, "
     if denial.is_too_large:
+        advice = "Shorten the input or ask for fewer output tokens."
+        if rule.kind is Kind.CONCURRENCY:
+            advice = "Send fewer prompts in a request, or lower `n` or `best_of`."
         message = (
-            f"Request too large for {model} on {limited}Requested {denial.num_needed}. "
-            "Shorten the input or ask for fewer output tokens."
+            f"Request too large for {model} on {limited}Requested {denial.num_needed}. {advice}"
         )
         return Refusal(message, type_, "rate_limit_exceeded", headers | _NO_RETRY)
     if denial.is_quota or denial.wait_s is None:

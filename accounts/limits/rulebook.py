@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from django.db.models import Count, Max, Q, Sum
+from django.db import connection
 
 from accounts.limits.rules import (
     MAX_AMOUNT,
@@ -38,6 +38,15 @@ _MAX_CACHED: Final = 10_000
 # In a chain of keys: decades of a rotation each day.
 _MAX_ROTATIONS: Final = 10_000
 _IDS_IN_A_QUERY: Final = 500
+# Not by the ORM: to build these two queries would take twenty times as long as to run them.
+_NEWEST: Final = "COUNT(id), MAX(id), MAX(updated_at)"
+_FINGERPRINT_SQL: Final = f"""
+SELECT * FROM
+    (SELECT {_NEWEST}, SUM(amount), COUNT(CASE WHEN is_shadow THEN 1 END)
+        FROM {Limit._meta.db_table}) AS limits,
+    (SELECT {_NEWEST}, SUM(uncached), SUM(cached), SUM(output), SUM(image)
+        FROM {ModelWeight._meta.db_table}) AS weights
+"""
 
 
 class Caller(Protocol):
@@ -83,6 +92,7 @@ class RuleBook:
         self._snapshot = Snapshot()
         self._cached: dict[object, tuple[Rule, ...]] = {}
         self._current = CacheByIdentity(self._find_again)
+        self._request_rates = CacheByIdentity(_request_rates)
 
     @property
     def rules(self) -> Iterable[Rule]:
@@ -104,6 +114,11 @@ class RuleBook:
                 for rule in self.rules_in(scope)
             )
         return found
+
+    def request_rates_for(self, caller: Caller, model: str) -> tuple[Rule, ...]:
+        """Return the rules for a request that no engine runs: the rate limits on requests. Quotas
+        are counted from usage records, which such a request does not have."""
+        return self._request_rates(self.rules_for(caller, model))
 
     def rules_in(self, scope: str) -> tuple[Rule, ...]:
         """Return the rules of a scope. A rotated key also has those of all keys after it."""
@@ -128,7 +143,7 @@ class RuleBook:
         return self._snapshot.weights.get(model, EQUAL_WEIGHTS)
 
     def read(self) -> Snapshot:
-        """Return what the database has: two small queries when nothing has changed.
+        """Return what the database has: one small query when nothing has changed.
 
         It holds from `follow` on, so that the limiter can receive the baselines of new quotas
         first. Raises `django.db.Error`.
@@ -235,13 +250,9 @@ def scope_of(limit: Limit) -> str:
 
 def _fingerprint() -> object:
     """Return a value that differs after each change. Sums find rows that are visible late."""
-    newest = Count("id"), Max("id"), Max("updated_at")
-    num_shadow = Count("id", filter=Q(is_shadow=True))
-    sums = (Sum(name) for name in ("uncached", "cached", "output", "image"))
-    return (
-        Limit.objects.aggregate(*newest, Sum("amount"), num_shadow=num_shadow),
-        ModelWeight.objects.aggregate(*newest, *sums),
-    )
+    with connection.cursor() as cursor:
+        cursor.execute(_FINGERPRINT_SQL)
+        return cursor.fetchone()
 
 
 def _successors(scopes: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -264,3 +275,7 @@ def _all_rules() -> dict[str, tuple[Rule, ...]]:
             continue
         rules[rule.scope].append(rule)
     return {scope: tuple(of_scope) for scope, of_scope in rules.items()}
+
+
+def _request_rates(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    return tuple(rule for rule in rules if rule.metric is Metric.REQUESTS and not rule.is_quota)

@@ -143,6 +143,15 @@ class LimitService:
         self._settling[task] = lease
         task.add_done_callback(self._end_settling)
 
+    @property
+    def is_update_due(self) -> bool:
+        """Whether `read_update` has something to do although no row has changed: after an outage of
+        Redis, and when quotas are compared with usage records again. For any thread."""
+        num_outages = 0 if self._failover is None else self._failover.num_outages
+        if num_outages != self._restored_after_outages:
+            return True
+        return bool(self._schedule.due(rule for rule in self.book.rules if rule.is_quota))
+
     def read_update(self) -> LimitsUpdate:
         """Return what the database has, for `follow`. Runs in the thread of the database. Raises
         `django.db.Error`.

@@ -23,6 +23,7 @@ from accounts.models.people import Project as Project
 from accounts.models.people import Role as Role
 from accounts.models.people import User as User
 from accounts.models.people import UserManager as UserManager
+from accounts.models.quarantine import QuarantinedRequest as QuarantinedRequest
 from accounts.models.rollups import DayRollup as DayRollup
 from accounts.models.rollups import HourRollup as HourRollup
 from accounts.models.rollups import MinuteRollup as MinuteRollup

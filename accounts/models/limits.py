@@ -134,7 +134,7 @@ class Limit(Stamped):
         is_concurrency = self.metric == Metric.CONCURRENCY
         has_no_window = self.window == Window.NONE
         if is_concurrency and not has_no_window:
-            raise ValidationError({"window": "A limit of concurrent requests has no window."})
+            raise ValidationError({"window": "A limit of concurrent answers has no window."})
         if has_no_window and not is_concurrency and self.metric != Metric.WEIGHTED_TOKENS:
             names = ", ".join(each.value for each in Window if each is not Window.NONE)
             raise ValidationError({"window": f"Choose one of these windows: {names}."})

@@ -29,6 +29,12 @@ class User(Stamped, auth.AbstractUser):
         default=False,
         help_text="A program's account: it owns keys and cannot sign in.",
     )
+    is_email_confirmed = models.BooleanField(
+        "address confirmed",
+        default=True,
+        help_text="An administrator of the platform or the issuer gave the address. Sign-in "
+        "through the issuer ignores addresses that owners of organisations gave.",
+    )
 
     objects: ClassVar[UserManager] = UserManager()
 

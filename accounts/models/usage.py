@@ -58,6 +58,11 @@ class UsageRecord(models.Model):
     total_ms = models.FloatField(null=True)
     num_request_bytes = models.PositiveIntegerField("request bytes", default=0)
     num_response_bytes = models.PositiveBigIntegerField("response bytes", default=0)
+    num_continuations = models.PositiveIntegerField(
+        "continuations",
+        default=0,
+        help_text="How often another engine went on with the request, because one had ended.",
+    )
     energy_mj = models.BigIntegerField(
         "energy (mJ)",
         null=True,

@@ -10,6 +10,7 @@ from django.db.models import Model, QuerySet
 from django.http import QueryDict
 from rest_framework import serializers
 from rest_framework.fields import empty
+from rest_framework.validators import UniqueTogetherValidator, UniqueValidator
 
 from accounts.base.limit_table import METRIC_CHOICES, WINDOW_CHOICES
 from accounts.usage.periods import check_moment
@@ -17,6 +18,14 @@ from accounts.usage.periods import check_moment
 MAX_ID: Final = 2**63 - 1
 MAX_PAGE: Final = 200
 DEFAULT_PAGE: Final = 50
+# In the addresses of the API, the console and the admin. Any such number is below `MAX_ID`, and
+# SQLite cannot read larger ones.
+MAX_ID_DIGITS: Final = 18
+
+
+def id_of(text: str) -> int | None:
+    """Return the id that a part of an address names; None for any other text."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_ID_DIGITS else None
 
 
 class StrictSerializer(serializers.Serializer):  # type: ignore[type-arg]
@@ -46,13 +55,26 @@ class StrictSerializer(serializers.Serializer):  # type: ignore[type-arg]
 class StrictModelSerializer(StrictSerializer, serializers.ModelSerializer):  # type: ignore[type-arg]
     """A strict serializer of a model. `Meta.fixed` names the fields that only a new row takes."""
 
+    def get_validators(self) -> Any:
+        return [each for each in super().get_validators() if not _asks_rows(each)]
+
     def get_fields(self) -> Any:
-        """Return the fields; fixed ones are read-only for a row that exists."""
+        """Return the fields; fixed ones are read-only for a row that exists.
+
+        They do not look for equal rows: `accounts.services.changes` does after the permission is
+        checked, so that a caller without it does not learn which names exist.
+        """
         fields = super().get_fields()
+        for field in fields.values():
+            field.validators = [each for each in field.validators if not _asks_rows(each)]
         if self.context.get("is_change") or isinstance(self.instance, Model):
             for name in getattr(self.Meta, "fixed", ()):
                 fields[name].read_only = True
         return fields
+
+
+def _asks_rows(validator: Any) -> bool:
+    return isinstance(validator, UniqueValidator | UniqueTogetherValidator)
 
 
 class EmptySerializer(StrictSerializer):

@@ -26,8 +26,9 @@ class OrganizationSerializer(StrictModelSerializer):
 
 class Organizations(Resource[Organization]):
     """Companies or teams. Only members see what is in an organisation. Administrators of the
-    platform create, deactivate and remove organisations; owners rename theirs. An organisation
-    with projects cannot be removed."""
+    platform create, rename, deactivate and remove organisations: a name is unique, so an owner who
+    could choose one would learn which others there are. An organisation with projects cannot be
+    removed."""
 
     model = Organization
     serializer = OrganizationSerializer

@@ -28,10 +28,13 @@ class UserSerializer(StrictModelSerializer):
     class Meta:
         model = User
         fields = [
-            *("id", "username", "email", "first_name", "last_name", "is_service", "is_active"),
-            *("is_superuser", "last_login", "created_at", "updated_at"),
+            *("id", "username", "email", "is_email_confirmed", "first_name", "last_name"),
+            *("is_service", "is_active", "is_superuser", "last_login", "created_at", "updated_at"),
         ]
-        read_only_fields = ("username", "is_service", "is_active", "is_superuser", "last_login")
+        read_only_fields = (
+            *("username", "is_email_confirmed", "is_service", "is_active", "is_superuser"),
+            "last_login",
+        )
 
 
 class NewUserSerializer(StrictSerializer):
@@ -123,7 +126,7 @@ class Users(Resource[User]):
         columns = dict(values)
         scope = columns.pop("project", None) or columns.pop("organization", None)
         self._check_new(access, columns, scope)
-        return changes.add_user(**columns, scope=scope)
+        return changes.add_user(**_confirmed(access, columns), scope=scope)
 
     def _check_new(
         self, access: Access, columns: Mapping[str, Any], scope: Organization | Project | None
@@ -149,10 +152,21 @@ class Users(Resource[User]):
         """Give a user other values. Raises `PermissionDenied` for the address of a person."""
         if "email" in values and not row.is_service:
             _require_session(access)
-        return super().change(access, row, values)
+        return super().change(access, row, _confirmed(access, values, row.email))
 
 
 USERS: Final = Users()
+
+
+def _confirmed(access: Access, values: Mapping[str, Any], stored_email: str = "") -> dict[str, Any]:
+    """Return the values, with whether a new address counts at sign-in through the issuer.
+
+    An owner may give any address, also that of a person in another organisation.
+    """
+    given = values.get("email")
+    if given is None or (given == stored_email and not access.is_superuser):
+        return dict(values)
+    return {**values, "is_email_confirmed": access.is_superuser}
 
 
 def _require_session(access: Access) -> None:
@@ -180,7 +194,9 @@ class MembershipSerializer(StrictModelSerializer):
         allow_null=True,
         help_text="Null: a role in the whole organisation. It cannot be changed.",
     )
-    project_name = serializers.CharField(source="project.name", read_only=True, default=None)
+    project_name = serializers.CharField(
+        source="project.name", read_only=True, default=None, allow_null=True
+    )
 
     class Meta:
         model = Membership

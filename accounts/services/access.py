@@ -4,8 +4,8 @@
     member     also creates keys of their own there, and manages them
     admin      also manages projects, all keys, service accounts, and limits: of the projects,
                keys and users of an organisation, or of the keys of a project
-    owner      also manages members and the organisation itself
-    superuser  does everything; only superusers remove users and organisations
+    owner      also manages members
+    superuser  does everything; only superusers remove users, and change organisations
 
 A limit is set from above: a superuser sets the limits of an organisation, an admin of the
 organisation those of its projects. The same admins decide which texts of requests a project
@@ -36,6 +36,7 @@ from accounts.models import (
     ModelWeight,
     Organization,
     Project,
+    QuarantinedRequest,
     RefusedRequest,
     Role,
     Scope,
@@ -204,7 +205,7 @@ class Access:
         if model is ApiKey:
             in_scope = Q(project__organization_id__in=self.organizations) | by_project
             return in_scope | Q(owner_id__in=self._oneself)
-        if model in (UsageRecord, RefusedRequest):
+        if model in (UsageRecord, RefusedRequest, QuarantinedRequest):
             return restriction({}, self.visible())
         if model is Limit:
             return self._limits_condition()
@@ -267,8 +268,6 @@ class Access:
         if action is Action.VIEW:
             return self.rows(type(row)).filter(pk=row.pk).exists()
         match row:
-            case Organization():
-                return action is Action.MANAGE and self._leads(Role.OWNER, row.pk)
             case Project() if action is Action.CAPTURE:
                 return row.organization_id in self._led or row.pk in self.captured_projects
             case Capture():

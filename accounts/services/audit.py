@@ -23,6 +23,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Cast
 from django.utils import timezone
 
+from accounts.base import change_signal
 from accounts.base.actors import Actor, current_actor
 from accounts.base.networks import read_address
 from accounts.models import (
@@ -33,6 +34,7 @@ from accounts.models import (
     Membership,
     Organization,
     Project,
+    QuarantinedRequest,
     User,
     Webhook,
 )
@@ -66,12 +68,14 @@ EntriesT = TypeVar("EntriesT", bound=QuerySet[AuditEntry])
 def writing() -> Iterator[None]:
     """A transaction that may extend the chain. A change must read its rows inside.
 
-    Then `before` is correct, and two writers cannot deadlock.
+    Then `before` is correct, and two writers cannot deadlock. Its end signals the change to other
+    processes.
     """
     with transaction.atomic():
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:
                 cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK_ID])
+        change_signal.send_after_commit()
         yield
 
 
@@ -138,7 +142,12 @@ def snapshot(row: models.Model) -> dict[str, Any]:
 
 def kind_of(row: models.Model) -> str:
     """The kind of a row in the log: the name of its model, or a shorter word."""
-    named = {"apikey": "key", "servedmodel": "model", "modelweight": "weight"}
+    named = {
+        "apikey": "key",
+        "servedmodel": "model",
+        "modelweight": "weight",
+        "quarantinedrequest": "quarantine",
+    }
     name = str(row._meta.model_name)
     return named.get(name, name)
 
@@ -241,7 +250,7 @@ def organization_of(row: models.Model) -> int | None:
     match row:
         case ApiKey():
             return row.project.organization_id
-        case Project() | Membership() | Webhook():
+        case Project() | Membership() | Webhook() | QuarantinedRequest():
             return row.organization_id
         case User():
             memberships = Membership.objects.filter(user_id=row.pk).order_by()

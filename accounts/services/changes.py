@@ -166,6 +166,7 @@ def add_user(
     *,
     password: str | None = None,
     email: str = "",
+    is_email_confirmed: bool = True,
     is_service: bool = False,
     scope: Organization | Project | None = None,
     role: str = Role.MEMBER,
@@ -175,7 +176,12 @@ def add_user(
     Without a password the user cannot sign in by password. Raises `ValidationError`, also for a
     weak password.
     """
-    user = User(username=username, email=email, is_service=is_service)
+    user = User(
+        username=username,
+        email=email,
+        is_email_confirmed=is_email_confirmed or not email,
+        is_service=is_service,
+    )
     if password is not None:
         if is_service:
             raise ValidationError({"password": "A service account does not sign in."})

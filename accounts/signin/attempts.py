@@ -1,22 +1,69 @@
 """Rate limits of sign-in, by name and by address.
 
-Allauth counts the attempts. This adds how long to wait, and a reset after a new password.
+Allauth counts the attempts. This chooses the counter, and adds how long to wait and a reset after a
+new password. Wrong passwords of strangers must not lock a user out for ever:
+
+    a known device         has a counter of its own, and its network does not count
+    a second factor        protects the account also from a guessed password, so wrong passwords
+                           count for each network alone
+    all others             one counter for each name, from any network
 """
 
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
-from allauth.core.internal.ratelimit import Rate, get_cache_key, get_rates
+from allauth.core.internal import ratelimit
+from allauth.core.internal.ratelimit import (
+    Rate,
+    RateLimitUsage,
+    get_cache_key,
+    get_rates,
+    truncate_ip,
+)
+from allauth.mfa.models import Authenticator
 from django.core.cache import cache
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 
 from accounts.models import User
+from accounts.services.middleware import address_of
+from accounts.signin.devices import known_device
 
 TOO_MANY: Final = "too_many_login_attempts"
+# The names of the rates in `ACCOUNT_RATE_LIMITS`.
+_USUAL: Final = "login_failed"
+_KNOWN_DEVICE: Final = "login_failed_on_known_device"
+_APP: Final = "allauth.account"
 _MINUTE_S: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """Under what wrong passwords are counted, and by which rates."""
+
+    key: str
+    action: str = _USUAL
+
+
+def counter_of(request: HttpRequest, username: object, user: User | None) -> Counter:
+    """The counter of an attempt. `user` is the user of this name, None if there is none."""
+    if user is None:
+        return Counter(name_key(username))
+    # A new password begins with new counters.
+    own = f"{user.pk}:{user.get_session_auth_hash()}"
+    if (device := known_device(request, user)) is not None:
+        return Counter(f"device:{own}:{device}", _KNOWN_DEVICE)
+    if has_second_factor(user):
+        return Counter(f"network:{own}:{truncate_ip(address_of(request) or '')}")
+    return Counter(name_key(username))
+
+
+def consume(request: HttpRequest, counter: Counter) -> RateLimitUsage | None:
+    """Count one attempt; None if there were too many."""
+    return ratelimit.consume(request, app=_APP, action=counter.action, key=counter.key)
 
 
 def name_key(username: object) -> str:
@@ -32,10 +79,16 @@ def code_key(user: User) -> str:
     return f"mfa-auth-user-{user.pk}"
 
 
-def too_many(request: HttpRequest, key: str) -> ValidationError:
+def has_second_factor(user: User) -> bool:
+    """Whether sign-in asks this user for a code."""
+    return bool(Authenticator.objects.filter(user=user, type=Authenticator.Type.TOTP).exists())
+
+
+def too_many(request: HttpRequest, counter: Counter) -> ValidationError:
     """The error of a client that must wait, with the number of minutes."""
     wait_s = max(
-        (_wait_s(cache_key, rate) for cache_key, rate in _counters(request, key)), default=_MINUTE_S
+        (_wait_s(cache_key, rate) for cache_key, rate in _counters(request, counter)),
+        default=_MINUTE_S,
     )
     num_minutes = max(1, math.ceil(wait_s / _MINUTE_S))
     wait = "a minute" if num_minutes == 1 else f"{num_minutes} minutes"
@@ -44,17 +97,17 @@ def too_many(request: HttpRequest, key: str) -> ValidationError:
 
 def forget(user: User) -> None:
     """Reset the count of wrong passwords for this name. Counts of addresses stay."""
-    for cache_key, rate in _counters(None, name_key(user.get_username())):
+    for cache_key, rate in _counters(None, Counter(name_key(user.get_username()))):
         if rate.per == "key":
             cache.delete(cache_key)
 
 
-def _counters(request: HttpRequest | None, key: str) -> Iterator[tuple[str, Rate]]:
+def _counters(request: HttpRequest | None, counter: Counter) -> Iterator[tuple[str, Rate]]:
     """The cache key and the rate of each counter; without a request only those of names."""
-    action = {"app": "allauth.account", "action": "login_failed"}
+    action = {"app": _APP, "action": counter.action}
     for rate in get_rates(**action):
         if request is not None or rate.per == "key":
-            yield get_cache_key(request, **action, rate=rate, key=key), rate
+            yield get_cache_key(request, **action, rate=rate, key=counter.key), rate
 
 
 def _wait_s(cache_key: str, rate: Rate) -> float:

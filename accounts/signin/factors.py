@@ -21,11 +21,6 @@ from accounts.signin import attempts, log
 _PURPOSE: Final = b"vinery second factors"
 
 
-def has_second_factor(user: User) -> bool:
-    """Whether sign-in asks this user for a code."""
-    return bool(Authenticator.objects.filter(user=user, type=Authenticator.Type.TOTP).exists())
-
-
 class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
     """The adapter that `MFA_ADAPTER` names: it encrypts the secrets of factors."""
 
@@ -66,7 +61,9 @@ class _OneUse:
             if error.code != attempts.TOO_MANY:
                 raise
             log.locked_out(context.request, self.user)
-            raise attempts.too_many(context.request, attempts.code_key(self.user)) from None
+            raise attempts.too_many(
+                context.request, attempts.Counter(attempts.code_key(self.user))
+            ) from None
         # Users may type spaces between the digits.
         plain = "".join(filter(str.isalnum, code)).upper()
         num_periods = 2 * app_settings.TOTP_TOLERANCE + 1

@@ -12,7 +12,8 @@ from django.urls import reverse
 from django.utils.decorators import sync_and_async_middleware
 
 from accounts.models import User
-from accounts.signin.factors import has_second_factor
+from accounts.signin import devices
+from accounts.signin.attempts import has_second_factor
 
 ROOT: Final = "/accounts/"
 
@@ -20,7 +21,7 @@ ROOT: Final = "/accounts/"
 _OPEN: Final = (ROOT, "/v1/", "/v3/")
 
 _POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:;"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
     " base-uri 'none'; frame-ancestors 'none'"
 )
 
@@ -35,7 +36,7 @@ def sign_in(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest
         async def middleware(request: HttpRequest) -> HttpResponse:
             refusal = await sync_to_async(_refusal)(request) if _needs_check(request) else None
             if refusal is None and request.path.startswith(ROOT):
-                return guarded(await allauth(request))
+                return devices.remember(request, guarded(await allauth(request)))
             return refusal or await get_response(request)
 
     else:
@@ -43,7 +44,7 @@ def sign_in(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest
         def middleware(request: HttpRequest) -> HttpResponse:  # type: ignore[misc]
             refusal = _refusal(request) if _needs_check(request) else None
             if refusal is None and request.path.startswith(ROOT):
-                return guarded(allauth(request))
+                return devices.remember(request, guarded(allauth(request)))
             return refusal or get_response(request)
 
     # Django calls this attribute: allauth handles some of its own exceptions there.

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from allauth.account.models import EmailAddress
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.models import SocialAccount, SocialApp, SocialLogin
@@ -70,6 +71,7 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         """Link the account with the user's address, if the settings allow it.
 
         Raises `ImmediateHttpResponse` if the address belongs to an account that may not be linked.
+        Addresses that nothing confirms do not count: owners of organisations may give any.
         """
         is_connecting = sociallogin.state.get("process") == "connect"
         if sociallogin.is_existing:
@@ -81,9 +83,10 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         owners = [
             user
             for address in sociallogin.email_addresses
-            for user in User.objects.filter(email__iexact=address.email)
+            for user in User.objects.filter(email__iexact=address.email, is_email_confirmed=True)
         ]
         if not owners:
+            _ignore_unconfirmed(sociallogin)
             return
         may_link = _issuer().links_by_email and len(owners) == 1
         if not (may_link and may_sign_in(owners[0])):
@@ -120,6 +123,16 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         if may_sign_in(user):
             claims = sociallogin.account.extra_data
             grant(user, claims, _issuer(), is_new=is_new)
+
+
+def _ignore_unconfirmed(sociallogin: SocialLogin) -> None:
+    """Let a new user sign up whose address only accounts have that did not confirm it.
+
+    Allauth would refuse the address because of these. The new account has it in its own column.
+    """
+    emails = [address.email.lower() for address in sociallogin.email_addresses]
+    if emails and not EmailAddress.objects.filter(email__in=emails).exists():
+        sociallogin.email_addresses = []
 
 
 def _hand_over(request: HttpRequest, user: User) -> None:

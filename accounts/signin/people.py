@@ -6,7 +6,6 @@ from urllib.parse import urlsplit
 from allauth.account.adapter import DefaultAccountAdapter
 from django.conf import settings
 from django.contrib.auth.backends import ModelBackend
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
@@ -63,11 +62,13 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
         """Raises `ValidationError` after too many wrong passwords."""
         username = credentials.get("username", "")
-        try:
-            super().pre_authenticate(request, **credentials)
-        except ValidationError:
-            log.locked_out(request, log.named(username))
-            raise attempts.too_many(request, attempts.name_key(username)) from None
+        user = log.named(username)
+        counter = attempts.counter_of(request, username, user)
+        # Allauth takes the attempt back when the password was right.
+        self._login_failed_rl_usage = attempts.consume(request, counter)
+        if not self._login_failed_rl_usage:
+            log.locked_out(request, user)
+            raise attempts.too_many(request, counter)
 
     def authentication_failed(self, request: HttpRequest, **credentials: Any) -> None:
         """Log a wrong password, at sign-in or at reauthentication."""

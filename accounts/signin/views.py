@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.views.generic import TemplateView
 
 from accounts.models import User
-from accounts.signin.factors import has_second_factor
+from accounts.signin.attempts import has_second_factor
 from accounts.signin.people import home_of
 
 

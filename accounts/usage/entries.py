@@ -90,13 +90,21 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     num_audio_tokens: int = 0
     energy_mj: int | None = None  # millijoules; None: not measured
     num_response_bytes: int = 0
+    num_continuations: int = 0  # by another engine, because one had ended
     # None: not weighted yet; the weights at the time of storing count.
     weighted_tokens: float | None = None
     is_exact: bool = True  # False: from the last checkpoint of a dead process
     bound_limits: tuple[BoundLimit, ...] = ()
 
 
-Entry = Admission | Checkpoint | Settlement
+class Unwritten(msgspec.Struct, frozen=True, tag="unwritten"):
+    """The first line of a journal: how many settlements are not in it, because it could not be
+    written. A kill loses these."""
+
+    num_settlements: int = 0
+
+
+Entry = Admission | Checkpoint | Settlement | Unwritten
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
@@ -111,6 +119,12 @@ def encode(entry: Entry) -> bytes:
         # must not be lost if some text has one all the same.
         text = json.dumps(msgspec.to_builtins(entry), ensure_ascii=False)
         return text.encode("utf-8", "replace") + b"\n"
+
+
+def encode_unwritten(num_settlements: int) -> bytes:
+    """Return the first line of a journal. It always has the same length, so that it can be
+    overwritten."""
+    return _ENCODER.encode(Unwritten(num_settlements)).ljust(63) + b"\n"
 
 
 def decode(line: bytes) -> Entry | None:
@@ -152,8 +166,16 @@ class OpenRequests:
             case Settlement(admission=admission):
                 self._admissions.pop(admission.request_id, None)
                 self._progress.pop(admission.request_id, None)
+            case Unwritten():
+                pass
             case _:
                 assert_never(entry)
+
+    def __len__(self) -> int:
+        return len(self._admissions)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._admissions
 
     def entries(self) -> Iterator[Entry]:
         """Yield the entries with which a new journal begins in the same state."""

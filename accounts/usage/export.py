@@ -60,6 +60,7 @@ COLUMNS = (
     "total_ms",
     "num_request_bytes",
     "num_response_bytes",
+    "num_continuations",
     "energy_mj",
     "is_exact",
 )

@@ -6,7 +6,12 @@ journal with a free lock is an orphan that another process may adopt.
 Lines are not synced to the disk: they survive the process, but not the machine. An fsync
 for each request would cost milliseconds on the event loop.
 
-Only one thread at a time may call `append`, `replace` and `close`.
+Disk space is allocated before it is needed, also for the file that replaces a journal. So a
+journal takes lines while the disk is full. The allocated rest of a file is zeros, which no line
+contains.
+
+Only one thread at a time may call the methods that write. Those of the draft may run beside
+`append` and `allocate`.
 """
 
 from __future__ import annotations
@@ -15,21 +20,50 @@ import errno
 import fcntl
 import os
 import secrets
+from dataclasses import dataclass
 from pathlib import Path
 
 _SUFFIX = ".jsonl"
-# A journal that is being written to replace another one. It contains no new entries.
+# The file that will replace a journal, and for a moment the one that was replaced. They contain
+# no new entries.
 _DRAFT_SUFFIX = ".draft"
+_OLD_SUFFIX = ".old"
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+_BLOCK_BYTES = 256 * 1024
+_SCAN_BYTES = 1024 * 1024
 
 
 class Journal:
-    """An open journal. `size_bytes` is the length of its complete lines."""
+    """An open journal. `size_bytes` is the length of its lines."""
 
     def __init__(self, path: Path, fd: int, size_bytes: int) -> None:
         """Take over `fd`, which has the lock. Use `create` or `adopt`."""
         self.path = path
         self.size_bytes = size_bytes
         self._fd = fd
+        self._allocated_bytes = size_bytes
+        self._draft: _Draft | None = None
+
+    @property
+    def room_bytes(self) -> int:
+        """The allocated disk space after the last line."""
+        return max(0, self._allocated_bytes - self.size_bytes)
+
+    def allocate(self, room_bytes: int) -> None:
+        """Allocate disk space so that this many bytes can be appended. Raises OSError, and then
+        as much as before can be."""
+        missing_bytes = room_bytes - self.room_bytes
+        if missing_bytes > 0:
+            start = max(self._allocated_bytes, self.size_bytes)
+            blocks = -(-missing_bytes // _BLOCK_BYTES)
+            _allocate(self._fd, start, blocks * _BLOCK_BYTES)
+            self._allocated_bytes = start + blocks * _BLOCK_BYTES
+
+    def allocate_draft(self, size_bytes: int) -> None:
+        """Allocate the file for the next `replace`, once. Raises OSError."""
+        if self._draft is None:
+            self._draft = _Draft.create(self.path.with_suffix(_DRAFT_SUFFIX), size_bytes)
 
     @classmethod
     def create(cls, directory: Path) -> Journal:
@@ -52,7 +86,7 @@ class Journal:
             fd = os.open(path, os.O_RDWR)
         except FileNotFoundError:
             return None
-        return cls(path, fd, os.fstat(fd).st_size) if _lock(path, fd) else None
+        return cls(path, fd, _find_end(fd)) if _lock(path, fd) else None
 
     def append(self, line: bytes) -> None:
         """Append one line. Raises OSError, and then nothing was appended.
@@ -62,6 +96,10 @@ class Journal:
         """
         _write(self._fd, line, self.size_bytes)
         self.size_bytes += len(line)
+
+    def overwrite(self, offset: int, line: bytes) -> None:
+        """Replace the line at `offset` by one of the same length. Raises OSError."""
+        _write(self._fd, line, offset)
 
     def read(self, offset: int, max_bytes: int) -> bytes:
         """Return whole lines from `offset` on, about `max_bytes`; b"" at the end."""
@@ -74,20 +112,48 @@ class Journal:
             max_bytes *= 2  # the line is longer
 
     def replace(self, lines: bytes) -> None:
-        """Replace the content by these lines. Raises OSError, and then nothing changed."""
-        draft = self.path.with_suffix(_DRAFT_SUFFIX)
-        fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        """Replace the content by these lines. Raises OSError, and then nothing changed.
+
+        The files of journal and draft change their names, so that the next replacement needs no
+        disk space either.
+        """
+        draft = self._draft or _Draft.create(self.path.with_suffix(_DRAFT_SUFFIX), 0)
+        self._draft = draft
+        draft.write(lines)
+        is_kept = self._link_old()
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            _write(fd, lines, 0)
-            draft.rename(self.path)
+            draft.path.rename(self.path)
         except OSError:
-            os.close(fd)
-            draft.unlink(missing_ok=True)
+            # Such as one that recovery removed before it was locked. The next one is created anew.
+            os.close(draft.fd)
+            self._draft = None
             raise
-        os.close(self._fd)
-        self._fd = fd
+        replaced = self._fd, max(self.size_bytes, self._allocated_bytes), self.size_bytes
+        self._fd, self._allocated_bytes = draft.fd, max(draft.allocated_bytes, len(lines))
         self.size_bytes = len(lines)
+        self._draft = None
+        if is_kept:
+            self.path.with_suffix(_OLD_SUFFIX).rename(draft.path)
+            self._draft = _Draft(draft.path, *replaced)
+        else:
+            os.close(replaced[0])
+
+    def _link_old(self) -> bool:
+        """Whether the file has a second name, so that a rename does not delete it. Some file
+        systems have no links."""
+        old = self.path.with_suffix(_OLD_SUFFIX)
+        try:
+            old.unlink(missing_ok=True)
+            old.hardlink_to(self.path)
+        except OSError:
+            return False
+        return True
+
+    def clear_draft(self, max_bytes: int) -> None:
+        """Clear the replaced lines, and give back the disk space above `max_bytes`. Needs no
+        disk space, and may run while another thread appends. Raises OSError."""
+        if self._draft is not None:
+            self._draft.clear(max_bytes)
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)
@@ -95,9 +161,51 @@ class Journal:
 
     def close(self) -> None:
         """Close the file, once. It stays on disk, and another process may adopt it."""
+        if self._draft is not None:
+            self._draft.path.unlink(missing_ok=True)
+            os.close(self._draft.fd)
+            self._draft = None
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+@dataclass(slots=True)
+class _Draft:
+    """The file that will replace a journal. Its first `dirty_bytes` are not zeros."""
+
+    path: Path
+    fd: int
+    allocated_bytes: int
+    dirty_bytes: int
+
+    @classmethod
+    def create(cls, path: Path, size_bytes: int) -> _Draft:
+        """Raises OSError, and then there is no file."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if size_bytes:
+                _allocate(fd, 0, size_bytes)
+        except OSError:
+            os.close(fd)
+            path.unlink(missing_ok=True)
+            raise
+        return cls(path, fd, size_bytes, 0)
+
+    def write(self, lines: bytes) -> None:
+        """Write the whole content. Raises OSError."""
+        num_dirty, self.dirty_bytes = self.dirty_bytes, max(self.dirty_bytes, len(lines))
+        _write(self.fd, lines + bytes(max(0, num_dirty - len(lines))), 0)
+
+    def clear(self, max_bytes: int) -> None:
+        if self.allocated_bytes > max_bytes:
+            os.ftruncate(self.fd, max_bytes)
+            self.allocated_bytes = max_bytes
+            self.dirty_bytes = min(self.dirty_bytes, max_bytes)
+        if self.dirty_bytes:
+            _write(self.fd, bytes(self.dirty_bytes), 0)
+            self.dirty_bytes = 0
 
 
 def journals_in(directory: Path) -> list[Path]:
@@ -107,15 +215,41 @@ def journals_in(directory: Path) -> list[Path]:
 
 def sweep_drafts(directory: Path) -> None:
     """Remove the drafts of dead processes."""
-    for path in directory.glob(f"*{_DRAFT_SUFFIX}"):
-        draft = Journal.adopt(path)
-        if draft is not None:
-            draft.remove()
+    for suffix in (_DRAFT_SUFFIX, _OLD_SUFFIX):
+        for path in directory.glob(f"*{suffix}"):
+            draft = Journal.adopt(path)
+            if draft is not None:
+                draft.remove()
 
 
 def _write(fd: int, content: bytes, offset: int) -> None:
     if os.pwrite(fd, content, offset) < len(content):
         raise OSError(errno.ENOSPC, "a usage journal could not be written whole")
+
+
+def _allocate(fd: int, offset: int, num_bytes: int) -> None:
+    """Make sure that these bytes can be written later, whatever else fills the disk. Raises
+    OSError."""
+    try:
+        os.posix_fallocate(fd, offset, num_bytes)
+    except AttributeError:  # macOS
+        _write(fd, bytes(num_bytes), offset)
+    except OSError as error:
+        if error.errno in _FULL:
+            raise
+        # A file system that cannot allocate must not stop the server.
+        _write(fd, bytes(num_bytes), offset)
+
+
+def _find_end(fd: int) -> int:
+    """The length of the lines before the zeros of allocated disk space."""
+    offset = 0
+    while content := os.pread(fd, _SCAN_BYTES, offset):
+        end = content.find(b"\0")
+        if end >= 0:
+            return offset + end
+        offset += len(content)
+    return offset
 
 
 def _lock(path: Path, fd: int) -> bool:

@@ -4,8 +4,14 @@ The event loop calls `admit`, `checkpoint` and `settle`; each appends one line t
 process's journal and returns. A thread reads the journal and stores settlements in the
 database, so memory does not grow while the database is unavailable. When the process dies,
 `recovery` settles its open requests from the journal.
+
+The journal has disk space in reserve. While the disk is full it takes lines from the reserve, and
+when the reserve has only space for the settlements of open requests, no further request is
+admitted. Each admitted request can be settled, so that neither the full disk nor a kill loses it.
 """
 
+import contextlib
+import errno
 import logging
 import threading
 import time
@@ -17,11 +23,11 @@ from django.db import close_old_connections, connections
 from accounts.usage.entries import (
     Admission,
     Checkpoint,
-    Entry,
     OpenRequests,
     Progress,
     Settlement,
     encode,
+    encode_unwritten,
     entries_in,
 )
 from accounts.usage.journal import Journal
@@ -32,6 +38,15 @@ logger = logging.getLogger(__name__)
 
 _COMPLAINT_INTERVAL_S = 60.0
 _MAX_DELAY_S = 30.0
+# The disk space that is kept for the settlement of each open request. Lines of ordinary
+# requests are below 1 KiB, and all texts in them have a bounded length.
+_SETTLEMENT_BYTES = 4096
+# After a failure to allocate disk space.
+_ALLOCATION_INTERVAL_S = 1.0
+
+
+class NoRoomForUsage(Exception):
+    """The request is not admitted: neither journal nor database take its usage record."""
 
 
 class UsageLedger:
@@ -46,12 +61,14 @@ class UsageLedger:
         interval_s: float = 0.5,
         max_journal_bytes: int = 8 * 1024 * 1024,
         max_spilled: int = 10_000,
+        reserve_bytes: int = 4 * 1024 * 1024,
     ) -> None:
         """Create a journal in `directory`. Raises OSError.
 
         `store_dead` stores the settlements of dead processes. A journal larger than
         `max_journal_bytes` is rewritten without its stored entries. If the journal cannot be
-        written, at most `max_spilled` settlements wait in memory.
+        written, at most `max_spilled` settlements wait in memory. `reserve_bytes` of disk space
+        are allocated before they are needed, twice: also for the rewritten journal.
         """
         self._directory = directory
         self._store = store
@@ -59,18 +76,22 @@ class UsageLedger:
         self._interval_s = interval_s
         self._max_journal_bytes = max_journal_bytes
         self._max_spilled = max_spilled
+        self._reserve_bytes = reserve_bytes
         # Guards the attributes below.
         self._lock = threading.Lock()
         self._journal = Journal.create(directory)
         self._requests = OpenRequests()
+        # Settlements that could not be written to the journal.
         self._spilled: list[Settlement] = []
-        self._lacks_entries = False
+        self._allocate_after_s = 0.0
+        self._has_first_line = False
         # Settlements dropped because disk and memory were full. Normally 0.
         self.num_lost = 0
         self._complained_at_s = -_COMPLAINT_INTERVAL_S
         # Guards the attributes below, for one flush at a time.
         self._flushing = threading.Lock()
         self._stored_bytes = 0
+        self._begin_journal()
         self._rewrite_at_bytes = max_journal_bytes
         self._has_recovered = False
         self._stopping = threading.Event()
@@ -81,20 +102,55 @@ class UsageLedger:
         """The size of the journal's entries that are not stored yet."""
         return self._journal.size_bytes - self._stored_bytes
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a request can be admitted, however long its names are."""
+        with self._lock:
+            return self._make_room(2 * _SETTLEMENT_BYTES)
+
     def admit(self, admission: Admission) -> None:
         """Record that a request begins: it gets a usage record, also after a kill. A second
-        admission of a running request replaces the first."""
-        self._enter(admission)
+        admission of a running request replaces the first.
+
+        Raises `NoRoomForUsage` while the disk is full and the reserve is used up.
+        """
+        line = encode(admission)
+        with self._lock:
+            try:
+                if not self._make_room(len(line) + _SETTLEMENT_BYTES):
+                    raise OSError(errno.ENOSPC, "no space left for its lines")
+                self._journal.append(line)
+            except OSError as error:
+                self._complain(error)
+                raise NoRoomForUsage from error
+            self._requests.take(admission)
 
     def checkpoint(self, progress: Iterable[Progress]) -> None:
         """Record the usage of running requests so far, about once a second, in case of a kill."""
         checkpoint = Checkpoint(tuple(progress))
-        if checkpoint.progress:
-            self._enter(checkpoint)
+        if not checkpoint.progress:
+            return
+        line = encode(checkpoint)
+        with self._lock:
+            self._requests.take(checkpoint)
+            # The lower half of the reserve is for admissions and settlements. A checkpoint that
+            # was not written is followed by another one.
+            if self._make_room(len(line), keeping=self._reserve_bytes // 2):
+                try:
+                    self._journal.append(line)
+                except OSError as error:
+                    self._complain(error)
 
     def settle(self, settlement: Settlement) -> None:
         """Record that a request has ended. Only its first settlement counts."""
-        self._enter(settlement)
+        line = encode(settlement)
+        with self._lock:
+            self._requests.take(settlement)
+            try:
+                self._journal.append(line)
+            except OSError as error:
+                self._spill(settlement)
+                self._complain(error)
 
     def start(self) -> None:
         """Start the thread that stores settlements, also those of dead processes."""
@@ -121,11 +177,12 @@ class UsageLedger:
         Raises `django.db.Error`, and then the rest stays in the journal.
         """
         with self._flushing:
-            if self._lacks_entries:
+            if self._spilled:
                 self._repair()
             self._store_journal()
             self._store_spilled()
-            if self._journal.size_bytes >= self._rewrite_at_bytes:
+            self._prepare_rewrite()
+            if self._journal.size_bytes >= self._rewrite_at_bytes or self._is_short_of_room:
                 self._rewrite()
 
     def _run(self) -> None:
@@ -165,20 +222,58 @@ class UsageLedger:
         finally:
             self._journal.close()
 
-    def _enter(self, entry: Entry) -> None:
-        line = encode(entry)
-        with self._lock:
-            self._requests.take(entry)
-            try:
-                self._journal.append(line)
-            except OSError as error:
-                self._lacks_entries = True
-                if isinstance(entry, Settlement):
-                    if len(self._spilled) < self._max_spilled:
-                        self._spilled.append(entry)
-                    else:
-                        self.num_lost += 1
-                self._complain(error)
+    def _begin_journal(self) -> None:
+        """Write the first line, and allocate the reserve as far as there is disk space."""
+        try:
+            self._journal.allocate(self._reserve_bytes)
+            self._journal.allocate_draft(self._reserve_bytes)
+            first = encode_unwritten(0)
+            self._journal.append(first)
+            self._stored_bytes = len(first)
+            self._has_first_line = True
+        except OSError as error:
+            self._complain(error)
+
+    def _make_room(self, num_bytes: int, *, keeping: int = 0) -> bool:
+        """Whether the journal has room for a line, for the settlements of open requests, and for
+        the `keeping` bytes that this line may not use.
+
+        Keeps the reserve full: one system call for each few hundred requests.
+        """
+        wanted = num_bytes + _SETTLEMENT_BYTES * len(self._requests)
+        if self._journal.room_bytes < wanted + self._reserve_bytes:
+            now_s = time.monotonic()
+            if now_s >= self._allocate_after_s:
+                try:
+                    self._journal.allocate(wanted + self._reserve_bytes)
+                except OSError:
+                    self._allocate_after_s = now_s + _ALLOCATION_INTERVAL_S
+        return self._journal.room_bytes >= wanted + keeping
+
+    @property
+    def _is_short_of_room(self) -> bool:
+        """Whether the disk is full, and a rewrite would free space."""
+        return (
+            self._journal.room_bytes < self._reserve_bytes // 2
+            and self._stored_bytes > self._reserve_bytes // 2
+        )
+
+    def _spill(self, settlement: Settlement) -> None:
+        """Keep a settlement in memory, and count it in the journal's first line: if the process
+        is killed now, recovery reports it as lost."""
+        if len(self._spilled) < self._max_spilled:
+            self._spilled.append(settlement)
+        else:
+            self.num_lost += 1
+        self._count_unwritten()
+
+    def _count_unwritten(self) -> None:
+        if self._has_first_line:
+            with contextlib.suppress(OSError):
+                self._journal.overwrite(0, self._first_line())
+
+    def _first_line(self) -> bytes:
+        return encode_unwritten(len(self._spilled) + self.num_lost)
 
     def _complain(self, error: OSError) -> None:
         now_s = time.monotonic()
@@ -204,18 +299,31 @@ class UsageLedger:
         self._store(spilled)
         with self._lock:
             del self._spilled[: len(spilled)]
+            if spilled:
+                self._count_unwritten()
 
     def _repair(self) -> None:
-        """Append the entries that could not be written before. Repeated entries do no harm."""
+        """Append the settlements that could not be written before."""
         with self._lock:
+            num_written = 0
             try:
-                for entry in (*self._requests.entries(), *self._spilled):
-                    self._journal.append(encode(entry))
+                for settlement in self._spilled:
+                    self._journal.append(encode(settlement))
+                    num_written += 1
             except OSError as error:
                 self._complain(error)
-                return
-            self._spilled.clear()
-            self._lacks_entries = False
+            del self._spilled[:num_written]
+            if num_written:
+                self._count_unwritten()
+
+    def _prepare_rewrite(self) -> None:
+        """Allocate the file of the next rewrite, or clear it. Only flushes use it, so other
+        threads may append meanwhile."""
+        try:
+            self._journal.allocate_draft(self._reserve_bytes)
+            self._journal.clear_draft(max(self._max_journal_bytes, self._reserve_bytes))
+        except OSError as error:
+            self._complain(error)
 
     def _rewrite(self) -> None:
         """Remove stored entries from the journal.
@@ -223,7 +331,7 @@ class UsageLedger:
         The backlog is short here, so threads that write entries do not wait long.
         """
         with self._lock:
-            opened = b"".join(map(encode, self._requests.entries()))
+            opened = self._first_line() + b"".join(map(encode, self._requests.entries()))
             backlog = self._journal.read(self._stored_bytes, self.backlog_bytes + 1)
             try:
                 self._journal.replace(opened + backlog)
@@ -231,5 +339,6 @@ class UsageLedger:
                 self._complain(error)
                 return
             self._stored_bytes = len(opened)
+            self._has_first_line = True
             # Twice the size, so that many open requests do not cause a rewrite in every pass.
             self._rewrite_at_bytes = max(self._max_journal_bytes, 2 * self._journal.size_bytes)

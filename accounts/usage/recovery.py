@@ -24,7 +24,8 @@ from operator import add
 from pathlib import Path
 from typing import Final
 
-from accounts.usage.entries import OpenRequests, Progress, Settlement, entries_in
+from accounts.usage import losses
+from accounts.usage.entries import OpenRequests, Progress, Settlement, Unwritten, entries_in
 from accounts.usage.journal import Journal, journals_in, sweep_drafts
 from accounts.usage.store import store_settlements
 
@@ -126,18 +127,23 @@ def recover(
     `lost` are the token counts of engines, by request id (`read_engine_counts`).
     """
     requests = OpenRequests()
-    num_settled = offset = 0
+    num_settled = offset = num_lost = 0
     while lines := journal.read(offset, BATCH_BYTES):
         settled = []
         for entry in entries_in(lines):
             requests.take(entry)
             if isinstance(entry, Settlement):
                 settled.append(entry)
+            elif isinstance(entry, Unwritten):
+                num_lost = entry.num_settlements
         store(settled)
         num_settled += len(settled)
         offset += len(lines)
     interrupted = list(requests.interrupted(lost or {}))
     store(interrupted)
+    if num_lost:
+        logger.error("%d requests of a dead process are lost: it could not write them", num_lost)
+        losses.report(journal.path.parent, num_lost)
     journal.remove()
     return Recovered(1, num_settled, len(interrupted))
 

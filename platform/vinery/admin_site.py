@@ -10,8 +10,17 @@ from django.urls import reverse
 
 # Models of daily use come first. Models that are not listed come last, by name.
 _ORDER: Final = (
-    *("ServedModel", "UsageRecord", "RefusedRequest", "ApiKey", "Limit", "ModelWeight", "User"),
-    *("Membership", "Organization", "Project", "Alert", "KeyReminder", "Webhook"),
+    *("ServedModel", "UsageRecord", "RefusedRequest", "QuarantinedRequest", "ApiKey", "Limit"),
+    *(
+        "ModelWeight",
+        "User",
+        "Membership",
+        "Organization",
+        "Project",
+        "Alert",
+        "KeyReminder",
+        "Webhook",
+    ),
     *("AuditEntry", "Group"),
 )
 

@@ -9,11 +9,14 @@ import logging
 import os
 from typing import cast
 
-from django.core.asgi import get_asgi_application
+import django
+from django.conf import settings
+from django.core.handlers.asgi import ASGIHandler
 from django.db import Error
+from django.urls import get_resolver
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "vinery.settings")
-django_application = get_asgi_application()
+django.setup(set_prefix=False)
 
 # These need the apps that the line above loads.
 from accounts.limits.service import show_in_pages  # noqa: E402
@@ -22,6 +25,10 @@ from serving.http.consumers import api_application  # noqa: E402
 from serving.http.edge import ApiEdge, App, Receive, Scope, Send  # noqa: E402
 from serving.runtime.runtime import Runtime, runtime  # noqa: E402
 from vinery.health.application import HealthApplication  # noqa: E402
+from vinery.health.metrics_access import MetricsAccess  # noqa: E402
+from vinery.process.connections import MAX_UNSENT_BYTES  # noqa: E402
+from vinery.process.loop_watch import loop_watch  # noqa: E402
+from vinery.web.bounded import BoundedDjango  # noqa: E402
 from vinery.web.middleware import ask_whether_unavailable  # noqa: E402
 
 log = logging.getLogger(__name__)
@@ -31,18 +38,34 @@ log = logging.getLogger(__name__)
 _DJANGO_PATHS = ("/admin", "/accounts", "/console", "/static/", "/api/")
 
 
+class _Django(ASGIHandler):
+    """Django, with answers in parts of which a client that does not read holds one or two."""
+
+    chunk_size = MAX_UNSENT_BYTES
+
+
 class Application:
     def __init__(self, process: Runtime, rest: App) -> None:
         self._runtime = process
-        self._rest = rest
-        self._health = HealthApplication(process)
-        self._api = api_application(process, rest)
+        self._django = BoundedDjango(rest, num_threads=settings.VINERY_PAGE_THREADS)
+        access = MetricsAccess(
+            settings.VINERY_METRICS_TOKEN.encode(), bool(settings.VINERY_PUBLIC_URL)
+        )
+        self._health = HealthApplication(process, access)
+        self._api = api_application(process, self._django.models)
         self._not_started = ApiEdge(_respond_unavailable)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._run_lifespan(receive, send)
             return
+        loop_watch.enter()
+        try:
+            await self._respond(scope, receive, send)
+        finally:
+            loop_watch.leave()
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
         if self._health.knows(path):
             self._runtime.begin()
@@ -50,7 +73,7 @@ class Application:
         elif not await self._is_started():
             await self._not_started(scope, receive, send)
         elif path == "/" or path.startswith(_DJANGO_PATHS):
-            await self._rest(scope, receive, send)
+            await self._django.pages(scope, receive, send)
         else:
             await self._api(scope, receive, send)
 
@@ -79,7 +102,9 @@ async def _respond_unavailable(scope: Scope, receive: Receive, send: Send) -> No
     raise Unavailable("The database does not answer, so this process cannot start. Try again.")
 
 
+# The pages' code, which Django would import in the event loop at the first request of a client.
+get_resolver().url_patterns  # noqa: B018
 # The console shows the state of limits, but may not import serving.
 show_in_pages(runtime().limits)
 ask_whether_unavailable(lambda: runtime().database.is_unavailable)
-application = Application(runtime(), cast(App, django_application))
+application = Application(runtime(), cast(App, _Django()))

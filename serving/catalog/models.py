@@ -91,6 +91,9 @@ class EngineStatus(models.Model):
     last_error = models.TextField(blank=True)
     pid = models.PositiveIntegerField(null=True, blank=True)
     num_restarts = models.PositiveIntegerField(default=0)
+    num_failures_in_row = models.PositiveIntegerField(
+        default=0, help_text="How often the engine has failed since it was ready."
+    )
     changed_at = models.DateTimeField(auto_now=True)
 
     class Meta:

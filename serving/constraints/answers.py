@@ -11,16 +11,22 @@ the choice, a model whose reasoning is switched off would reason to avoid the de
 
 import json
 from collections.abc import Sequence
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from serving.constraints.client_tags import client_tag
 from serving.constraints.family import GrammarFamily
 from serving.constraints.grammar.ebnf import StructuralTag, Text, alt, grammar_tag, text_of
+from serving.constraints.grammar.steps import named_budget, spend, step_budget
 from serving.constraints.json_schema.translator import json_tag
 from serving.constraints.lowering import lowered
 from serving.constraints.texts import regex_tag
 from serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter
+from serving.core.field_limits import SCHEMA_CHARS
 from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
+
+_DEFAULT_PARAM: Final = "response_format"
+# How much of a source is read in one step.
+_CHARS_IN_A_STEP: Final = 50
 
 
 def answer_grammar(
@@ -37,11 +43,20 @@ def answer_grammar(
     Raises `InvalidGrammar` for a source that is invalid, or `UnsupportedParameter` for one that
     cannot be enforced, with the path of the cause.
     """
-    tag = family.answer(_answer(grammar))
-    if tools and family.supports_calls:
-        calls = family.calls(tools, ToolChoice(ToolMode.REQUIRED), parallel=parallel)
-        tag = {"type": "or", "elements": [lowered(calls) or calls, lowered(tag) or tag]}
+    with step_budget():
+        with named_budget(grammar.param or _DEFAULT_PARAM):
+            tag = family.answer(_answer(grammar))
+        if tools and family.supports_calls:
+            with named_budget("tools"):
+                tag = _calls_or(family, tag, tools, parallel=parallel)
     return _after_reasoning(family, tag, grammar.param, opens_reasoning=opens_reasoning)
+
+
+def _calls_or(
+    family: GrammarFamily, tag: StructuralTag, tools: Sequence[Tool], *, parallel: bool
+) -> StructuralTag:
+    calls = family.calls(tools, ToolChoice(ToolMode.REQUIRED), parallel=parallel)
+    return {"type": "or", "elements": [lowered(calls) or calls, lowered(tag) or tag]}
 
 
 def tool_grammar(
@@ -71,7 +86,8 @@ def tool_grammar(
             "This model's output has no known form for tool calls, so a call cannot be forced.",
             param="tool_choice",
         )
-    calls = family.calls(tools, choice, parallel=parallel)
+    with named_budget("tools"):
+        calls = family.calls(tools, choice, parallel=parallel)
     return _after_reasoning(family, calls, "tools", opens_reasoning=opens_reasoning)
 
 
@@ -87,7 +103,12 @@ def _after_reasoning(
 
 
 def _answer(grammar: Grammar) -> StructuralTag:
-    param = grammar.param or "response_format"
+    param = grammar.param or _DEFAULT_PARAM
+    if len(grammar.source) > SCHEMA_CHARS.value:
+        raise InvalidGrammar(
+            f"`{param}` {SCHEMA_CHARS.sentence(len(grammar.source))}.", param=param
+        )
+    spend(len(grammar.source) // _CHARS_IN_A_STEP)
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
             return json_tag(

@@ -12,11 +12,14 @@ from typing import Any, Final
 
 from serving.constraints.grammar.ebnf import TOKEN, StructuralTag, grammar_tag, prefixed, quoted
 from serving.constraints.grammar.rules import in_json, plain
+from serving.constraints.grammar.steps import spend
 from serving.constraints.json_schema.translator import json_tag
 from serving.constraints.texts import text_tag
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.core.tools import INPUT
 
+# How much of a grammar is rewritten in another notation in one step.
+_CHARS_IN_A_STEP: Final = 5
 _NO_PARAMETERS: Final = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -86,18 +89,20 @@ def parameters_of(tool: Tool, choice: ToolChoice) -> Parameters | None:
         and schema.get("type", "object") == "object"
         and isinstance(properties, Mapping)
         and isinstance(required, list)
-        and set(required) <= properties.keys()
+        and all(isinstance(name, str) and name in properties for name in required)
     )
     if not is_list:
         return None
     others = schema.get("additionalProperties")
     if not properties and others is not False:
         return FREE if others in (None, True) else None
+    always = frozenset(required)
     definitions = {word: schema[word] for word in DEFINITIONS if word in schema}
     listed = []
     for name, each in properties.items():
         document = {**definitions, **each} if isinstance(each, Mapping) else each
-        listed.append(Parameter(name, document, name in required))
+        spend(1 + len(document) if isinstance(document, Mapping) else 1)
+        listed.append(Parameter(name, document, name in always))
     return Parameters(tuple(listed))
 
 
@@ -209,7 +214,9 @@ def _listed(parameters: Parameters, notation: ArgumentNotation) -> str:
 def _value_rules(parameter: Parameter, notation: ArgumentNotation, prefix: str) -> str:
     """The rules of one value. `prefix` keeps their names apart from those of other values."""
     common = _JSON_RULES.splitlines()
-    lines = json_tag(parameter.schema)["grammar"].splitlines()
+    grammar = json_tag(parameter.schema)["grammar"]
+    spend(1 + len(grammar) // _CHARS_IN_A_STEP)
+    lines = grammar.splitlines()
     return notation.of(prefixed("\n".join(line for line in lines if line not in common), prefix))
 
 

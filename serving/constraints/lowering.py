@@ -5,17 +5,22 @@ has. A sequence of calls has none and an answer has one; as grammars, both have 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from serving.constraints.grammar.ebnf import StructuralTag, grammar_tag, prefixed, quoted
-from serving.constraints.grammar.languages import complement, containing
+from serving.constraints.grammar.languages import NotRegular, complement, containing
 from serving.constraints.grammar.rules import RuleSet, plain
+from serving.constraints.grammar.steps import spend
 from serving.constraints.texts import regex_tag
+
+# How much of a grammar gets its prefixes in one step.
+_CHARS_IN_A_STEP: Final = 10
 
 
 def lowered(tag: StructuralTag) -> StructuralTag | None:
-    """Return a tag of one grammar for the same texts. None for free text with triggers, and for
-    a format that only XGrammar can translate. Raises `InvalidGrammar` for a tool's pattern."""
+    """Return a tag of one grammar for the same texts. None for free text with triggers or with
+    long ends, and for a format that only XGrammar can translate. Raises `InvalidGrammar` for a
+    tool's pattern."""
     if tag["type"] == "grammar":
         return tag
     lowering = _Lowering()
@@ -28,6 +33,8 @@ class _Lowering:
 
     def __init__(self) -> None:
         self.grammars: list[str] = []
+        self._free_texts: dict[tuple[str, ...], str | None] = {}
+        self._num_lists = 0
 
     def of(self, tag: StructuralTag, ends: Sequence[str]) -> str | None:
         """Return an expression. `ends` follow the tag: free text contains none of them."""
@@ -54,14 +61,16 @@ class _Lowering:
 
     def _grammar(self, text: str) -> str:
         prefix = f"g{len(self.grammars)}_"
+        spend(1 + len(text) // _CHARS_IN_A_STEP)
         self.grammars.append(prefixed(text, prefix).rstrip() + "\n")
         return f"{prefix}root"
 
-    def _free_text(self, ends: Sequence[str]) -> str:
-        rules = RuleSet(plain)
-        text = rules.text(rules.of(complement(containing(filter(None, ends)))))
-        assert text is not None, "the empty text contains no end"
-        return self._grammar(text)
+    def _free_text(self, ends: Sequence[str]) -> str | None:
+        key = tuple(filter(None, ends))
+        if key not in self._free_texts:
+            self._free_texts[key] = _text_without(key)
+        text = self._free_texts[key]
+        return None if text is None else self._grammar(text)
 
     def _tag(self, tag: Mapping[str, Any]) -> str | None:
         ends = [tag["end"]] if isinstance(tag["end"], str) else tag["end"]
@@ -70,11 +79,26 @@ class _Lowering:
         return _joined([quoted(tag["begin"]), content, closing], " ")
 
     def _separated(self, tags: Mapping[str, Any]) -> str | None:
+        self._num_lists += 1
+        is_inner, name = self._num_lists > 1, f"list{self._num_lists}"
         one = _joined([self._tag(tag) for tag in tags["tags"]], " | ")
         if one is None:
             return None
+        if is_inner:
+            # The text of a tag comes twice: lists in lists would double with each level.
+            self.grammars.append(f"{name} ::= {one}\n")
+            one = name
         more = "" if tags.get("stop_after_first") else f" ({quoted(tags['separator'])} {one})*"
         return f"({one}{more})" if tags.get("at_least_one") else f"({one}{more})?"
+
+
+def _text_without(ends: Sequence[str]) -> str | None:
+    """The grammar of the texts that contain none of `ends`; None if these are too long."""
+    rules = RuleSet(plain)
+    try:
+        return rules.text(rules.of(complement(containing(ends))))
+    except NotRegular:
+        return None
 
 
 def _joined(parts: Sequence[str | None], between: str) -> str | None:

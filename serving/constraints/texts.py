@@ -1,16 +1,22 @@
 """Grammars of texts that a client describes with a regular expression or a Lark grammar."""
 
-from functools import lru_cache
 from typing import Final, assert_never
 
-from serving.constraints.grammar.ebnf import StructuralTag, Text, grammar_tag, seq
+from serving.constraints.grammar.cache import GrammarCache
+from serving.constraints.grammar.ebnf import Expr, StructuralTag, Text, grammar_tag, seq
 from serving.constraints.grammar.languages import NotRegular
 from serving.constraints.grammar.lark import InvalidLark, lark_expression
-from serving.constraints.grammar.patterns import InvalidPattern, fullmatch_language
+from serving.constraints.grammar.patterns import (
+    STEPS_OF_A_CHAR,
+    InvalidPattern,
+    fullmatch_language,
+)
 from serving.constraints.grammar.rules import RuleSet, Spelling, plain
+from serving.constraints.grammar.steps import named_budget, spend
 from serving.core.errors import InvalidGrammar
 from serving.core.request import TextGrammar, TextSyntax
 
+CACHE: Final = GrammarCache()
 _NAMES: Final = {TextSyntax.REGEX: "a regular expression", TextSyntax.LARK: "a Lark grammar"}
 
 
@@ -33,8 +39,18 @@ def text_tag(
     `spell`: how the family of the model writes the text. `excluded`: texts that the family
     would read as the end. Raises `InvalidGrammar` with the grammar's `param` and the reason.
     """
+
+    def translated() -> str:
+        rules = RuleSet(spell, excluded=excluded)
+        text = rules.text(seq(Text(before), _expression(grammar, rules), Text(after)))
+        if text is None:
+            raise NotRegular("no text fits it")
+        return text
+
     try:
-        text = _text(grammar.syntax, grammar.definition, spell, before, after, excluded)
+        with named_budget(grammar.param):
+            how = (grammar.syntax, spell, before, after, excluded)
+            text = CACHE.grammar(grammar.definition, how, translated)
     except (InvalidLark, InvalidPattern, NotRegular) as error:
         raise InvalidGrammar(
             f"`{grammar.param}` cannot be compiled as {_NAMES[grammar.syntax]}: {error}.",
@@ -43,25 +59,12 @@ def text_tag(
     return grammar_tag(text)
 
 
-# Clients send the same grammar with every request.
-@lru_cache(maxsize=64)
-def _text(
-    syntax: TextSyntax,
-    definition: str,
-    spell: Spelling,
-    before: str,
-    after: str,
-    excluded: tuple[str, ...],
-) -> str:
-    rules = RuleSet(spell, excluded=excluded)
-    match syntax:
+def _expression(grammar: TextGrammar, rules: RuleSet) -> Expr:
+    match grammar.syntax:
         case TextSyntax.REGEX:
-            inner = rules.of(fullmatch_language(definition))
+            spend(STEPS_OF_A_CHAR * len(grammar.definition))
+            return rules.of(fullmatch_language(grammar.definition))
         case TextSyntax.LARK:
-            inner = lark_expression(definition, rules)
+            return lark_expression(grammar.definition, rules)
         case _:
-            assert_never(syntax)
-    text = rules.text(seq(Text(before), inner, Text(after)))
-    if text is None:
-        raise NotRegular("no text fits it")
-    return text
+            assert_never(grammar.syntax)

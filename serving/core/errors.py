@@ -5,7 +5,11 @@ the only part that a client's user sees, so it states what to change.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+# Messages and paths quote what a client sent: a name may have megabytes.
+_MAX_MESSAGE_CHARS: Final = 4000
+_MAX_PARAM_CHARS: Final = 500
 
 
 class ServingError(Exception):
@@ -25,11 +29,18 @@ class ServingError(Exception):
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
         """`param` is the path of the request field, such as `messages[2].content`."""
+        message = _shortened(message, _MAX_MESSAGE_CHARS)
         super().__init__(message)
         self.message = message
-        self.param = param
+        self.param = None if param is None else _shortened(param, _MAX_PARAM_CHARS)
         if code is not None:
             self.code = code
+
+
+def _shortened(text: str, limit: int) -> str:
+    """The beginning and the end: paths and sentences are read from both."""
+    half = limit // 2
+    return text if len(text) <= limit else f"{text[:half]}…{text[-half:]}"
 
 
 class ClientError(ServingError, status=400, type="invalid_request_error"):
@@ -48,6 +59,10 @@ class UnsupportedParameter(InvalidRequest, code="unsupported_parameter"):
     """This server knows the field, but cannot do what the field or its value asks for."""
 
 
+class RequestQuarantined(InvalidRequest, code="request_quarantined", should_retry=False):
+    """Engines ended while they ran this request, so it is not run again."""
+
+
 class InvalidGrammar(InvalidRequest, code="invalid_grammar"):
     """The schema, regular expression, grammar or structural tag cannot be compiled."""
 
@@ -59,14 +74,22 @@ class ContextTooLong(InvalidRequest, code="context_length_exceeded"):
     """
 
     def __init__(
-        self, *, max_context: int, num_prompt_tokens: int, num_output_tokens: int, param: str
+        self,
+        *,
+        max_context: int,
+        num_prompt_tokens: int,
+        num_output_tokens: int,
+        param: str,
+        is_bound: bool = False,
     ) -> None:
+        """`is_bound`: the prompt was not tokenized, and has at least so many tokens."""
         num_requested = num_prompt_tokens + num_output_tokens
+        bound = " The prompt has at least so many: it was not tokenized." if is_bound else ""
         super().__init__(
             f"This model's maximum context length is {max_context} tokens. However, you "
             f"requested {num_requested} tokens ({num_prompt_tokens} in the {param}, "
             f"{num_output_tokens} in the completion). Please reduce the length of the "
-            f"{param} or completion.",
+            f"{param} or completion.{bound}",
             param=param,
         )
 
@@ -87,6 +110,18 @@ class LimitReached(ServingError, status=429, type="requests", code="rate_limit_e
         super().__init__(message, code=code)
         self.type = type_
         self.headers = headers
+
+
+class TooManyBodies(
+    ServingError, status=429, type="requests", code="too_many_bodies", retry_after_s=1
+):
+    """The running requests of this client have too many bytes of bodies in all."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(
+            f"The bodies of your running requests may have {max_bytes // 2**20} MB in all. Wait "
+            "until some of them are answered, or send smaller ones."
+        )
 
 
 class NotFound(ClientError, status=404, code="not_found"):
@@ -121,7 +156,11 @@ class EngineFailure(ServingError, code="engine_error"):
 
 
 class EngineLost(EngineFailure, code="engine_lost"):
-    """The engine process ended while it ran the request."""
+    """Engines ended while they ran the request: two under it alone, or too many."""
+
+
+class NotContinued(EngineFailure, code="not_continued"):
+    """The answer was interrupted, and what was generated again differs from what was sent."""
 
 
 class DeadlineExceeded(EngineFailure, code="deadline_exceeded", should_retry=False):
@@ -133,11 +172,16 @@ class Unavailable(ServingError, status=503, code="unavailable", retry_after_s=1)
 
 
 class Overloaded(Unavailable, code="overloaded"):
-    """All slots for running and waiting requests are in use."""
+    """The engine has more requests than it can serve soon. `Retry-After` is the time until
+    there is room."""
 
 
 class ModelNotReady(Unavailable, code="model_not_ready", retry_after_s=2):
     """The model is not loaded, or its engine is starting."""
+
+
+class UsageNotRecorded(Unavailable, code="usage_not_recorded", retry_after_s=10):
+    """The disk is full, and the usage of further requests could be lost."""
 
 
 def error_from_code(code: str, message: str, *, param: str | None = None) -> ServingError:
@@ -155,6 +199,7 @@ _BY_CODE: dict[str, type[ServingError]] = {
         InvalidGrammar,
         EngineFailure,
         EngineLost,
+        NotContinued,
         DeadlineExceeded,
         Overloaded,
         ModelNotReady,

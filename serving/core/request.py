@@ -4,18 +4,22 @@ All values are frozen. `None` in a sampling field means that the client did not 
 model's `generation_config.json` decides, then the engine's default.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from functools import cached_property
+from typing import Any, Final
 
+# `X as X`: others import it from here.
+from serving.core.endpoints import Endpoint as Endpoint
+from serving.core.json_size import size_of
 
-class Endpoint(StrEnum):
-    """The generation endpoints. The values stand in URLs and in usage records."""
-
-    CHAT = "chat/completions"
-    COMPLETIONS = "completions"
-    RESPONSES = "responses"
+# The clients' names for the prompt, for error messages.
+PROMPT_FIELDS: Final = {
+    Endpoint.CHAT: "messages",
+    Endpoint.COMPLETIONS: "prompt",
+    Endpoint.RESPONSES: "input",
+}
 
 
 class Role(StrEnum):
@@ -98,6 +102,16 @@ class Message:
         """All text parts, joined by newlines as Hugging Face's templates expect."""
         return "\n".join(part.text for part in self.content)
 
+    @property
+    def num_chars(self) -> int:
+        """The characters of all its texts that a template may show."""
+        num_chars = len(self.name or "") + len(self.reasoning or "") + len(self.tool_call_id or "")
+        for part in self.content:
+            num_chars += len(part.text)
+        for call in self.tool_calls:
+            num_chars += len(call.id) + len(call.name) + len(call.arguments)
+        return num_chars
+
 
 class TextSyntax(StrEnum):
     REGEX = "regex"
@@ -113,7 +127,7 @@ class TextGrammar:
     param: str  # the path of the definition in the request, for error messages
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tool:
     """A function that the model may call."""
 
@@ -126,6 +140,13 @@ class Tool:
     # The client's names for a tool in a namespace, see `core.tools`.
     namespace: str | None = None
     own_name: str | None = None
+
+    @cached_property
+    def num_chars(self) -> int:
+        """The characters of all its texts, and of the names in its schema."""
+        grammar = "" if self.input_grammar is None else self.input_grammar.definition
+        schema = 0 if self.parameters is None else size_of(dict(self.parameters)).num_chars
+        return len(self.name) + len(self.description or "") + len(grammar) + schema
 
 
 class Effort(StrEnum):
@@ -177,6 +198,15 @@ class ToolChoice:
             return name == self.name
         return self.mode is not ToolMode.NONE and (self.allowed is None or name in self.allowed)
 
+    def among(self, tools: Sequence[Tool]) -> tuple[Tool, ...]:
+        """Return the tools that the model may call."""
+        names = None if self.allowed is None else frozenset(self.allowed)
+        return tuple(
+            tool
+            for tool in tools
+            if (self.allows(tool.name) if names is None else tool.name in names)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
@@ -214,7 +244,17 @@ class Conversation:
 
     @property
     def callable_tools(self) -> tuple[Tool, ...]:
-        return tuple(tool for tool in self.tools if self.tool_choice.allows(tool.name))
+        return self.tool_choice.among(self.tools)
+
+    @property
+    def num_chars(self) -> int:
+        """The characters of all its texts that a template may show."""
+        values = [dict(each) for each in (self.template_kwargs, *self.rendering.documents)]
+        return (
+            sum(message.num_chars for message in self.messages)
+            + sum(tool.num_chars for tool in self.tools)
+            + sum(size_of(value).num_chars for value in values if value)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +267,12 @@ class RawPrompts:
     prompts: tuple[str | tuple[int, ...], ...]
     echo: bool = False  # whether each answer begins with its prompt
     suffix: str | None = None
+
+    @property
+    def num_chars(self) -> int:
+        """The characters of all texts."""
+        texts = [prompt for prompt in self.prompts if isinstance(prompt, str)]
+        return sum(map(len, texts)) + len(self.suffix or "")
 
 
 # A value of `Encoding.max_tokens`: as many tokens as fit into the context with the answer.
@@ -242,6 +288,8 @@ class Encoding:
     adds_special_tokens: bool | None = None
     max_tokens: int | None = None  # of the prompt; None: no truncation; or `ALL_THAT_FIT`
     keeps_start: bool = False  # whether truncation keeps the first tokens, not the last
+    # A text that cannot be so few tokens is refused before it is tokenized. None: none is.
+    max_context: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,11 +398,12 @@ class Grammar:
 class Handling:
     """Options that do not change the generated text. From vLLM."""
 
-    priority: int = 0  # waiting requests with a lower number start first
+    priority: int = 0  # of one key, waiting requests with a lower number start first
     # The least number of tokens in a stream's chunk, except the first and the last chunk.
     stream_interval: int = 1
     answer_id: str | None = None  # the id of the answer; None: the server creates one
-    # Only prompts with the same salt share the prefix cache. Secret like a password.
+    # Only prompts of one organisation with the same salt share the prefix cache. Secret like a
+    # password.
     cache_salt: str | None = field(default=None, repr=False)
 
 

@@ -7,6 +7,7 @@ input.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -61,16 +62,27 @@ def namespace_tools(
     )
 
 
-def find_tools(name: str, tools: Sequence[Tool]) -> tuple[str, ...]:
-    """Return the qualified names of the tools that a client means by `name`.
+class ToolIndex:
+    """The tools of a request by the names that a client may use for them."""
 
-    `name` is, in this order: the qualified name of a tool, the name of a namespace, or a
-    tool's own name that only one namespace has. Returns () when no tool matches.
-    """
-    same_name = [tool.name for tool in tools if tool.name == name]
-    same_namespace = [tool.name for tool in tools if tool.namespace == name]
-    same_own_name = [tool.name for tool in tools if tool.own_name == name]
-    return tuple(same_name or same_namespace or (same_own_name if len(same_own_name) == 1 else ()))
+    def __init__(self, tools: Sequence[Tool]) -> None:
+        self._by_name: defaultdict[str | None, list[str]] = defaultdict(list)
+        self._by_namespace: defaultdict[str | None, list[str]] = defaultdict(list)
+        self._by_own_name: defaultdict[str | None, list[str]] = defaultdict(list)
+        for tool in tools:
+            self._by_name[tool.name].append(tool.name)
+            self._by_namespace[tool.namespace].append(tool.name)
+            self._by_own_name[tool.own_name].append(tool.name)
+
+    def find(self, name: str) -> tuple[str, ...]:
+        """Return the qualified names of the tools that a client means by `name`.
+
+        `name` is, in this order: the qualified name of a tool, the name of a namespace, or a
+        tool's own name that only one namespace has. Returns () when no tool matches.
+        """
+        own = self._by_own_name.get(name, [])
+        found = self._by_name.get(name) or self._by_namespace.get(name)
+        return tuple(found or (own if len(own) == 1 else ()))
 
 
 def _input_description(grammar: TextGrammar | None) -> str:

@@ -9,19 +9,27 @@ that fails a step on its own is guilty and fails. All others lose and repeat no 
 
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from serving.engine.cached_parts import CachedParts
 from serving.engine.energy.meter import StepWork
-from serving.engine.generation import FailedGeneration, GeneratedTokens, Generation
+from serving.engine.fair_queue import Lane
+from serving.engine.generation import (
+    FailedGeneration,
+    GeneratedTokens,
+    Generation,
+    advance,
+    within_grant,
+)
 from serving.engine.logits_handler import LogitsHandler, PromptWasCached
 from serving.engine.logits_hook import StepView
 from serving.engine.pipeline import Pipeline
-from serving.engine.prefix_cache import PrefixBlocks, is_exposed
+from serving.engine.prefix_cache import BLOCK, PrefixBlocks, is_exposed
 from serving.engine.step_layout import UnknownStepLayout, locate_spans
-from serving.transport.messages import FINISH_LENGTH, FINISH_STOP
+from serving.transport.messages import FINISH_STOP
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +37,8 @@ logger = logging.getLogger(__name__)
 _MAX_DROPS: Final = 3
 # After more failed steps in a row the pipeline itself is taken to be broken.
 _MAX_FAILED_STEPS: Final = 200
+# How often a generation yields its slot. Its prompt may have to be computed again each time.
+_MAX_PREEMPTIONS: Final = 3
 _LOGITS_FAILED: Final = (
     "The engine could not do what this request asks of its token probabilities. Try it again "
     "without the logits processors, logprobs or token lists."
@@ -57,15 +67,18 @@ class StepResult:
 class Batch:
     """Up to `capacity` generations, in the order in which they were added."""
 
-    def __init__(self, pipeline: Pipeline, capacity: int) -> None:
+    def __init__(self, pipeline: Pipeline, capacity: int, *, num_step_tokens: int = 256) -> None:
+        """`num_step_tokens` is how many tokens the pipeline computes in a step, at most."""
         self._pipeline = pipeline
         self._capacity = capacity
+        self._num_step_tokens = num_step_tokens
         self._limit = capacity  # lower for a while after the KV cache was too small
         self._running: list[Generation] = []
         # Running, and with cache blocks that another prompt could still get.
         self._exposed: list[Generation] = []
         self._suspects: deque[Generation] = deque()
         self._blocks = PrefixBlocks() if pipeline.has_cache else None
+        self._cached = CachedParts()
         self._num_failed_in_row = 0
         self.num_recoveries = 0
         self.reports_work = False  # the energy meter sets it
@@ -77,6 +90,74 @@ class Batch:
     def has_free_slot(self) -> bool:
         """Whether one more may be added. None may while there are suspects."""
         return not self._suspects and len(self._running) < self._limit
+
+    @property
+    def is_full(self) -> bool:
+        """Whether one more could be added only after another has left."""
+        return not self._suspects and len(self._running) >= self._limit
+
+    @property
+    def has_prefill_room(self) -> bool:
+        """Whether the next step could compute tokens of one more prompt.
+
+        The pipeline computes prompts in the order in which they were added. A prompt that is added
+        later therefore loses nothing, and until then another lane may come before it.
+        """
+        return self.num_to_prefill < self._num_step_tokens
+
+    @property
+    def num_to_prefill(self) -> float:
+        """About how many tokens of prompts are still to be computed."""
+        num_tokens = 0.0
+        for generation in self._exposed:
+            if generation.is_decoding:
+                continue
+            num_added = len(generation.added_ids)
+            if generation.first_chunk_end is None:  # no step had it
+                uncached = self._cached.uncached(generation.submit.lane)
+                num_tokens += (num_added - generation.num_sliced) * uncached
+            else:
+                num_done = max(generation.num_prefilled, generation.num_assumed_prefilled)
+                num_tokens += num_added - num_done
+        return num_tokens
+
+    @property
+    def caches_exactly(self) -> bool:
+        """Whether prompts find their beginnings in the prefix cache, and the hook sees how much."""
+        is_seen = self._pipeline.has_logits_hook and not self._pipeline.speculates
+        return self._blocks is not None and is_seen
+
+    def num_slice_tokens(self, lane: Lane) -> int:
+        """Return how long a prompt of this lane may be, cached tokens included, so that the next
+        step computes all of it."""
+        return int(max(BLOCK, self._num_step_tokens - len(self)) / self._cached.uncached(lane))
+
+    def running_lanes(self) -> Counter[Lane]:
+        """Return how many generations of each lane run."""
+        return Counter(each.submit.lane for each in self._running if each.connection is not None)
+
+    def preempt(self, lane: Lane) -> Generation | None:
+        """Take a generation of this lane out, to be added again later; None if none can be.
+
+        It continues where it was. One that has generated little loses least.
+        """
+        candidates = [
+            each
+            for each in self._running
+            if each.submit.lane == lane
+            and each.is_decoding
+            and each.connection is not None
+            and each.submit.beams is None
+            and not each.is_abandoned
+            and each.num_preempted < (1 if each.must_replay else _MAX_PREEMPTIONS)
+        ]
+        if not candidates:
+            return None
+        generation = min(candidates, key=lambda each: (each.must_replay, len(each.tokens)))
+        generation.num_preempted += 1
+        self.remove(generation)
+        generation.rewind()
+        return generation
 
     def may_join(self, generation: Generation) -> bool:
         """Whether it may be added before the next step. If not, it may before a later one."""
@@ -90,6 +171,16 @@ class Batch:
     def has_work(self) -> bool:
         """Whether `step` would do anything."""
         return len(self) > 0 or self._pipeline.has_work
+
+    @property
+    def num_next_tokens(self) -> int:
+        """How many tokens the next step may compute, without what it proposes; at least one."""
+        num_prefill = sum(
+            len(each.added_ids) - each.num_prefilled
+            for each in self._exposed
+            if not each.is_decoding
+        )
+        return min(len(self) + num_prefill, self._pipeline.max_step_tokens) or 1
 
     def add(self, generation: Generation) -> FailedGeneration | None:
         """Add a generation to the pipeline. Returns its failure if the pipeline refuses it."""
@@ -116,7 +207,7 @@ class Batch:
         generation.added_ids, generation.is_echoed = prompt_ids, must_score
         generation.max_draft_tokens = self._pipeline.max_draft_tokens(submit)
         generation.first_chunk_end = None
-        generation.num_prefilled = 0
+        generation.num_prefilled = generation.num_assumed_prefilled = 0
         self._running.append(generation)
         self._exposed.append(generation)
         if self._blocks is not None and not must_score:
@@ -156,6 +247,7 @@ class Batch:
         self._num_failed_in_row = 0
         if not self._pipeline.has_logits_hook:
             self._assume_prefilling()
+            self._assume_progress()
         if self.reports_work:
             result.works.extend(_work_of(self._running, is_hooked=self._pipeline.has_logits_hook))
         self._collect(result)
@@ -168,6 +260,16 @@ class Batch:
         """Without the hook it is unknown how much of a prompt was computed: at least a token."""
         for generation in self._exposed:
             generation.first_chunk_end = generation.first_chunk_end or 1
+
+    def _assume_progress(self) -> None:
+        """Without the hook: decoding comes first, then prompts in the order of their addition."""
+        num_left = self._num_step_tokens - sum(each.is_decoding for each in self._running)
+        for generation in self._exposed:
+            if not generation.is_decoding:
+                num_done = generation.num_assumed_prefilled
+                num_new = max(0, min(num_left, len(generation.added_ids) - num_done))
+                generation.num_assumed_prefilled += num_new
+                num_left -= num_new
 
     def _on_logits(self, view: StepView) -> None:
         """Called by the hook in the middle of a step."""
@@ -187,6 +289,10 @@ class Batch:
             generation.num_computed = span.num_tokens
             if generation.num_cached is None:
                 generation.num_cached = span.start
+                known = generation.num_sliced
+                num_unknown, num_cached = len(generation.added_ids) - known, span.start - known
+                lane = generation.submit.lane
+                self._cached.note(lane, num_cached=num_cached, num_tokens=num_unknown)
             if not generation.is_decoding:
                 generation.num_prefilled = span.start + span.num_tokens
                 generation.first_chunk_end = generation.first_chunk_end or generation.num_prefilled
@@ -215,13 +321,13 @@ class Batch:
             elif is_beam_search and self._collect_beams(generation, result):
                 ended.append(generation)
             elif output is not None:
-                new = _advance(generation, *output)
+                new = advance(generation, *output)
                 if isinstance(new, FailedGeneration):
                     self._cancel(generation)
                     result.failed.append(new)
                     ended.append(generation)
                 elif new is not None:
-                    granted = _within_grant(new)
+                    granted = within_grant(new)
                     if granted is not new:
                         self._cancel(generation)
                         generation.is_paused = granted.finish is None
@@ -374,46 +480,6 @@ def _work_of(running: Sequence[Generation], *, is_hooked: bool) -> list[StepWork
             num_prefilled = num_computed or (0 if is_hooked else 1)
             works.append(StepWork(energy, num_prefilled, 0))
     return works
-
-
-def _advance(
-    generation: Generation, token_ids: list[int], finish: str | None
-) -> GeneratedTokens | FailedGeneration | None:
-    """Take new tokens; during a replay, compare them with the known ones."""
-    generation.generated += token_ids
-    if generation.num_drafted:
-        generation.num_proposed += generation.num_drafted
-        # The first token is not a draft token: the model itself has sampled it.
-        generation.num_accepted += max(0, len(token_ids) - 1)
-        generation.num_drafted = 0
-    logprobs = [] if generation.logits is None else generation.logits.logprobs(token_ids)
-    if generation.num_to_replay:
-        start = len(generation.tokens) - generation.num_to_replay
-        known = generation.tokens[start : start + len(token_ids)]
-        if token_ids[: len(known)] != known:
-            message = "The engine could not resume this request."
-            return FailedGeneration(generation, "engine_error", message)
-        generation.num_to_replay -= len(known)
-        token_ids, logprobs = token_ids[len(known) :], logprobs[len(known) :]
-        if not token_ids and finish is None:
-            return None
-    generation.is_proven = True
-    return GeneratedTokens(generation, token_ids, finish, logprobs)
-
-
-def _within_grant(new: GeneratedTokens) -> GeneratedTokens:
-    """Cut the tokens at the grant if they use it up. The last grant is the end of the output."""
-    generation = new.generation
-    if generation.num_granted is None:
-        return new
-    # Accepted draft tokens may exceed the grant.
-    num_left = generation.num_granted - len(generation.tokens)
-    num_unused = num_left - len(new.token_ids)
-    if num_unused > 0 or (num_unused == 0 and new.finish is not None):
-        return new
-    num_left = max(0, num_left)
-    finish = FINISH_LENGTH if generation.is_last_grant else None
-    return GeneratedTokens(generation, new.token_ids[:num_left], finish, new.logprobs[:num_left])
 
 
 def _guilty(generation: Generation, reason: str) -> FailedGeneration:

@@ -33,15 +33,17 @@ _PROPERTIES: Final = {"INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}
 class Canary:
     """A pipeline with the tiny model. It loads in a fraction of a second."""
 
-    def __init__(self, tokenizer: Any, vocab_size: int, work_dir: Path) -> None:
-        """Writes the graph to `work_dir`. Raises RuntimeError or ValueError if it cannot load.
+    def __init__(self, tokenizer: Any, vocab_size: int) -> None:
+        """Raises RuntimeError or ValueError if it cannot load.
 
         `tokenizer` is GenAI's. It holds the compiled grammars for all pipelines that share it.
         """
-        ov.save_model(_graph(vocab_size), work_dir / "openvino_model.xml")
-        self._pipeline = genai.ContinuousBatchingPipeline(
-            str(work_dir), tokenizer, genai.SchedulerConfig(), "CPU", **_PROPERTIES
-        )
+        # The files are needed only while it loads: a process that is killed later leaves none.
+        with tempfile.TemporaryDirectory(prefix="vinery-canary-") as folder:
+            ov.save_model(_graph(vocab_size), Path(folder) / "openvino_model.xml")
+            self._pipeline = genai.ContinuousBatchingPipeline(
+                folder, tokenizer, genai.SchedulerConfig(), "CPU", **_PROPERTIES
+            )
 
     def refusal(self, grammar: GrammarSpec) -> str | None:
         """Return why the grammar cannot be compiled; None if it can."""
@@ -54,14 +56,16 @@ class Canary:
             self._pipeline.generate([prompt], [config])
         except RuntimeError as error:
             return _reason(str(error))
+        except UnicodeDecodeError as error:  # the message quotes half a character of the grammar
+            return _reason(error.object.decode(errors="replace"))
         return None
 
 
 def main(folder: Path, vocab_size: int, fd: int) -> None:
     """Run the checker until the other end of the pipe is closed."""
     encode, decoder = msgspec.msgpack.encode, msgspec.msgpack.Decoder(GrammarSpec)
-    with tempfile.TemporaryDirectory(prefix="vinery-canary-") as work_dir, Connection(fd) as engine:
-        canary = Canary(genai.Tokenizer(str(folder), **_PROPERTIES), vocab_size, Path(work_dir))
+    with Connection(fd) as engine:
+        canary = Canary(genai.Tokenizer(str(folder), **_PROPERTIES), vocab_size)
         engine.send_bytes(encode(None))
         with contextlib.suppress(EOFError, ConnectionError):
             while grammar := decoder.decode(engine.recv_bytes()):

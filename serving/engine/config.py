@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
+import os
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, get_type_hints
 
@@ -17,8 +19,25 @@ NGRAM_SIZE: Final = 3
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of a model, with descriptions for administrators. The defaults suit a laptop."""
 
-    max_running: Annotated[int, "requests that generate at the same time"] = 64
-    max_waiting: Annotated[int, "requests that may wait for a slot; further ones are refused"] = 512
+    max_running: Annotated[int, "answers that are generated at the same time"] = 64
+    max_waiting: Annotated[
+        int, "answers that may wait for a slot; requests for further ones are refused"
+    ] = 1024
+    max_share: Annotated[
+        float,
+        "the part of max_waiting that one API key may hold, 0 to 1, and of max_running while "
+        "others wait: a key that is alone may use the whole engine, and yields when another comes",
+    ] = 0.5
+    strict_share: Annotated[
+        bool, "no key ever holds more than max_share of max_running, even if slots stay free"
+    ] = False
+    max_queue_s: Annotated[
+        float,
+        "a request that is expected to wait longer for a slot is refused at once; more suits "
+        "clients that would rather wait, such as batches; 0: 20 s in a burst, about as long as an "
+        "answer takes while the queue does not grow, and about as long as a first token takes "
+        "while more is asked than can be served",
+    ] = 0.0
     max_num_batched_tokens: Annotated[
         int,
         "tokens in one step: fewer keep running streams smooth while a long prompt is prefilled, "
@@ -26,9 +45,16 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = 256
     cache_size_gb: Annotated[int, "memory for the KV cache, in GB; 0: it grows as needed"] = 0
     enable_prefix_caching: Annotated[bool, "compute the common beginning of prompts once"] = True
+    share_prefix_cache: Annotated[
+        bool,
+        "let organisations share the prefix cache; the number of cached tokens then lets one "
+        "check what another has asked",
+    ] = False
     num_threads: Annotated[int, "CPU threads; 0: all cores"] = 0
     step_timeout_s: Annotated[
-        float, "a step that takes longer is a hang: the engine is restarted"
+        float,
+        "the longest that a step may take: the engine is restarted after it, or earlier, when a "
+        "step takes twenty times as long as others of its size have taken, at least 4 s",
     ] = 120.0
     load_timeout_s: Annotated[float, "a start that takes longer has failed and is tried again"] = (
         600.0
@@ -69,12 +95,29 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = []
     plugin: Annotated[dict[str, Any], "properties for OpenVINO's plugin, passed on unchanged"] = {}
 
+    @property
+    def max_waiting_of_key(self) -> int:
+        """How many answers of one key may wait for a slot."""
+        return math.ceil(self.max_share * self.max_waiting)
+
+    @property
+    def max_running_of_key(self) -> int:
+        """How many answers of one key may run while others wait; with `strict_share` always."""
+        return max(1, math.ceil(self.max_share * self.max_running))
+
+    @property
+    def max_answers_of_request(self) -> int:
+        """How many answers an idle engine takes of one request."""
+        return self.max_running + self.max_waiting_of_key
+
     def __post_init__(self) -> None:
         if self.draft_model and self.prompt_lookup:
             raise ValueError("draft_model and prompt_lookup exclude each other: choose one")
         for name in ("max_running", "max_num_batched_tokens", "step_timeout_s", "load_timeout_s"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive")
+        if self.max_share > 1:
+            raise ValueError("max_share must be at most 1")
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if isinstance(value, int | float) and value < 0:
@@ -82,7 +125,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The only argument of an engine process, as a JSON document."""
+    """The configuration of an engine process, which it reads from its standard input."""
 
     name: str
     folder: Path
@@ -93,15 +136,29 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     sysfs: Path = Path("/sys")  # where the kernel's energy counters are
     max_context: int  # tokens, prompt and output together; 0: unknown
     options: EngineOptions
+    heartbeat_fd: int | None = None  # the page that the engine shares with its node
+    # Of this configuration and the code. A new node keeps an engine whose digest is the right one.
+    digest: str = ""
 
     @classmethod
-    def from_json(cls, text: str) -> EngineConfig:
+    def from_json(cls, text: bytes) -> EngineConfig:
         """Raises msgspec.ValidationError."""
         return msgspec.json.decode(text, type=cls, dec_hook=lambda kind, value: kind(value))
 
-    def to_json(self) -> str:
-        """Return the document that `from_json` reads."""
-        return msgspec.json.encode(self, enc_hook=str).decode()
+    def to_line(self) -> bytes:
+        """Return the document that `from_json` reads, as one line."""
+        return msgspec.json.encode(self, enc_hook=str) + b"\n"
+
+
+def read_line(fd: int) -> bytes:
+    """Return the first line, and read nothing behind it; b"" if the pipe ended before the end of
+    the line."""
+    line = bytearray()
+    while byte := os.read(fd, 1):
+        if byte == b"\n":
+            return bytes(line)
+        line += byte
+    return b""
 
 
 def parse_options(values: dict[str, Any]) -> EngineOptions:

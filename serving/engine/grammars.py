@@ -1,49 +1,49 @@
 """Checks and compiles grammars without stopping the step loop.
 
-A new grammar goes through two stages. First the checker, a process with a canary, tries it. The
-process is killed if the grammar is too costly. Then `SharedCompiler` compiles it on a thread, with
+A new grammar goes through two stages. First a checker, a process with a canary, tries it. The
+process is killed if the grammar is too costly. There are a few checkers where there are cores, each
+started when it is first needed. Then `SharedCompiler` compiles it on a thread, with
 a canary that shares the pipeline's tokenizer. GenAI keeps compiled grammars with the tokenizer, so
 the pipeline's step finds the grammar compiled. GenAI releases the GIL while it compiles.
 
-GenAI keeps every compiled grammar for as long as its tokenizer lives (2026.4.1): 60 KiB for an
-object of six members with a vocabulary of 3,000 tokens, 0.3 MiB with 32,000 and 1.4 MiB with
-150,000. So a checker that has grown large is replaced. The growth of all checkers shows how much
-the engine's own tokenizer holds, and when the engine must be replaced.
+GenAI keeps every compiled grammar for as long as its tokenizer lives (see
+`serving.engine.checker`). The growth of all checkers shows how much the engine's own tokenizer
+holds, and when the engine must be replaced.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-import tempfile
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import cached_property
-from multiprocessing.connection import Pipe
+from hashlib import sha256
 from pathlib import Path
 from queue import SimpleQueue
-from subprocess import DEVNULL
 from typing import Any, Final
 
-import msgspec
-import psutil
-
 from serving.engine.canary import Canary
+from serving.engine.checker import CHECK_TIMEOUT_S, Checker
+from serving.engine.fair_queue import FairQueue, Lane
 from serving.transport.messages import GrammarSpec
 from serving.transport.server import SocketServer
 
 # Gets the reason why a grammar is refused; None: it can be used.
 OnChecked = Callable[[str | None], None]
 
-# CPU seconds of the checker: on a busy machine an ordinary grammar takes longer by the clock.
-CHECK_TIMEOUT_S: Final = 2.0
-_MAX_CLOCK_S: Final = 10.0
-_START_TIMEOUT_S: Final = 30.0
-_MAX_REMEMBERED: Final = 1024
-# How much a checker may grow before it is replaced, which takes a second.
-_MAX_CHECKER_BYTES: Final = 256 * 2**20
+# More would take memory, and the engine needs the cores too.
+_MAX_CHECKERS: Final = 4
+# A further checker that had nothing to do for so long is ended.
+_MAX_IDLE_S: Final = 60.0
+# New grammars of one lane. Each is some kilobytes; known ones do not wait.
+_MAX_WAITING_OF_LANE: Final = 64
+# What a lane is charged for a grammar until it is known.
+_EXPECTED_S: Final = 0.02
+_MAX_REMEMBERED: Final = 16_384
+_MAX_REASON_CHARS: Final = 500
 # How much the engine's tokenizer may hold: 750 grammars with the largest vocabularies, more than
 # 10,000 with small ones.
 _MAX_COMPILED_BYTES: Final = 2**30
@@ -91,170 +91,246 @@ class SharedCompiler:
     @cached_property
     def _canary(self) -> Canary | None:
         """None if the tokenizer cannot be shared: then the step compiles."""
-        self._work_dir = tempfile.TemporaryDirectory(prefix="vinery-compiler-")
         try:
-            return Canary(self._tokenizer, self._vocab_size, Path(self._work_dir.name))
+            return Canary(self._tokenizer, self._vocab_size)
         except (RuntimeError, ValueError):
             return None
 
 
+@dataclass(eq=False, slots=True)
+class _Check:
+    """A grammar that is being checked or compiled, or waits for that."""
+
+    grammar: GrammarSpec
+    digest: bytes
+    callbacks: list[OnChecked] = field(default_factory=list)
+    # One for each lane that has asked for it, so that it waits as its first lane does.
+    entries: list[_Entry] = field(default_factory=list)
+    lane: Lane = (0, 0)  # that pays for it
+    has_begun: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class _Entry:
+    """The turn of a lane."""
+
+    check: _Check
+    lane: Lane
+
+
+@dataclass(eq=False, slots=True)
+class _Work:
+    """A checker, and what it does."""
+
+    checker: Checker
+    check: _Check | None
+    idle_since: float = 0.0
+
+    @property
+    def is_long_idle(self) -> bool:
+        return time.monotonic() - self.idle_since > _MAX_IDLE_S
+
+
 class GrammarChecks:
-    """Checks grammars one at a time, in order, and remembers the results. Nothing here waits."""
+    """Checks grammars, of each lane in turn, and remembers the results. Nothing here waits.
+
+    A lane is charged the time that its grammars take. It never has all checkers, so that the small
+    grammar of another lane need not wait for the end of a costly one.
+    """
 
     def __init__(
-        self, folder: Path, vocab_size: int, server: SocketServer, compiler: SharedCompiler
+        self,
+        folder: Path,
+        vocab_size: int,
+        server: SocketServer,
+        compiler: SharedCompiler,
+        *,
+        max_checkers: int | None = None,
     ) -> None:
         """`compiler` compiles each approved grammar before its requests are called back."""
         self._folder = folder
         self._vocab_size = vocab_size
         self._server = server
         self._compiler = compiler
-        self._refusals: OrderedDict[GrammarSpec, str | None] = OrderedDict()
-        self._callbacks: dict[GrammarSpec, list[OnChecked]] = {}
-        self._to_check: deque[GrammarSpec] = deque()
-        self._checker: _Checker | None = None
-        self._is_waiting = False  # for the checker's start, or its answer to the first grammar
+        self._max_checkers = max_checkers or min(_MAX_CHECKERS, max(2, os.cpu_count() or 1))
+        self._refusals: OrderedDict[bytes, str | None] = OrderedDict()  # by digest
+        self._checks: dict[bytes, _Check] = {}  # by digest, until they are concluded
+        self._to_check: FairQueue[_Entry] = FairQueue(lambda _: _EXPECTED_S)
+        self._to_compile: FairQueue[_Check] = FairQueue(lambda _: _EXPECTED_S)
+        self._is_compiling = False
+        self._works: list[_Work] = []
         self._past_bytes = 0  # how much earlier checkers had grown
 
-    def check(self, grammar: GrammarSpec, on_checked: OnChecked) -> None:
-        """Call `on_checked`, at once if the grammar is known, else from `poll` or `tick`."""
-        if grammar in self._refusals:
-            self._refusals.move_to_end(grammar)
-            on_checked(self._refusals[grammar])
-        elif grammar in self._callbacks:
-            self._callbacks[grammar].append(on_checked)
-        else:
-            self._callbacks[grammar] = [on_checked]
-            self._to_check.append(grammar)
+    def has_room(self, grammar: GrammarSpec, lane: Lane) -> bool:
+        """Whether a grammar is known, or one more of this lane may wait."""
+        digest = _digest(grammar)
+        if digest in self._refusals or self._to_check.num_of(lane) < _MAX_WAITING_OF_LANE:
+            return True
+        check = self._checks.get(digest)
+        return check is not None and (check.has_begun or _has_entry(check, lane))
+
+    def check(
+        self, grammar: GrammarSpec, on_checked: OnChecked, lane: Lane = (0, 0)
+    ) -> Callable[[], None]:
+        """Call `on_checked`, at once if the grammar is known, else from `poll` or `tick`.
+
+        Returns a function after which it is not called. A grammar that no request waits for any
+        more is not checked.
+        """
+        digest = _digest(grammar)
+        if digest in self._refusals:
+            self._refusals.move_to_end(digest)
+            on_checked(self._refusals[digest])
+            return _do_nothing
+        check = self._checks.setdefault(digest, _Check(grammar, digest))
+        check.callbacks.append(on_checked)
+        if not check.has_begun and not _has_entry(check, lane):
+            entry = _Entry(check, lane)
+            check.entries.append(entry)
+            self._to_check.add(entry, lane)
             self._check_next()
+        return lambda: self._forget(check, on_checked)
 
     @property
     def fullness(self) -> float:
         """The memory of the engine's compiled grammars, as a part of what it may be."""
-        grown_bytes = 0 if self._checker is None else self._checker.grown_bytes
+        grown_bytes = sum(work.checker.grown_bytes for work in self._works)
         return (self._past_bytes + grown_bytes) / _MAX_COMPILED_BYTES
 
     def tick(self) -> None:
-        """Kill a checker that takes too long. Called in every iteration of the loop."""
-        checker = self._checker
-        if self._is_waiting and checker is not None and checker.is_too_late():
-            self._end_checker()
-            self._settle(_TOO_COSTLY if checker.is_ready else _NO_CHECKER)
+        """End checkers that take too long, or are idle. Called in every iteration of the loop."""
+        for work in list(self._works):
+            checker, check = work.checker, work.check
+            if check is not None and checker.is_too_late():
+                self._end_checker(work)
+                refusal = _TOO_COSTLY if checker.is_ready else _NO_CHECKER
+                self._settle(check, refusal, CHECK_TIMEOUT_S)
+            elif check is None and len(self._works) > 1 and work.is_long_idle:
+                self._end_checker(work)
 
     def close(self) -> None:
-        self._end_checker()
+        for work in list(self._works):
+            self._end_checker(work)
         self._compiler.close()
 
+    def _forget(self, check: _Check, on_checked: OnChecked) -> None:
+        if on_checked in check.callbacks:
+            check.callbacks.remove(on_checked)
+        if not check.callbacks and not check.has_begun:
+            for entry in check.entries:
+                self._to_check.discard(entry)
+            self._checks.pop(check.digest, None)
+
     def _check_next(self) -> None:
-        if self._is_waiting or not self._to_check:
+        """Give the next grammars to the checkers that have nothing to do."""
+        while len(self._to_check):
+            idle = next((work for work in self._works if work.check is None), None)
+            if idle is None and len(self._works) >= self._max_checkers:
+                return
+            entry = self._to_check.pop_except(self._lanes_without_turn())
+            if entry is None:
+                return
+            self._begin(entry.check, entry.lane, idle)
+
+    def _lanes_without_turn(self) -> set[Lane]:
+        """Return the lanes that have as many checkers as one may have."""
+        busy = Counter(work.check.lane for work in self._works if work.check is not None)
+        return {lane for lane, num in busy.items() if num >= max(1, self._max_checkers - 1)}
+
+    def _begin(self, check: _Check, lane: Lane, idle: _Work | None) -> None:
+        check.has_begun, check.lane = True, lane
+        for entry in check.entries:
+            self._to_check.discard(entry)
+        if idle is not None:
+            idle.check = check
+            self._send(idle)
             return
-        self._is_waiting = True
-        if self._checker is None:
-            self._checker = _Checker(self._folder, self._vocab_size)
-            self._server.watch(self._checker.connection.fileno(), self._receive)
-        else:
-            self._send(self._checker)
+        work = _Work(Checker(self._folder, self._vocab_size), check)
+        self._works.append(work)
+        self._server.watch(work.checker.connection.fileno(), lambda: self._receive(work))
 
-    def _send(self, checker: _Checker) -> None:
+    def _send(self, work: _Work) -> None:
+        assert work.check is not None
         try:
-            checker.send(self._to_check[0])
+            work.checker.send(work.check.grammar)
         except OSError:
-            self._lose_checker()
+            self._lose_checker(work)
 
-    def _receive(self) -> None:
-        checker = self._checker
-        assert checker is not None
+    def _receive(self, work: _Work) -> None:
+        checker = work.checker
         try:
             refusal = checker.receive()
         except (EOFError, OSError):
-            self._lose_checker()
+            self._lose_checker(work)
             return
         if not checker.is_ready:
             checker.is_ready = True
-            self._send(checker)
+            self._send(work)
             return
+        check, work.check = work.check, None
+        work.idle_since = time.monotonic()
+        assert check is not None
+        used_s = checker.used_s()
         if checker.is_large():
-            self._end_checker()
-        self._settle(refusal)
+            self._end_checker(work)
+        self._settle(check, refusal, used_s)
 
-    def _settle(self, refusal: str | None) -> None:
-        """Take the checker's answer to the first grammar."""
-        grammar = self._to_check.popleft()
-        self._is_waiting = False
+    def _settle(self, check: _Check, refusal: str | None, used_s: float) -> None:
+        """Take the checker's answer, and charge the lane what it has cost."""
+        self._to_check.charge(check.lane, used_s - _EXPECTED_S)
         if refusal is None:
-            self._compiler.compile(grammar, lambda reason: self._conclude(grammar, reason))
+            self._to_compile.add(check, check.lane)
+            self._compile_next()
         else:
-            self._conclude(grammar, refusal)
+            self._conclude(check, refusal)
         self._check_next()
 
-    def _conclude(self, grammar: GrammarSpec, refusal: str | None) -> None:
+    def _compile_next(self) -> None:
+        if self._is_compiling or not len(self._to_compile):
+            return
+        self._is_compiling = True
+        check, began_at = self._to_compile.pop(), time.monotonic()
+
+        def on_compiled(refusal: str | None) -> None:
+            self._is_compiling = False
+            used_s = time.monotonic() - began_at
+            self._to_compile.charge(check.lane, used_s - _EXPECTED_S)
+            self._conclude(check, refusal)
+            self._compile_next()
+
+        self._compiler.compile(check.grammar, on_compiled)
+
+    def _conclude(self, check: _Check, refusal: str | None) -> None:
         """Remember the result and call back all requests with this grammar."""
         if refusal != _NO_CHECKER:
-            self._refusals[grammar] = refusal
+            self._refusals[check.digest] = None if refusal is None else refusal[:_MAX_REASON_CHARS]
         if len(self._refusals) > _MAX_REMEMBERED:
             self._refusals.popitem(last=False)
-        for on_checked in self._callbacks.pop(grammar):
+        del self._checks[check.digest]
+        for on_checked in check.callbacks.copy():
             on_checked(refusal)
 
-    def _lose_checker(self) -> None:
-        """The checker died, most probably of this grammar."""
-        self._end_checker()
-        if self._to_check:
-            self._settle(_CHECKER_DIED)
+    def _lose_checker(self, work: _Work) -> None:
+        """The checker died, most probably of its grammar."""
+        check = work.check
+        self._end_checker(work)
+        if check is not None:
+            self._settle(check, _CHECKER_DIED, CHECK_TIMEOUT_S)
 
-    def _end_checker(self) -> None:
-        checker, self._checker = self._checker, None
-        if checker is not None:
-            self._server.unwatch(checker.connection.fileno())
-            checker.end()
-            self._past_bytes += checker.grown_bytes
+    def _end_checker(self, work: _Work) -> None:
+        self._works.remove(work)
+        self._server.unwatch(work.checker.connection.fileno())
+        work.checker.end()
+        self._past_bytes += work.checker.grown_bytes
 
 
-class _Checker:
-    """The process with the canary (`serving.engine.canary`)."""
+def _has_entry(check: _Check, lane: Lane) -> bool:
+    return any(entry.lane == lane for entry in check.entries)
 
-    def __init__(self, folder: Path, vocab_size: int) -> None:
-        self.connection, other = Pipe()
-        command = (sys.executable, "-m", "serving.engine.canary", str(folder), str(vocab_size))
-        with other:
-            fd = other.fileno()
-            self._process = psutil.Popen([*command, str(fd)], stdin=DEVNULL, pass_fds=(fd,))
-        self.is_ready = False  # whether it has sent its first message
-        self._sent_at = time.monotonic()  # the newest grammar; at first: of the start
-        self._cpu_at_s = 0.0  # the process's CPU seconds at that time
-        self._base_bytes: int | None = None  # its memory after its first grammar
-        self.grown_bytes = 0  # how much it has grown since
 
-    def send(self, grammar: GrammarSpec) -> None:
-        """Raises OSError if the process has died."""
-        self._sent_at, self._cpu_at_s = time.monotonic(), self._cpu_s()
-        self.connection.send_bytes(msgspec.msgpack.encode(grammar))
+def _digest(grammar: GrammarSpec) -> bytes:
+    return sha256(f"{grammar.kind}\0{grammar.source}".encode(errors="surrogatepass")).digest()
 
-    def receive(self) -> str | None:
-        """Return why the grammar is refused. Raises EOFError or OSError if the process died."""
-        return msgspec.msgpack.decode(self.connection.recv_bytes(), type=str | None)
 
-    def is_too_late(self) -> bool:
-        elapsed_s = time.monotonic() - self._sent_at
-        if not self.is_ready:
-            return elapsed_s > _START_TIMEOUT_S
-        if elapsed_s <= CHECK_TIMEOUT_S:
-            return False
-        return elapsed_s > _MAX_CLOCK_S or self._cpu_s() - self._cpu_at_s > CHECK_TIMEOUT_S
-
-    def is_large(self) -> bool:
-        """Whether it has grown too much since its first grammar, which needs tables of its own."""
-        num_bytes: int = self._process.memory_info().rss
-        if self._base_bytes is None:
-            self._base_bytes = num_bytes
-        self.grown_bytes = max(self.grown_bytes, num_bytes - self._base_bytes)
-        return self.grown_bytes > _MAX_CHECKER_BYTES
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self.connection.close()
-
-    def _cpu_s(self) -> float:
-        times = self._process.cpu_times()
-        return float(times.user + times.system)
+def _do_nothing() -> None:
+    """Forget a grammar that is known."""

@@ -1,11 +1,12 @@
 """The engine's only thread: read the socket, admit, step, send.
 
 Every generation that arrives gets an answer. It is accepted or rejected at once, and ends with a
-finish or a rejection, whatever happens to the batch, to its gateway or to the process.
+finish or a rejection, whatever happens to the batch or to its gateway, until the process ends.
 """
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Final, assert_never
 
@@ -13,28 +14,35 @@ import numpy as np
 from msgspec import structs
 
 from serving.core import errors
+from serving.core.heartbeat import Heartbeat
+from serving.engine.admission import Admission
 from serving.engine.batch import Batch, PipelineBroken, StepResult
 from serving.engine.config import EngineConfig
 from serving.engine.energy.meter import RequestEnergy, new_meter
+from serving.engine.fair_queue import Lane
 from serving.engine.finished import FinishedGenerations
 from serving.engine.generation import (
     FailedGeneration,
     GeneratedTokens,
     Generation,
-    WaitQueue,
 )
 from serving.engine.grammars import GrammarChecks, SharedCompiler
+from serving.engine.lifeline import Lifeline
 from serving.engine.logits_handler import LogitsHandler, check_ids, load_factories, new_processors
 from serving.engine.output_sender import OutputSender
 from serving.engine.pipeline import Pipeline
 from serving.engine.prefix_cache import TokenArray
+from serving.engine.step_limit import LEAST_S, StepLimits
 from serving.transport.messages import (
     FINISH_LENGTH,
     PROTOCOL_VERSION,
     Cancel,
     EngineStats,
+    GrammarSpec,
     Grant,
     Hello,
+    Keep,
+    Leaving,
     LogitsSpec,
     Ping,
     Pong,
@@ -45,10 +53,17 @@ from serving.transport.server import Connection, Incoming, SocketServer
 
 # An idle engine generates a token this often, to know that it still can.
 PROBE_INTERVAL_S: Final = 10.0
-# How long an idle engine waits for messages before it checks deadlines and signals.
+# How long the engine waits for messages before it checks deadlines, and for how long without any
+# generation and with nothing to report. Each time that it wakes up takes 0.3 ms.
 _IDLE_WAIT_S: Final = 0.2
+_CALM_WAIT_S: Final = 1.0
 # Deadlines are minutes long, so not every step checks them.
 _EXPIRY_INTERVAL_S: Final = 0.2
+_QUEUE_IS_FULL: Final = "The engine's wait queue is full; try again shortly."
+_TOO_MANY_GRAMMARS: Final = (
+    "Too many new schemas, patterns or grammars of this API key are being compiled; try again "
+    "shortly, or use fewer different ones."
+)
 _PROBE: Final = Submit(
     id=0,
     prompt_ids=np.zeros(1, dtype="<i4").tobytes(),
@@ -61,13 +76,27 @@ _PROBE: Final = Submit(
 class EngineLoop:
     """Owns the batch, the wait queue and the socket."""
 
-    def __init__(self, config: EngineConfig, pipeline: Pipeline) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        pipeline: Pipeline,
+        heartbeat: Heartbeat | None = None,
+        lifeline: Lifeline | None = None,
+    ) -> None:
         self._config = config
+        self._lifeline = lifeline or Lifeline()
+        self._heartbeat = heartbeat
+        self._step_limits = StepLimits(config.options.step_timeout_s)
         self._pipeline = pipeline
-        self._batch = Batch(pipeline, config.options.max_running)
+        self._batch = Batch(
+            pipeline,
+            config.options.max_running,
+            num_step_tokens=config.options.max_num_batched_tokens,
+        )
         self._processors = load_factories(config.options.logits_processors)
-        self._waiting = WaitQueue()
-        self._checking: set[Generation] = set()  # whose grammars are being checked
+        self._waiting = Admission(config.options, self._batch)
+        # Whose grammars are being checked, and how to stop waiting for that.
+        self._checking: dict[Generation, Callable[[], None]] = {}
         self._alive: dict[tuple[int, int], Generation] = {}  # by `_key`
         self._sender = OutputSender(config.options.flush_interval_ms)
         self._finished = FinishedGenerations(config.usage_dir)
@@ -80,8 +109,8 @@ class EngineLoop:
         self._num_unused_tokens = 0
         self._energy = new_meter(config.sysfs, config.socket_path.parent / "energy", config.device)
         self._batch.reports_work = self._energy is not None
+        self._is_listening = False  # until then the load has its own limit
         self._is_stopping = False
-        self._has_lost_parent = False
 
     def warm_up(self) -> None:
         """Generate the first tokens; test hook and salts. Raises PipelineBroken or RuntimeError."""
@@ -117,24 +146,28 @@ class EngineLoop:
             probe.logits = LogitsHandler(submit, probe.prompt_ids)
         self._batch.add(probe)
         while self._batch.has_work:
-            step = self._batch.step()
+            step = self._step()
             for failed in step.failed:
                 raise RuntimeError(failed.message)
             self._take_step(step)
         return probe.tokens[0]
 
     def run(self, on_listening: Callable[[SocketServer], None]) -> None:
-        """Serve until `stop`. Raises PipelineBroken if the process must be replaced."""
+        """Serve until `stop`, or until no node is left.
+
+        Raises PipelineBroken if the process must be replaced.
+        """
         server = SocketServer(self._config.socket_path, self._hello)
         vocab_size = self._pipeline.vocab_size
         compiler = SharedCompiler(self._pipeline.tokenizer, vocab_size, server)
         self._grammars = GrammarChecks(self._config.folder, vocab_size, server, compiler)
         on_listening(server)
+        self._is_listening = True
         try:
-            while not self._is_stopping:
+            while not (self._is_stopping or self._lifeline.has_ended):
                 self._iterate(server)
-            if not self._has_lost_parent:
-                self._reject_all()
+            self._sender.send(num_streams=0, at_once=True)
+            server.broadcast(Leaving())
         finally:
             self._grammars.close()
             server.close()
@@ -143,37 +176,44 @@ class EngineLoop:
         """Leave `run` soon. Safe to call from a signal handler."""
         self._is_stopping = True
 
-    def watch_parent(self, fd: int, server: SocketServer) -> None:
-        """Stop when this descriptor, which the parent holds open, reaches its end.
-
-        A new node will start a new engine. So requests are not rejected: their connections
-        break, and the gateways submit them to the new engine.
-        """
-
-        def on_readable() -> None:
-            if not os.read(fd, 1024):
-                self._has_lost_parent = True
-                self.stop()
-
-        server.watch(fd, on_readable)
-
     def _iterate(self, server: SocketServer) -> None:
+        self._promise(LEAST_S)
         has_work = self._batch.has_work or (bool(self._waiting) and self._batch.has_free_slot)
         if self._energy is not None and not has_work:
             self._energy.end()
-        for incoming in server.poll(0 if has_work else _IDLE_WAIT_S):
+        is_calm = not self._alive and self._waiting.is_calm
+        idle_wait_s = _CALM_WAIT_S if is_calm else _IDLE_WAIT_S
+        for incoming in server.poll(0 if has_work else idle_wait_s):
             self._receive(incoming)
         self._grammars.tick()
         self._expire()
         self._admit()
+        if (load := self._waiting.report()) is not None:
+            # The load counts them, so gateways must not count them once more.
+            if len(self._waiting):
+                self._sender.send_acceptances()
+            server.broadcast(load)
         if self._batch.has_work:
             if self._energy is not None:
                 self._energy.begin()
-            self._take_step(self._batch.step())
+            self._take_step(self._step())
         else:
             self._sender.send(num_streams=0)
             self._end_when_full()
             self._probe_when_idle()
+
+    def _step(self) -> StepResult:
+        num_tokens = self._batch.num_next_tokens
+        self._promise(self._step_limits.limit_s(num_tokens))
+        began_at = time.monotonic()
+        step = self._batch.step()
+        self._step_limits.note(num_tokens, time.monotonic() - began_at)
+        return step
+
+    def _promise(self, limit_s: float) -> None:
+        """Promise the node a sign of life within this time."""
+        if self._heartbeat is not None and self._is_listening:
+            self._heartbeat.beat(limit_s)
 
     # Messages
 
@@ -189,6 +229,8 @@ class EngineLoop:
                 self._grant(incoming.connection, incoming.message)
             case Ping(nonce=nonce):
                 incoming.connection.send(Pong(nonce, self._stats()))
+            case Keep():
+                self._lifeline.add(incoming.connection)
             case _:
                 assert_never(incoming.message)
 
@@ -204,22 +246,27 @@ class EngineLoop:
             refused = Generation(connection, submit, np.zeros(0, np.int64))
             refused.reject(errors.InvalidRequest.code, str(error))
             return
-        # The wait queue has `max_waiting` slots, beside those that the next step will admit.
-        options = self._config.options
-        num_slots = options.max_waiting + max(0, options.max_running - len(self._batch))
-        if len(self._waiting) + len(self._checking) >= num_slots:
-            generation.reject(
-                errors.Overloaded.code, "The engine's wait queue is full; try again shortly."
-            )
+        # One that goes on had its room before.
+        if submit.known is None and not self._has_room(submit.lane):
+            generation.reject(errors.Overloaded.code, _QUEUE_IS_FULL)
             return
         self._alive[_key(generation)] = generation
         if submit.grammar is None:
             self._accept(generation)
         else:
-            self._checking.add(generation)
-            self._grammars.check(
-                submit.grammar, lambda refusal: self._on_checked(generation, refusal)
-            )
+            self._check_grammar(generation, submit.grammar)
+
+    def _has_room(self, lane: Lane) -> bool:
+        """Whether one more of this lane may wait. A lane that holds the most slots may lose one."""
+        checking = Counter(each.submit.lane for each in self._checking)
+        if self._waiting.has_room(lane, checking):
+            return True
+        yielding = self._waiting.last_to_yield(lane, checking)
+        if yielding is None:
+            return False
+        self._drop(yielding)
+        yielding.reject(errors.Overloaded.code, _QUEUE_IS_FULL)
+        return True
 
     def _check(self, generation: Generation) -> None:
         """Raises ValueError for a request that would break or overflow the pipeline."""
@@ -260,10 +307,22 @@ class EngineLoop:
         processors = [] if args is None else new_processors(self._processors, args)
         return LogitsHandler(submit, prompt_ids, processors)
 
+    def _check_grammar(self, generation: Generation, grammar: GrammarSpec) -> None:
+        lane = generation.submit.lane
+        if not self._grammars.has_room(grammar, lane):
+            self._end(generation)
+            generation.reject(errors.Overloaded.code, _TOO_MANY_GRAMMARS)
+            return
+        self._checking[generation] = _do_nothing
+        forget = self._grammars.check(
+            grammar, lambda refusal: self._on_checked(generation, refusal), lane
+        )
+        if generation in self._checking:  # the grammar is not known yet
+            self._checking[generation] = forget
+
     def _on_checked(self, generation: Generation, refusal: str | None) -> None:
-        if generation not in self._checking:
+        if self._checking.pop(generation, None) is None:
             return  # cancelled meanwhile
-        self._checking.discard(generation)
         if refusal is None:
             self._accept(generation)
         else:
@@ -300,6 +359,7 @@ class EngineLoop:
             self._end(generation)
 
     def _disconnect(self, connection: Connection) -> None:
+        self._lifeline.discard(connection)
         for generation in [each for each in self._alive.values() if each.connection is connection]:
             self._drop(generation)
         self._finished.write_lost(connection)
@@ -309,14 +369,8 @@ class EngineLoop:
     def _admit(self) -> None:
         if self._must_restart():
             return  # gateways will submit the waiting generations to the next process
-        while (
-            self._waiting
-            and self._batch.has_free_slot
-            and self._batch.may_join(self._waiting.first)
-        ):
-            failed = self._batch.add(self._waiting.pop())
-            if failed is not None:
-                self._fail(failed)
+        for failed in self._waiting.admit():
+            self._fail(failed)
 
     def _must_restart(self) -> bool:
         """Whether the engine has waited too long for an idle moment to restart in."""
@@ -348,24 +402,22 @@ class EngineLoop:
     def _leave(self, generation: Generation) -> None:
         """Take a generation out of the wait queue or the batch."""
         self._waiting.discard(generation)
-        self._checking.discard(generation)
+        self._checking.pop(generation, _do_nothing)()
         self._batch.remove(generation)
 
     def _end(self, generation: Generation) -> None:
         self._alive.pop(_key(generation), None)
+        self._waiting.settle(generation)
         if generation.tokens and generation.connection is not None:
             self._finished.add(generation)
 
     def _fail(self, failed: FailedGeneration) -> None:
+        if self._waiting.end_slice(failed.generation):
+            return
         if failed.generation.connection is None:
             raise PipelineBroken(f"the engine's own probe failed: {failed.message}")
         self._end(failed.generation)
         failed.generation.reject(failed.code, failed.message)
-
-    def _reject_all(self) -> None:
-        self._sender.send(num_streams=0, at_once=True)
-        for generation in list(self._alive.values()):
-            generation.reject(errors.ModelNotReady.code, "The model is being unloaded.")
 
     # Output
 
@@ -389,6 +441,7 @@ class EngineLoop:
         if generation.connection is None:
             return
         if not generation.tokens:
+            self._waiting.note_first_token(generation)
             self._num_prompt_tokens += len(generation.prompt_ids)
             self._num_cached_tokens += generation.num_cached or 0
         self._num_output_tokens += num_tokens
@@ -413,6 +466,7 @@ class EngineLoop:
             can_score_prompts=self._pipeline.can_score_prompts,
             has_processors=bool(self._processors),
             supports_cache_salt=self._pipeline.supports_cache_salt,
+            digest=self._config.digest,
         )
 
     def _stats(self) -> EngineStats:
@@ -432,6 +486,10 @@ class EngineLoop:
             energy_j=None if energy is None else energy.used_j,
             request_energy_j=None if energy is None else energy.reported_j,
         )
+
+
+def _do_nothing() -> None:
+    """Stop waiting for nothing."""
 
 
 def _key(generation: Generation) -> tuple[int, int]:

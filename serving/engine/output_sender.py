@@ -6,24 +6,37 @@ Tokens are sent in groups when steps are short. First and last tokens are not de
 
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Final
 
 from serving.engine.generation import GeneratedTokens, Generation
 from serving.transport.messages import Accepted, StepOutputs, TokenOutput
 from serving.transport.server import Connection
 
-# A flush costs the gateway about 80 us a stream while the engine keeps the CPU caches busy
-# (measured on two cores). At this interval that is a tenth of a core, which a small machine takes
-# from the engine.
-_FLUSH_MS_PER_STREAM: Final = 0.8
+# A flush wakes the gateway, and then its clients. On a small machine, both of the engine's threads
+# wait for that. So quick steps are sent together, at most this long, which no reader notices.
+_LEAST_MS: Final = 2.0
+# With many streams a flush costs the gateway about 50 us a stream. At this interval that is a tenth
+# of a core, or less with few streams, for which tokens should not wait longer than 3 ms.
+_MS_PER_STREAM: Final = 0.8
+_MS_PER_STREAM_SQUARED: Final = 0.04
+
+
+def flush_interval_ms(num_streams: int) -> float:
+    """How long tokens wait for others at most, in milliseconds, unless a step takes longer."""
+    of_streams = min(_MS_PER_STREAM, num_streams * _MS_PER_STREAM_SQUARED) * num_streams
+    return max(_LEAST_MS, of_streams)
 
 
 class OutputSender:
     """Collects outputs on the engine's thread. The loop calls `send` after every step."""
 
-    def __init__(self, interval_ms: float) -> None:
-        """`interval_ms` is how long tokens may be delayed, however few streams there are."""
+    def __init__(self, interval_ms: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """`interval_ms` is how long tokens may be delayed, however few streams there are. `clock`
+        returns seconds."""
         self._interval_ms = interval_ms
+        self._clock = clock
+        self._last_step_at = 0.0
         self._accepted: list[Generation] = []
         # Ordered sets of the generations with unsent tokens.
         self._delayed: dict[Generation, None] = {}
@@ -50,15 +63,22 @@ class OutputSender:
         self._delayed.pop(generation, None)
         self._urgent.pop(generation, None)
 
-    def send(self, *, num_streams: int, at_once: bool = False) -> None:
-        """Send what is due. `num_streams` generations are running."""
+    def send_acceptances(self) -> None:
+        """Send the acceptances that wait for the next step."""
         for generation in self._accepted:
             if generation.connection is not None:
                 generation.connection.send(Accepted(generation.submit.id))
         self._accepted.clear()
-        now = time.monotonic()
-        if at_once or now >= self._next_flush_at:
-            interval_ms = max(self._interval_ms, num_streams * _FLUSH_MS_PER_STREAM)
+
+    def send(self, *, num_streams: int, at_once: bool = False) -> None:
+        """Send what is due. `num_streams` generations are running."""
+        self.send_acceptances()
+        now = self._clock()
+        # If the next step takes as long as the last one, its end would be too late.
+        next_step_at = now + (now - self._last_step_at)
+        self._last_step_at = now
+        if at_once or next_step_at > self._next_flush_at:
+            interval_ms = max(self._interval_ms, flush_interval_ms(num_streams))
             self._next_flush_at = now + interval_ms / 1000
             self._urgent |= self._delayed
             self._delayed.clear()

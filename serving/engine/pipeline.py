@@ -63,7 +63,7 @@ class Handle:
         outputs = self._handle.read()
         if not outputs:
             return None
-        output = next(iter(outputs.values()))
+        (output,) = outputs.values()  # of the only sequence
         token_ids, finish = output.generated_ids, _FINISHES.get(output.finish_reason)
         if self._num_echoed:
             num_dropped = min(self._num_echoed, len(token_ids))
@@ -101,6 +101,7 @@ class Pipeline:
         self._next_id = 0
         self._next_salt = 1
         self.has_cache = config.options.enable_prefix_caching  # whether prefix caching is on
+        self.max_step_tokens = config.options.max_num_batched_tokens
         self._default_assist = _default_assist(config.options)
         draft = _draft_folder(config, self._graph) if config.options.draft_model else None
         if draft == Path(config.options.draft_model):

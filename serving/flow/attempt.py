@@ -1,13 +1,14 @@
-"""One submission of a prepared request to its engine, from its acceptance to its last token."""
+"""Reads what engines send about one request, from its acceptance to its last token, as events."""
 
 import time
-from collections.abc import AsyncGenerator, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Literal, assert_never, cast
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, assert_never, cast
 
 from msgspec import structs
 
-from serving.core.errors import ServingError, error_from_code
+from serving.core.errors import Overloaded, ServingError, error_from_code
 from serving.core.events import (
     QUOTA,
     Completed,
@@ -20,85 +21,33 @@ from serving.core.events import (
     TextDelta,
     TokensGenerated,
 )
-from serving.core.request import RawPrompts
-from serving.flow.grants import TokenGrants, TokenSource
-from serving.flow.logits import check_engine
+from serving.core.request import GenerationRequest, RawPrompts
+from serving.flow.grants import TokenGrants
 from serving.flow.prepared import PreparedRequest
 from serving.output.detokenize import Decoder
 from serving.output.reader import ChoiceReader
 from serving.output.writer import merged
-from serving.transport.client import EngineClient, GenerationUpdate, OutputStream
+from serving.transport.client import GenerationUpdate, OutputStream
 from serving.transport.messages import (
     FINISH_STOP,
     Accepted,
+    Known,
     Rejected,
     Submit,
     TokenLogprobs,
     TokenOutput,
 )
 
-# After this long without an event a stream gets a comment, so that no proxy closes it.
-SILENCE_S: Final = 15.0
+
+def _exposes_cached(prepared: PreparedRequest, submit: Submit) -> bool:
+    """Whether the client may see how much of its prompt was cached. If other organisations share
+    the cache, the number would confirm a guess of what they have asked."""
+    has_organization = submit.lane[0] != 0
+    is_separate = submit.cache_key is not None
+    return not has_organization or is_separate or prepared.engine.entry.options.share_prefix_cache
 
 
-async def attempt(
-    prepared: PreparedRequest, tokens: TokenSource | None
-) -> AsyncGenerator[list[Event], None]:
-    """Yield batches of events, from `Started` to `Completed`, and an empty batch for each
-    `SILENCE_S` without events.
-
-    Raises `EngineDisconnected` or `ServingError`.
-    """
-    if not prepared.submits:
-        prepared.meter.is_accepted = True
-        choices = range(prepared.request.num_choices)
-        finished = [Finished(choice, FinishReason.LENGTH) for choice in choices]
-        yield [_started(prepared), *finished, Completed(prepared.meter.usage, at=int(time.time()))]
-        return
-    hello = await prepared.engine.wait()
-    check_engine(prepared.request, hello)
-    client = prepared.engine.client
-    submits = [_with_ids(submit, client, prepared.request.n) for submit in prepared.submits]
-    if not hello.has_logits_hook:
-        # Only the budget of a reasoning effort can be left, which is not a guarantee.
-        submits = [structs.replace(submit, logits=None) for submit in submits]
-    grants = None  # tokens are not counted, or all of them are reserved, as for a beam search
-    if tokens is not None and prepared.request.beams is None:
-        grants = TokenGrants(tokens, {submit.id: submit.max_new_tokens for submit in submits})
-    if grants is not None:
-        granted = grants.num_granted
-        submits = [structs.replace(each, num_granted=granted[each.id]) for each in submits]
-    output = client.submit(submits)
-    reader = _AttemptReader(prepared, output, [id_ for submit in submits for id_ in submit.ids])
-    try:
-        if grants is not None and grants.is_last:
-            reader.grant(grants, grants.num_granted)
-        sent_at = time.monotonic()
-        while not reader.is_complete:
-            events = reader.take(await output.next(SILENCE_S))
-            if grants is not None and prepared.meter.num_output_tokens >= grants.next_check_at:
-                await reader.extend(grants)
-            now = time.monotonic()
-            # Tokens without events, such as hidden reasoning, do not end the silence.
-            if events or now - sent_at >= SILENCE_S:
-                sent_at = now
-                yield events
-            if reader.failure is not None:
-                raise reader.failure
-    finally:
-        output.cancel(reader.num_used)
-
-
-def _with_ids(submit: Submit, client: EngineClient, n: int) -> Submit:
-    """The submission with an id for each answer: a beam search has all answers of its prompt."""
-    submit = structs.replace(submit, id=client.new_id())
-    if submit.beams is None:
-        return submit
-    others = tuple(client.new_id() for _ in range(n - 1))
-    return structs.replace(submit, beams=structs.replace(submit.beams, other_ids=others))
-
-
-def _started(prepared: PreparedRequest) -> Started:
+def started(prepared: PreparedRequest) -> Started:
     request, prompts = prepared.request, prepared.prompts
     ids = tuple(prompt.token_ids for prompt in prompts) if request.wants_token_ids else ()
     wants_texts = request.wants_prompt_text or request.wants_token_ids
@@ -150,17 +99,22 @@ class _Choice:
     reader: ChoiceReader
     raw: Decoder | None
     buffer: IntervalBuffer | None
+    token_ids: "array[int]" = field(default_factory=lambda: array("i"))  # all that were read
     num_proposed: int = 0
     num_accepted: int = 0
     logprob_sum: float = 0.0
     num_logprobs: int = 0
 
 
-class _AttemptReader:
-    """Converts the engine's updates about the choices of one submission to events."""
+class AnswersReader:
+    """Converts updates about the choices of one request to events. Engines may change meanwhile:
+    a choice goes on after its tokens so far."""
 
-    def __init__(self, prepared: PreparedRequest, output: OutputStream, ids: list[int]) -> None:
+    def __init__(
+        self, prepared: PreparedRequest, output: OutputStream, submits: Sequence[Submit]
+    ) -> None:
         request = prepared.request
+        ids = [id_ for submit in submits for id_ in submit.ids]
         self._prepared = prepared
         self._meter = prepared.meter
         self._output = output
@@ -176,7 +130,8 @@ class _AttemptReader:
             for index, id_ in enumerate(ids)
         }
         # The samples of a prompt share it, so its cached part is counted once.
-        self._counts_cached = set(ids[:: request.n])
+        exposes_cached = _exposes_cached(prepared, submits[0])
+        self._counts_cached = set(ids[:: request.n]) if exposes_cached else set()
         self._num_to_accept = len(ids)
         # Events of choices that began before the last one was accepted: sent after `Started`.
         self._early: list[Event] = []
@@ -194,12 +149,47 @@ class _AttemptReader:
         """The tokens read of each choice that has not ended, by id."""
         return {id_: self._choices[id_].reader.num_output_tokens for id_ in self._open}
 
+    @property
+    def is_accepted(self) -> bool:
+        """Whether all choices were accepted, so that the answer has begun."""
+        return self._num_to_accept == 0
+
+    def read_from(self, output: OutputStream) -> None:
+        """Read the choices that have not ended from another engine."""
+        self._output = output
+        for choice in self._choices.values():  # the engine counts from the beginning
+            choice.num_proposed = choice.num_accepted = 0
+
+    def remaining(self, submits: Iterable[Submit]) -> list[Submit]:
+        """Return what the next engine is to do: choices that have not ended go on after their
+        tokens so far."""
+        return [self._remaining(each) for each in submits if each.id in self._open]
+
+    def _remaining(self, submit: Submit) -> Submit:
+        token_ids, logits = self._choices[submit.id].token_ids, submit.logits
+        if token_ids and logits is not None and logits.prompt_logprobs is not None:
+            logits = structs.replace(logits, prompt_logprobs=None)  # they were sent
+        has_seed = self._prepared.request.sampling.seed is not None
+        return structs.replace(
+            submit,
+            known=Known(
+                token_ids.tobytes(), is_replayed=has_seed and submit.sampling.temperature > 0
+            ),
+            logits=logits,
+            deadline_s=max(0.0, submit.deadline_s - self._meter.total_s),
+        )
+
     async def extend(self, grants: TokenGrants) -> None:
         """Reserve more tokens where choices need them soon."""
         if self._open:
-            self.grant(grants, await grants.update(self.num_used, self._meter.num_output_tokens))
+            self._grant(grants, await grants.update(self.num_used, self._meter.num_output_tokens))
 
-    def grant(self, grants: TokenGrants, ids: Iterable[int]) -> None:
+    def grant_last(self, grants: TokenGrants) -> None:
+        """Let choices end with their grants, where no more tokens can be reserved."""
+        if grants.is_last:
+            self._grant(grants, self._open)
+
+    def _grant(self, grants: TokenGrants, ids: Iterable[int]) -> None:
         self._is_last_grant = grants.is_last
         for id_ in ids:
             self._output.grant(id_, grants.num_granted[id_], is_last=grants.is_last)
@@ -217,10 +207,12 @@ class _AttemptReader:
                 case TokenOutput():
                     self._read(update, deltas)
                 case Accepted():
+                    if not self._num_to_accept:
+                        continue  # by an engine that goes on
                     self._num_to_accept -= 1
                     self._meter.is_accepted = True
                     if self._num_to_accept == 0:
-                        events.append(_started(self._prepared))
+                        events.append(started(self._prepared))
                 case Rejected(code=code, message=message):
                     self.failure = self._error(code, message)
                     for choice in self._choices.values():
@@ -232,12 +224,11 @@ class _AttemptReader:
         if self._num_to_accept > 0:
             self._early = deltas
             return []
-        usage = self._meter.usage
         if deltas and self._prepared.request.wants_progress:
-            events.append(Progress(usage))
+            events.append(Progress(self._meter.usage))
         events += deltas
         if updates and self.is_complete:
-            events.append(Completed(usage, at=int(time.time())))
+            events.append(Completed(self._meter.usage, at=int(time.time())))
         return events
 
     def _read(self, output: TokenOutput, deltas: list[Event]) -> None:
@@ -247,7 +238,7 @@ class _AttemptReader:
             return  # generated before the engine knew that a stop string had ended this choice
         choice = self._choices[output.id]
         events: list[Event] = []
-        if output.queue_s is not None:
+        if output.queue_s is not None and not choice.token_ids:
             counts_cached = output.id in self._counts_cached
             num_cached_tokens = (output.num_cached_tokens or 0) if counts_cached else 0
             self._meter.begin(output.queue_s, output.prefill_s, num_cached_tokens)
@@ -278,6 +269,7 @@ class _AttemptReader:
         )
         read = reader.feed(output.token_ids, tokens)
         num_read = reader.num_output_tokens - num_before
+        choice.token_ids.extend(output.token_ids[:num_read])
         if choice.raw is not None and num_read:
             ids = output.token_ids[:num_read]
             text = "".join(map(choice.raw.feed, ids))
@@ -326,6 +318,15 @@ class _AttemptReader:
         return events
 
     def _error(self, code: str, message: str) -> ServingError:
-        grammar = self._prepared.request.grammar
-        param = grammar.param if grammar is not None and "grammar" in code else None
-        return error_from_code(code, message, param=param)
+        param = _grammar_param(self._prepared.request) if "grammar" in code else None
+        error = error_from_code(code, message, param=param)
+        if isinstance(error, Overloaded):
+            lane = self._prepared.submits[0].lane
+            error.retry_after_s = self._prepared.engine.gate.retry_after_s(lane)
+        return error
+
+
+def _grammar_param(request: GenerationRequest) -> str | None:
+    """The field that the grammar of the answer comes from: the tools, if a call is forced."""
+    wanted = request.grammar
+    return "tools" if wanted is None or request.must_call else wanted.param

@@ -1,8 +1,11 @@
 """Finds the engines of served models: those of this host, by their sockets."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +15,9 @@ from typing import Final
 from serving.constraints.family import Family
 from serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady, Overloaded
 from serving.engine.config import EngineOptions
+from serving.flow.overload import OverloadGate
+from serving.flow.quarantine import Quarantine
+from serving.flow.suspects import Suspects
 from serving.output.detokenize import Decoder, Detokenizer
 from serving.prompting.assets import ModelAssets
 from serving.prompting.folder import UnusableFolder
@@ -44,30 +50,52 @@ class ModelEntry:
     updated_at: datetime
 
 
-class Engine:
-    """A served model: its tokenizer and templates, and the connection to its process."""
+class LoadedModel:
+    """A served model: its tokenizer and templates, in any process."""
 
-    def __init__(
-        self, entry: ModelEntry, assets: ModelAssets, family: Family, client: EngineClient
-    ) -> None:
+    # Whether this process serves one client at a time and may be killed, so that it may run
+    # templates that came with a request.
+    is_isolated = False
+
+    def __init__(self, entry: ModelEntry, assets: ModelAssets, family: Family) -> None:
         self.entry = entry
         self.assets = assets
         self.family = family
-        self.client = client
         tags = family.parser.reasoning
         if tags is not None:
             assets.reasoning_tags = tags.open.text, tags.close.text
-        self._chat_decoders = _detokenizer(assets, family.parser.special_texts)
-        self._raw_decoders = _detokenizer(assets, frozenset())
-        self._all_tokens_decoders = Detokenizer(assets.tokenizer.raw, frozenset())
-        self._num_waiting = 0
-        self.is_failing = False  # its process fails again and again
-        self.is_gone = False  # the model was unloaded, or replaced by a changed one
 
     @property
     def max_context(self) -> int | None:
         """Prompt and output tokens together; None: unknown."""
         return self.entry.options.max_context or self.assets.folder.max_context
+
+
+class Engine(LoadedModel):
+    """A served model of a web process, and the connection to its engine process."""
+
+    def __init__(
+        self,
+        entry: ModelEntry,
+        assets: ModelAssets,
+        family: Family,
+        client: EngineClient,
+        quarantine: Quarantine,
+        suspects: Suspects,
+    ) -> None:
+        super().__init__(entry, assets, family)
+        self.client = client
+        self.quarantine = quarantine
+        self.suspects = suspects
+        self._chat_decoders = _detokenizer(assets, family.parser.special_texts)
+        self._raw_decoders = _detokenizer(assets, frozenset())
+        self._all_tokens_decoders = Detokenizer(assets.tokenizer.raw, frozenset())
+        self._num_waiting = 0
+        self.gate = OverloadGate(client, entry.name, entry.options.max_queue_s)
+        self.is_failing = False  # its process fails again and again
+        self.is_gone = False  # the model was unloaded, or replaced by a changed one
+        # Goes on with its requests after a change of options; None: there is none.
+        self.successor: Engine | None = None
 
     def new_decoder(
         self, *, is_raw: bool, shows_special: bool = False, after: Sequence[int] = ()
@@ -80,25 +108,43 @@ class Engine:
             return self._all_tokens_decoders.new_decoder(after)
         return (self._raw_decoders if is_raw else self._chat_decoders).new_decoder(after)
 
-    async def wait(self, timeout_s: float = ENGINE_WAIT_S) -> Hello:
-        """Return the engine's first message once it is connected.
+    async def ready(self, *, goes_on: bool = False) -> tuple[Engine, Hello]:
+        """Return the engine, or the one that has replaced it, once it is connected, and its first
+        message.
 
-        Raises `ModelNotReady` after the timeout, or when the engine cannot start any more.
-        Raises `Overloaded` while too many requests wait.
+        A request that `goes_on` waits for as long as the model may take to load, and beside all
+        others. Raises `ModelNotReady` after the time, or when the engine cannot start any more,
+        and `Overloaded` while too many requests wait.
         """
+        engine = self
+        while True:
+            try:
+                return engine, await engine._wait(goes_on=goes_on)
+            except ModelNotReady:
+                if engine.successor is None:
+                    raise
+                engine = engine.successor
+
+    async def _wait(self, *, goes_on: bool) -> Hello:
         if self.client.is_connected and self.client.hello is not None:
             return self.client.hello
-        if self._num_waiting >= self.entry.options.max_waiting:
+        options = self.entry.options
+        if goes_on:
+            return await self._wait_connected(max(ENGINE_WAIT_S, options.load_timeout_s))
+        if self._num_waiting >= options.max_waiting:
             raise Overloaded("The model is starting and its queue is full; try again shortly.")
         self._num_waiting += 1
         try:
-            while timeout_s > 0:
-                self._check_can_start()
-                with suppress(TimeoutError):
-                    return await self.client.wait_connected(min(timeout_s, _WAIT_CHECK_S))
-                timeout_s -= _WAIT_CHECK_S
+            return await self._wait_connected(ENGINE_WAIT_S)
         finally:
             self._num_waiting -= 1
+
+    async def _wait_connected(self, timeout_s: float) -> Hello:
+        while timeout_s > 0:
+            self._check_can_start()
+            with suppress(TimeoutError):
+                return await self.client.wait_connected(min(timeout_s, _WAIT_CHECK_S))
+            timeout_s -= _WAIT_CHECK_S
         raise ModelNotReady(f"The model {self.entry.name} is not ready yet.")
 
     def _check_can_start(self) -> None:
@@ -113,11 +159,15 @@ class Engine:
 
 
 class LocalDirectory:
-    def __init__(self, run_dir: Path, select_family: FamilySelector) -> None:
+    def __init__(
+        self, run_dir: Path, select_family: FamilySelector, quarantine: Quarantine | None = None
+    ) -> None:
         self._run_dir = run_dir
         self._select_family = select_family
+        self.quarantine = quarantine or Quarantine()
         self.entries: Mapping[str, ModelEntry] = {}  # all served models, by name
         self._engines: dict[str, Engine] = {}
+        self._loading = ThreadPoolExecutor(1, thread_name_prefix="models")
 
     @property
     def engines(self) -> Iterable[Engine]:
@@ -148,29 +198,44 @@ class LocalDirectory:
             engine.is_failing = name in failing
         if entries == self.entries:
             return
-        for name, engine in list(self._engines.items()):
-            if entries.get(name) != engine.entry or not engine.entry.is_loaded:
-                engine.is_gone = True
-                del self._engines[name]
-                await engine.client.close()
-        for name, entry in entries.items():
-            if entry.is_loaded and name not in self._engines:
-                await self._load(entry)
+        changed = {
+            engine.entry.id: engine
+            for name, engine in self._engines.items()
+            if entries.get(name) != engine.entry
+        }
+        # First, so that requests find an engine at any time.
+        new = {
+            entry.id: await self._load(entry, changed.get(entry.id))
+            for name, entry in entries.items()
+            if entry.is_loaded and (name not in self._engines or entry.id in changed)
+        }
+        for engine in changed.values():
+            self._engines.pop(engine.entry.name, None)
+        self._engines.update({each.entry.name: each for each in new.values() if each is not None})
         self.entries = dict(entries)
+        for id_, engine in changed.items():
+            successor = new.get(id_)
+            if successor is not None and successor.entry.folder == engine.entry.folder:
+                engine.successor = successor
+            engine.is_gone = True
+            await engine.client.close()
 
     async def close(self) -> None:
         await self.update({})
+        self._loading.shutdown(wait=False)
 
-    async def _load(self, entry: ModelEntry) -> None:
+    async def _load(self, entry: ModelEntry, replaced: Engine | None) -> Engine | None:
         try:
-            assets = await asyncio.to_thread(ModelAssets.load, entry.folder)
+            loop = asyncio.get_running_loop()
+            assets = await loop.run_in_executor(self._loading, ModelAssets.load, entry.folder)
         except UnusableFolder as error:
             log.error("model unusable name=%s: %s", entry.name, error)
-            return
+            return None
         family = self._select_family(entry.options.output_format, assets.template_text)
         client = EngineClient(engine_socket(self._run_dir, entry.id))
         client.open()
-        self._engines[entry.name] = Engine(entry, assets, family, client)
+        suspects = Suspects() if replaced is None else replaced.suspects
+        return Engine(entry, assets, family, client, self.quarantine, suspects)
 
     def _entry(self, name: str | None) -> ModelEntry:
         entry = self.entries.get(name) if name is not None else None

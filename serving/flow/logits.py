@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts
-from serving.flow.directory import Engine
+from serving.flow.directory import LoadedModel
 from serving.prompting.assets import Prompt
 from serving.prompting.tokenizer import Tokenizer
 from serving.transport.messages import (
@@ -18,13 +18,13 @@ from serving.transport.messages import (
 
 
 def logits_spec(
-    request: GenerationRequest, engine: Engine, prompt: Prompt, sampling: SamplingParams
+    request: GenerationRequest, model: LoadedModel, prompt: Prompt, sampling: SamplingParams
 ) -> LogitsSpec | None:
     """Return the instructions for the engine's logits hook; None for the many requests that do
     not need it. Raises `InvalidRequest` for a token outside the vocabulary."""
-    steering, logprobs, assets = request.steering, request.logprobs, engine.assets
+    steering, logprobs, assets = request.steering, request.logprobs, model.assets
     wants_logprobs = logprobs.num_top is not None or logprobs.num_top_of_prompt is not None
-    budget = _reasoning_budget(request, engine, prompt)
+    budget = _reasoning_budget(request, model, prompt)
     if steering.first_field is None and not wants_logprobs and budget is None:
         return None
     _check_ids(request, assets.tokenizer.vocab_size)
@@ -117,17 +117,17 @@ def _spellings(words: Iterable[str], tokenizer: Tokenizer) -> list[tuple[int, ..
 
 
 def _reasoning_budget(
-    request: GenerationRequest, engine: Engine, prompt: Prompt
+    request: GenerationRequest, model: LoadedModel, prompt: Prompt
 ) -> ReasoningBudget | None:
     """The limit of reasoning tokens; None where there is no limit or the model does not reason.
     Raises `UnsupportedParameter` for an explicit limit that cannot be enforced."""
-    requested, tags = request.stopping.max_reasoning_tokens, engine.family.parser.reasoning
+    requested, tags = request.stopping.max_reasoning_tokens, model.family.parser.reasoning
     limit = prompt.reasoning_budget if requested is None else requested
     if requested is None and request.beams is not None:
         return None  # beam search has no hook, and the limit of an effort is not a guarantee
     if limit is None or tags is None or isinstance(request.prompt, RawPrompts):
         return None
-    encode = engine.assets.tokenizer.encode
+    encode = model.assets.tokenizer.encode
     end = tuple(encode(tags.close.text))
     if len(end) != 1:
         # A text has several tokenizations, and the engine can recognize only one.

@@ -23,6 +23,7 @@ class Meter:
     first_token_s: float | None = None
     last_token_s: float | None = None
     num_answers: int = 1  # generated in parallel
+    num_continuations: int = 0  # by another engine, because one had ended
     finish_reason: str = ""  # of the answer that ended last
     is_accepted: bool = False  # by an engine; before that, nothing is charged
 

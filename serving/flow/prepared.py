@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 from serving.core.ids import tool_call_id
 from serving.core.logprobs import Token, TopLogprob, without_leading_spaces
@@ -66,6 +67,16 @@ class TokenWriter:
 
 
 @dataclass(frozen=True, slots=True)
+class Draft:
+    """All of a prepared request that needs no engine."""
+
+    request: GenerationRequest
+    prompts: tuple[Prompt, ...]
+    submits: tuple[Submit, ...]
+    num_returned: int
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedRequest:
     request: GenerationRequest
     engine: Engine
@@ -75,6 +86,14 @@ class PreparedRequest:
     # One for each choice, without ids; empty when no token is to be generated.
     submits: tuple[Submit, ...]
     num_returned: int  # how many of the `n` choices of each prompt are returned, the likeliest
+
+    @classmethod
+    def of(cls, draft: Draft, engine: Engine, meter: Meter, token: str) -> Self:
+        """Return the request for an engine, and set the number of prompt tokens in `meter`."""
+        meter.num_prompt_tokens = sum(len(prompt.token_ids) for prompt in draft.prompts)
+        return cls(
+            draft.request, engine, meter, token, draft.prompts, draft.submits, draft.num_returned
+        )
 
     def reader(self, choice: int) -> ChoiceReader:
         request, stopping = self.request, self.request.stopping

@@ -4,8 +4,9 @@ A sampling value is the request's, or that of the model's generation_config.json
 URL tree, or the neutral value.
 """
 
-import secrets
+import random
 from array import array
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
@@ -13,15 +14,15 @@ from msgspec import structs
 
 from serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
 from serving.core.ids import derive_seed
-from serving.core.request import GenerationRequest, SpeculativeDecoding
+from serving.core.request import PROMPT_FIELDS, GenerationRequest, SpeculativeDecoding
 from serving.engine.config import NGRAM_SIZE, NUM_ASSISTANT_TOKENS
 from serving.flow.candidates import beam_spec, check_beam_search, with_candidates
-from serving.flow.directory import Engine
+from serving.flow.context import within_context
+from serving.flow.directory import LoadedModel
 from serving.flow.logits import logits_spec, num_top_of_prompt
-from serving.flow.meter import Meter
 from serving.flow.output_grammar import check_output_grammar, output_grammar
-from serving.flow.prepared import PreparedRequest
-from serving.flow.rendering import PROMPT_FIELDS, least_output, render
+from serving.flow.prepared import Draft
+from serving.flow.rendering import least_output, render
 from serving.prompting.assets import Prompt
 from serving.prompting.folder import GenerationDefaults
 from serving.transport.messages import GrammarSpec, SamplingParams, SpeculationSpec, Submit
@@ -39,35 +40,34 @@ _LEAST_TOP_P: Final = 1e-9
 _MOST_MIN_P: Final = 1 - 2**-24
 
 
-async def prepare(
+def prepare(
     request: GenerationRequest,
-    engine: Engine,
-    meter: Meter,
+    model: LoadedModel,
     *,
-    token: str,
     deadline_s: float,
     request_id: str = "",
-) -> PreparedRequest:
-    """Return the request with its prompts and all values decided, and set the number of prompt
-    tokens in `meter`.
+    lane: tuple[int, int] = (0, 0),
+) -> Draft:
+    """Return the request with its prompts and all values decided.
 
-    `token` is the random part of the answer's id. Raises `InvalidRequest`, and `Overloaded`
-    while too many templates of requests run.
+    `lane` has the ids of the caller's organisation and key, 0 for none. It may take long: see
+    `serving.intake`. Raises `InvalidRequest`.
     """
-    _check_limits(request, engine)
+    _check_limits(request, model)
     check_output_grammar(request)
     check_beam_search(request)
     num_returned = request.n
     request = with_candidates(request)
-    engine.assets.check_ids(request.stopping.stop_token_ids, "stop_token_ids")
-    prompts = await render(request, engine)
-    meter.num_prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
-    sampling = resolve_sampling(request, engine.assets.folder.defaults)
-    grammar = await output_grammar(request, engine, prompts[0])
+    _check_num_answers(request, model)
+    model.assets.check_ids(request.stopping.stop_token_ids, "stop_token_ids")
+    request = within_context(request, model)
+    prompts = render(request, model, must_fit=True)
+    sampling = resolve_sampling(request, model.assets.folder.defaults)
+    grammar = output_grammar(request, model, prompts[0])
     spec = None if grammar is None else GrammarSpec(grammar.kind, grammar.source)
     submits: list[Submit] = []
     for prompt in prompts:
-        max_new_tokens = _max_new_tokens(request, engine, prompt)
+        max_new_tokens = _max_new_tokens(request, model, prompt)
         if max_new_tokens == 0 and num_top_of_prompt(request) is None:
             continue
         submit = Submit(
@@ -80,15 +80,16 @@ async def prepare(
             grammar=spec,
             min_new_tokens=min(request.stopping.min_tokens, max_new_tokens),
             ignore_eos=request.stopping.ignore_eos,
-            logits=logits_spec(request, engine, prompt, sampling),
+            logits=logits_spec(request, model, prompt, sampling),
             beams=beam_spec(request),
-            assist=speculation_spec(request, engine),
+            assist=speculation_spec(request, model),
             priority=request.handling.priority,
-            cache_key=_cache_key(request.handling.cache_salt),
+            cache_key=_cache_key(request, model, organization=lane[0]),
             request_id=request_id,
+            lane=lane,
         )
         submits += _samples(submit, request.n)
-    return PreparedRequest(request, engine, meter, token, prompts, tuple(submits), num_returned)
+    return Draft(request, prompts, tuple(submits), num_returned)
 
 
 def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -> SamplingParams:
@@ -101,7 +102,7 @@ def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -
         top_p=max(_LEAST_TOP_P, _first(sampling.top_p, defaults.top_p, 1.0)),
         top_k=max(0, int(top_k)),
         min_p=min(_MOST_MIN_P, _first(sampling.min_p, defaults.min_p, 0.0)),
-        seed=secrets.randbits(63) if sampling.seed is None else sampling.seed,
+        seed=random.getrandbits(63) if sampling.seed is None else sampling.seed,
         frequency_penalty=_first(sampling.frequency_penalty, defaults.frequency_penalty, 0.0),
         presence_penalty=_first(sampling.presence_penalty, defaults.presence_penalty, 0.0),
         repetition_penalty=_first(sampling.repetition_penalty, defaults.repetition_penalty, 1.0),
@@ -120,16 +121,16 @@ def _first(*values: float | None) -> float:
     return next(value for value in values if value is not None)
 
 
-def speculation_spec(request: GenerationRequest, engine: Engine) -> SpeculationSpec | None:
+def speculation_spec(request: GenerationRequest, model: LoadedModel) -> SpeculationSpec | None:
     """Return how many tokens are proposed ahead; None for a model without speculative decoding.
 
     Raises `UnsupportedParameter` for an option that this model does not support.
     """
-    requested, options = request.assistance, engine.entry.options
+    requested, options = request.assistance, model.entry.options
     _check_speculation(
         request, has_draft=bool(options.draft_model), has_lookup=options.prompt_lookup
     )
-    defaults = engine.assets.folder.defaults
+    defaults = model.assets.folder.defaults
     if options.draft_model:
         return _draft_spec(requested, defaults)
     if options.prompt_lookup:
@@ -179,9 +180,9 @@ def _check_speculation(request: GenerationRequest, *, has_draft: bool, has_looku
             )
 
 
-def _check_limits(request: GenerationRequest, engine: Engine) -> None:
+def _check_limits(request: GenerationRequest, model: LoadedModel) -> None:
     """Raises `InvalidRequest` for more than the model's options allow."""
-    options, stopping = engine.entry.options, request.stopping
+    options, stopping = model.entry.options, request.stopping
     for param, value, limit in (
         (stopping.max_tokens_param, stopping.max_tokens or 0, options.max_tokens_limit),
         ("min_tokens", stopping.min_tokens, options.max_tokens_limit),
@@ -191,18 +192,31 @@ def _check_limits(request: GenerationRequest, engine: Engine) -> None:
     ):
         if limit and value > limit:
             raise InvalidRequest(
-                f"`{param}` must be at most {limit}, the limit of the model {engine.entry.name}.",
+                f"`{param}` must be at most {limit}, the limit of the model {model.entry.name}.",
                 param=param,
             )
 
 
-def _max_new_tokens(request: GenerationRequest, engine: Engine, prompt: Prompt) -> int:
+def _check_num_answers(request: GenerationRequest, model: LoadedModel) -> None:
+    """Raises `InvalidRequest` for more answers than even an idle engine takes of one request."""
+    limit = model.entry.options.max_answers_of_request
+    if request.num_choices <= limit:
+        return
+    param = "prompt" if request.num_prompts > 1 else "best_of" if request.num_candidates else "n"
+    raise InvalidRequest(
+        f"This request asks for {request.num_choices} answers, and the model {model.entry.name} "
+        f"takes at most {limit} at once. Send several requests with fewer prompts, or lower `n`.",
+        param=param,
+    )
+
+
+def _max_new_tokens(request: GenerationRequest, model: LoadedModel, prompt: Prompt) -> int:
     """The limit of output tokens; 0 when none are to be generated. Raises `ContextTooLong` if
     prompt and answer exceed the context."""
     requested = request.stopping.max_tokens
     if requested is None:
-        requested = _default_max_tokens(request, engine)
-    max_context, num_prompt_tokens = engine.max_context, len(prompt.token_ids)
+        requested = _default_max_tokens(request, model)
+    max_context, num_prompt_tokens = model.max_context, len(prompt.token_ids)
     if max_context is None:
         return _UNLIMITED_TOKENS if requested is None else requested
     num_left = max_context - num_prompt_tokens
@@ -218,20 +232,38 @@ def _max_new_tokens(request: GenerationRequest, engine: Engine, prompt: Prompt) 
     return num_left if requested is None else min(requested, num_left)
 
 
-def _default_max_tokens(request: GenerationRequest, engine: Engine) -> int | None:
+def _default_max_tokens(request: GenerationRequest, model: LoadedModel) -> int | None:
     """The limit for a client that sets none: the endpoint's or that of generation_config.json,
     and at most that of the model's options. None: the rest of the context."""
-    stopping, limit = request.stopping, engine.entry.options.max_tokens_limit
-    default = stopping.default_max_tokens or engine.assets.folder.defaults.max_new_tokens
+    stopping, limit = request.stopping, model.entry.options.max_tokens_limit
+    default = stopping.default_max_tokens or model.assets.folder.defaults.max_new_tokens
     if default is None:
         return limit or None
     default = max(default, stopping.min_tokens)
     return min(default, limit) if limit else default
 
 
-def _cache_key(salt: str | None) -> bytes | None:
-    """A hash, because the salt is the client's secret and the engine needs a uniform key."""
-    return None if salt is None else sha256(salt.encode()).digest()
+def _cache_key(
+    request: GenerationRequest, model: LoadedModel, *, organization: int
+) -> bytes | None:
+    """Return the key of the organisation and of the request's salt; None: no organisation, and no
+    salt. Prompts of different keys share no cached block.
+
+    A hash, because the salt is the client's secret and the engine needs a uniform key. Clients
+    cannot choose the key itself, so the id of the organisation need not be secret.
+    """
+    salt = request.handling.cache_salt
+    if model.entry.options.share_prefix_cache or not organization:
+        return None if salt is None else sha256(salt.encode()).digest()
+    if request.beams is not None and request.beams.no_repeat_ngram_size:
+        return None  # the engine finds repetitions by ids that a salt changes
+    return _salted(organization, salt)
+
+
+@lru_cache(maxsize=1024)
+def _salted(organization: int, salt: str | None) -> bytes:
+    own = b"" if salt is None else sha256(salt.encode()).digest()
+    return sha256(f"organization {organization}\0".encode() + own).digest()
 
 
 def _samples(submit: Submit, num: int) -> list[Submit]:

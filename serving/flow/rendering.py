@@ -4,15 +4,15 @@ The engine is not needed and need not run. `truncation: auto` fits a conversatio
 context by leaving out its oldest messages.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Final, TypeVar
+from functools import lru_cache, partial
+from typing import Final
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import (
     ALL_THAT_FIT,
+    PROMPT_FIELDS,
     Conversation,
     Encoding,
     Endpoint,
@@ -22,41 +22,31 @@ from serving.core.request import (
     Role,
 )
 from serving.core.tokens import Padding, Tokenized, TokenizeRequest
-from serving.flow.directory import Engine
+from serving.flow.directory import LoadedModel
 from serving.prompting.assets import ModelAssets, Prompt
-from serving.prompting.untrusted import UntrustedTemplates
+from serving.prompting.untrusted import render_untrusted
 
-ResultT = TypeVar("ResultT")
-
-# Longer texts are processed in a thread: tokenizing them would block every stream of this
-# process.
-_LONG_CHARS: Final = 20_000
 # A shortened conversation leaves one part in eight of the context for an answer without a
 # limit. Shortened to the last token, the answer would be cut after its first word.
 _ANSWER_SHARE: Final = 8
-# The clients' names for the prompt, for error messages.
-PROMPT_FIELDS: Final = {
-    Endpoint.CHAT: "messages",
-    Endpoint.COMPLETIONS: "prompt",
-    Endpoint.RESPONSES: "input",
-}
 _INSTRUCTING: Final = (Role.SYSTEM, Role.DEVELOPER)
-_UNTRUSTED_TEMPLATES: Final = UntrustedTemplates()
 
 
-async def render(request: GenerationRequest, engine: Engine) -> tuple[Prompt, ...]:
+def render(
+    request: GenerationRequest, model: LoadedModel, *, must_fit: bool = False
+) -> tuple[Prompt, ...]:
     """Return the token ids for each prompt of the request.
 
-    Raises `InvalidRequest`, and `Overloaded` while too many templates of requests run.
+    Raises `InvalidRequest`. With `must_fit`, a text that cannot fit into the context is refused
+    before it is tokenized.
     """
-    assets, prompt = engine.assets, request.prompt
-    encoding = _encoding(request, engine)
+    assets, prompt = model.assets, request.prompt
+    encoding = _encoding(request, model, must_fit=must_fit)
     if isinstance(prompt, RawPrompts):
-        num_chars = sum(len(each) for each in prompt.prompts) + len(prompt.suffix or "")
         encode = partial(assets.encode_prompt, encoding=encoding, suffix=prompt.suffix)
-        return await off_loop(lambda: tuple(map(encode, prompt.prompts)), num_chars)
+        return tuple(map(encode, prompt.prompts))
     try:
-        return (await _render_fitting(request, prompt, engine, encoding),)
+        return (_render_fitting(request, prompt, model, encoding),)
     except InvalidRequest as error:
         # Errors of templates name `messages`, whatever the endpoint calls the field.
         if request.endpoint is Endpoint.RESPONSES and (error.param or "").startswith("messages"):
@@ -64,25 +54,19 @@ async def render(request: GenerationRequest, engine: Engine) -> tuple[Prompt, ..
         raise
 
 
-async def tokenize(request: TokenizeRequest, engine: Engine) -> Tokenized:
+def tokenize(request: TokenizeRequest, model: LoadedModel) -> Tokenized:
     """Return the tokens that a generation would have as its prompt. Raises `InvalidRequest`."""
-    ids = await _token_ids(request, engine)
-    return await off_loop(lambda: _tokenized(ids, request, engine), sum(map(len, ids)))
+    return _tokenized(_token_ids(request, model), request, model)
 
 
-async def detokenize(token_ids: Sequence[int], engine: Engine) -> str:
+def detokenize(token_ids: Sequence[int], model: LoadedModel) -> str:
     """Return the text of these tokens. Raises `InvalidRequest` for unknown ids."""
-    return await off_loop(lambda: engine.assets.text_of_ids(token_ids), len(token_ids))
+    return model.assets.text_of_ids(token_ids)
 
 
-async def count_tokens(request: GenerationRequest, engine: Engine) -> int:
+def count_tokens(request: GenerationRequest, model: LoadedModel) -> int:
     """Return the number of prompt tokens of a request. Raises `InvalidRequest`."""
-    return sum(prompt.num_tokens for prompt in await render(request, engine))
-
-
-async def off_loop(work: Callable[[], ResultT], num_chars: int) -> ResultT:
-    """Run `work` here, or in a thread if the text is long."""
-    return await asyncio.to_thread(work) if num_chars > _LONG_CHARS else work()
+    return sum(prompt.num_tokens for prompt in render(request, model))
 
 
 def least_output(request: GenerationRequest) -> int:
@@ -90,67 +74,69 @@ def least_output(request: GenerationRequest) -> int:
     return request.stopping.max_tokens or request.stopping.min_tokens
 
 
-def _encoding(request: GenerationRequest, engine: Engine) -> Encoding:
+def _encoding(request: GenerationRequest, model: LoadedModel, *, must_fit: bool) -> Encoding:
     """The encoding with a number of tokens instead of `ALL_THAT_FIT`. The requested answer
     fits, too."""
-    encoding = request.encoding
+    encoding, prompt = request.encoding, request.prompt
+    if encoding.max_tokens is None:
+        may_shorten = isinstance(prompt, Conversation) and prompt.drops_oldest
+        return _within(encoding, model.max_context) if must_fit and not may_shorten else encoding
     if encoding.max_tokens != ALL_THAT_FIT:
         return encoding
-    if engine.max_context is None:
+    if model.max_context is None:
         return replace(encoding, max_tokens=None)
-    max_tokens = engine.max_context - max(1, least_output(request))
+    max_tokens = model.max_context - max(1, least_output(request))
     # If the answer alone exceeds the context, the prompt is refused as too long later.
     return replace(encoding, max_tokens=max_tokens if max_tokens > 0 else None)
 
 
-async def _render_fitting(
-    request: GenerationRequest, conversation: Conversation, engine: Engine, encoding: Encoding
+@lru_cache(maxsize=256)
+def _within(encoding: Encoding, max_context: int | None) -> Encoding:
+    return replace(encoding, max_context=max_context)
+
+
+def _render_fitting(
+    request: GenerationRequest, conversation: Conversation, model: LoadedModel, encoding: Encoding
 ) -> Prompt:
     """The prompt of a conversation, shortened if that is necessary and allowed."""
-    render_one = partial(_render_conversation, engine=engine, encoding=encoding)
-    prompt = await render_one(conversation)
-    if not conversation.drops_oldest or engine.max_context is None:
+    render_one = partial(_render_conversation, model=model, encoding=encoding)
+    prompt = render_one(conversation)
+    if not conversation.drops_oldest or model.max_context is None:
         return prompt
-    if prompt.num_tokens + max(1, least_output(request)) <= engine.max_context:
+    if prompt.num_tokens + max(1, least_output(request)) <= model.max_context:
         return prompt
     stopping = request.stopping
     num_output = stopping.max_tokens or max(
-        1, stopping.min_tokens, engine.max_context // _ANSWER_SHARE
+        1, stopping.min_tokens, model.max_context // _ANSWER_SHARE
     )
-    max_num_tokens = engine.max_context - num_output
-    return await shortened(conversation, render_one, max_num_tokens=max_num_tokens) or prompt
+    max_num_tokens = model.max_context - num_output
+    return shortened(conversation, render_one, max_num_tokens=max_num_tokens) or prompt
 
 
-async def _render_conversation(
-    conversation: Conversation, engine: Engine, encoding: Encoding
+def _render_conversation(
+    conversation: Conversation, model: LoadedModel, encoding: Encoding
 ) -> Prompt:
     if conversation.rendering.template is not None and conversation.token_ids is None:
-        return await _render_untrusted(conversation, engine, encoding)
-    num_chars = len(conversation.token_ids or ()) + sum(
-        len(part.text) for message in conversation.messages for part in message.content
-    )
-    return await off_loop(lambda: engine.assets.render(conversation, encoding), num_chars)
+        return _render_untrusted(conversation, model, encoding)
+    return model.assets.render(conversation, encoding)
 
 
-async def _render_untrusted(
-    conversation: Conversation, engine: Engine, encoding: Encoding
-) -> Prompt:
-    if not engine.entry.options.trust_request_chat_template:
+def _render_untrusted(conversation: Conversation, model: LoadedModel, encoding: Encoding) -> Prompt:
+    if not model.entry.options.trust_request_chat_template:
         raise UnsupportedParameter(
             "This model takes no `chat_template` from requests. Leave it out, or ask the "
             "administrator to set the model's option trust_request_chat_template.",
             param="chat_template",
         )
-    assets = engine.assets
-    rendered = await _UNTRUSTED_TEMPLATES.render(conversation, assets.folder.named_tokens)
-    return await off_loop(
-        lambda: assets.encode_rendered(rendered, conversation, encoding), len(rendered.text)
-    )
+    if not model.is_isolated:
+        raise RuntimeError("a template of a request may run in a worker process only")
+    rendered = render_untrusted(conversation, model.assets.folder.named_tokens)
+    return model.assets.encode_rendered(rendered, conversation, encoding)
 
 
-async def shortened(
+def shortened(
     conversation: Conversation,
-    render: Callable[[Conversation], Awaitable[Prompt]],
+    render: Callable[[Conversation], Prompt],
     *,
     max_num_tokens: int,
 ) -> Prompt | None:
@@ -163,13 +149,13 @@ async def shortened(
     spans = droppable(conversation.messages)
     if not spans:
         return None
-    best = await render(_without(conversation, spans))
+    best = render(_without(conversation, spans))
     too_few, enough = 0, len(spans)  # numbers of spans to leave out
     if best.num_tokens > max_num_tokens:
         return best
     while enough - too_few > 1:
         middle = (too_few + enough) // 2
-        prompt = await render(_without(conversation, spans[:middle]))
+        prompt = render(_without(conversation, spans[:middle]))
         if prompt.num_tokens <= max_num_tokens:
             best, enough = prompt, middle
         else:
@@ -212,23 +198,23 @@ def droppable(messages: Sequence[Message]) -> list[list[int]]:
     return spans
 
 
-async def _token_ids(request: TokenizeRequest, engine: Engine) -> list[Sequence[int]]:
+def _token_ids(request: TokenizeRequest, model: LoadedModel) -> list[Sequence[int]]:
     prompt = request.prompt
     if isinstance(prompt, Conversation):
         chat = GenerationRequest(Endpoint.CHAT, request.model, prompt, encoding=request.encoding)
-        return [each.token_ids for each in await render(chat, engine)]
-    ids_of_text = partial(engine.assets.ids_of_text, encoding=request.encoding)
-    return await off_loop(lambda: list(map(ids_of_text, prompt)), sum(map(len, prompt)))
+        return [each.token_ids for each in render(chat, model)]
+    ids_of_text = partial(model.assets.ids_of_text, encoding=request.encoding)
+    return list(map(ids_of_text, prompt))
 
 
-def _tokenized(ids: list[Sequence[int]], request: TokenizeRequest, engine: Engine) -> Tokenized:
+def _tokenized(ids: list[Sequence[int]], request: TokenizeRequest, model: LoadedModel) -> Tokenized:
     padding, strings = request.padding, None
     if padding is not None:
-        ids = [_padded(each, padding, engine.assets) for each in ids]
+        ids = [_padded(each, padding, model.assets) for each in ids]
     if request.wants_token_strings:
-        name = engine.assets.tokenizer.token_name
+        name = model.assets.tokenizer.token_name
         strings = tuple(tuple(map(name, each)) for each in ids)
-    return Tokenized(tuple(map(tuple, ids)), strings, engine.max_context)
+    return Tokenized(tuple(map(tuple, ids)), strings, model.max_context)
 
 
 def _padded(ids: Sequence[int], padding: Padding, assets: ModelAssets) -> Sequence[int]:

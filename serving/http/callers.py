@@ -1,7 +1,7 @@
 """Authenticates clients, and converts refusals of keys to errors of the API."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote
@@ -9,7 +9,7 @@ from urllib.parse import quote
 from accounts.base.errors import KeyRefused, NotAllowed
 from accounts.keys.table import ANONYMOUS, Caller, KeyTable
 from serving.core.errors import InvalidKey, NotPermitted
-from serving.http.edge import CALLER_HEADERS, Scope
+from serving.http.edge import CALLER_HEADERS, Scope, header
 
 # Printable ASCII, except the percent sign that encodes other characters.
 _UNQUOTED: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
@@ -47,6 +47,14 @@ def grant_errors() -> Iterator[None]:
         yield
     except NotAllowed as refused:
         raise NotPermitted(refused.message, param=refused.param, code=refused.code) from None
+
+
+def client_of(keys: KeyTable | None, scope: Scope) -> Hashable:
+    """Return who a request is from, for turns: the id of its key, or its address."""
+    with suppress(KeyRefused):
+        if keys is not None:
+            return keys.authenticate(header(scope, b"authorization")).key_id
+    return address_of(scope)
 
 
 def address_of(scope: Scope) -> str | None:

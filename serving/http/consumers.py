@@ -9,8 +9,8 @@ import asyncio
 import contextlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Sequence
-from typing import Any, Final, cast
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final, NamedTuple, cast
 
 from channels.generic.http import AsyncHttpConsumer
 from channels.routing import URLRouter
@@ -20,21 +20,23 @@ from django.urls import re_path
 from accounts.keys.table import Caller
 from accounts.models import Scope as KeyScope
 from serving.core.errors import (
-    BodyTooLarge,
     InvalidRequest,
     MethodNotAllowed,
+    Overloaded,
     ServingError,
     UnsupportedMediaType,
+    UsageNotRecorded,
 )
 from serving.core.events import Completed, Event, Failed
 from serving.core.ids import AnswerIdentity
-from serving.core.request import DIALECTS, Endpoint
+from serving.core.request import V1, Endpoint
 from serving.flow.directory import Engine
 from serving.flow.generate import stream, whole
+from serving.flow.overload import Passage
 from serving.flow.prepared import PreparedRequest
 from serving.flow.preparing import prepare
-from serving.flow.rendering import count_tokens, detokenize, off_loop, tokenize
-from serving.http.callers import address_of, authenticate, grant_errors
+from serving.http.bodies import BodyLimits, ClientGone, api_bodies, read_body
+from serving.http.callers import address_of, authenticate, client_of, grant_errors
 from serving.http.documents import ConstantDocument, KeyUsage, openapi, version
 from serving.http.edge import (
     JSON,
@@ -48,19 +50,19 @@ from serving.http.edge import (
     send_whole,
     server_failed,
 )
+from serving.http.starts import BeginInTurns
+from serving.intake.reading import InProcess, answer_tokens, generation_reader, model_of
 from serving.protocols import parse
 from serving.protocols.common.encoding import KEEP_ALIVE
 from serving.protocols.common.exchange import Encoder, Exchange
-from serving.protocols.responses.exchange import count_body, parse_count
-from serving.protocols.tokens import parse_detokenize, parse_tokenize
 from serving.requests.record import RequestRecord
+from serving.requests.reservation import count_request
 from serving.runtime.runtime import Runtime
 
-# How long a client may send nothing before its body is complete.
-_BODY_TIMEOUT_S: Final = 60.0
 # The client's own id of its request, as in OpenAI's API.
 _CLIENT_REQUEST_ID: Final = b"x-client-request-id"
 _MAX_CLIENT_REQUEST_ID: Final = 512
+_IN_PROCESS: Final = InProcess(parse, prepare)
 # No proxy may buffer or compress a stream.
 _STREAM: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -69,8 +71,11 @@ _STREAM: Final = [
 ]
 
 
-class ClientGone(Exception):
-    """The client closed the connection before its request was complete."""
+class _Answering(NamedTuple):
+    """How a request is answered."""
+
+    exchange: Exchange
+    identity: AnswerIdentity
 
 
 class JsonConsumer(AsyncHttpConsumer, ABC):  # type: ignore[misc]
@@ -87,25 +92,24 @@ class JsonConsumer(AsyncHttpConsumer, ABC):  # type: ignore[misc]
             raise MethodNotAllowed(scope["method"], allowed="POST")
         authorization = header(scope, b"authorization")
         caller = authenticate(self._runtime.required_keys, scope, authorization)
-        try:
-            self._check_grants(caller)
-            _check_media_type(header(scope, b"content-type"))
-            body = await _read_body(receive)
-        except ClientGone:
-            self._record_unread(caller, None)
-            return
-        except ServingError as error:
-            self._record_unread(caller, error)
-            raise
-        answer = asyncio.create_task(self._answer(caller, body), name="answer")
-        disconnect = asyncio.create_task(_wait_for_disconnect(receive), name="disconnect")
-        try:
-            await asyncio.wait([answer, disconnect], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            disconnect.cancel()
-            answer.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await answer
+        # One share of what web processes and worker processes do for clients.
+        self._owner = address_of(scope) if caller.key_id is None else caller.key_id
+        with api_bodies().claim(self._owner) as claim:
+            self._claim = claim
+            try:
+                self._check_grants(caller)
+                _check_media_type(header(scope, b"content-type"))
+                # No variable of this frame holds the body, which is forgotten when it is parsed.
+                answer = self._answer(
+                    caller, await read_body(scope, receive, _body_limits(), claim)
+                )
+            except ClientGone:
+                self._record_unread(caller, None)
+                return
+            except ServingError as error:
+                self._record_unread(caller, error)
+                raise
+            await _until_disconnect(answer, receive)
 
     def _check_grants(self, caller: Caller) -> None:
         """Raises `NotPermitted` for a key without the right to this endpoint."""
@@ -123,8 +127,8 @@ class JsonConsumer(AsyncHttpConsumer, ABC):  # type: ignore[misc]
 
     @property
     def _tree(self) -> str:
-        tree: str = self.scope["url_route"]["kwargs"]["tree"]
-        return tree
+        tree: str | None = self.scope["url_route"]["kwargs"].get("tree")
+        return tree or V1.name
 
     async def _send_json(self, body: bytes, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
         await send_whole(self.base_send, 200, [*JSON, *headers], body)
@@ -138,32 +142,27 @@ class JsonConsumer(AsyncHttpConsumer, ABC):  # type: ignore[misc]
         """Send the answer. Cancelled when the client disconnects. Raises `ServingError`."""
 
 
-class TokenizeConsumer(JsonConsumer):
-    """Answers `POST /tokenize`, with vLLM's bodies or with OVMS's. It is not metered."""
+class TokensConsumer(JsonConsumer):
+    """Answers an endpoint of a model's tokenizer: `POST /tokenize`, with vLLM's bodies or with
+    OVMS's, `/detokenize`, as vLLM does, and `{tree}/responses/input_tokens`, as OpenAI does. They
+    have no usage records, and count for rate limits on requests alone."""
+
+    def __init__(self, runtime: Runtime, job: str) -> None:
+        super().__init__(runtime)
+        self._job = job
 
     async def _answer(self, caller: Caller, body: bytes) -> None:
-        exchange = parse_tokenize(body)
-        tokenized = await tokenize(exchange.request, self._engine(caller, exchange.request.model))
-        num_tokens = sum(map(len, tokenized.token_ids))
-        await self._send_json(await off_loop(lambda: exchange.body(tokenized), num_tokens))
+        headers: list[tuple[bytes, bytes]] = []
 
+        async def engine_of(model: str | None) -> Engine:
+            engine = self._engine(caller, model)
+            limits, request_id = self._runtime.limits, self.scope[REQUEST_ID]
+            headers.extend(await count_request(limits, caller, engine.entry.name, request_id))
+            return engine
 
-class DetokenizeConsumer(JsonConsumer):
-    """Answers `POST /detokenize`, as vLLM does. It is not metered."""
-
-    async def _answer(self, caller: Caller, body: bytes) -> None:
-        exchange = parse_detokenize(body)
-        text = await detokenize(exchange.token_ids, self._engine(caller, exchange.model))
-        await self._send_json(await off_loop(lambda: exchange.body(text), len(text)))
-
-
-class InputTokensConsumer(JsonConsumer):
-    """Answers `POST {tree}/responses/input_tokens`, as OpenAI does. It is not metered."""
-
-    async def _answer(self, caller: Caller, body: bytes) -> None:
-        request = parse_count(body, DIALECTS[self._tree])
-        num_tokens = await count_tokens(request, self._engine(caller, request.model))
-        await self._send_json(count_body(num_tokens))
+        workers, key = self._runtime.workers, self._owner
+        answer = await answer_tokens(workers, key, self._job, body, self._tree, engine_of)
+        await self._send_json(answer, headers)
 
 
 class GenerationConsumer(JsonConsumer):
@@ -173,6 +172,7 @@ class GenerationConsumer(JsonConsumer):
         super().__init__(runtime)
         self._endpoint = endpoint
         self._has_started = False  # the stream
+        self._passage: Passage | None = None  # through the model's gate
 
     def _check_grants(self, caller: Caller) -> None:
         super()._check_grants(caller)
@@ -181,7 +181,8 @@ class GenerationConsumer(JsonConsumer):
 
     def _record_unread(self, caller: Caller, error: ServingError | None) -> None:
         record = self._new_record(caller)
-        record.admit()
+        with contextlib.suppress(UsageNotRecorded):  # the client gets the first error
+            record.admit()
         if error is None:
             record.leave()
         else:
@@ -192,8 +193,10 @@ class GenerationConsumer(JsonConsumer):
         record = self._new_record(caller, body)
         try:
             _check_client_request_id(self.scope)
-            exchange = _parse(record, self._endpoint, body, self._tree)
-            await self._run(record, caller, exchange)
+            answering, prepared = await self._prepare(record, caller, body)
+            del body  # it may be large, and the answer may take minutes
+            self._claim.release()
+            await self._run(record, answering, prepared)
         except asyncio.CancelledError:
             if record.live.ending is None:
                 raise
@@ -209,6 +212,8 @@ class GenerationConsumer(JsonConsumer):
             raise
         finally:
             record.leave()  # has an effect only if this task was cancelled
+            if self._passage is not None:
+                self._passage.close()
 
     def _new_record(self, caller: Caller, body: bytes = b"") -> RequestRecord:
         return RequestRecord(
@@ -224,24 +229,61 @@ class GenerationConsumer(JsonConsumer):
             body=body,
         )
 
-    async def _run(self, record: RequestRecord, caller: Caller, exchange: Exchange) -> None:
-        request, reservation = exchange.request, record.reservation
-        engine = self._engine(caller, request.model)
-        record.name_model(engine.entry.name)
-        head = AnswerIdentity.new(engine.entry.name, requested_id=request.handling.answer_id)
-        prepared = await prepare(
-            request,
-            engine,
-            record.meter,
-            token=head.token,
-            deadline_s=settings.VINERY_REQUEST_TIMEOUT_S,
-            request_id=self.scope[REQUEST_ID],
-        )
+    async def _prepare(
+        self, record: RequestRecord, caller: Caller, body: bytes
+    ) -> tuple[_Answering, PreparedRequest]:
+        """Read the body, admit the request, and render its prompt."""
+        lane = (caller.organization_id or 0, caller.key_id or 0)
+        is_expected = self._refuse_unread(record, caller, lane, body)
+        async with generation_reader(
+            self._runtime.workers, self._owner, len(body), _IN_PROCESS
+        ) as reader:
+            fingerprint = settings.VINERY_FINGERPRINT
+            head = await reader.parse(body, self._endpoint, self._tree, fingerprint)
+            record.admit(model=head.model or "", is_streamed=head.is_streamed)
+            engine = self._engine(caller, head.model)
+            record.name_model(engine.entry.name)
+            self._passage = engine.gate.enter(lane, record.meter, is_expected=is_expected)
+            identity = AnswerIdentity.new(engine.entry.name, requested_id=head.answer_id)
+            exchange, draft = await reader.prepare(
+                engine,
+                deadline_s=settings.VINERY_REQUEST_TIMEOUT_S,
+                request_id=self.scope[REQUEST_ID],
+                lane=lane,
+            )
+        prepared = PreparedRequest.of(draft, engine, record.meter, identity.token)
+        return _Answering(exchange, identity), prepared
+
+    def _refuse_unread(
+        self, record: RequestRecord, caller: Caller, lane: tuple[int, int], body: bytes
+    ) -> bool:
+        """Refuse a request for an overloaded model before it is parsed, or sent to a worker.
+
+        Returns whether it was refused before and comes back at its time. Raises `Overloaded`.
+        Other errors are found where the request is read.
+        """
+        if not any(engine.gate.may_refuse for engine in self._runtime.directory.engines):
+            return False
+        try:
+            engine = self._engine(caller, model_of(body))
+        except ServingError:
+            return False
+        try:
+            return engine.gate.check(lane, body)
+        except Overloaded:
+            record.admit(model=engine.entry.name)
+            raise
+
+    async def _run(
+        self, record: RequestRecord, answering: _Answering, prepared: PreparedRequest
+    ) -> None:
+        exchange, identity = answering.exchange, answering.identity
+        reservation = record.reservation
         await reservation.reserve(prepared)
-        if request.is_streamed:
-            await self._stream(record, exchange.encoder(head), prepared)
+        if exchange.request.is_streamed:
+            await self._stream(record, exchange.encoder(identity), prepared)
         else:
-            body = exchange.body(head, await whole(prepared, reservation.token_source))
+            body = exchange.body(identity, await whole(prepared, reservation.token_source))
             record.add_answer(body)
             headers = reservation.headers  # before the record is settled
             record.succeed()
@@ -250,58 +292,44 @@ class GenerationConsumer(JsonConsumer):
     async def _stream(
         self, record: RequestRecord, encoder: Encoder, prepared: PreparedRequest
     ) -> None:
-        reservation = record.reservation
-        generated = _with_ending(record, stream(prepared, reservation.token_source))
-        async with contextlib.aclosing(generated) as batches:
-            async for events in batches:
-                if not self._has_started:
-                    if not events:
-                        continue  # the status may still become an error
-                    headers = [*_STREAM, *reservation.headers]
-                    await self.send_headers(status=200, headers=headers)
-                    self._has_started = True
-                frames = b"".join([encoder.feed(event) for event in events])
-                if events and not frames:
-                    continue
-                record.add_answer(frames)
-                last = events[-1] if events else None
-                # Before it is sent: some servers report a disconnect before this task continues.
-                if isinstance(last, Completed):
-                    record.succeed()
-                elif isinstance(last, Failed):
-                    record.fail(last.error)
-                is_last = isinstance(last, Completed | Failed)
-                record.live.sending_since = time.monotonic()
-                await self.send_body(frames or KEEP_ALIVE, more_body=not is_last)
-                record.live.sending_since = None
-
-
-async def _with_ending(
-    record: RequestRecord, batches: AsyncGenerator[list[Event], None]
-) -> AsyncGenerator[list[Event], None]:
-    """The same batches, and a `Failed` if the server ends the request while its client waits."""
-    has_started = False
-    try:
+        batches = stream(prepared, record.reservation.token_source)
         async with contextlib.aclosing(batches):
-            async for events in batches:
-                has_started = has_started or bool(events)
-                yield events
-    except asyncio.CancelledError:
-        if record.live.ending is None or not has_started:
-            raise
-        yield [Failed(record.live.ending)]
+            try:
+                async for events in batches:
+                    await self._send_events(record, encoder, events)
+            except asyncio.CancelledError:
+                # The server ends the request while its client waits, and is not behind itself.
+                ending, is_sending = record.live.ending, record.live.sending_since is not None
+                if ending is None or is_sending or not self._has_started:
+                    raise
+                await self._send_events(record, encoder, [Failed(ending)])
 
-
-def _parse(record: RequestRecord, endpoint: Endpoint, body: bytes, dialect: str) -> Exchange:
-    """Parse the body and admit the request, also if the body is invalid."""
-    try:
-        exchange = parse(endpoint, body, DIALECTS[dialect], fingerprint=settings.VINERY_FINGERPRINT)
-    except ServingError:
-        record.admit()
-        raise
-    request = exchange.request
-    record.admit(model=request.model or "", is_streamed=request.is_streamed)
-    return exchange
+    async def _send_events(
+        self, record: RequestRecord, encoder: Encoder, events: Sequence[Event]
+    ) -> None:
+        """Runs for all tokens, so it calls the server directly."""
+        if not self._has_started:
+            if not events:
+                return  # the status may still become an error
+            headers = [*_STREAM, *record.reservation.headers]
+            start = {"type": "http.response.start", "status": 200, "headers": headers}
+            await self.base_send(start)
+            self._has_started = True
+        frames = b"".join([encoder.feed(event) for event in events])
+        if events and not frames:
+            return
+        record.add_answer(frames)
+        last = events[-1] if events else None
+        # Before it is sent: some servers report a disconnect before this task continues.
+        if isinstance(last, Completed):
+            record.succeed()
+        elif isinstance(last, Failed):
+            record.fail(last.error)
+        is_last = isinstance(last, Completed | Failed)
+        body = frames or KEEP_ALIVE
+        record.live.sending_since = time.monotonic()
+        await self.base_send({"type": "http.response.body", "body": body, "more_body": not is_last})
+        record.live.sending_since = None
 
 
 def _check_media_type(content_type: bytes | None) -> None:
@@ -323,28 +351,37 @@ def _check_client_request_id(scope: Scope) -> None:
         )
 
 
-async def _read_body(receive: Receive) -> bytes:
-    """The whole body. Raises `BodyTooLarge`, `ClientGone`, and `InvalidRequest` when nothing of
-    it arrives for `_BODY_TIMEOUT_S`."""
-    chunks: list[bytes] = []
-    num_bytes = 0
-    while True:
-        try:
-            async with asyncio.timeout(_BODY_TIMEOUT_S):
-                message = await receive()
-        except TimeoutError:
-            raise InvalidRequest(
-                f"Nothing of the request body arrived for {_BODY_TIMEOUT_S:g} s."
-            ) from None
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        chunk = message.get("body", b"")
-        num_bytes += len(chunk)
-        if num_bytes > settings.VINERY_MAX_BODY_BYTES:
-            raise BodyTooLarge(settings.VINERY_MAX_BODY_BYTES)
-        chunks.append(chunk)
-        if not message.get("more_body", False):
-            return b"".join(chunks)
+def _body_limits() -> BodyLimits:
+    return BodyLimits(settings.VINERY_MAX_BODY_BYTES, settings.VINERY_BODY_TIMEOUT_S)
+
+
+async def _until_disconnect(answer: Coroutine[Any, Any, None], receive: Receive) -> None:
+    """Await the answer, and cancel it when the client disconnects.
+
+    It runs in this task: another one, and a wait for two, would cost a short answer more than its
+    parsing.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    is_answering, has_left = True, False
+
+    def leave(_: object) -> None:
+        nonlocal has_left
+        if is_answering:
+            has_left = True
+            task.cancel()
+
+    disconnect = asyncio.create_task(_wait_for_disconnect(receive), name="disconnect")
+    disconnect.add_done_callback(leave)
+    try:
+        await answer
+    except asyncio.CancelledError:
+        # Cancelled by this function only: the server may cancel the task, too.
+        if not has_left or task.uncancel():
+            raise
+    finally:
+        is_answering = False
+        disconnect.cancel()
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
@@ -363,12 +400,15 @@ def api_application(runtime: Runtime, rest: App) -> ApiEdge:
     ]
     # vLLM has these paths at the root, OVMS under `/v1`.
     tokenizers = [
-        re_path(rf"^(?:(?P<tree>v1|v3)/)?{name}/?$", consumer.as_asgi(runtime=runtime))
-        for name, consumer in (("tokenize", TokenizeConsumer), ("detokenize", DetokenizeConsumer))
+        re_path(
+            rf"^(?:(?P<tree>v1|v3)/)?{name}/?$",
+            TokensConsumer.as_asgi(runtime=runtime, job=name),
+        )
+        for name in ("tokenize", "detokenize")
     ]
     counting = re_path(
         r"^(?P<tree>v1|v3)/responses/input_tokens/?$",
-        InputTokensConsumer.as_asgi(runtime=runtime),
+        TokensConsumer.as_asgi(runtime=runtime, job="count"),
     )
     # The casts: Channels routes to ASGI applications by Django's patterns, typed for views only.
     others = [
@@ -377,4 +417,5 @@ def api_application(runtime: Runtime, rest: App) -> ApiEdge:
         re_path(r"^openapi\.json$", cast("Any", ConstantDocument(openapi))),
         re_path(r"", cast("Any", rest)),
     ]
-    return ApiEdge(URLRouter([*generation, *tokenizers, counting, *others]))
+    routes = URLRouter([*generation, *tokenizers, counting, *others])
+    return ApiEdge(BeginInTurns(routes, lambda scope: client_of(runtime.required_keys, scope)))

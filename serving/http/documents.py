@@ -6,8 +6,10 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cache
+from typing import Final
 
 from django.conf import settings
 
@@ -28,6 +30,11 @@ from serving.protocols.common.encoding import json_bytes
 from serving.protocols.openapi.document import document
 from serving.runtime.runtime import Runtime
 
+# Of a document, in one pass of the event loop.
+_PART_BYTES: Final = 8 * 1024
+# Its thread starts with the first document.
+_BUILDING: Final = ThreadPoolExecutor(1, thread_name_prefix="documents")
+
 
 class _Document(ABC):
     allowed = "GET, HEAD"
@@ -37,11 +44,25 @@ class _Document(ABC):
         if scope["method"] not in ("GET", "HEAD"):
             raise MethodNotAllowed(scope["method"], allowed=self.allowed)
         body = await self._read(scope)
-        await send_whole(send, 200, JSON, body, is_head=scope["method"] == "HEAD")
+        if scope["method"] == "HEAD" or len(body) <= _PART_BYTES:
+            await send_whole(send, 200, JSON, body, is_head=scope["method"] == "HEAD")
+        else:
+            await _send_in_parts(send, body)
 
     @abstractmethod
     async def _read(self, scope: Scope) -> bytes:
         """The document. Raises `ServingError`."""
+
+
+async def _send_in_parts(send: Send, body: bytes) -> None:
+    """Send a long body while other requests go on: any client may ask for many at once."""
+    headers = [*JSON, (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    for start in range(0, len(body), _PART_BYTES):
+        end = start + _PART_BYTES
+        part = body[start:end]
+        await send({"type": "http.response.body", "body": part, "more_body": end < len(body)})
+        await asyncio.sleep(0)
 
 
 class ConstantDocument(_Document):
@@ -49,12 +70,15 @@ class ConstantDocument(_Document):
 
     def __init__(self, read: Callable[[], bytes]) -> None:
         self._read_body = read
+        self._body: bytes | None = None
 
     async def _read(self, scope: Scope) -> bytes:
-        return await asyncio.to_thread(self._read_body)
+        if self._body is None:
+            loop = asyncio.get_running_loop()
+            self._body = await loop.run_in_executor(_BUILDING, self._read_body)
+        return self._body
 
 
-@cache
 def version() -> bytes:
     """Return the version, in vLLM's format."""
     return json.dumps({"version": settings.VINERY_VERSION}).encode()

@@ -1,23 +1,31 @@
-"""One engine process, from its start to its end, as the node sees it."""
+"""One engine process, from its start or its adoption to its end, as the node sees it."""
 
 import asyncio
 import contextlib
 import json
 import logging
 import os
-import sys
-from asyncio.subprocess import PIPE, Process
+import shutil
 from typing import Final, NoReturn
 
+from msgspec import structs
+
+from serving.core.cadence import until_next
+from serving.core.hang import Hang, HangWatch, LinuxProcess
+from serving.core.heartbeat import Page, write_stacks_and_end
 from serving.engine.config import EngineConfig
+from serving.node.adoption import AdoptedEngine
+from serving.node.digest import with_digest
+from serving.node.running_engine import RunningEngine, StartedEngine, end_engine, kill_engine
 from serving.transport.client import EngineClient, EngineDisconnected
 
 log = logging.getLogger(__name__)
 
 _PING_INTERVAL_S: Final = 1.0
-_END_TIMEOUT_S: Final = 3.0
+# How long an engine that stands still has to write its stacks.
+_STACKS_WITHIN_S: Final = 0.5
 # The engine's environment: where programs and drivers are, and no secrets.
-_PASSED_ON: Final = ("PATH", "PYTHONPATH", "LANG", "LD_LIBRARY_PATH", "TMPDIR", "HOME")
+_PASSED_ON: Final = ("PATH", "PYTHONPATH", "LANG", "LD_LIBRARY_PATH", "HOME")
 
 
 class EngineDied(Exception):
@@ -25,84 +33,147 @@ class EngineDied(Exception):
 
 
 class EngineProcess:
-    """Call `start`, then `watch` until it raises, and `end` in any case."""
+    """Call `start` or `adopt`, then `watch` until it raises, and `end` in any case."""
 
-    def __init__(self, config: EngineConfig) -> None:
-        self._config = config
-        self._process: Process | None = None
+    def __init__(self, config: EngineConfig, *, replaces_hung: bool = True) -> None:
+        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        # For temporary files. A killed engine cannot remove them: the next one begins with none.
+        self._temporary = config.socket_path.with_suffix(".tmp")
+        self._environment = environment | {"TMPDIR": str(self._temporary)}
+        self._config = with_digest(config, self._environment)
+        self._replaces_hung = replaces_hung
+        self._engine: RunningEngine | None = None
+        self._page: Page | None = None
+        self._hang: Hang | None = None
+        self._watching: asyncio.Task[None] | None = None
+        # Not connected while heartbeats are watched: they cost less than pings.
         self._client = EngineClient(config.socket_path)
 
     @property
     def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
+        return None if self._engine is None else self._engine.pid
 
     async def start(self) -> None:
         """Start the process and wait until it serves. Raises EngineDied."""
-        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        command = [sys.executable, "-m", "serving.engine", self._config.to_json()]
-        self._process = await asyncio.create_subprocess_exec(
-            *command, stdin=PIPE, stdout=PIPE, env=environment
-        )
+        self._remove_temporary()
+        try:
+            self._temporary.mkdir(mode=0o700)
+        except OSError as error:
+            raise EngineDied(f"It has no folder for temporary files: {error.strerror}.") from None
         timeout_s = self._config.options.load_timeout_s
+        page = self._page = Page(timeout_s)
+        config = structs.replace(self._config, heartbeat_fd=page.fd)
+        try:
+            engine = await StartedEngine.start(config, self._environment)
+        except OSError as error:
+            raise EngineDied(f"It could not start: {error.strerror}.") from None
+        self._begin_watch(engine)
         try:
             async with asyncio.timeout(timeout_s):
-                await self._wait_ready()
+                await self._wait_ready(engine)
         except TimeoutError:
             raise EngineDied(f"It did not load within {timeout_s:g} s.") from None
-        self._client.open()
+
+    async def adopt(self, engine: AdoptedEngine) -> bool:
+        """Take over a running engine. Returns False if it has ended, or was ended because this
+        node would not start the same one."""
+        self._page = Page.of_running(engine.pid)
+        self._begin_watch(engine)
+        # If it does not answer because it stands still, the watch ends it.
+        timeout_s = self._config.options.step_timeout_s
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                if await engine.digest() == self._config.digest:
+                    return True
+        await self.end()
+        self._hang = None
+        return False
 
     async def watch(self) -> NoReturn:
-        """Wait until the process ends or hangs in a step, then raise EngineDied."""
-        assert self._process is not None
-        ended = asyncio.create_task(self._process.wait())
-        pings = asyncio.create_task(self._keep_pinging())
+        """Wait until the process ends or hangs, then raise EngineDied."""
+        engine = self._engine
+        assert engine is not None
+        ended = asyncio.create_task(engine.wait())
+        tasks: list[asyncio.Task[str] | asyncio.Task[None]] = [ended]
+        if self._watching is None:
+            tasks.append(asyncio.create_task(self._keep_pinging(engine)))
         try:
             # Both at once: a dead engine answers no ping, and a ping may take a step's timeout.
-            await asyncio.wait([ended, pings], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
-                await pings
-            raise EngineDied(f"The engine process ended with status {await ended}.")
+                await tasks[-1]
+            raise EngineDied(self._why_ended(await ended))
         finally:
-            for task in (ended, pings):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(ended, pings, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def end(self) -> None:
         """Terminate the process, and kill it if it does not end in time."""
-        await self._client.close()
-        process = self._process
-        if process is None or process.returncode is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-            try:
-                async with asyncio.timeout(_END_TIMEOUT_S):
-                    await process.wait()
-            except TimeoutError:
-                process.kill()
-                await process.wait()
+        if self._engine is not None:
+            await end_engine(self._engine)
+        if self._watching is not None:
+            if self._hang is None:  # else it is about to log where the process stood
+                self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        if self._page is not None:
+            self._page.close()
+        self._engine = self._watching = self._page = None
+        self._remove_temporary()
 
-    async def _wait_ready(self) -> None:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        line = await self._process.stdout.readline()
+    def _remove_temporary(self) -> None:
+        shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _why_ended(self, end: str) -> str:
+        if self._hang is not None:
+            return f"The engine stood still for {self._hang.silent_s:.1f} s: {self._hang.reason}."
+        return end
+
+    async def _wait_ready(self, engine: StartedEngine) -> None:
+        line = await engine.report()
         if not line:
-            status = await self._process.wait()
-            raise EngineDied(
-                f"The engine process ended with status {status} while it loaded. See the "
-                "server's log."
-            )
+            why = self._why_ended(await engine.wait())
+            raise EngineDied(f"{why} It had not loaded yet. See the server's log.")
         report = json.loads(line)
         if report["event"] != "ready":
             raise EngineDied(report["error"])
 
-    async def _keep_pinging(self) -> None:
-        while True:
-            await asyncio.sleep(_PING_INTERVAL_S)
-            await self._ping()
+    def _begin_watch(self, engine: RunningEngine) -> None:
+        self._engine = engine
+        if self._replaces_hung and self._page is not None:
+            self._watching = asyncio.create_task(self._watch_hangs(engine, self._page))
 
-    async def _ping(self) -> None:
-        """Ping the engine. Kill it if it is silent, since it then hangs in a step."""
+    async def _watch_hangs(self, engine: RunningEngine, page: Page) -> None:
+        """End the process when it stands still. Its end is noticed elsewhere."""
+        watch = HangWatch(page, LinuxProcess(engine.pid))
+        while not engine.has_ended and self._hang is None:
+            await asyncio.sleep(until_next(watch.next_look_s))
+            self._hang = watch.look()
+        if self._hang is None or engine.has_ended:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            write_stacks_and_end(engine.pid)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STACKS_WITHIN_S):
+                await engine.wait()
+        kill_engine(engine)
+        log.error(
+            "engine stood still model=%s pid=%s for %.1f s (%s); its stacks: %s",
+            *(self._config.name, engine.pid, self._hang.silent_s, self._hang.reason),
+            page.stacks() or "unknown",
+        )
+
+    async def _keep_pinging(self, engine: RunningEngine) -> None:
+        """Ping the engine, which nothing else watches. Kills it if it hangs in a step."""
+        self._client.open()
+        try:
+            while True:
+                await asyncio.sleep(_PING_INTERVAL_S)
+                await self._ping(engine)
+        finally:
+            await self._client.close()
+
+    async def _ping(self, engine: RunningEngine) -> None:
         timeout_s = self._config.options.step_timeout_s
         try:
             await self._client.wait_connected(timeout_s)
@@ -110,8 +181,6 @@ class EngineProcess:
         except EngineDisconnected:
             return  # the process is ending; its exit status has the reason
         except TimeoutError:
-            assert self._process is not None
-            log.error("engine hung model=%s pid=%s", self._config.name, self.pid)
-            with contextlib.suppress(ProcessLookupError):  # it has just ended
-                self._process.kill()
+            log.error("engine hung model=%s pid=%s", self._config.name, engine.pid)
+            kill_engine(engine)
             raise EngineDied(f"A step took longer than {timeout_s:g} s.") from None

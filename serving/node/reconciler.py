@@ -1,7 +1,7 @@
 """Reconciles the engines that run with the models that should be loaded.
 
-One task for each model starts its engine, watches it, and restarts it when it dies. A change of
-folder, device or options ends the task and starts a new one.
+One task for each model adopts its engine or starts one, watches it, and restarts it when it dies. A
+change of folder, device or options ends the task and starts a new one.
 """
 
 import asyncio
@@ -9,26 +9,37 @@ import contextlib
 import json
 import logging
 import signal
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
+from django.db.models import F
+from django.utils import timezone
 
+from accounts.base import change_signal
+from accounts.base.commits import commit_state
 from serving.catalog.models import EngineState, EngineStatus, ServedModel
 from serving.engine.config import EngineConfig, parse_options
+from serving.node import adoption
+from serving.node.adoption import AdoptedEngine
 from serving.node.engine_process import EngineDied, EngineProcess
+from serving.node.running_engine import end_engine
 from serving.prompting.folder import ModelFolder, UnusableFolder
 from serving.transport.client import engine_socket
 
 log = logging.getLogger(__name__)
 
-_POLL_INTERVAL_S: Final = 0.3
+# Changes are signalled, see `change_signal`, but not those of another host.
+_POLL_INTERVAL_S: Final = 3.0
+# How long more changes are waited for: a command or a form often makes several.
+_SETTLE_S: Final = 0.05
 # The delay before a restart doubles while the engine dies soon after its start.
 _FIRST_BACKOFF_S: Final = 0.1
 _MAX_BACKOFF_S: Final = 15.0
-_STABLE_AFTER_S: Final = 30.0
+_STABLE_AFTER_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,37 +53,84 @@ class _ModelSpec:
     options: str  # canonical JSON, so that equal options compare equal
 
 
-def run() -> int:
-    """Run until SIGTERM or SIGINT."""
-    asyncio.run(_watch())
+def run(on_loop: Callable[[], None]) -> int:
+    """Run until SIGTERM or SIGINT. `on_loop` is called first, in the event loop."""
+    asyncio.run(_watch(on_loop))
     return 0
 
 
-async def _watch() -> None:
-    stop = asyncio.Event()
+async def _watch(on_loop: Callable[[], None]) -> None:
+    on_loop()
+    wake, stop = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        stop.set()
+        wake.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    await asyncio.to_thread(_reset_states)
+        loop.add_signal_handler(number, end)
+    # First: without a node, engines end soon.
+    found = adoption.find(Path(settings.VINERY_RUN_DIR))
     keepers: dict[_ModelSpec, asyncio.Task[None]] = {}
-    while not stop.is_set():
-        try:
-            specs = await asyncio.to_thread(_read_specs)
-        except DatabaseError as error:
-            log.warning("database unavailable, engines left unchanged error=%s", error)
-        else:
-            await _reconcile(keepers, specs)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_POLL_INTERVAL_S):
-                await stop.wait()
+    state, is_first = None, True
+    with _listening(wake.set):
+        while not stop.is_set():
+            wake.clear()
+            try:
+                if is_first:
+                    await asyncio.to_thread(_reset_states, list(found))
+                state, specs = await asyncio.to_thread(_read_specs, state)
+            except DatabaseError as error:
+                log.warning("database unavailable, engines left unchanged error=%s", error)
+            else:
+                is_first = False
+                if specs is not None:
+                    await _reconcile(keepers, specs, found)
+            await _wait(wake, stop)
     await _cancel(list(keepers.values()))
+    await asyncio.gather(*map(end_engine, found.values()))
 
 
-async def _reconcile(keepers: dict[_ModelSpec, asyncio.Task[None]], specs: set[_ModelSpec]) -> None:
+@contextlib.contextmanager
+def _listening(on_change: Callable[[], None]) -> Iterator[None]:
+    """Call `on_change` after each signal of a change. Without a pipe, changes are seen later."""
+    listener = None
+    try:
+        listener = change_signal.Listener(on_change)
+    except OSError as error:
+        log.warning("changes are not signalled, and take %g s: %s", _POLL_INTERVAL_S, error)
+    try:
+        yield
+    finally:
+        if listener is not None:
+            listener.close()
+
+
+async def _wait(wake: asyncio.Event, stop: asyncio.Event) -> None:
+    """Wait for a change or the end, at most for the interval."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_POLL_INTERVAL_S):
+            await wake.wait()
+            if not stop.is_set():
+                await asyncio.sleep(_SETTLE_S)
+
+
+async def _reconcile(
+    keepers: dict[_ModelSpec, asyncio.Task[None]],
+    specs: set[_ModelSpec],
+    found: dict[int, AdoptedEngine],
+) -> None:
+    """Start and end engines. Takes all engines out of `found`, to adopt or to end them."""
     surplus = [each for each in keepers if each not in specs]
     await _cancel([keepers.pop(each) for each in surplus])
     for each in specs - keepers.keys():
-        keepers[each] = asyncio.create_task(_keep_alive(each), name=f"engine {each.name}")
+        engine = found.pop(each.id, None)
+        keepers[each] = asyncio.create_task(_keep_alive(each, engine), name=f"engine {each.name}")
+    if found:
+        log.info("ending engines of models that are not loaded: %s", list(found))
+        await asyncio.gather(*map(end_engine, found.values()))
+        found.clear()
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
@@ -81,14 +139,15 @@ async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _keep_alive(spec: _ModelSpec) -> None:
-    """Run the model's engine until the task is cancelled."""
+async def _keep_alive(spec: _ModelSpec, found: AdoptedEngine | None) -> None:
+    """Run the model's engine until the task is cancelled, at first the one that was found."""
     backoff_s, num_restarts = _FIRST_BACKOFF_S, 0
     loop = asyncio.get_running_loop()
     try:
         while True:
             started_at = loop.time()
-            reason = await _run_once(spec, num_restarts)
+            engine, found = found, None
+            reason = await _run_once(spec, num_restarts, engine)
             log.error("engine died model=%s reason=%s", spec.name, reason)
             if loop.time() - started_at > _STABLE_AFTER_S:
                 backoff_s = _FIRST_BACKOFF_S
@@ -100,17 +159,22 @@ async def _keep_alive(spec: _ModelSpec) -> None:
         await asyncio.shield(_report(spec, EngineState.UNLOADED, num_restarts))
 
 
-async def _run_once(spec: _ModelSpec, num_restarts: int) -> str:
+async def _run_once(spec: _ModelSpec, num_restarts: int, found: AdoptedEngine | None) -> str:
     """Run one engine process to its end. Returns why it ended."""
     try:
         config = await asyncio.to_thread(_new_config, spec)
     except (UnusableFolder, ValueError, OSError) as error:
+        if found is not None:
+            await end_engine(found)
         return str(error)
-    engine = EngineProcess(config)
+    engine = EngineProcess(config, replaces_hung=settings.VINERY_HUNG_AFTER_S > 0)
     try:
-        await _report(spec, EngineState.LOADING, num_restarts)
-        await engine.start()
-        log.info("engine ready model=%s pid=%s", spec.name, engine.pid)
+        if found is not None and await engine.adopt(found):
+            log.info("engine adopted model=%s pid=%s", spec.name, engine.pid)
+        else:
+            await _report(spec, EngineState.LOADING, num_restarts)
+            await engine.start()
+            log.info("engine ready model=%s pid=%s", spec.name, engine.pid)
         await _report(spec, EngineState.READY, num_restarts, pid=engine.pid)
         await engine.watch()
     except EngineDied as died:
@@ -136,7 +200,12 @@ def _new_config(spec: _ModelSpec) -> EngineConfig:
     )
 
 
-def _read_specs() -> set[_ModelSpec]:
+def _read_specs(known: object) -> tuple[object, set[_ModelSpec] | None]:
+    """Return the state of the database, and the specs; None if it is `known`, and nothing has
+    changed."""
+    state = commit_state()
+    if state == known:
+        return state, None
     specs = {
         _ModelSpec(
             model.pk,
@@ -148,7 +217,7 @@ def _read_specs() -> set[_ModelSpec]:
         for model in ServedModel.objects.filter(is_loaded=True)
     }
     close_old_connections()
-    return specs
+    return state, specs
 
 
 async def _report(
@@ -166,6 +235,7 @@ async def _report(
     values: dict[str, object] = {"state": state, "num_restarts": num_restarts, "pid": pid}
     if error or state is EngineState.READY:
         values["last_error"] = error
+        values["num_failures_in_row"] = (F("num_failures_in_row") + 1) if error else 0
     try:
         await asyncio.to_thread(_write_status, spec.id, values)
     except DatabaseError as failure:
@@ -174,11 +244,14 @@ async def _report(
 
 def _write_status(model_id: int, values: dict[str, object]) -> None:
     if ServedModel.objects.filter(pk=model_id).exists():
-        EngineStatus.objects.update_or_create(model_id=model_id, defaults=values)
+        EngineStatus.objects.get_or_create(model_id=model_id)
+        changed = {**values, "changed_at": timezone.now()}
+        EngineStatus.objects.filter(model_id=model_id).update(**changed)
+        change_signal.send()
     close_old_connections()
 
 
-def _reset_states() -> None:
-    """No engine outlives its node, so the last node's states are obsolete."""
-    EngineStatus.objects.update(state=EngineState.UNLOADED, pid=None)
+def _reset_states(found: Collection[int]) -> None:
+    """The last node's states are obsolete, except of engines that have outlived it."""
+    EngineStatus.objects.exclude(model_id__in=found).update(state=EngineState.UNLOADED, pid=None)
     close_old_connections()

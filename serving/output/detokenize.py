@@ -35,6 +35,9 @@ class Decoder(Protocol):
     def feed(self, token_id: int) -> str:
         """Return the text that this token completes: "" in the middle of a character."""
 
+    def feed_all(self, token_ids: Sequence[int]) -> str:
+        """Return the text that these tokens complete, as `feed` does for one."""
+
     def finish(self) -> str:
         """Return the text that was held back."""
 
@@ -92,8 +95,9 @@ class FastDecoder:
         self.dropped_ids = dropped_ids
         self._stream = DecodeStream(skip_special_tokens=False)
         self._held: list[int] = []
+        self._context: list[int] = []  # the last tokens whose text was returned
         if context is not None:
-            self._stream.step(tokenizer, context)
+            self._restart([context])
 
     def feed(self, token_id: int) -> str:
         if token_id in self.dropped_ids:
@@ -105,8 +109,25 @@ class FastDecoder:
         if text is None:
             self._held.append(token_id)
             return self._give_up() if len(self._held) > _MAX_HELD else ""
+        self._context = [*self._held, token_id]
         self._held.clear()
         return text
+
+    def feed_all(self, token_ids: Sequence[int]) -> str:
+        """One call of the library for all tokens takes a tenth of the time of one for each."""
+        if len(token_ids) > 1 and not self._held and self.dropped_ids.isdisjoint(token_ids):
+            ids = list(token_ids)
+            try:
+                text = self._stream.step(self._tokenizer, ids)
+            except Exception:  # as in `feed`, or an older library, which takes only one token
+                text = None
+            if text is not None and _HALF_CHARACTER not in text:
+                self._context = ids
+                return text
+            # They end with half a character, or were no text. Some libraries then replace more
+            # bytes around it than for one token at a time.
+            self._restart(self._context)
+        return "".join(map(self.feed, token_ids))
 
     def finish(self) -> str:
         held, self._held = self._held, []
@@ -119,12 +140,19 @@ class FastDecoder:
         """Return what is held although it is no proper text, and start anew after it."""
         held = [*self._held, *unread]
         self._held = [] if unread else self._half_character(held)
-        self._stream = DecodeStream(skip_special_tokens=False)
         # The last token comes first, so that the next token does not begin a text, where some
         # tokenizers drop a space.
-        for token_id in self._held or held[-1:]:
+        self._restart([] if self._held else held[-1:])
+        for token_id in self._held:
             self._stream.step(self._tokenizer, token_id)
         return self._decode(held[: len(held) - len(self._held)])
+
+    def _restart(self, token_ids: Sequence[int]) -> None:
+        """Begin anew after these tokens, whose text is not returned."""
+        self._context = list(token_ids)
+        self._stream = DecodeStream(skip_special_tokens=False)
+        for token_id in token_ids:
+            self._stream.step(self._tokenizer, token_id)
 
     def _half_character(self, held: list[int]) -> list[int]:
         """Return the last tokens, if they may still become a character."""
@@ -160,6 +188,9 @@ class WindowDecoder:
         new = text[self._num_sent_chars :]
         self._advance(text)
         return new
+
+    def feed_all(self, token_ids: Sequence[int]) -> str:
+        return "".join(map(self.feed, token_ids))
 
     def finish(self) -> str:
         rest = self._decode()[self._num_sent_chars :] if self._window else ""

@@ -9,6 +9,7 @@ a `yield`, except those of the lexer.
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -43,8 +44,12 @@ class Literals:
         self.strings = tuple(dict.fromkeys(strings))
         if not all(self.strings):
             raise ValueError("an empty string is found everywhere")
-        beginnings = {s[:size] for s in self.strings for size in range(1, len(s))}
-        self._beginnings = tuple(sorted(beginnings, key=len, reverse=True))
+        self._sorted = sorted(self.strings)
+        self._max_held = max(map(len, self.strings), default=1) - 1
+        # The last letters of what may be held, which most texts do not end with.
+        self._ends = tuple({letter for string in self.strings for letter in string[:-1]})
+        first_letters = {string[0] for string in self.strings}
+        self._begin = re.compile("|".join(map(re.escape, first_letters)) or r"(?!)")
 
     def find(self, text: str) -> tuple[int, int] | None:
         """Return start and end of the first match in `text`. None: there is no match."""
@@ -60,9 +65,19 @@ class Literals:
 
     def num_held(self, text: str) -> int:
         """Return how many characters at the end of `text` may begin a match: the most possible."""
-        if not text.endswith(self._beginnings):
+        if not text.endswith(self._ends):
             return 0
-        return next(len(begin) for begin in self._beginnings if text.endswith(begin))
+        # Names of a request's tools may be among the strings, so there may be many: all their
+        # beginnings would be too many to compare with each token.
+        for begin in self._begin.finditer(text, max(0, len(text) - self._max_held)):
+            if self._begins_a_string(text[begin.start() :]):
+                return len(text) - begin.start()
+        return 0
+
+    def _begins_a_string(self, text: str) -> bool:
+        """Whether a string begins with `text`, and is longer."""
+        at = bisect_right(self._sorted, text)
+        return at < len(self._sorted) and self._sorted[at].startswith(text)
 
 
 @cache

@@ -65,7 +65,11 @@ class ChoiceReader:
         `tokens` describe the same tokens, for a writer that exposes them.
         """
         attribution = self._writer.attribution
-        if attribution is None:
+        if attribution is None and self._is_only_text(token_ids):
+            self.num_output_tokens += len(token_ids)
+            if all_text := self._decoder.feed_all(token_ids):
+                self._parser.feed(all_text)
+        elif attribution is None:
             for token_id in token_ids:
                 if self.is_stopped:
                     break
@@ -94,6 +98,18 @@ class ChoiceReader:
             writer.write_silent_tokens()
         finish_reason = self._finish_reason(FinishReason(reason))
         return [*writer.take(), Finished(writer.choice, finish_reason, self._cause)]
+
+    def _is_only_text(self, token_ids: Sequence[int]) -> bool:
+        """Whether these tokens are text whatever their text is, as most tokens of most answers are.
+        None of them ends the choice, and none is reasoning."""
+        return (
+            self._parser.write_rest is not None
+            and not self._parser.is_reasoning
+            and not self._writer.may_stop
+            and self._detector is None
+            and not self.is_stopped
+            and self._all_stop_ids.isdisjoint(token_ids)
+        )
 
     def _decoded(self, token_id: int) -> str | None:
         """Count a token and return its text. None: the token ends the choice without text."""

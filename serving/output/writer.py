@@ -66,6 +66,11 @@ class EventWriter:
         """Whether a stop string was met. More is ignored."""
         return self.stop_string is not None
 
+    @property
+    def may_stop(self) -> bool:
+        """Whether there are stop strings."""
+        return self._stop is not None
+
     def take(self) -> list[Event]:
         """Return the events since the last call of this method. Text that belongs together is
         one delta."""

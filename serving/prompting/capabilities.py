@@ -34,6 +34,10 @@ _TOOL = {
     },
 }
 
+# Turns of a conversation, and words of a message, that show whether a template leaves some out.
+_NUM_TURNS = 20
+_NUM_WORDS = 2000
+
 Turn = Mapping[str, Any]
 
 
@@ -68,11 +72,24 @@ class TemplateCapabilities:
         self.wants_argument_objects = self._renders_argument_objects()
         # The name of the reasoning in earlier turns; None: the template drops it.
         self.reasoning_key = self._reasoning_key()
+        # Every message of the user is rendered as a whole, but for white space around it.
+        self.shows_questions = self._shows_questions(text)
 
     def _shows_later_system(self, question: Turn) -> bool:
         later = [self._turn("system", _OTHER), self._turn("user", "And?")]
         turns = [self._turn("system", _WORD), question, self._turn("assistant", "Hello"), *later]
         return self._shows(_WORD, *turns) and self._shows(_OTHER, *turns)
+
+    def _shows_questions(self, text: str) -> bool:
+        """Renders a long conversation. A template that replaces words may replace any."""
+        if "replace" in text:
+            return False
+        turns = [self._turn("user", _WORD), self._turn("assistant", "Hello")] * _NUM_TURNS
+        turns.append(self._turn("user", " ".join([_WORD] * _NUM_WORDS)))
+        num_words = _NUM_TURNS + _NUM_WORDS
+        return all(
+            self._render(turns, tools=tools).count(_WORD) >= num_words for tools in (None, [_TOOL])
+        )
 
     def _renders_null_content(self) -> bool:
         """True wherever null works: some templates print an empty answer beside the call for

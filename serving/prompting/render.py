@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
+from serving.core.field_limits import JSON_LEVELS
+from serving.core.json_text import exceeded_limit, is_deeper_than
 from serving.core.request import Conversation, Message, Role, TextPart, Tool, ToolCall, ToolMode
 from serving.prompting.capabilities import TemplateCapabilities
 from serving.prompting.reasoning_effort import reasoning_settings
@@ -50,6 +52,20 @@ class ChatRenderer:
             variables = {"add_generation_prompt": rendering.adds_generation_prompt, **variables}
             text = self._text(conversation, variables)
         return Rendered(text, reasoning.budget)
+
+    def surely_shown(self, conversation: Conversation) -> list[str]:
+        """Return texts that the rendered text of this conversation surely has, without white
+        space around them: the questions, for a template that shows all of each."""
+        # A variable may change what the template shows.
+        if not self._capabilities.shows_questions or conversation.template_kwargs:
+            return []
+        return [
+            text.strip()
+            for message in conversation.messages
+            if message.role is Role.USER
+            for part in message.content
+            if "think" not in (text := part.text)
+        ]
 
     def _unfinished_text(self, conversation: Conversation, variables: Mapping[str, Any]) -> str:
         """The text up to the end of the last message, without the template's end marks."""
@@ -146,15 +162,34 @@ def _with_end_mark(conversation: Conversation) -> Conversation:
 
 
 def _parsed(arguments: str, param: str) -> dict[str, Any]:
+    exceeded = exceeded_limit(arguments.encode(errors="replace"))
+    if exceeded is not None:
+        raise InvalidRequest(
+            f"The arguments of this tool call must have at most {exceeded.value} "
+            f"{exceeded.counted}. Send fewer, or ask the administrator to raise "
+            f"{exceeded.setting}.",
+            param=param,
+        )
     try:
         value = json.loads(arguments)
+    except RecursionError:
+        raise _too_deep(param) from None
     except ValueError as error:
         raise InvalidRequest(
             f"The arguments of this tool call are not JSON: {error}.", param=param
         ) from error
     if not isinstance(value, dict):
         raise InvalidRequest("The arguments of a tool call must be a JSON object.", param=param)
+    if is_deeper_than(JSON_LEVELS.value, value):
+        raise _too_deep(param)
     return value
+
+
+def _too_deep(param: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"The arguments of this tool call must not nest more than {JSON_LEVELS.value} levels.",
+        param=param,
+    )
 
 
 def _tool(tool: Tool) -> dict[str, Any]:

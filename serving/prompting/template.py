@@ -19,16 +19,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from serving.core.errors import InvalidRequest
 from serving.prompting.folder import UnusableFolder
 
-# What Python code in a template can raise for unexpected values.
-_TEMPLATE_FAULTS = (
-    jinja2.TemplateError,
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
+# An error may quote what the client sent.
+_MAX_ERROR_CHARS = 1000
 
 
 class TemplateRefusal(jinja2.TemplateError):
@@ -62,16 +54,20 @@ class ChatTemplate:
         # The variables that it reads. Computed last, because the search folds constants.
         self.variables = frozenset(meta.find_undeclared_variables(tree))
 
-    def render(self, **variables: Any) -> str:
+    def render(self, /, **variables: Any) -> str:
         """Return the text. Raises `InvalidRequest`, with the template's own message if it has
-        one."""
+        one. A variable may have any name, also `self`."""
         try:
             return self._template.render({**self._named_tokens, **variables})
         except TemplateRefusal as error:
-            raise InvalidRequest(str(error), param="messages") from error
-        except _TEMPLATE_FAULTS as error:
+            raise InvalidRequest(str(error)[:_MAX_ERROR_CHARS], param="messages") from error
+        except MemoryError:
+            raise
+        except Exception as error:
+            # A template is code that the client gives values to: any exception is possible.
             raise InvalidRequest(
-                f"The model's chat template cannot render these messages: {error}.",
+                "The model's chat template cannot render these messages: "
+                f"{str(error)[:_MAX_ERROR_CHARS]}.",
                 param="messages",
             ) from error
 

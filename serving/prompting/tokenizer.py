@@ -14,6 +14,7 @@ from typing import Any
 from tokenizers import Tokenizer as RawTokenizer
 
 from serving.prompting.folder import FAST_TOKENIZER, ModelFolder, UnusableFolder
+from serving.prompting.token_bound import TokenBound, bound_of_fast, bound_of_vino
 
 _SENTENCEPIECE_SPACE = "\u2581"
 
@@ -39,6 +40,7 @@ class Tokenizer(ABC):
     raw: Any  # the library's object, for the decoders in `serving.output`
     vocab_size: int  # ids are smaller than this
     eos_ids: frozenset[int]  # the tokens that end a generation
+    bound: TokenBound  # how few tokens a text may have
 
     @property
     @abstractmethod
@@ -85,7 +87,9 @@ class FastTokenizer(Tokenizer):
 
     def __init__(self, folder: ModelFolder) -> None:
         self.raw: RawTokenizer = _read_fast(folder.path / FAST_TOKENIZER)
-        self.vocab_size = 1 + max(self.raw.get_vocab(with_added_tokens=True).values(), default=-1)
+        vocabulary = self.raw.get_vocab(with_added_tokens=True)
+        self.vocab_size = 1 + max(vocabulary.values(), default=-1)
+        self.bound = bound_of_fast(self.raw, vocabulary)
         self.eos_ids = _eos_ids(
             folder, self.raw.token_to_id(folder.named_tokens.get("eos_token", ""))
         )
@@ -129,7 +133,9 @@ class VinoTokenizer(Tokenizer):
 
     def __init__(self, folder: ModelFolder) -> None:
         self.raw = _read_vino(folder.path)
-        self.vocab_size = 1 + max(self.raw.get_vocab().values(), default=-1)
+        vocabulary = self.raw.get_vocab()
+        self.vocab_size = 1 + max(vocabulary.values(), default=-1)
+        self.bound = bound_of_vino(folder.path, vocabulary)
         own_eos = self.raw.get_eos_token_id()
         self.eos_ids = _eos_ids(folder, own_eos if own_eos >= 0 else None)
 

@@ -4,26 +4,22 @@ vLLM's body has `prompt` or `messages`, and its answer has counts and tokens. OV
 `text`, one or several, and its answer has only tokens.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, PlainValidator
 
+from serving.core import field_limits
 from serving.core.errors import MissingParameter
 from serving.core.request import Conversation, Encoding
 from serving.core.tokens import Padding, Tokenized, TokenizeRequest
 from serving.protocols.common.encoding import json_bytes
+from serving.protocols.common.limited import Limited, Text, refuse_long
 from serving.protocols.common.messages import WireMessage
-from serving.protocols.common.parameters import ModelName, TokenId, parameter
+from serving.protocols.common.parameters import ModelName, PromptIds, parameter
 from serving.protocols.common.prompting import TemplateFields
 from serving.protocols.common.reading import Wire, invalid, read_model, read_object, refusal
 from serving.protocols.common.tools import TOOLS, WireTools, clients_tools
-
-# A tokenizer needs seconds for these. No model has such a context.
-MAX_CHARS = 4_000_000
-MAX_TOKENS = 1_000_000
-_MAX_TEXTS = 2048
 
 
 def _read_texts(value: object) -> str | tuple[str, ...]:
@@ -31,32 +27,40 @@ def _read_texts(value: object) -> str | tuple[str, ...]:
         return value
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise invalid("must be a string or an array of strings")
-    if not 1 <= len(value) <= _MAX_TEXTS:
-        raise invalid(f"must have from 1 to {_MAX_TEXTS} entries")
+    if not value:
+        raise invalid("must not be empty")
     return tuple(value)
 
 
-_ManyTexts = Annotated[list[str], Field(min_length=1, max_length=_MAX_TEXTS)]
+_TEXTS = Limited(field_limits.PROMPTS)
+_ManyTexts = Annotated[list[str], Field(min_length=1), _TEXTS]
 Texts = Annotated[
-    str | tuple[str, ...], PlainValidator(_read_texts, json_schema_input_type=str | _ManyTexts)
+    str | tuple[str, ...],
+    PlainValidator(_read_texts, json_schema_input_type=Text | _ManyTexts),
+    _TEXTS,
+]
+_Messages = Annotated[
+    list[WireMessage],
+    Field(min_length=1, fail_fast=True),
+    Limited(field_limits.MESSAGES),
 ]
 
 
-_MODEL = "A served model. It may be absent or `default` if one model is loaded."
+# Longer than any model's context: padding fills the answer with tokens up to this number.
+_MAX_LENGTH: Final = 1_000_000
+_MODEL: Final = "A served model. It may be absent or `default` if one model is loaded."
 
 
 class TokenizeBody(TemplateFields):
     """The parameters of both systems."""
 
     model: ModelName | None = parameter(_MODEL)
-    prompt: str | None = parameter("A text, as in vLLM.")
-    messages: Annotated[list[WireMessage], Field(min_length=1, fail_fast=True)] | None = parameter(
-        "A conversation, as in vLLM."
-    )
+    prompt: Text | None = parameter("A text, as in vLLM.")
+    messages: _Messages | None = parameter("A conversation, as in vLLM.")
     tools: WireTools | None = parameter(TOOLS)
     return_token_strs: bool | None = parameter("Returns the vocabulary strings of the tokens.")
     text: Texts | None = parameter("One or more texts, as in OpenVINO Model Server.")
-    max_length: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = parameter(
+    max_length: Annotated[int, Field(ge=1, le=_MAX_LENGTH)] | None = parameter(
         "Keeps the first tokens, this many."
     )
     pad_to_max_length: bool | None = parameter("Adds pad tokens up to `max_length`.")
@@ -82,17 +86,17 @@ class TokenizeBody(TemplateFields):
 
     def _prompt(self) -> tuple[str, ...] | Conversation:
         if self.messages is not None:
-            messages = tuple(message.to_core() for message in self.messages)
-            _refuse_length("messages", [message.text for message in messages])
-            return Conversation(
-                messages=messages,
+            conversation = Conversation(
+                messages=tuple(message.to_core() for message in self.messages),
                 tools=clients_tools(self.tools or ()),
                 template_kwargs=self.chat_template_kwargs or {},
                 rendering=self.rendering(),
             )
+            refuse_long("messages", conversation.num_chars)
+            return conversation
         param, source = ("prompt", self.prompt) if self.text is None else ("text", self.text)
         texts = (source,) if isinstance(source, str) else source or ()
-        _refuse_length(param, texts)
+        refuse_long(param, sum(map(len, texts)))
         return texts
 
     def _padding(self) -> Padding | None:
@@ -102,7 +106,19 @@ class TokenizeBody(TemplateFields):
             raise MissingParameter(
                 "`max_length` is required with `pad_to_max_length`.", param="max_length"
             )
+        self._refuse_many_pads(self.max_length)
         return Padding(self.max_length, is_left=self.padding_side == "left")
+
+    def _refuse_many_pads(self, max_length: int) -> None:
+        """Raises `InvalidRequest` where the answer would have more tokens than a prompt may."""
+        num_texts = len(self.text) if isinstance(self.text, tuple) else 1
+        most = field_limits.PROMPT_IDS.value // num_texts
+        if max_length > most:
+            raise refusal(
+                "max_length",
+                f"must be at most {most} to pad {num_texts} texts. Send fewer texts, or a "
+                "smaller length",
+            )
 
     def _require_one_source(self) -> None:
         sources = {"prompt": self.prompt, "messages": self.messages, "text": self.text}
@@ -113,11 +129,6 @@ class TokenizeBody(TemplateFields):
             )
         if len(given) > 1:
             raise refusal(given[1], f"cannot go with `{given[0]}`: send one of them")
-
-
-def _refuse_length(param: str, texts: Sequence[str]) -> None:
-    if sum(map(len, texts)) > MAX_CHARS:
-        raise refusal(param, f"must have at most {MAX_CHARS} characters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +165,7 @@ class DetokenizeBody(Wire):
     """The parameters of vLLM."""
 
     model: ModelName | None = parameter(_MODEL)
-    tokens: Annotated[list[TokenId], Field(max_length=MAX_TOKENS, fail_fast=True)] = parameter(
-        "Token ids.", is_required=True
-    )
+    tokens: PromptIds = parameter("Token ids.", is_required=True)
 
 
 @dataclass(frozen=True, slots=True)

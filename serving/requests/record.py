@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from msgspec import structs
@@ -9,7 +10,8 @@ from msgspec import structs
 from accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
 from accounts.keys.table import Caller
 from accounts.usage.entries import Admission, Outcome, Settlement
-from serving.core.errors import ServingError
+from accounts.usage.ledger import NoRoomForUsage
+from serving.core.errors import ServingError, UsageNotRecorded
 from serving.core.request import Endpoint
 from serving.flow.meter import Meter
 from serving.protocols.common.encoding import error_body
@@ -19,9 +21,13 @@ from serving.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
+# As in the column: lines of the journal have a bounded length.
+_MAX_MODEL_NAME = 255
+
 
 class RequestRecord:
-    """Call `admit`, then one of `succeed`, `fail` and `leave`; later calls have no effect."""
+    """Call `admit` when the body is read, then one of `succeed`, `fail` and `leave`; later calls
+    have no effect."""
 
     def __init__(
         self,
@@ -36,6 +42,8 @@ class RequestRecord:
         body: bytes = b"",
     ) -> None:
         self._runtime = runtime
+        self._is_read = False  # so much of its body that it could be admitted
+        self._is_admitted = False
         self._is_settled = False
         self.reservation = Reservation(runtime.limits, caller, request_id)
         self.meter = Meter()
@@ -68,11 +76,14 @@ class RequestRecord:
 
     def admit(self, *, model: str = "", is_streamed: bool = False) -> None:
         """Write the request to the usage journal, so that it is recorded even if this process is
-        killed."""
+        killed. Raises `UsageNotRecorded`."""
+        self._is_read = True
+        name = model[:_MAX_MODEL_NAME]
         self._admission = structs.replace(
-            self._admission, model=model, asked_model=model, is_streamed=is_streamed
+            self._admission, model=name, asked_model=name, is_streamed=is_streamed
         )
-        self._runtime.ledger.admit(self._admission)
+        self._write_admission()
+        self._is_admitted = True
         self._runtime.live.add(self.live)
 
     def name_model(self, name: str) -> None:
@@ -80,8 +91,17 @@ class RequestRecord:
         if name != self._admission.model:
             self._admission = structs.replace(self._admission, model=name)
             # Written again, because recovery after a kill reads only the journal.
-            self._runtime.ledger.admit(self._admission)
+            self._write_admission()
         self._serving_model = name
+
+    def _write_admission(self) -> None:
+        try:
+            self._runtime.ledger.admit(self._admission)
+        except NoRoomForUsage:
+            raise UsageNotRecorded(
+                "The server's disk is full, so it cannot record the usage of this request. Try "
+                "again later."
+            ) from None
 
     def add_answer(self, data: bytes) -> None:
         """Count and capture bytes of the answer. Call it before the record is settled."""
@@ -106,15 +126,28 @@ class RequestRecord:
     def _settle(self, outcome: Outcome, http_status: int, error_code: str = "") -> None:
         if self._is_settled:
             return
+        if not self._is_read:
+            with suppress(UsageNotRecorded):
+                self.admit()
         self._is_settled = True
         self._runtime.live.discard(self.live)
         self.reservation.settle(self.meter)
         settlement = self._settlement(outcome, http_status, error_code)
         _log(settlement, self.meter.num_prompt_tokens)
-        self._runtime.ledger.settle(settlement)
+        if self._is_admitted or self._is_admitted_now():
+            self._runtime.ledger.settle(settlement)
         self._runtime.traffic.settled(settlement, self._runtime.directory.entries)
         if self._is_captured and self._admission.project_id is not None:
             self._runtime.captures.put(self._captured(self._admission.project_id))
+
+    def _is_admitted_now(self) -> bool:
+        """Write the admission of a request that was refused before it. Returns False if there is
+        no room for it."""
+        try:
+            self._write_admission()
+        except UsageNotRecorded:
+            return False
+        return True
 
     def _capture(self, data: bytes) -> None:
         if self._is_captured:
@@ -155,6 +188,7 @@ class RequestRecord:
             finish_reason=meter.finish_reason,
             inter_token_ms=_ms(meter.inter_token_s),
             num_response_bytes=self._num_response_bytes,
+            num_continuations=meter.num_continuations,
             energy_mj=None if energy_j is None else round(energy_j * 1000),
             weighted_tokens=self.reservation.weighted_tokens(meter),
             bound_limits=self.reservation.bound_limits,

@@ -70,11 +70,12 @@ class Reservation:
         try:
             await self._reserve(prepared, rules)
         except LimitsUnavailable:
-            raise Unavailable(
-                "The limits of this server cannot be checked just now. Try again."
-            ) from None
+            raise _unchecked() from None
 
     async def _reserve(self, prepared: PreparedRequest, rules: tuple[Rule, ...]) -> None:
+        num_sequences = [
+            submit.beams.width if submit.beams is not None else 1 for submit in prepared.submits
+        ]
         is_search = any(submit.beams is not None for submit in prepared.submits)
         num_each = prepared.request.n if is_search else 1
         num_answers = max(1, len(prepared.submits))
@@ -90,6 +91,7 @@ class Reservation:
             num_output_tokens=wanted,
             weights=self._weights,
             owner=str(self._caller.key_id),
+            num_answers=max(1, sum(num_sequences)),
         )
         answer = await self._limits.reserve_or_wait(request)
         if isinstance(answer, Denial):
@@ -130,10 +132,7 @@ class Reservation:
 
     def _refused(self, denial: Denial, model: str) -> LimitReached:
         self._note([denial])
-        refusal = refusal_of(denial, model)
-        return LimitReached(
-            refusal.message, type_=refusal.type, code=refusal.code, headers=refusal.headers
-        )
+        return _limit_reached(denial, model)
 
     def _note(self, denials: Iterable[Denial]) -> None:
         for denial in denials:
@@ -157,4 +156,43 @@ def _usage(meter: Meter) -> ActualUsage:
         num_input_tokens=num_input_tokens,
         num_cached_tokens=min(meter.num_cached_tokens, num_input_tokens),
         num_output_tokens=meter.num_output_tokens,
+    )
+
+
+# -- Requests that no engine runs
+
+
+async def count_request(
+    limits: LimitService, caller: Caller, model: str, request_id: str
+) -> list[tuple[bytes, bytes]]:
+    """Count a request that no engine runs, and return the `x-ratelimit-*` headers of its answer.
+    Raises `LimitReached`, and `Unavailable` if the limits cannot be checked."""
+    rules = limits.book.request_rates_for(caller, model)
+    if not rules:
+        return []
+    request = ReservationRequest(
+        lease_id=request_id,
+        rules=rules,
+        num_input_tokens=0,
+        num_output_tokens=0,
+        owner=str(caller.key_id),
+    )
+    try:
+        answer = await limits.reserve(request)
+    except LimitsUnavailable:
+        raise _unchecked() from None
+    if isinstance(answer, Denial):
+        raise _limit_reached(answer, model)
+    limits.settle(answer, ActualUsage())
+    return headers_of(answer.reading)
+
+
+def _unchecked() -> Unavailable:
+    return Unavailable("The limits of this server cannot be checked just now. Try again.")
+
+
+def _limit_reached(denial: Denial, model: str) -> LimitReached:
+    refusal = refusal_of(denial, model)
+    return LimitReached(
+        refusal.message, type_=refusal.type, code=refusal.code, headers=refusal.headers
     )

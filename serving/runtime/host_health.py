@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-# Snapshots are read every 0.4 s. A read that takes this long means that the database is
+# The database is asked for commits every 0.5 s. An answer that takes this long means that it is
 # unavailable, and not only that the machine is busy: pages are then refused.
 _DATABASE_TIMEOUT_S: Final = 10.0
 DISK_INTERVAL_S: Final = 5.0

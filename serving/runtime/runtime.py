@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Final, TypeVar
@@ -17,6 +18,7 @@ from typing import Final, TypeVar
 from django.conf import settings
 from django.db import Error, close_old_connections
 
+from accounts.base.commits import commit_state
 from accounts.base.errors import DATABASE_UNAVAILABLE
 from accounts.captures.queue import CaptureQueue
 from accounts.keys.table import KeyTable
@@ -26,32 +28,44 @@ from accounts.limits.service import (
     UnavailablePolicy,
     settle_dead_leases,
 )
+from accounts.quarantine.queue import QuarantineQueue
+from accounts.quarantine.store import FatalRequest
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans, store_then
 from serving.catalog.models import EngineState, ServedModel
 from serving.constraints.families.registry import select_family
+from serving.core import field_limits
+from serving.core.cadence import until_next
 from serving.core.heap import freeze_heap
 from serving.engine.config import EngineOptions, parse_options
 from serving.flow.directory import Engine, LocalDirectory, ModelEntry
+from serving.flow.quarantine import Quarantine, Quarantined
 from serving.runtime.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
 from serving.runtime.live import LiveRequests
 from serving.runtime.traffic import Traffic
 from serving.transport.client import EngineDisconnected
 from serving.transport.messages import EngineStats
+from serving.workers.limits import WorkLimits
+from serving.workers.pool import WorkerPool
 
 log = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 
-# Changes of keys and models take effect within a second, even after a slow query.
-_REFRESH_INTERVAL_S: Final = 0.4
+# How often to ask whether there was a commit. Changes of keys and models take effect within a
+# second, even after a slow query.
+_REFRESH_INTERVAL_S: Final = 0.5
+# How often to read all without a commit: what is in quarantine ends with time.
+_REREAD_INTERVAL_S: Final = 60.0
 _TICK_INTERVAL_S: Final = 1.0
 _CAPTURES_INTERVAL_S: Final = 1.0
 _PING_TIMEOUT_S: Final = 2.0
 # An idle engine generates a token every 10 s. Without a token for this long it is not ready.
 _READY_TOKEN_AGE_S: Final = 30.0
-# An engine that failed this often in a row is not just restarting.
-_FAILING_AFTER_RESTARTS: Final = 2
+# An engine that failed this often since it was ready is not just restarting.
+_FAILING_AFTER_FAILURES: Final = 2
+# A worker process shares its core with engines, so its time may be so many times its CPU time.
+_WALL_TIMES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +90,17 @@ class Runtime:
         self._store_dead = store_then(settle_dead_leases)
         self.ledger = UsageLedger(Path(settings.VINERY_USAGE_DIR), store_dead=self._store_dead)
         self.captures = CaptureQueue()
-        self.directory = LocalDirectory(Path(settings.VINERY_RUN_DIR), select_family)
+        keep_s: int = settings.VINERY_QUARANTINE_S
+        self.quarantine = QuarantineQueue(keep_s)
+        self._has_quarantined = asyncio.Event()  # what is not stored yet
+        self._following_quarantine = asyncio.Lock()
+        self.directory = LocalDirectory(
+            Path(settings.VINERY_RUN_DIR),
+            select_family,
+            Quarantine(self._put_in_quarantine if keep_s else None),
+        )
+        # They read what clients send if it is large or may take long.
+        self.workers = WorkerPool("serving.intake.jobs", _work_limits())
         self.live = LiveRequests()
         self.traffic = Traffic()
         self.limits = LimitService(
@@ -99,11 +123,18 @@ class Runtime:
         self._tasks: list[asyncio.Task[None]] = []
         self._snapshots = ThreadPoolExecutor(1, thread_name_prefix="snapshots")
         self._keys_read_at_s = 0.0
-        self._has_read_keys = asyncio.Event()  # since limits were read
+        self._commit_state: object = None  # when the keys were read
+        self._reread_at_s = 0.0
+        # Readings of keys after commits, and those after which limits and models were read.
+        self._num_changes = self._num_changes_of_limits = self._num_changes_of_models = 0
+        self._are_limits_due = asyncio.Event()
+        self._are_models_due = asyncio.Event()
         # A separate thread, because keys must not wait for the sums of used quotas.
         self._counting = ThreadPoolExecutor(1, thread_name_prefix="limits")
         # A separate thread for long texts. It starts with the first capture.
         self._capturing = ThreadPoolExecutor(1, thread_name_prefix="captures")
+        # The loop's default executor is not used: what fills it would hold up all of its users.
+        self._files = ThreadPoolExecutor(1, thread_name_prefix="files")
 
     @property
     def required_keys(self) -> KeyTable | None:
@@ -129,12 +160,14 @@ class Runtime:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.workers.stop()
         await self.directory.close()
         await self.limits.close()
         await self._store_captures()
         self._capturing.shutdown(wait=False)
         self._counting.shutdown(wait=False)
-        await asyncio.to_thread(self.ledger.stop)
+        await self._in_files_thread(self.ledger.stop)
+        self._files.shutdown(wait=False)
         self._snapshots.shutdown(wait=False)
 
     async def health(self) -> list[EngineHealth]:
@@ -142,12 +175,13 @@ class Runtime:
         return await asyncio.gather(*map(_health_of, self.directory.engines))
 
     async def _begin(self) -> None:
-        await asyncio.to_thread(self.disk.check)
+        await self._in_files_thread(self.disk.check)
+        self.workers.start()
         # First, because quotas begin with the usage that is stored.
         await self._in_database_thread(self._recover_usage)
         await self._refresh_keys()
         await self._refresh_limits()
-        await self._refresh_models()
+        await self._follow_models()
         # Nothing below can fail, so a second start repeats only what is above.
         self.ledger.start()
         freeze_heap()
@@ -156,7 +190,8 @@ class Runtime:
         for name, work, interval_s in (
             ("keys", self._refresh_keys, _REFRESH_INTERVAL_S),
             ("limits", self._refresh_limits, 0.0),
-            ("models", self._refresh_models, _REFRESH_INTERVAL_S),
+            ("models", self._follow_models, 0.0),
+            ("quarantine", self._store_quarantined, _REFRESH_INTERVAL_S),
             ("tick", self._tick, _TICK_INTERVAL_S),
             ("captures", self._store_captures, _CAPTURES_INTERVAL_S),
             ("disks", self._check_disks, DISK_INTERVAL_S),
@@ -165,29 +200,51 @@ class Runtime:
         self.is_started = True
 
     async def _refresh_keys(self) -> None:
+        """Read the keys if there was a commit, and let limits and models be read after them."""
         begun_at_s = time.time()
         try:
-            await self._in_database_thread(self.keys.follow)
+            has_changed, are_limits_due = await self._in_database_thread(self._follow_keys)
         finally:
             # Keys expire whether or not the database answers.
             if self.is_auth_on:
                 self.live.end_of_inactive_keys(self.keys.is_valid)
         self._keys_read_at_s = begun_at_s
-        self._has_read_keys.set()
+        self._num_changes += has_changed
+        if are_limits_due or self._num_changes_of_limits != self._num_changes:
+            self._are_limits_due.set()
+        else:
+            self.accounts_read_at_s = begun_at_s
+        if self._num_changes_of_models != self._num_changes:
+            self._are_models_due.set()
+        else:
+            self.models_read_at_s = begun_at_s
+
+    def _follow_keys(self) -> tuple[bool, bool]:
+        """Whether keys were read, and whether limits are due even if not. In a thread."""
+        state = commit_state()  # first: a commit from now on changes the next one
+        now_s = time.monotonic()
+        has_changed = state != self._commit_state or now_s > self._reread_at_s
+        if has_changed:
+            self.keys.follow()
+            self._commit_state, self._reread_at_s = state, now_s + _REREAD_INTERVAL_S
+        return has_changed, self.limits.is_update_due
 
     async def _refresh_limits(self) -> None:
-        """Refresh the limits after each refresh of the keys, and then admit new keys.
+        """Refresh the limits after the keys were read, and then admit new keys.
 
         A rotated key and its limits are written in one transaction, so a reader that has seen the
         key sees its limits.
         """
-        await self._has_read_keys.wait()
-        self._has_read_keys.clear()
+        await self._are_limits_due.wait()
+        self._are_limits_due.clear()
+        num_changes = self._num_changes
         read_at_s, num_read = self._keys_read_at_s, self.keys.num_read
         update = await self._in_database_thread(self.limits.read_update, self._counting)
         await self.limits.follow(update)
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._snapshots, self.keys.admit, num_read)
+        if self.keys.has_pending:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._snapshots, self.keys.admit, num_read)
+        self._num_changes_of_limits = num_changes
         self.accounts_read_at_s = read_at_s
 
     def _recover_usage(self) -> None:
@@ -197,11 +254,53 @@ class Runtime:
         except Error as error:
             log.warning("usage journals of dead processes are not stored yet: %s", error)
 
+    async def _follow_models(self) -> None:
+        """Refresh the models after the keys were read."""
+        await self._are_models_due.wait()
+        self._are_models_due.clear()
+        num_changes = self._num_changes
+        await self._refresh_models()
+        self._num_changes_of_models = num_changes
+
     async def _refresh_models(self) -> None:
         begun_at_s = time.time()
+        # First: loading a model may take seconds.
+        await self._refresh_quarantine()
         entries, failing = await self._in_database_thread(_read_models)
         await self.directory.update(entries, failing)
+        loaded = tuple(engine.entry for engine in self.directory.engines)
+        self.workers.load((loaded, field_limits.configured()))
         self.models_read_at_s = begun_at_s
+
+    def _put_in_quarantine(self, found: Quarantined) -> None:
+        self.quarantine.put(
+            FatalRequest(
+                digest=found.digest,
+                model=found.model,
+                request_id=found.request_id,
+                organization_id=found.organization_id or None,
+                key_id=found.key_id or None,
+                ended_at=datetime.now(UTC),
+            )
+        )
+        self._has_quarantined.set()
+
+    async def _store_quarantined(self) -> None:
+        """Store what is put into quarantine at once: this process may be killed. What cannot be
+        stored is due again."""
+        await self._has_quarantined.wait()
+        self._has_quarantined.clear()
+        try:
+            await self._refresh_quarantine()
+        finally:
+            if self.quarantine.waiting:
+                self._has_quarantined.set()
+
+    async def _refresh_quarantine(self) -> None:
+        # One at a time: what the next one stores meanwhile would be missing here.
+        async with self._following_quarantine:
+            in_force = await self._in_database_thread(self.quarantine.sync)
+            self.directory.quarantine.follow(in_force | self.quarantine.waiting)
 
     async def _tick(self) -> None:
         if self.live:
@@ -215,7 +314,10 @@ class Runtime:
             await loop.run_in_executor(self._capturing, _then_close, self.captures.store)
 
     async def _check_disks(self) -> None:
-        await asyncio.to_thread(self.disk.check)
+        await self._in_files_thread(self.disk.check)
+
+    async def _in_files_thread(self, work: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._files, work)
 
     async def _in_database_thread(
         self, work: Callable[[], ResultT], thread: ThreadPoolExecutor | None = None
@@ -248,7 +350,7 @@ async def _repeat(work: Callable[[], Awaitable[None]], interval_s: float) -> Non
     to work.
     """
     while True:
-        await asyncio.sleep(interval_s)
+        await asyncio.sleep(until_next(interval_s))
         try:
             await work()
         except Error as error:
@@ -270,6 +372,18 @@ def _data_folders() -> dict[str, Path]:
     return folders
 
 
+def _work_limits() -> WorkLimits:
+    return WorkLimits(
+        num_processes=settings.VINERY_WORK_PROCESSES,
+        cpu_s=settings.VINERY_WORK_TIME_S,
+        wall_s=_WALL_TIMES * settings.VINERY_WORK_TIME_S,
+        memory_bytes=settings.VINERY_WORK_MEMORY_BYTES,
+        max_waiting=settings.VINERY_WORK_QUEUE,
+        wait_s=settings.VINERY_WORK_WAIT_S,
+        hung_after_s=settings.VINERY_HUNG_AFTER_S,
+    )
+
+
 def _read_models() -> tuple[dict[str, ModelEntry], frozenset[str]]:
     """All served models by name, in the order of their names, and the names of those whose
     engines fail again and again. One query."""
@@ -282,7 +396,7 @@ def _is_failing(model: ServedModel) -> bool:
     status = model.status
     if status.state == EngineState.READY:
         return False
-    return bool(status.last_error) and status.num_restarts >= _FAILING_AFTER_RESTARTS
+    return status.num_failures_in_row >= _FAILING_AFTER_FAILURES
 
 
 def _entry(model: ServedModel) -> ModelEntry:

@@ -12,12 +12,16 @@ import contextlib
 import hashlib
 import itertools
 import os
+import re
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Final, assert_never, cast
 
 import msgspec
+from msgspec import structs
 
 from serving.transport.framing import FrameReader, InvalidFrame, pack
 from serving.transport.messages import (
@@ -28,6 +32,8 @@ from serving.transport.messages import (
     FromEngine,
     Grant,
     Hello,
+    Leaving,
+    Load,
     Ping,
     Pong,
     Rejected,
@@ -41,6 +47,13 @@ from serving.transport.messages import (
 _RECONNECT_S: Final = 0.05
 # Linux allows 108 bytes for a Unix socket's path, macOS 104, both with the final zero.
 _MAX_PATH_BYTES: Final = 103
+_SOCKET_NAME: Final = r"engine-(\d+)\.sock"
+
+# A request of many long prompts is sent in parts of about this size, so that messages of other
+# requests need not wait until the engine has read all of it between its steps.
+_PART_BYTES: Final = 64 * 1024
+
+_ids = itertools.count(1)
 
 # A message about one generation. Its `id` is the generation's.
 GenerationUpdate = Accepted | TokenOutput | Rejected
@@ -48,6 +61,18 @@ GenerationUpdate = Accepted | TokenOutput | Rejected
 
 class EngineDisconnected(Exception):
     """The connection to the engine broke, or there is none."""
+
+    def __init__(self, *, is_planned: bool = False) -> None:
+        super().__init__()
+        self.is_planned = is_planned
+        """Whether the engine was ended, or left, on purpose. Otherwise it may have crashed."""
+
+
+def engine_sockets(run_dir: Path) -> dict[int, Path]:
+    """Return the sockets that exist, by the ids of their models. Raises OSError."""
+    folder = engine_socket(run_dir, 0).parent
+    found = ((re.fullmatch(_SOCKET_NAME, path.name), path) for path in folder.iterdir())
+    return {int(match[1]): path for match, path in found if match is not None}
 
 
 def engine_socket(run_dir: Path, model_id: int) -> Path:
@@ -83,20 +108,22 @@ class OutputStream:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._wake_at = 0.0  # seconds of the loop's clock
-        self._is_lost = False
+        self._lost: EngineDisconnected | None = None
 
     async def next(self, timeout_s: float | None = None) -> list[GenerationUpdate]:
         """Return all updates since the last call; wait for the first if there is none.
 
-        Returns an empty list after `timeout_s` without updates. Raises EngineDisconnected.
+        Outputs of one generation that have come meanwhile are joined, so that a gateway that is
+        behind has less to do. Returns an empty list after `timeout_s` without updates. Raises
+        EngineDisconnected.
         """
-        if not self._inbox and not self._is_lost:
+        if not self._inbox and self._lost is None:
             await self._wait(timeout_s)
         if self._inbox:
             updates, self._inbox = self._inbox, []
-            return updates
-        if self._is_lost:
-            raise EngineDisconnected
+            return updates if len(updates) == 1 else _joined(updates)
+        if self._lost is not None:
+            raise self._lost
         return []
 
     def cancel(self, num_used: Mapping[int, int]) -> None:
@@ -107,7 +134,7 @@ class OutputStream:
         """
         for id_, num_tokens in num_used.items():
             self._open.discard(id_)
-            if not self._is_lost:
+            if self._lost is None:
                 self._link.cancel(id_, num_tokens)
         if not self._open and self._timer is not None:
             self._timer.cancel()
@@ -115,7 +142,7 @@ class OutputStream:
     def grant(self, id_: int, num_tokens: int, *, is_last: bool) -> None:
         """Let a generation have `num_tokens` in all. It pauses there, or ends if `is_last`."""
         if id_ in self._open:
-            self._link.send_if_open(Grant(id_, num_tokens, is_last))
+            self._link.grant(Grant(id_, num_tokens, is_last))
 
     def put(self, update: GenerationUpdate, *, is_end: bool) -> None:
         """Deliver an update, perhaps the generation's last. Called by the connection."""
@@ -124,10 +151,10 @@ class OutputStream:
         self._inbox.append(update)
         self._wake()
 
-    def lose(self) -> None:
+    def lose(self, lost: EngineDisconnected) -> None:
         """End the stream. Called by the connection when it breaks."""
         self._open.clear()
-        self._is_lost = True
+        self._lost = lost
         self._wake()
 
     async def _wait(self, timeout_s: float | None) -> None:
@@ -154,6 +181,40 @@ class OutputStream:
             self._waiter.set_result(None)
 
 
+def _joined(updates: Sequence[GenerationUpdate]) -> list[GenerationUpdate]:
+    """The same updates, with all outputs of a generation as one, where the first of them was."""
+    joined: list[GenerationUpdate] = []
+    outputs: dict[int, list[TokenOutput]] = {}
+    for update in updates:
+        if not isinstance(update, TokenOutput):
+            joined += map(_joined_output, outputs.values())
+            outputs.clear()
+            joined.append(update)
+        elif update.id in outputs:
+            outputs[update.id].append(update)
+        else:
+            outputs[update.id] = [update]
+    joined += map(_joined_output, outputs.values())
+    return joined
+
+
+def _joined_output(outputs: Sequence[TokenOutput]) -> TokenOutput:
+    """One output for consecutive ones. Their counts of draft tokens are sums already."""
+    first, last = outputs[0], outputs[-1]
+    if first is last:
+        return first
+    energies = [each.energy_j for each in outputs if each.energy_j is not None]
+    return structs.replace(
+        first,
+        token_ids=tuple(chain.from_iterable([each.token_ids for each in outputs])),
+        finish=last.finish,
+        logprobs=tuple(chain.from_iterable([each.logprobs for each in outputs])),
+        num_proposed=last.num_proposed,
+        num_accepted=last.num_accepted,
+        energy_j=sum(energies) if energies else None,
+    )
+
+
 class _Link(asyncio.Protocol):
     """One live connection. All methods run in the event loop."""
 
@@ -165,7 +226,13 @@ class _Link(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._streams: dict[int, OutputStream] = {}  # by generation id
         self._pings: dict[int, asyncio.Future[EngineStats]] = {}
+        # What waits for the next part, by request, and the last grants of these generations.
+        self._outboxes: deque[deque[Submit]] = deque()
+        self._unsent: dict[int, Grant | None] = {}
+        self._is_paused = False
+        self._is_planned_end = False
         self.hello: asyncio.Future[Hello] = loop.create_future()
+        self.load: Load | None = None
         self.closed: asyncio.Future[None] = loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -177,7 +244,7 @@ class _Link(asyncio.Protocol):
         self._on_lost()
         streams, self._streams = set(self._streams.values()), {}
         for stream in streams:
-            stream.lose()
+            stream.lose(EngineDisconnected(is_planned=self._is_planned_end))
         for ping in self._pings.values():
             _fail(ping, EngineDisconnected())
         _fail(self.hello, EngineDisconnected())
@@ -191,10 +258,20 @@ class _Link(asyncio.Protocol):
         except (InvalidFrame, msgspec.MsgspecError):
             self.close()
 
-    def send(self, message: msgspec.Struct) -> None:
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._send_part()
+
+    def send(self, message: msgspec.Struct) -> int:
+        """Send a message. Returns its bytes. Raises EngineDisconnected."""
         if self._transport is None or self._transport.is_closing():
             raise EngineDisconnected
-        self._transport.write(pack(message))
+        frame = pack(message)
+        self._transport.write(frame)
+        return len(frame)
 
     def send_if_open(self, message: msgspec.Struct) -> None:
         with contextlib.suppress(EngineDisconnected):
@@ -202,15 +279,55 @@ class _Link(asyncio.Protocol):
 
     def cancel(self, id_: int, num_used: int) -> None:
         self._streams.pop(id_, None)
-        self.send_if_open(Cancel(id_, num_used))
+        if id_ in self._unsent:
+            del self._unsent[id_]
+        else:
+            self.send_if_open(Cancel(id_, num_used))
+
+    def grant(self, grant: Grant) -> None:
+        if grant.id in self._unsent:
+            self._unsent[grant.id] = grant
+        else:
+            self.send_if_open(grant)
 
     def submit(self, submits: Sequence[Submit]) -> OutputStream:
         ids = [id_ for submit in submits for id_ in submit.ids]
         stream = OutputStream(self, ids)
         self._streams.update(dict.fromkeys(ids, stream))
-        for submit in submits:
-            self.send(submit)
+        num_bytes = 0
+        for number, submit in enumerate(submits):
+            if num_bytes >= _PART_BYTES:
+                self._send_later(submits[number:])
+                break
+            num_bytes += self.send(submit)
         return stream
+
+    def _send_later(self, submits: Sequence[Submit]) -> None:
+        if not self._outboxes:
+            asyncio.get_running_loop().call_soon(self._send_part)
+        self._outboxes.append(deque(submits))
+        self._unsent.update((submit.id, None) for submit in submits)
+
+    def _send_part(self) -> None:
+        """Send a part of what waits, in turns of the requests, unless the engine is behind."""
+        num_bytes = 0
+        while self._outboxes and num_bytes < _PART_BYTES and not self._is_paused:
+            outbox = self._outboxes.popleft()
+            num_bytes += self._send_unsent(outbox.popleft())
+            if outbox:
+                self._outboxes.append(outbox)
+        if self._outboxes and not self._is_paused:
+            asyncio.get_running_loop().call_soon(self._send_part)
+
+    def _send_unsent(self, submit: Submit) -> int:
+        """Send what has waited, unless it was cancelled. Returns its bytes."""
+        is_lost = self._transport is None or self._transport.is_closing()
+        if is_lost or submit.id not in self._unsent:
+            return 0
+        num_bytes = self.send(submit)
+        if (grant := self._unsent.pop(submit.id)) is not None:
+            self.send(grant)
+        return num_bytes
 
     async def ping(self, nonce: int) -> EngineStats:
         answer: asyncio.Future[EngineStats] = asyncio.get_running_loop().create_future()
@@ -225,6 +342,11 @@ class _Link(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def leave(self) -> None:
+        """Close the connection on purpose."""
+        self._is_planned_end = True
+        self.close()
+
     def _take(self, message: FromEngine) -> None:
         match message:
             case StepOutputs(outputs=outputs):
@@ -234,6 +356,10 @@ class _Link(asyncio.Protocol):
                 self._deliver(message, is_end=False)
             case Rejected():
                 self._deliver(message, is_end=True)
+            case Load():
+                self.load = message
+            case Leaving():
+                self._is_planned_end = True
             case Pong(nonce=nonce, stats=stats):
                 ping = self._pings.get(nonce)
                 if ping is not None and not ping.done():
@@ -263,7 +389,6 @@ class EngineClient:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._ids = itertools.count(1)
         self._link: _Link | None = None
         self._connected = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
@@ -273,6 +398,11 @@ class EngineClient:
     def is_connected(self) -> bool:
         return self._connected.is_set()
 
+    @property
+    def load(self) -> Load | None:
+        """The engine's newest report of its load; None: there is none."""
+        return None if self._link is None else self._link.load
+
     def open(self) -> None:
         """Begin to keep a connection up. Needs a running event loop."""
         if self._keeper is None:
@@ -281,6 +411,8 @@ class EngineClient:
     async def close(self) -> None:
         """Drop the connection. Its streams raise EngineDisconnected."""
         if self._keeper is not None:
+            if self._link is not None:
+                self._link.leave()
             self._keeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._keeper
@@ -294,8 +426,9 @@ class EngineClient:
         return self.hello
 
     def new_id(self) -> int:
-        """Return an id that no other generation or ping of this client has."""
-        return next(self._ids)
+        """Return an id that no other generation or ping of this process has. A generation may go
+        on with another client."""
+        return next(_ids)
 
     def submit(self, submits: Sequence[Submit]) -> OutputStream:
         """Start generations. Raises EngineDisconnected if no engine is connected."""

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 9
 
 # A prompt of a million tokens is 4 MB; no valid message comes near this size.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -101,6 +101,15 @@ class LogitsSpec(msgspec.Struct, frozen=True, array_like=True):
     prompt_logprobs: LogprobsSpec | None = None
 
 
+class Known(msgspec.Struct, frozen=True, array_like=True):
+    """What a lost engine has generated of an answer. The next one sends what follows."""
+
+    token_ids: bytes  # int32 little endian, (num_tokens,)
+    # The answer is generated again from its prompt, and compared: with a seed the next token
+    # depends on how many were drawn.
+    is_replayed: bool
+
+
 class Submit(_Message, frozen=True):
     """Gateway to engine: generate. The engine answers `Accepted` or `Rejected`."""
 
@@ -117,14 +126,19 @@ class Submit(_Message, frozen=True):
     min_new_tokens: int = 0  # no end token is sampled before this many tokens
     # The model's end tokens do not end the output. GenAI then ignores `stop_token_ids` too.
     ignore_eos: bool = False
-    priority: int = 0  # the engine admits lower numbers first
-    # Derived from the request's cache_salt. Only prompts with the same key share the prefix
-    # cache; None is the key of all prompts without a salt.
+    priority: int = 0  # of one lane, the engine admits lower numbers first
+    # Derived from the caller's organisation and the request's cache_salt. Only prompts with the
+    # same key share the prefix cache; None is the key of all prompts without a salt.
     cache_key: bytes | None = None
     request_id: str = ""  # names the request in the gateway's usage journal
     # The generation pauses after this many tokens until a `Grant`; None: it never pauses. Beam
     # searches ignore it.
     num_granted: int | None = None
+    # The ids of the organisation and of the key, between which the engine is fair; 0: none.
+    lane: tuple[int, int] = (0, 0)
+    # None: nothing. It counts for `max_new_tokens`, `min_new_tokens` and `num_granted`. Beam
+    # searches ignore it.
+    known: Known | None = None
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -160,6 +174,13 @@ class Ping(_Message, frozen=True):
     nonce: int
 
 
+class Keep(_Message, frozen=True):
+    """Node to engine: run for as long as this connection does. It gets no reports of the load.
+
+    The node that has started the engine does not need it, see `engine.lifeline`.
+    """
+
+
 class Hello(_Message, frozen=True):
     """The engine's first message on every connection."""
 
@@ -173,6 +194,7 @@ class Hello(_Message, frozen=True):
     can_score_prompts: bool = False  # whether `LogitsSpec.prompt_logprobs` is supported
     has_processors: bool = False  # whether `LogitsSpec.processor_args` is supported
     supports_cache_salt: bool = False  # whether `Submit.cache_key` is supported
+    digest: str = ""  # `EngineConfig.digest`
 
 
 class Accepted(_Message, frozen=True):
@@ -235,10 +257,32 @@ class EngineStats(msgspec.Struct, frozen=True, array_like=True):
     request_energy_j: float | None = None  # the part of `energy_j` reported with outputs
 
 
+class Load(_Message, frozen=True):
+    """Engine to gateway: what waits, and how fast it is served. Sent when it has changed."""
+
+    num_free: int  # running slots
+    tokens_per_s: float  # of what waits; 0: not known
+    mean_tokens: float  # of a request
+    answer_s: float  # how long an answer takes; 0: not known
+    waiting_s: float  # for how long the queue was never empty
+    waiting: tuple[tuple[int, int, float], ...]  # (organisation, key, tokens), the most first
+    first_token_s: float = 0.0  # how long it takes of a request that has a slot; 0: not known
+    prefill_s: float = 0.0  # how long the prompts take that have a slot and no token
+    # Who has used the engine of late: (organisation, key, part of the engine), the most first.
+    used: tuple[tuple[int, int, float], ...] = ()
+
+
 class Pong(_Message, frozen=True):
     nonce: int
     stats: EngineStats
 
 
-ToEngine = Submit | Cancel | Grant | Ping
-FromEngine = Hello | Accepted | StepOutputs | Rejected | Pong
+class Leaving(_Message, frozen=True):
+    """The engine's last message on a connection when it ends as planned, so it has not crashed.
+
+    Generations that have not ended get no `Rejected`: another engine may continue them.
+    """
+
+
+ToEngine = Submit | Cancel | Grant | Ping | Keep
+FromEngine = Hello | Accepted | StepOutputs | Rejected | Load | Pong | Leaving

@@ -38,6 +38,8 @@ class Connection:
         self._unsent = bytearray()
         self._decode = msgspec.msgpack.Decoder(ToEngine).decode
         self.is_open = True
+        # Whether it gets what is sent to all. A node's connection does not, see `Keep`.
+        self.gets_broadcasts = True
 
     def send(self, message: msgspec.Struct) -> None:
         """Send a message, or buffer the part that the socket does not take now."""
@@ -134,6 +136,12 @@ class SocketServer:
         incoming += [Incoming(connection, None) for connection in self._closed]
         self._closed.clear()
         return incoming
+
+    def broadcast(self, message: msgspec.Struct) -> None:
+        """Send a message to all gateways."""
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.data, Connection) and key.data.gets_broadcasts:
+                key.data.send(message)
 
     def close(self) -> None:
         for key in list(self._selector.get_map().values()):

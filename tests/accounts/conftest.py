@@ -1,8 +1,9 @@
-"""Users and keys."""
+"""Users, keys, an OpenID Connect issuer, and usage ledgers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,10 @@ from accounts.keys.lifecycle import NewKey, create_key
 from accounts.keys.table import KeyTable
 from accounts.models import AuditEntry, Organization, Project, Role, User
 from accounts.services import changes
+from accounts.usage.ledger import UsageLedger
 from tests.accounts.key_tables import past_clock
+from tests.accounts.oidc_issuer import TestIssuer, running_issuer
+from tests.accounts.usage_builders import NewLedger, Shelf, die
 from tests.fakes.clock import FakeClock
 
 PEPPERS = {1: b"the first pepper", 2: b"the second pepper"}
@@ -77,6 +81,21 @@ def new_key(alice: User) -> Callable[..., NewKey]:
 
 
 @pytest.fixture
+def issuer(settings: Any) -> Iterator[TestIssuer]:
+    """Run an issuer that knows Ada, with settings that create accounts."""
+    with running_issuer() as issuer:
+        issuer.claims = {
+            "sub": "1234",
+            "preferred_username": "ada",
+            "name": "Ada Lovelace",
+            "email": "ada@example.com",
+            "email_verified": True,
+        }
+        settings.VINERY_OIDC = issuer.settings(makes_accounts=True)
+        yield issuer
+
+
+@pytest.fixture
 def clock() -> FakeClock:
     return past_clock()
 
@@ -84,6 +103,26 @@ def clock() -> FakeClock:
 @pytest.fixture
 def table(clock: FakeClock) -> KeyTable:
     return KeyTable(clock=clock)
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    return Shelf()
+
+
+@pytest.fixture
+def new_ledger(tmp_path: Path, shelf: Shelf) -> Iterator[NewLedger]:
+    ledgers = []
+
+    def make(**changes: object) -> UsageLedger:
+        store = changes.pop("store", shelf)
+        ledger = UsageLedger(tmp_path, store=store, store_dead=store, **changes)  # type: ignore[arg-type]
+        ledgers.append(ledger)
+        return ledger
+
+    yield make
+    for ledger in ledgers:
+        die(ledger)
 
 
 @pytest.fixture

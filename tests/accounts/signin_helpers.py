@@ -1,4 +1,4 @@
-"""Helpers for tests of sign-in: users with passwords, and TOTP codes."""
+"""Helpers for tests of sign-in: users with passwords, TOTP codes, and the way through an issuer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import hmac
 import struct
 import time
 from typing import Any
+from urllib.parse import urlencode
 
+import httpx
 from allauth.mfa.models import Authenticator
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
@@ -57,6 +59,29 @@ def sign_in(
 
 def enter_code(client: Client, code: str) -> Any:
     return client.post(reverse("mfa_authenticate"), {"code": code})
+
+
+def confirm_password(client: Client) -> None:
+    client.post(reverse("account_reauthenticate"), {"password": PASSWORD})
+
+
+def start_oidc(client: Client, **query: str) -> Any:
+    """Press the sign-in button, and return the redirect to the issuer."""
+    return client.post(f"{reverse('openid_connect_login')}?{urlencode(query)}")
+
+
+def finish_oidc(client: Client, to_issuer: Any) -> Any:
+    """Sign in at the issuer, and follow its redirect."""
+    assert to_issuer.status_code == 302, to_issuer.content
+    return client.get(httpx.get(to_issuer.url).headers["location"])
+
+
+def oidc_sign_in(client: Client, **query: str) -> Any:
+    return finish_oidc(client, start_oidc(client, **query))
+
+
+def is_oidc_refused(response: Any) -> bool:
+    return response.status_code == 401 and "Login failed" in response.content.decode()
 
 
 def signed_in_name(client: Client) -> str:

@@ -15,6 +15,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 from pages import text_of
+from row_builders import stored_refusal
 from usage_builders import admission, settlement
 
 from accounts.captures.store import CapturedRequest, store_captured
@@ -364,17 +365,7 @@ def test_a_limit_of_an_unknown_key_is_refused_with_a_message(client: Client, roo
 
 @pytest.fixture
 def refusal(db: None) -> RefusedRequest:
-    return RefusedRequest.objects.create(
-        request_id="r",
-        created_at=timezone.now(),
-        model="m",
-        scope="user:1",
-        metric="tokens",
-        window="day",
-        amount=1,
-        level=1,
-        needed=1,
-    )
+    return stored_refusal()
 
 
 def test_usage_records_are_shown_and_cannot_be_changed(
@@ -412,7 +403,8 @@ def test_only_superusers_change_users(client: Client, staff: User, alice: User) 
 
 def test_changes_of_users_are_in_the_log(client: Client, root: User, alice: User) -> None:
     permission = Permission.objects.all()[0]
-    body = {"username": "alice", "is_staff": "on", "user_permissions": [permission.pk]}
+    ticked = {"is_staff": "on", "is_email_confirmed": "on"}
+    body = {"username": "alice", "user_permissions": [permission.pk], **ticked}
     response = client.post(page_of("user", "change", alice.pk), body | NO_ROLES)
     assert response.status_code == 302
     page = reverse("admin:auth_user_password_change", args=[alice.pk])

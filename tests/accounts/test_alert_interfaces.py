@@ -12,6 +12,7 @@ from django.core import mail
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
+from row_builders import stored_alert, stored_reminder
 from webhook_receiver import Receiver, receiving
 
 from accounts.alerts import webhooks
@@ -21,8 +22,6 @@ from accounts.models import (
     Alert,
     AuditEntry,
     Delivery,
-    KeyEvent,
-    KeyReminder,
     Limit,
     Organization,
     Project,
@@ -55,18 +54,7 @@ def receiver(settings: Any) -> Iterator[Receiver]:
 @pytest.fixture
 def alert(db: None) -> Alert:
     user = User.objects.create_user("olga", email="olga@example.com")
-    alert = Alert.objects.create(
-        limit_id=1,
-        scope="project:1",
-        whose="Acme / search",
-        metric="tokens",
-        window="day",
-        amount=1000,
-        percent=80,
-        num_used=812,
-        window_start=timezone.now(),
-        created_at=timezone.now(),
-    )
+    alert = stored_alert(scope="project:1", whose="Acme / search", amount=1000, num_used=812)
     Delivery.objects.create(alert=alert, user=user, due_at=timezone.now())
     return alert
 
@@ -97,18 +85,7 @@ def test_reminders_of_keys_are_listed(run: Run, alert: Alert, search: Project) -
     olga = User.objects.get(username="olga")
     keys = [create_key(owner=olga, project=search, name=name).key for name in ("ci", "crawler")]
     for key in keys:
-        reminder = KeyReminder.objects.create(
-            key_id=key.pk,
-            organization_id=search.organization_id,
-            event=KeyEvent.EXPIRES,
-            happens_at=timezone.now(),
-            days_before=7,
-            key_name=key.name,
-            hint=key.hint,
-            owner_name="olga",
-            project_name=str(search),
-            created_at=timezone.now(),
-        )
+        reminder = stored_reminder(key)
         Delivery.objects.create(reminder=reminder, user=olga, due_at=timezone.now())
 
     _, text, _ = run("alerts", "reminders")

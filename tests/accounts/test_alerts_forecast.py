@@ -31,16 +31,18 @@ def test_a_used_up_quota_has_run_out_now() -> None:
 
 def test_a_busy_week_shortens_the_forecast_of_a_quiet_day() -> None:
     one_hour = HOUR_S
+    used_an_hour = (30 + 3000 / 8) / 4  # the week before counts as an eighth of a day: three hours
     assert runs_out_at(of_day(30), one_hour) is None
-    assert runs_out_at(of_day(30, num_before=7 * 3000), one_hour) is not None
+    runs_out = runs_out_at(of_day(30, num_before=7 * 3000), one_hour)
+    assert runs_out == pytest.approx((1 + 970 / used_an_hour) * HOUR_S)
 
 
 def test_a_quiet_week_does_not_hide_a_busy_afternoon() -> None:
     at_noon = 12 * HOUR_S
-    alone = runs_out_at(of_day(800), at_noon)
+    used_an_hour = (800 + 1 / 8) / 15
+    assert runs_out_at(of_day(800), at_noon) == pytest.approx(15 * HOUR_S)
     with_week = runs_out_at(of_day(800, num_before=7), at_noon)
-    assert alone is not None and with_week is not None
-    assert alone < with_week < DAY_S
+    assert with_week == pytest.approx((12 + 200 / used_an_hour) * HOUR_S)
 
 
 def test_a_budget_without_a_reset_is_forecast_from_the_last_days() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.contrib.sessions.models import Session
 from django.utils import timezone
+from row_builders import stored_alert
 from usage_builders import NOON
 
 from accounts import tasks
@@ -23,14 +24,11 @@ YOUNG = NOON - YEAR + timedelta(days=1)
 
 
 def alert(at: Any, *, resets_at: Any, limit_id: int = 999_999, percent: int = 80) -> Alert:
-    return Alert.objects.create(
+    window = "day" if resets_at else "none"
+    return stored_alert(
         limit_id=limit_id,
-        scope="platform",
-        metric="tokens",
-        window="day" if resets_at else "none",
-        amount=100,
+        window=window,
         percent=percent,
-        num_used=80,
         window_start=at,
         resets_at=resets_at,
         created_at=at,

@@ -271,6 +271,37 @@ def test_a_name_with_a_private_address_is_refused(monkeypatch: pytest.MonkeyPatc
     assert connected == []
 
 
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "017700000001", "127.1", "0"),
+        *(
+            "localhost",
+            "LOCALHOST.",
+            "127.0.0.1.",
+            "①②⑦.⓪.⓪.①",
+            "127。0。0。1",
+            "\uff11\uff12\uff17.0.0.1",
+        ),
+        *("[::ffff:7f00:1]", "[::127.0.0.1]", "[0:0:0:0:0:0:0:1]", "[::1%25lo]", "[fe80::1%25lo]"),
+        *("[2001:0:4136:e378:8000:63bf:80ff:fffe]", "[64:ff9b::a9fe:a9fe]", "[2002:a00:1::]"),
+        *("8.8.8.8\\@127.0.0.1", "8.8.8.8@127.0.0.1", "127.0.0.1#@8.8.8.8", "127.0.0.1\\.example"),
+        *("[127.0.0.1]", "%31%32%37.0.0.1", "127.0.0.1%00.example", "8.8.8.8\t@127.0.0.1"),
+    ],
+)
+def test_no_spelling_of_a_private_address_is_connected_to(
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    """It is refused when the webhook is created, or when its name is resolved."""
+    connected: list[Any] = []
+    monkeypatch.setattr(webhooks.socket, "create_connection", lambda *a, **_: connected.append(a))
+
+    with pytest.raises((AddressRefused, NotDelivered)):
+        networks.check_url(f"https://{host}/hook")
+        webhooks.send(webhooks.make("ours", f"https://{host}/hook")[0], webhooks.test_event())
+    assert connected == []
+
+
 def test_a_request_goes_to_the_address_that_was_checked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -30,7 +30,7 @@ def test_a_second_start_creates_no_user_and_no_key() -> None:
 
     assert (again, no_password) == (admin, None)
     assert again.password == hashed
-    assert password is not None
+    assert again.check_password(password)
 
 
 def test_no_administrator_is_created_if_another_superuser_exists() -> None:
@@ -55,7 +55,7 @@ def test_an_existing_user_is_not_promoted_because_of_their_name(first: str) -> N
     admin, password = ensure_first_admin()
 
     assert admin.username == "admin3"
-    assert password is not None
+    assert admin.check_password(password)
     assert not User.objects.get(username=first).is_superuser
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from row_builders import stored_refusal
 
 from accounts.models import RefusedRequest, UsageRecord, User
 from vinery.cli import main
@@ -53,7 +54,7 @@ def refused(request_id: str, **values: Any) -> RefusedRequest:
         "needed": 31.0,
         "wait_s": 1.29,
     }
-    return RefusedRequest.objects.create(request_id=request_id, **{**usual, **values})
+    return stored_refusal(request_id, **{**usual, **values})
 
 
 def answered(request_id: str, http_status: int) -> None:

@@ -14,9 +14,9 @@ from django.test import AsyncClient, Client
 from django.test.client import ClientHandler
 from django.urls import reverse
 from signin_helpers import (
-    PASSWORD,
     WAIT,
     code_of,
+    confirm_password,
     enter_code,
     give_factor,
     person,
@@ -26,14 +26,10 @@ from signin_helpers import (
 )
 
 from accounts.models import User
-from accounts.signin.factors import has_second_factor
+from accounts.signin.attempts import has_second_factor
 from accounts.signin.recovery import reset_second_factor
 
 pytestmark = pytest.mark.django_db
-
-
-def _confirm(client: Client) -> None:
-    client.post(reverse("account_reauthenticate"), {"password": PASSWORD})
 
 
 # -- Setup
@@ -46,7 +42,7 @@ def test_setup_needs_the_password_and_a_code_and_returns_recovery_codes(
     sign_in(client, "alice")
     page = client.get(reverse("mfa_activate_totp"), follow=True)
     assert page.redirect_chain[-1][0].startswith(reverse("account_reauthenticate"))
-    _confirm(client)
+    confirm_password(client)
 
     page = client.get(reverse("mfa_activate_totp"))
     secret = page.context["form"].secret
@@ -63,7 +59,7 @@ def test_setup_needs_the_password_and_a_code_and_returns_recovery_codes(
 def test_the_code_of_the_setup_cannot_be_used_to_sign_in(client: Client) -> None:
     person("alice")
     sign_in(client, "alice")
-    _confirm(client)
+    confirm_password(client)
     secret = client.get(reverse("mfa_activate_totp")).context["form"].secret
     code = code_of(secret)
     client.post(reverse("mfa_activate_totp"), {"code": code})
@@ -80,7 +76,7 @@ def test_the_code_of_the_setup_cannot_be_used_to_sign_in(client: Client) -> None
 def test_a_wrong_code_does_not_set_up_a_factor(client: Client) -> None:
     alice = person("alice")
     sign_in(client, "alice")
-    _confirm(client)
+    confirm_password(client)
     secret = client.get(reverse("mfa_activate_totp")).context["form"].secret
 
     client.post(reverse("mfa_activate_totp"), {"code": code_of(secret, periods_from_now=9)})
@@ -121,7 +117,7 @@ def test_turning_the_factor_off_needs_a_confirmation_and_deletes_the_recovery_co
 
     client.post(reverse("mfa_deactivate_totp"))
     assert has_second_factor(alice)
-    _confirm(client)
+    confirm_password(client)
     client.post(reverse("mfa_deactivate_totp"))
 
     assert not Authenticator.objects.filter(user=alice).exists()
@@ -281,7 +277,7 @@ def test_a_user_who_needs_a_factor_gets_only_the_setup_pages(required: Any) -> N
     assert refused.status_code == 403
     assert refused.json()["error"]["code"] == "second_factor_required"
 
-    _confirm(client)
+    confirm_password(client)
     secret = client.get(reverse("mfa_activate_totp")).context["form"].secret
     client.post(reverse("mfa_activate_totp"), {"code": code_of(secret)})
     assert has_second_factor(root)

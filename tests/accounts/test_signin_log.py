@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,12 +12,14 @@ from django.core import mail
 from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
-from oidc_issuer import TestIssuer, running_issuer
+from oidc_issuer import TestIssuer
 from signin_helpers import (
     PASSWORD,
     code_of,
+    confirm_password,
     enter_code,
     give_factor,
+    oidc_sign_in,
     person,
     recovery_codes,
     sign_in,
@@ -47,10 +48,6 @@ def a_minute_later() -> None:
     for user in ["", *User.objects.values_list("pk", flat=True)]:
         for action in ("sign_in_failed", "locked_out"):
             cache.delete(f"vinery.{action}:{user}:{HERE}:logged")
-
-
-def confirm(client: Client) -> None:
-    client.post(reverse("account_reauthenticate"), {"password": PASSWORD})
 
 
 def everything() -> str:
@@ -95,25 +92,10 @@ def test_a_recovery_code_is_logged_with_the_number_of_remaining_codes(client: Cl
     assert code not in everything()
 
 
-@pytest.fixture
-def issuer(settings: Any) -> Iterator[TestIssuer]:
-    with running_issuer() as issuer:
-        issuer.claims = {"sub": "1", "preferred_username": "ada", "name": "Ada Lovelace"}
-        settings.VINERY_OIDC = issuer.settings(makes_accounts=True)
-        yield issuer
-
-
-def come_through(client: Client) -> None:
-    import httpx
-
-    to_issuer = client.post(reverse("openid_connect_login"))
-    client.get(httpx.get(to_issuer["location"]).headers["location"])
-
-
 def test_a_sign_in_through_the_issuer_is_logged_with_its_method(
     client: Client, issuer: TestIssuer
 ) -> None:
-    come_through(client)
+    oidc_sign_in(client)
 
     assert signed_in_name(client) == "ada"
     [entry] = logged("sign_in")
@@ -122,7 +104,7 @@ def test_a_sign_in_through_the_issuer_is_logged_with_its_method(
 
 def test_a_failure_of_the_issuer_is_logged(client: Client, issuer: TestIssuer) -> None:
     issuer.userinfo = {"sub": "another user"}
-    come_through(client)
+    oidc_sign_in(client)
 
     assert signed_in_name(client) == ""
     [entry] = logged("sign_in_failed")
@@ -253,7 +235,7 @@ def test_setup_and_removal_of_a_second_factor_are_logged(
 ) -> None:
     alice = person("alice")
     sign_in(client, "alice")
-    confirm(client)
+    confirm_password(client)
     secret = client.get(reverse("mfa_activate_totp")).context["form"].secret
     with django_capture_on_commit_callbacks(execute=True):
         client.post(reverse("mfa_activate_totp"), {"code": code_of(secret)})
@@ -276,7 +258,7 @@ def test_setup_and_removal_of_a_second_factor_are_logged(
 def test_a_changed_password_is_logged(client: Client) -> None:
     person("alice")
     sign_in(client, "alice")
-    confirm(client)
+    confirm_password(client)
     new = "staple of a battery"
     client.post(
         reverse("account_change_password"),

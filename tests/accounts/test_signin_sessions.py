@@ -20,6 +20,7 @@ from django.urls import reverse
 from signin_helpers import (
     PASSWORD,
     code_of,
+    confirm_password,
     enter_code,
     give_factor,
     person,
@@ -124,7 +125,7 @@ def test_a_signature_is_valid_for_one_session_only(client: Client) -> None:
 def test_the_contents_of_a_session_are_encrypted(client: Client) -> None:
     person("alice")
     sign_in(client, "alice")
-    client.post(reverse("account_reauthenticate"), {"password": PASSWORD})
+    confirm_password(client)
     secret = client.get(reverse("mfa_activate_totp")).context["form"].secret
 
     assert secret in str(client.session.items())

@@ -138,6 +138,7 @@ def test_a_replaced_journal_keeps_its_owner(journal: Journal) -> None:
     assert written_to(journal) == b"new\nnewer\n"
     assert journal.read(0, 100) == b"new\nnewer\n"
     assert Journal.adopt(journal.path) is None
+    journal.close()
     assert list(journal.path.parent.iterdir()) == [journal.path]
 
 
@@ -153,7 +154,153 @@ def test_a_failed_replacement_keeps_the_old_journal(
     monkeypatch.undo()
     journal.append(b"older\n")
     assert written_to(journal) == b"old\nolder\n"
+    journal.close()
     assert list(journal.path.parent.iterdir()) == [journal.path]
+
+
+def test_a_journal_can_be_replaced_again_and_again(journal: Journal) -> None:
+    for number in range(5):
+        journal.append(b"a long line that is replaced\n")
+        journal.replace(b"%d\n" % number)
+        if number % 2:
+            journal.clear_draft(1000)
+        journal.append(b"new\n")
+
+    assert journal.read(0, 100) == b"4\nnew\n"
+    journal.close()
+    adopted = Journal.adopt(journal.path)
+    assert adopted is not None
+    assert adopted.read(0, 1000) == b"4\nnew\n"
+
+
+def test_allocated_space_is_no_part_of_the_lines(journal: Journal) -> None:
+    journal.allocate(1000)
+    journal.append(b"one\n")
+    journal.close()
+    with journal.path.open("r+b") as torn:
+        torn.seek(4)
+        torn.write(b"tw")
+
+    adopted = Journal.adopt(journal.path)
+
+    assert adopted is not None
+    assert adopted.path.stat().st_size > 1000
+    assert adopted.read(0, 10_000) == b"one\n"
+    assert adopted.size_bytes == 6
+
+
+def test_allocated_space_shrinks_with_each_line_and_is_allocated_again(journal: Journal) -> None:
+    journal.allocate(1000)
+    room_bytes = journal.room_bytes
+    journal.append(b"one\n")
+
+    assert journal.room_bytes == room_bytes - 4 >= 1000 - 4
+
+    journal.allocate(room_bytes)
+    assert journal.room_bytes >= room_bytes
+
+
+def test_a_file_system_that_cannot_allocate_gets_zeros(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(*_: int) -> None:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(os, "posix_fallocate", unsupported)
+    journal.append(b"one\n")
+
+    journal.allocate(1000)
+
+    assert journal.room_bytes >= 1000
+    assert written_to(journal).rstrip(b"\0") == b"one\n"
+    assert journal.path.stat().st_size >= 1004
+
+    monkeypatch.delattr(os, "posix_fallocate")
+    journal.allocate(1_000_000)
+    assert journal.path.stat().st_size >= 1_000_004
+
+
+def test_a_replacement_has_the_space_that_was_allocated_for_it(journal: Journal) -> None:
+    journal.allocate_draft(5000)
+    journal.append(b"old\n")
+
+    journal.replace(b"new\n")
+
+    assert journal.room_bytes == 5000 - 4
+    assert journal.read(0, 100) == b"new\n"
+
+
+def test_a_replaced_file_gives_back_what_a_long_backlog_took(journal: Journal) -> None:
+    journal.append(b"x" * 50_000 + b"\n")
+    journal.replace(b"new\n")
+
+    journal.clear_draft(1000)
+
+    assert journal.path.with_suffix(".draft").stat().st_size == 1000
+    assert journal.path.with_suffix(".draft").read_bytes() == bytes(1000)
+
+
+def test_a_replacement_without_links_keeps_no_old_file(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(*names: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(Path, "hardlink_to", no_links)
+    journal.append(b"old\n")
+
+    journal.replace(b"new\n")
+    journal.replace(b"newer\n")
+
+    assert written_to(journal) == b"newer\n"
+    assert list(journal.path.parent.iterdir()) == [journal.path]
+
+
+@pytest.mark.parametrize("step", ["link", "rename"])
+def test_a_kill_during_a_replacement_leaves_one_journal(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    renames = []
+    real_rename = Path.rename
+
+    def rename(path: Path, target: Path) -> Path:
+        renames.append(path)
+        if len(renames) > (step == "rename"):
+            raise Killed
+        return real_rename(path, target)
+
+    journal.append(b"old\n")
+    journal.allocate_draft(100)
+    assert journal._draft is not None
+    fds = (journal._fd, journal._draft.fd)
+    monkeypatch.setattr(Path, "rename", rename)
+    with pytest.raises(Killed):
+        journal.replace(b"new\n")
+    monkeypatch.undo()
+    for fd in fds:
+        os.close(fd)
+    sweep_drafts(journal.path.parent)
+
+    assert list(journal.path.parent.iterdir()) == [journal.path]
+    assert written_to(journal).rstrip(b"\0") == (b"new\n" if step == "rename" else b"old\n")
+
+
+def test_a_draft_that_was_removed_is_created_again(journal: Journal) -> None:
+    journal.append(b"old\n")
+    journal.allocate_draft(100)
+    journal.path.with_suffix(".draft").unlink()
+
+    with pytest.raises(FileNotFoundError):
+        journal.replace(b"new\n")
+    journal.append(b"older\n")
+    assert journal.read(0, 100) == b"old\nolder\n"
+
+    journal.replace(b"new\n")
+    assert journal.read(0, 100) == b"new\n"
+    assert written_to(journal) == b"new\n"
 
 
 def test_drafts_of_dead_processes_are_removed(journal: Journal) -> None:

@@ -3,63 +3,27 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from django.db import OperationalError
-from usage_builders import Shelf, admission, settlement
+from usage_builders import NewLedger, Shelf, admission, die, settlement
 
 from accounts.models import UsageRecord
 from accounts.usage.entries import Outcome, Settlement
 from accounts.usage.journal import Journal
-from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans
 from accounts.usage.store import store_settlements
 
 DEADLINE_S = 20.0
 
 
-@pytest.fixture
-def shelf() -> Shelf:
-    return Shelf()
-
-
-@pytest.fixture
-def new_ledger(tmp_path: Path, shelf: Shelf) -> Iterator[Callable[..., UsageLedger]]:
-    ledgers = []
-
-    def make(**changes: object) -> UsageLedger:
-        store = changes.pop("store", shelf)
-        ledger = UsageLedger(tmp_path, store=store, store_dead=store, **changes)  # type: ignore[arg-type]
-        ledgers.append(ledger)
-        return ledger
-
-    yield make
-    for ledger in ledgers:
-        die(ledger)
-
-
-def die(ledger: UsageLedger) -> None:
-    """Release the journal, as the kernel does for a killed process."""
-    ledger._journal.close()
-
-
-def fill_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(fd: int, content: bytes, offset: int) -> int:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "pwrite", full)
-
-
 # -- The queue
 
 
-def test_a_settled_request_is_stored_by_the_next_flush(
-    new_ledger: Callable[..., UsageLedger], shelf: Shelf
-) -> None:
+def test_a_settled_request_is_stored_by_the_next_flush(new_ledger: NewLedger, shelf: Shelf) -> None:
     ledger = new_ledger()
     ledger.admit(admission())
     ledger.flush()
@@ -72,7 +36,7 @@ def test_a_settled_request_is_stored_by_the_next_flush(
 
 
 def test_records_wait_on_the_disk_while_the_database_is_unavailable(
-    new_ledger: Callable[..., UsageLedger], shelf: Shelf
+    new_ledger: NewLedger, shelf: Shelf
 ) -> None:
     ledger = new_ledger()
     shelf.num_failures_to_come = 3
@@ -93,7 +57,7 @@ def test_records_wait_on_the_disk_while_the_database_is_unavailable(
 
 
 def test_several_batches_are_stored(
-    new_ledger: Callable[..., UsageLedger], shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    new_ledger: NewLedger, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("accounts.usage.ledger.BATCH_BYTES", 700)
     ledger = new_ledger()
@@ -106,7 +70,7 @@ def test_several_batches_are_stored(
     assert len(shelf.rows) == 20
 
 
-def test_an_empty_checkpoint_writes_nothing(new_ledger: Callable[..., UsageLedger]) -> None:
+def test_an_empty_checkpoint_writes_nothing(new_ledger: NewLedger) -> None:
     ledger = new_ledger()
 
     ledger.checkpoint([])
@@ -118,7 +82,7 @@ def test_an_empty_checkpoint_writes_nothing(new_ledger: Callable[..., UsageLedge
 
 
 def test_a_running_request_is_interrupted_with_its_last_counts(
-    new_ledger: Callable[..., UsageLedger], shelf: Shelf, tmp_path: Path
+    new_ledger: NewLedger, shelf: Shelf, tmp_path: Path
 ) -> None:
     ledger = new_ledger()
     ledger.admit(admission("done"))
@@ -140,9 +104,7 @@ def test_a_running_request_is_interrupted_with_its_last_counts(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_stopping_settles_all_requests(
-    new_ledger: Callable[..., UsageLedger], shelf: Shelf, tmp_path: Path
-) -> None:
+def test_stopping_settles_all_requests(new_ledger: NewLedger, shelf: Shelf, tmp_path: Path) -> None:
     ledger = new_ledger()
     ledger.admit(admission("done"))
     ledger.admit(admission("running"))
@@ -155,7 +117,7 @@ def test_stopping_settles_all_requests(
 
 
 def test_stopping_without_a_database_leaves_the_journal_to_the_next_process(
-    new_ledger: Callable[..., UsageLedger],
+    new_ledger: NewLedger,
     shelf: Shelf,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -175,9 +137,7 @@ def test_stopping_without_a_database_leaves_the_journal_to_the_next_process(
 # -- Compaction
 
 
-def test_the_journal_has_a_bounded_size(
-    new_ledger: Callable[..., UsageLedger], shelf: Shelf
-) -> None:
+def test_the_journal_has_a_bounded_size(new_ledger: NewLedger, shelf: Shelf) -> None:
     ledger = new_ledger(max_journal_bytes=4000)
     for number in range(100):
         ledger.admit(admission(f"r{number}"))
@@ -185,11 +145,11 @@ def test_the_journal_has_a_bounded_size(
         ledger.flush()
 
     assert len(shelf.rows) == 100
-    assert ledger._journal.path.stat().st_size < 8000
+    assert ledger._journal.size_bytes < 8000
 
 
 def test_a_rewrite_keeps_open_requests_and_unstored_records(
-    new_ledger: Callable[..., UsageLedger], shelf: Shelf, tmp_path: Path
+    new_ledger: NewLedger, shelf: Shelf, tmp_path: Path
 ) -> None:
     ledger = new_ledger(max_journal_bytes=1)
     ledger.admit(admission("long"))
@@ -219,7 +179,7 @@ def test_a_rewrite_keeps_open_requests_and_unstored_records(
 
 
 def test_many_open_requests_are_not_rewritten_in_every_pass(
-    new_ledger: Callable[..., UsageLedger], monkeypatch: pytest.MonkeyPatch
+    new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = new_ledger(max_journal_bytes=1000)
     for number in range(20):
@@ -236,7 +196,7 @@ def test_many_open_requests_are_not_rewritten_in_every_pass(
 
 
 def test_a_long_backlog_is_not_copied(
-    new_ledger: Callable[..., UsageLedger], shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    new_ledger: NewLedger, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = new_ledger(max_journal_bytes=1000)
     for number in range(20):
@@ -250,79 +210,12 @@ def test_a_long_backlog_is_not_copied(
     assert len(shelf.rows) == 0
 
 
-# -- A full disk
-
-
-def test_a_full_disk_fails_no_request_and_loses_no_record(
-    new_ledger: Callable[..., UsageLedger],
-    shelf: Shelf,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    ledger = new_ledger()
-    fill_disk(monkeypatch)
-    ledger.admit(admission())
-    ledger.checkpoint([("r1", 1, 0, 0, 0)])
-    ledger.settle(settlement())
-
-    ledger.flush()
-
-    assert shelf.outcomes == {"r1": Outcome.OK}
-    assert ledger.num_lost == 0
-    assert caplog.text.count("cannot write the usage journal") == 1
-
-
-def test_the_journal_is_completed_after_disk_space_is_free_again(
-    new_ledger: Callable[..., UsageLedger],
-    shelf: Shelf,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ledger = new_ledger()
-    fill_disk(monkeypatch)
-    ledger.admit(admission("running"))
-    ledger.settle(settlement("done"))
-    shelf.num_failures_to_come = 1
-    with pytest.raises(OperationalError):
-        ledger.flush()
-
-    monkeypatch.undo()
-    shelf.num_failures_to_come = 1
-    with pytest.raises(OperationalError):
-        ledger.flush()
-    die(ledger)
-    recover_orphans(tmp_path, shelf)
-
-    assert shelf.outcomes == {"running": Outcome.INTERRUPTED, "done": Outcome.OK}
-
-
-def test_records_that_fit_neither_disk_nor_memory_are_counted(
-    new_ledger: Callable[..., UsageLedger], shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = new_ledger(max_spilled=2)
-    fill_disk(monkeypatch)
-
-    for number in range(5):
-        ledger.settle(settlement(f"r{number}"))
-    ledger.flush()
-
-    assert sorted(shelf.rows) == ["r0", "r1"]
-    assert ledger.num_lost == 3
-
-
-def test_a_read_only_folder_fails_at_the_start(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("not a directory")
-
-    with pytest.raises(OSError):
-        UsageLedger(tmp_path / "file", store=Shelf())
-
-
 # -- The thread
 
 
 @pytest.mark.django_db(transaction=True)
 def test_the_thread_also_stores_records_of_dead_processes(
-    new_ledger: Callable[..., UsageLedger], caplog: pytest.LogCaptureFixture
+    new_ledger: NewLedger, caplog: pytest.LogCaptureFixture
 ) -> None:
     dead = new_ledger()
     dead.admit(admission("orphan"))
@@ -354,7 +247,7 @@ def test_the_thread_also_stores_records_of_dead_processes(
 
 @pytest.mark.django_db(transaction=True)
 def test_a_temporary_failure_of_the_database_loses_no_records(
-    new_ledger: Callable[..., UsageLedger], caplog: pytest.LogCaptureFixture
+    new_ledger: NewLedger, caplog: pytest.LogCaptureFixture
 ) -> None:
     num_attempts, is_stored = 0, threading.Event()
 
@@ -380,7 +273,7 @@ def test_a_temporary_failure_of_the_database_loses_no_records(
     assert caplog.text.count("usage is not stored") == 3
 
 
-def test_a_ledger_can_be_started_once(new_ledger: Callable[..., UsageLedger]) -> None:
+def test_a_ledger_can_be_started_once(new_ledger: NewLedger) -> None:
     ledger = new_ledger()
     ledger.start()
 
@@ -390,7 +283,7 @@ def test_a_ledger_can_be_started_once(new_ledger: Callable[..., UsageLedger]) ->
 
 
 def test_the_thread_waits_longer_after_each_failure_up_to_a_limit(
-    new_ledger: Callable[..., UsageLedger], shelf: Shelf, caplog: pytest.LogCaptureFixture
+    new_ledger: NewLedger, shelf: Shelf, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)
     shelf.num_failures_to_come = 8

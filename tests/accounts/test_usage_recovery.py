@@ -17,18 +17,13 @@ from usage_builders import Shelf, admission, settlement
 from accounts.models import UsageRecord
 from accounts.usage import recovery
 from accounts.usage.entries import Checkpoint, Outcome, Settlement, encode
-from accounts.usage.journal import Journal
+from accounts.usage.journal import Journal, journals_in
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import Recovered, recover_orphans
 
 
 class Killed(BaseException):
     """Simulates the end of the process at this point."""
-
-
-@pytest.fixture
-def shelf() -> Shelf:
-    return Shelf()
 
 
 @pytest.fixture
@@ -327,5 +322,5 @@ def test_journals_of_running_processes_are_not_recovered(
     recover_orphans(tmp_path, shelf)
 
     assert shelf.outcomes == BOTH
-    assert list(tmp_path.iterdir()) == [living._journal.path]
+    assert journals_in(tmp_path) == [living._journal.path]
     living.stop()

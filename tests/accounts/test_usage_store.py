@@ -36,6 +36,7 @@ USED = {
     "weighted_tokens": 12.5,
     "inter_token_ms": 7.5,
     "num_response_bytes": 4000,
+    "num_continuations": 2,
     "finish_reason": "stop",
     "error_code": "none",
 }

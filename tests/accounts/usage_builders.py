@@ -1,15 +1,17 @@
-"""Builders of complete admissions and settlements, and a store in memory."""
+"""Usage for tests: complete admissions and settlements, a store in memory, killed ledgers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from django.db import OperationalError
 
 from accounts.usage.entries import Admission, Outcome, Settlement
+from accounts.usage.ledger import UsageLedger
 
+NewLedger = Callable[..., UsageLedger]
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
@@ -62,3 +64,8 @@ class Shelf:
     @property
     def outcomes(self) -> dict[str, Outcome]:
         return {request_id: row.outcome for request_id, row in self.rows.items()}
+
+
+def die(ledger: UsageLedger) -> None:
+    """Release the journal, as the kernel does for a killed process."""
+    ledger._journal.close()

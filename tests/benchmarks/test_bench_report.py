@@ -1,14 +1,16 @@
 """The report begins with the aims and their results."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from benchmarks.calm import Calm
 from benchmarks.compare import FirstToken, Point, Spread
 from benchmarks.hook import OFF, HookPoint, HookResult
+from benchmarks.idle import CommandCost, IdleResult, ProcessCost
 from benchmarks.measures import Summary
 from benchmarks.recovery import Departure, RecoveryResult, Restart
-from benchmarks.report import ModelResult, Report, machine, table, write
+from benchmarks.report import ModelResult, Report, earlier, table, write
 
 MACHINE = {"cpu": "Some CPU", "num_cores": 4}
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -44,10 +46,10 @@ def point(num_streams: int, ratio: float) -> Point:
     )
 
 
-def report(ratio: float, added_ms: float = 1.0, load: float = 0.1) -> Report:
+def report(ratio: float, added_ms: float = 1.0, busy: float = 0.0) -> Report:
     first = FirstToken(9, 5.0, 5.0 + added_ms, Spread(added_ms, added_ms, added_ms))
     results = (ModelResult("tiny-chat", first, (point(1, 1.0), point(64, ratio))),)
-    return Report({"rounds": 3}, MACHINE | {"load_average": [load, 0, 0]}, results)
+    return Report({"rounds": 3}, MACHINE, results, calms=(Calm("server", 120.0, busy),))
 
 
 def test_an_aim_is_met_at_its_number() -> None:
@@ -97,8 +99,11 @@ def test_the_file_is_named_by_the_time_and_holds_everything(tmp_path: Path) -> N
         "hooks",
         "speculation",
         "recovery",
+        "overload",
+        "idle",
         "settings",
         "machine",
+        "calm",
     ]
     assert content["results"][0]["points"][1]["throughput_ratio"]["median"] == 0.95
     assert content["machine"]["num_cores"] == 4
@@ -108,7 +113,7 @@ def hooked(ratio: float) -> Report:
     point = HookPoint(
         OFF, 1, Spread(ratio, 0.99, 1.04), Spread(1.01, 1, 1.02), 4.0, 4.0 * ratio, 10.0
     )
-    return Report({}, MACHINE | {"load_average": [0]}, hooks=(HookResult("32k", 32_000, (point,)),))
+    return Report({}, MACHINE, hooks=(HookResult("32k", 32_000, (point,)),))
 
 
 def test_a_hook_that_is_off_may_cost_nothing() -> None:
@@ -132,9 +137,7 @@ def test_the_slowest_recovery_decides() -> None:
         Departure("killed", 64, Spread(20, 10, 1001)),
     )
     restarts = (Restart(3.0, 2.5), Restart(4.5, 2.5))
-    recovered = Report(
-        {}, MACHINE | {"load_average": [0]}, recovery=RecoveryResult(departures, restarts)
-    )
+    recovered = Report({}, MACHINE, recovery=RecoveryResult(departures, restarts))
 
     aims = {aim.what: (aim.measured, aim.is_met) for aim in recovered.aims}
     assert aims["seconds until the slot of a client that left is free"] == (1.001, False)
@@ -143,13 +146,31 @@ def test_the_slowest_recovery_decides() -> None:
 
 
 def test_a_busy_machine_is_named() -> None:
-    assert "measure again" in table(report(ratio=1.0, load=2.0))
-    assert "measure again" not in table(report(ratio=1.0))
+    assert "server: other programs used 50% of the machine" in table(report(ratio=1.0, busy=0.5))
+    assert "other programs" not in table(report(ratio=1.0))
 
 
-def test_the_report_describes_the_machine() -> None:
-    facts = machine()
+def test_an_earlier_measurement_stands_beside_each_aim(tmp_path: Path) -> None:
+    write(report(ratio=0.81), tmp_path, NOW)
+    write(report(ratio=0.82), tmp_path, NOW + timedelta(days=1))
+    write(Report({}, MACHINE), tmp_path, NOW + timedelta(days=2))  # measured nothing
+    (tmp_path / "broken.json").write_text("{")
 
-    assert facts["num_cores"] > 0
-    assert facts["cpu"]
-    assert "openvino-genai" in facts["versions"]
+    text = table(report(ratio=0.95), earlier(tmp_path))
+
+    assert "tokens/s by those of the bare loop >= 0.90: 0.950, met (earlier 0.820)" in text
+
+
+def test_an_idle_platform_has_a_row_for_each_process() -> None:
+    result = IdleResult(
+        ready_s=3.5,
+        processes=(ProcessCost("engine", 0.001, 1.5, 400.0), ProcessCost("web", 0.003, 12.0, 98.4)),
+        commands=(CommandCost("--help", 0.08), CommandCost("key list", 0.45)),
+    )
+    idle = Report({}, MACHINE, idle=result)
+
+    aims = {aim.what: (aim.measured, aim.is_met) for aim in idle.aims}
+    assert aims["an idle platform, part of a core"] == (0.004, True)
+    assert aims["an idle platform, memory"] == (98.4, True)
+    assert aims["the slowest command"] == (0.45, False)
+    assert "all: 0.40% of a core, 98 MB without the engine; ready after 3.5 s" in table(idle)

@@ -15,7 +15,14 @@ def test_it_measures_everything_by_default() -> None:
 
 
 def test_one_part_can_be_measured_alone() -> None:
-    assert settings_from([]).parts == ("server", "hook", "speculation", "recovery")
+    assert settings_from([]).parts == (
+        "server",
+        "hook",
+        "speculation",
+        "recovery",
+        "idle",
+        "overload",
+    )
     assert settings_from(["--only", "hook"]).parts == ("hook",)
 
 

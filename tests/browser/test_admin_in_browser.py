@@ -44,8 +44,16 @@ def test_the_first_page_names_what_there_is_in_the_order_of_its_use(admin: Admin
     rows = admin.page.locator("#content-main th[scope=row]").all_inner_texts()
     assert [caption.lower() for caption in captions[:2]] == ["serving", "accounts"]
     assert rows == [
-        *("Served models", "Usage records", "Refused requests", "API keys", "Limits"),
-        *("Token weights", "Users", "Memberships", "Organisations", "Projects"),
+        *("Served models", "Usage records", "Refused requests", "Quarantined requests"),
+        *(
+            "API keys",
+            "Limits",
+            "Token weights",
+            "Users",
+            "Memberships",
+            "Organisations",
+            "Projects",
+        ),
         *("Alerts", "Key reminders", "Webhooks", "Audit entries", "Captures", "Groups"),
     ]
 

@@ -24,6 +24,7 @@ PAGES = (
     "limits/",
     "limits/new/",
     "refusals/",
+    "quarantine/",
 )
 
 

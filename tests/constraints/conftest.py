@@ -18,13 +18,13 @@ Refusal = Callable[[Grammar], str | None]
 
 
 @pytest.fixture(scope="session")
-def refusal(tmp_path_factory: pytest.TempPathFactory) -> Refusal:
+def refusal() -> Refusal:
     """Returns why a grammar does not compile; None if it does. Each grammar is compiled once:
     many families have equal grammars."""
     import openvino_genai
 
     vocab_size = json.loads((TINY_CHAT / "config.json").read_text())["vocab_size"]
     tokenizer: Any = openvino_genai.Tokenizer(str(TINY_CHAT))
-    canary = Canary(tokenizer, vocab_size, tmp_path_factory.mktemp("canary"))
+    canary = Canary(tokenizer, vocab_size)
     compiled = cache(canary.refusal)
     return lambda grammar: compiled(GrammarSpec(grammar.kind, grammar.source))

@@ -123,14 +123,14 @@ def test_tools_may_be_called_instead_of_an_answer():
     assert text == {"type": "grammar", "grammar": json_grammar(OBJECT)}
 
 
-@pytest.mark.parametrize("pattern", ["(?!a)b", "(a"])
-def test_a_tool_with_a_pattern_that_is_not_regular_is_refused_beside_an_answer(pattern):
+@pytest.mark.parametrize(("pattern", "path"), [("(?!a)b", ""), ("(a", ".pattern")])
+def test_a_tool_with_a_pattern_that_is_not_regular_is_refused_beside_an_answer(pattern, path):
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
 
     with pytest.raises(InvalidGrammar) as caught:
         answer(of_schema(OBJECT), "qwen3coder", tools=[Tool("f", None, schema)])
 
-    assert caught.value.param == "tools"
+    assert caught.value.param == f"tools{path}"
 
 
 def test_the_same_choice_follows_reasoning():
@@ -165,6 +165,12 @@ def test_combined_grammars_keep_their_rule_names_apart():
         'g1_a ::= "a" [a] g1_b',
         "g1_b ::= g1_a?",
     ]
+
+
+def test_free_text_with_a_long_end_has_no_grammar():
+    tag = {"type": "tag", "begin": "<", "content": {"type": "any_text"}, "end": "ab" * 20_000}
+
+    assert lowered(tag) is None
 
 
 def test_free_text_with_triggers_has_no_grammar():

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import Running, until
+from tests.conftest import Running, until, until_in_parts
 from tests.contract.tiny_chat import MODEL, prompt_of
 from tests.system.ledger import rows
 
@@ -106,13 +106,19 @@ def test_an_id_that_is_complete_is_not_given_its_prefix_twice(raw: httpx.Client)
 
 
 def test_a_stream_interval_reduces_the_number_of_chunks(raw: httpx.Client, endpoint: str) -> None:
-    usual = [delta_of(endpoint, chunk) for chunk in chunks(raw, endpoint)]
-    sparse = [delta_of(endpoint, chunk) for chunk in chunks(raw, endpoint, stream_interval=20)]
-    at_its_end = [delta_of(endpoint, chunk) for chunk in chunks(raw, endpoint, stream_interval=999)]
+    def deltas(at_least: int, **fields: int) -> list[str]:
+        def ask() -> Iterator[str]:
+            return (delta_of(endpoint, chunk) for chunk in chunks(raw, endpoint, **fields))
+
+        return [delta for delta in until_in_parts(ask, bool, at_least=at_least) if delta]
+
+    usual = deltas(6)
+    sparse = deltas(3, stream_interval=20)
+    at_its_end = deltas(2, stream_interval=999)
 
     assert "".join(usual) == "".join(sparse) == "".join(at_its_end)
-    assert len([delta for delta in at_its_end if delta]) == 2
-    assert 2 < len([delta for delta in sparse if delta]) < len([delta for delta in usual if delta])
+    assert len(at_its_end) == 2
+    assert len(sparse) < len(usual)
 
 
 def num_cached(answer: Any) -> int:

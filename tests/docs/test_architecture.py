@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from collections import defaultdict
@@ -16,6 +17,10 @@ from tests.conftest import REPOSITORY
 ARCHITECTURE = (REPOSITORY / "ARCHITECTURE.md").read_text(encoding="utf-8")
 MAX_CHAIN = 12
 WIRING = "platform/vinery"
+UNSAFE = {
+    *("pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "yaml"),
+    *("eval()", "exec()", "os.system()", "os.popen()", "shell=True"),
+}
 
 
 def rooms() -> dict[str, set[str]]:
@@ -105,6 +110,41 @@ def test_the_longest_import_chain_is_short() -> None:
     longest = max((chain(module) for module in graph), key=len)
 
     assert len(longest) <= MAX_CHAIN, longest
+
+
+def test_no_code_runs_texts_or_unpickles_bytes() -> None:
+    """What a client sends could become code by these. Worker processes have answers without
+    classes, see `serving/workers/wire.py`."""
+    code = [
+        path
+        for room in ("serving", "accounts", "platform")
+        for path in (REPOSITORY / room).rglob("*.py")
+    ]
+    found = {
+        f"{path.relative_to(REPOSITORY)}:{node.lineno}: {name}"
+        for path in code
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in _names_in(node)
+        if name in UNSAFE and not (name == "pickle" and path.parent.name == "workers")
+    }
+
+    assert len(code) > 300
+    assert found == set()
+
+
+def _names_in(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Import(names=names):
+            return [each.name for each in names]
+        case ast.ImportFrom(module=str(module)):
+            return [module]
+        case ast.Call(func=ast.Name(id=name)):
+            return [f"{name}()"]
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=name)):
+            return [f"{owner}.{name}()"]
+        case ast.keyword(arg="shell", value=ast.Constant(value=True)):
+            return ["shell=True"]
+    return []
 
 
 def test_the_glossary_is_short_and_retires_words() -> None:

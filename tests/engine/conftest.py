@@ -1,4 +1,4 @@
-"""Real engine processes, and a client for them.
+"""Real engine processes, a client for them, and a pipeline in the process of the tests.
 
 `shared_engine` is for tests that leave an engine as they found it: the process lives as long as
 the test session. `start_engine` starts a process for one test, which may kill it.
@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tokenizers import Tokenizer
@@ -31,6 +31,10 @@ from serving.transport.messages import (
     Submit,
     TokenOutput,
 )
+
+if TYPE_CHECKING:  # at run time only tests with a pipeline load OpenVINO
+    from serving.engine.batch import Batch
+    from serving.engine.pipeline import Pipeline
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
 TIMEOUT_S = 60.0
@@ -152,9 +156,11 @@ def engine_config(home: Path, name: str, options: dict[str, Any]) -> EngineConfi
 @pytest.fixture
 def start_engine(tmp_path: Path) -> StartEngine:
     @asynccontextmanager
-    async def start(name: str = "e", **options: Any) -> AsyncIterator[OwnGateway]:
+    async def start(
+        name: str = "e", *, replaces_hung: bool = True, **options: Any
+    ) -> AsyncIterator[OwnGateway]:
         config = engine_config(tmp_path, name, options)
-        process = EngineProcess(config)
+        process = EngineProcess(config, replaces_hung=replaces_hung)
         client = EngineClient(config.socket_path)
         try:
             await process.start()
@@ -177,10 +183,13 @@ def engine_sockets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
         key = json.dumps(options, sort_keys=True)
         if key not in processes:
             config = engine_config(tmp_path_factory.mktemp("engine"), "e", options)
-            command = [sys.executable, "-m", "serving.engine", config.to_json()]
+            command = [sys.executable, "-m", "serving.engine", config.name]
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(os.environ)
             )
+            assert process.stdin is not None
+            process.stdin.write(config.to_line())
+            process.stdin.flush()
             processes[key] = process, config.socket_path
             assert process.stdout is not None
             assert json.loads(process.stdout.readline()) == {"event": "ready"}
@@ -207,3 +216,18 @@ def shared_engine(engine_sockets: Callable[..., Path]) -> SharedEngine:
             await client.close()
 
     return connect
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    from tests.engine.in_process import pipeline_of
+
+    return pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("engine"))
+
+
+@pytest.fixture
+def batch(pipeline: Pipeline) -> Iterator[Batch]:
+    """A batch without generations on the file's pipeline."""
+    from tests.engine.in_process import emptied
+
+    yield from emptied(pipeline)

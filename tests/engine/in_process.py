@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from msgspec import structs
 from tokenizers import Tokenizer
 
 from serving.engine.batch import Batch
 from serving.engine.config import EngineConfig, EngineOptions
+from serving.engine.fair_queue import Lane
 from serving.engine.generation import FailedGeneration, Generation
 from serving.engine.logits_handler import LogitsHandler
 from serving.engine.pipeline import Pipeline
@@ -77,6 +80,19 @@ def generation(
     result = Generation.of(None, submit)
     if logits is not None:
         result.logits = LogitsHandler(submit, result.prompt_ids)
+    return result
+
+
+def random_ids(seed: int, num: int) -> list[int]:
+    """Return a prompt of ordinary tokens. Prompts of two seeds have no common beginning."""
+    ids: list[int] = np.random.default_rng(seed).integers(300, 2900, num).tolist()
+    return ids
+
+
+def generation_of(lane: Lane, ids: list[int], **values: Any) -> Generation:
+    """Return a generation of a lane, which has all the tokens that it may have."""
+    result = generation(ids, **values)
+    result.submit = structs.replace(result.submit, ignore_eos=True, lane=lane)
     return result
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,23 +12,11 @@ from serving.engine.generation import FailedGeneration, Generation
 from serving.engine.pipeline import Pipeline
 from serving.transport.messages import GrammarSpec, SamplingParams
 from tests.engine import in_process
-from tests.engine.conftest import TINY_CHAT
-from tests.engine.in_process import emptied, pipeline_of
 
 pytestmark = pytest.mark.live
 
 BAD_GRAMMAR = GrammarSpec("json_schema", '{"type": "nonsense"}')
 GOOD_GRAMMAR = GrammarSpec("regex", "[0-9]{20}x")
-
-
-@pytest.fixture(scope="module")
-def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    return pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("engine"))
-
-
-@pytest.fixture
-def batch(pipeline: Pipeline) -> Iterator[Batch]:
-    yield from emptied(pipeline)
 
 
 def generation(text: str, **values: Any) -> Generation:

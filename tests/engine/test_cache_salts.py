@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -86,11 +85,6 @@ def test_a_graph_with_a_single_salt_does_not_support_keys(modulus: int, supports
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     # A dynamic cache would evict one prompt for the next.
     return pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("engine"), cache_size_gb=1)
-
-
-@pytest.fixture
-def batch(pipeline: Pipeline) -> Iterator[Batch]:
-    yield from emptied(pipeline)
 
 
 def num_cached(batch: Batch, prompt: list[int], key: bytes | None) -> int:

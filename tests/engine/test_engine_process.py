@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
+from pathlib import Path
 
+import psutil
 import pytest
 
 from serving.node.engine_process import EngineDied
 from serving.transport.client import EngineClient, EngineDisconnected
 from serving.transport.messages import (
     GrammarSpec,
+    LogitsSpec,
     Rejected,
     SamplingParams,
     TokenOutput,
@@ -30,6 +34,23 @@ async def test_it_answers_from_the_model(start_engine: StartEngine) -> None:
         assert gateway.text(answer) == PARIS
         assert answer.finish == "stop"
         assert answer.num_cached_tokens == 0
+
+
+async def test_its_arguments_show_no_configuration(start_engine: StartEngine) -> None:
+    async with start_engine(max_running=37) as gateway:
+        words = psutil.Process(gateway.process.pid).cmdline()
+
+    assert words[1:] == ["-m", "serving.engine", "tiny-chat"]
+
+
+async def test_an_engine_without_a_configuration_ends() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "serving.engine", "e"), stdin=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(60):
+        await process.communicate(b'{"name": "half a')
+
+    assert process.returncode == 1
 
 
 async def test_64_streams_at_once_get_the_same_greedy_text(shared_engine: SharedEngine) -> None:
@@ -93,7 +114,7 @@ async def test_a_grammar_too_costly_to_compile_is_stopped_and_its_neighbours_go_
 async def test_requests_beyond_the_running_and_waiting_slots_are_refused(
     shared_engine: SharedEngine,
 ) -> None:
-    async with shared_engine(max_running=2, max_waiting=3) as gateway:
+    async with shared_engine(max_running=2, max_waiting=3, max_share=1) as gateway:
         submits = [gateway.submit("Count to 60.") for _ in range(9)]
         answers = await gateway.ask(*submits)
 
@@ -194,37 +215,21 @@ async def test_one_seed_gives_one_text_and_two_seeds_two(shared_engine: SharedEn
         assert first != other
 
 
-async def test_an_unloaded_engine_rejects_its_running_generations(
-    start_engine: StartEngine,
-) -> None:
-    async with start_engine() as gateway:
-        submit = gateway.submit("Count to 60.", max_new_tokens=2000)
-        stream = gateway.start(submit)
-        await stream.next(TIMEOUT_S)
-        assert gateway.process.pid is not None
-        os.kill(gateway.process.pid, signal.SIGTERM)
-
-        (answer,) = await gateway.finish(stream, submit)
-
-        assert answer.rejection is not None
-        assert answer.rejection.code == "model_not_ready"
-
-
-async def test_an_engine_that_loses_its_node_disconnects_and_rejects_nothing(
+async def test_the_streams_of_an_engine_that_is_ended_know_that_it_was_planned(
     start_engine: StartEngine,
 ) -> None:
     async with start_engine() as gateway:
         stream = gateway.start(gateway.submit("Count to 60.", max_new_tokens=2000, ignore_eos=True))
         await stream.next(TIMEOUT_S)
-        node_end = gateway.process._process
-        assert node_end is not None and node_end.stdin is not None
-        node_end.stdin.close()
+        assert gateway.process.pid is not None
+        os.kill(gateway.process.pid, signal.SIGTERM)
 
-        with pytest.raises(EngineDisconnected):
+        with pytest.raises(EngineDisconnected) as lost:
             while True:
                 updates = await stream.next(TIMEOUT_S)
                 assert updates
                 assert not any(isinstance(each, Rejected) for each in updates)
+        assert lost.value.is_planned
 
 
 async def test_a_killed_engine_ends_its_streams_and_its_watch(start_engine: StartEngine) -> None:
@@ -234,15 +239,38 @@ async def test_a_killed_engine_ends_its_streams_and_its_watch(start_engine: Star
         assert gateway.process.pid is not None
         os.kill(gateway.process.pid, signal.SIGKILL)
 
-        with pytest.raises(EngineDisconnected):
+        with pytest.raises(EngineDisconnected) as lost:
             while True:
                 await stream.next(TIMEOUT_S)
+        assert not lost.value.is_planned
         with pytest.raises(EngineDied, match="status -9"):
             await gateway.process.watch()
 
 
-async def test_an_engine_that_hangs_in_a_step_is_killed(start_engine: StartEngine) -> None:
-    async with start_engine(step_timeout_s=0.5) as gateway:
+async def test_killed_engines_leave_no_temporary_files(
+    start_engine: StartEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system, own = tmp_path / "system", tmp_path / "e.tmp"
+    system.mkdir()
+    monkeypatch.setenv("TMPDIR", str(system))
+    own.mkdir()
+    (own / "of an engine whose node was killed, too").touch()
+
+    async with start_engine() as gateway:
+        grammar = GrammarSpec("regex", "yes|no")
+        await gateway.ask(gateway.submit("hello", grammar=grammar, max_new_tokens=9))
+        assert list(own.iterdir()) == []
+        assert gateway.process.pid is not None
+        os.kill(gateway.process.pid, signal.SIGKILL)
+
+    assert not own.exists()
+    assert list(system.iterdir()) == []
+
+
+async def test_without_a_watch_an_engine_that_hangs_in_a_step_is_killed(
+    start_engine: StartEngine,
+) -> None:
+    async with start_engine(replaces_hung=False, step_timeout_s=0.5) as gateway:
         assert gateway.process.pid is not None
         os.kill(gateway.process.pid, signal.SIGSTOP)
 
@@ -250,11 +278,48 @@ async def test_an_engine_that_hangs_in_a_step_is_killed(start_engine: StartEngin
             await gateway.process.watch()
 
 
-async def test_an_engine_that_dies_during_a_ping_is_noticed_at_once(
-    start_engine: StartEngine,
+async def test_a_stopped_engine_is_ended_whatever_a_step_may_take(
+    start_engine: StartEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with start_engine(step_timeout_s=600.0) as gateway:
         watching = asyncio.create_task(gateway.process.watch())
+        stream = gateway.start(gateway.submit("Count to 60.", max_new_tokens=2000, ignore_eos=True))
+        await stream.next(TIMEOUT_S)
+        assert gateway.process.pid is not None
+        os.kill(gateway.process.pid, signal.SIGSTOP)
+
+        with pytest.raises(EngineDied, match=r"stood still .*: stopped by a signal"):
+            await asyncio.wait_for(watching, TIMEOUT_S)
+        with pytest.raises(EngineDisconnected):
+            while True:
+                await stream.next(TIMEOUT_S)
+    assert "engine/loop.py" in caplog.text, "the stacks are not in the log"
+
+
+async def test_an_engine_in_a_step_without_end_is_ended(
+    start_engine: StartEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    endless = "tests.system.logits_processors:endless"
+    async with start_engine(step_timeout_s=600.0, logits_processors=[endless]) as gateway:
+        watching = asyncio.create_task(gateway.process.watch())
+        # The engine learns how long such steps take.
+        for _ in range(3):
+            await gateway.ask(gateway.submit("Count to 10."))
+        gateway.start(
+            gateway.submit("Count to 10.", logits=LogitsSpec(processor_args={"endless": True}))
+        )
+
+        with pytest.raises(EngineDied, match=r"stood still .*: without a sign of life"):
+            await asyncio.wait_for(watching, 3 * TIMEOUT_S)
+    assert "logits_processors.py" in caplog.text, "the stacks are not in the log"
+
+
+async def test_an_engine_that_dies_during_a_ping_is_noticed_at_once(
+    start_engine: StartEngine,
+) -> None:
+    async with start_engine(replaces_hung=False, step_timeout_s=600.0) as gateway:
+        watching = asyncio.create_task(gateway.process.watch())
+        await gateway.process._client.wait_connected(TIMEOUT_S)
         # As if its socket were closed already and its end not yet reported.
         await gateway.process._client.close()
         await asyncio.sleep(1.5)
@@ -270,14 +335,13 @@ async def test_an_engine_that_died_before_it_could_be_killed_has_died(
     start_engine: StartEngine,
 ) -> None:
     async with start_engine(step_timeout_s=0.1) as gateway:
-        await gateway.process._client.close()
-        assert gateway.process.pid is not None
-        os.kill(gateway.process.pid, signal.SIGKILL)
-        assert gateway.process._process is not None
-        await gateway.process._process.wait()
+        engine = gateway.process._engine
+        assert engine is not None
+        os.kill(engine.pid, signal.SIGKILL)
+        await engine.wait()
 
         with pytest.raises(EngineDied, match="longer than"):
-            await gateway.process._ping()
+            await gateway.process._ping(engine)
 
 
 async def test_invalid_frames_end_only_their_own_connection(shared_engine: SharedEngine) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import cast
 
+import pytest
 from msgspec import structs
 
+from accounts.usage.journal import sweep_drafts
 from serving.engine.finished import FinishedGenerations
 from serving.engine.generation import Generation
 from serving.transport.server import Connection
@@ -50,6 +53,46 @@ def test_the_counts_of_a_lost_gateway_are_written_without_those_of_others(tmp_pa
 
     (file,) = tmp_path.glob("*.lost")
     assert [json.loads(line) for line in file.read_text().splitlines()] == [["r1", 5, 3, 7]]
+
+
+def test_the_counts_of_a_lost_gateway_are_written_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generations = FinishedGenerations(tmp_path)
+    generations.add(finished(1, "r1", 9, GATEWAY))
+    (draft,) = tmp_path.iterdir()
+    assert draft.stat().st_size >= 1024 * 1024
+
+    real_pwrite = os.pwrite
+
+    def only_allocated(fd: int, content: bytes, offset: int) -> int:
+        return real_pwrite(fd, content[: os.fstat(fd).st_size - offset], offset)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", only_allocated)
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    generations.write_lost(GATEWAY)
+
+    (file,) = tmp_path.iterdir()
+    assert file.suffix == ".lost"
+    assert [json.loads(line) for line in file.read_text().splitlines()] == [["r1", 5, 3, 9]]
+
+
+def test_recovery_keeps_the_reserved_file_of_a_living_engine_and_removes_that_of_a_dead_one(
+    tmp_path: Path,
+) -> None:
+    generations = FinishedGenerations(tmp_path)
+
+    sweep_drafts(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+
+    assert generations._draft is not None
+    os.close(generations._draft._fd)  # as the kernel does
+    sweep_drafts(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_usage_journals_no_file_is_written(tmp_path: Path) -> None:

@@ -13,14 +13,9 @@ from serving.engine.pipeline import Pipeline
 from serving.transport.messages import Pong
 from serving.transport.server import SocketServer
 from tests.engine.conftest import TINY_CHAT
-from tests.engine.in_process import config_of, pipeline_of
+from tests.engine.in_process import config_of
 
 pytestmark = pytest.mark.live
-
-
-@pytest.fixture(scope="module")
-def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    return pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("engine"))
 
 
 class Full:

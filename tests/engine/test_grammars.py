@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from serving.engine import grammars
+from serving.engine import checker, grammars
 from serving.engine.grammars import GrammarChecks, SharedCompiler
 from serving.transport.messages import GrammarSpec, Pong
 from serving.transport.server import SocketServer
@@ -127,16 +127,17 @@ def test_a_checker_that_has_grown_large_is_replaced_without_a_refusal(
 ) -> None:
     """GenAI frees compiled grammars only with their process."""
     limit = 8 * 2**20
-    monkeypatch.setattr(grammars, "_MAX_CHECKER_BYTES", limit)
+    monkeypatch.setattr(checker, "_MAX_CHECKER_BYTES", limit)
     checks = GrammarChecks(TINY_CHAT, VOCAB_SIZE, server, IdleCompiler())  # type: ignore[arg-type]
+    monkeypatch.setattr(grammars, "_MAX_WAITING_OF_LANE", 200)
     pids, grown = set(), [0]
 
     def note(refusal: str | None, results: list[str | None]) -> None:
         results.append(refusal)
-        checker = checks._checker
-        if checker is not None and checker._base_bytes is not None:
-            pids.add(checker._process.pid)
-            grown.append(checker._process.memory_info().rss - checker._base_bytes)
+        for each in [work.checker for work in checks._works]:
+            if each._base_bytes is not None:
+                pids.add(each._process.pid)
+                grown.append(each._process.memory_info().rss - each._base_bytes)
 
     results: list[str | None] = []
     refused: list[str | None] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -37,16 +36,6 @@ from tests.live.model_folders import write_llama_folder, write_qwen2_folder
 pytestmark = pytest.mark.live
 
 LONG_PROMPT = [10 + number % 500 for number in range(600)]  # more than two steps of it
-
-
-@pytest.fixture(scope="module")
-def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    return pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("engine"))
-
-
-@pytest.fixture
-def batch(pipeline: Pipeline) -> Iterator[Batch]:
-    yield from emptied(pipeline)
 
 
 def test_a_bias_of_100_forces_a_token_and_minus_100_forbids_it(batch: Batch) -> None:

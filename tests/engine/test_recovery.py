@@ -7,7 +7,7 @@ tokens. These tests look into the batch to prove that this case occurred.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from serving.engine.prefix_cache import BLOCK
 from serving.transport.messages import GrammarSpec, SamplingParams
 from tests.engine import in_process
 from tests.engine.conftest import TINY_CHAT
-from tests.engine.in_process import TOKENIZER, emptied, ids_of, pipeline_of
+from tests.engine.in_process import TOKENIZER, ids_of, pipeline_of
 
 pytestmark = pytest.mark.live
 
@@ -37,19 +37,9 @@ NewGeneration = Callable[[str], Generation]
 
 
 @pytest.fixture(scope="module")
-def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    return pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("engine"), enable_prefix_caching=True)
-
-
-@pytest.fixture(scope="module")
 def uncached(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     """Without a prefix cache no prompt can affect another."""
     return pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("uncached"), enable_prefix_caching=False)
-
-
-@pytest.fixture
-def batch(pipeline: Pipeline) -> Iterator[Batch]:
-    yield from emptied(pipeline)
 
 
 def generation(prompt: str | list[int], **values: Any) -> Generation:

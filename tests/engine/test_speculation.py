@@ -19,6 +19,7 @@ from serving.transport.messages import (
 )
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import TOKENIZER, chat, emptied, generation, pipeline_of, run
+from tests.engine.test_known_tokens import generation as counting
 from tests.engine.test_logits_handler import SCORED, scores
 
 pytestmark = pytest.mark.live
@@ -53,6 +54,25 @@ def test_greedy_text_is_the_same_with_and_without(batch: Batch, plain_batch: Bat
     result = [generation(question, max_new_tokens=80) for question in QUESTIONS]
     assert run(batch, *result) == []
     assert [each.tokens for each in result] == [each.tokens for each in expected]
+
+
+@pytest.mark.parametrize("num_known", [1, 7, 39])
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"sampling": SamplingParams(temperature=1.2, seed=7)}],
+    ids=["greedy", "seeded"],
+)
+def test_an_answer_goes_on_after_the_tokens_of_a_lost_engine(
+    batch: Batch, values: dict[str, SamplingParams], num_known: int
+) -> None:
+    first = counting(**values)
+    assert run(batch, first) == []
+    one = counting(first.tokens[:num_known], **values)
+
+    assert run(batch, one) == []
+
+    assert one.tokens == first.tokens
+    assert first.num_proposed > 0
 
 
 def test_draft_and_accepted_tokens_are_counted(batch: Batch) -> None:

@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
 import msgspec
 
+from serving.engine.config import EngineOptions
+from serving.flow.directory import ModelEntry
+from serving.flow.overload import OverloadGate
+from serving.flow.quarantine import Quarantine
+from serving.flow.suspects import Suspects
 from serving.transport.client import GenerationUpdate
 from serving.transport.framing import FrameReader, pack
 from serving.transport.messages import (
@@ -21,12 +27,14 @@ from serving.transport.messages import (
     Accepted,
     Cancel,
     Hello,
+    Leaving,
     StepOutputs,
     Submit,
     ToEngine,
     TokenOutput,
 )
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HELLO = Hello(PROTOCOL_VERSION, 1, max_context=2048, vocab_size=3072, max_running=4, max_waiting=4)
 
 
@@ -74,6 +82,11 @@ class Gateway:
     def tokens(self, submit: Submit, ids: Sequence[int], finish: str | None = None) -> None:
         """Send output tokens of a generation."""
         self.send(StepOutputs((TokenOutput(submit.id, tuple(ids), finish, 0.001, 0),)))
+
+    def leave(self) -> None:
+        """End the connection on purpose."""
+        self.send(Leaving())
+        self.die()
 
     def die(self) -> None:
         """Break the connection, as an engine that is killed."""
@@ -124,6 +137,10 @@ class CharacterDecoder:
         """Return the token's character."""
         return chr(token_id)
 
+    def feed_all(self, token_ids: Sequence[int]) -> str:
+        """Return the tokens' characters."""
+        return "".join(map(chr, token_ids))
+
     def finish(self) -> str:
         """Return no rest: a token is never half a character."""
         return ""
@@ -139,10 +156,16 @@ class InMemoryEngine:
         self._script = list(script)
         self._num_ids = 0
         self.client = self
+        self.hello = HELLO
+        self.entry = ModelEntry(1, "m", Path("/"), EngineOptions(), True, NOW, NOW)
+        self.quarantine, self.suspects = Quarantine(), Suspects()
+        self.submitted: list[Submit] = []
+        self.load = None
+        self.gate = OverloadGate(self, "m", 0.0)
 
-    async def wait(self) -> Hello:
-        """Return the engine's first message."""
-        return HELLO
+    async def ready(self, *, goes_on: bool = False) -> tuple[InMemoryEngine, Hello]:
+        """Return itself and the engine's first message."""
+        return self, self.hello
 
     def new_decoder(
         self, *, is_raw: bool, shows_special: bool = False, after: Sequence[int] = ()
@@ -157,6 +180,7 @@ class InMemoryEngine:
 
     def submit(self, submits: Sequence[Submit]) -> InMemoryEngine:
         """Return itself as the output stream."""
+        self.submitted += submits
         return self
 
     async def next(self, timeout_s: float) -> list[GenerationUpdate]:

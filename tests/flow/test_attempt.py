@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from serving.core.events import Completed, Event, Finished, FinishReason, Started, TextDelta
 from serving.core.request import Endpoint, GenerationRequest, RawPrompts
-from serving.flow.attempt import attempt
 from serving.flow.directory import Engine
+from serving.flow.generate import run
 from serving.flow.meter import Meter
 from serving.flow.prepared import PreparedRequest
 from serving.prompting.assets import Prompt
@@ -22,7 +22,7 @@ async def events_of(engine: InMemoryEngine, *, n: int) -> list[Event]:
     prepared = PreparedRequest(
         request, cast(Engine, engine), Meter(), "t", (Prompt((1,)),), (SUBMIT,) * n, n
     )
-    return [event async for batch in attempt(prepared, None) for event in batch]
+    return [event async for batch in run(prepared, None) for event in batch]
 
 
 def output(id_: int, text: str, **fields: Any) -> TokenOutput:

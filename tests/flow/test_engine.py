@@ -34,7 +34,7 @@ async def test_waiting_for_an_engine_that_cannot_start_ends_early(
     event: str, words: str, tmp_path: Path
 ) -> None:
     engine = new_engine(tmp_path)
-    waiting = asyncio.create_task(engine.wait(timeout_s=3600))
+    waiting = asyncio.create_task(engine.ready())
     await asyncio.sleep(0)
     setattr(engine, event, True)
     with pytest.raises(ModelNotReady, match=words):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from serving.core.errors import EngineLost, InvalidGrammar, Overloaded, ServingError
+from serving.core.errors import InvalidGrammar, Overloaded, ServingError
 from serving.core.events import (
     Completed,
     Failed,
@@ -18,10 +18,19 @@ from serving.core.events import (
     TextDelta,
     Usage,
 )
-from serving.core.request import Conversation, Message, RawPrompts, Role, Stopping, TextPart
-from serving.flow import attempt as attempt_module
+from serving.core.request import (
+    Conversation,
+    Grammar,
+    GrammarKind,
+    Message,
+    RawPrompts,
+    Role,
+    Stopping,
+    TextPart,
+)
+from serving.flow import generate as run_module
 from serving.flow.directory import Engine
-from serving.flow.generate import MAX_RERUNS, stream, whole
+from serving.flow.generate import stream, whole
 from serving.transport.messages import Rejected
 from tests.fakes.engine import FakeEngine, Gateway
 from tests.flow.tiny_chat import HELLO, RAW, events_of, ids_of, prepared_of, texts_of
@@ -35,23 +44,6 @@ async def answer(gateway: Gateway) -> None:
         gateway.accept(submit)
         gateway.tokens(submit, ids_of("Hi there"))
         gateway.tokens(submit, [2], "stop")
-
-
-async def die_at_once(gateway: Gateway) -> None:
-    await gateway.receive_submit()
-    gateway.die()
-
-
-async def die_after_accepting(gateway: Gateway) -> None:
-    gateway.accept(await gateway.receive_submit())
-    gateway.die()
-
-
-async def die_in_the_middle(gateway: Gateway) -> None:
-    submit = await gateway.receive_submit()
-    gateway.accept(submit)
-    gateway.tokens(submit, ids_of("Hi"))
-    gateway.die()
 
 
 async def test_the_events_of_an_answer(engine: Engine) -> None:
@@ -74,48 +66,6 @@ async def test_progress_events_precede_the_deltas_they_count(engine: Engine) -> 
     assert isinstance(events[1], Progress)
 
 
-@pytest.mark.parametrize("death", [die_at_once, die_after_accepting])
-async def test_a_stream_without_content_runs_again(engine: Engine, death: object) -> None:
-    async with FakeEngine(engine.client.path, death, answer):  # type: ignore[arg-type]
-        events = await events_of(await prepared_of(engine))
-
-    assert [event for event in events if isinstance(event, Started)] == [Started(1)]
-    assert isinstance(events[-1], Completed)
-
-
-async def test_a_stream_with_content_ends_with_an_error(engine: Engine) -> None:
-    async with FakeEngine(engine.client.path, die_in_the_middle, answer):
-        events = await events_of(await prepared_of(engine))
-
-    assert isinstance(events[-1], Failed)
-    assert isinstance(events[-1].error, EngineLost)
-    assert not any(isinstance(event, Completed) for event in events)
-
-
-async def test_a_unary_answer_runs_again_and_is_charged_once(engine: Engine) -> None:
-    async with FakeEngine(engine.client.path, die_in_the_middle, answer):
-        prepared = await prepared_of(engine)
-        result = await whole(prepared)
-
-    assert result.choices[0].text == "Hi there"
-    assert result.usage.num_output_tokens == len(ids_of("Hi there")) + 1
-
-
-async def test_a_request_that_kills_every_engine_fails(engine: Engine) -> None:
-    deaths = 0
-
-    async def die(gateway: Gateway) -> None:
-        nonlocal deaths
-        await die_at_once(gateway)
-        deaths += 1
-
-    async with FakeEngine(engine.client.path, die):
-        with pytest.raises(EngineLost):
-            await whole(await prepared_of(engine))
-
-    assert deaths == 1 + MAX_RERUNS
-
-
 @pytest.mark.parametrize(
     ("code", "kind"), [("overloaded", Overloaded), ("invalid_grammar", InvalidGrammar)]
 )
@@ -128,6 +78,23 @@ async def test_a_refusal_has_its_own_status(
     async with FakeEngine(engine.client.path, refuse):
         with pytest.raises(kind, match="because"):
             await events_of(await prepared_of(engine))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "param"),
+    [(Grammar(GrammarKind.REGEX, "a", "guided_regex"), "guided_regex"), (None, "tools")],
+)
+async def test_a_refused_grammar_has_the_name_of_its_field(
+    engine: Engine, wanted: Grammar | None, param: str
+) -> None:
+    async def refuse(gateway: Gateway) -> None:
+        gateway.send(Rejected((await gateway.receive_submit()).id, "invalid_grammar", "because"))
+
+    async with FakeEngine(engine.client.path, refuse):
+        with pytest.raises(InvalidGrammar) as caught:
+            await events_of(await prepared_of(engine, replace(HELLO, grammar=wanted)))
+
+    assert caught.value.param == param
 
 
 async def test_a_refusal_after_some_text_is_an_event_of_the_stream(engine: Engine) -> None:
@@ -186,7 +153,7 @@ async def test_a_disconnect_frees_the_engine(engine: Engine) -> None:
 async def test_silence_yields_empty_batches_for_keep_alive_comments(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempt_module, "SILENCE_S", 0.01)
+    monkeypatch.setattr(run_module, "SILENCE_S", 0.01)
 
     async def reason_long(gateway: Gateway) -> None:
         submit = await gateway.receive_submit()
@@ -212,17 +179,6 @@ async def test_an_echo_comes_first_streamed_or_not(engine: Engine) -> None:
 
     assert events[:3] == [Started(2), TextDelta(0, "Once"), TextDelta(1, "<|im_end|>")]
     assert [choice.text for choice in result.choices] == ["OnceHi there", "<|im_end|>Hi there"]
-
-
-async def test_an_echo_is_sent_once_though_the_engine_fails(engine: Engine) -> None:
-    request = replace(RAW, prompt=RawPrompts(("Once",), echo=True))
-    async with FakeEngine(engine.client.path, die_after_accepting, answer):
-        events = await events_of(await prepared_of(engine, request))
-    async with FakeEngine(engine.client.path, die_in_the_middle, answer):
-        result = await whole(await prepared_of(engine, request))
-
-    assert "".join(texts_of(events)) == "OnceHi there"
-    assert result.choices[0].text == "OnceHi there"
 
 
 @pytest.mark.parametrize(

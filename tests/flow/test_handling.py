@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
+from msgspec import structs
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
+from serving.core.events import Completed
 from serving.core.request import BeamSearch, Endpoint, GenerationRequest, Handling, RawPrompts
-from serving.flow.attempt import attempt
 from serving.flow.candidates import check_beam_search
 from serving.flow.directory import Engine
+from serving.flow.generate import run
 from serving.flow.meter import Meter
 from serving.flow.prepared import PreparedRequest
 from serving.prompting.assets import Prompt
-from serving.transport.messages import Submit
-from tests.fakes.engine import InMemoryEngine
+from serving.transport.messages import Accepted, Submit, TokenOutput
+from tests.fakes.engine import HELLO, InMemoryEngine
 from tests.flow.test_attempt import SUBMIT
 from tests.flow.tiny_chat import new_engine, prepared_of
 
@@ -38,6 +40,34 @@ async def test_samples_wait_with_the_priority_of_their_request(tmp_path: Path) -
     assert [submit.priority for submit in submits] == [4, 4, 4]
 
 
+async def test_samples_wait_in_the_lane_of_their_key(tmp_path: Path) -> None:
+    request = asking(Handling(), n=2)
+
+    prepared = await prepared_of(new_engine(tmp_path), request, lane=(3, 7))
+
+    assert [submit.lane for submit in prepared.submits] == [(3, 7), (3, 7)]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "n", "param"), [(("a",), 7, "n"), (("a",) * 7, 1, "prompt"), (("a",) * 3, 1, None)]
+)
+async def test_more_answers_than_the_engine_ever_takes_at_once_are_refused_before_rendering(
+    prompts: tuple[str, ...], n: int, param: str | None, tmp_path: Path
+) -> None:
+    engine = new_engine(tmp_path, max_running=2, max_waiting=8)  # and a key may hold half of them
+    request = replace(asking(Handling(), n), prompt=RawPrompts(prompts))
+
+    if param is None:
+        assert len((await prepared_of(engine, request)).submits) == 3
+        return
+    with pytest.raises(
+        InvalidRequest, match=r"asks for 7 answers, .* at most 6 at once"
+    ) as refusal:
+        await prepared_of(engine, request)
+
+    assert refusal.value.param == param
+
+
 async def test_the_engine_gets_equal_keys_for_equal_salts_but_not_the_salt(tmp_path: Path) -> None:
     keys = [
         (await submits_of(tmp_path, Handling(cache_salt=salt)))[0].cache_key
@@ -47,6 +77,79 @@ async def test_the_engine_gets_equal_keys_for_equal_salts_but_not_the_salt(tmp_p
     assert keys[0] is None
     assert keys[1] == keys[2] != keys[3]
     assert all(key is None or (len(key) == 32 and b"one" not in key) for key in keys)
+
+
+async def key_of(
+    tmp_path: Path, organization: int, salt: str | None = None, **options: Any
+) -> bytes | None:
+    """The cache key of a request of this organisation."""
+    request, engine = asking(Handling(cache_salt=salt)), new_engine(tmp_path, **options)
+    return (await prepared_of(engine, request, lane=(organization, 1))).submits[0].cache_key
+
+
+async def test_organisations_share_no_prefix_cache_whatever_salts_they_send(tmp_path: Path) -> None:
+    own = [await key_of(tmp_path, 1, salt) for salt in (None, "one", "two")]
+    others = [await key_of(tmp_path, 2, salt) for salt in (None, "one", "two")]
+
+    assert len({None, *own, *others}) == 7
+    assert own == [await key_of(tmp_path, 1, salt) for salt in (None, "one", "two")]
+
+
+async def test_an_administrator_may_let_organisations_share_the_prefix_cache(
+    tmp_path: Path,
+) -> None:
+    for salt in (None, "one"):
+        keys = {
+            await key_of(tmp_path, number, salt, share_prefix_cache=True) for number in (0, 1, 2)
+        }
+        assert len(keys) == 1
+        assert (keys == {None}) == (salt is None)
+
+
+async def test_a_search_that_a_salt_would_disturb_has_none(tmp_path: Path) -> None:
+    beams = BeamSearch(2, no_repeat_ngram_size=2)
+    request = replace(asking(Handling()), beams=beams)
+
+    prepared = await prepared_of(new_engine(tmp_path), request, lane=(1, 1))
+
+    assert prepared.submits[0].cache_key is None
+
+
+@pytest.mark.parametrize(
+    ("organization", "key", "supports_salt", "is_shared", "num_cached"),
+    [
+        (1, b"k", True, False, 1),
+        (1, b"k", False, False, 0),  # the graph takes no salt
+        (1, None, True, False, 0),  # a search that a salt would disturb
+        (1, None, True, True, 1),
+        (1, None, False, True, 1),
+        (0, None, True, False, 1),  # no keys, so no organisations
+    ],
+)
+async def test_cached_tokens_are_reported_only_where_no_other_organisation_shares_the_cache(
+    organization: int,
+    key: bytes | None,
+    supports_salt: bool,
+    is_shared: bool,
+    num_cached: int,
+    tmp_path: Path,
+) -> None:
+    submit = structs.replace(SUBMIT, lane=(organization, 1), cache_key=key)
+    output = TokenOutput(1, (65,), "stop", queue_s=0.0, num_cached_tokens=1)
+    engine = InMemoryEngine([Accepted(1), output])
+    engine.hello = structs.replace(HELLO, supports_cache_salt=supports_salt)
+    engine.entry = new_engine(tmp_path, share_prefix_cache=is_shared).entry
+    prompts = (Prompt((1,)),)
+    prepared = PreparedRequest(
+        asking(Handling()), cast(Engine, engine), Meter(), "t", prompts, (submit,), 1
+    )
+
+    events = [event async for batch in run(prepared, None) for event in batch]
+
+    assert isinstance(events[-1], Completed)
+    assert events[-1].usage.num_cached_tokens == num_cached
+    [submitted] = engine.submitted
+    assert (submitted.cache_key is None) == (key is None or not supports_salt)
 
 
 def test_a_salt_cannot_go_with_no_repeat_ngram_size() -> None:
@@ -67,6 +170,6 @@ async def test_a_salt_that_has_no_effect_is_refused() -> None:
     prepared = PreparedRequest(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
 
     with pytest.raises(UnsupportedParameter, match="enable_prefix_caching off") as refusal:
-        await anext(attempt(prepared, None))
+        await anext(run(prepared, None))
 
     assert refusal.value.param == "cache_salt"

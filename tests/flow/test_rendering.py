@@ -122,6 +122,9 @@ async def test_a_template_of_a_request_is_refused_unless_the_model_trusts_it(
     with pytest.raises(UnsupportedParameter, match="trust_request_chat_template"):
         await prepared_of(engine, request)
     engine = new_engine(tmp_path, trust_request_chat_template=True)
+    with pytest.raises(RuntimeError, match="in a worker process only"):
+        await prepared_of(engine, request)
+    engine.is_isolated = True  # as in a worker process
     prepared = await prepared_of(engine, request)
 
     assert prepared.prompts[0].text == "<Hello!>"

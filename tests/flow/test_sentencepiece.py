@@ -34,6 +34,8 @@ from serving.engine.config import EngineOptions
 from serving.flow.directory import Engine, ModelEntry
 from serving.flow.meter import Meter
 from serving.flow.prepared import PreparedRequest
+from serving.flow.quarantine import Quarantine
+from serving.flow.suspects import Suspects
 from serving.prompting.assets import ModelAssets, Prompt
 from serving.protocols.common.logprobs import TextLogprobs
 from serving.transport.client import EngineClient
@@ -58,7 +60,7 @@ def engine(kind: str) -> Engine:
     entry = ModelEntry(1, kind, folder, EngineOptions(), True, NOW, NOW)
     assets = ModelAssets.load(folder)
     family = select_family("", assets.template_text)
-    return Engine(entry, assets, family, EngineClient(folder / "e.sock"))
+    return Engine(entry, assets, family, EngineClient(folder / "e.sock"), Quarantine(), Suspects())
 
 
 def prepared(kind: str, prompts: RawPrompts | Conversation, prompt: Prompt) -> PreparedRequest:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from hypothesis import given
@@ -87,13 +86,13 @@ def shorten(
 ) -> Prompt | None:
     """The shortened prompt for a model with a token for each letter."""
 
-    async def render(each: Conversation) -> Prompt:
+    def render(each: Conversation) -> Prompt:
         if attempts is not None:
             attempts.append(each)
         text = "".join(message.text for message in each.messages)
         return Prompt(tuple(range(len(text))), text)
 
-    return asyncio.run(shortened(conversation, render, max_num_tokens=max_num_tokens))
+    return shortened(conversation, render, max_num_tokens=max_num_tokens)
 
 
 TURNS = st.builds(

@@ -7,10 +7,12 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.core.errors import EngineFailure
 from serving.core.events import Completed, Event, Finished, FinishReason, TextDelta, TokensGenerated
 from serving.core.request import Endpoint, GenerationRequest, Handling, RawPrompts
-from serving.flow.attempt import IntervalBuffer, attempt
+from serving.flow.attempt import IntervalBuffer
 from serving.flow.directory import Engine
+from serving.flow.generate import run
 from serving.flow.meter import Meter
 from serving.flow.prepared import PreparedRequest
 from serving.prompting.assets import Prompt
@@ -58,6 +60,7 @@ def test_tokens_without_events_do_not_delay_the_first_text() -> None:
 
 
 async def batches_of(*script: list[Any], is_streamed: bool = True) -> list[list[Event]]:
+    """Return the batches of events. A failure of the engine is an empty batch at the end."""
     request = GenerationRequest(
         Endpoint.COMPLETIONS,
         "m",
@@ -69,9 +72,9 @@ async def batches_of(*script: list[Any], is_streamed: bool = True) -> list[list[
     prepared = PreparedRequest(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
     batches: list[list[Event]] = []
     try:
-        async for batch in attempt(prepared, None):
+        async for batch in run(prepared, None):
             batches.append(batch)
-    except Exception:
+    except EngineFailure:
         batches.append([])
     return batches
 

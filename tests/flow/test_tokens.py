@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
@@ -19,11 +17,11 @@ HELLO = Conversation((Message(Role.USER, (TextPart("Hello!"),)),))
 async def test_a_count_is_that_of_the_prompt(engine: Engine) -> None:
     prepared = await prepared_of(engine)
 
-    assert await count_tokens(prepared.request, engine) == prepared.prompts[0].num_tokens
+    assert count_tokens(prepared.request, engine) == prepared.prompts[0].num_tokens
 
 
 async def test_a_chat_has_the_tokens_of_its_prompt(engine: Engine) -> None:
-    tokenized = await tokenize(TokenizeRequest(None, HELLO, Encoding()), engine)
+    tokenized = tokenize(TokenizeRequest(None, HELLO, Encoding()), engine)
 
     assert tokenized.token_ids == (engine.assets.render(HELLO).token_ids,)
     assert tokenized.max_context == 2048
@@ -33,9 +31,9 @@ async def test_a_chat_has_the_tokens_of_its_prompt(engine: Engine) -> None:
 async def test_texts_are_tokenized_separately(engine: Engine) -> None:
     request = TokenizeRequest(None, ("one", "", "two three"), Encoding(), wants_token_strings=True)
 
-    tokenized = await tokenize(request, engine)
+    tokenized = tokenize(request, engine)
 
-    assert [await detokenize(ids, engine) for ids in tokenized.token_ids] == [
+    assert [detokenize(ids, engine) for ids in tokenized.token_ids] == [
         "one",
         "",
         "two three",
@@ -52,7 +50,7 @@ async def test_short_texts_are_padded_and_long_ones_cut(engine: Engine, is_left:
     encoding = Encoding(max_tokens=4, keeps_start=True)
     request = TokenizeRequest(None, texts, encoding, padding=Padding(4, is_left))
 
-    short, long = (await tokenize(request, engine)).token_ids
+    short, long = tokenize(request, engine).token_ids
 
     one = engine.assets.ids_of_text("one")
     pads = (0,) * (4 - len(one))
@@ -62,7 +60,7 @@ async def test_short_texts_are_padded_and_long_ones_cut(engine: Engine, is_left:
 
 async def test_unknown_ids_are_refused(engine: Engine) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        await detokenize((5, 99999), engine)
+        detokenize((5, 99999), engine)
 
     assert caught.value.param == "tokens"
 
@@ -71,16 +69,4 @@ async def test_a_template_of_a_request_must_be_trusted_here_too(engine: Engine) 
     chat = Conversation(HELLO.messages, rendering=Rendering(template="x"))
 
     with pytest.raises(UnsupportedParameter):
-        await tokenize(TokenizeRequest(None, chat, Encoding()), engine)
-
-
-async def test_the_event_loop_runs_while_a_long_text_is_tokenized(engine: Engine) -> None:
-    request = TokenizeRequest(None, ("hello " * 300_000,), Encoding(), wants_token_strings=True)
-    num_iterations = 0
-    tokenizing = asyncio.create_task(tokenize(request, engine))
-    while not tokenizing.done():
-        await asyncio.sleep(0.005)
-        num_iterations += 1
-
-    assert len((await tokenizing).token_ids[0]) >= 300_000
-    assert num_iterations > 5
+        tokenize(TokenizeRequest(None, chat, Encoding()), engine)

@@ -23,6 +23,8 @@ from serving.flow.generate import stream
 from serving.flow.meter import Meter
 from serving.flow.prepared import PreparedRequest
 from serving.flow.preparing import prepare
+from serving.flow.quarantine import Quarantine
+from serving.flow.suspects import Suspects
 from serving.prompting.assets import ModelAssets
 from serving.transport.client import EngineClient
 
@@ -41,11 +43,14 @@ def new_engine(folder: Path, assets: ModelAssets = ASSETS, **options: Any) -> En
     """An engine whose socket is in `folder`. No connection is open."""
     entry = ModelEntry(1, "tiny-chat", TINY_CHAT, EngineOptions(**options), True, NOW, NOW)
     family = select_family(entry.options.output_format, assets.template_text)
-    return Engine(entry, assets, family, EngineClient(folder / "e.sock"))
+    return Engine(entry, assets, family, EngineClient(folder / "e.sock"), Quarantine(), Suspects())
 
 
-async def prepared_of(engine: Engine, request: GenerationRequest = HELLO) -> PreparedRequest:
-    return await prepare(request, engine, Meter(), token="ab" * 12, deadline_s=60)
+async def prepared_of(
+    engine: Engine, request: GenerationRequest = HELLO, **values: Any
+) -> PreparedRequest:
+    draft = prepare(request, engine, deadline_s=60, **values)
+    return PreparedRequest.of(draft, engine, Meter(), "ab" * 12)
 
 
 async def events_of(prepared: PreparedRequest) -> list[Event]:

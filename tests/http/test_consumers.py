@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,16 +12,31 @@ from typing import Any, cast
 
 import pytest
 
+from accounts.keys.table import KeyTable
+from accounts.limits.rulebook import Snapshot
+from accounts.limits.rules import PLATFORM, Metric, Rule, Window
 from accounts.limits.service import LimitService, LimitSettings
 from accounts.usage.entries import Admission, Outcome, Settlement
+from serving.http.bodies import FREE_BYTES, api_bodies
 from serving.http.consumers import api_application
+from serving.intake.reading import SMALL_BODY_BYTES, GenerationReader
 from serving.runtime.live import LiveRequests
 from serving.runtime.runtime import Runtime
 from serving.runtime.traffic import Traffic
+from serving.transport.client import EngineClient
+from serving.transport.messages import Load
+from serving.workers.limits import WorkLimits
+from serving.workers.pool import WorkerPool
+from serving.workers.process import WorkerProcess
 from tests.fakes.engine import FakeEngine, Gateway
 from tests.flow.tiny_chat import ids_of, new_engine
 
 Response = tuple[int, bytes]
+LIMITS = WorkLimits(
+    num_processes=2, cpu_s=2, wall_s=60, memory_bytes=512 * 2**20, max_waiting=9, wait_s=60
+)
+# What makes a body large.
+PADDING = " " * SMALL_BODY_BYTES
 
 
 class Ledger:
@@ -47,13 +63,19 @@ class Server:
     def __init__(self, folder: Path) -> None:
         self.engine = new_engine(folder)
         self.ledger = Ledger()
+        self.headers: dict[bytes, bytes] = {}  # of the last answer
+        self.limits = LimitService(LimitSettings())
+        self.workers = WorkerPool("serving.intake.jobs", LIMITS)
         runtime = SimpleNamespace(
             required_keys=None,
-            directory=SimpleNamespace(find=lambda name: self.engine, entries={"tiny-chat"}),
+            directory=SimpleNamespace(
+                find=lambda name: self.engine, entries={"tiny-chat"}, engines=[self.engine]
+            ),
             ledger=self.ledger,
             live=LiveRequests(),
             traffic=Traffic(),
-            limits=LimitService(LimitSettings()),
+            limits=self.limits,
+            workers=self.workers,
         )
         self._api = api_application(cast(Runtime, runtime), _no_route)
 
@@ -72,6 +94,7 @@ class Server:
         scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
         await self._api(scope, receive, send)
         sent = b"".join(message.get("body", b"") for message in messages[1:])
+        self.headers = {name.lower(): value for name, value in messages[0]["headers"]}
         return messages[0]["status"], sent
 
 
@@ -90,13 +113,17 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
     async with FakeEngine(server.engine.client.path, answer):
         yield server
     await server.engine.client.close()
+    await server.workers.stop()
 
 
+@pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_an_answer_is_sent_and_recorded(server: Server, is_streamed: bool) -> None:
+async def test_an_answer_is_sent_and_recorded(
+    server: Server, is_streamed: bool, padding: str
+) -> None:
     body = {"messages": [{"role": "user", "content": "Hello!"}], "stream": is_streamed}
 
-    status, sent = await server.post("/v1/chat/completions", json.dumps(body).encode())
+    status, sent = await server.post("/v1/chat/completions", (json.dumps(body) + padding).encode())
 
     [settlement] = server.ledger.settled
     assert status == 200
@@ -107,8 +134,9 @@ async def test_an_answer_is_sent_and_recorded(server: Server, is_streamed: bool)
     assert settlement.num_response_bytes == len(sent)
 
 
-async def test_an_invalid_body_is_refused_and_recorded(server: Server) -> None:
-    status, sent = await server.post("/v1/completions", b"{")
+@pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])
+async def test_an_invalid_body_is_refused_and_recorded(server: Server, padding: str) -> None:
+    status, sent = await server.post("/v1/completions", b"{" + padding.encode())
 
     [settlement] = server.ledger.settled
     assert (status, settlement.http_status, settlement.outcome) == (400, 400, Outcome.REJECTED)
@@ -116,9 +144,146 @@ async def test_an_invalid_body_is_refused_and_recorded(server: Server) -> None:
     assert len(server.ledger.admitted) == 1
 
 
-async def test_tokens_are_counted_without_a_record(server: Server) -> None:
-    status, sent = await server.post("/tokenize", b'{"prompt": "Hi there"}')
+async def test_while_too_much_waits_a_request_is_refused_before_its_prompt_is_read(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = b'{"messages": [{"role": "user", "content": "Hello!"}]}'
+    waiting = ((0, 0, 1234.0),)
+    load = Load(0, 100.0, mean_tokens=50.0, answer_s=2.0, waiting_s=9.0, waiting=waiting)
+
+    def parse_nothing(*values: object, **options: object) -> None:
+        pytest.fail("the body was read")
+
+    monkeypatch.setattr(GenerationReader, "parse", parse_nothing)
+    monkeypatch.setattr(EngineClient, "load", load)
+    status, sent = await server.post("/v1/chat/completions", body)
+
+    [settlement] = server.ledger.settled
+    assert (status, settlement.http_status) == (503, 503)
+    assert settlement.error_code == json.loads(sent)["error"]["code"] == "overloaded"
+    assert server.headers[b"retry-after"] == b"13"
+    assert settlement.num_prompt_tokens == 0
+    assert not server.engine.gate._coming
+
+
+@pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])
+async def test_tokens_are_counted_without_a_record(server: Server, padding: str) -> None:
+    status, sent = await server.post("/tokenize", b'{"prompt": "Hi there"}' + padding.encode())
 
     assert status == 200
     assert json.loads(sent)["tokens"] == ids_of("Hi there")
     assert not server.ledger.admitted
+
+
+@pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])
+async def test_structured_output_is_translated_by_a_worker(server: Server, padding: str) -> None:
+    body = {
+        "messages": [{"role": "user", "content": "Hello!"}],
+        "guided_json": {"type": "object", "properties": {"a": {"type": "integer"}}},
+    }
+
+    status, _ = await server.post("/v1/chat/completions", (json.dumps(body) + padding).encode())
+
+    assert status == 200
+    assert sum(server.workers.num_ended.values()) == 1
+
+
+async def test_a_small_request_needs_no_worker(server: Server) -> None:
+    body = {"messages": [{"role": "user", "content": "Hello!"}]}
+
+    await server.post("/v1/chat/completions", json.dumps(body).encode())
+
+    assert server.workers.num_starts == 0
+
+
+async def test_a_client_that_leaves_while_its_body_is_read_is_recorded(server: Server) -> None:
+    content = "x" * 2_000_000
+    body = json.dumps({"messages": [{"role": "user", "content": content}]}).encode()
+    posting = asyncio.create_task(server.post("/v1/chat/completions", body))
+    while not server.workers.num_running:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+    posting.cancel()
+    await asyncio.gather(posting, return_exceptions=True)
+
+    [settlement] = server.ledger.settled
+    assert settlement.outcome is Outcome.CLIENT_GONE
+    assert len(server.ledger.admitted) == 1
+    assert server.workers.num_running == 0
+
+
+async def test_a_body_is_not_read_without_a_key() -> None:
+    runtime = SimpleNamespace(required_keys=KeyTable({1: b"pepper"}))
+    api = api_application(cast(Runtime, runtime), _no_route)
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        raise AssertionError("the body was read")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    for path in (
+        "/v1/chat/completions",
+        "/v3/responses",
+        "/tokenize",
+        "/v1/responses/input_tokens",
+    ):
+        scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
+        await api(scope, receive, send)
+
+    assert [message["status"] for message in sent if "status" in message] == [401] * 4
+
+
+TOKENS = {
+    "/tokenize": {"prompt": "Hi"},
+    "/v1/detokenize": {"tokens": [5, 6]},
+    "/v3/responses/input_tokens": {"input": "Hi"},
+}
+
+
+@pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])
+@pytest.mark.parametrize("path", TOKENS)
+async def test_rate_limits_on_requests_apply_to_a_model_s_tokenizer(
+    server: Server, path: str, padding: str
+) -> None:
+    rule = Rule(1, PLATFORM, Metric.REQUESTS, Window.MINUTE, 1)
+    server.limits.book.follow(Snapshot({PLATFORM: (rule,)}))
+    body = (json.dumps(TOKENS[path]) + padding).encode()
+
+    first, _ = await server.post(path, body)
+    remaining = server.headers[b"x-ratelimit-remaining-requests"]
+    second, error = await server.post(path, body)
+
+    assert (first, remaining, second) == (200, b"0", 429)
+    assert json.loads(error)["error"]["code"] == "rate_limit_exceeded"
+    assert server.ledger.settled == []
+
+
+async def test_a_body_counts_until_it_is_read_and_is_forgotten_then(server: Server) -> None:
+    message = {"role": "user", "content": "Hello!"}
+    body = json.dumps({"messages": [message]}).encode() + b" " * 100_000
+    at_rest = sys.getrefcount(body)
+    counted: list[int] = []
+    references: list[int] = []
+    submit, call = server.engine.client.submit, WorkerProcess.call
+
+    def submitting(*arguments: Any, **options: Any) -> Any:
+        counted.append(api_bodies().num_bytes)
+        references.append(sys.getrefcount(body))
+        return submit(*arguments, **options)
+
+    async def calling(*arguments: Any) -> Any:
+        counted.append(api_bodies().num_bytes)
+        return await call(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server.engine.client, "submit", submitting)
+        patch.setattr(WorkerProcess, "call", calling)
+        status, _ = await server.post("/v1/chat/completions", body)
+
+    assert status == 200
+    # Two calls of a worker, and the submission to the engine.
+    assert counted == [len(body) - FREE_BYTES, len(body) - FREE_BYTES, 0]
+    # Of this test alone: its variable, and the argument of `post`.
+    assert references[0] <= at_rest + 1

@@ -135,6 +135,9 @@ class CharDecoder:
     def feed(self, token_id: int) -> str:
         return chr(token_id)
 
+    def feed_all(self, token_ids: Sequence[int]) -> str:
+        return "".join(map(chr, token_ids))
+
     def finish(self) -> str:
         return ""
 

@@ -60,6 +60,31 @@ def test_any_single_bytes_decode_to_the_text_of_them_all_at_once(ids):
     assert sent == TINY.decode(ids)
 
 
+@pytest.mark.parametrize(("tokenizer", "end"), [(TINY, 3072), (TINY, 264), (FALLBACK, 262)])
+@given(batches=st.lists(st.lists(st.integers(0, 3071), max_size=8), max_size=8))
+def test_batches_have_the_text_of_their_tokens_one_by_one(tokenizer, end, batches):
+    together, single = (FastDecoder(tokenizer, frozenset({5})) for _ in range(2))
+
+    for batch in batches:
+        ids = [id_ % end for id_ in batch]
+        assert together.feed_all(ids) == "".join(map(single.feed, ids))
+    assert together.finish() == single.finish()
+
+
+def test_a_batch_with_a_broken_character_keeps_the_text_around_it():
+    ids = [*byte_ids(FALLBACK, b"\x00\x80"), FALLBACK.token_to_id("<unk>")]
+
+    assert FastDecoder(FALLBACK, NONE_DROPPED).feed_all(ids).startswith("\0")
+
+
+def test_a_batch_that_ends_in_a_character_returns_what_is_before_it():
+    decoder = FastDecoder(TINY, NONE_DROPPED)
+    ids = TINY.encode("one two 😀").ids
+
+    assert decoder.feed_all(ids[:-1]) == "one two "
+    assert decoder.feed_all(ids[-1:]) == "😀"
+
+
 @given(st.text(max_size=30))
 def test_every_text_comes_back_and_no_delta_holds_half_a_character(text):
     decoder = FastDecoder(TINY, NONE_DROPPED)

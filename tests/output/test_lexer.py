@@ -1,8 +1,11 @@
 """Fixed strings in text that arrives in parts."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from serving.output.lexer import Literals
+from tests.operations import operations
 
 
 def test_it_finds_the_string_that_is_complete_first():
@@ -28,3 +31,22 @@ def test_it_holds_nothing_for_strings_of_one_character():
 def test_it_refuses_an_empty_string():
     with pytest.raises(ValueError, match="empty"):
         Literals(["stop", ""])
+
+
+@given(
+    st.lists(st.text("ab<", min_size=1, max_size=5), min_size=1, max_size=6),
+    st.text("ab<", max_size=12),
+)
+def test_the_longest_end_that_may_begin_a_string_is_held(strings, text):
+    beginnings = [string[:size] for string in strings for size in range(1, len(string))]
+    held = [len(begin) for begin in beginnings if text.endswith(begin)]
+
+    assert Literals(strings).num_held(text) == max(held, default=0)
+
+
+def test_many_long_names_cost_as_little_as_few():
+    def work(num):
+        found = Literals([f"{at:03}{'x' * 120}(" for at in range(num)])
+        return lambda: [found.num_held(f"some text {'0' * size}") for size in range(50)]
+
+    assert operations(work(500)) <= operations(work(5)) * 2

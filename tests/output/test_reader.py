@@ -1,5 +1,6 @@
 """A choice from its token ids to its events."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
@@ -18,6 +19,7 @@ from serving.core.logprobs import Token
 from serving.core.request import Repetition, ToolCall
 from serving.core.result import ChoiceResult, ReasoningItem, TextItem
 from serving.output.detokenize import Detokenizer
+from serving.output.writer import merged
 
 from .builders import MODEL, a_reader, choice_of, cut, ids_of, reason_of
 
@@ -304,6 +306,24 @@ def test_a_call_whose_arguments_repeat_is_not_for_use():
 TOKENIZER = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
 # Special tokens, single bytes of characters, and words.
 SOME_IDS = st.lists(st.integers(0, 400), max_size=20)
+
+
+@pytest.mark.parametrize("family", ["plain", "think", "think+hermes"])
+@given(st.lists(st.lists(st.integers(0, 400), max_size=6), max_size=6), st.integers(0, 12))
+def test_a_batch_has_the_events_of_its_tokens_one_by_one(family, batches, min_tokens):
+    """Also one with a stop token, special tokens, halves of characters, and reasoning."""
+    detokenizer = Detokenizer.keeping(TOKENIZER, SPECIAL, {"<think>", "</think>"})
+    together, single = (
+        a_reader(family, decoder=detokenizer.new_decoder(), stop_ids=[300], min_tokens=min_tokens)
+        for _ in range(2)
+    )
+
+    for batch in batches:
+        events = together.feed(batch)
+        assert events == merged(event for id_ in batch for event in single.feed([id_]))
+    assert together.num_output_tokens == single.num_output_tokens
+    assert together.num_reasoning_tokens == single.num_reasoning_tokens
+    assert together.finish("length") == single.finish("length")
 
 
 def exposed(token_ids: list[int], size: int, *, silent: bool) -> ChoiceResult:

@@ -1,9 +1,11 @@
 """Stop strings: nothing of them leaks, and the cuts of the text do not matter."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.output.stop import StopStrings
+from tests.operations import growth, operations
 
 from .builders import cut
 
@@ -58,3 +60,39 @@ def test_it_is_silent_after_the_end():
 
     assert stop.feed("two") == ""
     assert stop.release() == ""
+
+
+@given(_stops, st.integers(1, 40), st.booleans())
+def test_reading_takes_time_in_proportion_to_the_text_and_the_strings(stops, size, is_periodic):
+    """The worst text for a search that begins again after each mismatch."""
+    letters = "ab" * size if is_periodic else "a" * size
+    strings = [*stops, letters + "c"]
+    text = letters * 10
+
+    def work(times):
+        stop = StopStrings([string * times for string in strings])
+        parts = list(text * times)
+        return lambda: [stop.feed(part) for part in parts]
+
+    assert growth(work, 4) < 2.5
+
+
+@pytest.mark.parametrize("letters", ["a", "ab", "aab"])
+def test_a_stop_string_of_twice_the_length_costs_twice_the_work(letters):
+    def work(size):
+        string = letters * size + "x"
+        return lambda: StopStrings([string]).feed(letters * 2 * size)
+
+    assert growth(work, 1000) < 2.2
+
+
+def test_the_choices_of_a_request_share_what_is_computed_from_the_strings():
+    strings = [f"{at}{'a' * 250}" for at in range(16)]
+    StopStrings(strings)
+
+    assert operations(lambda: [StopStrings(strings) for _ in range(128)]) < 128 * 20
+
+
+def test_an_empty_stop_string_is_refused():
+    with pytest.raises(ValueError, match="empty"):
+        StopStrings(["a", ""])

@@ -6,7 +6,7 @@ import json
 import shlex
 from pathlib import Path
 
-from vinery.cli.up import banner, curl_line
+from vinery.cli.up import banner, banner_without_secrets, curl_line
 from vinery.config.credentials import Credentials
 
 URL = "http://127.0.0.1:8000"
@@ -26,6 +26,16 @@ def test_a_later_start_does_not_print_the_password() -> None:
 
     assert "pa55word" not in text
     assert str(FILE) in text
+
+
+def test_a_log_names_the_file_of_the_credentials_and_has_no_secret() -> None:
+    text = banner_without_secrets(URL, FILE, KNOWN)
+
+    assert "pa55word" not in text
+    assert "vny_live_k" not in text
+    assert f"cat {FILE}" in text
+    assert URL in text
+    assert "vinery key create" in banner_without_secrets(URL, FILE, None)
 
 
 def test_without_saved_credentials_the_banner_shows_how_to_create_a_key() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 from queue import Empty
@@ -9,6 +10,7 @@ from queue import Empty
 import pytest
 from kombu import Connection
 
+from vinery import broker
 from vinery.broker import Channel
 
 
@@ -78,3 +80,25 @@ def test_taken_messages_leave_no_file(channel: Channel, tmp_path: Path) -> None:
     take_all(channel, "jobs")
 
     assert list((tmp_path / "messages").iterdir()) == []
+
+
+def test_a_message_of_this_process_does_not_wait_for_the_next_look(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "_POLLING_INTERVAL_S", 600.0)
+    transport = channel.connection
+    taken: list[object] = []
+    channel.connection.cycle.get = lambda deliver, timeout: deliver(channel._get("jobs"), "jobs")
+    transport._deliver = lambda message, queue: taken.append(message)
+
+    def drain() -> None:
+        while not taken:
+            with contextlib.suppress(TimeoutError):
+                transport.drain_events(None)
+
+    worker = threading.Thread(target=drain)
+    worker.start()
+    channel._put("jobs", {"number": 1})
+    worker.join(60)
+
+    assert taken == [{"number": 1}]

@@ -50,6 +50,19 @@ def test_help_does_not_load_django() -> None:
     assert "django" not in result.stderr
 
 
+@pytest.mark.parametrize("words", [("key", "list"), ("model", "list"), ("usage", "show")])
+def test_a_command_loads_nothing_large_that_it_does_not_use(
+    platform_home: Home, words: tuple[str, ...]
+) -> None:
+    run = f"import sys; from vinery.cli import main; main({words}); print(*sys.modules)"
+    result = scripts.run_python("-c", run, environment={"VINERY_HOME": str(platform_home.path)})
+
+    loaded = set(result.stdout.split())
+    assert "django" in loaded
+    large = {"celery", "numpy", "openvino", "psutil", "psycopg", "requests", "tokenizers", "yaml"}
+    assert large & loaded == set()
+
+
 def test_a_command_that_does_not_exist_is_a_usage_error() -> None:
     result = scripts.vinery("grow")
 
@@ -89,7 +102,9 @@ def test_an_old_python_is_reported_in_one_line(
 def test_a_bad_setting_is_reported_in_one_line_that_names_it(
     platform_home: Home, settings: dict[str, str], words: tuple[str, ...], message: str
 ) -> None:
-    result = scripts.vinery(*words, environment={"VINERY_HOME": str(platform_home.path)} | settings)
+    # Port 8000 may be in use here.
+    environment = {"VINERY_HOME": str(platform_home.path), "VINERY_PORT": "0"}
+    result = scripts.vinery(*words, environment=environment | settings)
 
     assert result.returncode == 2
     assert result.stderr.startswith(f"vinery: {message}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
 from prometheus_client import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -14,10 +16,11 @@ from accounts.limits.reservations import Limiter, LimitsUnavailable, UsageBaseli
 from accounts.limits.rulebook import Snapshot
 from accounts.limits.rules import Metric, Rule, Window
 from accounts.limits.service import LimitService, LimitSettings
+from serving.http.refusals import Reason, Refusals
 from serving.runtime.runtime import Runtime
 from serving.runtime.traffic import ModelTraffic, Traffic
-from vinery.health.application import _of_keys
-from vinery.health.metrics import as_text, of_limits, of_traffic, read_levels
+from vinery.health.application import _of_keys, _Shared
+from vinery.health.metrics import as_text, of_limits, of_refusals, of_traffic, read_levels
 
 
 def keys_read(read_at_s: float) -> tuple[bool, str]:
@@ -33,6 +36,21 @@ def test_a_key_table_that_is_too_old_is_reported() -> None:
     is_well, result = keys_read(time.time() - 95)
     assert not is_well
     assert result.startswith("changes of the last 9")
+
+
+async def test_requests_that_arrive_together_share_an_answer() -> None:
+    num_built = 0
+
+    async def build() -> tuple[int, bytes, bytes]:
+        nonlocal num_built
+        num_built += 1
+        return 200, b"text/plain", str(num_built).encode()
+
+    shared = _Shared(build)
+    answers = await asyncio.gather(*(shared() for _ in range(100)))
+
+    assert {body for _, _, body in answers} == {b"1"}
+    assert (await shared())[2] == b"2"  # one that arrives later gets a later one
 
 
 def reported_by(families: Iterable[Family]) -> dict[tuple[str, ...], float]:
@@ -55,6 +73,26 @@ def test_requests_and_refusals_are_reported_by_their_labels() -> None:
     result = reported_by(of_traffic(traffic))
     assert result["vinery_requests_total", "completions", "small", "499"] == 3
     assert result["vinery_refusals_total", "shadow", "tokens", "key"] == 2
+
+
+def test_refused_connections_are_reported_by_reason() -> None:
+    refusals = Refusals()
+    refusals.count(Reason.HEADERS_TOO_LARGE)
+    result = reported_by([of_refusals(refusals)])
+    name = "vinery_connections_refused_total"
+    assert result[name, "headers_too_large"] == 1
+    assert result[name, "address"] == 0
+
+
+def test_many_refusals_are_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    refusals = Refusals(clock=lambda: now[0])
+    for _ in range(1000):
+        refusals.count(Reason.ADDRESS)
+    now[0] = 11.0
+    refusals.count(Reason.MALFORMED)
+    lines = [record.getMessage().rpartition(": ")[2] for record in caplog.records]
+    assert lines == ["address 1", "address 999, malformed 1"]
 
 
 def test_a_bucket_counts_all_shorter_durations() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.platform_ import scripts
 from vinery.config.env import SettingError
 from vinery.config.home import REPOSITORY, Home, write_private
 
@@ -19,6 +20,74 @@ def test_other_users_cannot_open_the_folders(tmp_path: Path) -> None:
     folders = [home.path, *home.path.iterdir()]
     assert len(folders) == 7
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
+
+
+def test_an_open_home_is_closed_with_the_database_in_it(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.path.mkdir()
+    home.run.mkdir()
+    names = ("vinery.sqlite3", "vinery.sqlite3-wal", "bootstrap.json")
+    for name in names:
+        (home.path / name).touch()
+        (home.path / name).chmod(0o644)
+    for folder in (home.path, home.run):
+        folder.chmod(0o755)
+
+    home.create()
+
+    modes = {name: stat.S_IMODE((home.path / name).stat().st_mode) for name in ("", "run", *names)}
+    assert modes == {"": 0o700, "run": 0o700, **dict.fromkeys(names, 0o600)}
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o1770])
+def test_a_shared_folder_is_no_home(tmp_path: Path, mode: int) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(mode)
+
+    with pytest.raises(SettingError, match="is shared with other users"):
+        Home(folder).create()
+    assert stat.S_IMODE(folder.stat().st_mode) == mode
+    assert list(folder.iterdir()) == []
+
+
+def test_an_open_folder_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, mode: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    (tmp_path / "home").mkdir(mode=0o755)
+    (tmp_path / "home").chmod(0o755)
+    monkeypatch.setattr(Path, "chmod", refuse)
+
+    with pytest.raises(SettingError, match="belongs to another user"):
+        Home(tmp_path / "home").create()
+
+
+def test_a_link_in_the_home_is_not_followed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.touch()
+    outside.chmod(0o644)
+    home = Home(tmp_path / "home")
+    home.create()
+    (home.path / "link").symlink_to(outside)
+
+    home.create()
+
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o644
+
+
+def test_files_of_all_commands_are_private(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o755)
+    home.chmod(0o755)
+
+    result = scripts.vinery("prepare", environment={"VINERY_HOME": str(home), "VINERY_PORT": "0"})
+
+    assert result.returncode == 0, result.stderr
+    found = [path for path in (home, *home.rglob("*")) if path.stat().st_mode & 0o077]
+    assert found == []
 
 
 def test_creating_a_home_twice_changes_nothing(tmp_path: Path) -> None:

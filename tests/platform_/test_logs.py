@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import sys
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from vinery.process.logs import LineFormatter, logging_config
+from vinery.process.logs import ClientRecordLimit, LineFormatter, logging_config
 
 FORMATTER = LineFormatter("web-1")
 
@@ -26,9 +26,14 @@ def test_a_line_has_time_level_logger_and_message() -> None:
     assert line == "1970-01-01T00:00:00.500Z INFO web-1 room.part: loaded model=tiny"
 
 
-@given(st.text())
-def test_any_message_is_one_line(message: str) -> None:
-    assert len(line_of("%s", message).splitlines()) == 1
+@given(st.text(st.characters()))
+@example("\x1b[2J\x07\x9b \u202e \ud800 \0 caf\u00e9 \u540d")
+def test_any_message_is_one_line_that_no_terminal_obeys(message: str) -> None:
+    line = line_of("%s", message)
+
+    assert len(line.splitlines()) == 1
+    assert line.isprintable()
+    assert all(letter in line for letter in message if letter.isprintable())
 
 
 def test_a_traceback_is_folded_into_the_line() -> None:
@@ -59,3 +64,18 @@ def test_chatty_libraries_stay_quiet_at_every_level() -> None:
 
     assert level_of("DEBUG") == level_of("INFO") == "WARNING"
     assert level_of("ERROR") == "ERROR"
+
+
+def test_clients_cannot_fill_the_log_with_unknown_hosts() -> None:
+    now = [0.0]
+    limit = ClientRecordLimit(clock=lambda: now[0])
+
+    def num_passed(name: str) -> int:
+        record = logging.LogRecord(name, logging.ERROR, "", 0, "refused", (), None)
+        return sum(limit.filter(record) for _ in range(1000))
+
+    assert num_passed("django.security.DisallowedHost") == 10
+    assert num_passed("django.security.SuspiciousOperation") == 0
+    assert num_passed("serving.http.edge") == 1000
+    now[0] = 10.0
+    assert num_passed("django.security.DisallowedHost") == 10

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -113,11 +115,14 @@ def test_the_exit_status_of_the_health_check_is_its_result(status: int, exit_sta
     assert url in result.stdout + result.stderr
 
 
-def greeting(url: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def greeting(
+    url: str, folder: Path, capsys: pytest.CaptureFixture[str], *, is_terminal: bool = True
+) -> str:
     """What a later start prints when the server of this URL is ready."""
     plan = up.Plan(Home(folder), Address("127.0.0.1", int(url.rpartition(":")[2])), 1)
     credentials.write(plan.home.bootstrap_file, Credentials(url, "vny_key", "admin", "pa55word"))
-    asyncio.run(up._greet_when_ready(plan, Supervisor({}), is_first_start=False))
+    with mock.patch.object(sys.stdout, "isatty", lambda: is_terminal):
+        asyncio.run(up._greet_when_ready(plan, Supervisor({}), is_first_start=False))
     return capsys.readouterr().out
 
 
@@ -126,6 +131,16 @@ def test_the_banner_waits_for_the_models_of_a_busy_server(
 ) -> None:
     with server(200, _MODELS, num_silent=2) as url:
         assert up.curl_line(url, "vny_key", "one") in greeting(url, tmp_path, capsys)
+
+
+def test_what_is_no_terminal_gets_no_secret(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with server(200, _MODELS) as url:
+        printed = greeting(url, tmp_path, capsys, is_terminal=False)
+
+    assert "vny_key" not in printed
+    assert str(tmp_path / "bootstrap.json") in printed
 
 
 def test_the_banner_does_not_wait_if_the_key_may_use_no_model(

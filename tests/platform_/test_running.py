@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests import stores
-from tests.conftest import Running, run_platform, until
+from tests.conftest import Running, run_platform, runs, until
 
 pytestmark = pytest.mark.system
 
@@ -50,22 +50,6 @@ def is_ready(running: Running) -> bool:
         return False
 
 
-def family_of(running: Running) -> list[psutil.Process]:
-    supervisor = psutil.Process(running.pid)
-    return [supervisor, *supervisor.children(recursive=True)]
-
-
-def are_gone(processes: list[psutil.Process]) -> bool:
-    return not any(is_alive(process) for process in processes)
-
-
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE  # a child of this test, not yet reaped
-    except psutil.NoSuchProcess:
-        return False
-
-
 def test_the_platform_serves_the_reference_model(running: Running) -> None:
     assert answer(running)
 
@@ -75,20 +59,34 @@ def test_each_role_has_its_process(running: Running) -> None:
     assert len(running.pids("web")) == stores.NUM_WEB_PROCESSES
 
 
-def test_the_banner_has_the_url_and_a_curl_line_that_works(running: Running) -> None:
-    until(lambda: "curl " in running.log.read_text())
+def test_a_log_has_the_url_and_no_secret(running: Running) -> None:
+    until(lambda: "To see the credentials" in running.log.read_text())
 
     text = running.log.read_text()
     assert running.base_url in text
-    curl = next(line.strip() for line in text.splitlines() if line.strip().startswith("curl "))
-    result = os.popen(f"{curl} --silent").read()
-    assert json.loads(result)["object"] == "chat.completion"
+    assert running.api_key not in text
+    assert running.admin_password not in text
 
 
 def test_the_first_credentials_are_private(running: Running) -> None:
     mode = (running.home / "bootstrap.json").stat().st_mode
 
     assert stat.S_IMODE(mode) == 0o600
+
+
+def test_engines_know_no_secret_and_listen_to_their_owner_alone(running: Running) -> None:
+    secrets = [path.read_text().strip() for path in (running.home / "secrets").iterdir()]
+    engines = running.processes("engine")
+    families = [each for engine in engines for each in (engine, *engine.children(recursive=True))]
+    known = "\n".join(
+        [f"{value}\n{each.cmdline()}" for each in families for value in each.environ().values()]
+    )
+
+    assert engines
+    assert [secret for secret in (*secrets, running.api_key) if secret in known] == []
+    sockets = [path for path in (running.home / "run").iterdir() if path.is_socket()]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in sockets} <= {0o600}
+    assert stat.S_IMODE((running.home / "run").stat().st_mode) == 0o700
 
 
 def test_static_files_of_the_admin_site_are_served(running: Running) -> None:
@@ -133,35 +131,14 @@ def test_no_connection_is_refused_while_the_web_process_restarts(running: Runnin
 
 
 @pytest.fixture(scope="module")
-def daphne(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Start a platform on Daphne with two web processes. The last test that uses it kills it."""
-    settings = {"VINERY_SERVER": "daphne", "VINERY_WEB_WORKERS": "2"}
-    with run_platform(tmp_path_factory.mktemp("daphne") / "home", settings) as platform:
-        yield platform
-
-
-def test_daphne_serves_with_two_workers(daphne: Running) -> None:
-    assert answer(daphne)
-    assert len(daphne.pids("web")) == 2
-
-
-def test_a_killed_supervisor_leaves_no_process(daphne: Running) -> None:
-    family = family_of(daphne)
-
-    os.kill(daphne.pid, signal.SIGKILL)
-
-    until(lambda: are_gone(family))
-
-
-@pytest.fixture(scope="module")
 def second_start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecondStart]:
     """Start a platform twice, the second time by `make`. The last test stops it."""
     folder = tmp_path_factory.mktemp("twice")
     home = folder / "home"
-    with run_platform(home, is_first_start=True) as first:
+    with run_platform(home, is_first_start=True, has_terminal=True) as first:
         until(lambda: "curl " in first.log.read_text())
         printed, secrets = first.log.read_text(), secrets_in(home)
-    with run_platform(home, command=make_up(folder)) as second:
+    with run_platform(home, command=make_up(folder), has_terminal=True) as second:
         yield SecondStart(first, printed, secrets, second)
 
 
@@ -176,12 +153,23 @@ def test_a_second_start_keeps_keys_and_secrets(second_start: SecondStart) -> Non
     assert second.admin_password not in second.log.read_text()
 
 
+def test_the_curl_line_in_a_terminal_works(second_start: SecondStart) -> None:
+    second = second_start.second
+    until(lambda: "curl " in second.log.read_text())
+
+    text = second.log.read_text()
+    assert second.base_url in text
+    curl = next(line.strip() for line in text.splitlines() if line.strip().startswith("curl "))
+    result = os.popen(f"{curl} --silent").read()
+    assert json.loads(result)["object"] == "chat.completion"
+
+
 def test_ctrl_c_in_a_terminal_ends_all_processes(second_start: SecondStart) -> None:
-    family = family_of(second_start.second)
+    family = second_start.second.family()
 
     os.killpg(second_start.second.pid, signal.SIGINT)
 
-    until(lambda: are_gone(family), timeout_s=30)
+    until(lambda: not any(map(runs, family)), timeout_s=30)
 
 
 def test_the_platform_runs_on_postgresql_and_redis(
@@ -197,12 +185,12 @@ def test_the_platform_runs_on_postgresql_and_redis(
 @pytest.mark.parametrize("signal_to_make", [signal.SIGTERM, signal.SIGKILL])
 def test_the_end_of_make_ends_all_processes(tmp_path: Path, signal_to_make: signal.Signals) -> None:
     with run_platform(tmp_path / "home", command=make_up(tmp_path)) as running:
-        family = family_of(running)
+        family = running.family()
         assert len(family) >= 6, "make, supervisor, node, engine, web, jobs"
 
         os.kill(running.pid, signal_to_make)
 
-        until(lambda: are_gone(family), timeout_s=30)
+        until(lambda: not any(map(runs, family)), timeout_s=30)
 
 
 def make_up(folder: Path) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from serving.core.field_limits import FIELD_LIMITS
 from tests.platform_ import scripts
 
 _PRINT = """
@@ -181,3 +182,30 @@ with connection.cursor() as cursor:
     result = scripts.run_python("-c", code, environment={"VINERY_HOME": home})
 
     assert result.stdout.strip() == "100", result.stderr
+
+
+def test_a_setting_raises_the_limit_of_a_field(home: str) -> None:
+    values = settings_with("VINERY_FIELD_LIMITS", VINERY_HOME=home, VINERY_MAX_TOOLS="200")
+
+    limits = values["VINERY_FIELD_LIMITS"]
+    assert limits["tools"] == 200
+    assert limits == {limit.name: limit.default for limit in FIELD_LIMITS} | {"tools": 200}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("VINERY_MAX_TOOLS", "0", "from 1 to"),
+        ("VINERY_MAX_TOOLS", "many", "not a number"),
+        ("VINERY_MAX_JSON_LEVELS", "5000", "from 1 to 200"),
+    ],
+)
+def test_a_wrong_limit_of_a_field_is_refused(
+    home: str, variable: str, value: str, words: str
+) -> None:
+    environment = {"VINERY_HOME": home, variable: value}
+    result = scripts.run_python("-c", _PRINT, environment=environment)
+
+    assert result.returncode != 0
+    assert f"{variable}={value}" in result.stderr.replace("'", "")
+    assert words in result.stderr

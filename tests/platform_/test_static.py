@@ -51,6 +51,22 @@ def test_a_range_of_a_file_is_sent(files: StaticFilesMiddleware, rf: RequestFact
     assert (response.status_code, response.content) == (206, b"body")
 
 
+def test_a_long_range_is_answered_with_the_whole_file(
+    files: StaticFilesMiddleware, rf: RequestFactory, tmp_path: Path
+) -> None:
+    long = bytes(100_000)
+    (tmp_path / "long.css").write_bytes(long)
+    files.add_files(str(tmp_path), prefix="static/")
+
+    response = files(rf.get("/static/long.css", headers={"range": "bytes=1-90000"}))
+
+    assert (response.status_code, response.content) == (200, long)
+
+
+def test_answers_share_one_copy_of_a_file(files: StaticFilesMiddleware, rf: RequestFactory) -> None:
+    assert files(rf.get(URL)).content is files(rf.get(URL)).content
+
+
 def test_head_returns_only_the_length(files: StaticFilesMiddleware, rf: RequestFactory) -> None:
     response = files(rf.head(URL))
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -43,12 +44,65 @@ _PARENT = _OBEDIENT.replace(
 )
 
 
+# A service that beats until a file appears. Then it does what is in the file, and beats no more.
+_BEATING = """
+import os, signal, sys, time
+from pathlib import Path
+from vinery.process import heartbeats
+def write(word, pid):
+    with open(sys.argv[1], "a") as journal:
+        journal.write(f"{word} {pid} {sys.argv[2]}\\n")
+def stand_still():
+    exec(order.read_text())
+heartbeats.inherit()
+order = Path(sys.argv[1] + ".order")
+write("start", os.getpid())
+while not order.exists():
+    heartbeats.beat()
+    time.sleep(0.05)
+stand_still()
+"""
+
+
+# The first process of this service holds 300 MB. Asked to end when idle, it does so on an order.
+_LARGE = """
+import os, signal, sys, time
+from pathlib import Path
+from vinery.process import heartbeats
+journal = Path(sys.argv[1])
+def write(word):
+    with journal.open("a") as file:
+        file.write(f"{word} {os.getpid()} {sys.argv[2]}\\n")
+def end_when_idle(*_):
+    write("asked")
+    while not Path(sys.argv[1] + ".idle").exists():
+        heartbeats.beat()
+        time.sleep(0.05)
+    write("end")
+    sys.exit()
+signal.signal(heartbeats.END_WHEN_IDLE, end_when_idle)
+heartbeats.inherit()
+first = Path(sys.argv[1] + ".first")
+is_first = not first.exists()
+first.touch()
+write("start")
+held = bytearray(os.urandom(1 << 20) * 300) if is_first else None
+heartbeats.report_serving()
+while True:
+    heartbeats.beat()
+    time.sleep(0.05)
+"""
+_NEVER_SERVES = _LARGE.replace(
+    "heartbeats.report_serving()", "held and heartbeats.report_serving()"
+)
+
+
 class Script:
     """A service that runs a script, and the lines that the script wrote."""
 
-    def __init__(self, journal: Path, name: str, code: str, *, is_front: bool) -> None:
+    def __init__(self, journal: Path, name: str, code: str, **options: Any) -> None:
         argv = (sys.executable, "-S", "-c", code, str(journal), name)
-        self.service = Service(name, argv, is_front=is_front)
+        self.service = Service(name, argv, **options)
         self._journal = journal
 
     def pids(self, word: str = "start") -> list[int]:
@@ -68,16 +122,18 @@ MakeScript = Callable[..., Script]
 
 @pytest.fixture
 def script(tmp_path: Path) -> MakeScript:
-    def make(name: str, code: str = _OBEDIENT, *, is_front: bool = False) -> Script:
-        return Script(tmp_path / "journal", name, code, is_front=is_front)
+    def make(name: str, code: str = _OBEDIENT, **options: Any) -> Script:
+        return Script(tmp_path / "journal", name, code, **options)
 
     return make
 
 
 @asynccontextmanager
-async def supervised(*scripts: Script) -> AsyncIterator[tuple[Supervisor, asyncio.Task[None]]]:
+async def supervised(
+    *scripts: Script, hung_after_s: float = 4.0
+) -> AsyncIterator[tuple[Supervisor, asyncio.Task[None]]]:
     """Yield a supervisor that runs these scripts. It is killed at the end."""
-    supervisor = Supervisor(os.environ)
+    supervisor = Supervisor(os.environ, hung_after_s)
     running = asyncio.create_task(supervisor.run([script.service for script in scripts]))
     try:
         yield supervisor, running
@@ -229,6 +285,162 @@ async def test_kill_ends_services_at_once(script: MakeScript) -> None:
 
         assert stubborn.pids("end") == [], "the service got SIGTERM"
         assert not is_alive(stubborn.pids()[0])
+
+
+async def test_a_stopped_service_is_replaced(
+    script: MakeScript, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = script("one", _BEATING, beats=True), script("other", _BEATING, beats=True)
+    async with supervised(one, other):
+        await until(lambda: one.pids() and other.pids())
+
+        os.kill(one.pids()[0], signal.SIGSTOP)
+
+        await until(lambda: len(one.pids()) == 2)
+        assert not is_alive(one.pids()[0])
+        assert len(other.pids()) == 1
+    assert "one stood still" in caplog.text
+    assert "<string>:" in caplog.text, "the stacks are not in the log"
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        "while True: pass",
+        "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire(timeout=600)",
+    ],
+)
+async def test_a_service_that_hangs_is_replaced_and_its_stack_logged(
+    script: MakeScript, tmp_path: Path, caplog: pytest.LogCaptureFixture, order: str
+) -> None:
+    one = script("one", _BEATING, beats=True)
+    async with supervised(one):
+        await until(one.pids)
+
+        give_order(tmp_path, order)
+        await until(lambda: "stood still" in caplog.text)
+        (tmp_path / "journal.order").unlink()
+
+        await until(lambda: len(one.pids()) >= 2)
+    assert " stand_still < " in caplog.text
+
+
+def give_order(folder: Path, code: str) -> None:
+    """Write what a service must do into a file that it never sees half-written."""
+    draft = folder / "journal.draft"
+    draft.write_text(code)
+    draft.rename(folder / "journal.order")
+
+
+async def test_a_hung_service_that_ignores_all_signals_is_killed(
+    script: MakeScript, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = script("one", _BEATING, beats=True)
+    async with supervised(one):
+        await until(one.pids)
+
+        deaf = "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()); time.sleep(600)"
+        give_order(tmp_path, deaf)
+        await until(lambda: "stood still" in caplog.text)
+
+        assert "its stacks: unknown" in caplog.text
+        assert not is_alive(one.pids()[0])
+
+
+async def test_the_watch_over_hung_services_can_be_turned_off(
+    script: MakeScript, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = script("one", _BEATING, beats=True)
+    async with supervised(one, hung_after_s=0):
+        await until(one.pids)
+        os.kill(one.pids()[0], signal.SIGSTOP)
+
+        await asyncio.sleep(5)
+
+        assert is_alive(one.pids()[0])
+    assert "stood still" not in caplog.text
+
+
+@pytest.fixture
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vinery.process.supervisor._MEMORY_INTERVAL_S", 0.05)
+
+
+@pytest.mark.usefixtures("quick_looks")
+async def test_a_service_with_too_much_memory_ends_when_its_successor_serves_and_it_is_idle(
+    script: MakeScript, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = script("one", _LARGE, beats=True, max_memory_mb=200)
+    async with supervised(one):
+        await until(lambda: one.pids("asked"))
+        old, new = one.pids()
+        assert is_alive(old)
+        assert is_alive(new)
+
+        (tmp_path / "journal.idle").touch()
+        await until(lambda: one.pids("end") == [old])
+
+        await until(lambda: not is_alive(old))
+        await asyncio.sleep(1)
+        assert one.pids() == [old, new], "the successor is small enough"
+    assert "one holds" in caplog.text
+    assert "ended after" not in caplog.text
+
+
+@pytest.mark.usefixtures("quick_looks")
+async def test_both_processes_end_with_the_supervisor(script: MakeScript) -> None:
+    one = script("one", _LARGE, beats=True, is_front=True, max_memory_mb=200)
+    async with supervised(one) as (supervisor, running):
+        await until(lambda: one.pids("asked"))
+
+        supervisor.stop()
+        await running
+
+        assert not any(map(is_alive, one.pids()))
+
+
+@pytest.mark.usefixtures("quick_looks")
+async def test_a_successor_that_dies_is_restarted_beside_its_predecessor(
+    script: MakeScript,
+) -> None:
+    one = script("one", _LARGE, beats=True, max_memory_mb=200)
+    async with supervised(one):
+        await until(lambda: one.pids("asked"))
+        old, new = one.pids()
+
+        os.kill(new, signal.SIGKILL)
+
+        await until(lambda: len(one.pids()) == 3)
+        assert is_alive(old)
+
+
+@pytest.mark.usefixtures("quick_looks")
+async def test_a_process_goes_on_while_no_successor_serves(
+    script: MakeScript, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("vinery.process.supervisor.START_LIMIT_S", 5.0)
+    one = script("one", _NEVER_SERVES, beats=True, max_memory_mb=200)
+    async with supervised(one):
+        await until(lambda: "does not serve" in caplog.text)
+
+        await until(lambda: not is_alive(one.pids()[1]))
+        assert is_alive(one.pids()[0])
+        assert one.pids("asked") == []
+
+
+@pytest.mark.usefixtures("quick_looks")
+async def test_a_process_that_dies_while_its_successor_starts_is_restarted_once(
+    script: MakeScript,
+) -> None:
+    one = script("one", _NEVER_SERVES, beats=True, max_memory_mb=200)
+    async with supervised(one):
+        await until(lambda: len(one.pids()) == 2)
+        first, _ = one.pids()
+
+        os.kill(first, signal.SIGKILL)
+
+        await until(lambda: len(one.pids()) == 3)
+        assert is_alive(one.pids()[2])
 
 
 async def test_processes_of_a_service_end_with_it(script: MakeScript) -> None:

@@ -8,21 +8,24 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from allauth.socialaccount.models import SocialAccount
 from django.apps import apps
 from django.core.management import call_command
 from django.db import connections
 from django.db.utils import load_backend
 
 from accounts.alerts import webhooks
+from accounts.base.actors import SYSTEM, Actor, acting_as
 from accounts.base.errors import KeyRefused
 from accounts.captures.encrypted import decrypt
 from accounts.keys.table import KeyTable
-from accounts.models import Capture, Limit, UsageRecord, Webhook
-from accounts.services import audit
+from accounts.models import Capture, Limit, UsageRecord, User, Webhook
+from accounts.services import audit, changes
 from accounts.usage.reports import Question, totals
 from accounts.usage.verify import verify
 from tests.conftest import REPOSITORY
@@ -90,6 +93,9 @@ class TestUpgrade:
         assert grants.endpoints == {"chat/completions"}
         assert [str(network) for network in grants.networks or ()] == ["10.0.0.0/8"]
 
+    def test_an_address_that_an_administrator_gave_stays_confirmed(self) -> None:
+        assert User.objects.get(email="alice@example.org").is_email_confirmed
+
     def test_limits_keep_their_values(self) -> None:
         columns = ("scope", "metric", "window", "amount", "time_zone", "week_start", "alert_at")
 
@@ -116,6 +122,32 @@ class TestUpgrade:
     def test_encrypted_texts_and_secrets_can_be_read(self) -> None:
         assert b"Write to" in decrypt(Capture.stored.get()).body
         assert list(webhooks._secrets(Webhook.objects.get())) == [EXPECTED["webhook_secret"]]
+
+
+@pytest.mark.django_db
+def test_an_address_that_an_owner_gave_before_the_upgrade_is_not_confirmed() -> None:
+    users = User.objects.create_superuser("root"), User.objects.create_user("owner")
+    root, owner = (Actor(user.pk, str(user)) for user in users)
+
+    def given(name: str, first: Actor, *later: Actor) -> User:
+        with acting_as(first):
+            user = changes.add_user(name, email=f"{name}@old.example")
+        for giver in later:
+            with acting_as(giver):
+                changes.change(user, email=f"{name}@new.example")
+        return user
+
+    by_owner = {given("by-owner", owner), given("changed-by-owner", root, owner)}
+    for name, givers in (("by-root", [root]), ("by-command", [SYSTEM]), ("fixed", [owner, root])):
+        given(name, *givers)
+    linked = given("linked", owner)
+    SocialAccount.objects.create(user=linked, provider="issuer", uid="1")
+
+    migration = import_module("accounts.migrations.0006_addresses_by_owners")
+    migration.withdraw_confirmations(apps, None)
+
+    unconfirmed = User.objects.filter(is_email_confirmed=False)
+    assert set(unconfirmed) == by_owner
 
 
 def test_the_schema_is_equal_to_that_of_a_new_database(

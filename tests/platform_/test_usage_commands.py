@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from accounts.usage import losses
 from tests import forked_commands, prepared_home
 from tests.conftest import clean_environment
 from tests.platform_ import scripts
@@ -22,6 +23,7 @@ Vinery = Callable[..., subprocess.CompletedProcess[str]]
 _STORE = """
 import django; django.setup()
 from datetime import UTC, datetime, timedelta
+from accounts.usage import losses
 from accounts.usage.entries import Admission, Outcome, Settlement
 from accounts.usage.store import store_settlements
 
@@ -168,3 +170,17 @@ def test_balanced_records_are_reported(vinery: Vinery) -> None:
     days = result.stdout.splitlines()
     assert all(day.endswith("balanced") for day in days)
     assert sum(int(day.split()[1]) for day in days) == 4
+
+
+def test_usage_that_a_killed_process_could_not_write_is_reported(
+    vinery: partial[subprocess.CompletedProcess[str]],
+) -> None:
+    folder = Path(vinery.keywords["environment"]["VINERY_HOME"]) / "usage"
+    losses.report(folder, 3)
+
+    result = vinery("usage", "verify", "--last", "1d")
+
+    assert result.returncode == 1
+    assert "could not write the usage of 3 requests" in result.stdout
+    assert vinery("usage", "verify", "--from", "2026-01-01", "--to", "2026-01-02").returncode == 0
+    (folder / "lost_requests.txt").unlink()

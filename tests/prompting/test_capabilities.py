@@ -78,3 +78,22 @@ def test_it_finds_the_name_by_which_reasoning_is_read(key):
 
 def test_a_template_may_drop_reasoning():
     assert capabilities_of(templates.CHATML).reasoning_key is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ messages[-1].content }}",
+        "{% for message in messages %}{{ message.content[:1000] }}{% endfor %}",
+        "{% for message in messages[-10:] %}{{ message.content }}{% endfor %}",
+        "{% for message in messages %}{{ message.content | replace('a', '') }}{% endfor %}",
+        "{% if tools %}{{ messages[-1].content }}{% else %}{{ messages }}{% endif %}",
+    ],
+)
+def test_a_template_may_leave_out_a_part_of_the_questions(text):
+    assert not capabilities_of(text).shows_questions
+
+
+@pytest.mark.parametrize("text", [templates.CHATML, templates.NO_SYSTEM, templates.PARTS])
+def test_most_templates_show_all_questions(text):
+    assert capabilities_of(text).shows_questions

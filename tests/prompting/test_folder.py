@@ -19,7 +19,7 @@ def test_it_reads_the_reference_model():
     assert folder.max_context == 2048
     assert folder.defaults == GenerationDefaults(do_sample=False, eos_token_ids=(2,))
     assert folder.named_tokens["eos_token"] == "<|im_end|>"
-    assert folder.templates is not None
+    assert folder.templates == ChatTemplates((MODEL / "chat_template.jinja").read_text())
     assert folder.tokenizer_class == "PreTrainedTokenizerFast"
     assert folder.added_tokens["2"]["content"] == "<|im_end|>"
 

@@ -11,11 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from serving.core.errors import InvalidRequest, ServingError
+from serving.core.field_limits import JSON_LEVELS
 from serving.core.request import DIALECTS, V1, Conversation, Endpoint
 from serving.protocols import parse
 from serving.protocols.chat.body import ChatBody
 from serving.protocols.common.generation import GenerationBody
-from serving.protocols.common.reading import MAX_DEPTH
 from serving.protocols.completions.body import CompletionsBody
 from serving.protocols.responses.body import ResponsesBody
 
@@ -40,9 +40,15 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     "UTF-16": ('{"a": 1}'.encode("utf-16"), "not valid UTF-8"),
     "half a surrogate pair": (b'{"a": "\\ud83d"}', "half of a surrogate pair"),
     "half a pair as a key": (b'{"\\uDC00": 1}', "half of a surrogate pair"),
-    "arrays too deep": (b'{"a": ' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}", "nests"),
-    "a bomb of arrays": (b"[" * 1_000_000, "nests"),
-    "a bomb of objects": (b'{"a":' * 200_000, "nests"),
+    "arrays too deep": (
+        b'{"a": ' + b"[" * JSON_LEVELS.value + b"]" * JSON_LEVELS.value + b"}",
+        "nests",
+    ),
+    "a bomb of arrays": (b"[" * 50_000, "nests"),
+    "a bomb of objects": (b'{"a":' * 50_000, "nests"),
+    "many arrays": (b'{"a":[' + b"[]," * 100_000 + b"[]]}", "100000 objects and arrays"),
+    "many members": (b'{"a":{' + b'"a":1,' * 200_000 + b'"a":1}}', "200000 members"),
+    "many values": (b'{"a":[' + b"1," * 2_000_000 + b"1]}", "2000000 JSON values"),
 }
 
 
@@ -61,7 +67,7 @@ def test_a_malformed_body_is_refused(endpoint: Endpoint, name: str) -> None:
 
 def test_depth_up_to_the_limit_is_accepted() -> None:
     deep: Any = {}
-    for _ in range(MAX_DEPTH - 2):  # the body and the innermost object are levels too
+    for _ in range(JSON_LEVELS.value - 2):  # the body and the innermost object are levels too
         deep = [deep]
 
     parse(Endpoint.CHAT, json.dumps({**LEAST[Endpoint.CHAT], "x": deep}).encode(), V1)

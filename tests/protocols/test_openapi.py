@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from docs.parameters import parameters
 from serving.core.errors import EngineLost, InvalidRequest
 from serving.core.events import Failed, Started, TextDelta
-from serving.core.request import DIALECTS, V1, Endpoint
+from serving.core.request import DIALECTS, V1, Conversation, Endpoint
 from serving.protocols.common.encoding import error_body
 from serving.protocols.common.refused import REFUSED
 from serving.protocols.openapi.answers import ANSWERS
@@ -149,6 +149,41 @@ def test_unknown_fields_are_accepted_by_the_document_and_by_the_parser(endpoint:
 
     assert fits(BODIES[endpoint].__name__, body)
     assert exchange(endpoint, unheard_of={"a": [1]}).request == exchange(endpoint).request
+
+
+TOOLS = [
+    {"type": "function", "function": {"name": "f"}},
+    {"type": "function", "name": "f"},
+    {"type": "custom", "custom": {"name": "f"}},
+    {"type": "custom", "name": "f", "format": {"type": "text"}},
+    {"type": "namespace", "name": "n", "tools": [{"type": "custom", "name": "f"}]},
+]
+CALLS = [
+    {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+    {"id": "call_1", "function": {"name": "f", "arguments": "{}"}},
+    {"id": "call_1", "type": "custom", "custom": {"name": "f", "input": "text"}},
+]
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_tool_of_each_form_is_described(tool: dict[str, Any]) -> None:
+    asked = exchange(Endpoint.RESPONSES, tools=[tool])
+
+    assert isinstance(asked.request.prompt, Conversation)
+    assert len(asked.request.prompt.tools) == 1
+    assert fits("ResponsesBody", {**LEAST[Endpoint.RESPONSES], "tools": [tool]})
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_an_earlier_call_of_each_form_is_described(call: dict[str, Any]) -> None:
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [call]}]
+
+    prompt = exchange(Endpoint.CHAT, messages=messages).request.prompt
+
+    assert isinstance(prompt, Conversation)
+    assert [each.name for each in prompt.messages[1].tool_calls] == ["f"]
+    assert fits("ChatBody", {"messages": messages})
+    assert not fits("ChatBody", {"messages": [{**messages[1], "role": "bot"}]})
 
 
 @pytest.mark.parametrize("endpoint", Endpoint)

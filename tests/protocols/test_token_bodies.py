@@ -8,14 +8,10 @@ from typing import Any
 import pytest
 
 from serving.core.errors import InvalidRequest
+from serving.core.field_limits import TEXT
 from serving.core.request import Conversation, Encoding, Rendering
 from serving.core.tokens import Padding, Tokenized
-from serving.protocols.tokens import (
-    MAX_CHARS,
-    TokenizeExchange,
-    parse_detokenize,
-    parse_tokenize,
-)
+from serving.protocols.tokens import TokenizeExchange, parse_detokenize, parse_tokenize
 
 HI = [{"role": "user", "content": "Hi"}]
 
@@ -94,17 +90,22 @@ def test_tokens_become_a_prompt() -> None:
         ({"prompt": "a", "messages": HI}, "messages", "send one of them"),
         ({"prompt": "a", "text": "b"}, "text", "send one of them"),
         ({"prompt": ["a"]}, "prompt", "must be a string"),
-        ({"prompt": "a" * (MAX_CHARS + 1)}, "prompt", "at most 4000000 characters"),
-        ({"text": ["a" * MAX_CHARS, "b"]}, "text", "at most 4000000 characters"),
+        ({"prompt": "a" * (TEXT.value + 1)}, "prompt", "at most 4000000 characters"),
+        ({"text": ["a" * TEXT.value, "b"]}, "text", "at most 4000000 characters"),
         (
-            {"messages": [{"role": "user", "content": "a" * (MAX_CHARS + 1)}]},
-            "messages",
+            {"messages": [{"role": "user", "content": "a" * (TEXT.value + 1)}]},
+            "messages[0].content",
             "at most 4000000 characters",
         ),
-        ({"text": []}, "text", "must have from 1 to 2048 entries"),
+        ({"text": []}, "text", "must not be empty"),
         ({"text": [1]}, "text", "a string or an array of strings"),
         ({"text": "a", "max_length": 0}, "max_length", "must be at least 1"),
         ({"text": "a", "pad_to_max_length": True}, "max_length", "is required with"),
+        (
+            {"text": ["a"] * 2000, "pad_to_max_length": True, "max_length": 501},
+            "max_length",
+            "must be at most 500 to pad 2000 texts",
+        ),
         ({"text": "a", "padding_side": "up"}, "padding_side", "'left' or 'right'"),
         ({"messages": []}, "messages", "must not be empty"),
         (

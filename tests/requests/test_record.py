@@ -14,11 +14,11 @@ from msgspec import structs
 from accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
 from accounts.keys.table import ANONYMOUS
 from accounts.limits.service import LimitService, LimitSettings
-from accounts.usage.entries import Settlement
+from accounts.usage.entries import Admission, Settlement
 from accounts.usage.journal import journals_in
-from accounts.usage.ledger import UsageLedger
+from accounts.usage.ledger import NoRoomForUsage, UsageLedger
 from accounts.usage.recovery import recover_orphans
-from serving.core.errors import InvalidRequest
+from serving.core.errors import InvalidRequest, UsageNotRecorded
 from serving.requests.record import RequestRecord
 from serving.runtime.live import LiveRequests
 from serving.runtime.runtime import Runtime
@@ -53,7 +53,7 @@ class Process:
     @property
     def num_lines(self) -> int:
         (journal,) = journals_in(self._folder)
-        return len(journal.read_bytes().splitlines())
+        return journal.read_bytes().count(b'"type":"admission"')
 
 
 @pytest.fixture
@@ -82,6 +82,42 @@ async def test_a_request_that_names_the_serving_model_is_written_once(process: P
     process.begin(asked="reference-chat", serves="reference-chat")
 
     assert process.num_lines == 1
+
+
+async def test_a_request_that_cannot_be_recorded_is_refused_and_not_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(self: UsageLedger, admission: Admission) -> None:
+        raise NoRoomForUsage
+
+    monkeypatch.setattr(UsageLedger, "admit", no_room)
+    traffic, ledger = Traffic(), UsageLedger(tmp_path)
+    runtime = SimpleNamespace(
+        ledger=ledger,
+        live=LiveRequests(),
+        traffic=traffic,
+        directory=SimpleNamespace(entries={"m"}),
+        limits=LimitService(LimitSettings()),
+    )
+    record = RequestRecord(
+        cast(Runtime, runtime), ANONYMOUS, request_id="r1", endpoint="completions", dialect="v1"
+    )
+
+    with pytest.raises(UsageNotRecorded) as refused:
+        record.admit(model="m")
+    record.fail(refused.value)
+
+    assert refused.value.status == 503
+    assert (refused.value.retry_after_s or 0) > 0
+    assert ledger.backlog_bytes == 0
+    assert traffic.models["m"].requests == {("completions", 503): 1}
+
+
+async def test_a_long_name_of_a_model_takes_little_space_in_the_journal(tmp_path: Path) -> None:
+    process = Process(tmp_path)
+    process.begin(asked="m" * 1_000_000, serves="reference-chat")
+
+    assert process._ledger.backlog_bytes < 2000
 
 
 @pytest.mark.parametrize("is_refused", [True, False])

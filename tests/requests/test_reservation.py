@@ -15,7 +15,7 @@ from accounts.usage.weights import Weights
 from serving.core.errors import LimitReached
 from serving.flow.meter import Meter
 from serving.flow.prepared import PreparedRequest
-from serving.requests.reservation import Reservation
+from serving.requests.reservation import Reservation, count_request
 
 NUM_PROMPT_TOKENS = 10
 
@@ -43,7 +43,9 @@ def follow(limits: LimitService, *rules: Rule) -> None:
 
 
 def prepared(max_tokens: int, *, num_answers: int = 1, is_search: bool = False) -> PreparedRequest:
-    submit = SimpleNamespace(max_new_tokens=max_tokens, beams="wide" if is_search else None)
+    submit = SimpleNamespace(
+        max_new_tokens=max_tokens, beams=SimpleNamespace(width=num_answers) if is_search else None
+    )
     made = SimpleNamespace(
         engine=SimpleNamespace(entry=SimpleNamespace(name="small")),
         meter=Meter(num_prompt_tokens=NUM_PROMPT_TOKENS),
@@ -192,3 +194,48 @@ async def test_budgets_are_charged_by_weight() -> None:
     running.meter.is_accepted = True
     running.meter.num_output_tokens = 4
     assert quota.weighted_tokens(running.meter) == NUM_PROMPT_TOKENS * 0.5 + 4 * 2
+
+
+async def test_a_request_that_no_engine_runs_counts_for_rate_limits_on_requests_alone() -> None:
+    rate = Rule(1, PLATFORM, Metric.REQUESTS, Window.MINUTE, 2)
+    others = (
+        Rule(2, PLATFORM, Metric.REQUESTS, Window.DAY, 1),
+        Rule(3, PLATFORM, Metric.TOKENS, Window.MINUTE, 1),
+        Rule(4, PLATFORM, Metric.CONCURRENCY, Window.NONE, 1),
+    )
+    limits = limits_of(rate, *others)
+
+    for number in range(2):
+        headers = dict(await count_request(limits, ANONYMOUS, "small", f"r{number}"))
+        assert headers[b"x-ratelimit-remaining-requests"] == f"{1 - number}".encode()
+    with pytest.raises(LimitReached, match="requests per min "):
+        await count_request(limits, ANONYMOUS, "small", "third")
+
+    assert [level.num_used for level in await limits.levels([rate, *others])] == [2, 0, 0, 0]
+
+
+async def test_a_request_that_no_engine_runs_needs_no_limits() -> None:
+    assert await count_request(limits_of(), ANONYMOUS, "small", "r") == []
+
+
+@pytest.mark.parametrize("is_search", [False, True])
+async def test_a_request_holds_a_slot_for_each_of_its_answers(is_search: bool) -> None:
+    limits = limits_of(rule(8, metric=Metric.CONCURRENCY, window=Window.NONE))
+    reservation = reservation_of(limits)
+
+    await reservation.reserve(prepared(9, num_answers=5, is_search=is_search))
+    with pytest.raises(LimitReached, match="concurrent answers of this server: Limit 8, Used 5"):
+        await reservation_of(limits, "other").reserve(prepared(9, num_answers=4))
+    reservation.settle(Meter())
+
+    await reservation_of(limits, "third").reserve(prepared(9, num_answers=8))
+
+
+async def test_a_request_that_alone_has_too_many_answers_learns_what_to_change() -> None:
+    limits = limits_of(rule(5, metric=Metric.CONCURRENCY, window=Window.NONE))
+
+    with pytest.raises(LimitReached, match=r"Requested 570\. Send fewer prompts") as refusal:
+        await reservation_of(limits).reserve(prepared(9, num_answers=570))
+
+    assert refusal.value.message.startswith("Request too large for small on concurrent answers")
+    assert refusal.value.headers["x-should-retry"] == "false"

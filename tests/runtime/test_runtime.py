@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import threading
 from collections.abc import AsyncIterator
 
@@ -11,6 +12,7 @@ import pytest
 from django.db import DatabaseError
 
 from serving.catalog.models import EngineState, EngineStatus, ServedModel
+from serving.core.errors import InvalidKey
 from serving.flow.meter import Meter
 from serving.runtime.live import LiveRequest
 from serving.runtime.runtime import Runtime, _read_models, _repeat
@@ -22,6 +24,7 @@ class Keys:
     def __init__(self, calls: list[str]) -> None:
         self._calls = calls
         self.num_read = 0
+        self.has_pending = True
         self.inactive: set[int] = set()
 
     def follow(self) -> None:
@@ -44,6 +47,7 @@ class Limits:
         self.may_answer = asyncio.Event()
         self.may_be_read = threading.Event()
         self.may_be_read.set()
+        self.is_update_due = False
 
     def read_update(self) -> str:
         self.may_be_read.wait(120)
@@ -75,7 +79,9 @@ def limits(calls: list[str]) -> Limits:
 async def running(
     monkeypatch: pytest.MonkeyPatch, keys: Keys, limits: Limits
 ) -> AsyncIterator[Runtime]:
-    """A runtime that refreshes keys and limits all the time."""
+    """A runtime that refreshes keys and limits all the time, while there is always a commit."""
+    commits = itertools.count(1)
+    monkeypatch.setattr("serving.runtime.runtime.commit_state", lambda: next(commits))
     runtime = Runtime()
     monkeypatch.setattr(runtime, "keys", keys)
     monkeypatch.setattr(runtime, "limits", limits)
@@ -104,7 +110,7 @@ async def test_an_inactive_key_ends_its_requests_while_limits_wait_for_their_sto
         with contextlib.suppress(asyncio.CancelledError):
             await request
     assert request.cancelled()
-    assert live.ending is not None
+    assert isinstance(live.ending, InvalidKey)
 
 
 async def test_keys_are_refreshed_while_used_quotas_are_summed(
@@ -145,6 +151,65 @@ async def test_new_keys_are_admitted_after_limits_that_were_read_later(
     assert calls.index(f"admit keys {len(asked)}") > calls.index("follow limits")
 
 
+async def test_without_a_commit_nothing_is_read(
+    monkeypatch: pytest.MonkeyPatch, keys: Keys, limits: Limits, calls: list[str]
+) -> None:
+    state = 1
+    monkeypatch.setattr("serving.runtime.runtime.commit_state", lambda: state)
+    runtime = Runtime()
+    monkeypatch.setattr(runtime, "keys", keys)
+    monkeypatch.setattr(runtime, "limits", limits)
+    limits.may_answer.set()
+    once = ["read keys 1", "read limits", "follow limits", "admit keys 1"]
+
+    await runtime._refresh_keys()
+    await runtime._refresh_limits()
+    assert calls == once
+    first_at_s = runtime.accounts_read_at_s
+    for _ in range(3):
+        await runtime._refresh_keys()
+        assert not runtime._are_limits_due.is_set()
+    assert calls == once
+    assert runtime.accounts_read_at_s > first_at_s
+
+    limits.is_update_due = True
+    await runtime._refresh_keys()
+    await runtime._refresh_limits()
+    assert calls[4:] == ["read limits", "follow limits", "admit keys 1"]
+
+    limits.is_update_due, state = False, 2
+    await runtime._refresh_keys()
+    await runtime._refresh_limits()
+    assert calls[7:] == ["read keys 2", "read limits", "follow limits", "admit keys 2"]
+
+
+async def test_what_failed_after_a_commit_is_read_again_without_another(
+    monkeypatch: pytest.MonkeyPatch, keys: Keys, limits: Limits, calls: list[str]
+) -> None:
+    monkeypatch.setattr("serving.runtime.runtime.commit_state", lambda: 1)
+    runtime = Runtime()
+    monkeypatch.setattr(runtime, "keys", keys)
+    monkeypatch.setattr(runtime, "limits", limits)
+    limits.may_answer.set()
+
+    def fail(*_: object) -> None:
+        raise DatabaseError("unavailable")
+
+    await runtime._refresh_keys()
+    with monkeypatch.context() as patch, pytest.raises(DatabaseError):
+        patch.setattr(limits, "read_update", fail)
+        await runtime._refresh_limits()
+    with monkeypatch.context() as patch, pytest.raises(DatabaseError):
+        patch.setattr(runtime, "_refresh_models", fail)
+        await runtime._follow_models()
+    assert runtime.accounts_read_at_s == runtime.models_read_at_s == 0
+
+    await runtime._refresh_keys()
+
+    assert runtime._are_limits_due.is_set()
+    assert runtime._are_models_due.is_set()
+
+
 @pytest.mark.parametrize(
     "error", [DatabaseError("unavailable"), OverflowError("too large"), KeyError(7)]
 )
@@ -175,10 +240,13 @@ async def test_a_failed_refresh_is_logged_and_repeated(
 
 @pytest.mark.django_db
 def test_a_model_whose_engine_fails_again_and_again_is_failing() -> None:
-    for name, num_restarts in (("a", 1), ("b", 2)):
+    for name, num_failures in (("a", 1), ("b", 2)):
         model = ServedModel.objects.create(name=name, folder="/m")
         EngineStatus.objects.create(
-            model=model, state=EngineState.FAILED, last_error="why", num_restarts=num_restarts
+            model=model,
+            state=EngineState.FAILED,
+            last_error="why",
+            num_failures_in_row=num_failures,
         )
     ServedModel.objects.create(name="c", folder="/m")
 

@@ -33,6 +33,7 @@ class Row(NamedTuple):
     first_token_ms: float | None
     total_ms: float | None
     energy_mj: int | None
+    num_continuations: int
 
 
 def rows(running: Running) -> list[Row]:
@@ -112,7 +113,7 @@ def wait_until_seen(running: Running) -> None:
             for what in ("accounts", "models")
         )
 
-    until(have_all_read)
+    until(have_all_read, pause_s=0.1)  # they read it twice a second
 
 
 def is_written(running: Running) -> bool:

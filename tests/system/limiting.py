@@ -18,6 +18,7 @@ from tests.conftest import Running, until
 from tests.system.ledger import Row, execute, is_written, rows, wait_until_seen
 
 MODEL = "tiny-chat"
+MAX_TRIES = 30
 # Of three to four hundred tokens: where four hundred are a minute's, a second one has to wait for
 # most of a minute.
 LONG: dict[str, Any] = {
@@ -70,19 +71,25 @@ def ask(platform: Running, max_tokens: int = 5, **changes: Any) -> httpx.Respons
 
 async def ask_at_once(platform: Running, num: int, *, are_short: bool = False) -> list[int]:
     """The statuses of so many requests in parallel, each on a connection of its own. Answers
-    are all long, or as short as they are, though they might be long."""
+    are all long, or as short as they are, though they might be long. Requests that a busy engine
+    refuses come back, as those of real clients do."""
 
     async def one(http: httpx.AsyncClient, number: int) -> int:
         long = {"prompt": f"Number {number}", "max_tokens": 150, "ignore_eos": True}
         short = {"messages": [{"role": "user", "content": "Count to 10."}]}
-        response = await http.post(
-            f"{platform.base_url}/v1/{'chat/' if are_short else ''}completions",
-            headers={"authorization": f"Bearer {platform.api_key}"},
-            json={"model": MODEL, **(short if are_short else long)},
-        )
+        for _ in range(MAX_TRIES):
+            response = await http.post(
+                f"{platform.base_url}/v1/{'chat/' if are_short else ''}completions",
+                headers={"authorization": f"Bearer {platform.api_key}"},
+                json={"model": MODEL, **(short if are_short else long)},
+            )
+            if response.status_code != 503:
+                break
+            await asyncio.sleep(int(response.headers["retry-after"]))
         return response.status_code
 
-    limits = httpx.Limits(max_connections=num)
+    # Idle connections would be counted again and again, which takes seconds for so many.
+    limits = httpx.Limits(max_connections=num, max_keepalive_connections=0)
     async with httpx.AsyncClient(limits=limits, timeout=250) as http:
         return await asyncio.gather(*(one(http, number) for number in range(num)))
 

@@ -1,4 +1,4 @@
-"""A logits processor as an administrator would write one."""
+"""Logits processors as an administrator would write them, one of them badly."""
 
 from __future__ import annotations
 
@@ -18,5 +18,17 @@ def only_token(args: Mapping[str, Any]) -> Callable[[Sequence[int], np.ndarray],
         value = logits[token_id]
         logits.fill(-np.inf)
         logits[token_id] = value
+
+    return process
+
+
+def endless(args: Mapping[str, Any]) -> Callable[[Sequence[int], np.ndarray], None] | None:
+    """Concerned by requests with `endless`: never returns."""
+    if "endless" not in args:
+        return None
+
+    def process(_token_ids: Sequence[int], _logits: np.ndarray) -> None:
+        while True:
+            pass
 
     return process

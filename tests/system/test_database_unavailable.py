@@ -63,6 +63,7 @@ def test_health_names_each_check(platform: Running) -> None:
         "keys": "up to date",
         "limits": "counted",
         "disk": "enough",
+        "usage": "recorded",
     }
     assert probe(platform, "startupz") == {
         "status": "started",

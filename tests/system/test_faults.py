@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from tests.conftest import Running, until
-from tests.system.ledger import is_idle, metric, outcomes, rows
+from tests.system.commands import vinery
+from tests.system.ledger import execute, is_idle, metric, outcomes, rows
 
 pytestmark = pytest.mark.system
 
@@ -70,6 +71,54 @@ async def test_64_parallel_streams_finish_with_equal_text(http: httpx.AsyncClien
     assert Counter(text for text, _ in answers) == {COUNT: 64}
 
 
+async def test_answers_survive_a_killed_engine_to_the_last_token(
+    platform: Running, http: httpx.AsyncClient
+) -> None:
+    await until_async(lambda: is_idle(platform))
+    num_before = metric(platform, "vinery_engine_output_tokens_total")
+    streams = [asyncio.create_task(read_stream(http, COUNTING)) for _ in range(16)]
+    await until_async(
+        lambda: metric(platform, "vinery_engine_output_tokens_total") > num_before + 200
+    )
+    platform.kill("engine")
+
+    answers = await asyncio.gather(*streams)
+
+    assert Counter(text for text, _ in answers) == {COUNT: 16}
+    assert not any(errors for _, errors in answers)
+
+
+async def test_answers_survive_a_change_of_the_engines_options(
+    platform: Running, http: httpx.AsyncClient
+) -> None:
+    await until_async(lambda: is_idle(platform) and is_settled(platform, 0))
+    before, old = len(rows(platform)), platform.pids("engine")
+    is_over = False
+
+    async def ask_again_and_again() -> list[tuple[str, list[str]]]:
+        answers = []
+        while not is_over:
+            answers.append(await read_stream(http, COUNTING))
+        return answers
+
+    clients = [asyncio.create_task(ask_again_and_again()) for _ in range(16)]
+    set_options(platform, {"max_running": 12})
+    await until_async(lambda: platform.has_replaced("engine", old))
+    is_over = True
+    answers = [each for client in clients for each in await client]
+    set_options(platform, {})
+
+    assert set(Counter(text for text, _ in answers)) == {COUNT}
+    assert not any(errors for _, errors in answers)
+    await until_async(lambda: len(rows(platform)) == before + len(answers))
+    assert sum(row.num_continuations for row in rows(platform)[before:]) > 0
+
+
+def set_options(platform: Running, options: dict[str, int]) -> None:
+    text = json.dumps(options)
+    execute(platform, "UPDATE serving_servedmodel SET options = ? WHERE name = 'tiny-chat'", text)
+
+
 async def test_a_killed_engine_is_back_and_nothing_hangs(
     platform: Running, http: httpx.AsyncClient
 ) -> None:
@@ -91,8 +140,7 @@ async def test_a_killed_engine_is_back_and_nothing_hangs(
     streamed = [await each for each in streams]
     whole = [await each for each in unary]
 
-    broken = [each for each in streamed if "engine_lost" in each.text]
-    assert broken, "streams that ran are result inside the stream"
+    assert not [each for each in streamed if "engine_lost" in each.text]
     assert all(each.text.endswith("data: [DONE]\n\n") for each in streamed)
     assert {each.status_code for each in whole} == {200}
     assert platform.pids("engine") != old
@@ -120,16 +168,40 @@ async def test_a_killed_web_process_is_back_and_its_requests_are_in_the_ledger(
     await until_async(lambda: is_idle(platform))
 
 
-async def test_a_killed_node_is_back_with_its_engine(
+async def test_streams_do_not_notice_that_their_node_was_killed(
+    platform: Running, http: httpx.AsyncClient
+) -> None:
+    engines = platform.pids("engine")
+    long = {**COUNTING, "temperature": 0, "max_tokens": 1500, "ignore_eos": True}
+    streams = [asyncio.create_task(read_stream(http, long)) for _ in range(32)]
+    await until_async(lambda: metric(platform, "vinery_requests_live") == 32)
+    nodes = platform.kill("node")
+
+    answers = await asyncio.gather(*streams)
+
+    assert len({text for text, _ in answers}) == 1
+    assert not any(errors for _, errors in answers)
+    await until_async(lambda: platform.has_replaced("node", nodes))
+    assert platform.pids("engine") == engines
+
+
+async def test_the_next_node_replaces_an_adopted_engine_that_was_killed(
     platform: Running, http: httpx.AsyncClient
 ) -> None:
     engines = platform.pids("engine")
     platform.kill("node")
+    await until_async(lambda: num_adopted(platform, engines[0]) > 0)
+    platform.kill("engine")
 
     answer = await http.post("/v1/completions", json={**ENDLESS, "max_tokens": 5})
 
     assert answer.status_code == 200
-    await until_async(lambda: platform.has_replaced("engine", engines))
+    assert platform.has_replaced("engine", engines)
+
+
+def num_adopted(platform: Running, pid: int) -> int:
+    """How often a node has adopted this engine."""
+    return platform.log.read_text().count(f"engine adopted model=tiny-chat pid={pid}\n")
 
 
 async def test_a_killed_worker_is_back(platform: Running) -> None:
@@ -219,3 +291,10 @@ def test_the_ledger_has_every_outcome_exactly_once(platform: Running) -> None:
 
     assert len(ids) == len(set(ids))
     assert set(outcomes(platform)) <= {"ok", "client_gone", "failed", "rejected", "interrupted"}
+
+
+def test_database_audit_log_and_usage_are_whole_after_all_kills(platform: Running) -> None:
+    if "DATABASE_URL" not in platform.environment:
+        assert execute(platform, "PRAGMA integrity_check") == [("ok",)]
+    vinery(platform, "audit", "verify")
+    vinery(platform, "usage", "verify")

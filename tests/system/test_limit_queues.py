@@ -34,7 +34,11 @@ NAMES_BY_END = "SELECT key_name FROM accounts_usagerecord ORDER BY id"
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """With one web process: each process has its own queues."""
-    settings = {"VINERY_LIMITS_QUEUE_S": str(QUEUE_S), "VINERY_WEB_WORKERS": "1"}
+    settings = {
+        "VINERY_LIMITS_QUEUE_S": str(QUEUE_S),
+        "VINERY_WEB_WORKERS": "1",
+        "VINERY_HUNG_AFTER_S": "0",  # tests stop the engine
+    }
     with run_platform(tmp_path_factory.mktemp("lines") / "home", settings) as running:
         yield running
 

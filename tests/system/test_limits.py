@@ -46,7 +46,9 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with run_platform(tmp_path_factory.mktemp("limits") / "home") as running:
+    # Tests stop processes.
+    settings = {"VINERY_HUNG_AFTER_S": "0"}
+    with run_platform(tmp_path_factory.mktemp("limits") / "home", settings) as running:
         yield running
 
 
@@ -230,7 +232,7 @@ def test_five_hundred_at_once_use_a_quota_up_and_no_more(platform: Running) -> N
 
     statuses = asyncio.run(ask_at_once(platform, 500))
     settled_rows(platform, before + 500)
-    assert set(statuses) <= {200, 429, 503}
+    assert set(statuses) <= {200, 429}
     used = num_tokens(platform, before)
     assert 9_500 < used <= 10_000, used
 
@@ -243,7 +245,7 @@ def test_five_hundred_short_answers_use_a_quota_up_although_more_is_reserved_for
 
     statuses = asyncio.run(ask_at_once(platform, 500, are_short=True))
     settled_rows(platform, before + 500)
-    assert set(statuses) <= {200, 429, 503}
+    assert set(statuses) <= {200, 429}
     used = num_tokens(platform, before)
     assert 9_500 < used <= 10_000, used
 

@@ -62,7 +62,7 @@ def test_five_hundred_at_once_share_one_quota(platform: Running) -> None:
     statuses = asyncio.run(ask_at_once(platform, 500))
 
     settled_rows(platform, before + 500)
-    assert set(statuses) <= {200, 429, 503}
+    assert set(statuses) <= {200, 429}
     assert 9_500 < num_tokens(platform, before) <= 10_000
     assert len(platform.pids("web")) == NUM_WEB_PROCESSES
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -259,18 +260,25 @@ def test_a_full_queue_is_503_with_a_time_to_come_back(platform: Running, tmp_pat
     limits = ["--option", "max_running=1", "--option", "max_waiting=1"]
     vinery(platform, "model", "add", str(folder), "--name", "small", *limits)
     until(lambda: status(platform, platform.api_key, "small") == 200, timeout_s=60)
-    body = {"model": "small", "prompt": "x", "max_tokens": 400, "n": 6, "temperature": 0}
+    body = {"model": "small", "prompt": "x", "max_tokens": 400, "n": 2, "temperature": 0}
 
-    answer = httpx.post(
-        f"{platform.base_url}/v1/completions",
-        headers={"authorization": f"Bearer {platform.api_key}"},
-        json=body,
-        timeout=60,
-    )
+    def ask(body: dict[str, object]) -> httpx.Response:
+        headers = {"authorization": f"Bearer {platform.api_key}"}
+        return httpx.post(
+            f"{platform.base_url}/v1/completions", headers=headers, json=body, timeout=60
+        )
 
-    assert answer.status_code == 503
-    assert answer.json()["error"]["code"] == "overloaded"
-    assert int(answer.headers["retry-after"]) >= 1
+    with ThreadPoolExecutor(4) as clients:
+        answers = list(clients.map(ask, [body] * 4))
+    too_many = ask({**body, "n": 6})
+
+    refused = [answer for answer in answers if answer.status_code != 200]
+    assert refused
+    assert {answer.status_code for answer in refused} == {503}
+    assert {answer.json()["error"]["code"] for answer in refused} == {"overloaded"}
+    assert all(int(answer.headers["retry-after"]) >= 1 for answer in refused)
+    assert too_many.status_code == 400
+    assert "takes at most 2 at once" in too_many.json()["error"]["message"]
     vinery(platform, "model", "remove", "small")
 
 

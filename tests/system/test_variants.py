@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import httpx
 import openai
 import pytest
 
-from tests.conftest import Running, run_platform, until
+from tests.conftest import Running, run_platform, runs, until
 from tests.system.commands import vinery
 from tests.system.ledger import is_idle, outcomes, wait_until_seen
 
@@ -47,8 +49,8 @@ PROXIED = {"VINERY_PUBLIC_URL": "http://vinery.example"}
 
 @pytest.fixture(scope="module")
 def daphne(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Behind a proxy, on Daphne."""
-    settings = {**PROXIED, "VINERY_SERVER": "daphne"}
+    """Two web processes behind a proxy, on Daphne. The last test that uses it kills it."""
+    settings = {**PROXIED, "VINERY_SERVER": "daphne", "VINERY_WEB_WORKERS": "2"}
     with run_platform(tmp_path_factory.mktemp("daphne") / "home", settings) as running:
         yield running
 
@@ -70,10 +72,10 @@ def test_daphne_serves_the_same(daphne: Running) -> None:
 
     assert unary.choices[0].message.content == COUNT
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == COUNT
-    assert len(chunks) > 5
     assert response.output_text == COUNT
     assert refused.status_code == 401
     assert refused.headers["x-request-id"]
+    assert len(daphne.pids("web")) == 2
     asyncio.run(leave_in_the_middle(daphne))
     until(lambda: is_idle(daphne))
     until(lambda: outcomes(daphne) == {"ok": 3, "client_gone": 1})
@@ -124,3 +126,11 @@ def test_a_client_cannot_forge_its_address(request: pytest.FixtureRequest, serve
         return httpx.get(f"{running.base_url}/v1/models", headers=headers).status_code
 
     assert [status(each) for each in ("10.1.1.1", "10.1.1.1, 203.0.113.9")] == [200, 403]
+
+
+def test_a_killed_supervisor_leaves_no_process(daphne: Running) -> None:
+    family = daphne.family()
+
+    os.kill(daphne.pid, signal.SIGKILL)
+
+    until(lambda: not any(map(runs, family)))

@@ -32,7 +32,7 @@ for i, counter in ipairs(call.counters) do
     local cost, number = refusing[i] and 0 or cost_of(counter), 0
     if cost > 0 then
         if kind_of(counter) == CONCURRENCY then
-            enter(counter[1], call.id, expires)
+            enter_slots(counter[1], call.id, expires, math.floor(cost / SCALE))
         else
             number = add(counter, used[i], cost, windows[i])
         end

@@ -58,6 +58,17 @@ local function enter(key, id, expires)
     redis.call('PEXPIRE', key, call.ttl_ms + MARGIN_MS)
 end
 
+-- A lease with several slots has a member for each: its id, its id and 2, its id and 3, ...
+local function each_slot(id, num, call_with)
+    call_with(id)
+    for slot = 2, num do call_with(id .. ' ' .. slot) end
+end
+
+local function enter_slots(key, id, expires, num)
+    each_slot(id, num, function(member) redis.call('ZADD', key, expires, member) end)
+    redis.call('PEXPIRE', key, call.ttl_ms + MARGIN_MS)
+end
+
 local function num_in(key)
     redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
     return redis.call('ZCARD', key)
@@ -196,7 +207,8 @@ end
 -- Replace what a lease has reserved of a rule by its actual cost.
 local function settle(counter, id, part, cost)
     if kind_of(counter) == CONCURRENCY then
-        redis.call('ZREM', counter[1], id)
+        local num_slots = math.floor(part[3] / SCALE)
+        each_slot(id, num_slots, function(member) redis.call('ZREM', counter[1], member) end)
         return
     end
     if holders_of(counter) ~= '' then redis.call('ZREM', holders_of(counter), id) end

@@ -1,4 +1,4 @@
--- Keep leases alive: {id, lease key, keys of the sets that may contain it} each.
+-- Keep leases alive: {id, lease key, keys of the sets that may contain it, its number of slots} each.
 
 local expires = now + call.ttl_ms
 for _, lease in ipairs(call.leases) do
@@ -8,7 +8,9 @@ for _, lease in ipairs(call.leases) do
         redis.call('PEXPIRE', lease_key, call.ttl_ms + REMEMBERED_MS)
         for _, key in ipairs(keys) do
             -- XX: a shadow rule may not have let the lease in.
-            redis.call('ZADD', key, 'XX', expires, id)
+            each_slot(id, lease[4] or 1, function(member)
+                redis.call('ZADD', key, 'XX', expires, member)
+            end)
             redis.call('PEXPIRE', key, call.ttl_ms + MARGIN_MS)
         end
     end

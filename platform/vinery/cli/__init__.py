@@ -5,6 +5,7 @@ Old versions of Python can read this file, so they print which version is needed
 
 import atexit
 import gc
+import os
 import sys
 
 _OLDEST_PYTHON = (3, 11)
@@ -27,6 +28,10 @@ def main(argv=None):  # type: ignore[no-untyped-def]
     from vinery.process import parent_watch
 
     parent_watch.end_with_named_parent()
+    if os.environ.get("VINERY_HEARTBEAT"):  # else other commands would import it for nothing
+        from vinery.process import heartbeats
+
+        heartbeats.inherit()
     from vinery.cli import commands
 
     return commands.run(argv)

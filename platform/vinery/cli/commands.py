@@ -24,8 +24,15 @@ settings are environment variables:
   VINERY_PORT         port to listen on; 0 takes a free one (default: 8000)
   VINERY_SERVER       uvicorn or daphne (default: uvicorn)
   VINERY_WEB_WORKERS  number of web processes (default: 1)
+  VINERY_HUNG_AFTER_S seconds after which a silent process is replaced; 0 for never (default: 4)
+  VINERY_WEB_MEMORY_MB
+                      memory above which a web process is replaced; 0: any amount (default: an
+                      eighth of the machine's, from 1024 to 4096)
   VINERY_AUTH         on, or off to serve this machine without keys (default: on)
   VINERY_PUBLIC_URL   URL that clients use, if a proxy is in front; https hardens cookies
+  VINERY_METRICS_TOKEN
+                      bearer token for /metrics, which needs it with VINERY_PUBLIC_URL unless the
+                      client is on this machine (default: none)
   VINERY_TRUSTED_PROXIES
                       networks of trusted proxies, whose X-Forwarded-For is used
                       (default: this machine)
@@ -41,10 +48,27 @@ settings are environment variables:
                       superusers, and group=role pairs in an organisation, by its groups
   VINERY_EMAIL_URL, VINERY_EMAIL_FROM
                       smtp://user:password@host for STARTTLS, smtps:// for TLS
+  VINERY_MAX_CONNECTIONS, VINERY_MAX_CONNECTIONS_PER_ADDRESS
+                      connections of one web process, and of one address (default: 100000, 2000)
   VINERY_MAX_BODY_MB  largest request body (default: 64)
+  VINERY_MAX_BODIES_MB
+                      bodies of all running requests; half of it for each key (default: 256)
+  VINERY_BODY_TIMEOUT_S  how long a request's body may take (default: 120)
+  VINERY_MAX_FORM_MB  largest form or body of the management API (default: 1)
+  VINERY_WORK_PROCESSES
+                      worker processes of each web process (default: the cores, at least 2)
+  VINERY_WORK_TIME_S, VINERY_WORK_MEMORY_MB
+                      processor time and memory of a step of reading a request (default: 5, 1024)
+  VINERY_WORK_QUEUE, VINERY_WORK_WAIT_S
+                      requests of a key that wait for a worker process, and for how long
+                      (default: 512, 30)
+  VINERY_PAGE_THREADS
+                      requests for pages that run at once in a web process (default: 4)
   VINERY_MIN_FREE_DISK_MB
                       free disk space below which health reports degraded (default: 256)
   VINERY_REQUEST_TIMEOUT_S  longest generation (default: 600)
+  VINERY_QUARANTINE_S how long a request that ended two engines is refused; 0: it is not
+                      (default: 86400)
   VINERY_LIMITS_WHEN_AWAY
                       refuse, allow or share: requests while Redis is unavailable (default: share)
   VINERY_LIMITS_QUEUE_S
@@ -78,6 +102,7 @@ COMMANDS: Final = {
     "key": "create, list, pause, rotate and revoke API keys",
     "usage": "show, export and verify usage",
     "refusals": "see why limits refused requests",
+    "quarantine": "see and release requests that ended two engines",
     "limit": "set, list and remove limits and quotas",
     "weight": "set the weights of tokens in budgets",
     "alerts": "see and test alerts of quotas and keys, manage webhooks",
@@ -132,6 +157,8 @@ def parser(*loaded: str) -> argparse.ArgumentParser:
 
 def run(argv: Sequence[str] | None) -> int:
     """Run one command. Returns 0, 1 for a failure, 2 for an invalid setting or argument."""
+    # Files are private, also those that libraries and children create.
+    os.umask(0o077)
     words = sys.argv[1:] if argv is None else list(argv)
     name = words[0] if words and words[0] in COMMANDS else ""
     try:

@@ -14,13 +14,17 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from vinery.cli.shape import start_django
+from vinery.broker import look_now
+from vinery.cli.shape import importing, start_django
+from vinery.process import heartbeats
 
 if TYPE_CHECKING:
     from celery.beat import Service
 
 log = logging.getLogger(__name__)
 
+# How late a periodic task may be when the machine was suspended; otherwise it is in time.
+_CLOCK_INTERVAL_S = 30
 # Less than the grace of a web process, so the supervisor never waits for this one.
 _GRACE_S = 4.0
 
@@ -30,18 +34,20 @@ def run(_: argparse.Namespace) -> int:
     # Celery ignores what the checks find, and they import all pages: 1 s of each start.
     os.environ["CELERY_SKIP_CHECKS"] = "1"
     start_django()
-    from celery import beat
-    from celery.exceptions import SecurityWarning
-    from celery.signals import worker_shutting_down
-    from django.conf import settings
+    with importing():
+        from celery import beat
+        from celery.exceptions import SecurityWarning
+        from celery.signals import worker_shutting_down
+        from django.conf import settings
 
-    from vinery.celery import app
+        from vinery.celery import app
 
     # Celery warns about root because of pickle; our workers accept JSON only.
     warnings.simplefilter("ignore", SecurityWarning)
     worker_shutting_down.connect(_end_in_time)
-    scheduler = beat.Service(app, max_interval=1, scheduler_cls=beat.Scheduler)
-    threading.Thread(target=_run_beat, args=(scheduler,), name="beat", daemon=True).start()
+    scheduler = beat.Service(app, max_interval=_CLOCK_INTERVAL_S, scheduler_cls=beat.Scheduler)
+    clock = threading.Thread(target=_run_beat, args=(scheduler,), name="beat", daemon=True)
+    clock.start()
     worker = app.Worker(
         pool="threads",
         concurrency=2,
@@ -51,6 +57,7 @@ def run(_: argparse.Namespace) -> int:
         without_mingle=True,
         without_heartbeat=True,
     )
+    heartbeats.begin_in_thread((threading.main_thread(), clock))
     worker.start()
     scheduler.stop()
     return int(worker.exitcode or 0)
@@ -71,3 +78,4 @@ def _end_in_time(**_: Any) -> None:
     timer = threading.Timer(_GRACE_S, os._exit, args=(0,))
     timer.daemon = True
     timer.start()
+    look_now()

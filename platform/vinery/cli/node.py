@@ -2,11 +2,13 @@
 
 import argparse
 
-from vinery.cli.shape import start_django
+from vinery.cli.shape import importing, start_django
+from vinery.process import heartbeats
 
 
 def run(_: argparse.Namespace) -> int:
     start_django()
-    from serving.node import reconciler
+    with importing():
+        from serving.node import reconciler
 
-    return reconciler.run()
+    return reconciler.run(heartbeats.begin_in_loop)

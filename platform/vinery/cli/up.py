@@ -1,8 +1,8 @@
 """`vinery up`: run all processes on this machine under one supervisor.
 
 It checks the settings, binds the port and locks the home folder; runs `vinery prepare` in a child;
-starts node, web and jobs; and prints the URL and the credentials once a model has generated a
-token. This process does not import Django.
+starts node, web and jobs; and prints the URL once a model has generated a token, in a terminal also
+the credentials. This process does not import Django.
 """
 
 import argparse
@@ -24,17 +24,25 @@ from vinery.config import credentials
 from vinery.config.credentials import Credentials
 from vinery.config.home import REPOSITORY, Home
 from vinery.process import logs, parent_watch
+from vinery.process.child import Service
+from vinery.process.heartbeats import hung_after_from_env
 from vinery.process.listening import Address, listen, num_workers_from_env, server_for
+from vinery.process.memory import max_web_memory_from_env
+from vinery.process.orphans import Orphans
 from vinery.process.reload import changed_files
-from vinery.process.supervisor import Service, Supervisor
+from vinery.process.supervisor import Supervisor
 
 _MAX_OPEN_FILES = 65_536
 _READINESS_POLL_S = 0.2
 _FIRST_PROGRESS_AFTER_S = 3.0
 # How long the banner waits for a model's name: a busy machine may need some seconds.
 _MODELS_WITHIN_S = 30.0
+_TO_GET_A_KEY = "  To get a key: vinery key create --name NAME"
 # A little more than the supervisor needs to end in order.
 _PARENT_GRACE_S = 12.0
+
+# By default each thread of glibc keeps freed memory for itself.
+_FEW_ARENAS = (("MALLOC_ARENA_MAX", "2"),)
 
 # What `--reload` watches, and the folders whose changes need `vinery prepare`.
 _SOURCES = tuple(REPOSITORY / name for name in ("accounts", "platform", "serving", "templates"))
@@ -46,6 +54,8 @@ class Plan:
     home: Home
     address: Address
     num_web_workers: int
+    hung_after_s: int = 0
+    max_web_memory_mb: int = 0
     is_reloading: bool = False
 
     def environment(self) -> Mapping[str, str]:
@@ -59,7 +69,10 @@ class Plan:
     def services(self, fd: int) -> tuple[Service, ...]:
         """All services, in the order of their start."""
         webs = tuple(
-            _service(f"web-{number}", "web", "--fd", str(fd), fds=(fd,), is_front=True)
+            replace(
+                _service(f"web-{number}", "web", "--fd", str(fd), fds=(fd,), is_front=True),
+                max_memory_mb=self.max_web_memory_mb,
+            )
             for number in range(1, self.num_web_workers + 1)
         )
         return (_service("node", "node"), *webs, _service("jobs", "jobs", is_front=True))
@@ -83,7 +96,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.end_with_parent:
         parent_watch.end_with(os.getppid(), grace_s=_PARENT_GRACE_S)
     logging.config.dictConfig(logs.logging_config(logs.level_from_env()))
-    plan = Plan(Home.from_env(), Address.from_env(), num_workers_from_env(), arguments.reload)
+    plan = Plan(
+        Home.from_env(),
+        Address.from_env(),
+        num_workers_from_env(),
+        hung_after_from_env(),
+        max_web_memory_from_env(),
+        arguments.reload,
+    )
     plan.home.create()
     with listen(plan.address) as server, plan.home.locked():
         server_for(server)
@@ -94,8 +114,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(plan: Plan, server: socket.socket) -> int:
-    supervisor = Supervisor(plan.environment())
+    supervisor = Supervisor(plan.environment(), plan.hung_after_s)
+    orphans = Orphans(lambda: supervisor.pids)
     _obey_signals(supervisor)
+    orphans.begin()
     is_first_start = credentials.read(plan.home.bootstrap_file) is None
     _print(f"preparing {plan.home.path}")
     status = await supervisor.run_once(_service("prepare", "prepare"))
@@ -108,6 +130,7 @@ async def _run(plan: Plan, server: socket.socket) -> int:
         tasks.create_task(_greet_when_ready(plan, supervisor, is_first_start=is_first_start))
         reloading = tasks.create_task(_reload(plan, supervisor, services))
         await supervisor.run(services)
+        await orphans.end()
         reloading.cancel()
     _ignore_signals()
     _print("stopped")
@@ -129,6 +152,9 @@ async def _greet_when_ready(plan: Plan, supervisor: Supervisor, *, is_first_star
         await asyncio.sleep(_READINESS_POLL_S)
     file = plan.home.bootstrap_file
     known = credentials.read(file)
+    if not sys.stdout.isatty():
+        _print(banner_without_secrets(base_url, file, known))
+        return
     model = await _first_model(base_url, known.api_key, supervisor) if known else None
     _print(banner(base_url, file, known, model, is_first_start=is_first_start))
 
@@ -152,8 +178,9 @@ def banner(
     *,
     is_first_start: bool,
 ) -> str:
-    """The lines to print. Only the first start shows the password. `model`: one for the key."""
-    lines = ["ready", "", f"  URL       {base_url}", f"  admin     {base_url}/admin/"]
+    """The lines for a terminal. Only the first start shows the password. `model`: one for the
+    key."""
+    lines = _addresses(base_url)
     if known is not None:
         if is_first_start:
             lines.append(f"            user {known.admin_user}, password {known.admin_password}")
@@ -161,8 +188,21 @@ def banner(
     if known is not None and model is not None:
         lines += ["", f"  {curl_line(base_url, known.api_key, model)}"]
     else:
-        lines += ["", "  To get a key: vinery key create --name NAME"]
+        lines += ["", _TO_GET_A_KEY]
     return "\n".join([*lines, ""])
+
+
+def banner_without_secrets(base_url: str, file: Path, known: Credentials | None) -> str:
+    """The lines for a log, which more people and programs read than the credentials are for."""
+    lines = _addresses(base_url)
+    if known is None:
+        return "\n".join([*lines, "", _TO_GET_A_KEY, ""])
+    show = shlex.join(["cat", str(file)])
+    return "\n".join([*lines, f"  saved in  {file}", "", f"  To see the credentials: {show}", ""])
+
+
+def _addresses(base_url: str) -> list[str]:
+    return ["ready", "", f"  URL       {base_url}", f"  admin     {base_url}/admin/"]
 
 
 def curl_line(base_url: str, api_key: str, model: str) -> str:
@@ -218,7 +258,9 @@ def _end(supervisor: Supervisor) -> None:
 
 
 def _service(name: str, *words: str, fds: tuple[int, ...] = (), is_front: bool = False) -> Service:
-    return Service(name, (sys.executable, "-m", "vinery.cli", *words), fds, is_front)
+    argv = (sys.executable, "-m", "vinery.cli", *words)
+    beats = name != "prepare"
+    return Service(name, argv, fds, is_front, beats=beats, environment=_FEW_ARENAS)
 
 
 def _allow_many_open_files() -> None:

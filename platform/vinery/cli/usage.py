@@ -3,9 +3,11 @@
 import argparse
 from typing import Any, Final
 
+from django.conf import settings
+
 from accounts.resources.usage import question_of, usage_filters
 from accounts.usage import export as files
-from accounts.usage import reports
+from accounts.usage import losses, reports
 from accounts.usage.entries import Outcome
 from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension
 from accounts.usage.histogram import Percentiles
@@ -94,7 +96,8 @@ def export_usage(arguments: argparse.Namespace) -> int:
 
 
 def verify_usage(arguments: argparse.Namespace) -> int:
-    """Print the differences and a line for each day. Returns 1 for any difference."""
+    """Print the differences, a line for each day, and what processes of this host have lost.
+    Returns 1 for any difference or loss."""
     is_balanced = True
     for checked in verify(*period_of(arguments), repair=arguments.repair):
         for difference in checked.differences:
@@ -103,6 +106,9 @@ def verify_usage(arguments: argparse.Namespace) -> int:
         repaired = ", repaired" if checked.differences and arguments.repair else ""
         print(f"{checked.day:%Y-%m-%d}: {checked.num_rows} requests, {found}{repaired}")
         is_balanced = is_balanced and not checked.differences
+    for loss in losses.read(settings.HOME.usage, *period_of(arguments)):
+        print(loss)
+        is_balanced = False
     return 0 if is_balanced else 1
 
 

@@ -12,6 +12,7 @@ _SWITCHES = {
     **dict.fromkeys(("1", "on", "true", "yes"), True),
     **dict.fromkeys(("0", "off", "false", "no"), False),
 }
+_MIN_TOKEN_LENGTH = 16
 
 
 class SettingError(Exception):
@@ -119,3 +120,15 @@ def secret(name: str) -> str:
         return Path(file).read_text(encoding="utf-8").strip()
     except OSError as error:
         raise SettingError(f"{name}_FILE={file} cannot be read: {error.strerror}.") from error
+
+
+def token(name: str) -> str:
+    """A secret that clients send in a header; "" for none. Raises `SettingError` if it is short,
+    or has characters that headers cannot have."""
+    value = secret(name)
+    if value and (len(value) < _MIN_TOKEN_LENGTH or not value.isascii() or " " in value):
+        raise SettingError(
+            f"{name} is too easy to guess. Set it to {_MIN_TOKEN_LENGTH} or more ASCII characters "
+            "without spaces, such as the output of: openssl rand -hex 24"
+        )
+    return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,12 +36,17 @@ class Home:
         return cls(env.folder("VINERY_HOME", REPOSITORY / "var"))
 
     def create(self) -> None:
-        """Create all folders, with mode 0700. Raises `SettingError` if that fails."""
+        """Create all folders, with mode 0700, and close a home that others may open.
+
+        Raises `SettingError` if that fails, and for a folder that is not for Vinery alone.
+        """
         folders = (self.run, self.cache, self.usage, self.static, self.secrets, self.broker)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._close()
             for folder in folders:
                 folder.mkdir(mode=0o700, exist_ok=True)
+                _forbid_others(folder)
             with tempfile.TemporaryFile(dir=self.path):
                 pass
         except OSError as error:
@@ -49,6 +55,26 @@ class Home:
                 f"VINERY_HOME={self.path} cannot be written: {reason}. "
                 "Set VINERY_HOME to a folder that this user may write to."
             ) from error
+
+    def _close(self) -> None:
+        """Forbid other users the folder and the files in it, such as the database. Raises OSError,
+        and `SettingError` for a folder of another user, or one that is shared."""
+        # Such as /tmp, or the root folder.
+        if self.path.stat().st_mode & stat.S_ISVTX or self.path == self.path.parent:
+            raise SettingError(
+                f"VINERY_HOME={self.path} is shared with other users. "
+                "Set VINERY_HOME to a new folder in it."
+            )
+        try:
+            _forbid_others(self.path)
+        except PermissionError:
+            raise SettingError(
+                f"VINERY_HOME={self.path} belongs to another user, and others may open it. "
+                "Set VINERY_HOME to a new folder in it, or change its owner or its mode to 0700."
+            ) from None
+        for file in self.path.iterdir():
+            if file.is_file() and not file.is_symlink():
+                _forbid_others(file)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -70,6 +96,13 @@ class Home:
             lock.write(str(os.getpid()))
             lock.flush()
             yield
+
+
+def _forbid_others(path: Path) -> None:
+    """Take the rights of the group and of others. Raises OSError."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        path.chmod(mode & 0o700)
 
 
 def write_private(path: Path, content: str, *, replace: bool = True) -> bool:

@@ -3,6 +3,7 @@
 Django does not handle these paths, so a probe by IP address passes without a known host name.
 """
 
+import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,27 +13,44 @@ from accounts.limits.service import StoreState
 from serving.http.edge import Receive, Scope, Send, send_whole
 from serving.runtime.runtime import Runtime
 from vinery.health import metrics
+from vinery.health.metrics_access import MetricsAccess
 
 _JSON: Final = b"application/json"
 _PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
+_METRICS: Final = "/metrics"
+_REFUSAL: Final = (
+    b"Send the value of VINERY_METRICS_TOKEN as a bearer token, or read the metrics on the "
+    b"server's own machine.\n"
+)
+_REFUSAL_HEADERS: Final = [
+    (b"content-type", b"text/plain; charset=utf-8"),
+    (b"www-authenticate", b"Bearer"),
+    (b"cache-control", b"no-store"),
+]
+
 # Keys and limits are read twice a second. Data that is older is reported.
 _FRESH_S: Final = 30.0
+
+# How long after an answer of one kind the next one is begun, at least.
+_SHARED_FOR_S: Final = 0.05
 
 Answer = tuple[int, bytes, bytes]  # status, content type, body
 _Check = tuple[bool, str]  # a part of the report: whether it is healthy, and how it is
 
 
 class HealthApplication:
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, metrics_access: MetricsAccess | None = None) -> None:
         self._runtime = runtime
+        self._metrics_access = metrics_access or MetricsAccess()
+        ready = _Shared(self._ready)
         self._routes: dict[str, Callable[[], Awaitable[Answer]]] = {
             "/livez": self._live,
             "/v2/health/live": self._live,
-            "/readyz": self._ready,
-            "/v2/health/ready": self._ready,
+            "/readyz": ready,
+            "/v2/health/ready": ready,
             "/startupz": self._startup,
-            "/metrics": self._metrics,
+            _METRICS: _Shared(self._metrics),
         }
 
     def knows(self, path: str) -> bool:
@@ -41,6 +59,9 @@ class HealthApplication:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] not in ("GET", "HEAD"):
             await send_whole(send, 405, [(b"allow", b"GET, HEAD")], b"")
+            return
+        if scope["path"] == _METRICS and not self._metrics_access.permits(scope):
+            await send_whole(send, 401, _REFUSAL_HEADERS, _REFUSAL)
             return
         status, content_type, body = await self._routes[scope["path"]]()
         headers = [(b"content-type", content_type), (b"cache-control", b"no-store")]
@@ -51,7 +72,7 @@ class HealthApplication:
         return 200, _JSON, b'{"status": "alive"}'
 
     async def _ready(self) -> Answer:
-        """200 if at least one model has generated a token lately.
+        """200 if at least one model has generated a token lately, and usage can be recorded.
 
         An unavailable database or Redis, or a full disk, is reported as `degraded` with 200:
         requests are still served, and other processes use the same database and Redis.
@@ -63,8 +84,10 @@ class HealthApplication:
             "keys": _of_keys(runtime),
             "limits": _of_limits(runtime.limits.state),
             "disk": (runtime.disk.is_healthy, runtime.disk.report),
+            "usage": _of_usage(can_record=runtime.ledger.has_room),
         }
-        is_ready = runtime.is_started and any(each.is_ready for each in health)
+        is_serving = runtime.is_started and any(each.is_ready for each in health)
+        is_ready = is_serving and runtime.ledger.has_room
         is_healthy = all(is_well for is_well, _ in checks.values())
         report = {
             "status": ("ready" if is_healthy else "degraded") if is_ready else "not ready",
@@ -86,6 +109,27 @@ class HealthApplication:
 
     async def _metrics(self) -> Answer:
         return 200, _PROMETHEUS, await metrics.exposition(self._runtime)
+
+
+class _Shared:
+    """One answer for all requests that arrive before it is begun, so that any number of anonymous
+    requests costs the event loop and the engines little."""
+
+    def __init__(self, build: Callable[[], Awaitable[Answer]]) -> None:
+        self._build = build
+        self._next: asyncio.Task[Answer] | None = None  # not begun
+        self._begun_at_s = 0.0
+
+    async def __call__(self) -> Answer:
+        if self._next is None:
+            self._next = asyncio.create_task(self._build_next(), name="health")
+        return await asyncio.shield(self._next)
+
+    async def _build_next(self) -> Answer:
+        await asyncio.sleep(self._begun_at_s + _SHARED_FOR_S - time.monotonic())
+        self._next = None
+        self._begun_at_s = time.monotonic()
+        return await self._build()
 
 
 def _of_database(runtime: Runtime) -> _Check:
@@ -110,6 +154,11 @@ def _of_limits(state: StoreState | None) -> _Check:
     if state is None or not state.is_degraded:
         return True, "counted"
     return False, f"Redis is unavailable: {state.policy}"
+
+
+def _of_usage(*, can_record: bool) -> _Check:
+    """Whether usage of further requests can be recorded. Otherwise they get 503."""
+    return can_record, "recorded" if can_record else "no disk space: requests are refused"
 
 
 def _response(report: Mapping[str, object], *, is_good: bool) -> Answer:

@@ -21,8 +21,12 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from accounts.limits.service import Level, LimitService, LimitsUnavailable
+from serving.http.bodies import api_bodies
+from serving.http.refusals import REFUSALS, Refusals
 from serving.runtime.runtime import EngineHealth, Runtime
 from serving.runtime.traffic import Traffic
+from serving.workers.pool import WorkerPool
+from vinery.process.loop_watch import BOUNDS_S, BlockCounts, loop_watch
 
 _Kind = type[GaugeMetricFamily] | type[CounterMetricFamily]
 _GAUGE: Final = GaugeMetricFamily
@@ -64,6 +68,9 @@ async def exposition(runtime: Runtime) -> bytes:
     families = [
         *of_engines(await runtime.health()),
         *_of_process(runtime),
+        *of_workers(runtime.workers),
+        of_refusals(REFUSALS),
+        of_blocks(loop_watch.counts),
         *of_traffic(runtime.traffic),
         *of_limits(await read_levels(runtime.limits)),
     ]
@@ -95,6 +102,8 @@ def _of_process(runtime: Runtime) -> Iterator[Metric]:
     accounts_at_s, models_at_s = runtime.accounts_read_at_s, runtime.models_read_at_s
     gauge, counter = partial(_own, _GAUGE), partial(_own, _COUNTER)
     yield gauge("vinery_requests_live", "Requests now.", len(runtime.live))
+    num_body_bytes = api_bodies().num_bytes
+    yield gauge("vinery_bodies_bytes", "Bodies in the budget.", num_body_bytes)
     backlog_bytes = ledger.backlog_bytes
     yield gauge("vinery_usage_backlog_bytes", "Usage that is not stored yet.", backlog_bytes)
     yield counter("vinery_usage_lost", "Requests without a record.", ledger.num_lost)
@@ -104,6 +113,8 @@ def _of_process(runtime: Runtime) -> Iterator[Metric]:
     yield gauge("vinery_models_read_timestamp_seconds", help_text, models_at_s)
     yield gauge("vinery_captures_waiting", "Captures not yet stored.", len(captures))
     yield counter("vinery_captures_dropped", "Captures dropped.", captures.num_dropped)
+    num_quarantined = runtime.quarantine.num_in_force
+    yield gauge("vinery_quarantined_requests", "Requests in quarantine.", num_quarantined)
     yield gauge("vinery_database_away", "The database does not answer.", database.is_unavailable)
     free = [
         ((_pid(), contents), disk.free_bytes)
@@ -118,6 +129,36 @@ def _of_process(runtime: Runtime) -> Iterator[Metric]:
         )
         yield counter("vinery_limits_uncounted", "Requests without limits.", state.num_uncounted)
         yield counter("vinery_limits_unsettled_lost", "Settlements lost.", state.num_dropped)
+
+
+def of_workers(pool: WorkerPool) -> Iterator[Metric]:
+    ended = [((_pid(), *key), num) for key, num in pool.num_ended.items()]
+    labels = ("pid", "kind", "result")
+    yield _family(_COUNTER, "vinery_work", "Work of worker processes.", labels, ended)
+    yield _own(_GAUGE, "vinery_work_running", "Worker processes at work.", pool.num_running)
+    yield _own(_GAUGE, "vinery_work_waiting", "Requests that wait for one.", pool.num_waiting)
+    help_text = "Worker processes that were ended or replaced."
+    yield _own(_COUNTER, "vinery_work_killed", help_text, pool.num_killed)
+    help_text = "Starts of the process that forks them."
+    yield _own(_COUNTER, "vinery_work_starts", help_text, pool.num_starts)
+
+
+def of_refusals(refusals: Refusals) -> Metric:
+    """What was refused before its key was known. All reasons are present from the start."""
+    numbers = [((_pid(), str(reason)), number) for reason, number in refusals.nums.items()]
+    help_text = "Connections and requests that were refused before their key was known."
+    names = ("pid", "reason")
+    return _family(_COUNTER, "vinery_connections_refused", help_text, names, numbers)
+
+
+def of_blocks(counts: BlockCounts) -> Metric:
+    """How long the event loop stood still, above 100 ms."""
+    help_text = "Blocks of the event loop above 100 ms."
+    family = HistogramMetricFamily("vinery_loop_block_seconds", help_text, labels=["pid"])
+    bounds = [*map(floatToGoString, BOUNDS_S), "+Inf"]
+    buckets = list(zip(bounds, accumulate(counts.nums), strict=True))
+    family.add_metric([_pid()], buckets, counts.sum_s)
+    return family
 
 
 def of_traffic(traffic: Traffic) -> Iterator[Metric]:

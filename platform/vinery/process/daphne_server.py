@@ -5,19 +5,109 @@ Importing this module installs Twisted's reactor, so import nothing of Twisted b
 
 import asyncio
 import socket
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from daphne.server import Server
+from django.conf import settings
+from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
+from vinery.process import heartbeats
+from vinery.process.connections import MAX_UNSENT_BYTES, Connections
+from vinery.process.daphne_protocol import BodyQueue, LimitedFactory, StreamedRequest
+from vinery.process.heartbeats import LAST_REQUESTS_S
+from vinery.process.loop_watch import loop_watch
 
-class LifespanServer(Server):  # type: ignore[misc]
+# How often a server that ends when it is idle looks whether it is.
+_POLL_S = 0.1
+
+
+class LimitedServer(Server):  # type: ignore[misc]
+    """Daphne with limits on connections, and the end of the lifespan."""
+
+    def __init__(self, *, table: Connections, **options: Any) -> None:
+        super().__init__(**options)
+        self._factory = LimitedFactory(self, table)
+        self._ports: list[Any] = []
+        self._is_ending = False
+
+    def listen_success(self, port: Any) -> None:
+        """Called by Daphne."""
+        super().listen_success(port)
+        self._ports.append(port)
+
+    def begin(self) -> None:
+        """Called first in the event loop."""
+        heartbeats.begin_in_loop()
+        loop_watch.begin()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(heartbeats.END_WHEN_IDLE, self._end_when_idle)
+        heartbeats.report_serving()
+
+    async def handle_reply(self, protocol: Any, message: Any) -> None:
+        """Called for each message of an application. Answers of a server that ends close their
+        connections."""
+        if self._is_ending and message["type"] == "http.response.start":
+            close = (b"connection", b"close")
+            message = {**message, "headers": [*message.get("headers", ()), close]}
+            protocol.channel.persistent = False
+        for part in _parts_of(message):
+            await protocol.body.channel.wait_until_sent()
+            await super().handle_reply(protocol, part)
+
+    @property
+    def http_factory(self) -> LimitedFactory:
+        return self._factory
+
+    @http_factory.setter
+    def http_factory(self, _: Any) -> None:
+        """Ignore Daphne's own."""
+
+    def create_application(self, protocol: StreamedRequest, scope: dict[str, Any]) -> BodyQueue:
+        """Start the application for a request, which reads the body while it arrives."""
+        scope.setdefault("asgi", {"version": "3.0"})
+        answer = self.application(scope, protocol.body.get, partial(self.handle_reply, protocol))
+        self.connections[protocol]["application_instance"] = asyncio.ensure_future(answer)
+        return protocol.body
+
     def kill_all_applications(self) -> Any:
         """Called once before the reactor ends. Returns a Deferred for which the reactor waits."""
+        for details in self.connections.values():
+            # A request without a whole header has no application, which Daphne expects.
+            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            ended.set_result(None)
+            details.setdefault("application_instance", ended)
         return super().kill_all_applications().addCallback(self._end_lifespan)
+
+    def _end_when_idle(self) -> None:
+        """Take no connection, and end when the last request has. SIGTERM ends it as ever."""
+        self._is_ending = True
+        while self._ports:
+            self._ports.pop().stopListening()
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + LAST_REQUESTS_S + settings.VINERY_REQUEST_TIMEOUT_S
+        loop.call_later(LAST_REQUESTS_S, self._end_once_idle, loop, give_up_at)
+
+    def _end_once_idle(self, loop: asyncio.AbstractEventLoop, give_up_at: float) -> None:
+        is_busy = any("application_instance" in each for each in self.connections.values())
+        if is_busy and loop.time() < give_up_at:
+            loop.call_later(_POLL_S, self._end_once_idle, loop, give_up_at)
+        else:
+            self.stop()
 
     def _end_lifespan(self, _: Any) -> Any:
         return Deferred.fromFuture(asyncio.ensure_future(end_lifespan(self.application)))
+
+
+def _parts_of(message: Any) -> Iterator[Any]:
+    """The message, or several with its body, which Twisted would copy."""
+    body = message.get("body", b"")
+    last = max(len(body) - 1, 0) // MAX_UNSENT_BYTES * MAX_UNSENT_BYTES
+    for start in range(0, last, MAX_UNSENT_BYTES):
+        yield {**message, "body": body[start : start + MAX_UNSENT_BYTES], "more_body": True}
+    yield {**message, "body": body[last:]} if last else message
 
 
 async def end_lifespan(application: Any) -> None:
@@ -33,11 +123,14 @@ async def end_lifespan(application: Any) -> None:
     await application({"type": "lifespan", "asgi": {"version": "3.0"}}, receive, send)
 
 
-def serve(application: Any, sock: socket.socket, *, grace_s: int) -> None:
+def serve(application: Any, sock: socket.socket, table: Connections, *, grace_s: int) -> None:
     """Serve an IPv4 socket until SIGTERM."""
-    LifespanServer(
+    server = LimitedServer(
+        table=table,
         application=application,
         endpoints=[f"fd:fileno={sock.fileno()}"],
         application_close_timeout=grace_s,
         server_name="",
-    ).run()
+    )
+    reactor.callLater(0, server.begin)  # `callWhenRunning` would call before the loop runs
+    server.run()

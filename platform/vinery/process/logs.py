@@ -11,6 +11,7 @@ import os
 import re
 import time
 import traceback
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -23,10 +24,15 @@ _KEY = re.compile(r"vny_[A-Za-z0-9]+_[A-Za-z0-9]+")
 _VERBOSE = ("asyncio", "celery", "daphne", "kombu", "uvicorn")
 _MAX_CHARACTERS = 4000
 _MAX_FRAMES = 12
+# Django logs an error with a traceback for each request with an unknown host, among others.
+_OF_CLIENTS = "django.security"
+_MAX_OF_CLIENTS = 10
+_CLIENTS_INTERVAL_S = 10.0
 
 
 class LineFormatter(logging.Formatter):
-    """Formats a record as one line; a traceback becomes `Error: message (at a.py:1 f < ...)`."""
+    """Formats a record as one line; a traceback becomes `Error: message (at a.py:1 f < ...)`.
+    Control characters are escaped: a terminal that shows the log would obey them."""
 
     def __init__(self, process: str) -> None:
         super().__init__()
@@ -39,9 +45,31 @@ class LineFormatter(logging.Formatter):
         line = _KEY.sub("vny_***", " ".join(message.split()))
         if len(line) > _MAX_CHARACTERS:
             line = f"{line[:_MAX_CHARACTERS]}..."
+        if not line.isprintable():
+            line = "".join(map(_escaped, line))
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         stamp = f"{seconds}.{int(record.msecs):03d}Z"
         return f"{stamp} {record.levelname} {self._process} {record.name}: {line}"
+
+
+class ClientRecordLimit(logging.Filter):
+    """Passes a few records of every 10 s that clients without a key can cause, and all others."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` returns seconds."""
+        super().__init__()
+        self._clock = clock
+        self._began_at_s = -_CLIENTS_INTERVAL_S
+        self._num_passed = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not record.name.startswith(_OF_CLIENTS):
+            return True
+        now_s = self._clock()
+        if now_s - self._began_at_s >= _CLIENTS_INTERVAL_S:
+            self._began_at_s, self._num_passed = now_s, 0
+        self._num_passed += 1
+        return self._num_passed <= _MAX_OF_CLIENTS
 
 
 def level_from_env() -> str:
@@ -57,7 +85,14 @@ def logging_config(level: str) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"line": {"()": LineFormatter, "process": process}},
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "filters": {"clients": {"()": ClientRecordLimit}},
+        "handlers": {
+            "stderr": {
+                "class": "logging.StreamHandler",
+                "formatter": "line",
+                "filters": ["clients"],
+            }
+        },
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
             # These libraries log every step of a start, a stop or a schedule.
@@ -69,6 +104,10 @@ def logging_config(level: str) -> dict[str, Any]:
             "django.request": {"level": "ERROR"},
         },
     }
+
+
+def _escaped(letter: str) -> str:
+    return letter if letter.isprintable() else letter.encode("unicode_escape").decode()
 
 
 def _error(error: BaseException, trace: TracebackType | None) -> str:

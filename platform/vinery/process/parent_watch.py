@@ -6,6 +6,7 @@ parent that is dead already, and for a child that ignores SIGTERM.
 
 import ctypes
 import os
+import select
 import signal
 import sys
 import threading
@@ -34,6 +35,7 @@ def end_with(parent_pid: int, *, grace_s: float = GRACE_S) -> None:
 
 
 def _watch(parent_pid: int, grace_s: float) -> None:
+    _wait_for_end(parent_pid)
     while os.getppid() == parent_pid:
         time.sleep(_POLL_S)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -41,3 +43,19 @@ def _watch(parent_pid: int, grace_s: float) -> None:
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)  # with the children of this process
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _wait_for_end(parent_pid: int) -> None:
+    """Wait for the parent's end without polling. Returns earlier if this system cannot."""
+    try:
+        fd = os.pidfd_open(parent_pid)
+    except (AttributeError, OSError):  # another system, or the parent is dead already
+        return
+    try:
+        # The id may have a new owner only if this process has a new parent.
+        if os.getppid() == parent_pid:
+            poll = select.poll()
+            poll.register(fd, select.POLLIN)
+            poll.poll()
+    finally:
+        os.close(fd)

@@ -4,16 +4,21 @@ Every default is safe in production. An invalid value raises `SettingError` with
 name.
 """
 
+import os
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from serving.core.request import Endpoint
+from django.conf import global_settings
+
+from serving.core import field_limits
+from serving.core.endpoints import Endpoint
 from vinery import __version__
 from vinery.config import env, secret_files
 from vinery.config.home import REPOSITORY, Home
 from vinery.process import logs
+from vinery.process.heartbeats import hung_after_from_env
 from vinery.process.listening import Address, num_workers_from_env, server_from_env
 from vinery.settings.servers import database, issuer_from_env, mail_server_from_env
 
@@ -44,10 +49,50 @@ VINERY_TRUSTED_PROXIES = env.networks("VINERY_TRUSTED_PROXIES") or [
     ip_network("127.0.0.0/8"),
     ip_network("::1"),
 ]
+# Each web process counts its own connections. Descriptors limit them, too.
+VINERY_MAX_CONNECTIONS = env.integer(
+    "VINERY_MAX_CONNECTIONS", 100_000, at_least=1, at_most=1_000_000
+)
+VINERY_MAX_CONNECTIONS_PER_ADDRESS = env.integer(
+    "VINERY_MAX_CONNECTIONS_PER_ADDRESS", 2000, at_least=1, at_most=1_000_000
+)
 VINERY_MAX_BODY_BYTES = 2**20 * env.integer("VINERY_MAX_BODY_MB", 64, at_least=1, at_most=4096)
+# All bodies of the API that a web process reads or answers; one key may have half of it.
+VINERY_MAX_BODIES_BYTES = 2**20 * env.integer(
+    "VINERY_MAX_BODIES_MB", 256, at_least=1, at_most=1_000_000
+)
+VINERY_BODY_TIMEOUT_S = env.integer("VINERY_BODY_TIMEOUT_S", 120, at_least=1, at_most=24 * 3600)
+# Forms of the console, the admin and sign-in, and bodies of the management API.
+VINERY_MAX_FORM_BYTES = 2**20 * env.integer("VINERY_MAX_FORM_MB", 1, at_least=1, at_most=1024)
+# How many of their requests run at once, each in a thread.
+VINERY_PAGE_THREADS = env.integer("VINERY_PAGE_THREADS", 4, at_least=1, at_most=256)
+# How large the fields of a request may be: docs/parameters.md has the table.
+VINERY_FIELD_LIMITS = {
+    limit.name: env.integer(limit.setting, limit.default, at_least=1, at_most=limit.most)
+    for limit in field_limits.FIELD_LIMITS
+}
+field_limits.configure(VINERY_FIELD_LIMITS)
 VINERY_REQUEST_TIMEOUT_S = env.integer(
     "VINERY_REQUEST_TIMEOUT_S", 600, at_least=1, at_most=24 * 3600
 )
+
+# How long a request that ended two engines is refused; 0: it is not.
+VINERY_QUARANTINE_S = env.integer(
+    "VINERY_QUARANTINE_S", 24 * 3600, at_least=0, at_most=365 * 24 * 3600
+)
+
+# -- Worker processes, which read large requests ----------------------------------------
+
+VINERY_WORK_PROCESSES = env.integer(
+    "VINERY_WORK_PROCESSES", max(2, os.cpu_count() or 1), at_least=1, at_most=256
+)
+VINERY_WORK_TIME_S = env.integer("VINERY_WORK_TIME_S", 5, at_least=1, at_most=600)
+VINERY_WORK_MEMORY_BYTES = 2**20 * env.integer(
+    "VINERY_WORK_MEMORY_MB", 1024, at_least=64, at_most=65_536
+)
+VINERY_WORK_QUEUE = env.integer("VINERY_WORK_QUEUE", 512, at_least=1, at_most=100_000)
+VINERY_WORK_WAIT_S = env.integer("VINERY_WORK_WAIT_S", 30, at_least=1, at_most=600)
+
 _PUBLIC = urlsplit(VINERY_PUBLIC_URL)
 _IS_BEHIND_TLS = _PUBLIC.scheme == "https"
 
@@ -56,6 +101,8 @@ _IS_BEHIND_TLS = _PUBLIC.scheme == "https"
 SECRET_KEY = secret_files.django_key(HOME)
 SECRET_KEY_FALLBACKS = secret_files.old_django_keys(HOME)
 VINERY_KEY_PEPPERS = secret_files.key_peppers(HOME)
+# Reads `/metrics`; with VINERY_PUBLIC_URL clients of other machines need it.
+VINERY_METRICS_TOKEN = env.token("VINERY_METRICS_TOKEN")
 VINERY_AUTH_ENABLED = env.on_off("VINERY_AUTH", default=True)
 DEBUG = env.on_off("VINERY_DEBUG", default=False)
 
@@ -97,7 +144,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.humanize",
     "django.contrib.staticfiles",
-    "rest_framework",
+    "vinery.apps.VineryRestConfig",
     "drf_spectacular",
     "channels",
     "allauth",
@@ -110,6 +157,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "vinery.web.middleware.admin_policy_middleware",
     "vinery.web.middleware.StaticFilesMiddleware",
     "vinery.web.middleware.database_middleware",
     "accounts.signin.sessions.SignedSessionMiddleware",
@@ -123,7 +171,7 @@ MIDDLEWARE = [
 ]
 ROOT_URLCONF = "vinery.urls"
 ASGI_APPLICATION = "vinery.asgi.application"
-DATA_UPLOAD_MAX_MEMORY_SIZE = VINERY_MAX_BODY_BYTES
+DATA_UPLOAD_MAX_MEMORY_SIZE = VINERY_MAX_FORM_BYTES
 TIME_ZONE = "UTC"
 FORMAT_MODULE_PATH = "vinery.formats"
 TEMPLATES = [
@@ -156,6 +204,10 @@ AUTH_PASSWORD_VALIDATORS = [
 # Django calls the backend at each request with a session: see `accounts/signin/people.py`.
 AUTHENTICATION_BACKENDS = ["accounts.signin.people.PeopleBackend"]
 SESSION_SERIALIZER = "accounts.signin.sessions.EncryptedSerializer"
+PASSWORD_HASHERS = [
+    "accounts.signin.hashing.PatientHasher",
+    *global_settings.PASSWORD_HASHERS[1:],  # of hashes that other software made
+]
 LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "/"
 VINERY_REQUIRE_2FA = env.choice("VINERY_REQUIRE_2FA", "off", among=("off", "staff", "all"))
@@ -167,7 +219,10 @@ ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
 ACCOUNT_SESSION_REMEMBER = True
-ACCOUNT_RATE_LIMITS = {"login_failed": "10/m/ip,5/5m/key"}
+ACCOUNT_RATE_LIMITS = {
+    "login_failed": "10/m/ip,5/5m/key",
+    "login_failed_on_known_device": "5/5m/key",
+}
 SOCIALACCOUNT_ADAPTER = "accounts.signin.oidc_adapter.IssuerAdapter"
 SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
 MFA_ADAPTER = "accounts.signin.factors.FactorAdapter"
@@ -219,6 +274,7 @@ CHANNEL_LAYERS: dict[str, dict[str, Any]] = {
 
 # Without Redis, each of several web processes counts its own share of a limit.
 VINERY_WEB_WORKERS = num_workers_from_env()
+VINERY_HUNG_AFTER_S = hung_after_from_env()
 VINERY_LIMITS_WHEN_AWAY = env.choice(
     "VINERY_LIMITS_WHEN_AWAY", "share", among=("refuse", "allow", "share")
 )
@@ -241,6 +297,8 @@ VINERY_WEBHOOK_NETWORKS = env.networks("VINERY_WEBHOOK_NETWORKS")
 
 STATIC_URL = "/static/"
 STATIC_ROOT = HOME.static
+# Django would let other users read what it collects.
+FILE_UPLOAD_PERMISSIONS, FILE_UPLOAD_DIRECTORY_PERMISSIONS = 0o600, 0o700
 # File names have no hash, so that templates render before files are collected. So browsers must
 # revalidate soon after an upgrade.
 WHITENOISE_MAX_AGE = 300
@@ -262,7 +320,7 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Vinery management API",
-    "DESCRIPTION": "Users, keys, limits, alerts, usage, refusals and the audit log.",
+    "DESCRIPTION": "Users, keys, limits, alerts, usage, refusals, quarantine and the audit log.",
     "VERSION": __version__,
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
@@ -315,6 +373,7 @@ CELERY_BEAT_SCHEDULE = {
         "sweep_deliveries": 60.0,
         "delete_old_usage": 3600.0,
         "delete_old_captures": 60.0,
+        "delete_old_quarantine": 3600.0,
         "delete_old_alerts": 3600.0,
         "delete_expired_sessions": 3600.0,
     }.items()

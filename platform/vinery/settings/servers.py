@@ -12,6 +12,7 @@ from vinery.config.home import Home
 
 _ROLES: Final = ("owner", "admin", "member", "viewer")
 _SCOPES: Final = ("openid", "profile", "email")
+_SQLITE_MAX_AGE_S: Final = 60
 
 
 def database(home: Home) -> dict[str, Any]:
@@ -33,7 +34,8 @@ def _sqlite(parsed: dict[str, Any], name: str) -> dict[str, Any]:
 
     IMMEDIATE: a deferred transaction that reads first and then writes fails at once if another
     transaction writes; an immediate one waits. WAL: readers do not wait for writers. NORMAL: a
-    power failure may lose the last commits, a crash of a process does not.
+    power failure may lose the last commits, a crash of a process does not. A thread keeps its
+    connection: to open one takes longer than the queries that look for changes.
     """
     options = {
         "transaction_mode": "IMMEDIATE",
@@ -42,7 +44,8 @@ def _sqlite(parsed: dict[str, Any], name: str) -> dict[str, Any]:
     }
     # Tests use a file too: threads that share Django's in-memory database get "table is locked"
     # at once, but wait for a file.
-    return parsed | {"NAME": name, "OPTIONS": options, "TEST": {"NAME": f"{name}.test"}}
+    own = {"NAME": name, "OPTIONS": options, "CONN_MAX_AGE": _SQLITE_MAX_AGE_S}
+    return parsed | own | {"TEST": {"NAME": f"{name}.test"}}
 
 
 def _postgresql(parsed: dict[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
             "VINERY_ALLOWED_HOSTS."
         )
     elif isinstance(exception, RequestDataTooBig):
-        error = BodyTooLarge(settings.VINERY_MAX_BODY_BYTES)
+        error = BodyTooLarge(settings.VINERY_MAX_FORM_BYTES)
     return error_response(error)
 
 

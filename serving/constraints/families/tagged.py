@@ -19,7 +19,8 @@ from serving.constraints.arguments import (
 from serving.constraints.family import ANY_TEXT, Family, GrammarFamily, Marks, sequence, tag
 from serving.constraints.grammar.ebnf import StructuralTag, grammar_tag, quoted
 from serving.constraints.grammar.rules import plain
-from serving.constraints.json_schema.translator import json_tag
+from serving.constraints.grammar.steps import spend
+from serving.constraints.json_schema.translator import check_schema, json_tag
 from serving.constraints.texts import text_tag
 from serving.core.errors import UnsupportedParameter
 from serving.core.request import TextGrammar, Tool, ToolChoice, ToolMode
@@ -33,6 +34,8 @@ from serving.output.parsers.tagged import CDATA, TagSyntax
 _NOTHING: Final = grammar_tag('root ::= ""')
 # Repetitions are unrolled by the compiler: a longer bound is not worth its cost.
 _MAX_LENGTH: Final = 256
+# Each option has a grammar of its own.
+_STEPS_OF_AN_OPTION: Final = 20
 _STRING_WORDS: Final = frozenset(("format", "maxLength", "minLength", "pattern"))
 
 
@@ -103,6 +106,7 @@ def _options_of(
     """The schemas that a value of `schema`, a part of `document`, has the choice of:
     references are followed, and strings separated from other types. Keywords beside a reference
     or a choice are left out."""
+    spend(_STEPS_OF_AN_OPTION)
     if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
         return [{}]
     match schema:
@@ -120,13 +124,16 @@ def _options_of(
             return [schema]
 
 
-def _option(schema: Any, document: Mapping[str, Any]) -> StructuralTag:
+def _option(schema: Mapping[str, Any], document: Mapping[str, Any]) -> StructuralTag:
+    """Raises `InvalidGrammar` for an invalid schema."""
+    check_schema({word: schema[word] for word in schema if word not in DEFINITIONS})
     kind = kind_of(types_of(schema, document))
     if kind is Kind.JSON:
         definitions = {word: document[word] for word in DEFINITIONS if word in document}
         return json_tag({**definitions, **schema})
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list) and values:
+        spend(_STEPS_OF_AN_OPTION * len(values))
         texts = [each if isinstance(each, str) else json.dumps(each) for each in values]
         return grammar_tag(f"root ::= {' | '.join(map(quoted, texts))}")
     return _text(schema) if kind is Kind.TEXT else ANY_TEXT

@@ -10,19 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import reduce
+from math import gcd
 from typing import Final, assert_never
+
+from serving.constraints.grammar.steps import spend
 
 # Code points as pairs of first and last: sorted, disjoint and not adjacent.
 Intervals = tuple[tuple[int, int], ...]
 
 _LAST: Final = 0x10FFFF
+# What a new derivative, and a new state, take in any case.
+_STEPS_OF_A_DERIVATIVE: Final = 3
+_STEPS_OF_A_STATE: Final = 10
+# A tuple is copied faster than its parts are visited.
+_PARTS_IN_A_STEP: Final = 20
 # JSON text is UTF-8, which has no surrogates.
 ANY_CHARS: Final[Intervals] = ((0, 0xD7FF), (0xE000, _LAST))
 # The states of one automaton. A grammar with more rules compiles slowly.
 MAX_STATES: Final = 2000
-# The expression nodes visited for one automaton or one match: an expression can grow while its
-# states stay few. At a few microseconds each, this stays below a second.
+# The sizes of the expressions of one automaton or one match, for each set of characters with the
+# same derivative: an expression can grow while its states stay few.
 MAX_WORK: Final = 100_000
 
 
@@ -37,56 +44,104 @@ class TooManyStates(NotRegular):
         super().__init__(reason)
 
 
+class _Expression:
+    """What is computed once for each expression: derivatives share most of their parts."""
+
+    __slots__ = ("_hash", "_is_nullable", "_size")
+
+    _hash: int
+    _is_nullable: bool
+    _size: int
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            fields = tuple(getattr(self, name) for name in self.__match_args__)  # type: ignore[attr-defined]
+            object.__setattr__(self, "_hash", hash(fields))
+            return self._hash
+
+    @property
+    def is_nullable(self) -> bool:
+        """Whether the empty text belongs to the language."""
+        try:
+            return self._is_nullable
+        except AttributeError:
+            object.__setattr__(self, "_is_nullable", _accepts_empty(self))  # type: ignore[arg-type]
+            return self._is_nullable
+
+    @property
+    def size(self) -> int:
+        """About how many nodes a derivative visits."""
+        try:
+            return self._size
+        except AttributeError:
+            object.__setattr__(self, "_size", _size(self))  # type: ignore[arg-type]
+            return self._size
+
+
 @dataclass(frozen=True, slots=True)
-class Chars:
+class Chars(_Expression):
     """One character of a set. An empty set: no text at all."""
 
     intervals: Intervals
 
+    __hash__ = _Expression.__hash__
+
 
 @dataclass(frozen=True, slots=True)
-class Cat:
+class Cat(_Expression):
     """All parts in order. No parts: the empty text."""
 
     parts: tuple[Language, ...]
 
+    __hash__ = _Expression.__hash__
+
 
 @dataclass(frozen=True, slots=True)
-class Or:
+class Or(_Expression):
     """The union."""
 
     parts: frozenset[Language]
 
+    __hash__ = _Expression.__hash__
+
 
 @dataclass(frozen=True, slots=True)
-class And:
+class And(_Expression):
     """The intersection."""
 
     parts: frozenset[Language]
 
+    __hash__ = _Expression.__hash__
+
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class Not(_Expression):
     """The complement of a language."""
 
     part: Language
 
+    __hash__ = _Expression.__hash__
+
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class Times(_Expression):
     """`least` to `most` repetitions. None: no upper bound."""
 
     part: Language
     least: int
     most: int | None
 
+    __hash__ = _Expression.__hash__
+
 
 @dataclass(frozen=True, slots=True)
-class Multiple:
+class Multiple(_Expression):
     """Decimal numerals without a sign of the multiples of `factor` / 10**`num_decimals`.
 
-    `remainder` is the remainder of the digits read so far. `num_left` is how many digits may
-    follow the point, or None before the point.
+    `remainder` is the remainder of the digits read so far, as far as it matters: of a price before
+    its point nothing does. `num_left` is how many digits may follow the point, or None before it.
     """
 
     factor: int
@@ -94,6 +149,12 @@ class Multiple:
     remainder: int = 0
     num_left: int | None = None
 
+    __hash__ = _Expression.__hash__
+
+
+_NUMERAL_CHARS: Final[tuple[Intervals, ...]] = tuple(
+    ((code, code),) for code in (46, *range(48, 58))
+)
 
 Language = Chars | Cat | Or | And | Not | Times | Multiple
 
@@ -105,6 +166,7 @@ ANYTHING: Final = Times(ANY, 0, None)
 
 def literal(text: str) -> Language:
     """Return the language of exactly this text."""
+    spend(1 + len(text))
     return cat(*(Chars(((ord(each), ord(each)),)) for each in text))
 
 
@@ -205,17 +267,21 @@ def inverted(intervals: Intervals) -> Intervals:
 
 def accepts_empty(part: Language) -> bool:
     """Return whether the empty text belongs to the language."""
+    return part.is_nullable
+
+
+def _accepts_empty(part: Language) -> bool:
     match part:
         case Chars():
             return False
         case Cat(inner) | And(inner):
-            return all(accepts_empty(each) for each in inner)
+            return all(each.is_nullable for each in inner)
         case Or(options):
-            return any(accepts_empty(each) for each in options)
+            return any(each.is_nullable for each in options)
         case Not(each):
-            return not accepts_empty(each)
+            return not each.is_nullable
         case Times(each, least):
-            return least == 0 or accepts_empty(each)
+            return least == 0 or each.is_nullable
         case Multiple(factor, num_decimals, remainder, num_left):
             num_zeros = num_decimals if num_left is None else num_left
             return (remainder * int(10**num_zeros)) % factor == 0
@@ -223,29 +289,52 @@ def accepts_empty(part: Language) -> bool:
             assert_never(part)
 
 
-def derivative(part: Language, code: int) -> Language:
-    """Return the texts that may follow a character of the language."""
-    match part:
-        case Chars(intervals):
-            return EMPTY if any(first <= code <= last for first, last in intervals) else NOTHING
-        case Cat(parts):
-            return union(
-                cat(derivative(each, code), *parts[at + 1 :])
-                for at, each in enumerate(_first_parts(parts))
-            )
-        case Or(options):
-            return union(derivative(each, code) for each in options)
-        case And(demands):
-            return intersection(*(derivative(each, code) for each in demands))
-        case Not(inner):
-            return complement(derivative(inner, code))
-        case Times(inner, least, most):
-            rest = times(inner, max(0, least - 1), None if most is None else most - 1)
-            return cat(derivative(inner, code), rest)
-        case Multiple():
-            return _after_digit(part, code)
-        case _:
-            assert_never(part)
+class Derivatives:
+    """The texts that may follow a character, each computed once: the states of an automaton share
+    most of their parts."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Language, int], Language] = {}
+
+    def of(self, part: Language, code: int) -> Language:
+        """Return the texts that may follow a character of the language."""
+        if isinstance(part, Chars):
+            return self._new(part, code)
+        key = (part, code)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._new(part, code)
+        return found
+
+    def _new(self, part: Language, code: int) -> Language:
+        match part:
+            case Cat(parts):
+                first = _first_parts(parts)
+                spend(_STEPS_OF_A_DERIVATIVE + len(parts) * len(first) // _PARTS_IN_A_STEP)
+                return union(
+                    cat(self.of(each, code), *parts[at + 1 :]) for at, each in enumerate(first)
+                )
+            case Or(options):
+                spend(_STEPS_OF_A_DERIVATIVE + len(options))
+                return union(self.of(each, code) for each in options)
+            case And(demands):
+                spend(_STEPS_OF_A_DERIVATIVE + len(demands))
+                return intersection(*(self.of(each, code) for each in demands))
+            case Not(inner):
+                spend(_STEPS_OF_A_DERIVATIVE)
+                return complement(self.of(inner, code))
+            case Times(inner, least, most):
+                spend(_STEPS_OF_A_DERIVATIVE)
+                rest = times(inner, max(0, least - 1), None if most is None else most - 1)
+                return cat(self.of(inner, code), rest)
+            case Multiple():
+                spend(_STEPS_OF_A_DERIVATIVE)
+                return _after_digit(part, code)
+            case Chars(intervals):
+                inside = any(first <= code <= last for first, last in intervals)
+                return EMPTY if inside else NOTHING
+            case _:
+                assert_never(part)
 
 
 def _first_parts(parts: tuple[Language, ...]) -> tuple[Language, ...]:
@@ -265,58 +354,90 @@ def _after_digit(part: Multiple, code: int) -> Language:
         num_left = None if num_left is None else num_left - 1
     else:
         return NOTHING
+    # At least so many digits, or zeros for them, follow before the remainder must be 0.
+    num_zeros = part.num_decimals if num_left is None else num_left
+    remainder %= part.factor // gcd(part.factor, int(10**num_zeros))
     return Multiple(part.factor, part.num_decimals, remainder, num_left)
 
 
-def _classes(part: Language) -> frozenset[Intervals]:
+def _classes(part: Language) -> list[Intervals]:
     """Disjoint character sets. All characters of one set have the same derivative."""
-    match part:
-        case Chars(intervals):
-            return frozenset((intervals, inverted(intervals)))
-        case Cat(parts):
-            return _refined(_first_parts(parts))
-        case Or(inner) | And(inner):
-            return _refined(inner)
-        case Not(each) | Times(each):
-            return _classes(each)
-        case Multiple():
-            single = [((code, code),) for code in (46, *range(48, 58))]
-            return frozenset((*single, inverted(merged(*single))))
-        case _:
-            assert_never(part)
+    sets: dict[Intervals, None] = {ANY_CHARS: None}
+    stack: list[Language] = [part]
+    num_parts = 0
+    while stack:
+        num_parts += 1
+        match each := stack.pop():
+            case Chars(intervals):
+                sets[intervals] = None
+            case Cat(parts):
+                stack += _first_parts(parts)
+            case Or(inner) | And(inner):
+                stack += inner
+            case Not(inner) | Times(inner):
+                stack.append(inner)
+            case Multiple():
+                sets |= dict.fromkeys(_NUMERAL_CHARS)
+            case _:
+                assert_never(each)
+    spend(_STEPS_OF_A_STATE + num_parts + sum(map(len, sets)))
+    return _atoms(list(sets))
 
 
-def _refined(parts: Iterable[Language]) -> frozenset[Intervals]:
-    def refine(left: frozenset[Intervals], right: frozenset[Intervals]) -> frozenset[Intervals]:
-        return frozenset(both for a in left for b in right if (both := shared(a, b)))
-
-    return reduce(refine, (_classes(part) for part in parts), frozenset((ANY_CHARS,)))
+def _atoms(sets: list[Intervals]) -> list[Intervals]:
+    """The largest sets whose characters are in the same sets of these. The first of `sets` has
+    all characters."""
+    changes: dict[int, int] = {}
+    for at, intervals in enumerate(sets):
+        for first, last in intervals:
+            changes[first] = changes.get(first, 0) ^ (1 << at)
+            changes[last + 1] = changes.get(last + 1, 0) ^ (1 << at)
+    atoms: dict[int, list[tuple[int, int]]] = {}
+    inside = start = 0
+    for code in sorted(changes):
+        if inside & 1:
+            atoms.setdefault(inside, []).append((start, code - 1))
+        inside, start = inside ^ changes[code], code
+    return [merged(tuple(intervals)) for intervals in atoms.values()]
 
 
 def _size(part: Language) -> int:
-    """About how many nodes a derivative visits."""
     match part:
         case Cat(inner) | Or(inner) | And(inner):
-            return 1 + sum(_size(each) for each in inner)
+            return 1 + sum(each.size for each in inner)
         case Not(each) | Times(each):
-            return 1 + _size(each)
+            return 1 + each.size
         case Chars() | Multiple():
             return 1
         case _:
             assert_never(part)
 
 
+class Matcher:
+    """Decides which texts belong to a language. It remembers what may follow, so that many texts
+    with the same parts take little more than one."""
+
+    def __init__(self, language: Language) -> None:
+        self._language = language
+        self._derivatives = Derivatives()
+
+    def matches(self, text: str) -> bool:
+        """Return whether the text belongs to the language. Raises `TooManyStates`."""
+        part, work = self._language, 0
+        spend(1 + len(text) // 2)
+        for character in text:
+            work += part.size
+            if work > MAX_WORK:
+                raise TooManyStates
+            part = self._derivatives.of(part, ord(character))
+            if part == NOTHING:
+                return False
+        return part.is_nullable
+
+
 def matches(part: Language, text: str) -> bool:
     """Return whether the text belongs to the language. Raises `TooManyStates`."""
-    work = 0
-    for character in text:
-        work += _size(part)
-        if work > MAX_WORK:
-            raise TooManyStates
-        part = derivative(part, ord(character))
-        if part == NOTHING:
-            return False
-    return accepts_empty(part)
+    return Matcher(part).matches(text)
 
 
 def automaton(language: Language) -> dict[Language, list[tuple[Intervals, Language]]]:
@@ -325,17 +446,18 @@ def automaton(language: Language) -> dict[Language, list[tuple[Intervals, Langua
     A state accepts the text if `accepts_empty` is true of it. Raises `TooManyStates`.
     """
     states: dict[Language, list[tuple[Intervals, Language]]] = {language: []}
+    derivatives = Derivatives()
     queue = [language]
     work = 0
     while queue:
         state = queue.pop()
         classes = _classes(state)
-        work += _size(state) * len(classes)
+        work += state.size * len(classes)
         if work > MAX_WORK:
             raise TooManyStates
         by_target: dict[Language, list[Intervals]] = {}
         for intervals in classes:
-            if intervals and (target := derivative(state, intervals[0][0])) != NOTHING:
+            if (target := derivatives.of(state, intervals[0][0])) != NOTHING:
                 by_target.setdefault(target, []).append(intervals)
         for target in by_target:
             if target not in states:

@@ -20,17 +20,18 @@ from serving.constraints.grammar.ebnf import EMPTY, Expr, Ref, Repeat, alt, seq
 from serving.constraints.grammar.languages import ANY_CHARS, Chars, Language, NotRegular, cat
 from serving.constraints.grammar.patterns import (
     SHORT_QUANTIFIERS,
+    STEPS_OF_A_CHAR,
     InvalidPattern,
     caseless,
     fullmatch_language,
 )
 from serving.constraints.grammar.rules import RuleSet
+from serving.constraints.grammar.steps import spend
+from serving.core.field_limits import LARK
 
 if TYPE_CHECKING:
     from lark import Token, Tree
 
-# People do not write longer grammars by hand.
-_MAX_CHARS: Final = 20_000
 _MAX_TIMES: Final = 1000
 _COMMON: Final = "common"
 # Lark's own definition uses a lookbehind, which is not regular.
@@ -51,8 +52,9 @@ def lark_expression(definition: str, rules: RuleSet) -> Expr:
 
     Raises `InvalidLark` with what to change, or `NotRegular` for a terminal that is too large.
     """
-    if len(definition) > _MAX_CHARS:
-        raise InvalidLark(f"it is longer than {_MAX_CHARS} characters")
+    if len(definition) > LARK.value:
+        raise InvalidLark(f"it is longer than {LARK.value} characters")
+    spend(1 + STEPS_OF_A_CHAR * len(definition))
     try:
         return _Reader(_Module(definition), rules).start()
     except RecursionError:
@@ -147,6 +149,7 @@ class _Reader:
 
     def _of(self, tree: Tree[Token], module: str, *, is_lexical: bool) -> Expr:
         """`is_lexical`: the tree is part of a terminal, in which nothing is ignored."""
+        spend(1 + len(tree.children))
 
         def of(each: Any) -> Expr:
             return self._of(each, module, is_lexical=is_lexical)

@@ -6,6 +6,7 @@ Assertions and back references describe no regular language.
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from serving.constraints.grammar.languages import (
@@ -21,11 +22,13 @@ from serving.constraints.grammar.languages import (
     times,
     union,
 )
+from serving.constraints.grammar.steps import spend
+from serving.core.field_limits import PATTERN
 
-# People do not write longer patterns by hand, and their automata are slow to build.
-_MAX_CHARS: Final = 2000
 _MAX_TIMES: Final = 10_000
 _MAX_NESTING: Final = 50
+# What parsing takes.
+STEPS_OF_A_CHAR: Final = 4
 # Larger sets are whole scripts: only their ASCII letters get a second case.
 _MAX_CASELESS: Final = 1000
 
@@ -83,6 +86,13 @@ def search_language(pattern: str) -> Language:
 
     Raises `InvalidPattern` or `NotRegular`.
     """
+    spend(1 + STEPS_OF_A_CHAR * len(pattern))
+    return _search_language(pattern)
+
+
+# A schema is checked with the same patterns that it is translated with.
+@lru_cache(maxsize=64)
+def _search_language(pattern: str) -> Language:
     return union(
         cat(
             EMPTY if branch.is_start_anchored else ANYTHING,
@@ -113,6 +123,7 @@ def caseless(intervals: Intervals) -> Intervals:
         codes = range(first, last + 1)
         if len(codes) > _MAX_CASELESS:
             codes = range(max(first, 65), min(last, 122) + 1)
+        spend(1 + len(codes))
         swapped = (chr(code).swapcase() for code in codes)
         found += [((ord(each), ord(each)),) for each in swapped if len(each) == 1]
     return merged(*found)
@@ -122,8 +133,8 @@ class _Parser:
     def __init__(
         self, pattern: str, *, is_caseless: bool = False, dot: Intervals | None = None
     ) -> None:
-        if len(pattern) > _MAX_CHARS:
-            raise NotRegular(f"it is longer than {_MAX_CHARS} characters")
+        if len(pattern) > PATTERN.value:
+            raise NotRegular(f"it is longer than {PATTERN.value} characters")
         self._text = pattern
         self._dot = inverted(_NEWLINES) if dot is None else dot
         self._is_caseless = is_caseless

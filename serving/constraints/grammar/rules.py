@@ -5,6 +5,7 @@ as they are, or as they appear inside a JSON string.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Final, assert_never
 
 from serving.constraints.grammar import languages
@@ -22,8 +23,12 @@ from serving.constraints.grammar.ebnf import (
     text_of,
 )
 from serving.constraints.grammar.languages import ANY_CHARS, Intervals, Language, NotRegular
+from serving.constraints.grammar.steps import spend
 
 Spelling = Callable[[Intervals], Expr]
+
+# A rule is built, pruned, inlined and written.
+_STEPS_OF_A_RULE: Final = 5
 
 
 class TooManyRules(NotRegular):
@@ -60,6 +65,7 @@ class RuleSet:
 
     def new_name(self) -> str:
         """Return a name that no other rule has."""
+        spend(_STEPS_OF_A_RULE)
         self._num_names += 1
         return f"t{self._num_names}"
 
@@ -77,6 +83,7 @@ class RuleSet:
         Raises `TooManyStates` for a language that is too large, `TooManyRules` for too many.
         """
         allowed = languages.intersection(language, *self._demands)
+        spend(allowed.size)
         expr = _expression(allowed, self._spell)
         return self._automaton(allowed) if expr is None else expr
 
@@ -100,6 +107,7 @@ class RuleSet:
                 raise TooManyRules
             names = {state: self.new_name() for state in states}
             for state, moves in states.items():
+                spend(2 * len(moves))
                 options = [seq(self._spell(chars_), Ref(names[to])) for chars_, to in moves]
                 if languages.accepts_empty(state):
                     options.append(EMPTY)
@@ -138,6 +146,7 @@ _ESCAPED_IN_JSON: Final = languages.inverted(_RAW_IN_JSON)
 _SHORT_ESCAPES: Final = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 34: '"', 92: "\\"}
 
 
+@lru_cache(maxsize=256)
 def in_json(intervals: Intervals) -> Expr:
     """Write characters as they appear inside a JSON string: escaped where JSON demands it.
 

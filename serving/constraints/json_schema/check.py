@@ -1,5 +1,5 @@
-"""Checks all keywords of a JSON schema (2020-12, and draft 7 where it differs): their types, and
-which of them a grammar cannot enforce."""
+"""Checks all keywords of a JSON schema (2020-12, and draft 7 where it differs): their types, their
+number, and which of them a grammar cannot enforce."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -7,7 +7,16 @@ from typing import Any, Final
 
 from serving.constraints.grammar.languages import NotRegular
 from serving.constraints.grammar.patterns import InvalidPattern, search_language
-from serving.constraints.json_schema.nodes import TYPES, SchemaError, SchemaNode, Unenforceable
+from serving.constraints.grammar.steps import spend
+from serving.constraints.json_schema.nodes import (
+    TYPES,
+    SchemaError,
+    SchemaNode,
+    Steps,
+    Unenforceable,
+)
+from serving.core.field_limits import SCHEMA_ENUM_VALUES, SCHEMA_NAMES, SCHEMA_PROPERTIES
+from serving.core.json_size import MAX_NUMBER_DIGITS
 
 # Formats of the specification without a useful pattern.
 _UNENFORCED_FORMATS: Final = frozenset(("regex", "uri-template"))
@@ -16,19 +25,83 @@ _UNENFORCED_FORMATS: Final = frozenset(("regex", "uri-template"))
 def check(document: Any) -> list[Unenforceable]:
     """Return the keywords that a grammar cannot enforce, in the order of the document.
 
-    Raises `SchemaError` for an invalid schema.
+    Raises `SchemaError` for a schema that is invalid or exceeds a limit.
     """
     found = []
+    size = _Size()
     nodes = [SchemaNode((), document)]
     while nodes:
         node = nodes.pop()
+        spend()
         if isinstance(node.schema, bool):
             continue
         if not isinstance(node.schema, dict):
             raise SchemaError(node.steps, "must be an object or a boolean")
+        spend(4 + 3 * len(node.schema))
         found += [Unenforceable((*node.steps, word), why) for word, why in _unenforced(node)]
+        size.add(node)
         nodes += reversed(list(_inside(node)))
     return found
+
+
+class _Size:
+    """What the schemas of a document contain together."""
+
+    def __init__(self) -> None:
+        self._num_properties = 0
+        self._num_required = 0
+        self._num_values = 0
+        self._num_chars = 0
+
+    def add(self, node: SchemaNode) -> None:
+        """Raises `SchemaError` if all schemas so far exceed a limit together."""
+        words = node.keywords
+        properties, required = words.get("properties", ()), words.get("required", ())
+        self._num_properties += len(properties)
+        self._num_required += len(required)
+        if max(self._num_properties, self._num_required) > SCHEMA_PROPERTIES.value:
+            raise SchemaError((), f"has more than {SCHEMA_PROPERTIES.value} properties in all")
+        self._num_values += len(words.get("enum", ()))
+        if self._num_values > SCHEMA_ENUM_VALUES.value:
+            reason = (
+                f"exceeds the {SCHEMA_ENUM_VALUES.value} values that all `enum` may have together"
+            )
+            raise SchemaError((*node.steps, "enum"), reason)
+        for names in (properties, words.get("$defs", ()), words.get("definitions", ())):
+            self._num_chars += sum(map(len, names))
+        for word in words.keys() & {"enum", "const"}:
+            self._num_chars += _num_chars(words[word], (*node.steps, word))
+        if self._num_chars > SCHEMA_NAMES.value:
+            reason = f"has more than {SCHEMA_NAMES.value} characters in names and values"
+            raise SchemaError((), reason)
+
+
+def _num_chars(value: Any, steps: Steps) -> int:
+    """The characters of a value of a schema, not counting blanks. Raises `SchemaError` for a
+    number with too many digits."""
+    num_chars = 0
+    stack = [value]
+    while stack:
+        spend()
+        match each := stack.pop():
+            case str():
+                num_chars += len(each)
+            case list():
+                num_chars += len(each)
+                stack += each
+            case dict():
+                num_chars += sum(map(len, each))
+                stack += each.values()
+            case int() | float() if not _is_short(each):
+                raise SchemaError(steps, f"has a number with more than {MAX_NUMBER_DIGITS} digits")
+            case _:
+                num_chars += 1
+    return num_chars
+
+
+def _is_short(number: float) -> bool:
+    """Whether a number is finite, also as a double."""
+    return math.isfinite(number) if isinstance(number, float) else -_END < number < _END
 
 
 def _unenforced(node: SchemaNode) -> Iterator[tuple[str, str]]:
@@ -107,17 +180,25 @@ _UNENFORCED: Final = {
 }
 
 
+_END: Final = 10**MAX_NUMBER_DIGITS
+
+
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and _is_short(value)
 
 
 def _is_type(value: Any) -> bool:
     kinds = value if isinstance(value, list) else [value]
-    return bool(kinds) and all(isinstance(kind, str) and kind in TYPES for kind in kinds)
+    return 0 < len(kinds) <= len(TYPES) and all(
+        isinstance(kind, str) and kind in TYPES for kind in kinds
+    )
 
 
 def _are_strings(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+    if not isinstance(value, list):
+        return False
+    spend(len(value))
+    return all(isinstance(each, str) for each in value)
 
 
 # What a keyword must be, in words and as a test.
@@ -129,9 +210,9 @@ _FILLED_ARRAY: Final[_Form] = (
     lambda value: isinstance(value, list) and bool(value),
 )
 _OBJECT: Final[_Form] = ("an object", lambda value: isinstance(value, dict))
-_NUMBER: Final[_Form] = ("a number", _is_number)
+_NUMBER: Final[_Form] = (f"a number of at most {MAX_NUMBER_DIGITS} digits", _is_number)
 _COUNT: Final[_Form] = (
-    "an integer from 0",
+    f"an integer from 0 of at most {MAX_NUMBER_DIGITS} digits",
     lambda value: _is_number(value) and value >= 0 and value == int(value),
 )
 _STRING: Final[_Form] = ("a string", lambda value: isinstance(value, str))
@@ -141,7 +222,10 @@ _FORMS: Final[Mapping[str, _Form]] = {
     **dict.fromkeys((*_MAPS, "dependentRequired", "dependentSchemas", "dependencies"), _OBJECT),
     "required": ("an array of strings", _are_strings),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _NUMBER),
-    "multipleOf": ("a number above 0", lambda value: _is_number(value) and value > 0),
+    "multipleOf": (
+        f"a number above 0 of at most {MAX_NUMBER_DIGITS} digits",
+        lambda value: _is_number(value) and value > 0,
+    ),
     **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _COUNT),
     **dict.fromkeys(("minProperties", "maxProperties"), _COUNT),
     "uniqueItems": ("true or false", lambda value: isinstance(value, bool)),

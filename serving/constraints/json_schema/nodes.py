@@ -80,15 +80,22 @@ def _step(step: str | int) -> str:
     return f".{step}" if is_plain else f"[{json.dumps(step, ensure_ascii=False)}]"
 
 
-def equal(left: Any, right: Any) -> bool:
-    """Return whether two JSON values are equal: 1 equals 1.0, and true does not equal 1."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(equal, left, right))
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(equal(left[key], right[key]) for key in left)
-    return bool(left == right)
+def canonical(value: Any) -> str:
+    """Return a text that equal JSON values share, and no others: 1 equals 1.0, and true does not
+    equal 1."""
+    return json.dumps(_with_integers(value), sort_keys=True)
+
+
+def _with_integers(value: Any) -> Any:
+    match value:
+        case float():
+            return int(value) if value.is_integer() else value
+        case list():
+            return [_with_integers(each) for each in value]
+        case dict():
+            return {name: _with_integers(each) for name, each in value.items()}
+        case _:
+            return value
 
 
 def constants_of(schema: Any) -> list[Any]:

@@ -12,10 +12,12 @@ from math import ceil, floor
 from typing import Final
 
 from serving.constraints.grammar.languages import (
+    MAX_STATES,
     NOTHING,
     Chars,
     Language,
     Multiple,
+    TooManyStates,
     cat,
     complement,
     intersection,
@@ -58,7 +60,7 @@ class NumberRange:
     factors: tuple[Decimal, ...] = ()
 
     def integers(self) -> Language:
-        """Return the numerals of the integers in the range."""
+        """Return the numerals of the integers in the range. Raises `TooManyStates`."""
         low, high = self.low, self.high
         if low is not None:
             low = Bound(Decimal(floor(low.value) + 1 if low.is_exclusive else ceil(low.value)))
@@ -69,7 +71,7 @@ class NumberRange:
         return NumberRange(low, high, factors)._numerals(num_decimals=0)
 
     def numbers(self) -> Language:
-        """Return the decimal numerals of the range."""
+        """Return the decimal numerals of the range. Raises `TooManyStates`."""
         ends = self._ends()
         # As many decimals as a float can distinguish near the bounds.
         num_whole = max((len(str(int(abs(end)))) for end in ends), default=1)
@@ -89,15 +91,19 @@ class NumberRange:
         return intersection(*demands)
 
     def _sizes(self, num_decimals: int) -> Language:
-        """Numerals without a sign."""
+        """Numerals without a sign. Raises `TooManyStates`."""
         num_digits = _NUM_DIGITS
+        multiples = [_multiple(factor) for factor in self.factors]
+        is_open = self.low is None or self.high is None
+        if is_open and any(each.factor > MAX_STATES for each in multiples):
+            raise TooManyStates  # an automaton has a state for each remainder
         if self.factors:
             longest = max(len(str(int(abs(end)))) for end in (*self._ends(), *self.factors))
             num_digits = max(_NUM_DIGITS_OF_MULTIPLES, longest)
         decimals = cat(literal("."), times(_DIGIT, 1, num_decimals)) if num_decimals else NOTHING
         return intersection(
             cat(_natural(num_digits), times(decimals, 0, 1)),
-            *(_multiple(factor) for factor in self.factors),
+            *multiples,
         )
 
 

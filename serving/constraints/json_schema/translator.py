@@ -18,11 +18,11 @@ has one rule, so schemas may contain themselves.
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Final
 
+from serving.constraints.grammar.cache import GrammarCache
 from serving.constraints.grammar.ebnf import (
     EMPTY,
     NEVER,
@@ -40,12 +40,12 @@ from serving.constraints.grammar.ebnf import (
 from serving.constraints.grammar.languages import (
     ANY,
     Language,
+    Matcher,
     TooManyStates,
     complement,
     intersection,
     length_bounds,
     literal,
-    matches,
     times,
     union,
 )
@@ -58,11 +58,15 @@ from serving.constraints.grammar.rules import (
     in_json,
     some_of,
 )
+from serving.constraints.grammar.steps import OutOfSteps, named_budget, spend, step_budget
 from serving.constraints.json_schema.alternatives import (
     Alternative,
     SchemaDocument,
+    at_all,
     count_bounds,
     item_nodes,
+    names_in,
+    nodes_about,
     types_of,
     unnamed_member_nodes,
 )
@@ -80,19 +84,21 @@ from serving.constraints.json_schema.strings import (
     string_demands,
     string_language,
 )
-from serving.constraints.json_schema.values import fits_here, member_nodes
-from serving.core.errors import InvalidGrammar, UnsupportedParameter
+from serving.constraints.json_schema.values import KnownValues
+from serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter
+from serving.core.field_limits import SCHEMA_CHARS, SCHEMA_STEPS
 
-# What a schema may cost before it is refused. Real schemas stay far below.
-_MAX_RULES: Final = 20_000
+# Of all automata of a schema. Real schemas stay far below.
 _MAX_STATES: Final = 10_000
-# Longer schemas are translated for every request, because a cache of them would be large.
-_MAX_CACHED_CHARS: Final = 50_000
+# How much of a schema is read in one step.
+_CHARS_IN_A_STEP: Final = 50
 # The lengths tried for a string with both a pattern and a length. A host name has labels of at
 # most 63 characters.
 _MAX_COUNTED_CHARS: Final = (512, 63)
 # Each pattern doubles the number of rules for other members.
 _MAX_NAME_PATTERNS: Final = 4
+
+CACHE: Final = GrammarCache()
 
 
 def json_tag(
@@ -105,23 +111,37 @@ def json_tag(
     enforce. Both have the path of the keyword.
     """
     source = json.dumps(schema, ensure_ascii=False)
-    translate = _cached if len(source) <= _MAX_CACHED_CHARS else _cached.__wrapped__
+
+    def translated() -> str:
+        spend(len(source) // _CHARS_IN_A_STEP)
+        return json_grammar(json.loads(source), is_strict=is_strict, is_compact=is_compact)
+
     try:
-        return grammar_tag(translate(source, is_strict=is_strict, is_compact=is_compact))
+        if len(source) > SCHEMA_CHARS.value:
+            raise SchemaError((), SCHEMA_CHARS.sentence(len(source)))
+        with named_budget(param):
+            return grammar_tag(CACHE.grammar(source, (is_strict, is_compact), translated))
     except SchemaError as error:
-        path = param + error.path
-        if isinstance(error, Unenforceable):
-            raise UnsupportedParameter(
-                f"`{path}` cannot be enforced: {error.reason}. Remove it, or do not set `strict`.",
-                param=path,
-            ) from None
-        raise InvalidGrammar(f"`{path}` {error.reason}.", param=path) from None
+        raise _refused(error, param) from None
 
 
-# Clients send the same schema with every request.
-@lru_cache(maxsize=256)
-def _cached(source: str, *, is_strict: bool, is_compact: bool) -> str:
-    return json_grammar(json.loads(source), is_strict=is_strict, is_compact=is_compact)
+def check_schema(schema: Any, *, param: str = "tools") -> None:
+    """Check a schema from the field `param` that no grammar of JSON is for. Raises
+    `InvalidGrammar` with the path of a keyword that is invalid or exceeds a limit."""
+    try:
+        _ = check(schema)
+    except SchemaError as error:
+        raise _refused(error, param) from None
+
+
+def _refused(error: SchemaError, param: str) -> InvalidRequest:
+    path = param + error.path
+    if isinstance(error, Unenforceable):
+        return UnsupportedParameter(
+            f"`{path}` cannot be enforced: {error.reason}. Remove it, or do not set `strict`.",
+            param=path,
+        )
+    return InvalidGrammar(f"`{path}` {error.reason}.", param=path)
 
 
 def json_grammar(schema: Any, *, is_strict: bool = False, is_compact: bool = False) -> str:
@@ -131,11 +151,14 @@ def json_grammar(schema: Any, *, is_strict: bool = False, is_compact: bool = Fal
     `is_strict`. Otherwise ignores what it cannot enforce, as OpenAI's `strict: false` does.
     """
     try:
-        unenforced = check(schema)
-        translator = _Translator(schema, is_compact=is_compact)
-        text = translator.text()
-        if is_strict:
-            unenforced += translator.unenforced()
+        with step_budget(SCHEMA_STEPS):
+            unenforced = check(schema)
+            translator = _Translator(schema, is_compact=is_compact)
+            text = translator.text()
+            if is_strict and not unenforced:
+                unenforced = translator.unenforced()
+    except OutOfSteps as error:
+        raise SchemaError((), f"is too large: {error}") from None
     except RecursionError:
         raise SchemaError((), "nests too deeply") from None
     except TooManyRules:
@@ -150,6 +173,7 @@ class _Translator:
 
     def __init__(self, document: Any, *, is_compact: bool) -> None:
         self._document = SchemaDocument(document)
+        self._values = KnownValues(self._document.target)
         self._is_compact = is_compact
         self._rules = RuleSet(in_json, is_compact=is_compact, max_states=_MAX_STATES)
         self._names: dict[Alternative, str] = {}
@@ -168,9 +192,10 @@ class _Translator:
         return text
 
     def unenforced(self) -> list[Unenforceable]:
-        """Return the keywords that the translation ignored."""
+        """Return the first keywords that the translation ignored."""
         for node in list(self._document.one_of):
-            self._unenforced += self._overlaps(node)
+            if not self._unenforced:
+                self._unenforced += self._overlaps(node)
         return self._unenforced
 
     def _value(self, nodes: Iterable[SchemaNode]) -> Expr:
@@ -190,10 +215,10 @@ class _Translator:
         while self._queue:
             name, nodes = self._queue.popleft()
             rules[name] = alt(map(self._alternative, self._document.alternatives(nodes)))
-            if len(rules) > _MAX_RULES:
-                raise SchemaError((), "is too large: use fewer options and references")
 
     def _alternative(self, nodes: Alternative) -> Expr:
+        for node in nodes:
+            spend(5 + len(node.keywords))
         if any(node.keywords.keys() & {"enum", "const"} for node in nodes):
             return self._constants(nodes)
         return alt(self._of_type(kind, nodes) for kind in types_of(nodes))
@@ -217,27 +242,29 @@ class _Translator:
         return alt(
             Text(json.dumps(value, ensure_ascii=False, separators=separators))
             for value in listed
-            if all(fits_here(value, node, self._document.target) for node in nodes)
+            if all(self._values.fits_here(value, node) for node in nodes)
         )
 
     def _object(self, nodes: Alternative) -> Expr:
-        required = [name for node in nodes for name in node.keywords.get("required", ())]
-        named = [name for node in nodes for name in node.keywords.get("properties", ())]
-        names = dict.fromkeys(named + required)
-        allowed = [name for name in names if self._may_have(name, nodes)]
-        if not set(required) <= set(allowed):
+        required = names_in(nodes, "required")
+        names = names_in(nodes, "properties") | required
+        allowed = self._allowed(names, nodes)
+        if not required.keys() <= allowed.keys():
             return NEVER
         least, most = count_bounds(nodes, "Properties")
         other = self._other_member(nodes, names)
-        if other is not None and least - len(set(required)) > 1:
+        if other is not None and least - len(required) > 1:
             self._ignore(nodes, "minProperties", "a grammar does not know which names are new")
         if not allowed and least <= 0 and most is None and other == ANY_MEMBER:
             return Ref("object")
-        members = [(self._member(name, nodes), name in required) for name in allowed]
+        members = [
+            (self._member(name, about), name in required)
+            for name, about in nodes_about(allowed, nodes).items()
+        ]
         return seq(Text("{"), self._members(members, other, least, most), Text("}"))
 
-    def _member(self, name: str, nodes: Alternative) -> Expr:
-        found = [each for node in nodes for each in member_nodes(node, name)]
+    def _member(self, name: str, nodes: Iterable[SchemaNode]) -> Expr:
+        found = [each for node in nodes for each in self._values.member_nodes(node, name)]
         key = Text(json.dumps(name, ensure_ascii=False))
         return seq(key, COLON, self._value(found))
 
@@ -249,26 +276,25 @@ class _Translator:
         most: int | None,
     ) -> Expr:
         """Build rules from the last member to the first. Each rule writes the rest of the
-        object after some number of members; without bounds, after none or some."""
+        object after a number of members. Numbers from `limit` on are one."""
         num_all = len(members) if most is None else min(len(members), most)
-        limit = 1 if (least <= 1 and most is None) else num_all
-        rest = {
-            count: self._others(other, count, least, most)
-            for count in range(min(limit, num_all) + 1)
-        }
-        for member, is_required in reversed(members):
-            following = {
-                count: NEVER if count >= num_all else rest.get(min(count + 1, limit), NEVER)
-                for count in rest
-            }
-            with_member = {
-                count: seq(EMPTY if count == 0 else COMMA, member, following[count])
-                for count in rest
-            }
-            rest = {
-                count: self._rules.named(alt([expr] if is_required else [expr, rest[count]]))
-                for count, expr in with_member.items()
-            }
+        limit = num_all if most is not None else min(num_all, max(1, least))
+        num_required = sum(is_required for _, is_required in members)
+
+        def counts(num_before: int) -> range:
+            return range(min(num_required, limit), min(num_before, limit) + 1)
+
+        rest = {count: self._others(other, count, least, most) for count in counts(len(members))}
+        for num_before, (member, is_required) in reversed(list(enumerate(members))):
+            num_required -= is_required
+            longer = rest
+            rest = {}
+            for count in counts(num_before):
+                following = NEVER if count >= num_all else longer[min(count + 1, limit)]
+                expr = seq(EMPTY if count == 0 else COMMA, member, following)
+                rest[count] = self._rules.named(
+                    alt([expr] if is_required else [expr, longer[count]])
+                )
         return rest[0]
 
     def _others(self, other: Expr | None, count: int, least: int, most: int | None) -> Expr:
@@ -292,11 +318,11 @@ class _Translator:
         patterns = sorted(
             {each for node in nodes for each in node.keywords.get("patternProperties", ())}
         )
-        name_nodes = _at_all(nodes, "propertyNames")
+        name_nodes = at_all(nodes, "propertyNames")
         if not patterns and not name_nodes and not names:
             if not any("additionalProperties" in node.keywords for node in nodes):
                 return ANY_MEMBER
-            found = [each for node in nodes for each in member_nodes(node, "")]
+            found = [each for node in nodes for each in self._values.member_nodes(node, "")]
             return seq(Ref("string"), COLON, self._value(found))
         if len(patterns) > _MAX_NAME_PATTERNS:
             self._ignore(nodes, "patternProperties", "there are more than four of them")
@@ -322,12 +348,13 @@ class _Translator:
                 if (key := self._quoted(names)) is not None:
                     yield seq(key, COLON, self._value(found))
 
-    def _may_have(self, name: str, nodes: Alternative) -> bool:
-        name_nodes = _at_all(nodes, "propertyNames")
-        try:
-            return not name_nodes or matches(self._strings(name_nodes), name)
-        except TooManyStates:
-            return True
+    def _allowed(self, names: Mapping[str, None], nodes: Alternative) -> Mapping[str, None]:
+        """The names that `propertyNames` allows, as far as an automaton shows it."""
+        name_nodes = at_all(nodes, "propertyNames")
+        if not names or not name_nodes:
+            return names
+        matcher = Matcher(self._strings(name_nodes))
+        return {name: None for name in names if _may_match(matcher, name)}
 
     def _strings(self, nodes: Alternative) -> Language:
         """The strings that fit all these nodes."""
@@ -352,6 +379,7 @@ class _Translator:
             missing = max(0, least - num_first)
             rest = some_of(item, missing, num_left, is_first=num_first == 0)
         for index in reversed(range(num_first)):
+            spend(len(nodes))
             item = self._value(item_nodes(nodes, index))
             longer = seq(EMPTY if index == 0 else COMMA, item, rest)
             rest = self._rules.named(alt([longer, EMPTY] if index >= least else [longer]))
@@ -362,6 +390,7 @@ class _Translator:
         if most is not None and most < least:
             return NEVER
         demands = string_demands(nodes)
+        spend(1 + sum(each.size for each in demands))
         if demands:
             if any(_is_within(length_bounds(each), least, most) for each in demands):
                 found = self._quoted(intersection(*demands))
@@ -410,12 +439,11 @@ class _Translator:
         """The first two options of a `oneOf` that a value may fit both: a grammar accepts such a
         value."""
         options = [node.at("oneOf", at) for at in range(len(node.keywords["oneOf"]))]
-        pairs = [
-            (self._value(pair), pair)
-            for pair in combinations(options, 2)
-            if not self._document.are_disjoint(*pair)
-        ]
+        pairs = [(self._value(pair), pair) for pair in self._document.overlapping(options)]
+        if not pairs:
+            return []
         self._build()
+        spend(len(self._rules.rules))
         ending = productive(self._rules.rules)
         for rule, (left, right) in pairs:
             if not isinstance(rule, Ref) or rule.name in ending:
@@ -424,8 +452,11 @@ class _Translator:
         return []
 
 
-def _at_all(nodes: Alternative, word: str) -> Alternative:
-    return tuple(node.at(word) for node in nodes if word in node.keywords)
+def _may_match(matcher: Matcher, name: str) -> bool:
+    try:
+        return matcher.matches(name)
+    except TooManyStates:
+        return True
 
 
 def _is_within(bounds: tuple[int, int | None], least: int, most: int | None) -> bool:

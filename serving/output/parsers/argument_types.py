@@ -24,6 +24,8 @@ _TYPE_NAMES: Final = {
 }
 # A schema that refers to itself without end allows any type.
 MAX_DEPTH: Final = 16
+# Parameters are read while an answer streams, so this takes few milliseconds.
+_MAX_SCHEMAS: Final = 1000
 
 
 class Kind(Enum):
@@ -58,22 +60,39 @@ def kind_of(types: frozenset[str]) -> Kind:
     return Kind.TEXT if len(types) == 1 else Kind.EITHER
 
 
-def types_of(schema: Any, document: Mapping[str, Any], depth: int = 0) -> frozenset[str]:
+def types_of(schema: Any, document: Mapping[str, Any]) -> frozenset[str]:
     """Return the JSON types that `schema`, a part of `document`, allows. Where numbers are
-    allowed, integers are too."""
-    if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
-        return _ALL_TYPES
-    types = _own_types(schema)
-    for word in ("anyOf", "oneOf"):
-        options = schema.get(word)
-        if isinstance(options, list) and options:
-            types &= frozenset().union(*(types_of(each, document, depth + 1) for each in options))
-    parts = schema.get("allOf")
-    for part in parts if isinstance(parts, list) else ():
-        types &= types_of(part, document, depth + 1)
-    if isinstance(schema.get("$ref"), str):
-        types &= types_of(target(document, schema["$ref"]), document, depth + 1)
-    return types or _ALL_TYPES
+    allowed, integers are too. A schema with too many references and options allows any type."""
+    return _TypesIn(document).of(schema, 0)
+
+
+class _TypesIn:
+    """The types of the schemas of one document, each read once at each depth."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._document = document
+        self._known: dict[tuple[int, int], frozenset[str]] = {}
+
+    def of(self, schema: Any, depth: int) -> frozenset[str]:
+        if not isinstance(schema, Mapping) or depth > MAX_DEPTH or len(self._known) > _MAX_SCHEMAS:
+            return _ALL_TYPES
+        key = (id(schema), depth)
+        if key not in self._known:
+            self._known[key] = self._read(schema, depth + 1)
+        return self._known[key]
+
+    def _read(self, schema: Mapping[str, Any], depth: int) -> frozenset[str]:
+        types = _own_types(schema)
+        for word in ("anyOf", "oneOf"):
+            options = schema.get(word)
+            if isinstance(options, list) and options:
+                types &= frozenset().union(*(self.of(each, depth) for each in options))
+        parts = schema.get("allOf")
+        for part in parts if isinstance(parts, list) else ():
+            types &= self.of(part, depth)
+        if isinstance(schema.get("$ref"), str):
+            types &= self.of(target(self._document, schema["$ref"]), depth)
+        return types or _ALL_TYPES
 
 
 def _own_types(schema: Mapping[str, Any]) -> frozenset[str]:
@@ -82,8 +101,8 @@ def _own_types(schema: Mapping[str, Any]) -> frozenset[str]:
     if isinstance(schema.get("enum"), list) and schema["enum"]:
         return frozenset(_type_name(value) for value in schema["enum"])
     kinds = schema.get("type")
-    names = frozenset((kinds,) if isinstance(kinds, str) else kinds or ())
-    types = names & _ALL_TYPES or _ALL_TYPES
+    listed = kinds if isinstance(kinds, list) else (kinds,)
+    types = frozenset(kind for kind in listed if isinstance(kind, str)) & _ALL_TYPES or _ALL_TYPES
     return types | {"integer"} if "number" in types else types
 
 

@@ -84,10 +84,7 @@ class PlainParser(Parser):
 
     def __init__(self, write: Callable[[str], None], *, is_reasoning: bool = False) -> None:
         super().__init__(_read_nothing, is_reasoning=is_reasoning)
-        self._write = write
-
-    def feed(self, text: str) -> None:
-        self._write(text)
+        self.write_rest = write
 
 
 def _read_nothing(_: Lexer) -> Reading[None]:

@@ -4,16 +4,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from serving.core import field_limits
 from serving.core.errors import MissingParameter
 from serving.core.request import Conversation, Message
 from serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
 from serving.protocols.common.generation import GenerationBody
+from serving.protocols.common.limited import Limited
 from serving.protocols.common.messages import Content, WireMessage
 from serving.protocols.common.parameters import (
     EFFORT,
     EFFORTS,
     Effort,
-    TokenIds,
+    PromptIds,
     TopLogprobs,
     parameter,
 )
@@ -24,7 +26,7 @@ from serving.protocols.common.tools import (
     TOOL_CHOICE,
     TOOLS,
     WRONG_TOOL_CHOICES,
-    WireFunction,
+    WireFunctions,
     WireToolChoice,
     WireTools,
     clients_tools,
@@ -48,9 +50,10 @@ def _kind(value: Any) -> str:
     return "<ids>" if is_ids else "<messages>"
 
 
-Messages = Annotated[list[WireMessage], Field(fail_fast=True)]
+Messages = Annotated[list[WireMessage], Field(fail_fast=True), Limited(field_limits.MESSAGES)]
 MessagesOrIds = Annotated[
-    Annotated[Messages, Tag("<messages>")] | Annotated[TokenIds, Tag("<ids>")], Discriminator(_kind)
+    Annotated[Messages, Tag("<messages>")] | Annotated[PromptIds, Tag("<ids>")],
+    Discriminator(_kind),
 ]
 
 
@@ -62,7 +65,7 @@ class ChatBody(TemplateFields, GenerationBody):
         "OAVF",
         wrong=[([], "must not be empty"), ("Hi", "must be an array")],
     )
-    prompt_token_ids: TokenIds | None = parameter(
+    prompt_token_ids: PromptIds | None = parameter(
         "Token ids that replace the rendered `messages`.", "F"
     )
     echo: bool | None = parameter(
@@ -70,7 +73,7 @@ class ChatBody(TemplateFields, GenerationBody):
     )
     tools: WireTools | None = parameter(TOOLS, "OAVF")
     tool_choice: WireToolChoice = parameter(TOOL_CHOICE, "OAV", wrong=WRONG_TOOL_CHOICES)
-    functions: Annotated[list[WireFunction], Field(fail_fast=True)] | None = parameter(
+    functions: WireFunctions | None = parameter(
         "The deprecated form of `tools`; the answer has `function_call`.", "A"
     )
     function_call: WireToolChoice = parameter("The deprecated form of `tool_choice`.", "A")

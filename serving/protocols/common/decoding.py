@@ -3,10 +3,11 @@ changes of logits, and log-probabilities.
 """
 
 from abc import abstractmethod
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
+from serving.core import field_limits
 from serving.core.errors import InvalidRequest
 from serving.core.request import (
     BeamSearch,
@@ -16,12 +17,13 @@ from serving.core.request import (
     SpeculativeDecoding,
     Steering,
 )
+from serving.protocols.common.limited import Args, Limited
 from serving.protocols.common.parameters import TokenId, TokenIds, TopLogprobs, parameter
 from serving.protocols.common.reading import Wire, invalid, refusal
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Probability = Annotated[float, Field(ge=0, le=1)]
-NumSamples = Annotated[int, Field(ge=1, le=128)]
+NumSamples = Annotated[int, Field(ge=1), Limited(field_limits.CHOICES)]
 
 # More candidates than the batch of one step could never run.
 _MAX_WIDTH = 64
@@ -209,7 +211,13 @@ _IdAsKey = Annotated[str, Field(pattern="^[0-9]{1,10}$")]
 _BiasByKey = Annotated[
     dict[_IdAsKey, _Bias], Field(json_schema_extra={"additionalProperties": False})
 ]
-_WordOfIds = Annotated[list[TokenId], Field(min_length=1)]
+_WordOfIds = Annotated[
+    list[TokenId],
+    Field(min_length=1, fail_fast=True),
+    Limited(field_limits.BAD_WORD_IDS),
+]
+_Word = Annotated[str, Field(min_length=1), Limited(field_limits.BAD_WORD_CHARS)]
+Words = Annotated[list[_Word], Field(fail_fast=True), Limited(field_limits.BAD_WORDS)]
 
 
 def _bias_by_id(value: object) -> object:
@@ -230,12 +238,34 @@ def _words_of_ids(value: object) -> object:
 
 
 LogitBias = Annotated[
-    dict[int, _Bias], BeforeValidator(_bias_by_id, json_schema_input_type=_BiasByKey)
+    dict[int, _Bias],
+    BeforeValidator(_bias_by_id, json_schema_input_type=_BiasByKey),
+    Limited(field_limits.LOGIT_BIAS),
 ]
 WordsOfIds = Annotated[
     list[_WordOfIds],
+    Field(fail_fast=True),
     BeforeValidator(_words_of_ids, json_schema_input_type=list[TokenId | _WordOfIds]),
+    Limited(field_limits.BAD_WORD_SEQUENCES),
 ]
+AllowedIds = Annotated[TokenIds, Limited(field_limits.ALLOWED_IDS)]
+LogprobIds = Annotated[TokenIds, Limited(field_limits.LOGPROB_IDS)]
+
+
+def _for_the_engine(value: dict[str, object]) -> dict[str, object]:
+    """Messages to the engine have integers of 64 bits."""
+    nodes: list[object] = [value]
+    for node in nodes:
+        if isinstance(node, dict):
+            nodes += node.values()
+        elif isinstance(node, list):
+            nodes += node
+        elif isinstance(node, int) and not -(2**63) <= node < 2**64:
+            raise invalid("must not have an integer of more than 64 bits")
+    return value
+
+
+EngineArgs = Annotated[Args, AfterValidator(_for_the_engine)]
 
 
 class TokenFields(Wire):
@@ -246,27 +276,27 @@ class TokenFields(Wire):
         "AV AV V",
         wrong=[({"cat": 1}, "must have token ids as keys; 'cat' is no token id")],
     )
-    bad_words: list[Annotated[str, Field(min_length=1)]] | None = parameter(
+    bad_words: Words | None = parameter(
         "Words that the model does not generate at the start of a text or after a space.", "VF VF -"
     )
     bad_words_token_ids: WordsOfIds | None = parameter(
         "Token ids, or sequences of token ids, that the model does not generate.", "F F -"
     )
-    allowed_token_ids: TokenIds | None = parameter(
+    allowed_token_ids: AllowedIds | None = parameter(
         "The model generates only these tokens.", "V V -"
     )
-    logits_processors_args: dict[str, Any] | None = parameter(
+    logits_processors_args: EngineArgs | None = parameter(
         "Arguments for the administrator's logits processors; refused if the model has none.",
         "F F -",
     )
-    vllm_xargs: dict[str, Any] | None = parameter(
+    vllm_xargs: EngineArgs | None = parameter(
         "vLLM's name of `logits_processors_args`; not with that.", "V V V"
     )
     # vLLM's limit too. For completions OpenAI has 5.
     prompt_logprobs: TopLogprobs | None = parameter(
         "The number of alternatives for each token of the prompt; not in streams.", "V V -"
     )
-    logprob_token_ids: TokenIds | None = parameter(
+    logprob_token_ids: LogprobIds | None = parameter(
         "Tokens whose log-probabilities are always returned.", "V V -"
     )
     temp_scaled_logprobs: bool | None = parameter(

@@ -3,6 +3,7 @@
 Events have no `id:` lines, no empty `data:` and no NaN, because each of them breaks a client.
 """
 
+import json
 from collections.abc import Mapping
 
 import msgspec
@@ -28,7 +29,12 @@ _encode = msgspec.json.Encoder().encode
 def json_bytes(value: object) -> bytes:
     """Return `value` as compact JSON without any line separator. NaN and infinities become
     null."""
-    return _on_one_line(_encode(value))
+    try:
+        encoded = _encode(value)
+    except OverflowError:
+        # Only the standard library writes integers of more than 64 bits.
+        encoded = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return _on_one_line(encoded)
 
 
 def json_members(members: Mapping[str, object]) -> bytes:

@@ -15,10 +15,19 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from serving.core import field_limits
 from serving.core.errors import InvalidRequest, MissingParameter
+from serving.core.json_text import exceeded_limit, is_deeper_than
 from serving.core.request import Grammar, GrammarKind
+from serving.protocols.common.limited import (
+    SCHEMA_LIMITS,
+    Description,
+    Identifier,
+    JsonSchemaObject,
+    Limited,
+)
 from serving.protocols.common.parameters import parameter
-from serving.protocols.common.reading import MAX_DEPTH, Wire, invalid, is_deeper_than, refuse_if
+from serving.protocols.common.reading import Wire, invalid, refuse_if
 
 RESPONSE_FORMAT = (
     "Text, a JSON object, a JSON schema or an XGrammar tag. A format that cannot be compiled is "
@@ -67,9 +76,9 @@ _STRICT = (
 class JsonSchema(Wire):
     """A schema with its name."""
 
-    name: str | None = parameter("Repeated by Responses.", "OAVF VF O")
-    description: str | None = parameter("Repeated by Responses.", "AV V -")
-    schema_: dict[str, Any] | None = parameter(_KEY_ORDER, "OAVF VF O", alias="schema")
+    name: Identifier | None = parameter("Repeated by Responses.", "OAVF VF O")
+    description: Description | None = parameter("Repeated by Responses.", "AV V -")
+    schema_: JsonSchemaObject | None = parameter(_KEY_ORDER, "OAVF VF O", alias="schema")
     strict: bool | None = parameter(_STRICT, "AV V -")
 
 
@@ -97,7 +106,7 @@ class ResponseFormat(Wire):
         "`text`, `json_object`, `json_schema`, or the type of a tag.", "OAVF VF O", is_required=True
     )
     json_schema: JsonSchema | None = parameter("The schema and its name.", "OAVF VF O")
-    tag: SkipJsonSchema[dict[str, Any] | None] = None
+    tag: SkipJsonSchema[JsonSchemaObject | None] = None
 
     _keep_tag = model_validator(mode="before")(_with_tag)
 
@@ -114,11 +123,11 @@ class TextFormat(JsonSchema):
     type: FormatType = parameter(
         "`text`, `json_object`, `json_schema`, or the type of a tag.", "oAV", is_required=True
     )
-    name: str | None = parameter("Repeated.", "AV")
-    description: str | None = parameter("Repeated.", "AV")
-    schema_: dict[str, Any] | None = parameter(_KEY_ORDER, "AV", alias="schema")
+    name: Identifier | None = parameter("Repeated.", "AV")
+    description: Description | None = parameter("Repeated.", "AV")
+    schema_: JsonSchemaObject | None = parameter(_KEY_ORDER, "AV", alias="schema")
     strict: bool | None = parameter(_STRICT, "AV")
-    tag: SkipJsonSchema[dict[str, Any] | None] = None
+    tag: SkipJsonSchema[JsonSchemaObject | None] = None
 
     _keep_tag = model_validator(mode="before")(_with_tag)
 
@@ -127,18 +136,24 @@ class TextFormat(JsonSchema):
         return _grammar(self, self, "text.format", "schema")
 
 
+_SCHEMA_TEXT = Limited(field_limits.SCHEMA_CHARS)
+
+
 def _read_schema(value: object) -> object:
     """Read a schema or its JSON text."""
     if isinstance(value, str):
+        _SCHEMA_TEXT.check(value)
+        if (exceeded := exceeded_limit(value.encode())) is not None:
+            raise invalid(f"must have at most {exceeded.value} {exceeded.counted}")
         try:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
             raise invalid(f"is not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise invalid("must be a JSON schema: an object, or its text")
-    if is_deeper_than(MAX_DEPTH, value):
-        raise invalid(f"must not nest more than {MAX_DEPTH} levels")
-    return value
+    if is_deeper_than(field_limits.JSON_LEVELS.value, value):
+        raise invalid(f"must not nest more than {field_limits.JSON_LEVELS.value} levels")
+    return SCHEMA_LIMITS.check(value)
 
 
 _refuse_whitespace = refuse_if(
@@ -148,8 +163,17 @@ _refuse_whitespace = refuse_if(
 _refuse_closing = refuse_if(
     bool, "is not supported: set additionalProperties to false in the schema"
 )
-Schema = Annotated[Any, PlainValidator(_read_schema, json_schema_input_type=dict[str, Any] | str)]
-Choices = list[str]
+_SchemaText = Annotated[str, _SCHEMA_TEXT]
+Schema = Annotated[
+    Any, PlainValidator(_read_schema, json_schema_input_type=JsonSchemaObject | _SchemaText)
+]
+_ChoiceText = Annotated[str, Limited(field_limits.CHOICE_CHARS)]
+SomeChoices = Annotated[
+    list[_ChoiceText], Field(min_length=1, fail_fast=True), Limited(field_limits.CHOICE)
+]
+Choices = Annotated[list[_ChoiceText], Field(fail_fast=True), Limited(field_limits.CHOICE)]
+PatternText = Annotated[str, Limited(field_limits.PATTERN)]
+GrammarText = Annotated[str, Limited(field_limits.GRAMMAR)]
 
 
 _SCHEMA_OR_TEXT = "A JSON schema: an object or its text."
@@ -166,9 +190,9 @@ class StructuredOutputs(Wire):
     model_config = ConfigDict(extra="forbid")
 
     json_: Schema | None = parameter(_SCHEMA_OR_TEXT, "V V V", alias="json")
-    regex: str | None = parameter(_REGEX, "V V V")
-    choice: Annotated[Choices, Field(min_length=1)] | None = parameter(_CHOICE, "V V V")
-    grammar: str | None = parameter(_EBNF, "V V V")
+    regex: PatternText | None = parameter(_REGEX, "V V V")
+    choice: SomeChoices | None = parameter(_CHOICE, "V V V")
+    grammar: GrammarText | None = parameter(_EBNF, "V V V")
     structural_tag: Schema | None = parameter(_TAG_OR_TEXT, "V V V")
     json_object: bool | None = parameter(_OBJECT, "V V V")
     disable_any_whitespace: bool | None = parameter("JSON without whitespace.", "V V V")
@@ -208,9 +232,9 @@ class FormatFields(Wire):
     )
     structural_tag: Schema | None = parameter(_TAG_OR_TEXT, "F - -")
     guided_json: Schema | None = parameter(_SCHEMA_OR_TEXT, "Fv Fv -")
-    guided_regex: str | None = parameter(_REGEX, "Fv Fv -")
+    guided_regex: PatternText | None = parameter(_REGEX, "Fv Fv -")
     guided_choice: Choices | None = parameter(_CHOICE, "Fv Fv -")
-    guided_grammar: str | None = parameter(_EBNF, "Fv Fv -")
+    guided_grammar: GrammarText | None = parameter(_EBNF, "Fv Fv -")
     guided_json_object: bool | None = parameter(_OBJECT, "v v -")
 
     def constraint(self, *formats: ResponseFormat | TextFormat | None) -> Grammar | None:

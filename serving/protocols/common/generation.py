@@ -1,6 +1,7 @@
 """The part of a body that all three endpoints have."""
 
 from serving.core.request import (
+    PROMPT_FIELDS,
     Conversation,
     Dialect,
     Endpoint,
@@ -15,6 +16,7 @@ from serving.protocols.common.decoding import (
     TokenFields,
 )
 from serving.protocols.common.formats import FormatFields
+from serving.protocols.common.limited import refuse_long
 from serving.protocols.common.metadata import DeliveryFields, MetadataFields
 from serving.protocols.common.parameters import parameter
 from serving.protocols.common.prompting import EncodingFields
@@ -66,6 +68,7 @@ class GenerationBody(
         default_limit: int | None = None,
     ) -> GenerationRequest:
         """Return the request, independent of the protocol. Raises `InvalidRequest`."""
+        refuse_long(PROMPT_FIELDS[endpoint], prompt.num_chars)
         n, is_streamed = self.n or 1, bool(self.stream)
         return GenerationRequest(
             endpoint=endpoint,

@@ -10,9 +10,11 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from serving.core import field_limits
 from serving.core.request import Message, Role, TextPart, ToolCall
 from serving.core.tools import custom_arguments
 from serving.protocols.common.encoding import json_bytes
+from serving.protocols.common.limited import TEXT_LIMIT, Identifier, Limited, LimitedJson, Text
 from serving.protocols.common.reading import Wire, invalid, missing
 
 _TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
@@ -35,8 +37,8 @@ class WirePart(Wire):
     )
 
     type: Annotated[str, Field(json_schema_extra={"enum": list(_TEXT_PARTS)})]
-    text: str | None = None
-    refusal: str | None = None
+    text: Text | None = None
+    refusal: Text | None = None
 
     @model_validator(mode="after")
     def _is_text(self) -> Self:
@@ -64,7 +66,7 @@ def _type_error(part_type: str) -> str:
 
 def _as_parts(value: object) -> object:
     if isinstance(value, str):
-        return [{"type": "text", "text": value}]
+        return [{"type": "text", "text": TEXT_LIMIT.check(value)}]
     if isinstance(value, list):
         return value
     raise invalid("must be a string or an array of content parts")
@@ -73,7 +75,8 @@ def _as_parts(value: object) -> object:
 Content = Annotated[
     list[WirePart],
     Field(fail_fast=True),
-    BeforeValidator(_as_parts, json_schema_input_type=str | list[WirePart]),
+    BeforeValidator(_as_parts, json_schema_input_type=Text | list[WirePart]),
+    Limited(field_limits.PARTS),
 ]
 
 
@@ -87,15 +90,18 @@ def _as_json_text(value: object) -> object:
     return json_bytes(value).decode() if isinstance(value, dict) else value
 
 
+_ArgumentsText = Annotated[str, Limited(field_limits.ARGUMENTS)]
+_ArgumentsObject = Annotated[dict[str, Any], LimitedJson((field_limits.ARGUMENTS,))]
 Arguments = Annotated[
-    str, BeforeValidator(_as_json_text, json_schema_input_type=str | dict[str, Any])
+    _ArgumentsText,
+    BeforeValidator(_as_json_text, json_schema_input_type=_ArgumentsText | _ArgumentsObject),
 ]
 
 
 class WireFunctionCall(Wire):
     """The name and the arguments of an earlier call."""
 
-    name: str
+    name: Identifier
     arguments: Arguments | None = None
 
     def to_core(self, call_id: str) -> ToolCall:
@@ -105,7 +111,7 @@ class WireFunctionCall(Wire):
 class WireFunctionToolCall(Wire):
     """An earlier call of a function."""
 
-    id: str | None = None
+    id: Identifier | None = None
     type: Literal["function"] | None = None
     function: WireFunctionCall
 
@@ -116,8 +122,8 @@ class WireFunctionToolCall(Wire):
 class WireCustomCall(Wire):
     """The name and the input of an earlier call."""
 
-    name: str
-    input: str
+    name: Identifier
+    input: _ArgumentsText
 
     def to_core(self, call_id: str) -> ToolCall:
         return ToolCall(call_id, self.name, custom_arguments(self.input))
@@ -126,7 +132,7 @@ class WireCustomCall(Wire):
 class WireCustomToolCall(Wire):
     """An earlier call of a custom tool."""
 
-    id: str | None = None
+    id: Identifier | None = None
     custom: WireCustomCall
 
     def to_core(self) -> ToolCall:
@@ -135,13 +141,16 @@ class WireCustomToolCall(Wire):
 
 def _call_tag(value: Any) -> str:
     is_custom = isinstance(value, dict) and value.get("type") == "custom"
-    return "<custom>" if is_custom else "<function>"
+    return "<type=custom>" if is_custom else "<call>"
 
 
 WireToolCall = Annotated[
-    Annotated[WireFunctionToolCall, Tag("<function>")]
-    | Annotated[WireCustomToolCall, Tag("<custom>")],
+    Annotated[WireFunctionToolCall, Tag("<call>")]
+    | Annotated[WireCustomToolCall, Tag("<type=custom>")],
     Discriminator(_call_tag),
+]
+WireToolCalls = Annotated[
+    list[WireToolCall], Field(fail_fast=True), Limited(field_limits.TOOL_CALLS)
 ]
 
 
@@ -150,7 +159,7 @@ class PlainMessage(Wire):
 
     role: Literal["system", "developer", "user"]
     content: Content
-    name: str | None = None
+    name: Identifier | None = None
 
     def to_core(self) -> Message:
         return Message(Role(self.role), content_parts(self.content), name=self.name)
@@ -160,11 +169,11 @@ class AssistantMessage(Wire):
     """An earlier answer. Every field is optional."""
 
     content: Content | None = None
-    name: str | None = None
-    refusal: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    tool_calls: list[WireToolCall] | None = None
+    name: Identifier | None = None
+    refusal: Text | None = None
+    reasoning_content: Text | None = None
+    reasoning: Text | None = None
+    tool_calls: WireToolCalls | None = None
     function_call: WireFunctionCall | None = None
 
     def to_core(self) -> Message:
@@ -191,9 +200,9 @@ class AssistantMessage(Wire):
 class ToolMessage(Wire):
     """The output of a tool."""
 
-    tool_call_id: str
+    tool_call_id: Identifier
     content: Content | None = None
-    name: str | None = None
+    name: Identifier | None = None
 
     def to_core(self) -> Message:
         parts = content_parts(self.content)
@@ -203,7 +212,7 @@ class ToolMessage(Wire):
 class FunctionMessage(Wire):
     """The output of a tool in the deprecated form."""
 
-    name: str
+    name: Identifier
     content: Content | None = None
 
     def to_core(self) -> Message:
@@ -225,16 +234,16 @@ def _tag(value: Any) -> str:
         case {"role": "system" | "developer" | "user"}:
             return "<plain>"
         case {"role": "assistant" | "tool" | "function" as role}:
-            return f"<{role}>"
+            return f"<role={role}>"
         case _:
             return "<unknown>"
 
 
 WireMessage = Annotated[
     Annotated[PlainMessage, Tag("<plain>")]
-    | Annotated[AssistantMessage, Tag("<assistant>")]
-    | Annotated[ToolMessage, Tag("<tool>")]
-    | Annotated[FunctionMessage, Tag("<function>")]
+    | Annotated[AssistantMessage, Tag("<role=assistant>")]
+    | Annotated[ToolMessage, Tag("<role=tool>")]
+    | Annotated[FunctionMessage, Tag("<role=function>")]
     | Annotated[UnknownMessage, Tag("<unknown>")],
     Discriminator(_tag),
 ]

@@ -8,8 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from serving.core import field_limits
 from serving.core.request import Handling
 from serving.protocols.common.encoding import json_bytes
+from serving.protocols.common.limited import Identifier, Limited
 from serving.protocols.common.parameters import ModelName, parameter
 from serving.protocols.common.reading import Wire, invalid, refuse_if
 
@@ -24,8 +26,12 @@ Priority = Annotated[
     int, AfterValidator(_from_zero), Field(le=2**63 - 1, json_schema_extra={"minimum": 0})
 ]
 # These characters are safe in URLs, logs and file names.
-RequestId = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:\-]+$")]
-CacheSalt = Annotated[str, Field(min_length=1, max_length=1024)]  # vLLM's limit
+RequestId = Annotated[
+    str,
+    Field(min_length=1, pattern=r"^[A-Za-z0-9._:\-]+$"),
+    Limited(field_limits.REQUEST_ID),
+]
+CacheSalt = Annotated[str, Field(min_length=1), Limited(field_limits.CACHE_SALT)]
 
 
 class StreamOptions(Wire):
@@ -65,7 +71,8 @@ class DeliveryFields(Wire):
         "FastDeploy's name of `stream_interval`, which replaces it.", "F F -"
     )
     priority: Priority | None = parameter(
-        "Waiting requests with a lower number start first. At least 0, the default.",
+        "Of one key's waiting requests, those with a lower number start first. At least 0, the "
+        "default.",
         "V V V",
         wrong=[
             (-1, "must be at least 0: a request cannot move ahead of the default priority"),
@@ -74,7 +81,9 @@ class DeliveryFields(Wire):
     )
     request_id: RequestId | None = parameter("A part of the answer's id.", "V V V")
     cache_salt: CacheSalt | None = parameter(
-        "Only prompts with the same salt share the prefix cache.", "V V V"
+        "Only prompts of the same organisation with the same salt share the prefix cache, unless "
+        "the model lets organisations share it.",
+        "V V V",
     )
 
     @property
@@ -113,11 +122,14 @@ def _in_text(value: object) -> object:
     }
 
 
-# OpenAI's limits.
-_Key = Annotated[str, Field(max_length=64)]
-Metadata = Annotated[dict[_Key, Annotated[str, Field(max_length=512)]], Field(max_length=16)]
-_AnyValues = Annotated[dict[_Key, Any], Field(max_length=16)]
-AnyMetadata = Annotated[Metadata, BeforeValidator(_in_text, json_schema_input_type=_AnyValues)]
+_Key = Annotated[str, Limited(field_limits.METADATA_KEY)]
+_Value = Annotated[str, Limited(field_limits.METADATA_VALUE)]
+Metadata = Annotated[dict[_Key, _Value], Limited(field_limits.METADATA)]
+AnyMetadata = Annotated[
+    dict[_Key, _Value],
+    BeforeValidator(_in_text, json_schema_input_type=dict[_Key, Any]),
+    Limited(field_limits.METADATA),
+]
 
 
 _refuse_prewarming = refuse_if(
@@ -156,14 +168,17 @@ class PromptCacheOptions(Wire):
     )
 
 
+SafetyIdentifier = Annotated[str, Limited(field_limits.SAFETY_IDENTIFIER)]
+
+
 class MetadataFields(Wire):
     """Data about the client and its request. The engine does not need them."""
 
-    service_tier: str | None = parameter(
+    service_tier: Identifier | None = parameter(
         "Only one tier exists; the answer has `default`.", "Av - Av", changes_nothing=True
     )
-    user: str | None = parameter(_REPEATED, "AvF AvF AV", changes_nothing=True)
-    safety_identifier: Annotated[str, Field(max_length=128)] | None = parameter(
+    user: Identifier | None = parameter(_REPEATED, "AvF AvF AV", changes_nothing=True)
+    safety_identifier: SafetyIdentifier | None = parameter(
         _REPEATED, "Av - Av", changes_nothing=True
     )
     metadata: AnyMetadata | None = parameter(
@@ -174,10 +189,10 @@ class MetadataFields(Wire):
         "Av - oAV",
         changes_nothing=True,
     )
-    prompt_cache_key: str | None = parameter(
+    prompt_cache_key: Identifier | None = parameter(
         f"Responses repeats it. {_AUTOMATIC_CACHE}", "Av - Av", changes_nothing=True
     )
-    session_id: str | None = parameter(
+    session_id: Identifier | None = parameter(
         f"A hint for caches. {_AUTOMATIC_CACHE}", "V V -", changes_nothing=True
     )
     # The spelling with a hyphen is that of OpenAI's first description.

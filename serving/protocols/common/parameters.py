@@ -12,12 +12,15 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from serving.core import field_limits
 from serving.core.request import Endpoint
+from serving.protocols.common.limited import Limited
 
 # Types of several parameters. OpenAI's description and OVMS's source set the limits.
-ModelName = Annotated[str, Field(max_length=255)]
+ModelName = Annotated[str, Limited(field_limits.MODEL_NAME)]
 TokenId = Annotated[int, Field(ge=0, le=2**31 - 1)]  # engines take int32
 TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
+PromptIds = Annotated[TokenIds, Limited(field_limits.PROMPT_IDS)]
 MaxTokens = Annotated[int, Field(ge=1, le=2**32 - 1)]
 TopLogprobs = Annotated[int, Field(ge=0, le=20)]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]

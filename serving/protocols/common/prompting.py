@@ -1,10 +1,12 @@
 """The parameters of prompts: the chat template, special tokens, truncation."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from serving.core import field_limits
 from serving.core.request import ALL_THAT_FIT, Effort, Encoding, Rendering
+from serving.protocols.common.limited import AnyObject, Args, Limited
 from serving.protocols.common.parameters import parameter
 from serving.protocols.common.reading import Wire, invalid, refusal
 
@@ -50,10 +52,10 @@ def _not_zero(value: int) -> int:
 
 
 TemplateKwargs = Annotated[
-    dict[str, Any], BeforeValidator(_without_reserved_names, json_schema_input_type=dict[str, Any])
+    Args, BeforeValidator(_without_reserved_names, json_schema_input_type=Args)
 ]
-# 1024 documents are more than fits into any context.
-Documents = Annotated[list[dict[str, Any]], Field(max_length=1024, fail_fast=True)]
+Documents = Annotated[list[AnyObject], Field(fail_fast=True), Limited(field_limits.DOCUMENTS)]
+Template = Annotated[str, Field(min_length=1), Limited(field_limits.TEMPLATE)]
 TruncateTo = Annotated[
     int,
     Field(ge=-1, le=2**31 - 1, json_schema_extra={"not": {"const": 0}}),
@@ -65,7 +67,7 @@ class TemplateFields(Wire):
     """The fields of `Rendering`, for chats, Responses and `/tokenize`. Whether the template
     uses a variable is known only to the process that has the model."""
 
-    chat_template: Annotated[str, Field(min_length=1)] | None = parameter(
+    chat_template: Template | None = parameter(
         "A template that replaces the model's, for models with `trust_request_chat_template`. "
         "It runs in a sandbox with limits of time and memory.",
         "VF - -",

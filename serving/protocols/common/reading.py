@@ -13,10 +13,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from serving.core.errors import InvalidRequest, MissingParameter, UnsupportedParameter
-
-# Templates and JSON encoders recurse, so nesting needs a limit. Real schemas nest about 30
-# levels.
-MAX_DEPTH = 100
+from serving.core.field_limits import JSON_LEVELS
+from serving.core.json_text import exceeded_limit, is_deeper_than
 
 _SENTENCES: Mapping[str, str] = {
     "string_type": "must be a string",
@@ -39,6 +37,7 @@ _SENTENCES: Mapping[str, str] = {
     "literal_error": "must be one of {expected}",
     "extra_forbidden": "is not a known field",
 }
+_TOO_DEEP = "it nests more than {} levels"
 
 
 class Wire(BaseModel):
@@ -91,8 +90,10 @@ def read_object(body: bytes) -> dict[str, Any]:
     value = _parse_json(body)
     if not isinstance(value, dict):
         raise _malformed("it must be a JSON object")
-    if is_deeper_than(MAX_DEPTH, value):
-        raise _malformed(f"it nests more than {MAX_DEPTH} levels")
+    # Templates and JSON encoders recurse, so nesting needs a limit. Real schemas nest about 30
+    # levels.
+    if is_deeper_than(JSON_LEVELS.value, value):
+        raise _malformed(_TOO_DEEP.format(JSON_LEVELS.value))
     return value
 
 
@@ -107,6 +108,11 @@ def read_model(model: type[WireT], value: object) -> WireT:
 def _parse_json(body: bytes) -> object:
     if not body.strip():
         raise _malformed("it is empty")
+    if (exceeded := exceeded_limit(body)) is not None:
+        raise _malformed(
+            f"it has more than {exceeded.value} {exceeded.counted}. Send fewer, or ask the "
+            f"administrator to raise {exceeded.setting}"
+        )
     try:
         text = body.decode()
         value = json.loads(
@@ -122,7 +128,7 @@ def _parse_json(body: bytes) -> object:
     except UnicodeEncodeError:
         raise _malformed("a string holds half of a surrogate pair") from None
     except RecursionError:
-        raise _malformed(f"it nests more than {MAX_DEPTH} levels") from None
+        raise _malformed(_TOO_DEEP.format(JSON_LEVELS.value)) from None
     except json.JSONDecodeError as error:
         raise _malformed(f"it is not valid JSON ({error})") from None
     except ValueError:  # Python's limit on the digits of an integer
@@ -146,21 +152,6 @@ def _finite_float(digits: str) -> float:
     if math.isinf(number):
         raise _malformed("a number is too large")
     return number
-
-
-def is_deeper_than(limit: int, value: dict[str, Any]) -> bool:
-    """Return whether objects and arrays nest in more than `limit` levels."""
-    level: list[Any] = [value]
-    for _ in range(limit):
-        level = [
-            child
-            for node in level
-            for child in (node.values() if isinstance(node, dict) else node)
-            if isinstance(child, (dict, list))
-        ]
-        if not level:
-            return False
-    return True
 
 
 def _malformed(reason: str) -> InvalidRequest:

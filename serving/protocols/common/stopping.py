@@ -4,35 +4,38 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
+from serving.core import field_limits
 from serving.core.request import V1, V3, Dialect, Repetition, Stopping
+from serving.protocols.common.limited import Limited
 from serving.protocols.common.parameters import MaxTokens, TokenIds, parameter
 from serving.protocols.common.reading import Wire, invalid, refusal
 
-# OpenAI's description has 4, OVMS's source 16.
-_MAX_STOPS = {V1.name: 4, V3.name: 16}
+_MAX_STOPS = {V1.name: field_limits.STOPS_V1, V3.name: field_limits.STOPS_V3}
 
-# Each token is compared with this many tokens before it. vLLM has no limit; this one is longer
-# than a paragraph.
-_MAX_PATTERN_TOKENS = 1024
+
+_STOP_CHARS = Limited(field_limits.STOP_CHARS)
 
 
 def _one_or_many(value: object) -> object:
     if isinstance(value, str):
-        return [value]
+        return [_STOP_CHARS.check(value)]
     if isinstance(value, list):
         return value
     raise invalid("must be a string or an array of strings")
 
 
-_StopText = Annotated[str, Field(min_length=1)]
+_StopText = Annotated[str, Field(min_length=1), _STOP_CHARS]
+# /v1 has fewer.
 Stop = Annotated[
     list[_StopText],
     Field(fail_fast=True),
     BeforeValidator(_one_or_many, json_schema_input_type=_StopText | list[_StopText]),
+    Limited(field_limits.STOPS_V3),
 ]
+StopIds = Annotated[TokenIds, Limited(field_limits.STOP_IDS)]
 # 0 ends the reasoning at once. vLLM uses negative values for "no budget".
 ReasoningTokens = Annotated[int, Field(ge=-1, le=2**32 - 1)]
-PatternSize = Annotated[int, Field(ge=0, le=_MAX_PATTERN_TOKENS)]
+PatternSize = Annotated[int, Field(ge=0), Limited(field_limits.PATTERN_TOKENS)]
 
 
 class RepetitionDetection(Wire):
@@ -102,7 +105,7 @@ class StoppingFields(Wire):
         "/v3.",
         "OVF OVF OV",
     )
-    stop_token_ids: TokenIds | None = parameter(
+    stop_token_ids: StopIds | None = parameter(
         "Tokens that end an answer, in addition to the model's end tokens.", "VF VF V"
     )
     ignore_eos: bool | None = parameter(
@@ -127,8 +130,8 @@ class StoppingFields(Wire):
         strings, and for limits that contradict each other."""
         stops = tuple(self.stop or ())
         max_stops = _MAX_STOPS[dialect.name]
-        if len(stops) > max_stops:
-            raise refusal("stop", f"must have at most {max_stops} entries")
+        if len(stops) > max_stops.value:
+            raise refusal("stop", max_stops.sentence(len(stops)))
         name, limit = self.output_limit
         reasoning_limit = self.thinking_token_budget
         if reasoning_limit is None:

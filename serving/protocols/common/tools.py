@@ -8,8 +8,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Discriminator, Field, PlainValidator, Tag
 
+from serving.core import field_limits
 from serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, ToolMode
-from serving.core.tools import custom_tool, find_tools, namespace_tools
+from serving.core.tools import ToolIndex, custom_tool, namespace_tools
+from serving.protocols.common.limited import Description, Identifier, JsonSchemaObject, Limited
 from serving.protocols.common.reading import Wire, invalid, refusal
 
 # The descriptions of parameters that chats and Responses have, and their wrong values.
@@ -57,8 +59,8 @@ class WireFunction(Wire):
     """A function that the model may call."""
 
     name: Annotated[str, Field(pattern=_NAME_PATTERN)]
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
+    description: Description | None = None
+    parameters: JsonSchemaObject | None = None
     strict: bool | None = None
 
     def to_core(self, path: str) -> Tool:
@@ -77,14 +79,14 @@ class NestedTool(Wire):
 class HostedTool(Wire):
     """A tool that OpenAI runs itself, such as `web_search`."""
 
-    type: str
+    type: Identifier
 
 
 class GrammarDefinition(Wire):
     """A grammar, and the language that it is written in."""
 
     syntax: Literal["lark", "regex"]
-    definition: str
+    definition: Annotated[str, Limited(field_limits.LARK)]
 
     def to_core(self, path: str) -> TextGrammar:
         return TextGrammar(TextSyntax(self.syntax), self.definition, f"{path}.definition")
@@ -115,17 +117,17 @@ class FlatGrammar(GrammarDefinition):
 def _format_tag(value: Any) -> str:
     match value:
         case {"type": "grammar", "grammar": _}:
-            return "<nested>"
+            return "<nested type=grammar>"
         case {"type": "grammar"}:
-            return "<flat>"
+            return "<flat type=grammar>"
         case _:
-            return "<text>"
+            return "<type=text>"
 
 
 InputFormat = Annotated[
-    Annotated[FreeText, Tag("<text>")]
-    | Annotated[NestedGrammar, Tag("<nested>")]
-    | Annotated[FlatGrammar, Tag("<flat>")],
+    Annotated[FreeText, Tag("<type=text>")]
+    | Annotated[NestedGrammar, Tag("<nested type=grammar>")]
+    | Annotated[FlatGrammar, Tag("<flat type=grammar>")],
     Discriminator(_format_tag),
 ]
 
@@ -134,7 +136,7 @@ class CustomTool(Wire):
     """A tool whose input is a text, in the flat form."""
 
     name: Annotated[str, Field(pattern=_NAME_PATTERN)]
-    description: str | None = None
+    description: Description | None = None
     format: InputFormat | None = None
 
     def to_core(self, path: str) -> Tool:
@@ -154,9 +156,9 @@ class NestedCustomTool(Wire):
 def _member_tag(value: Any) -> str:
     match value:
         case {"type": "custom", "custom": _}:
-            return "<nested custom>"
+            return "<nested type=custom>"
         case {"type": "custom"}:
-            return "<custom>"
+            return "<flat type=custom>"
         case {"type": str(kind)} if kind != "function":
             return "<hosted>"
         case {"function": _}:
@@ -170,10 +172,13 @@ def _member_tag(value: Any) -> str:
 NamespaceMember = Annotated[
     Annotated[NestedTool, Tag("<nested>")]
     | Annotated[WireFunction, Tag("<flat>")]
-    | Annotated[NestedCustomTool, Tag("<nested custom>")]
-    | Annotated[CustomTool, Tag("<custom>")]
+    | Annotated[NestedCustomTool, Tag("<nested type=custom>")]
+    | Annotated[CustomTool, Tag("<flat type=custom>")]
     | Annotated[HostedTool, Tag("<hosted>")],
     Discriminator(_member_tag),
+]
+NamespaceMembers = Annotated[
+    list[NamespaceMember], Field(fail_fast=True), Limited(field_limits.TOOLS)
 ]
 
 
@@ -184,8 +189,8 @@ class NamespaceTool(Wire):
     """A group of tools. Their calls have the namespace and the tool's name."""
 
     name: Annotated[str, Field(pattern=_NAME_PATTERN)]
-    description: str | None = None
-    tools: Annotated[list[NamespaceMember], Field(fail_fast=True)]
+    description: Description | None = None
+    tools: NamespaceMembers
 
     def members(self, path: str) -> tuple[Tool, ...]:
         """Return the tools that the client runs, with their own names."""
@@ -198,19 +203,20 @@ class NamespaceTool(Wire):
 
 def _tool_tag(value: Any) -> str:
     is_namespace = isinstance(value, dict) and value.get("type") == "namespace"
-    return "<namespace>" if is_namespace else "<tool>"
+    return "<type=namespace>" if is_namespace else "<member>"
 
 
 WireTool = Annotated[
-    Annotated[NamespaceTool, Tag("<namespace>")] | Annotated[NamespaceMember, Tag("<tool>")],
+    Annotated[NamespaceTool, Tag("<type=namespace>")] | Annotated[NamespaceMember, Tag("<member>")],
     Discriminator(_tool_tag),
 ]
-WireTools = Annotated[list[WireTool], Field(fail_fast=True)]
+WireTools = Annotated[list[WireTool], Field(fail_fast=True), Limited(field_limits.TOOLS)]
+WireFunctions = Annotated[list[WireFunction], Field(fail_fast=True), Limited(field_limits.TOOLS)]
 
 
 def clients_tools(tools: Sequence[WireTool]) -> tuple[Tool, ...]:
     """Return the tools that the client runs. Hosted tools are left out: this server runs none,
-    and agents list them even if they do not need them."""
+    and agents list them even if they do not need them. Raises `InvalidRequest` for too many."""
     kept: list[Tool] = []
     for at, tool in enumerate(tools):
         path = f"tools[{at}]"
@@ -218,7 +224,18 @@ def clients_tools(tools: Sequence[WireTool]) -> tuple[Tool, ...]:
             kept += namespace_tools(tool.name, tool.description, tool.members(path))
         elif not isinstance(tool, HostedTool):
             kept.append(tool.to_core(path))
+    _refuse_too_much(kept)
     return tuple(kept)
+
+
+def _refuse_too_much(tools: Sequence[Tool]) -> None:
+    """Raises `InvalidRequest` for tools that are too many or too long together."""
+    for limit, size in (
+        (field_limits.FUNCTIONS, len(tools)),
+        (field_limits.TOOLS_CHARS, sum(tool.num_chars for tool in tools)),
+    ):
+        if size > limit.value:
+            raise refusal("tools", limit.sentence(size))
 
 
 def refuse_hosted(tools: Sequence[WireTool]) -> None:
@@ -263,6 +280,7 @@ def _allowed(members: Mapping[str, Any], path: str) -> ToolChoice:
         raise invalid(f"must have a `{path}mode` that is auto or required")
     if not isinstance(tools, list) or not tools:
         raise invalid(f"must have `{path}tools`, an array that names at least one tool")
+    Limited(field_limits.ALLOWED_TOOLS).check(tools)
     named = [_allowed_name(tool, f"{path}tools[{at}]") for at, tool in enumerate(tools)]
     names = tuple(name for name in dict.fromkeys(named) if name is not None)
     if names:
@@ -304,12 +322,13 @@ def resolve_choice(choice: ToolChoice | None, tools: Sequence[Tool]) -> ToolChoi
         case ToolChoice(mode=ToolMode.REQUIRED) if not tools:
             raise refusal("tool_choice", _NO_TOOL)
         case ToolChoice(mode=ToolMode.NAMED, name=str(name)):
-            matches = set(find_tools(name, tools))
+            matches = set(ToolIndex(tools).find(name))
             if len(matches) != 1:
                 raise refusal("tool_choice", _UNKNOWN_TOOL)
             return ToolChoice(ToolMode.NAMED, matches.pop())
         case ToolChoice(mode=mode, allowed=tuple(names)):
-            each = [find_tools(name, tools) for name in names]
+            index = ToolIndex(tools)
+            each = [index.find(name) for name in names]
             if not all(each):
                 raise refusal("tool_choice", "allows a tool that is not in `tools`")
             return ToolChoice(mode, allowed=tuple(dict.fromkeys(chain(*each))))

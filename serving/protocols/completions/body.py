@@ -4,21 +4,22 @@ from typing import Annotated
 
 from pydantic import Field, PlainValidator
 
+from serving.core import field_limits
 from serving.core.errors import MissingParameter
 from serving.core.request import RawPrompts
 from serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
 from serving.protocols.common.generation import GenerationBody
+from serving.protocols.common.limited import Limited, Text
 from serving.protocols.common.parameters import TokenId, TopLogprobs, parameter
 from serving.protocols.common.reading import invalid, refusal
 
 Prompt = str | tuple[int, ...]
 
 _MAX_TOKEN_ID = 2**31 - 1  # engines take int32
+_PROMPTS = Limited(field_limits.PROMPTS)
+_PROMPT_IDS = Limited(field_limits.PROMPT_IDS)
 _NO_PROMPT = "must be a string, an array of strings, or one or more arrays of token ids"
 _ONE_KIND = "must have only strings or only token ids: integers from 0"
-
-# Evaluation tools send far fewer. The server keeps state for each choice.
-_MAX_CHOICES = 2048
 
 
 def _read_prompts(value: object) -> tuple[Prompt, ...]:
@@ -29,8 +30,10 @@ def _read_prompts(value: object) -> tuple[Prompt, ...]:
     if not value:
         raise invalid("must not be empty")
     if all(isinstance(entry, str) for entry in value):
+        _PROMPTS.check(value)
         return tuple(value)
     if all(isinstance(entry, list) for entry in value):
+        _PROMPTS.check(value)
         return tuple(_token_ids(entry) for entry in value)
     return (_token_ids(value),)
 
@@ -38,6 +41,7 @@ def _read_prompts(value: object) -> tuple[Prompt, ...]:
 def _token_ids(value: list[object]) -> tuple[int, ...]:
     if not value:
         raise invalid("must not have an empty array of token ids")
+    _PROMPT_IDS.check(value)
     ids = tuple(entry for entry in value if type(entry) is int and 0 <= entry <= _MAX_TOKEN_ID)
     if len(ids) != len(value):
         raise invalid(_ONE_KIND)
@@ -54,12 +58,12 @@ def _read_token_ids(value: object) -> tuple[Prompt, ...]:
     return prompts
 
 
-_Texts = Annotated[list[str], Field(min_length=1)]
-_Ids = Annotated[list[TokenId], Field(min_length=1)]
-_ManyIds = Annotated[list[_Ids], Field(min_length=1)]
+_Texts = Annotated[list[str], Field(min_length=1), _PROMPTS]
+_Ids = Annotated[list[TokenId], Field(min_length=1), _PROMPT_IDS]
+_ManyIds = Annotated[list[_Ids], Field(min_length=1), _PROMPTS]
 Prompts = Annotated[
     tuple[Prompt, ...],
-    PlainValidator(_read_prompts, json_schema_input_type=str | _Texts | _Ids | _ManyIds),
+    PlainValidator(_read_prompts, json_schema_input_type=Text | _Texts | _Ids | _ManyIds),
 ]
 TokenIdPrompts = Annotated[
     tuple[Prompt, ...],
@@ -90,7 +94,7 @@ class CompletionsBody(GenerationBody):
         "F",
         wrong=[("a", "must be one or more arrays of token ids")],
     )
-    suffix: str | None = parameter(
+    suffix: Text | None = parameter(
         "The text after the answer, for models with tokens to fill in the middle; refused for "
         "other models.",
         "Av",
@@ -119,8 +123,10 @@ class CompletionsBody(GenerationBody):
         prompts = self.prompt_token_ids or self.prompt
         if prompts is None:
             raise MissingParameter("`prompt` is required.", param="prompt")
-        if len(prompts) * (self.n or 1) > _MAX_CHOICES:
-            raise refusal("prompt", f"asks for more than {_MAX_CHOICES} answers: prompts times `n`")
+        # The server keeps state for each answer. Evaluation tools ask for far fewer.
+        limit = field_limits.ANSWERS
+        if len(prompts) * (self.n or 1) > limit.value:
+            raise refusal("prompt", f"asks for more than {limit.value} answers: prompts times `n`")
         return RawPrompts(prompts, echo=bool(self.echo), suffix=self.suffix or None)
 
     def refuse_contradictions(self) -> None:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from serving.core import field_limits
 from serving.core.request import DIALECTS, Endpoint
 from serving.protocols.chat.body import ChatBody
 from serving.protocols.completions.body import CompletionsBody
@@ -25,20 +26,28 @@ _DESCRIPTION: Final = """\
 Vinery serves OpenVINO models to OpenAI's clients, under two URL trees: `/v1` has OpenAI's \
 defaults, `/v3` those of OpenVINO Model Server. The description of a field states where they \
 differ. Every field may be null, which is the same as absent, and unknown fields are accepted. The \
-server refuses the fields that it does not implement (`x-refused`).
+server refuses the fields that it does not implement (`x-refused`). What is no right HTTP, or \
+comes too slowly or from too many connections, may get 400, 408, 413, 429 or 431 before its path \
+is read, and its connection is closed.
 
-Limits: a body of {max_body_mb} MB, 100 levels of JSON, 128 answers to one prompt and 2048 to \
-one request. A model has further limits: its context, and those that its administrator sets.
+Limits: a body of {max_body_mb} MB with {levels} levels of JSON, {containers} objects and \
+arrays, {members} members of objects and {values} JSON values; {choices} answers to one prompt \
+and {answers} to one request; {text} characters in all texts of a prompt, and {tools} in all \
+tools. The fields have their own limits, and `x-setting` names the setting that replaces one. A \
+model has further limits: its context, and those that its administrator sets.
 
 This document needs no key."""
 
 _ERRORS: Final[Mapping[str, str]] = {
     "400": "The request must be changed. `param` names the field.",
     "401": "The key is missing, malformed, unknown, revoked or expired.",
+    "403": "The key may not do this: by its scopes, endpoints, models or networks.",
     "404": "The model does not exist.",
     "405": "The URL does not accept this method.",
     "413": "The body is too large.",
     "415": "The body is not JSON.",
+    "429": "A limit is reached, or too many requests of the key are being read. `Retry-After` is "
+    "absent if waiting does not help.",
     "500": "The engine failed while it ran the request.",
     "503": "Try again later: the model is starting, or all its slots are in use.",
 }
@@ -62,7 +71,7 @@ def document(*, version: str, max_body_mb: int) -> Document:
         "info": {
             "title": "Vinery",
             "version": version,
-            "description": _DESCRIPTION.format(max_body_mb=max_body_mb),
+            "description": _description(max_body_mb),
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
@@ -84,6 +93,20 @@ def document(*, version: str, max_body_mb: int) -> Document:
             "schemas": _schemas(),
         },
     }
+
+
+def _description(max_body_mb: int) -> str:
+    return _DESCRIPTION.format(
+        max_body_mb=max_body_mb,
+        levels=field_limits.JSON_LEVELS.value,
+        containers=field_limits.JSON_CONTAINERS.value,
+        members=field_limits.JSON_MEMBERS.value,
+        values=field_limits.JSON_VALUES.value,
+        choices=field_limits.CHOICES.value,
+        answers=field_limits.ANSWERS.value,
+        text=field_limits.TEXT.value,
+        tools=field_limits.TOOLS_CHARS.value,
+    )
 
 
 def _schemas() -> Mapping[str, Schema]:
@@ -118,9 +141,9 @@ def _references(value: Any) -> Iterable[str]:
             yield from _references(each)
 
 
-_BODY_ERRORS: Final = ("400", "401", "404", "405", "413", "415", "500", "503")
-_READ_ERRORS: Final = ("401", "405")
-_INFO_ERRORS: Final = ("400", "401", "404", "405", "503")
+_READ_ERRORS: Final = ("401", "403", "405", "429", "503")
+_INFO_ERRORS: Final = ("400", "404", *_READ_ERRORS)
+_BODY_ERRORS: Final = (*_INFO_ERRORS, "413", "415", "500")
 
 
 def _paths() -> Document:

@@ -1,7 +1,8 @@
 """JSON schemas of the wire models.
 
-The members of a union differ in their role or type, which the models leave to the union's
-tags. The schemas leave out members that exist only to refuse a value.
+The members of a union differ in their role or type, which the models leave to the union's tags:
+`<role=tool>` and `<nested type=custom>` name it, and members with other tags differ by themselves.
+The schemas leave out members that exist only to refuse a value.
 """
 
 from collections.abc import Iterable
@@ -18,10 +19,7 @@ Schema = dict[str, Any]
 PREFIX: Final = "#/components/schemas/"
 
 # The tags of members that exist only to refuse a value.
-_NEVER: Final = ("<unknown>", "<custom>", "<other>")
-# The tags of members that need no role or type: their other members differ.
-_SHAPES: Final = ("<plain>", "<message>", "<messages>", "<ids>", "<nested>", "<flat>", "<hosted>")
-_ROLES: Final = ("<assistant>", "<tool>", "<function>")
+_NEVER: Final = ("<unknown>", "<other>")
 
 
 class _Generator(GenerateJsonSchema):
@@ -43,14 +41,10 @@ class _Generator(GenerateJsonSchema):
 
     def _member(self, tag: str, choice: CoreSchema) -> JsonSchemaValue:
         inner = self.generate_inner(choice)
-        if tag in _SHAPES or not tag.startswith("<"):
+        mark, is_marked, value = tag.strip("<>").rpartition(" ")[2].partition("=")
+        if not is_marked:
             return inner
-        mark = "role" if tag in _ROLES else "type"
-        return {
-            "allOf": [inner],
-            "properties": {mark: {"const": tag[1:-1]}},
-            "required": [mark],
-        }
+        return {"allOf": [inner], "properties": {mark: {"const": value}}, "required": [mark]}
 
 
 def component_schemas(models: Iterable[type[BaseModel]]) -> dict[str, Schema]:

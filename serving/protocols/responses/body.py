@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from serving.core import field_limits
 from serving.core.errors import UnsupportedParameter
 from serving.core.request import (
     V1,
@@ -20,6 +21,7 @@ from serving.core.request import (
 )
 from serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat, TextFormat
 from serving.protocols.common.generation import GenerationBody
+from serving.protocols.common.limited import Limited, Text
 from serving.protocols.common.metadata import Metadata, PromptCacheOptions
 from serving.protocols.common.parameters import EFFORT, Effort, TopLogprobs, parameter
 from serving.protocols.common.prompting import TemplateFields
@@ -61,6 +63,7 @@ Includable = Literal[
     "computer_call_output.output.image_url",
     "code_interpreter_call.outputs",
 ]
+Include = Annotated[list[Includable], Field(fail_fast=True), Limited(field_limits.INCLUDE)]
 
 
 class ReasoningOptions(Wire):
@@ -102,7 +105,7 @@ class ResponsesBody(TemplateFields, GenerationBody):
             (5, "must be a string or an array of items"),
         ],
     )
-    instructions: str | None = parameter("A system message before all others.", "AV")
+    instructions: Text | None = parameter("A system message before all others.", "AV")
     tools: WireTools | None = parameter(TOOLS, "oAV")
     tool_choice: WireToolChoice = parameter(TOOL_CHOICE, "OAV", wrong=WRONG_TOOL_CHOICES)
     parallel_tool_calls: bool | None = parameter(PARALLEL_CALLS, "oAV")
@@ -111,7 +114,7 @@ class ResponsesBody(TemplateFields, GenerationBody):
     )
     text: TextOptions | None = parameter("The format of the answer.", "oAV")
     response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT, "O")
-    include: Annotated[list[Includable], Field(fail_fast=True)] | None = parameter(
+    include: Include | None = parameter(
         "`message.output_text.logprobs` and `reasoning.encrypted_content` add members to the "
         "answer. The values about hosted tools have no effect.",
         "AV",
@@ -135,7 +138,12 @@ class ResponsesBody(TemplateFields, GenerationBody):
     metadata: Metadata | None = parameter(
         "The answer repeats it; at most 16 pairs.",
         "oAV",
-        wrong=[({str(at): "" for at in range(17)}, "must have at most 16 entries")],
+        wrong=[
+            (
+                {str(at): "" for at in range(17)},
+                field_limits.METADATA.sentence(17),
+            )
+        ],
         changes_nothing=True,
     )
 

@@ -21,9 +21,18 @@ from pydantic import (
     model_validator,
 )
 
+from serving.core import field_limits
 from serving.core.request import Message, Role, TextPart, ToolCall
 from serving.core.tools import qualified_name
 from serving.protocols.common.encoding import json_bytes
+from serving.protocols.common.limited import (
+    TEXT_LIMIT,
+    AnyObject,
+    Identifier,
+    Limited,
+    LimitedJson,
+    Text,
+)
 from serving.protocols.common.messages import (
     Content,
     WireCustomCall,
@@ -47,6 +56,11 @@ _NOT_SUPPORTED = (
     "outputs"
 )
 
+_ANY_JSON = LimitedJson((field_limits.TEXT,))
+AnyJson = Annotated[Any, _ANY_JSON]
+AnyList = Annotated[list[Any], _ANY_JSON]
+Texts = Annotated[list[str], Field(fail_fast=True), _ANY_JSON]
+
 
 class ReplayedCall(Wire):
     """An earlier call. Its output is an item of its own."""
@@ -55,8 +69,8 @@ class ReplayedCall(Wire):
         json_schema_extra={"anyOf": [{"required": ["call_id"]}, {"required": ["id"]}]}
     )
 
-    call_id: str | None = None
-    id: str | None = None
+    call_id: Identifier | None = None
+    id: Identifier | None = None
 
     @model_validator(mode="after")
     def _has_an_id(self) -> ReplayedCall:
@@ -77,7 +91,7 @@ class ReplayedCall(Wire):
 class FunctionCall(WireFunctionCall, ReplayedCall):
     """`function_call`."""
 
-    namespace: str | None = None
+    namespace: Identifier | None = None
 
     def to_call(self) -> ToolCall:
         return replace(self.to_core(self.known_id), name=qualified_name(self.namespace, self.name))
@@ -86,7 +100,7 @@ class FunctionCall(WireFunctionCall, ReplayedCall):
 class CustomCall(WireCustomCall, ReplayedCall):
     """`custom_tool_call`: a call of a custom tool."""
 
-    namespace: str | None = None
+    namespace: Identifier | None = None
 
     def to_call(self) -> ToolCall:
         return replace(self.to_core(self.known_id), name=qualified_name(self.namespace, self.name))
@@ -96,7 +110,7 @@ class LocalShellCall(ReplayedCall):
     """`local_shell_call`."""
 
     tool: ClassVar[str] = "local_shell"
-    action: dict[str, Any]
+    action: AnyObject
 
     def to_call(self) -> ToolCall:
         return ToolCall(self.known_id, self.tool, _json(self.action))
@@ -111,7 +125,7 @@ class ShellCall(LocalShellCall):
 class ApplyPatchCall(ReplayedCall):
     """`apply_patch_call`."""
 
-    operation: dict[str, Any]
+    operation: AnyObject
 
     def to_call(self) -> ToolCall:
         return ToolCall(self.known_id, "apply_patch", _json(self.operation))
@@ -120,7 +134,7 @@ class ApplyPatchCall(ReplayedCall):
 class CallOutput(Wire):
     """`function_call_output` and `custom_tool_call_output`."""
 
-    call_id: str
+    call_id: Identifier
     output: Content
 
     def to_core(self) -> Message:
@@ -130,8 +144,8 @@ class CallOutput(Wire):
 class LocalShellOutput(Wire):
     """`local_shell_call_output`. Its `id` is the id of the call."""
 
-    id: str
-    output: str
+    id: Identifier
+    output: Text
 
     def to_core(self) -> Message:
         return _tool_message(self.id, self.output)
@@ -140,8 +154,8 @@ class LocalShellOutput(Wire):
 class ShellOutput(Wire):
     """`shell_call_output`: the streams and the outcome of each command."""
 
-    call_id: str
-    output: list[dict[str, Any]]
+    call_id: Identifier
+    output: AnyList
 
     def to_core(self) -> Message:
         return _tool_message(self.call_id, _json(self.output))
@@ -150,9 +164,9 @@ class ShellOutput(Wire):
 class ApplyPatchOutput(Wire):
     """`apply_patch_call_output`."""
 
-    call_id: str
-    status: str
-    output: str | None = None
+    call_id: Identifier
+    status: Identifier
+    output: Text | None = None
 
     def to_core(self) -> Message:
         return _tool_message(self.call_id, self.output or self.status)
@@ -162,8 +176,8 @@ class HostedCall(Wire):
     """A call of a hosted tool, with its output in the same item."""
 
     tool: ClassVar[str]
-    id: str | None = None
-    status: str | None = None
+    id: Identifier | None = None
+    status: Identifier | None = None
 
     def to_call(self) -> ToolCall:
         return ToolCall(self._known_id, self.tool, self._arguments())
@@ -190,7 +204,7 @@ class WebSearchCall(HostedCall):
     """`web_search_call`. It does not contain its results."""
 
     tool = "web_search"
-    action: dict[str, Any] | None = None
+    action: AnyObject | None = None
 
     def _arguments(self) -> str:
         return _json(self.action or {})
@@ -200,8 +214,8 @@ class FileSearchCall(HostedCall):
     """`file_search_call`."""
 
     tool = "file_search"
-    queries: list[str]
-    results: list[Any] | None = None
+    queries: Texts
+    results: AnyList | None = None
 
     def _arguments(self) -> str:
         return _json({"queries": self.queries})
@@ -214,8 +228,8 @@ class CodeInterpreterCall(HostedCall):
     """`code_interpreter_call`."""
 
     tool = "code_interpreter"
-    code: str | None = None
-    outputs: list[Any] | None = None
+    code: Text | None = None
+    outputs: AnyList | None = None
 
     def _arguments(self) -> str:
         return _json({"code": self.code or ""})
@@ -228,10 +242,10 @@ class McpCall(HostedCall):
     """`mcp_call`. With an `error` it failed, whatever its output."""
 
     tool = "mcp"
-    name: str
-    arguments: str
-    output: str | None = None
-    error: Any = None
+    name: Identifier
+    arguments: Annotated[str, Limited(field_limits.ARGUMENTS)]
+    output: Text | None = None
+    error: AnyJson = None
 
     def to_call(self) -> ToolCall:
         return replace(super().to_call(), name=self.name)
@@ -248,16 +262,19 @@ class McpCall(HostedCall):
 class ReasoningText(Wire):
     """A part of a reasoning item."""
 
-    text: str
+    text: Text
+
+
+ReasoningTexts = Annotated[list[ReasoningText], Field(fail_fast=True), Limited(field_limits.PARTS)]
 
 
 class Reasoning(Wire):
     """Earlier reasoning. An item without readable text is left out."""
 
-    summary: list[ReasoningText] | None = None
-    content: list[ReasoningText] | None = None
+    summary: ReasoningTexts | None = None
+    content: ReasoningTexts | None = None
     # Only this server's own is readable.
-    encrypted_content: Annotated[str, AfterValidator(unpack_reasoning)] | None = None
+    encrypted_content: Annotated[Text, AfterValidator(unpack_reasoning)] | None = None
 
     @property
     def text(self) -> str:
@@ -284,8 +301,10 @@ class OtherItem(Wire):
 
 def _tag(value: Any) -> str:
     match value:
-        case {"type": str(kind)} if f"<{kind}>" in _TAGS:
-            return f"<{kind}>"
+        case {"type": "message"}:
+            return "<message>"
+        case {"type": str(kind)} if f"<type={kind}>" in _TAGS:
+            return f"<type={kind}>"
         case {"type": kind} if kind is not None:
             return "<other>"
         case {"role": _}:
@@ -298,21 +317,21 @@ def _tag(value: Any) -> str:
 
 InputItem = Annotated[
     Annotated[WireMessage, Tag("<message>")]
-    | Annotated[Reasoning, Tag("<reasoning>")]
-    | Annotated[FunctionCall, Tag("<function_call>")]
-    | Annotated[CallOutput, Tag("<function_call_output>")]
-    | Annotated[CustomCall, Tag("<custom_tool_call>")]
-    | Annotated[CallOutput, Tag("<custom_tool_call_output>")]
-    | Annotated[LocalShellCall, Tag("<local_shell_call>")]
-    | Annotated[LocalShellOutput, Tag("<local_shell_call_output>")]
-    | Annotated[ShellCall, Tag("<shell_call>")]
-    | Annotated[ShellOutput, Tag("<shell_call_output>")]
-    | Annotated[ApplyPatchCall, Tag("<apply_patch_call>")]
-    | Annotated[ApplyPatchOutput, Tag("<apply_patch_call_output>")]
-    | Annotated[WebSearchCall, Tag("<web_search_call>")]
-    | Annotated[FileSearchCall, Tag("<file_search_call>")]
-    | Annotated[CodeInterpreterCall, Tag("<code_interpreter_call>")]
-    | Annotated[McpCall, Tag("<mcp_call>")]
+    | Annotated[Reasoning, Tag("<type=reasoning>")]
+    | Annotated[FunctionCall, Tag("<type=function_call>")]
+    | Annotated[CallOutput, Tag("<type=function_call_output>")]
+    | Annotated[CustomCall, Tag("<type=custom_tool_call>")]
+    | Annotated[CallOutput, Tag("<type=custom_tool_call_output>")]
+    | Annotated[LocalShellCall, Tag("<type=local_shell_call>")]
+    | Annotated[LocalShellOutput, Tag("<type=local_shell_call_output>")]
+    | Annotated[ShellCall, Tag("<type=shell_call>")]
+    | Annotated[ShellOutput, Tag("<type=shell_call_output>")]
+    | Annotated[ApplyPatchCall, Tag("<type=apply_patch_call>")]
+    | Annotated[ApplyPatchOutput, Tag("<type=apply_patch_call_output>")]
+    | Annotated[WebSearchCall, Tag("<type=web_search_call>")]
+    | Annotated[FileSearchCall, Tag("<type=file_search_call>")]
+    | Annotated[CodeInterpreterCall, Tag("<type=code_interpreter_call>")]
+    | Annotated[McpCall, Tag("<type=mcp_call>")]
     | Annotated[OtherItem, Tag("<other>")],
     Discriminator(_tag),
 ]
@@ -321,7 +340,7 @@ _TAGS = frozenset(kind.__metadata__[-1].tag for kind in get_args(get_args(InputI
 
 def _as_items(value: object) -> object:
     if isinstance(value, str) and value:
-        return [{"role": "user", "content": value}]
+        return [{"role": "user", "content": TEXT_LIMIT.check(value)}]
     if isinstance(value, str | list) and not value:
         raise invalid("must not be empty")
     if not isinstance(value, list):
@@ -329,12 +348,13 @@ def _as_items(value: object) -> object:
     return value
 
 
-_Text = Annotated[str, Field(min_length=1)]
+_Text = Annotated[str, Field(min_length=1), Limited(field_limits.TEXT)]
 _Items = Annotated[list[InputItem], Field(min_length=1)]
 Input = Annotated[
     list[InputItem],
     Field(fail_fast=True),
     BeforeValidator(_as_items, json_schema_input_type=_Text | _Items),
+    Limited(field_limits.INPUT_ITEMS),
 ]
 
 
@@ -370,6 +390,8 @@ class _ConversationBuilder:
     def __init__(self) -> None:
         self._messages: list[Message] = []
         self._reasoning: list[str] = []
+        # The calls that follow the last message: they become a part of it together.
+        self._calls: list[ToolCall] = []
 
     def add(self, item: InputItem) -> None:
         match item:
@@ -388,25 +410,35 @@ class _ConversationBuilder:
 
     def messages(self) -> tuple[Message, ...]:
         self._add_open_reasoning()
+        self._close_calls()
         return tuple(self._messages)
 
     def _add_message(self, message: Message) -> None:
         if message.role is Role.ASSISTANT and message.reasoning is None:
             message = replace(message, reasoning=self._take_reasoning())
         self._add_open_reasoning()
-        self._messages.append(message)
+        self._append(message)
 
     def _add_call(self, call: ToolCall) -> None:
         last = self._messages[-1] if self._messages else None
         if last is None or last.role is not Role.ASSISTANT or self._reasoning:
-            last = Message(Role.ASSISTANT, reasoning=self._take_reasoning())
-            self._messages.append(last)
-        self._messages[-1] = replace(last, tool_calls=(*last.tool_calls, call))
+            self._append(Message(Role.ASSISTANT, reasoning=self._take_reasoning()))
+        self._calls.append(call)
 
     def _add_open_reasoning(self) -> None:
         """Reasoning without an assistant message after it becomes a message of its own."""
         if self._reasoning:
-            self._messages.append(Message(Role.ASSISTANT, reasoning=self._take_reasoning()))
+            self._append(Message(Role.ASSISTANT, reasoning=self._take_reasoning()))
+
+    def _append(self, message: Message) -> None:
+        self._close_calls()
+        self._messages.append(message)
+
+    def _close_calls(self) -> None:
+        if self._calls:
+            last = self._messages[-1]
+            self._messages[-1] = replace(last, tool_calls=(*last.tool_calls, *self._calls))
+            self._calls = []
 
     def _take_reasoning(self) -> str | None:
         text = "\n".join(self._reasoning) or None

@@ -58,7 +58,7 @@ def test_a_large_body_returns_413(root: Api, ours: Tenant, settings: Any, method
     assert response.status_code == 413
     error = response.json()["error"]
     assert error["code"] == "request_too_large"
-    assert error["message"] == "The request body is larger than 64 MB."
+    assert error["message"] == "The request body is larger than 1 MB."
 
 
 def send_in_chunks(new: NewKey, body: bytes) -> int:

@@ -34,6 +34,19 @@ def test_the_document_describes_each_operation(document: Any) -> None:
             assert parameter.get("description"), (path, method, parameter)
 
 
+def test_the_document_describes_that_bodies_have_no_unknown_members(document: Any) -> None:
+    references = {
+        operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+        for methods in document["paths"].values()
+        for operation in methods.values()
+        if "requestBody" in operation
+    }
+    bodies = [document["components"]["schemas"][each.rpartition("/")[2]] for each in references]
+
+    assert len(bodies) > 10
+    assert all(body["additionalProperties"] is False for body in bodies)
+
+
 def test_the_server_returns_the_openapi_document(document: Any) -> None:
     response = Api().client.get("/api/schema/", headers={"accept": "application/json"})
     assert response.status_code == 200

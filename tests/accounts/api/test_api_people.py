@@ -10,24 +10,49 @@ from api_client import Api, Tenant, with_key
 
 from accounts.base.errors import KeyRefused
 from accounts.keys.lifecycle import NewKey, create_key, find_key
-from accounts.models import AuditEntry, Membership, Organization, Role, User
+from accounts.models import AuditEntry, Membership, ModelWeight, Organization, Role, User
 from accounts.services import changes
 from accounts.services.audit import verify
 
 
-def test_only_superusers_create_and_deactivate_organizations(
+def test_only_superusers_create_rename_and_deactivate_organizations(
     root: Api, owner: Api, ours: Tenant
 ) -> None:
     path = f"organizations/{ours.organization.pk}/"
     assert owner.error("POST", "organizations/", {"name": "new"})[0] == 403
     assert owner.error("POST", f"{path}deactivate/")[0] == 403
-    assert owner.patch(path, {"name": "renamed"})["name"] == "renamed"
+    assert owner.error("PATCH", path, {"name": "renamed"})[0] == 403
+    assert root.patch(path, {"name": "renamed"})["name"] == "renamed"
     assert root.post("organizations/", {"name": "new"})["is_active"] is True
     assert root.post(f"{path}deactivate/", status=200)["is_active"] is False
     assert root.column("organizations/") == ["new", "renamed"]
     assert owner.column("organizations/") == ["renamed"]
     assert root.column("organizations/", is_active="true") == ["new"]
     assert root.error("POST", "organizations/", {"name": "new"}) == (400, "invalid_value", "name")
+
+
+def test_a_caller_without_the_permission_does_not_learn_which_names_exist(
+    owner: Api, ours: Tenant, theirs: Tenant
+) -> None:
+    own = f"organizations/{ours.organization.pk}/"
+    refused = owner.error("PATCH", own, {"name": theirs.organization.name})
+    assert refused == owner.error("PATCH", own, {"name": "free"})
+    assert refused[0] == 403
+    ModelWeight.objects.create(model="tiny-chat", uncached=2, cached=1, output=1)
+    for path, known in (
+        ("organizations/", {"name": theirs.organization.name}),
+        ("model-weights/", {"model": "tiny-chat", "uncached": 1, "cached": 1, "output": 1}),
+    ):
+        refused = owner.error("POST", path, known)
+        assert refused[0] == 403
+        [name] = known.keys() & {"name", "model"}
+        assert owner.error("POST", path, {**known, name: "free"}) == refused
+
+
+def test_a_unique_name_is_checked_for_those_who_may_use_it(root: Api, theirs: Tenant) -> None:
+    taken = {"name": theirs.organization.name}
+
+    assert root.error("POST", "organizations/", taken) == (400, "invalid_value", "name")
 
 
 def test_admins_create_projects_in_their_organization(
@@ -262,3 +287,22 @@ def test_the_audit_log_records_each_change(owner: Api, root: Api, ours: Tenant) 
     assert [entry.action for entry in mine] == ["user.create", "membership.create"]
     assert verify().broken is None
     assert Organization.objects.count() == 1
+
+
+def test_an_address_that_an_owner_gives_is_not_confirmed(
+    owner: Api, root: Api, ours: Tenant
+) -> None:
+    scope = {"organization": ours.organization.pk}
+    body = {"username": "carol", "email": "victim@elsewhere.example", **scope}
+
+    carol = owner.post("users/", body)
+    assert carol["is_email_confirmed"] is False
+    assert owner.error("PATCH", f"users/{carol['id']}/", {"is_email_confirmed": True})[0] == 400
+
+    path = f"users/{carol['id']}/"
+    assert root.patch(path, {"email": "carol@ours.example"})["is_email_confirmed"] is True
+    same = {"first_name": "Carol", "email": "carol@ours.example"}
+    assert owner.patch(path, same)["is_email_confirmed"] is True
+    assert owner.patch(path, {"email": "victim@elsewhere.example"})["is_email_confirmed"] is False
+    assert root.post("users/", {**body, "username": "dora"})["is_email_confirmed"] is True
+    assert owner.post("users/", {"username": "erin", **scope})["is_email_confirmed"] is True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +10,13 @@ from api_client import Api, Tenant, make_tenant
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from row_builders import (
+    stored_alert,
+    stored_capture,
+    stored_quarantined,
+    stored_refusal,
+    stored_reminder,
+)
 
 from accounts.alerts.webhooks import make as make_webhook
 from accounts.keys.lifecycle import NewKey
@@ -26,6 +32,7 @@ from accounts.models import (
     ModelWeight,
     Organization,
     Project,
+    QuarantinedRequest,
     RefusedRequest,
     Role,
     UsageRecord,
@@ -38,6 +45,7 @@ Keys = Callable[..., NewKey]
 TABLES = (
     *("organizations", "projects", "users", "memberships", "keys", "limits", "model-weights"),
     *("refusals", "audit", "quotas", "alerts", "key-reminders", "webhooks", "captures"),
+    "quarantine",
 )
 
 
@@ -130,65 +138,38 @@ def test_the_api_refuses_an_empty_organization_or_project(root: Api, ours: Tenan
 
 
 def store_refusal(tenant: Tenant, number: int = 0) -> RefusedRequest:
-    return RefusedRequest.objects.create(
-        request_id=f"r{tenant.one.pk}-{number}",
-        created_at=timezone.now(),
-        model="tiny-chat",
+    return stored_refusal(
+        f"r{tenant.one.pk}-{number}",
         metric="requests",
         window="minute",
         scope=f"project:{tenant.one.pk}",
-        amount=1,
-        level=1,
-        needed=1,
         project_id=tenant.one.pk,
         organization_id=tenant.organization.pk,
     )
 
 
 def store_alert(tenant: Tenant, number: int = 0) -> Alert:
-    created = Alert.objects.create(
+    created = stored_alert(
         limit_id=1000 + tenant.one.pk,
         organization_id=tenant.organization.pk,
         scope=f"project:{tenant.one.pk}",
-        metric="tokens",
-        window="day",
-        amount=1,
         percent=1 + number,
-        num_used=1,
-        window_start=timezone.now(),
-        created_at=timezone.now(),
     )
     Delivery.objects.create(alert=created, webhook=store_webhook(tenant), due_at=timezone.now())
     return created
 
 
 def store_capture(tenant: Tenant, number: int = 0) -> Capture:
-    now = timezone.now()
-    sizes = {"num_body_bytes": 1, "num_answer_bytes": 1}
-    cut = {"is_body_cut": False, "is_answer_cut": False, "is_redacted": False}
-    return Capture.objects.create(
-        request_id=f"r{tenant.one.pk}-{number}",
-        project_id=tenant.one.pk,
-        created_at=now,
-        expires_at=now + timedelta(hours=1),
-        **sizes,
-        **cut,
-    )
+    return stored_capture(f"r{tenant.one.pk}-{number}", tenant.one.pk)
 
 
-def store_reminder(tenant: Tenant, key: ApiKey) -> KeyReminder:
-    created = KeyReminder.objects.create(
-        key_id=key.pk,
-        organization_id=tenant.organization.pk,
-        event="expires",
-        happens_at=timezone.now(),
-        days_before=1,
-        key_name=key.name,
-        hint=key.hint,
-        owner_name=key.owner.username,
-        project_name=str(tenant.one),
-        created_at=timezone.now(),
-    )
+def store_quarantined(tenant: Tenant, number: int = 0) -> QuarantinedRequest:
+    digest = f"{tenant.one.pk:x}{number:02x}"
+    return stored_quarantined(digest, organization_id=tenant.organization.pk)
+
+
+def store_reminder(key: ApiKey) -> KeyReminder:
+    created = stored_reminder(key)
     Delivery.objects.create(reminder=created, user=key.owner, due_at=timezone.now())
     return created
 
@@ -211,7 +192,7 @@ def store_rows(tenant: Tenant, make_key: Keys) -> dict[str, int]:
         "refusals": store_refusal(tenant).pk,
         "quotas": store_limit("key", key.pk, window="day").pk,
         "alerts": store_alert(tenant).pk,
-        "key-reminders": store_reminder(tenant, key).pk,
+        "key-reminders": store_reminder(key).pk,
         "webhooks": store_webhook(tenant).pk,
         "audit": AuditEntry.objects.filter(organization_id=tenant.organization.pk)[0].pk,
     }
@@ -294,6 +275,7 @@ def test_the_number_of_queries_does_not_depend_on_the_length_of_a_list(
     changes.add(ModelWeight(model="m"))
     store_rows(ours, make_key)
     store_capture(ours)
+    store_quarantined(ours)
     owner.get(f"{table}/", limit=200)
 
     def num_queries() -> int:
@@ -308,6 +290,7 @@ def test_the_number_of_queries_does_not_depend_on_the_length_of_a_list(
         store_limit("key", new.key.pk)
         store_refusal(ours, number + 1)
         store_capture(ours, number + 1)
+        store_quarantined(ours, number + 1)
         store_limit("key", new.key.pk, window="day")
         store_alert(ours, number + 1)
         changes.add(ModelWeight(model=f"m{number}"))
@@ -331,10 +314,10 @@ def test_refusals_show_the_limit_and_have_filters(owner: Api, ours: Tenant, thei
 def test_an_owner_searches_the_audit_log_and_a_superuser_verifies_it(
     root: Api, owner: Api, ours: Tenant
 ) -> None:
-    owner.patch(f"organizations/{ours.organization.pk}/", {"name": "renamed"})
+    owner.patch(f"projects/{ours.one.pk}/", {"name": "renamed"})
 
     (entry,) = owner.get("audit/", search="renamed")["data"]
-    assert (entry["actor"], entry["action"]) == ("owner", "organization.update")
+    assert (entry["actor"], entry["action"]) == ("owner", "project.update")
     assert owner.column("audit/", "action", action="organization.create") == ["organization.create"]
     assert owner.error("GET", "audit/verify/")[0] == 403
     verdict = root.get("audit/verify/")

@@ -6,12 +6,12 @@ import json
 
 import pytest
 from django.utils import timezone
+from row_builders import stored_refusal
 from usage_builders import admission, settlement
 
 from accounts.keys.lifecycle import find_key
 from accounts.models import (
     Project,
-    RefusedRequest,
     User,
 )
 from accounts.usage.store import store_settlements
@@ -37,11 +37,8 @@ def test_usage_and_refusals_are_filtered_by_names_and_by_ids_of_deleted_rows(
             settlement("gone", admission=admission("gone", user_id=4711, started_at=now)),
         ]
     )
-    limit = {"metric": "tokens", "window": "day", "amount": 1, "level": 1, "needed": 1}
     for request_id, more in (("hers", owners), ("gone", {"user_id": 4711})):
-        RefusedRequest.objects.create(
-            request_id=request_id, created_at=now, limit_id=1, scope="platform", **limit, **more
-        )
+        stored_refusal(request_id, limit_id=1, **more)
 
     for words in (
         ("--user", "alice"),

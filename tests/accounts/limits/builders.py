@@ -41,6 +41,7 @@ def request_for(
     num_image_tokens: int = 0,
     weights: Weights = EQUAL_WEIGHTS,
     owner: str = "",
+    num_answers: int = 1,
 ) -> ReservationRequest:
     return ReservationRequest(
         f"req-{next(_ids)}",
@@ -51,6 +52,7 @@ def request_for(
         num_image_tokens,
         weights,
         owner,
+        num_answers,
     )
 
 

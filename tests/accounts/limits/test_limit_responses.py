@@ -177,7 +177,7 @@ def test_too_many_at_a_time() -> None:
     refusal = refusal_of(denial(slots(4, scope="model:m"), 4, 1), "m")
 
     assert refusal.message == (
-        "Rate limit reached for m on concurrent requests of this model: Limit 4, "
+        "Rate limit reached for m on concurrent answers of this model: Limit 4, "
         "Used 4, Requested 1. Please try again in 1s."
     )
     assert refusal.type == "requests"

@@ -90,7 +90,7 @@ def test_changes_are_followed_and_nothing_is_read_without_one(
 ) -> None:
     row = limit("platform")
     following = book()
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(1):
         following.follow(following.read())
     row.amount = 5
     row.save()

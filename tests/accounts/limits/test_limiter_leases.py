@@ -23,6 +23,57 @@ async def test_a_slot_is_held_until_settled(limiter: Limiter) -> None:
     assert await used(limiter, slot) == [2]
 
 
+async def test_each_answer_of_a_request_holds_a_slot(limiter: Limiter) -> None:
+    slot = slots(5)
+    first = await granted(limiter, request_for(slot, num_answers=4))
+
+    denial = await denied(limiter, request_for(slot, num_answers=2))
+    assert (denial.num_needed, denial.wait_s, denial.is_too_large) == (2, 1.0, False)
+    await granted(limiter, request_for(slot))
+    assert await used(limiter, slot) == [5]
+    await limiter.settle(first, ActualUsage())
+
+    assert await used(limiter, slot) == [1]
+    await granted(limiter, request_for(slot, num_answers=4))
+
+
+async def test_a_request_with_more_answers_than_a_limit_is_too_large(limiter: Limiter) -> None:
+    slot = slots(5)
+
+    denial = await denied(limiter, request_for(slot, num_answers=570))
+
+    assert denial.is_too_large
+    assert not denial.is_quota
+    assert await used(limiter, slot) == [0]
+
+
+async def test_a_renewed_request_keeps_all_its_slots_and_a_dead_one_loses_them(
+    limiter: Limiter, clock: FakeClock
+) -> None:
+    slot = slots(9)
+    alive = await granted(limiter, request_for(slot, num_answers=3))
+    await granted(limiter, request_for(slot, num_answers=4))
+    clock.pass_s(LEASE_TTL_S - 1)
+    await limiter.renew([alive])
+    clock.pass_s(2)
+    await limiter.renew([alive])
+
+    assert await used(limiter, slot) == [3]
+
+
+async def test_a_shadow_limit_counts_answers_that_it_would_have_let_in(limiter: Limiter) -> None:
+    shadow = slots(5, is_shadow=True)
+    within = await granted(limiter, request_for(shadow, num_answers=4))
+    beyond = await granted(limiter, request_for(shadow, num_answers=4))
+
+    assert [denial.num_needed for denial in beyond.shadow_denials] == [4]
+    assert await used(limiter, shadow) == [4]
+    await limiter.settle(beyond, ActualUsage())
+    await limiter.settle(within, ActualUsage())
+
+    assert await used(limiter, shadow) == [0]
+
+
 async def test_a_dead_process_loses_its_slot_and_its_reservation(
     limiter: Limiter, clock: FakeClock
 ) -> None:

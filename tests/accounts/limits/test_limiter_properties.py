@@ -447,8 +447,9 @@ async def test_after_its_wait_a_bucket_grants_the_request(
 
     answer = await limiter.acquire(asked)
     if isinstance(answer, Denial):
-        assert answer.wait_s is not None
-        clock.pass_s(answer.wait_s + 0.001)
+        wait_s = answer.wait_s or 0.0
+        assert wait_s > 0
+        clock.pass_s(wait_s + 0.001)
         answer = await limiter.acquire(asked)
 
     assert isinstance(answer, Lease)
@@ -458,7 +459,7 @@ def numbered(function, arguments: Iterable[tuple[int, ...]]):  # type: ignore[no
     return [function(number, *these) for number, these in enumerate(arguments)]
 
 
-@pytest.mark.parametrize("num_rules", [1, 50_000])
+@pytest.mark.parametrize("num_rules", [1, 5_000])
 async def test_idle_scopes_are_forgotten(
     memory_fresh: Fresh, clock: FakeClock, num_rules: int
 ) -> None:

@@ -158,11 +158,15 @@ def test_a_host_without_counters_measures_nothing(tmp_path: Path) -> None:
 
 def test_a_graphics_card_counts_for_engines_on_it(tmp_path: Path) -> None:
     sysfs = tmp_path / "sys"
+
+    def sources_of(device: str) -> int:
+        meter = new_meter(sysfs, tmp_path / f"energy of {device}", device)
+        return 0 if meter is None else len(meter.sources)
+
     card(sysfs)
-    assert new_meter(sysfs, tmp_path / "energy", "CPU") is None
-    assert new_meter(sysfs, tmp_path / "energy", "GPU.0") is not None
+    assert (sources_of("CPU"), sources_of("GPU.0")) == (0, 1)
     package(sysfs)
-    assert new_meter(sysfs, tmp_path / "other", "CPU") is not None
+    assert (sources_of("CPU"), sources_of("GPU.1")) == (1, 2)
 
 
 def test_a_folder_that_cannot_be_written_measures_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Hostile requests, and what a neighbour notices of them. `python -m benchmarks.hostile`."""

@@ -1,0 +1,100 @@
+"""uvicorn on an inherited socket, with limits on connections and signs of life."""
+
+import asyncio
+import contextlib
+import socket
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from django.conf import settings
+
+from serving.core.cadence import until_next
+from vinery.process import heartbeats
+from vinery.process.connections import KEEP_ALIVE_S, Connections
+from vinery.process.heartbeats import LAST_REQUESTS_S
+from vinery.process.listening import BACKLOG
+from vinery.process.loop_watch import loop_watch
+from vinery.process.uvicorn_protocol import limited_by
+
+_POLL_S = 0.1
+# Answers have the date to the second.
+_DATE_INTERVAL_S = 1.0
+
+
+def serve(application: Any, sock: socket.socket, table: Connections, *, grace_s: int) -> None:
+    """Serve until SIGTERM. Open streams may continue for `grace_s`."""
+    protocol: type[asyncio.Protocol] = limited_by(table)
+    config = uvicorn.Config(
+        application,
+        loop="uvloop",
+        http=protocol,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=int(KEEP_ALIVE_S),
+        timeout_graceful_shutdown=grace_s,
+    )
+    _WatchedServer(config).run(sockets=[sock])
+
+
+class _WatchedServer(uvicorn.Server):
+    """Ends when idle, if the supervisor asks for that: see `heartbeats.END_WHEN_IDLE`."""
+
+    _ending: asyncio.Task[None] | None = None
+    _exit: asyncio.Future[None] | None = None
+
+    async def main_loop(self) -> None:
+        """Wait for the end. Uvicorn itself would look for it ten times a second."""
+        self._exit = asyncio.get_running_loop().create_future()
+        while not await self.on_tick(0):  # which renews the date of answers
+            await asyncio.wait([self._exit], timeout=until_next(_DATE_INTERVAL_S))
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal asks the process to end."""
+        super().handle_exit(sig, frame)
+        self._leave_main_loop()
+
+    def _leave_main_loop(self) -> None:
+        self.should_exit = True
+        if self._exit is not None and not self._exit.done():
+            # Not `set_result` here: a signal may interrupt anything.
+            self._exit.get_loop().call_soon_threadsafe(_set_done, self._exit)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Called first in the event loop."""
+        heartbeats.begin_in_loop()
+        await super().startup(sockets)
+        loop_watch.begin()  # not earlier: no client waits for the start
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(heartbeats.END_WHEN_IDLE, self._begin_to_end)
+        heartbeats.report_serving()
+
+    def _begin_to_end(self) -> None:
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._end_when_idle(), name="end-when-idle")
+
+    async def _end_when_idle(self) -> None:
+        """Take no connection, and end when the last request has. SIGTERM ends it as ever."""
+        for server in self.servers:
+            server.close()
+        # Each answer from now on closes its connection, so no client sends a request on one that
+        # is about to be closed.
+        self.config.encoded_headers.append((b"connection", b"close"))
+        await self.on_tick(0)
+        await asyncio.sleep(LAST_REQUESTS_S)
+        for connection in list(self.server_state.connections):
+            connection.shutdown()  # at once if it is idle, else after its answer
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(settings.VINERY_REQUEST_TIMEOUT_S + LAST_REQUESTS_S):
+                while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110
+                    await asyncio.sleep(_POLL_S)
+        self._leave_main_loop()
+
+
+def _set_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,135 @@
+"""When a watched process stands still: it is stopped, or has broken its promise of a heartbeat.
+
+A machine without time for anything must not cost a process its life. So time counts only while
+this process, which watches, runs as planned, and while no thread of the other one waits for a
+processor. A process in an endless loop on a busy machine is noticed later, by as much as it waits.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from serving.core.heartbeat import Page
+
+# How often to look at a process that may stand still, and at one that gives signs of life.
+INTERVAL_S: Final = 0.25
+CALM_INTERVAL_S: Final = 0.5
+# A look that comes so much later: this process itself, or the whole machine, stood still.
+_LATE_S: Final = 0.75
+# How long a promise must have been broken, and how long a process must have been stopped.
+CONFIRM_S: Final = 1.0
+_STOPPED_S: Final = 3.0
+
+_STOPPED: Final = "T"
+_TRACED: Final = "t"
+_DISK: Final = "D"
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """Why a process is taken to stand still."""
+
+    silent_s: float  # since it broke its promise, or was stopped
+    reason: str
+
+
+class ProcessState(Protocol):
+    """What the operating system knows of a process."""
+
+    def letter(self) -> str:
+        """The state as `ps` shows it; empty if unknown."""
+        ...
+
+    def waited_s(self) -> dict[str, float]:
+        """For how long each thread has waited for a processor so far; empty if unknown."""
+        ...
+
+
+class LinuxProcess:
+    """The state of a process in /proc."""
+
+    def __init__(self, pid: int) -> None:
+        self._folder = Path(f"/proc/{pid}")
+
+    def letter(self) -> str:
+        """The state as `ps` shows it; empty if unknown."""
+        try:
+            # The name before it may have any characters, also parentheses.
+            return _read(self._folder / "stat").rpartition(b") ")[2][:1].decode()
+        except OSError:
+            return ""
+
+    def waited_s(self) -> dict[str, float]:
+        """For how long each thread has waited for a processor so far; empty if unknown."""
+        waited: dict[str, float] = {}
+        try:
+            for thread in (self._folder / "task").iterdir():
+                _, wait_ns, _ = (thread / "schedstat").read_text().split()
+                waited[thread.name] = int(wait_ns) / 1e9
+        except (OSError, ValueError):
+            return waited
+        return waited
+
+
+def _read(path: Path) -> bytes:
+    """The start of a small file. Raises OSError. Python's own files take ten system calls."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(fd, 4096)
+    finally:
+        os.close(fd)
+
+
+class HangWatch:
+    """Call `look` again after `next_look_s`, or earlier."""
+
+    def __init__(
+        self, page: Page, process: ProcessState, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._page = page
+        self._process = process
+        self._clock = clock
+        self._looked_at = clock()
+        self._deadline_s = 0.0  # at the last look
+        self.next_look_s = CALM_INTERVAL_S
+        self._overdue_s = 0.0  # counted time since the promise was broken
+        self._stopped_s = 0.0
+        self._waited_s: dict[str, float] = {}
+
+    def look(self) -> Hang | None:
+        """Why the process stands still, or None."""
+        now = self._clock()
+        passed_s, self._looked_at = now - self._looked_at, now
+        counted_s = 0.0 if passed_s > self.next_look_s + _LATE_S else passed_s
+        deadline_s = self._page.deadline_s
+        if deadline_s != self._deadline_s and now <= deadline_s:
+            # It has given a sign since the last look: no need to ask the system, which costs more.
+            self._deadline_s, self.next_look_s = deadline_s, CALM_INTERVAL_S
+            self._overdue_s, self._stopped_s, self._waited_s = 0.0, 0.0, {}
+            return None
+        letter = self._process.letter()
+        is_overdue = now > deadline_s and letter != _TRACED
+        is_calm = not is_overdue and letter != _STOPPED
+        self.next_look_s = CALM_INTERVAL_S if is_calm else INTERVAL_S
+        self._stopped_s = self._stopped_s + counted_s if letter == _STOPPED else 0.0
+        self._count_overdue(counted_s, letter, is_overdue=is_overdue)
+        if self._stopped_s >= _STOPPED_S:
+            return Hang(self._stopped_s, "stopped by a signal")
+        if self._overdue_s >= CONFIRM_S:
+            return Hang(now - deadline_s, "without a sign of life")
+        return None
+
+    def _count_overdue(self, counted_s: float, letter: str, *, is_overdue: bool) -> None:
+        if not is_overdue:
+            self._overdue_s = 0.0
+            self._waited_s = {}
+            return
+        before, self._waited_s = self._waited_s, self._process.waited_s()
+        waits = (
+            self._waited_s[each] - before[each] for each in before.keys() & self._waited_s.keys()
+        )
+        if letter != _DISK:
+            self._overdue_s += max(counted_s - max(waits, default=0.0), 0.0)

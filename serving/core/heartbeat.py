@@ -1,0 +1,162 @@
+"""Signs of life of a process, in a page of memory that it shares with the process that watches it.
+
+The watched process writes until when it promises the next sign, in seconds of the system's
+monotonic clock: one store, without a system call. So an engine can promise more time before a long
+step. The same file takes the stacks of its threads, see `allow_stacks`.
+"""
+
+import contextlib
+import ctypes
+import faulthandler
+import itertools
+import mmap
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path, PurePath
+from typing import Final
+
+# Ends the process, after it has written its stacks if it can. Celery uses the other user signal.
+END_SIGNAL: Final = signal.SIGUSR2
+# The numbers in the page: the deadline, and whether the process serves. Stacks follow the page.
+_DEADLINE: Final = 0
+_SERVING: Final = 1
+_PAGE_BYTES: Final = mmap.PAGESIZE
+_NAME: Final = "heartbeat"
+_MAX_STACK_BYTES: Final = 64 << 10
+_MAX_FRAMES: Final = 16
+_MAX_THREADS: Final = 12
+# Linux only, where the main thread has the id of its process.
+_tgkill = getattr(ctypes.CDLL(None, use_errno=True), "tgkill", None)
+# A thread that waits for work: pools and timers.
+_IDLE_FRAMES: Final = (" in _worker", " in wait", " in get", " in accept", " in select")
+
+
+def write_stacks_and_end(pid: int) -> None:
+    """Send `END_SIGNAL` to the main thread of a process, and let it continue if it is stopped.
+
+    Another thread could take a signal to the process. Then the main thread would continue for a
+    moment, and accept connections that end with it. Raises ProcessLookupError.
+    """
+    if _tgkill is None or _tgkill(pid, pid, END_SIGNAL):
+        os.kill(pid, END_SIGNAL)
+    os.kill(pid, signal.SIGCONT)
+
+
+class Heartbeat:
+    """The side of the watched process. Any of its threads may call it."""
+
+    def __init__(self, fd: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._fd = fd
+        self._clock = clock
+        self._memory = mmap.mmap(fd, _PAGE_BYTES)
+        self._numbers = memoryview(self._memory).cast("d")
+
+    def beat(self, limit_s: float) -> None:
+        """Promise the next beat within `limit_s`."""
+        self._numbers[_DEADLINE] = self._clock() + limit_s
+
+    def report_serving(self) -> None:
+        """From now on, the process takes requests."""
+        self._numbers[_SERVING] = 1.0
+
+    def close(self) -> None:
+        """Give no more signs. The file stays open."""
+        self._numbers.release()
+        self._memory.close()
+
+    def allow_stacks(self) -> None:
+        """On `END_SIGNAL` write the stacks of all threads, and end at once.
+
+        The interpreter's own handler writes files, lines and names of functions, no values. It
+        needs no lock of the interpreter, so it works in an endless loop of a library too.
+        """
+        os.set_inheritable(self._fd, False)
+        faulthandler.register(END_SIGNAL, file=self._fd, all_threads=True, chain=True)
+
+
+class Page:
+    """The side of the watching process. Close it when the watched process has ended."""
+
+    def __init__(
+        self,
+        start_limit_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        fd: int | None = None,
+    ) -> None:
+        """The process inherits `fd` and must beat for the first time within `start_limit_s`.
+
+        With an `fd`, this is the page of a process that runs already, and its promise counts.
+        """
+        self.fd = _new_file() if fd is None else fd
+        self._memory = mmap.mmap(self.fd, _PAGE_BYTES)
+        self._numbers = memoryview(self._memory).cast("d")
+        if fd is None:
+            self._numbers[_DEADLINE] = clock() + start_limit_s
+
+    @classmethod
+    def of_running(cls, pid: int) -> "Page | None":
+        """The page of a process that another one has started. None: it has none, or is dead."""
+        with contextlib.suppress(OSError):
+            for link in Path(f"/proc/{pid}/fd").iterdir():
+                if str(link.readlink()) == f"/memfd:{_NAME} (deleted)":
+                    return cls(0.0, fd=os.open(link, os.O_RDWR | os.O_CLOEXEC))
+        return None
+
+    @property
+    def deadline_s(self) -> float:
+        """Until when a sign is promised, in seconds of the monotonic clock."""
+        return self._numbers[_DEADLINE]
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether the process has reported that it takes requests."""
+        return self._numbers[_SERVING] != 0.0
+
+    def stacks(self) -> str:
+        """What `allow_stacks` has written, in one line; empty without it."""
+        text = os.pread(self.fd, _MAX_STACK_BYTES, _PAGE_BYTES).decode(errors="replace")
+        return in_one_line(text)
+
+    def close(self) -> None:
+        self._numbers.release()
+        self._memory.close()
+        os.close(self.fd)
+
+
+def in_one_line(dump: str) -> str:
+    """The stacks of `faulthandler` in one line, the main thread first, without idle threads."""
+    threads = list(reversed(list(_threads_of(dump))))
+    busy = threads[:1] + [each for each in threads[1:] if not each[0].endswith(_IDLE_FRAMES)]
+    return "; ".join(
+        " < ".join(map(_short, frames[:_MAX_FRAMES])) for frames in busy[:_MAX_THREADS]
+    )
+
+
+def _threads_of(dump: str) -> Iterator[Sequence[str]]:
+    frames = ((line.startswith("  File "), line.strip()) for line in dump.splitlines())
+    for is_frame, lines in itertools.groupby(frames, key=lambda each: each[0]):
+        if is_frame:
+            yield [line for _, line in lines]
+
+
+def _short(frame: str) -> str:
+    """`File "/a/b/c/d.py", line 7 in f` as `b/c/d.py:7 f`."""
+    _, _, rest = frame.partition('"')
+    path, _, where = rest.partition('", line ')
+    line, _, name = where.partition(" in ")
+    return f"{'/'.join(PurePath(path).parts[-3:])}:{line} {name}"
+
+
+def _new_file() -> int:
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create(_NAME)
+    else:
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    os.ftruncate(fd, _PAGE_BYTES)
+    os.lseek(fd, _PAGE_BYTES, os.SEEK_SET)  # where the process writes its stacks
+    return fd

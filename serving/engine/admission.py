@@ -1,0 +1,234 @@
+"""Which generations wait for the batch, and which of them joins it next.
+
+Lanes share the batch by turns (`serving.engine.fair_queue`). A lane that is alone may use all
+running slots; when another lane comes, the lane that holds most of them yields. While lanes that
+hold less than `max_share` wait, no other lane gets a slot; with `strict_share` none ever gets more.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Set
+from typing import Final
+
+from serving.engine.batch import Batch
+from serving.engine.config import EngineOptions
+from serving.engine.fair_queue import FairQueue, Lane, yielding_lane
+from serving.engine.generation import FailedGeneration, Generation
+from serving.engine.pace import Pace
+from serving.engine.recent_use import RecentUse
+from serving.engine.slices import Slices
+from serving.transport.messages import Load
+
+# How often gateways learn of the load, at most, and of how many lanes. What waits changes with each
+# step, and the gateways decide by it.
+_REPORT_INTERVAL_S: Final = 0.1
+_WAITING_INTERVAL_S: Final = 0.02
+# After how long without a change of the load the engine is calm.
+_CALM_AFTER_S: Final = 2.0
+# With a smaller part of its slots in use, an engine does not show what it can serve.
+_BUSY_PART: Final = 1 / 16
+_MAX_REPORTED: Final = 256
+
+
+class Admission:
+    """The generations that wait for a slot of a batch."""
+
+    def __init__(self, options: EngineOptions, batch: Batch) -> None:
+        self._options = options
+        self._batch = batch
+        self._queue: FairQueue[Generation] = FairQueue(_cost)
+        self._pace = Pace()
+        self._use = RecentUse()
+        self._slices = Slices(batch)
+        self._next_report_at = 0.0
+        self._last_report: Load | None = None
+        self._reported_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def add(self, generation: Generation) -> None:
+        """Add behind all of the same lane and priority. One that goes on after the tokens of a lost
+        engine has waited before, and comes in front of them."""
+        self._slices.note_arrival(generation.submit.lane, time.monotonic())
+        if generation.num_known:
+            self.put_back(generation)
+        else:
+            self._queue.add(generation, generation.submit.lane, generation.submit.priority)
+
+    def put_back(self, generation: Generation) -> None:
+        """Add one that has run before in front of all of the same lane and priority."""
+        self._queue.put_back(generation, generation.submit.lane, generation.submit.priority)
+
+    def discard(self, generation: Generation) -> None:
+        """Remove a generation, if it waits."""
+        self._queue.discard(generation)
+        self._slices.discard(generation)
+
+    def end_slice(self, beginning: Generation) -> bool:
+        """Put back the generation of which a slice has ended or failed. Returns whether it was
+        one."""
+        owner = self._slices.end(beginning)
+        if owner is not None:
+            self.put_back(owner)
+        return owner is not None
+
+    def settle(self, generation: Generation) -> None:
+        """Charge its lane what an ended generation has cost more than was expected, or less."""
+        if self.end_slice(generation):
+            return
+        if generation.is_charged:
+            num_charged = generation.num_expected_tokens - generation.num_to_charge
+            num_more = generation.num_used_tokens - num_charged
+            self._queue.charge(generation.submit.lane, num_more)
+            generation.is_charged = False
+            if generation.first_step_at is not None and generation.tokens:
+                now = time.monotonic()
+                self._pace.note_answer(now - generation.first_step_at)
+                cost = generation.num_expected_tokens
+                self._use.note_served(cost, now, is_busy=self._is_busy)
+
+    def note_first_token(self, generation: Generation) -> None:
+        """Note that a generation has got its first token."""
+        if generation.first_step_at is not None:
+            self._pace.note_first_token(time.monotonic() - generation.first_step_at)
+
+    def has_room(self, lane: Lane, checking: Counter[Lane]) -> bool:
+        """Whether one more of this lane may wait. Beside `max_waiting` there are the slots that
+        the next steps will admit to. `checking` counts those that do not wait here yet, by lane."""
+        num_free = self._num_free
+        num_own = self._queue.num_of(lane) + checking[lane]
+        num_all = len(self._queue) + checking.total()
+        return (
+            num_own < self._options.max_waiting_of_key + num_free
+            and num_all < self._options.max_waiting + num_free
+        )
+
+    def last_to_yield(self, lane: Lane, checking: Counter[Lane]) -> Generation | None:
+        """Return what must leave so that one more of this lane may wait; None: it may not."""
+        num_own = self._queue.num_of(lane) + checking[lane]
+        if num_own >= self._options.max_waiting_of_key + self._num_free:
+            return None
+        return self._queue.last_to_yield(lane)
+
+    def admit(self) -> Iterator[FailedGeneration]:
+        """Add to the batch what the next step can compute. Yields what the pipeline refuses."""
+        num_tokens = 0
+        now = time.monotonic()
+        for generation, num_charged, failed in self._admitted():
+            num_tokens += num_charged
+            if not generation.is_charged:
+                cost = generation.num_expected_tokens
+                self._use.note_admitted(generation.submit.lane, cost, now)
+                self._pace.note_cost(cost)
+            generation.is_charged = True
+            if failed is not None:
+                yield failed
+        self._pace.note(
+            time.monotonic(),
+            num_tokens=num_tokens,
+            is_waiting=len(self._queue) > 0,
+            is_full=not self._num_free,
+        )
+
+    def report(self) -> Load | None:
+        """Return what gateways should know of the load; None: nothing new, or it is too early."""
+        now = time.monotonic()
+        if now < self._next_report_at:
+            return None
+        self._use.note_running(self._batch.running_lanes(), now, is_busy=self._is_busy)
+        is_waiting = len(self._queue) > 0
+        self._next_report_at = now + (_WAITING_INTERVAL_S if is_waiting else _REPORT_INTERVAL_S)
+        costs = sorted(self._queue.costs().items(), key=lambda each: -each[1])[:_MAX_REPORTED]
+        load = Load(
+            self._num_free,
+            self._pace.tokens_per_s(num_free=self._num_free, num_running=len(self._batch)),
+            self._pace.mean_cost,
+            self._pace.mean_answer_s,
+            self._pace.waiting_s(now),
+            tuple((*lane, cost) for lane, cost in costs),
+            self._pace.mean_first_token_s,
+            self._pace.prefill_s(self._batch.num_to_prefill),
+            tuple(
+                (*lane, part) for lane, part in self._use.parts(now, self._pace.full_tokens_per_s)
+            ),
+        )
+        if load == self._last_report:
+            return None
+        self._last_report, self._reported_at = load, now
+        return load
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether the load has not changed for a while, so that a change may be reported later."""
+        return time.monotonic() - self._reported_at > _CALM_AFTER_S
+
+    def _admitted(self) -> Iterator[tuple[Generation, int, FailedGeneration | None]]:
+        """Yield what was added, the tokens that its lane was charged for, and a failure."""
+        while self._batch.has_prefill_room:
+            held_back = self._held_back()
+            first = self._queue.first_except(held_back)
+            if first is None:
+                return
+            beginning, preempted = first, None
+            if self._batch.has_free_slot:
+                beginning = self._slices.next_of(first, time.monotonic())
+            if not self._batch.may_join(beginning):
+                return
+            if not self._batch.has_free_slot:
+                preempted = self._preempt_for(first.submit.lane)
+                if preempted is None:
+                    return
+            self._queue.pop_except(held_back)
+            if preempted is not None:
+                self.put_back(preempted)
+            yield first, *self._add_next(beginning, first)
+
+    def _add_next(
+        self, beginning: Generation, generation: Generation
+    ) -> tuple[int, FailedGeneration | None]:
+        num_charged, generation.num_to_charge = _cost(generation), 0
+        failed = self._batch.add(beginning)
+        if beginning is generation:
+            return num_charged, failed
+        if failed is not None:
+            return num_charged, self._batch.add(generation)
+        self._slices.begin(beginning, generation)
+        # Its lane pays for each slice in turn.
+        num_left = generation.num_expected_tokens - len(beginning.prompt_ids)
+        generation.num_to_charge = min(num_left, num_charged)
+        self._queue.charge(generation.submit.lane, -generation.num_to_charge)
+        return num_charged - generation.num_to_charge, None
+
+    def _held_back(self) -> Set[Lane]:
+        """Return the lanes that have as many running slots as a key may have: while others wait,
+        or always. And those of which a slice is in the batch."""
+        if not len(self._queue):
+            return frozenset()
+        sliced, share = self._slices.lanes, self._options.max_running_of_key
+        full = {lane for lane, num in self._batch.running_lanes().items() if num >= share} | sliced
+        is_free = not self._options.strict_share and self._queue.first_except(full) is None
+        return sliced if is_free else full
+
+    @property
+    def _is_busy(self) -> bool:
+        return len(self._batch) >= _BUSY_PART * self._options.max_running
+
+    @property
+    def _num_free(self) -> int:
+        return max(0, self._options.max_running - len(self._batch))
+
+    def _preempt_for(self, lane: Lane) -> Generation | None:
+        """Take a generation out of the lane that holds the most slots, if it holds more than its
+        fair share beside `lane`."""
+        if not self._batch.is_full:
+            return None
+        share = self._options.max_running_of_key
+        yielding = yielding_lane(lane, self._batch.running_lanes(), share)
+        return None if yielding is None else self._batch.preempt(yielding)
+
+
+def _cost(generation: Generation) -> int:
+    """What a waiting generation costs its lane: nothing if it has run before, except in slices."""
+    is_charged = generation.is_charged
+    return generation.num_to_charge if is_charged else generation.num_expected_tokens

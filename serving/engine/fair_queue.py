@@ -1,0 +1,207 @@
+"""Fair order between the clients of an engine: a queue of lanes, and who must yield a slot.
+
+A lane belongs to one API key. Organisations take turns by what they have used, and so do the keys
+of an organisation: the next item is of the waiting organisation that has used least, and there of
+the waiting key that has used least. This is start-time fair queueing: a lane that begins to wait
+starts level with the lane that was served last, so it neither saves up turns while it is idle nor
+pays for the time before. A lane that asks for much is served as often as one that asks for little,
+measured in cost and not in items.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final, Generic, NamedTuple, TypeVar
+
+Lane = tuple[int, int]  # the ids of the organisation and of the key
+ItemT = TypeVar("ItemT")
+
+# Idle lanes are forgotten beyond this number.
+_MAX_LANES: Final = 1024
+
+
+@dataclass(eq=False, slots=True)
+class _Key(Generic[ItemT]):
+    lane: Lane
+    used: float = 0.0
+    waiting_cost: float = 0.0
+    entries: list[tuple[int, int, ItemT]] = field(default_factory=list)  # priority, number, item
+
+
+@dataclass(eq=False, slots=True)
+class _Organization(Generic[ItemT]):
+    used: float = 0.0
+    level: float = 0.0  # what the key that was served last had used before
+    num_waiting: int = 0
+    keys: dict[int, _Key[ItemT]] = field(default_factory=dict)
+
+
+class _Waiting(NamedTuple, Generic[ItemT]):
+    """Where an item is. The number makes entries unique, so items are never compared."""
+
+    key: _Key[ItemT]
+    entry: tuple[int, int, ItemT]
+    cost: float
+
+
+class FairQueue(Generic[ItemT]):
+    """Items by lane, and in a lane by priority number and arrival.
+
+    Within a lane an item does not move ahead because it has waited long: while others with a lower
+    number arrive, it waits.
+    """
+
+    def __init__(self, cost: Callable[[ItemT], float]) -> None:
+        """`cost` returns what a lane is charged when the item is taken, at least 0."""
+        self._cost = cost
+        self._organizations: dict[int, _Organization[ItemT]] = {}
+        self._level = 0.0  # what the organisation that was served last had used before
+        self._waiting: dict[ItemT, _Waiting[ItemT]] = {}
+        self._numbers = count(1)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, item: ItemT) -> bool:
+        return item in self._waiting
+
+    def add(self, item: ItemT, lane: Lane, priority: int = 0) -> None:
+        """Add behind all items of this lane with the same priority."""
+        self._insert(item, lane, priority, next(self._numbers))
+
+    def put_back(self, item: ItemT, lane: Lane, priority: int = 0) -> None:
+        """Add one that was taken before in front of all items of its lane and priority."""
+        self._insert(item, lane, priority, -next(self._numbers))
+
+    @property
+    def first(self) -> ItemT:
+        """The next item. Raises ValueError if the queue is empty."""
+        return self._next()[1].entries[0][2]
+
+    def pop(self) -> ItemT:
+        """Remove and return the first item, and charge its lane. Raises ValueError if empty."""
+        return self._take(*self._next())
+
+    def first_except(self, lanes: Set[Lane]) -> ItemT | None:
+        """Return the item that `pop_except` would take."""
+        if any(key.entries and key.lane not in lanes for _, key in self._keys()):
+            return self._next(lanes)[1].entries[0][2]
+        return None
+
+    def pop_except(self, lanes: Set[Lane]) -> ItemT | None:
+        """As `pop`, but of none of these lanes; None if all items are of them."""
+        if any(key.entries and key.lane not in lanes for _, key in self._keys()):
+            return self._take(*self._next(lanes))
+        return None
+
+    def discard(self, item: ItemT) -> None:
+        """Remove an item, if it is in the queue. Its lane is charged nothing."""
+        waiting = self._waiting.pop(item, None)
+        if waiting is None:
+            return
+        key = waiting.key
+        del key.entries[bisect_left(key.entries, waiting.entry)]
+        key.waiting_cost = key.waiting_cost - waiting.cost if key.entries else 0.0
+        self._organizations[key.lane[0]].num_waiting -= 1
+
+    def charge(self, lane: Lane, cost: float) -> None:
+        """Charge a lane more than the cost of its items so far, or less by a negative number."""
+        organization = self._organizations.get(lane[0])
+        key = None if organization is None else organization.keys.get(lane[1])
+        if organization is not None and key is not None:
+            organization.used += cost
+            key.used += cost
+
+    def num_of(self, lane: Lane) -> int:
+        """Return how many items of a lane wait."""
+        organization = self._organizations.get(lane[0])
+        key = None if organization is None else organization.keys.get(lane[1])
+        return 0 if key is None else len(key.entries)
+
+    def costs(self) -> dict[Lane, float]:
+        """Return the cost of what waits, by lane."""
+        return {key.lane: key.waiting_cost for _, key in self._keys() if key.entries}
+
+    def last_to_yield(self, lane: Lane) -> ItemT | None:
+        """Return the last item of the lane that must make room for one more of this lane."""
+        lanes = Counter({key.lane: len(key.entries) for _, key in self._keys() if key.entries})
+        yielding = yielding_lane(lane, lanes)
+        if yielding is None:
+            return None
+        return self._organizations[yielding[0]].keys[yielding[1]].entries[-1][2]
+
+    def _keys(self) -> Iterable[tuple[_Organization[ItemT], _Key[ItemT]]]:
+        return ((each, key) for each in self._organizations.values() for key in each.keys.values())
+
+    def _next(self, lanes: Set[Lane] = frozenset()) -> tuple[_Organization[ItemT], _Key[ItemT]]:
+        """Return whose item is next, of none of these lanes. Raises ValueError without any."""
+        able = (each for each in self._keys() if each[1].entries and each[1].lane not in lanes)
+        return min(able, key=lambda each: (each[0].used, each[1].used))
+
+    def _take(self, organization: _Organization[ItemT], key: _Key[ItemT]) -> ItemT:
+        self._level = max(self._level, organization.used)
+        organization.level = max(organization.level, key.used)
+        item = key.entries[0][2]
+        cost = self._waiting[item].cost
+        organization.used += cost
+        key.used += cost
+        self.discard(item)
+        return item
+
+    def _insert(self, item: ItemT, lane: Lane, priority: int, number: int) -> None:
+        organization, key = self._lane(lane)
+        if not organization.num_waiting:
+            organization.used = max(organization.used, self._level)
+        if not key.entries:
+            key.used = max(key.used, organization.level)
+        waiting = self._waiting[item] = _Waiting(key, (priority, number, item), self._cost(item))
+        insort(key.entries, waiting.entry)
+        key.waiting_cost += waiting.cost
+        organization.num_waiting += 1
+
+    def _lane(self, lane: Lane) -> tuple[_Organization[ItemT], _Key[ItemT]]:
+        organization = self._organizations.get(lane[0])
+        key = None if organization is None else organization.keys.get(lane[1])
+        if organization is None or key is None:
+            self._forget_idle()
+            organization = self._organizations.setdefault(lane[0], _Organization())
+            key = organization.keys[lane[1]] = _Key(lane)
+        return organization, key
+
+    def _forget_idle(self) -> None:
+        if sum(len(each.keys) for each in self._organizations.values()) < _MAX_LANES:
+            return
+        for organization in self._organizations.values():
+            organization.keys = {id_: key for id_, key in organization.keys.items() if key.entries}
+        self._organizations = {id_: each for id_, each in self._organizations.items() if each.keys}
+
+
+def yielding_lane(lane: Lane, holders: Counter[Lane], share: float = math.inf) -> Lane | None:
+    """Return the lane that must yield one of its slots to `lane`; None: none holds so many more.
+
+    A lane that holds more than `share` slots yields to any that holds less, and none yields to a
+    lane that holds as many.
+
+    `holders` counts the slots by lane. After the exchange, the lane that yields still holds at
+    least as many as the other, so they do not take a slot from each other by turns.
+    """
+    if not holders or holders[lane] >= share:
+        return None
+    [(greediest, num_held)] = holders.most_common(1)
+    if num_held > share:
+        return greediest
+    organizations: Counter[int] = Counter()
+    for (organization, _), num in holders.items():
+        organizations[organization] += num
+    [(largest, num_largest)] = organizations.most_common(1)
+    if num_largest > organizations[lane[0]] + 1:
+        keys = {each: num for each, num in holders.items() if each[0] == largest}
+        return max(keys, key=keys.__getitem__)
+    own = {each: num for each, num in holders.items() if each[0] == lane[0]}
+    fullest = max(own, key=own.__getitem__, default=lane)
+    return fullest if own.get(fullest, 0) > own.get(lane, 0) + 1 else None

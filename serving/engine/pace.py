@@ -1,0 +1,99 @@
+"""How fast the wait queue is served, for estimates of how long a request would wait.
+
+Only the time in which something waits counts, so an idle engine does not seem slow. While slots are
+free, prompts limit the pace; when none is, the ends of answers do. The two paces differ much, so
+each has its own measurement.
+"""
+
+import math
+from typing import Final
+
+# Older measurements count less: by a factor of e after so much time of waiting.
+_DECAY_S: Final = 2.0
+# A shorter measurement gives no pace.
+_LEAST_S: Final = 0.2
+# How much the newest answer counts in the mean time of an answer, and the newest cost in the mean.
+_NEWEST_PART: Final = 0.05
+_LEAST_PART: Final = 0.25
+
+
+class _Rate:
+    """Tokens by time, the newest first."""
+
+    def __init__(self) -> None:
+        self._num_tokens = 0.0
+        self._duration_s = 0.0
+
+    def add(self, num_tokens: float, duration_s: float) -> None:
+        kept = math.exp(-duration_s / _DECAY_S)
+        self._num_tokens = self._num_tokens * kept + num_tokens
+        self._duration_s = self._duration_s * kept + duration_s
+
+    @property
+    def per_s(self) -> float:
+        """0: not known yet."""
+        return self._num_tokens / self._duration_s if self._duration_s >= _LEAST_S else 0.0
+
+
+class Pace:
+    """The pace at which waiting requests are admitted, and what they are like on average."""
+
+    def __init__(self) -> None:
+        self._rates = {True: _Rate(), False: _Rate()}  # by whether all slots are in use
+        self._last_at: float | None = None  # while something waits
+        self._was_full = False  # since then
+        self._waiting_since: float | None = None
+        self.mean_cost = 0.0  # tokens of a request
+        self.mean_answer_s = 0.0  # from its first step to its end
+        self.mean_first_token_s = 0.0  # from its first step to its first token
+
+    def note(self, now: float, *, num_tokens: float, is_waiting: bool, is_full: bool) -> None:
+        """Note that requests of so many tokens were admitted just now, whether others still wait,
+        and whether all slots are now in use."""
+        if self._last_at is not None:
+            self._rates[self._was_full].add(num_tokens, now - self._last_at)
+        self._last_at, self._was_full = now if is_waiting else None, is_full
+        self._waiting_since = (self._waiting_since or now) if is_waiting else None
+
+    def note_cost(self, num_tokens: float) -> None:
+        """Note the cost of an admitted request."""
+        self.mean_cost = _moved(self.mean_cost, num_tokens)
+
+    def note_answer(self, duration_s: float) -> None:
+        """Note how long an answer has taken."""
+        self.mean_answer_s = _moved(self.mean_answer_s, duration_s)
+
+    def note_first_token(self, duration_s: float) -> None:
+        """Note how long the first token of an answer has taken."""
+        self.mean_first_token_s = _moved(self.mean_first_token_s, duration_s)
+
+    def waiting_s(self, now: float) -> float:
+        """Return for how long the queue was never empty."""
+        return 0.0 if self._waiting_since is None else now - self._waiting_since
+
+    def tokens_per_s(self, *, num_free: int, num_running: int) -> float:
+        """0: not known yet.
+
+        Without free slots, the running answers make room when they end (Little's law). This is the
+        pace until it was measured. While a few long answers hold all slots, nothing is admitted for
+        a while, and the pace seems to be nothing. So it is at least a part of that.
+        """
+        per_s = self._rates[num_free == 0].per_s
+        if num_free or not self.mean_answer_s:
+            return per_s
+        ending_per_s = num_running * self.mean_cost / self.mean_answer_s
+        return max(per_s, _LEAST_PART * ending_per_s) if per_s else ending_per_s
+
+    def prefill_s(self, num_tokens: float) -> float:
+        """Return how long so many tokens of prompts take; 0 while that is not known."""
+        per_s = self._rates[False].per_s
+        return num_tokens / per_s if per_s else 0.0
+
+    @property
+    def full_tokens_per_s(self) -> float:
+        """The measured pace while all slots are in use; 0: not known."""
+        return self._rates[True].per_s
+
+
+def _moved(mean: float, value: float) -> float:
+    return mean + _NEWEST_PART * (value - mean) if mean else value

@@ -1,0 +1,120 @@
+"""Long prompts in slices, so that another key's prompt need not wait for the whole of one.
+
+GenAI computes prompts in the order in which they were added, and has no way to stop in between. So
+while several keys use the engine, a long prompt is not added at once: first its beginning is, as a
+generation of one token that no client gets, then a longer beginning, and at last the prompt. Each
+finds the one before in the prefix cache. A slice is what one step computes, and between two of them
+the fair queue decides who is next.
+
+A prompt that is mostly cached already, as that of a long chat, would only be delayed. So slices are
+longer where recent prompts were cached, and each is twice as long as the one before while the cache
+has all of it. If the cache has lost a slice, the rest is added as a whole.
+
+The answer of a lost engine is cut with its prompt, also if no other key has asked this engine yet:
+gateways submit all such answers again at its start, one after the other. What left the batch and
+comes back is not cut, because the cache has most of it.
+"""
+
+from collections.abc import Set
+from typing import Final
+
+from msgspec import structs
+
+from serving.engine.batch import Batch
+from serving.engine.fair_queue import Lane
+from serving.engine.generation import Generation
+from serving.engine.prefix_cache import BLOCK
+from serving.transport.messages import SamplingParams
+
+# Prompts are cut while another key has asked for something within this time.
+_SHARED_S: Final = 10.0
+# Each slice costs the hash of all tokens before it.
+_MAX_SLICES: Final = 64
+
+
+class Slices:
+    """The slices that are in a batch, and whose they are."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._owners: dict[Generation, Generation] = {}  # by slice
+        # When requests of the last two lanes arrived: of any lane, one of them is another.
+        self._arrivals: dict[Lane, float] = {}
+
+    def note_arrival(self, lane: Lane, now: float) -> None:
+        """Note that a request of a lane has arrived."""
+        self._arrivals.pop(lane, None)
+        self._arrivals[lane] = now
+        if len(self._arrivals) > 2:
+            del self._arrivals[next(iter(self._arrivals))]
+
+    @property
+    def lanes(self) -> Set[Lane]:
+        """Return the lanes that have a slice in the batch. They must not begin another prompt: the
+        cache may be too small for the beginnings of several."""
+        return {owner.submit.lane for owner in self._owners.values()}
+
+    def next_of(self, generation: Generation, now: float) -> Generation:
+        """Return what to add next of a generation: a slice of its prompt, or itself."""
+        is_whole = generation.is_uncut or generation.was_added or generation.must_score
+        is_shared = generation.num_known or self._is_shared(generation.submit.lane, now)
+        if is_whole or not is_shared or not self._batch.caches_exactly:
+            return generation
+        prompt_ids, _ = generation.next_prompt()
+        num_left = len(prompt_ids) - generation.num_sliced
+        length = max(
+            self._batch.num_slice_tokens(generation.submit.lane), len(prompt_ids) // _MAX_SLICES
+        )
+        length = max(length, generation.num_fully_cached) // BLOCK * BLOCK
+        if num_left <= length + BLOCK:
+            return generation
+        submit = structs.replace(
+            generation.submit,
+            id=0,
+            sampling=SamplingParams(),
+            max_new_tokens=1,
+            min_new_tokens=0,
+            ignore_eos=True,
+            stop_token_ids=(),
+            grammar=None,
+            logits=None,
+            beams=None,
+            assist=None,
+            num_granted=None,
+            known=None,
+        )
+        prompt_ids = prompt_ids[: generation.num_sliced + length]
+        beginning = Generation(None, submit, prompt_ids, energy=generation.energy)
+        beginning.num_sliced = generation.num_sliced
+        return beginning
+
+    def _is_shared(self, lane: Lane, now: float) -> bool:
+        """Whether another lane uses the engine, too."""
+        others = (at for each, at in self._arrivals.items() if each != lane)
+        return any(now - at <= _SHARED_S for at in others)
+
+    def begin(self, beginning: Generation, owner: Generation) -> None:
+        """Note that a slice was added."""
+        self._owners[beginning] = owner
+
+    def end(self, beginning: Generation) -> Generation | None:
+        """Return whose slice has ended, to be put back; None: it is no slice, or its owner left."""
+        owner = self._owners.pop(beginning, None)
+        if owner is None:
+            return None
+        num_before, num_cached = owner.num_sliced, beginning.num_cached
+        if not beginning.tokens or num_cached is None or num_cached < num_before - BLOCK:
+            owner.is_uncut = True  # it failed, or the cache has lost the slice before
+            return owner
+        if owner.first_step_at is None:
+            owner.first_step_at, owner.num_cached = beginning.first_step_at, num_cached
+        owner.num_sliced = len(beginning.prompt_ids)
+        is_cached = num_cached >= owner.num_sliced - BLOCK
+        owner.num_fully_cached = 2 * (owner.num_sliced - num_before) if is_cached else 0
+        return owner
+
+    def discard(self, owner: Generation) -> None:
+        """Take the slice of a generation out of the batch, if it has one there."""
+        for beginning in [beginning for beginning, each in self._owners.items() if each is owner]:
+            del self._owners[beginning]
+            self._batch.remove(beginning)

@@ -1,0 +1,187 @@
+"""What worker processes do with clients' requests. They know no Django, engine or event loop.
+
+A job gets its session, the body, and its arguments. What it returns is small: prompts leave it as
+token ids only, and the web process has no other part of a large request.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from enum import Enum
+from types import ModuleType
+from typing import Any, cast
+
+from msgspec import Struct
+
+from serving.constraints.families.registry import select_family
+from serving.core import field_limits
+from serving.core import request as core_request
+from serving.core.errors import ModelNotReady
+from serving.core.request import (
+    DIALECTS,
+    Conversation,
+    Endpoint,
+    GenerationRequest,
+    RawPrompts,
+    Role,
+)
+from serving.flow.directory import LoadedModel, ModelEntry
+from serving.flow.logits import num_top_of_prompt
+from serving.flow.prepared import Draft
+from serving.flow.preparing import prepare
+from serving.intake.reading import TOKENS_JOBS, Head, head_of
+from serving.prompting.assets import ModelAssets, Prompt
+from serving.prompting.folder import FAST_TOKENIZER, UnusableFolder
+from serving.protocols import parse
+from serving.protocols.chat.exchange import ChatExchange, FunctionCall, ToolCalls
+from serving.protocols.common.exchange import Exchange
+from serving.protocols.completions.exchange import CompletionsExchange
+from serving.protocols.responses.exchange import ResponsesExchange
+from serving.transport import messages
+from serving.workers.worker import Session
+
+log = logging.getLogger(__name__)
+
+
+class _IsolatedModel(LoadedModel):
+    is_isolated = True
+
+
+# The models of this process, by id.
+_models: dict[int, LoadedModel] = {}
+
+
+def load(wanted: tuple[Iterable[ModelEntry], Mapping[str, int]]) -> None:
+    """Load these models before the fork, forget others, and set the limits of fields.
+
+    OpenVINO's tokenizers start threads, which no fork survives, so a worker loads them when it
+    needs them.
+    """
+    entries, limits = wanted
+    field_limits.configure(limits)
+    _load({entry.id: entry for entry in entries})
+
+
+def _load(wanted: Mapping[int, ModelEntry]) -> None:
+    for id_ in list(_models):
+        if id_ not in wanted:
+            del _models[id_]
+    for entry in wanted.values():
+        if (entry.folder / FAST_TOKENIZER).is_file():
+            try:
+                _model_of(entry)
+            except Exception as error:  # the web process reports it
+                log.warning("model not loaded name=%s: %s", entry.name, type(error).__name__)
+
+
+def before_call(arguments: Iterable[object]) -> None:
+    """Load the models among the arguments. Raises `ModelNotReady`."""
+    for each in arguments:
+        if isinstance(each, ModelEntry):
+            _model_of(each)
+
+
+def _model_of(entry: ModelEntry) -> LoadedModel:
+    model = _models.get(entry.id)
+    if model is None or model.entry != entry:
+        try:
+            assets = ModelAssets.load(entry.folder)
+        except UnusableFolder:
+            raise ModelNotReady(f"The model {entry.name} cannot be loaded.") from None
+        family = select_family(entry.options.output_format, assets.template_text)
+        model = _models[entry.id] = _IsolatedModel(entry, assets, family)
+    return model
+
+
+def _parse_request(
+    session: Session, body: bytes, endpoint: str, tree: str, fingerprint: str | None
+) -> Head:
+    exchange = parse(Endpoint(endpoint), body, DIALECTS[tree], fingerprint=fingerprint)
+    session.state["exchange"] = exchange
+    return head_of(exchange.request)
+
+
+def _prepare_parsed(
+    session: Session, body: bytes, entry: ModelEntry, options: Mapping[str, Any]
+) -> tuple[Exchange, Draft]:
+    exchange = session.state["exchange"]
+    draft = _prepare(exchange.request, entry, options)
+    return replace(exchange, request=_without_prompt(exchange.request)), draft
+
+
+def _prepare_request(
+    session: Session,
+    body: bytes,
+    request: GenerationRequest,
+    entry: ModelEntry,
+    options: Mapping[str, Any],
+) -> Draft:
+    return _prepare(request, entry, options)
+
+
+def _prepare(request: GenerationRequest, entry: ModelEntry, options: Mapping[str, Any]) -> Draft:
+    """Prepare a request; `options` are keyword arguments of `prepare`."""
+    draft = prepare(request, _model_of(entry), **options)
+    keeps_text = _needs_text(draft.request)
+    prompts = tuple(each if keeps_text else replace(each, text=None) for each in draft.prompts)
+    return replace(draft, request=_without_prompt(draft.request), prompts=prompts)
+
+
+def _needs_text(request: GenerationRequest) -> bool:
+    """Whether the answer may contain the text of its prompt."""
+    wants_text = request.wants_prompt_text or request.wants_token_ids
+    return request.prompt.echo or wants_text or num_top_of_prompt(request) is not None
+
+
+def _without_prompt(request: GenerationRequest) -> GenerationRequest:
+    """The request without what only rendering needs. It has as many prompts as before."""
+    prompt, grammar = request.prompt, request.grammar
+    slim: Conversation | RawPrompts
+    if isinstance(prompt, RawPrompts):
+        suffix = None if prompt.suffix is None else ""
+        slim = replace(prompt, prompts=("",) * len(prompt.prompts), suffix=suffix)
+    else:
+        last = prompt.messages[-1:] if prompt.echo else ()
+        slim = replace(
+            prompt,
+            messages=tuple(each for each in last if each.role is Role.ASSISTANT),
+            template_kwargs={},
+            rendering=replace(prompt.rendering, template=None, documents=()),
+            token_ids=None,
+        )
+    return replace(request, prompt=slim, grammar=grammar and replace(grammar, source=""))
+
+
+def _parse_tokens(session: Session, body: bytes, name: str, tree: str) -> Head:
+    head, session.state["parsed"] = TOKENS_JOBS[name].parse(body, tree)
+    return head
+
+
+def _answer_tokens(session: Session, body: bytes, name: str, entry: ModelEntry) -> bytes:
+    return TOKENS_JOBS[name].answer(session.state["parsed"], _model_of(entry))
+
+
+def _types_in(module: ModuleType) -> list[type]:
+    """The dataclasses, enums and structs that a module defines, in their order."""
+    return [
+        each
+        for each in vars(module).values()
+        if isinstance(each, type)
+        and each.__module__ == module.__name__
+        and (hasattr(each, "__dataclass_fields__") or issubclass(each, Enum | Struct))
+    ]
+
+
+JOBS = {
+    "parse_request": _parse_request,
+    "prepare_parsed": _prepare_parsed,
+    "prepare_request": _prepare_request,
+    "parse_tokens": _parse_tokens,
+    "answer_tokens": _answer_tokens,
+}
+RESULT_TYPES = (
+    *_types_in(core_request),
+    *_types_in(messages),
+    *cast(Any, (Endpoint, Head, Draft, Prompt, ToolCalls, FunctionCall)),
+    *cast(Any, (ChatExchange, CompletionsExchange, ResponsesExchange)),
+)

@@ -1,0 +1,120 @@
+"""Finds the engines that have outlived their node, by their sockets.
+
+The kernel knows which process listens on a socket, so no file can name a process that is dead, or
+another one that has got its id. A descriptor of the process (`pidfd`) then keeps naming this
+process alone. Only Linux has both; elsewhere engines end with their node.
+"""
+
+import asyncio
+import contextlib
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from serving.transport.client import engine_sockets
+from serving.transport.framing import FrameReader, InvalidFrame, pack
+from serving.transport.messages import Hello, Keep
+
+# Linux's `struct ucred`: process, user, group.
+_CREDENTIALS: Final = struct.Struct("iII")
+_READ_BYTES: Final = 1 << 16
+
+
+class AdoptedEngine:
+    """A running engine that another node has started. It runs while this one keeps it.
+
+    Needs a running event loop. Call `close` when it has ended.
+    """
+
+    def __init__(self, pid: int, pidfd: int, connection: socket.socket) -> None:
+        self.pid = pid
+        self._pidfd = pidfd
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_reader(pidfd, self._on_end)
+
+    @property
+    def has_ended(self) -> bool:
+        return self._ended.done()
+
+    async def wait(self) -> str:
+        """Wait for its end. Returns how it has ended, as far as a stranger can know."""
+        await asyncio.shield(self._ended)
+        return "The engine process ended."
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process. None goes to a process that has got its id since."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, number)
+
+    async def digest(self) -> str | None:
+        """Return the digest in its first message; None if it sends none, or ends."""
+        frames = FrameReader()
+        try:
+            while received := await self._loop.sock_recv(self._connection, _READ_BYTES):
+                for frame in frames.feed(received):
+                    return msgspec.msgpack.decode(frame, type=Hello).digest
+        except (OSError, InvalidFrame, msgspec.MsgspecError):
+            pass
+        return None
+
+    def close(self) -> None:
+        """Keep it no longer."""
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._connection.close()
+
+    def _on_end(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+
+def find(run_dir: Path) -> dict[int, AdoptedEngine]:
+    """Keep the engines that listen on sockets of this run folder. Returns them by model id."""
+    if sys.platform != "linux":
+        return {}
+    try:
+        sockets = engine_sockets(run_dir)
+    except OSError:
+        return {}
+    found = {model_id: _keep(path) for model_id, path in sockets.items()}
+    return {model_id: engine for model_id, engine in found.items() if engine is not None}
+
+
+def _keep(path: Path) -> AdoptedEngine | None:
+    """Keep the engine that listens there. None: no process does."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.setblocking(False)
+    try:
+        connection.connect(str(path))
+        connection.send(pack(Keep()))
+        pid, uid, _ = _CREDENTIALS.unpack(
+            connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
+        if uid != os.getuid() or pid in (0, os.getpid()):
+            raise PermissionError
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        connection.close()
+        return None
+    if _is_closed(connection):  # it has ended meanwhile, and `pidfd` may name another process
+        os.close(pidfd)
+        connection.close()
+        return None
+    return AdoptedEngine(pid, pidfd, connection)
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    """Whether the other end is closed. What it sent before may still be unread."""
+    poll = select.poll()
+    poll.register(connection, select.POLLRDHUP)
+    return bool(poll.poll(0))

@@ -1,0 +1,110 @@
+"""A running engine, whether this node has started it or another one has, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from serving.engine.config import EngineConfig
+
+_END_TIMEOUT_S: Final = 3.0
+
+
+class RunningEngine(Protocol):
+    """A `StartedEngine`, or an `adoption.AdoptedEngine`."""
+
+    @property
+    def pid(self) -> int:
+        """The id of the process, which leads a process group."""
+        ...
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended."""
+        ...
+
+    async def wait(self) -> str:
+        """Wait for its end. Returns how it has ended, as a sentence."""
+        ...
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process if it has not ended."""
+        ...
+
+    def close(self) -> None:
+        """Release it after its end."""
+        ...
+
+
+class StartedEngine:
+    """A process that this node has started."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, config: EngineConfig, environment: Mapping[str, str]) -> StartedEngine:
+        """Start a process with this configuration. Its session is its own: it is not killed with
+        the processes of its node."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "serving.engine", config.name),
+            stdin=PIPE,
+            stdout=PIPE,
+            env=environment,
+            pass_fds=() if config.heartbeat_fd is None else (config.heartbeat_fd,),
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        # If the process has ended, waiting for its report gives the reason.
+        process.stdin.write(config.to_line())
+        return cls(process)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.returncode is not None
+
+    async def report(self) -> bytes:
+        """The next line that it writes about itself; b"" when it has ended."""
+        assert self._process.stdout is not None
+        return await self._process.stdout.readline()
+
+    async def wait(self) -> str:
+        return f"The engine process ended with status {await self._process.wait()}."
+
+    def send_signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    def close(self) -> None:
+        """asyncio has released it."""
+
+
+async def end_engine(engine: RunningEngine) -> None:
+    """Terminate an engine, and kill it with its own children if it does not end in time."""
+    if not engine.has_ended:
+        engine.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(_END_TIMEOUT_S):
+                await engine.wait()
+        except TimeoutError:
+            kill_engine(engine)
+            await engine.wait()
+    engine.close()
+
+
+def kill_engine(engine: RunningEngine) -> None:
+    """Kill an engine with its own children. While it has not ended, the kernel gives the id of its
+    group to no other one."""
+    if not engine.has_ended:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(engine.pid, signal.SIGKILL)

@@ -1,0 +1,133 @@
+"""The fewest tokens that a text can have, from its bytes: without tokenizing it.
+
+A token stands for some bytes of the text, and no token of a vocabulary stands for more than the
+longest one does. That holds for tokenizers that lose nothing: each byte has a token of its own,
+and what happens before the tokens are found shortens a text by a known factor at most. For all
+other tokenizers the bound is 0.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizers import Tokenizer as RawTokenizer
+from tokenizers.pre_tokenizers import ByteLevel
+
+# By which factor each of them shortens the UTF-8 of a text at most. For NFC these are three
+# letters of Hangul that become one, and signs of three bytes that become ASCII. NFKC also maps
+# mathematical letters of four bytes.
+_FACTORS: Final[Mapping[str, int]] = {"NFC": 3, "NFD": 3, "NFKC": 4, "NFKD": 4, "Prepend": 1}
+# These cut a text, and drop nothing of it.
+_SPLITTERS: Final = frozenset(
+    ("ByteLevel", "Digits", "Metaspace", "Punctuation", "Split", "UnicodeScripts")
+)
+# What shortens or drops text in OpenVINO's tokenizers.
+_LOSSY_OPERATION: Final = re.compile(
+    r'type="\w*(?:Normaliz|CaseFold|CharsMap|Word|Unigram|Trie|VocabEncoder)\w*"'
+    r'|behaviour="remove"'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBound:
+    """The bound that a tokenizer's longest token gives for any text."""
+
+    max_token_bytes: int | None = None  # None: texts of any length may be one token
+    factor: int = 1  # by which texts other than ASCII may be shortened first
+    # White space beside some special tokens belongs to them, whatever its length.
+    ignores_space: bool = False
+
+    def least_tokens(self, *texts: str) -> int:
+        """Return a number of tokens that a text which contains all of `texts` has at least."""
+        return self.tokens_of(sum(map(self.least_bytes, texts)))
+
+    def least_bytes(self, text: str) -> int:
+        """Return how many bytes of the text tokens stand for, at least."""
+        if self.ignores_space:
+            text = "".join(text.split())
+        if text.isascii():
+            return len(text)
+        return len(text.encode(errors="replace")) // self.factor
+
+    def tokens_of(self, num_bytes: int) -> int:
+        """Return how many tokens stand for so many bytes, at least."""
+        return 0 if self.max_token_bytes is None else -(-num_bytes // self.max_token_bytes)
+
+
+NO_BOUND: Final = TokenBound()
+
+
+def bound_of_fast(raw: RawTokenizer, vocabulary: Iterable[str]) -> TokenBound:
+    """Return the bound of a tokenizer and its vocabulary, with added tokens."""
+    splitters = _parts(raw.pre_tokenizer, "pretokenizers")
+    factor = _factor(_parts(raw.normalizer, "normalizers"))
+    names = list(vocabulary)
+    if factor is None or type(raw.model).__name__ != "BPE":
+        return NO_BOUND
+    if any(part["type"] not in _SPLITTERS or _removes(part) for part in splitters):
+        return NO_BOUND
+    is_byte_level = any(part["type"] == "ByteLevel" for part in splitters)
+    if not _knows_all_bytes(set(names), raw, is_byte_level=is_byte_level):
+        return NO_BOUND
+    added = raw.get_added_tokens_decoder().values()
+    # A letter of a byte-level vocabulary is one byte. Added tokens are written as they are.
+    own = max(map(len, names)) if is_byte_level else max(len(name.encode()) for name in names)
+    longest = max(own, *(len(token.content.encode()) for token in added), 1)
+    return TokenBound(longest, factor, any(token.lstrip or token.rstrip for token in added))
+
+
+def bound_of_vino(folder: Path, vocabulary: Iterable[bytes]) -> TokenBound:
+    """Return the bound of OpenVINO's tokenizer in a folder."""
+    text = (folder / "openvino_tokenizer.xml").read_text(encoding="utf-8", errors="replace")
+    tokens = set(vocabulary)
+    is_lossless = 'type="BPETokenizer"' in text and not _LOSSY_OPERATION.search(text)
+    if not is_lossless or not all(bytes([byte]) in tokens for byte in range(256)):
+        return NO_BOUND
+    return TokenBound(max(map(len, tokens)), ignores_space=True)
+
+
+def _parts(component: Any, members: str) -> list[dict[str, Any]]:
+    """The settings of a component of the library, and of those in a sequence."""
+    if component is None:
+        return []
+    return list(_flat(json.loads(component.__getstate__()), members))
+
+
+def _flat(settings: dict[str, Any], members: str) -> Iterable[dict[str, Any]]:
+    if settings["type"] != "Sequence":
+        yield settings
+        return
+    for each in settings[members]:
+        yield from _flat(each, members)
+
+
+def _factor(normalizers: Iterable[dict[str, Any]]) -> int | None:
+    """The product of the factors; None: texts may become shorter without a limit."""
+    product = 1
+    for each in normalizers:
+        if each["type"] == "Replace" and _keeps_length(each):
+            continue
+        if each["type"] not in _FACTORS:
+            return None
+        product *= _FACTORS[each["type"]]
+    return product
+
+
+def _keeps_length(replace: dict[str, Any]) -> bool:
+    found = replace["pattern"].get("String")
+    return found is not None and len(replace["content"].encode()) >= len(found.encode())
+
+
+def _removes(splitter: dict[str, Any]) -> bool:
+    return str(splitter.get("behavior", "")).lower() == "removed"
+
+
+def _knows_all_bytes(names: set[str], raw: RawTokenizer, *, is_byte_level: bool) -> bool:
+    """Whether no byte of a text is unknown: unknown ones may be dropped, or be one token."""
+    if is_byte_level:
+        return names.issuperset(ByteLevel.alphabet())
+    has_fallback = bool(getattr(raw.model, "byte_fallback", False))
+    return has_fallback and all(f"<0x{byte:02X}>" in names for byte in range(256))

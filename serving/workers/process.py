@@ -1,0 +1,270 @@
+"""The web process's ends of a fork server and of its worker processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from serving.core.cadence import until_next
+from serving.core.hang import CONFIRM_S, Hang, HangWatch, LinuxProcess
+from serving.core.heartbeat import Page, write_stacks_and_end
+from serving.workers.fork_server import COMMAND, FORK, KILL, LOAD, Promises, arguments
+from serving.workers.limits import WorkLimits
+from serving.workers.wire import (
+    ANSWER,
+    CALL,
+    ENDED,
+    FAILURE,
+    MAX_ANSWER_BYTES,
+    REFUSAL,
+    BrokenAnswer,
+    Codec,
+    decode_refusal,
+)
+from serving.workers.worker import ProcessLimits
+
+log = logging.getLogger(__name__)
+
+_READ_BYTES: Final = 65536
+_STREAM_BYTES: Final = 2**20
+_END_TIMEOUT_S: Final = 2.0
+_REAP_INTERVAL_S: Final = 0.1
+# How long a fork server may take from its start to its first sign of life.
+_START_LIMIT_S: Final = 60.0
+# How long one that stands still has to write its stacks.
+_STACKS_WITHIN_S: Final = 0.5
+# Without a watch, no sign of life comes too late.
+_NO_LIMIT_S: Final = 1e9
+# Local time is in chat templates. The tokenizers' own threads would not survive a fork.
+_KEPT_VARIABLES: Final = ("TZ", "PATH", "LD_LIBRARY_PATH")
+
+
+class WorkerLost(Exception):
+    """The worker ended before it answered."""
+
+
+class JobFailed(Exception):
+    """A job raised an error that is a defect. The text has its type and stack."""
+
+
+class ForkServerProcess:
+    """A running fork server."""
+
+    def __init__(self, jobs: str, limits: WorkLimits) -> None:
+        """Starts the process. It serves commands when it has imported its modules."""
+        self._page = Page(_START_LIMIT_S)
+        own, others = socket.socketpair()
+        with others:
+            self._process = subprocess.Popen(
+                arguments(
+                    others.fileno(),
+                    jobs,
+                    ProcessLimits(limits.cpu_s, limits.memory_bytes),
+                    _promises(self._page, limits),
+                ),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env=_environment(),
+                pass_fds=(others.fileno(), self._page.fd),
+            )
+        own.setblocking(False)
+        self._control = own
+        self._num_forked = 0
+        self._received = bytearray()
+        self._on_end: dict[int, Callable[[], None]] = {}
+        self.is_alive = True
+        self._hang: Hang | None = None
+        self._watch = HangWatch(self._page, LinuxProcess(self.pid))
+        asyncio.get_running_loop().add_reader(own.fileno(), self._read)
+        if limits.hung_after_s:
+            self._look_later()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def fork(self) -> WorkerProcess:
+        """Start a worker. Raises `WorkerLost` if the fork server does not take the command."""
+        own, others = socket.socketpair()
+        own.setblocking(False)
+        self._num_forked += 1
+        number = self._num_forked
+        with others:
+            try:
+                command = COMMAND.pack(FORK, number, 0)
+                socket.send_fds(self._control, [command], [others.fileno()])
+            except OSError:
+                own.close()
+                self._lose()
+                raise WorkerLost from None
+        reader, writer = await asyncio.open_unix_connection(sock=own, limit=_STREAM_BYTES)
+        worker = WorkerProcess(self, number, reader, writer)
+        self._on_end[number] = worker.close
+        return worker
+
+    def load(self, wanted: object) -> None:
+        """Load something before the next forks."""
+        contents = pickle.dumps(wanted, protocol=5)
+        self._send(COMMAND.pack(LOAD, 0, len(contents)) + contents)
+
+    def kill(self, number: int) -> None:
+        """Kill a worker."""
+        if number in self._on_end:
+            self._send(COMMAND.pack(KILL, number, 0))
+
+    def _look_later(self) -> None:
+        asyncio.get_running_loop().call_later(until_next(self._watch.next_look_s), self._look)
+
+    def _look(self) -> None:
+        """End the fork server if it stands still, after it has written where if it can."""
+        if not self.is_alive:
+            return
+        self._hang = self._watch.look()
+        if self._hang is None:
+            self._look_later()
+            return
+        with contextlib.suppress(ProcessLookupError):
+            write_stacks_and_end(self.pid)
+        asyncio.get_running_loop().call_later(_STACKS_WITHIN_S, self._process.kill)
+        self._lose()
+
+    async def stop(self) -> None:
+        """End the fork server and its workers."""
+        self._lose()
+        deadline_s = asyncio.get_running_loop().time() + _END_TIMEOUT_S
+        while self._process.poll() is None:
+            if asyncio.get_running_loop().time() > deadline_s:
+                self._process.kill()
+            await asyncio.sleep(0.01)
+
+    def _send(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            if self.is_alive and self._control.send(data) == len(data):
+                return
+        self._lose()
+
+    def _read(self) -> None:
+        """Close the connections of workers that have ended."""
+        try:
+            data = self._control.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._lose()
+            return
+        self._received += data
+        while len(self._received) >= ENDED.size:
+            number, _ = ENDED.unpack_from(self._received)
+            del self._received[: ENDED.size]
+            if close := self._on_end.pop(number, None):
+                close()
+
+    def _lose(self) -> None:
+        """Without its socket the fork server ends, and its workers with it."""
+        if not self.is_alive:
+            return
+        self.is_alive = False
+        asyncio.get_running_loop().remove_reader(self._control.fileno())
+        self._control.close()
+        for close in self._on_end.values():
+            close()
+        self._on_end.clear()
+        self._reap()
+
+    def _reap(self) -> None:
+        """Take the status of the process, which may end a moment after its socket has closed."""
+        if self._process.poll() is None:
+            asyncio.get_running_loop().call_later(_REAP_INTERVAL_S, self._reap)
+            return
+        if self._hang is not None:
+            log.error(
+                "the fork server stood still for %.1f s (%s) and is replaced; its stacks: %s",
+                *(self._hang.silent_s, self._hang.reason, self._page.stacks() or "unknown"),
+            )
+        self._page.close()
+
+
+class WorkerProcess:
+    """One worker. Only one call runs at a time."""
+
+    def __init__(
+        self,
+        server: ForkServerProcess,
+        number: int,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._server = server
+        self._number = number
+        self._reader = reader
+        self._writer = writer
+        # Whether it may serve another session.
+        self.is_usable = True
+
+    @property
+    def server(self) -> ForkServerProcess:
+        return self._server
+
+    async def call(self, codec: Codec, name: str, body: bytes, arguments: tuple[Any, ...]) -> Any:
+        """Return the result of a job. Raises the `ServingError` that it raised, `WorkerLost`,
+        `BrokenAnswer`, and `JobFailed`. After anything else than the first, kill the worker."""
+        call = pickle.dumps((name, arguments), protocol=5)
+        was_usable, self.is_usable = self.is_usable, False
+        try:
+            self._writer.write(CALL.pack(len(call), len(body)) + call)
+            self._writer.write(body)
+            await self._writer.drain()
+            head = await self._reader.readexactly(ANSWER.size)
+            kind, is_spent, num_bytes = ANSWER.unpack(head)
+            if num_bytes > MAX_ANSWER_BYTES:
+                raise BrokenAnswer("size")
+            answer = await self._reader.readexactly(num_bytes)
+        except (OSError, asyncio.IncompleteReadError):
+            raise WorkerLost from None
+        if kind == FAILURE:
+            raise JobFailed(answer.decode(errors="replace"))
+        refusal = decode_refusal(answer) if kind == REFUSAL else None
+        result = codec.loads(answer) if refusal is None else None
+        self.is_usable = was_usable and not is_spent
+        if refusal is not None:
+            raise refusal
+        return result
+
+    def end_session(self) -> None:
+        """Let the worker forget the session."""
+        self._writer.write(CALL.pack(0, 0))
+
+    def kill(self) -> None:
+        self.is_usable = False
+        self._server.kill(self._number)
+        self.close()
+
+    def close(self) -> None:
+        self.is_usable = False
+        self._writer.transport.abort()
+
+
+def _promises(page: Page, limits: WorkLimits) -> Promises:
+    if not limits.hung_after_s:
+        return Promises(page.fd, _NO_LIMIT_S, _NO_LIMIT_S)
+    # The rest of the time confirms that it stands still.
+    return Promises(page.fd, max(limits.hung_after_s - CONFIRM_S, 2.0), limits.load_s)
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "TOKENIZERS_PARALLELISM": "false",
+    }

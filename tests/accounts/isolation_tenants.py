@@ -1,0 +1,205 @@
+"""Organisations with a row in every table, for the sweep of what one learns of another.
+
+All rows of an organisation begin at the same id in every table, so that one id is a foreign one
+for each endpoint, also for one that this file does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount
+from allauth.usersessions.models import UserSession
+from django.apps import apps
+from django.contrib.admin.models import LogEntry
+from django.contrib.contenttypes.models import ContentType
+from django.contrib.sessions.models import Session
+from django.db import connection, transaction
+from django.db.models import AutoField, BigAutoField
+from django.utils import timezone
+from row_builders import (
+    stored_alert,
+    stored_capture,
+    stored_quarantined,
+    stored_refusal,
+    stored_reminder,
+)
+from usage_builders import admission, settlement
+
+from accounts.alerts.webhooks import make as make_webhook
+from accounts.keys.lifecycle import NewKey, create_key
+from accounts.models import (
+    ApiKey,
+    Delivery,
+    Limit,
+    Organization,
+    Project,
+    Role,
+    Scope,
+    User,
+)
+from accounts.services import changes
+from accounts.usage.store import store_settlements
+
+NUM_IDS: Final = 4
+"""So many ids from the first one exist in the tables that have several rows of a tenant."""
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """An organisation, its users by their role, and its keys by their scope."""
+
+    organization: Organization
+    users: dict[str, User]
+    keys: dict[str, NewKey]
+
+
+@contextmanager
+def rolled_back() -> Iterator[None]:
+    """Roll back everything that is stored inside."""
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
+def fill(name: str, first_id: int, text: str = "") -> Tenant:
+    """Store an organisation with a row in every table, of which the first has the id `first_id`.
+
+    User names begin with `name`; other names are `text`, or `name` without one.
+    """
+    _start_ids_at(first_id)
+    text = text or name
+    organization = changes.add(Organization(name=text))
+    one, two = (
+        changes.add(Project(organization=organization, name=each)) for each in (text, f"{text} 2")
+    )
+    users = {
+        "owner": _user(name, name, organization, Role.OWNER),
+        "admin": _user(name, f"{name}-admin", organization, Role.ADMIN),
+        "viewer": _user(name, f"{name}-viewer", organization, Role.VIEWER),
+        "project admin": _user(name, f"{name}-project-admin", one, Role.ADMIN),
+        "member": _user(name, f"{name}-member", two, Role.MEMBER),
+    }
+    keys = {
+        "manage": create_key(
+            owner=users["owner"], project=one, name=text, note=text, scopes=[Scope.MANAGE]
+        ),
+        "usage": create_key(
+            owner=users["viewer"], project=one, name=text, scopes=[Scope.USAGE, Scope.INFERENCE]
+        ),
+    }
+    tenant = Tenant(organization, users, keys)
+    _store_limits(tenant, one)
+    _store_usage(tenant, one, f"{first_id}")
+    _store_messages(tenant, one, name)
+    _store_signin(text, users["owner"])
+    User.objects.filter(pk=users["owner"].pk).update(first_name=text, last_name=text)
+    return tenant
+
+
+def _start_ids_at(first_id: int) -> None:
+    """Let the next row of each table have this id."""
+    tables = [
+        (model._meta.db_table, model._meta.pk.column)
+        for model in apps.get_models()
+        if isinstance(model._meta.pk, AutoField | BigAutoField)
+    ]
+    with connection.cursor() as cursor:
+        for table, column in tables:
+            if connection.vendor == "sqlite":
+                cursor.execute("DELETE FROM sqlite_sequence WHERE name = %s", [table])
+                cursor.execute("INSERT INTO sqlite_sequence VALUES (%s, %s)", [table, first_id - 1])
+            else:
+                sequence = "setval(pg_get_serial_sequence(%s, %s), %s)"
+                cursor.execute(f"SELECT {sequence}", [f'"{table}"', column, first_id - 1])
+
+
+def _user(name: str, username: str, scope: Organization | Project, role: str) -> User:
+    return changes.add_user(username, email=f"{username}@{name}.example", scope=scope, role=role)
+
+
+def _store_limits(tenant: Tenant, project: Project) -> None:
+    key = tenant.keys["manage"].key
+    for scope, scope_id, window in (
+        ("project", project.pk, "day"),
+        ("organization", tenant.organization.pk, "minute"),
+        ("key", key.pk, "month"),
+        ("user", tenant.users["member"].pk, "week"),
+    ):
+        changes.add(Limit(scope=scope, scope_id=scope_id, metric="tokens", window=window, amount=9))
+
+
+def _store_usage(tenant: Tenant, project: Project, request_id: str) -> None:
+    """Store a request with its usage, its capture, a limit that refused it, and its quarantine."""
+    key, user, now = tenant.keys["manage"].key, tenant.users["owner"], timezone.now()
+    name = tenant.organization.name
+    whose = {
+        "user_id": user.pk,
+        "username": user.username,
+        "key_id": key.pk,
+        "key_name": key.name,
+        "project_id": project.pk,
+        "project_name": project.name,
+        "organization_id": tenant.organization.pk,
+        "organization_name": name,
+        "model": name,
+    }
+    moment = now - timedelta(minutes=5)
+    arrived = admission(request_id, started_at=moment, client_request_id=name, **whose)
+    store_settlements([settlement(request_id, admission=arrived)])
+    stored_refusal(request_id, created_at=moment, scope=f"project:{project.pk}", **whose)
+    stored_capture(request_id, project.pk)
+    stored_quarantined(request_id, request_id=request_id, created_at=moment, **whose)
+
+
+def _store_messages(tenant: Tenant, project: Project, host: str) -> None:
+    """Store an alert and a reminder, which go to a webhook and to a user."""
+    key, now = tenant.keys["manage"].key, timezone.now()
+    name, organization = tenant.organization.name, tenant.organization
+    hook, _ = make_webhook(name, f"https://hooks.{host}.example/", organization)
+    changes.add(hook)
+    alert = stored_alert(
+        limit_id=Limit.objects.get(scope="project", scope_id=project.pk).pk,
+        organization_id=organization.pk,
+        scope=f"project:{project.pk}",
+        whose=name,
+    )
+    reminder = stored_reminder(key, owner_name=name)
+    Delivery.objects.create(alert=alert, webhook=hook, due_at=now)
+    Delivery.objects.create(reminder=reminder, user=key.owner, due_at=now)
+
+
+def _store_signin(text: str, user: User) -> None:
+    """Store what allauth and Django's admin keep of a user."""
+    EmailAddress.objects.create(user=user, email=user.email, verified=True, primary=True)
+    Authenticator.objects.create(
+        user=user, type=Authenticator.Type.RECOVERY_CODES, data={"seed": text}
+    )
+    SocialAccount.objects.create(user=user, provider=text, uid=text)
+    UserSession.objects.create(user=user, ip="192.0.2.1", user_agent=text, session_key=str(user.pk))
+    Session.objects.create(session_key=str(user.pk), session_data="", expire_date=timezone.now())
+    LogEntry.objects.create(
+        user=user,
+        content_type=ContentType.objects.get_for_model(ApiKey),
+        object_id=str(ApiKey.objects.filter(owner=user)[0].pk),
+        object_repr=text,
+        action_flag=2,
+        change_message=text,
+    )
+
+
+def rows_of(first_id: int) -> dict[str, list[Any]]:
+    """Return the rows from this id on, by table. Sessions have no number as their id."""
+    return {
+        model._meta.label: list(
+            model._base_manager.filter(pk__gte=first_id).order_by("pk").values()
+        )
+        for model in apps.get_models()
+        if isinstance(model._meta.pk, AutoField | BigAutoField)
+    }

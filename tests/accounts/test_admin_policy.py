@@ -1,0 +1,65 @@
+"""The content security policy of the admin: only its own files run and style its pages."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib import admin
+from django.test import Client
+from django.urls import reverse
+
+from accounts.models import User
+
+pytestmark = pytest.mark.django_db
+
+INLINE = r"<script(?![^>]*\bsrc=)|<style| style=| on[a-z]+="
+NAMES = sorted(
+    f"{model._meta.app_label}_{model._meta.model_name}" for model in admin.site._registry
+)
+
+
+@pytest.fixture
+def root(client: Client) -> Client:
+    client.force_login(User.objects.create_superuser("root"))
+    return client
+
+
+def check(client: Client, path: str) -> None:
+    response = client.get(path)
+
+    policy = dict(
+        part.strip().partition(" ")[::2]
+        for part in response.headers["Content-Security-Policy"].split(";")
+    )
+    assert policy["default-src"] == policy["base-uri"] == policy["frame-ancestors"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert policy["form-action"] == "'self'"
+    assert not re.search(INLINE, response.content.decode())
+
+
+def test_lists_and_forms_have_nothing_that_the_policy_refuses(root: Client) -> None:
+    check(root, "/admin/")  # loads the models of the site
+    assert len(admin.site._registry) > 10
+    for model in admin.site._registry:
+        name = f"{model._meta.app_label}_{model._meta.model_name}"
+        check(root, reverse(f"admin:{name}_changelist"))
+        check(root, reverse(f"admin:{name}_add"))
+
+
+@pytest.mark.parametrize("path", ["", "accounts/", "accounts/user/1/", "nothing/at/all/"])
+def test_other_pages_and_errors_have_the_policy_too(root: Client, path: str) -> None:
+    check(root, f"/admin/{path}")
+
+
+def test_strangers_get_the_policy_with_the_refusal(client: Client) -> None:
+    client.force_login(User.objects.create_user("alice"))
+
+    check(client, "/admin/")
+
+
+def test_sign_in_pages_have_no_style_of_their_own(client: Client) -> None:
+    response = client.get(reverse("account_login"))
+
+    assert "unsafe" not in response.headers["Content-Security-Policy"]
+    assert not re.search(INLINE, response.content.decode())

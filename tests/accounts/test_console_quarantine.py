@@ -1,0 +1,81 @@
+"""The console names the requests that ended two engines, and lets administrators release them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pages import page, signed_in, text_of
+from row_builders import stored_quarantined
+
+from accounts.models import AuditEntry, QuarantinedRequest, Role, User
+from accounts.services import changes
+from accounts.services.changes import first_project
+
+pytestmark = pytest.mark.django_db
+
+QUARANTINE = "/console/quarantine/"
+DIGEST, OTHER = "a" * 32, "b" * 32
+
+
+def test_an_empty_quarantine_is_explained(alice: User, settings: Any) -> None:
+    client = signed_in(alice)
+
+    text = page(client, QUARANTINE)
+    assert "Nothing is in quarantine." in text
+    assert "turned off" not in text
+    assert "in quarantine" not in page(client, "/console/")
+
+    settings.VINERY_QUARANTINE_S = 0
+    assert "The quarantine is turned off" in page(client, QUARANTINE)
+
+
+def test_an_administrator_sees_a_request_on_the_overview_and_releases_it(root: User) -> None:
+    values = {"username": "bob", "key_id": 7, "key_name": "laptop", "project_name": "search"}
+    row = stored_quarantined(DIGEST, **values)
+    client = signed_in(root)
+
+    assert "1 request in quarantine" in page(client, "/console/")
+    text = page(client, QUARANTINE)
+    for word in ("bob, laptop", "search", "tiny-chat", "req_1", DIGEST):
+        assert word in text
+    path = f"{QUARANTINE}{row.pk}/release/"
+    assert path in text
+    assert DIGEST in page(client, path)
+    assert QuarantinedRequest.objects.exists()
+
+    assert "The request is released." in text_of(client.post(path, follow=True))
+
+    assert not QuarantinedRequest.stored.exists()
+    assert AuditEntry.objects.get(action="quarantine.release").actor == "root"
+    assert client.post(path).status_code == 404
+
+
+def test_users_see_the_requests_of_their_organisation_and_release_none(alice: User) -> None:
+    own = first_project().organization
+    changes.set_role(alice, own, Role.OWNER)
+    row = stored_quarantined(DIGEST, organization_id=own.pk)
+    foreign = stored_quarantined(OTHER, organization_id=own.pk + 1)
+    client = signed_in(alice)
+
+    text = page(client, QUARANTINE)
+    assert DIGEST in text
+    assert OTHER not in text
+    assert "/release/" not in text
+    assert "1 request in quarantine" in page(client, "/console/")
+    for method in (client.get, client.post):
+        assert method(f"{QUARANTINE}{row.pk}/release/").status_code == 403
+        assert method(f"{QUARANTINE}{foreign.pk}/release/").status_code == 404
+    assert QuarantinedRequest.stored.count() == 2
+
+
+def test_older_requests_are_on_the_next_page(root: User) -> None:
+    rows = [stored_quarantined(f"{number:032x}") for number in range(51)]
+    client = signed_in(root)
+
+    first = page(client, QUARANTINE)
+    assert rows[0].digest not in first
+    assert f'href="?before={rows[1].pk}"' in first
+    second = page(client, f"{QUARANTINE}?before={rows[1].pk}")
+    assert rows[0].digest in second
+    assert "Older ones" not in second

@@ -1,0 +1,44 @@
+"""Passwords are hashed as Django does, but one at a time and with a lower priority."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.contrib.auth import hashers
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
+
+from accounts.signin.hashing import PatientHasher
+
+
+def test_the_hash_is_that_of_django() -> None:
+    encoded = PatientHasher().encode("secret", "salt", 2)
+
+    assert encoded == PBKDF2PasswordHasher().encode("secret", "salt", 2)
+    assert PatientHasher().verify("secret", encoded)
+    assert not PatientHasher().verify("another", encoded)
+
+
+def test_many_are_hashed_one_after_the_other_with_a_lower_priority(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    running, most, priorities = 0, 0, set()
+
+    def compute(*_: object, **__: object) -> bytes:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        priorities.add(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        time.sleep(0.01)
+        running -= 1
+        return b"hash"
+
+    monkeypatch.setattr(hashers, "pbkdf2", compute)
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda number: PatientHasher().encode(str(number), "salt"), range(8)))
+
+    assert most == 1
+    assert min(priorities) > os.getpriority(os.PRIO_PROCESS, 0)

@@ -1,0 +1,194 @@
+"""Visitors of people's pages who lead others elsewhere, forge their forms, guess passwords by
+other spellings of a name, or give names that are HTML or have line ends."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlencode
+
+import pytest
+from django.test import Client
+from isolation_probes import answer, reads, routes, searches, searches_of_admin
+from isolation_tenants import fill
+from pages import signed_in
+from signin_helpers import person, sign_in, signed_in_name
+
+from accounts.models import User
+
+pytestmark = pytest.mark.django_db
+
+ELSEWHERE = [
+    "//evil.example/",
+    "///evil.example/",
+    "https:evil.example",
+    "https:///evil.example",
+    "/\\evil.example/",
+    "\\\\evil.example",
+    "\t//evil.example/",
+    "https://testserver@evil.example/",
+    "javascript:alert(1)",
+]
+SPELLINGS = [
+    "ALICE",
+    " alice",
+    "alice ",
+    "alice\t",
+    "\u00a0alice",
+    "al\u200bice",
+    "\uff41\uff4c\uff49\uff43\uff45",
+    "alice\0",
+    "al\u0131ce",
+]
+FIRST_ID = 5_000_001
+# Without a slash, which names of organisations and projects may not have.
+HTML = "\"'><script>alert(1)<img src=x onerror=alert(1)>"
+
+
+@pytest.mark.parametrize("target", ELSEWHERE)
+def test_the_sign_in_and_the_sign_out_lead_to_no_other_server(client: Client, target: str) -> None:
+    person("alice")
+
+    assert sign_in(client, "alice", next=target).url.startswith("/console/")
+    left = client.post("/accounts/logout/", {"next": target})
+
+    assert left.status_code == 302
+    assert re.match("/[a-z]", left.url) or left.url == "/"
+
+
+def test_a_link_signs_no_user_out(client: Client) -> None:
+    person("alice")
+    sign_in(client, "alice")
+
+    client.get("/accounts/logout/")
+
+    assert signed_in_name(client) == "alice"
+
+
+@pytest.mark.parametrize("path", ["/accounts/login/", "/accounts/logout/", "/console/keys/new/"])
+def test_a_form_of_another_site_is_refused(path: str) -> None:
+    person("alice")
+    visitor = Client(enforce_csrf_checks=True)
+    visitor.get("/accounts/login/")
+    token = visitor.cookies["csrftoken"].value
+    form = {"login": "alice", "password": "wrong"}
+
+    without = visitor.post(path, form)
+    foreign = visitor.post(
+        path, {**form, "csrfmiddlewaretoken": token}, headers={"origin": "https://evil.example"}
+    )
+
+    assert (without.status_code, foreign.status_code) == (403, 403)
+
+
+def test_no_page_takes_a_form_without_its_token() -> None:
+    visitor = Client(enforce_csrf_checks=True, raise_request_exception=False)
+    visitor.force_login(User.objects.create_superuser("root"))
+    pages = routes(("console/", "admin/", "accounts/"))
+
+    answers = {page.path(FIRST_ID): visitor.post(page.path(FIRST_ID)) for page in pages}
+
+    assert len(answers) > 100
+    assert {path: each for path, each in answers.items() if each.status_code != 403} == {}
+
+
+def test_no_page_of_the_admin_is_shown_to_an_owner_who_is_not_staff() -> None:
+    client = signed_in(fill("acme", FIRST_ID).users["owner"])
+    pages = [page.path(FIRST_ID) for page in routes(("admin/",)) if "jsi18n" not in page.template]
+
+    shown = {path for path in pages if client.get(path).status_code == 200}
+
+    assert len(pages) > 60
+    assert shown == set()
+
+
+@pytest.mark.parametrize("row_id", ["9" * 30, "-1", "word", "%00", "_5F"])
+def test_no_page_fails_for_an_odd_id(row_id: str) -> None:
+    client = Client(raise_request_exception=False)
+    client.force_login(User.objects.create_superuser("root"))
+    pages = [page for page in routes(("console/", "admin/", "accounts/", "api/")) if page.has_id]
+
+    failed = [page.template for page in pages if client.get(page.path(row_id)).status_code >= 500]
+
+    assert len(pages) > 80
+    assert failed == []
+
+
+@pytest.mark.parametrize("value", ["9" * 30, "word", "\0"])
+def test_no_page_fails_for_an_odd_query(value: str) -> None:
+    """Of lists with their filters, and of forms with initial values."""
+    fill("acme", FIRST_ID)
+    client = Client(raise_request_exception=False)
+    client.force_login(User.objects.create_superuser("root"))
+    names = ("model", "endpoint", "organization", "project", "user", "key", "before", "scope")
+    query = urlencode(dict.fromkeys(names, value))
+    forms = [page for page in routes(("console/", "admin/")) if not page.has_id]
+    paths = [
+        *(f"{page.path()}?{query}" for page in forms if "logout" not in page.template),
+        *(probe.path for probe in searches_of_admin(value, value)),
+    ]
+
+    failed = [path for path in paths if client.get(path).status_code >= 500]
+
+    assert len(paths) > 50
+    assert failed == []
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_no_spelling_of_a_name_gives_more_attempts(spelling: str) -> None:
+    person("alice")
+    for number in range(5):
+        sign_in(Client(REMOTE_ADDR=f"198.51.100.{number}"), "alice", "wrong")
+
+    client = Client(REMOTE_ADDR="198.51.100.77")
+    headers = {"x-forwarded-for": "192.0.2.1", "forwarded": "for=192.0.2.1"}
+    sign_in(client, spelling, headers=headers)
+
+    assert signed_in_name(client) == ""
+
+
+# -- Names that are HTML
+
+
+def test_names_are_text_on_every_page() -> None:
+    """Of rows and searches, on all pages of the URL configuration."""
+    fill("acme", FIRST_ID, HTML)
+    client = Client(raise_request_exception=False)
+    client.force_login(User.objects.create_superuser("root", first_name=HTML))
+    found = routes(("console/", "admin/", "accounts/"))
+    probes = [
+        *reads(found, FIRST_ID),
+        *searches(found, FIRST_ID, HTML, max_choices=1),
+        *searches_of_admin(FIRST_ID, HTML),
+    ]
+
+    pages = [(probe.path, answer(client, probe)) for probe in probes]
+
+    shown = [(path, text) for path, (status, text) in pages if status == 200]
+    assert [path for path, (status, _) in pages if status >= 500] == []
+    assert [path for path, text in shown if "<script>alert" in text or "<img src=x" in text] == []
+    escaped = [path for path, text in shown if "&lt;script&gt;" in text]
+    assert {path.split("/")[1] for path in escaped} == {"console", "admin"}
+    assert len(escaped) > 40
+
+
+# -- Line ends in texts
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\n", "\r", "\u2028", "\0"])
+def test_no_text_of_a_user_has_a_line_end_that_a_mail_or_the_log_would_show(end: str) -> None:
+    """A header of a mail, or a line of the log, could be forged with it."""
+    tenant = fill("acme", FIRST_ID)
+    client = signed_in(tenant.users["owner"])
+    text = f"a{end}Bcc: victim@elsewhere.example"
+    organization, project = tenant.organization.pk, tenant.keys["manage"].key.project_id
+    hook = {"name": "new", "url": "https://hooks.example/", "organization": organization}
+    for table, body in (
+        ("users", {"username": text, "organization": organization}),
+        ("users", {"username": "new", "email": f"{text}.example", "organization": organization}),
+        ("projects", {"name": text, "organization": organization}),
+        ("keys", {"name": text, "project": project}),
+        ("webhooks", {**hook, "name": text}),
+        ("webhooks", {**hook, "url": f"https://hooks.example/{end}x: y"}),
+    ):
+        response = client.post(f"/api/{table}/", body, content_type="application/json")
+        assert response.status_code == 400, (table, body)

@@ -1,0 +1,205 @@
+"""One organisation learns nothing of another, and changes nothing there.
+
+Each identity of an organisation sends every request twice: beside another organisation that has a
+row in every table, and without it. All answers are the same, so no list, count, search, export,
+page or error depends on a row of another organisation, and a foreign id is answered as an absent
+one. The requests come from the URL configuration.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import Permission
+from django.test import Client
+from django.utils import timezone
+from isolation_probes import (
+    Probe,
+    answer,
+    forms,
+    reads,
+    references,
+    routes,
+    searches,
+    searches_of_admin,
+    writes,
+)
+from isolation_tenants import Tenant, fill, rolled_back, rows_of
+
+from accounts.models import Role, User
+from accounts.services import changes
+
+pytestmark = pytest.mark.django_db
+
+OURS, THEIRS = "evil", "acme"
+OWN_ID, FOREIGN_ID = 5_000_001, 7_000_001
+API, CONSOLE, ADMIN, SIGN_IN = "api/", "console/", "admin/", "accounts/"
+# Rows of the platform, which belong to no organisation, and tables that stay empty.
+WITHOUT_TENANT = {
+    *("auth.Permission", "auth.Group", "contenttypes.ContentType", "sessions.Session"),
+    *("account.EmailConfirmation", "socialaccount.SocialApp", "socialaccount.SocialToken"),
+    *("accounts.ModelWeight", "accounts.RetentionCutoff"),
+    *("serving.ServedModel", "serving.EngineStatus"),
+}
+# Each page has a new secret.
+SHOWS_NEW_SECRETS = {"/accounts/2fa/totp/activate/", "/api/schema/"}
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who sends the requests, and below which paths."""
+
+    client: Client
+    prefixes: tuple[str, ...]
+
+
+@pytest.fixture(autouse=True)
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages show times."""
+    now = timezone.now()
+    monkeypatch.setattr(timezone, "now", lambda: now)
+
+
+@pytest.fixture
+def ours() -> Tenant:
+    return fill(OURS, OWN_ID)
+
+
+def identity_of(name: str, ours: Tenant) -> Identity:
+    client = Client(raise_request_exception=False)
+    if name in ours.users:
+        client.force_login(ours.users[name])
+        return Identity(client, (API, CONSOLE, SIGN_IN) if name == "owner" else (API, CONSOLE))
+    if name == "staff":
+        client.force_login(staff_of(ours))
+        return Identity(client, (ADMIN,))
+    if name in ours.keys:
+        client.defaults["HTTP_AUTHORIZATION"] = f"Bearer {ours.keys[name].secret}"
+    return Identity(client, (API,) if name in ours.keys else (API, CONSOLE, ADMIN))
+
+
+def staff_of(ours: Tenant) -> User:
+    """A user of the admin with all permissions, and a role in our organisation alone."""
+    staff = User.objects.create_user("staff", is_staff=True)
+    staff.user_permissions.set(Permission.objects.all())
+    changes.set_role(staff, ours.organization, Role.ADMIN)
+    return staff
+
+
+def answers(client: Client, probes: Sequence[Probe]) -> list[tuple[int, str]]:
+    """Return the answers. What the requests stored is rolled back."""
+    with rolled_back():
+        return send(client, probes)
+
+
+def beside_them(client: Client, probes: Sequence[Probe]) -> list[tuple[int, str]]:
+    """Return the answers while the other organisation exists. Its rows stay as they are."""
+    with rolled_back():
+        fill(THEIRS, FOREIGN_ID)
+        before = rows_of(FOREIGN_ID)
+        found = send(client, probes)
+        assert rows_of(FOREIGN_ID) == before
+    return found
+
+
+def send(client: Client, probes: Sequence[Probe]) -> list[tuple[int, str]]:
+    """Send the requests. Afterwards the client has the cookies that it had before."""
+    cookies = copy.deepcopy(client.cookies)
+    found = [answer(client, probe) for probe in probes]
+    client.cookies = cookies
+    return found
+
+
+# How many values of a filter each identity tries. Other identities only read and write by ids:
+# each sees a part of what one of these sees.
+NUM_CHOICES = {"owner": 8, "project admin": 1, "usage": 1}
+
+
+def probes_of(name: str, identity: Identity) -> Iterator[Probe]:
+    found = routes(identity.prefixes)
+    yield from reads(found, FOREIGN_ID)
+    yield from writes(found, FOREIGN_ID)
+    if name in NUM_CHOICES:
+        yield from searches(found, FOREIGN_ID, THEIRS, NUM_CHOICES[name])
+    if ADMIN in identity.prefixes:
+        yield from searches_of_admin(FOREIGN_ID, THEIRS)
+    if CONSOLE in identity.prefixes:
+        yield from forms(FOREIGN_ID)
+
+
+@pytest.mark.parametrize(
+    "name", ["owner", "project admin", "member", "manage", "usage", "staff", "anonymous"]
+)
+def test_no_answer_depends_on_another_organisation(ours: Tenant, name: str) -> None:
+    identity = identity_of(name, ours)
+    probes = [each for each in probes_of(name, identity) if each.path not in SHOWS_NEW_SECRETS]
+
+    beside, alone = beside_them(identity.client, probes), answers(identity.client, probes)
+
+    assert different(probes, beside, alone) == {}
+    assert [probe for probe, (status, _) in zip(probes, beside, strict=True) if status >= 500] == []
+
+
+@pytest.mark.parametrize("name", ["owner", "project admin", "manage"])
+def test_no_row_may_refer_to_another_organisation(ours: Tenant, name: str) -> None:
+    identity = identity_of(name, ours)
+    probes = list(references(routes((API,)), OWN_ID, FOREIGN_ID, THEIRS))
+
+    # Each alone: rows that are created would be duplicates of each other.
+    with rolled_back():
+        fill(THEIRS, FOREIGN_ID)
+        beside = [answers(identity.client, [probe])[0] for probe in probes]
+    alone = [answers(identity.client, [probe])[0] for probe in probes]
+
+    assert different(probes, beside, alone) == {}
+    created = {
+        probe.path for probe, (status, _) in zip(probes, alone, strict=True) if status == 201
+    }
+    assert created >= {"/api/keys"}
+    if name == "owner":
+        assert created >= {"/api/projects", "/api/users", "/api/webhooks"}
+    assert max(status for status, _ in beside) < 500
+
+
+def test_the_sweep_notices_what_an_administrator_sees(ours: Tenant) -> None:
+    """For each list and each row of the API, and for the pages of the console and the admin."""
+    client = Client(raise_request_exception=False)
+    client.force_login(User.objects.create_superuser("root"))
+    found = [
+        *(route for route in routes((API,)) if {"list", "retrieve"} & set(route.actions.values())),
+        *(route for route in routes((CONSOLE,)) if route.has_id),
+        *(route for route in routes((ADMIN,)) if route.template.endswith("/change/")),
+    ]
+    of_tenants = [route for route in found if not re.search("weight|group|served", route.template)]
+    probes = [next(reads([route], FOREIGN_ID)) for route in of_tenants]
+
+    beside, alone = beside_them(client, probes), answers(client, probes)
+
+    assert len(different(probes, beside, alone)) == len(probes) > 40
+
+
+def test_every_table_has_a_row_of_the_other_organisation() -> None:
+    fill(THEIRS, FOREIGN_ID)
+
+    empty = {label for label, rows in rows_of(FOREIGN_ID).items() if not rows}
+    tables = {model._meta.label for model in apps.get_models()}
+
+    assert empty <= WITHOUT_TENANT
+    assert tables >= WITHOUT_TENANT
+
+
+def different(
+    probes: Sequence[Probe], beside: Sequence[Any], alone: Sequence[Any]
+) -> dict[str, tuple[Any, Any]]:
+    """Return the requests whose answers differ, with both."""
+    return {
+        f"{probe.method} {probe.path} {probe.body or ''}": (one, other)
+        for probe, one, other in zip(probes, beside, alone, strict=True)
+        if one != other
+    }

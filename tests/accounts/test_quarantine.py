@@ -1,0 +1,231 @@
+"""Requests that ended two engines are kept for all web processes, until they expire or are
+released."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import DataError, OperationalError, connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from pages import text_of
+from row_builders import stored_quarantined
+
+from accounts.keys.lifecycle import NewKey
+from accounts.models import AuditEntry, Organization, Project, QuarantinedRequest, User
+from accounts.quarantine.queue import QuarantineQueue
+from accounts.quarantine.store import FatalRequest, digests_in_force, release, store_fatal
+from accounts.services import audit, changes
+from accounts.tasks import delete_old_quarantine
+
+DAY_S = 24 * 3600
+DIGEST = "0123456789abcdef" * 2
+OTHER = "f" * 32
+
+
+def fatal(digest: str = DIGEST, **more: Any) -> FatalRequest:
+    values: dict[str, Any] = {
+        "model": "tiny-chat",
+        "request_id": "req_1",
+        "organization_id": None,
+        "key_id": None,
+        "ended_at": datetime.now(UTC),
+    }
+    return FatalRequest(digest, **{**values, **more})
+
+
+# -- Stored
+
+
+def test_a_request_is_stored_with_the_names_of_its_key_which_it_outlives(
+    new_key: Callable[..., NewKey], search: Project, alice: User
+) -> None:
+    key = new_key(project=search).key
+
+    store_fatal(fatal(key_id=key.pk, organization_id=search.organization_id), DAY_S)
+    key.delete()
+    changes.remove(search)
+    changes.remove(search.organization)
+
+    row = QuarantinedRequest.objects.get()
+    assert (row.digest, row.model, row.request_id) == (DIGEST, "tiny-chat", "req_1")
+    assert (row.username, row.key_name, row.project_name) == ("alice", "laptop", "search")
+    assert (row.organization_name, row.user_id) == ("Acme", alice.pk)
+    assert timedelta(hours=23) < row.expires_at - row.created_at <= timedelta(hours=25)
+
+
+def test_a_request_without_a_key_has_no_names(db: None) -> None:
+    store_fatal(fatal(model="m" * 300), DAY_S)
+
+    row = QuarantinedRequest.objects.get()
+    assert (row.key_id, row.user_id, row.project_id, row.organization_id) == (None,) * 4
+    assert (row.username, row.key_name) == ("", "")
+    assert row.model == "m" * 255
+
+
+def test_a_request_of_a_key_that_is_gone_keeps_its_ids(acme: Organization) -> None:
+    store_fatal(fatal(key_id=999_999, organization_id=acme.pk), DAY_S)
+
+    row = QuarantinedRequest.objects.get()
+    assert (row.key_id, row.organization_id, row.key_name) == (999_999, acme.pk, "")
+
+
+def test_the_same_request_of_two_processes_is_stored_once_and_expires_later(db: None) -> None:
+    store_fatal(fatal(), 60)
+    first = QuarantinedRequest.objects.get()
+
+    store_fatal(fatal(request_id="req_2"), DAY_S)
+
+    row = QuarantinedRequest.objects.get()
+    assert (row.pk, row.request_id, row.created_at) == (first.pk, "req_1", first.created_at)
+    assert row.expires_at > first.expires_at + timedelta(hours=23)
+
+
+def test_a_request_that_is_found_again_after_its_time_has_the_new_columns(db: None) -> None:
+    stored_quarantined(DIGEST, expires_at=timezone.now())
+    assert digests_in_force() == frozenset()
+
+    store_fatal(fatal(request_id="req_2"), DAY_S)
+
+    assert QuarantinedRequest.stored.get().request_id == "req_2"
+    assert digests_in_force() == {DIGEST}
+
+
+def test_expired_requests_are_hidden_and_then_deleted(db: None) -> None:
+    stored_quarantined(DIGEST)
+    stored_quarantined(OTHER, expires_at=timezone.now() - timedelta(seconds=1))
+    assert [row.digest for row in QuarantinedRequest.objects.all()] == [DIGEST]
+
+    delete_old_quarantine()
+
+    assert [row.digest for row in QuarantinedRequest.stored.all()] == [DIGEST]
+
+
+def test_a_release_is_audited_once_and_accepts_the_request_again(acme: Organization) -> None:
+    row = stored_quarantined(DIGEST, organization_id=acme.pk)
+    same = QuarantinedRequest.objects.get()
+
+    assert release(row).pk == same.pk
+    release(same)
+
+    assert digests_in_force() == frozenset()
+    entry = AuditEntry.objects.get(action="quarantine.release")
+    assert (entry.target, entry.target_id) == (DIGEST, str(row.pk))
+    assert (entry.organization_id, (entry.before or {})["model"]) == (acme.pk, "tiny-chat")
+    assert audit.verify().broken is None
+
+
+# -- The queue of a web process
+
+
+class Database:
+    """Stores requests in memory. `error` is raised once for each time that it is named."""
+
+    def __init__(self) -> None:
+        self.stored: list[str] = []
+        self.errors: list[Exception] = []
+
+    def store(self, found: FatalRequest, keep_s: int) -> None:
+        if self.errors:
+            raise self.errors.pop()
+        self.stored.append(found.digest)
+
+    def read(self) -> frozenset[str]:
+        return frozenset({*self.stored, OTHER})
+
+    def queue(self, keep_s: int = DAY_S, **more: Any) -> QuarantineQueue:
+        return QuarantineQueue(keep_s, store=self.store, read=self.read, **more)
+
+
+def test_a_request_waits_while_the_database_is_unavailable() -> None:
+    database = Database()
+    queue = database.queue()
+    queue.put(fatal())
+    database.errors = [OperationalError("connection refused")]
+
+    with pytest.raises(OperationalError):
+        queue.sync()
+    assert queue.waiting == {DIGEST}
+
+    assert queue.sync() == {DIGEST, OTHER}
+    assert (queue.waiting, queue.num_in_force) == (frozenset(), 2)
+
+
+def test_a_request_that_cannot_be_stored_does_not_hold_up_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    database = Database()
+    queue = database.queue()
+    queue.put(fatal("a" * 32))
+    queue.put(fatal())
+    database.errors = [DataError("value too long")]
+
+    assert queue.sync() == {DIGEST, OTHER}
+
+    assert queue.waiting == frozenset()
+    assert f"quarantine not stored digest={'a' * 32}" in caplog.text
+
+
+def test_no_more_requests_wait_than_the_queue_holds(caplog: pytest.LogCaptureFixture) -> None:
+    queue = Database().queue(max_waiting=1)
+
+    queue.put(fatal("a" * 32))
+    queue.put(fatal())
+
+    assert queue.waiting == {"a" * 32}
+    assert f"digest={DIGEST}: too many wait" in caplog.text
+
+
+def test_nothing_is_in_quarantine_if_it_is_turned_off(db: None) -> None:
+    stored_quarantined(OTHER)
+
+    with CaptureQueriesContext(connection) as queries:
+        assert QuarantineQueue(0).sync() == frozenset()
+    assert len(queries) == 0
+
+
+def test_reading_the_quarantine_is_one_query(db: None) -> None:
+    stored_quarantined(OTHER)
+
+    with CaptureQueriesContext(connection) as queries:
+        assert QuarantineQueue(DAY_S).sync() == {OTHER}
+    assert len(queries) == 1
+
+
+# -- The admin
+
+
+def test_superusers_release_requests_in_the_admin(client: Client, root: User) -> None:
+    row = stored_quarantined(DIGEST)
+    table = "/admin/accounts/quarantinedrequest/"
+
+    assert DIGEST in text_of(client.get(table))
+    assert client.get(f"{table}add/").status_code == 403
+    assert client.post(f"{table}{row.pk}/change/", {}).status_code == 403
+    assert client.post(f"{table}{row.pk}/delete/", {"post": "yes"}).status_code == 403
+    body = {"action": "release", "_selected_action": [row.pk]}
+    done = text_of(client.post(table, body, follow=True))
+
+    assert "1 of the selected requests in quarantine released." in done
+    assert not QuarantinedRequest.stored.exists()
+    assert AuditEntry.objects.get(action="quarantine.release").actor == "root"
+
+
+def test_staff_see_requests_of_their_organisation_in_the_admin_and_release_none(
+    client: Client, staff: User, acme: Organization
+) -> None:
+    own = changes.first_project().organization
+    row = stored_quarantined(DIGEST, organization_id=own.pk)
+    stored_quarantined(OTHER, organization_id=acme.pk)
+    table = "/admin/accounts/quarantinedrequest/"
+
+    shown = text_of(client.get(table))
+    client.post(table, {"action": "release", "_selected_action": [row.pk]})
+
+    assert DIGEST in shown
+    assert OTHER not in shown
+    assert QuarantinedRequest.stored.count() == 2

@@ -1,0 +1,255 @@
+"""The usage ledger on a full or broken disk loses no request that it has admitted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from django.db import OperationalError
+from usage_builders import NewLedger, Shelf, admission, die, settlement
+
+from accounts.usage import losses
+from accounts.usage.entries import Outcome
+from accounts.usage.journal import Journal
+from accounts.usage.ledger import NoRoomForUsage, UsageLedger
+from accounts.usage.recovery import recover_orphans
+
+LONG_AGO, LATER = datetime(2000, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
+REAL_PWRITE = os.pwrite
+
+
+def failing(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def fill_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "pwrite", failing)
+
+
+def only_allocated(fd: int, content: bytes, offset: int) -> int:
+    """Write as far as the file's size, as on a full disk."""
+    room = max(0, os.fstat(fd).st_size - offset)
+    if room == 0:
+        failing()
+    return REAL_PWRITE(fd, content[:room], offset)
+
+
+def test_a_running_request_is_settled_on_a_disk_that_fails(
+    new_ledger: NewLedger,
+    shelf: Shelf,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ledger = new_ledger()
+    ledger.admit(admission())
+    fill_disk(monkeypatch)
+    ledger.checkpoint([("r1", 1, 0, 0, 0)])
+    ledger.settle(settlement())
+
+    ledger.flush()
+
+    assert shelf.outcomes == {"r1": Outcome.OK}
+    assert ledger.num_lost == 0
+    assert caplog.text.count("cannot write the usage journal") == 1
+
+
+def test_a_request_that_cannot_be_written_is_not_admitted(
+    new_ledger: NewLedger,
+    shelf: Shelf,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ledger = new_ledger()
+    fill_disk(monkeypatch)
+    with pytest.raises(NoRoomForUsage):
+        ledger.admit(admission())
+    monkeypatch.undo()
+    die(ledger)
+
+    recover_orphans(tmp_path, shelf)
+
+    assert shelf.rows == {}
+
+
+def test_the_journal_is_completed_after_the_disk_is_repaired(
+    new_ledger: NewLedger,
+    shelf: Shelf,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ledger = new_ledger()
+    ledger.admit(admission("done"))
+    ledger.admit(admission("running"))
+    fill_disk(monkeypatch)
+    ledger.settle(settlement("done"))
+    shelf.num_failures_to_come = 1
+    with pytest.raises(OperationalError):
+        ledger.flush()
+
+    monkeypatch.undo()
+    shelf.num_failures_to_come = 1
+    with pytest.raises(OperationalError):
+        ledger.flush()
+    die(ledger)
+    recover_orphans(tmp_path, shelf)
+
+    assert shelf.outcomes == {"running": Outcome.INTERRUPTED, "done": Outcome.OK}
+    assert list(losses.read(tmp_path, LONG_AGO, LATER)) == []
+
+
+def test_a_kill_reports_settlements_that_could_not_be_written(
+    new_ledger: NewLedger,
+    shelf: Shelf,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ledger = new_ledger(max_spilled=2)
+    for number in range(5):
+        ledger.admit(admission(f"r{number}"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "append", failing)
+        for number in range(3):
+            ledger.settle(settlement(f"r{number}"))
+    die(ledger)
+
+    recover_orphans(tmp_path, shelf)
+
+    assert set(shelf.outcomes.values()) == {Outcome.INTERRUPTED}
+    [loss] = losses.read(tmp_path, LONG_AGO, LATER)
+    assert loss.num_requests == 3
+    assert list(losses.read(tmp_path, LONG_AGO, LONG_AGO)) == []
+
+
+def test_stored_settlements_are_no_longer_reported(
+    new_ledger: NewLedger,
+    shelf: Shelf,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ledger = new_ledger()
+    ledger.admit(admission())
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "append", failing)
+        ledger.settle(settlement())
+    ledger.flush()
+    die(ledger)
+
+    recover_orphans(tmp_path, shelf)
+
+    assert shelf.outcomes == {"r1": Outcome.OK}
+    assert list(losses.read(tmp_path, LONG_AGO, LATER)) == []
+
+
+def test_the_reserve_takes_each_admitted_request_to_its_end(
+    new_ledger: NewLedger,
+    shelf: Shelf,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ledger = new_ledger(reserve_bytes=100_000)
+    monkeypatch.setattr(os, "posix_fallocate", failing)
+    monkeypatch.setattr(os, "pwrite", only_allocated)
+    admitted = []
+    with pytest.raises(NoRoomForUsage):
+        for number in range(10_000):
+            ledger.admit(admission(f"r{number}"))
+            admitted.append(f"r{number}")
+            ledger.checkpoint([(each, 1, 0, 0, 0) for each in admitted])
+    assert not ledger.has_room
+    assert len(admitted) > 20
+    for request_id in admitted:
+        ledger.settle(settlement(request_id))
+    assert ledger._spilled == []
+    die(ledger)
+
+    recover_orphans(tmp_path, shelf)
+
+    assert shelf.outcomes == dict.fromkeys(admitted, Outcome.OK)
+
+
+def test_a_full_disk_stops_no_request_while_the_database_stores_usage(
+    new_ledger: NewLedger, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = new_ledger(reserve_bytes=100_000)
+    ledger.flush()
+    monkeypatch.setattr(os, "posix_fallocate", failing)
+    monkeypatch.setattr(os, "pwrite", only_allocated)
+
+    for number in range(2000):
+        ledger.admit(admission(f"r{number}"))
+        ledger.settle(settlement(f"r{number}"))
+        if number % 20 == 0:
+            ledger.flush()
+    ledger.flush()
+
+    assert len(shelf.rows) == 2000
+
+
+def test_requests_are_admitted_again_after_there_is_disk_space(
+    new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("accounts.usage.ledger._ALLOCATION_INTERVAL_S", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", failing)
+        ledger = new_ledger()
+        with pytest.raises(NoRoomForUsage):
+            ledger.admit(admission())
+
+    ledger.admit(admission())
+
+    assert ledger.has_room
+
+
+def test_a_full_disk_and_a_kill_lose_no_admitted_request(tmp_path: Path, shelf: Shelf) -> None:
+    """The limit is a real one, of the size of files: the process cannot raise it."""
+    process = subprocess.run(
+        [sys.executable, "-m", "full_disk_process", str(tmp_path / "usage")],
+        cwd=Path(__file__).parent,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "VINERY_HOME": str(tmp_path / "home"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    answered, running = process.stdout.split("\n")[:2]
+
+    recover_orphans(tmp_path / "usage", shelf)
+
+    by_outcome = dict.fromkeys(Outcome, 0) | Counter(shelf.outcomes.values())
+    assert by_outcome[Outcome.OK] == int(answered) > 50
+    assert by_outcome[Outcome.INTERRUPTED] == int(running) == 3
+    assert list(losses.read(tmp_path / "usage", LONG_AGO, LATER)) == []
+
+
+def test_records_that_fit_neither_disk_nor_memory_are_counted(
+    new_ledger: NewLedger, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = new_ledger(max_spilled=2)
+    for number in range(5):
+        ledger.admit(admission(f"r{number}"))
+    fill_disk(monkeypatch)
+
+    for number in range(5):
+        ledger.settle(settlement(f"r{number}"))
+    ledger.flush()
+
+    assert sorted(shelf.rows) == ["r0", "r1"]
+    assert ledger.num_lost == 3
+
+
+def test_a_read_only_folder_fails_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+
+    with pytest.raises(OSError):
+        UsageLedger(tmp_path / "file", store=Shelf())

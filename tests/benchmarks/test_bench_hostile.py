@@ -1,0 +1,71 @@
+"""What the benchmark of hostile requests calls wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from benchmarks.hostile.case import CHAT, Case, constant, filled, with_fields
+from benchmarks.hostile.neighbour import Answer
+from benchmarks.hostile.send import Outcome, fault_of
+from benchmarks.hostile.watch import Neighbour, percentile
+
+CASE = Case("many tools", "prompt", CHAT, constant({}), param="tools")
+
+
+def refused(status: int = 400, **error: Any) -> Outcome:
+    return Outcome(status, json.dumps({"error": {"message": "no", **error}}).encode(), {})
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Outcome(200),
+        refused(param="tools[3].name"),
+        refused(param=None, message="`tools` must have at most 128 entries."),
+        refused(param=None, code="context_length_exceeded"),
+        Outcome(429, headers={"retry-after": "1"}),
+        Outcome(503, headers={"retry-after": "1"}),
+    ],
+)
+def test_an_answer_and_a_refusal_with_its_reason_are_right(outcome: Outcome) -> None:
+    assert fault_of(CASE, outcome) is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        (Outcome(0), "no answer"),
+        (Outcome(500, b"{}"), "status 500"),
+        (Outcome(503, headers={}), "without Retry-After"),
+        (Outcome(400, b"<html>"), "without an error object"),
+        (refused(param="messages"), "tools is not named"),
+        (refused(param=None), "tools is not named"),
+    ],
+)
+def test_a_failure_and_a_refusal_of_another_field_are_wrong(outcome: Outcome, words: str) -> None:
+    fault = fault_of(CASE, outcome)
+
+    assert fault is not None
+    assert words in fault
+
+
+def test_a_body_grows_with_its_size() -> None:
+    body = filled(with_fields(CHAT, user="@hole@"), lambda size: '"' + "a" * size + '"')
+
+    assert len(body(2000)) - len(body(1000)) == 1000
+    assert json.loads(body(5))["user"] == "aaaaa"
+
+
+def test_answers_of_a_neighbour_are_found_by_when_they_were_due() -> None:
+    neighbour = Neighbour()
+    for due_s in (1.0, 2.0, 3.0):
+        neighbour.add(Answer("chat", due_s, wait_s=due_s / 10, status=200))
+        neighbour.add(Answer.read(Answer("livez", due_s, wait_s=0.01, status=200).line()))
+
+    assert [each.due_s for each in neighbour.since(2.0, "chat")] == [2.0, 3.0]
+    assert len(neighbour.since(2.0)) == 4
+    assert percentile([0.1, 0.3, 0.2], 0.5) == 0.2
+    assert percentile([], 0.99) == 0.0

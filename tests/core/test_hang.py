@@ -1,0 +1,192 @@
+"""When a watched process stands still, with a fake clock and a fake process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from serving.core.hang import (
+    CALM_INTERVAL_S,
+    CONFIRM_S,
+    INTERVAL_S,
+    Hang,
+    HangWatch,
+    LinuxProcess,
+)
+from serving.core.heartbeat import Heartbeat, Page, in_one_line
+from tests.fakes.clock import FakeClock
+
+LIMIT_S = 3.0
+SILENT = "without a sign of life"
+
+
+class FakeProcess:
+    """A process in a state that the test sets. Its threads wait for a processor as it sets."""
+
+    def __init__(self) -> None:
+        self.state = "S"
+        self.waited: dict[str, float] = {"1": 0.0, "2": 0.0}
+
+    def letter(self) -> str:
+        return self.state
+
+    def waited_s(self) -> dict[str, float]:
+        return dict(self.waited)
+
+
+class Watched:
+    """A process that beats when the test lets it, and the watch over it."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock(1000.0)
+        self.page = Page(60.0, self.clock)
+        self.heartbeat = Heartbeat(self.page.fd, self.clock)
+        self.process = FakeProcess()
+        self.watch = HangWatch(self.page, self.process, self.clock)
+
+    def look_for(self, seconds: float, *, starved: float = 0.0) -> Hang | None:
+        """Look at the usual interval for so long; a thread waits for a part of the time."""
+        for _ in range(round(seconds / INTERVAL_S)):
+            self.clock.pass_s(INTERVAL_S)
+            self.process.waited["1"] += starved * INTERVAL_S
+            if hang := self.watch.look():
+                return hang
+        return None
+
+    def reason_within(self, seconds: float, *, starved: float = 0.0) -> str:
+        """Why the process stands still by then; empty if it does not."""
+        hang = self.look_for(seconds, starved=starved)
+        return "" if hang is None else hang.reason
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    watched = Watched()
+    watched.heartbeat.beat(LIMIT_S)
+    yield watched
+    watched.heartbeat.close()
+    watched.page.close()
+
+
+def test_a_process_that_beats_is_left_alone(watched: Watched) -> None:
+    for _ in range(100):
+        watched.heartbeat.beat(LIMIT_S)
+        assert watched.look_for(LIMIT_S) is None
+
+
+def test_the_system_is_not_asked_about_a_process_that_beats(watched: Watched) -> None:
+    watched.process.letter = None  # type: ignore[assignment,method-assign]
+    for _ in range(10):
+        watched.clock.pass_s(watched.watch.next_look_s)
+        watched.heartbeat.beat(LIMIT_S)
+
+        assert watched.watch.look() is None
+        assert watched.watch.next_look_s == CALM_INTERVAL_S
+
+
+def test_a_process_that_may_stand_still_is_looked_at_more_often(watched: Watched) -> None:
+    watched.clock.pass_s(LIMIT_S + CALM_INTERVAL_S)
+    assert watched.watch.look() is None
+
+    assert watched.watch.next_look_s == INTERVAL_S
+
+
+def test_a_silent_process_stands_still_a_second_after_its_promise(watched: Watched) -> None:
+    assert watched.look_for(LIMIT_S + CONFIRM_S - INTERVAL_S) is None
+
+    assert watched.reason_within(2 * INTERVAL_S) == SILENT
+
+
+def test_a_process_may_promise_more_time(watched: Watched) -> None:
+    watched.heartbeat.beat(100.0)
+
+    assert watched.look_for(99.0) is None
+    assert watched.reason_within(3.0) == SILENT
+
+
+def test_a_process_has_its_own_time_to_start() -> None:
+    watched = Watched()
+
+    assert watched.look_for(59.0) is None
+    assert watched.reason_within(3.0) == SILENT
+
+
+def test_a_stopped_process_stands_still_whatever_it_promised(watched: Watched) -> None:
+    watched.heartbeat.beat(100.0)
+    watched.process.state = "T"
+
+    assert watched.look_for(2.5) is None
+    assert watched.reason_within(1.0) == "stopped by a signal"
+
+
+def test_a_process_that_continues_in_time_is_left_alone(watched: Watched) -> None:
+    for _ in range(10):
+        watched.heartbeat.beat(LIMIT_S)
+        watched.process.state = "T"
+        assert watched.look_for(2.5) is None
+        watched.process.state = "S"
+        assert watched.look_for(INTERVAL_S) is None
+
+
+@pytest.mark.parametrize("state", ["t", "D"])
+def test_a_process_in_a_debugger_or_waiting_for_a_disk_is_left_alone(
+    watched: Watched, state: str
+) -> None:
+    watched.process.state = state
+
+    assert watched.look_for(1000.0) is None
+
+
+def test_a_pause_of_the_whole_machine_harms_no_process(watched: Watched) -> None:
+    for _ in range(10):
+        watched.clock.pass_s(3600.0)
+        assert watched.watch.look() is None
+
+
+def test_a_process_that_gets_no_processor_is_not_blamed(watched: Watched) -> None:
+    assert watched.look_for(1000.0, starved=1.0) is None
+
+
+def test_a_loop_on_a_busy_machine_is_noticed_later(watched: Watched) -> None:
+    assert watched.look_for(LIMIT_S + CONFIRM_S + INTERVAL_S, starved=0.5) is None
+    assert watched.reason_within(CONFIRM_S + INTERVAL_S, starved=0.5) == SILENT
+
+
+def test_a_new_beat_forgets_the_time_before(watched: Watched) -> None:
+    for _ in range(20):
+        watched.heartbeat.beat(LIMIT_S)
+        assert watched.look_for(LIMIT_S + CONFIRM_S - INTERVAL_S) is None
+
+
+def test_linux_knows_the_state_of_this_process() -> None:
+    process = LinuxProcess(os.getpid())
+
+    assert process.letter() == "R"
+    assert str(os.getpid()) in process.waited_s()
+
+
+def test_an_ended_process_has_no_state() -> None:
+    process = LinuxProcess(1 << 30)
+
+    assert process.letter() == ""
+    assert process.waited_s() == {}
+
+
+def test_stacks_are_one_line_with_the_main_thread_first() -> None:
+    dump = """Thread 0x00007f0000000001 (most recent call first):
+  File "/usr/lib/python3.11/concurrent/futures/thread.py", line 81 in _worker
+  File "/usr/lib/python3.11/threading.py", line 975 in run
+
+Thread 0x00007f0000000002 (most recent call first):
+  File "/srv/app/serving/other.py", line 5 in busy
+
+Current thread 0x00007f0000000003 (most recent call first):
+  File "/srv/app/serving/flow/rendering.py", line 12 in render
+  File "/srv/app/web.py", line 3 in main
+"""
+
+    assert in_one_line(dump) == (
+        "serving/flow/rendering.py:12 render < srv/app/web.py:3 main; app/serving/other.py:5 busy"
+    )

@@ -1,0 +1,258 @@
+"""API keys take turns at the grammar checkers. No process runs: a test answers for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.engine import grammars
+from serving.engine.grammars import GrammarChecks, OnChecked
+from serving.transport.messages import GrammarSpec
+
+EVIL, NEIGHBOUR = (1, 1), (2, 2)
+SMALL = GrammarSpec("regex", "[a-z]{3}")
+
+
+def costly(number: int) -> GrammarSpec:
+    return GrammarSpec("regex", f"((a{{1,1000}}){{1,1000}}){{1,{500 + number}}}")
+
+
+class FakeServer:
+    """Keeps the callbacks of descriptors."""
+
+    def __init__(self) -> None:
+        self.callbacks: dict[int, Callable[[], None]] = {}
+
+    def watch(self, fd: int, on_readable: Callable[[], None]) -> None:
+        self.callbacks[fd] = on_readable
+
+    def unwatch(self, fd: int) -> None:
+        del self.callbacks[fd]
+
+
+class FakeChecker:
+    """A process that a test makes ready, and that answers what the test lets it answer."""
+
+    def __init__(self, *_: object) -> None:
+        self.connection = self
+        self.is_ready = False
+        self.is_late = False
+        self.sent: list[GrammarSpec] = []
+        self.grown_bytes = 0
+        self.answer: str | None = None
+        all_checkers.append(self)
+        self.number = len(all_checkers)
+
+    def fileno(self) -> int:
+        return self.number
+
+    def send(self, grammar: GrammarSpec) -> None:
+        self.sent.append(grammar)
+
+    def receive(self) -> str | None:
+        return self.answer
+
+    def is_too_late(self) -> bool:
+        return self.is_late
+
+    def is_large(self) -> bool:
+        return False
+
+    def used_s(self) -> float:
+        return 2.0 if "1000" in self.sent[-1].source else 0.001
+
+    def end(self) -> None:
+        self.is_late = False
+
+
+all_checkers: list[FakeChecker] = []
+
+
+class Compiler:
+    """Compiles at once, and counts."""
+
+    def __init__(self) -> None:
+        self.compiled: list[GrammarSpec] = []
+
+    def compile(self, grammar: GrammarSpec, on_compiled: OnChecked) -> None:
+        self.compiled.append(grammar)
+        on_compiled(None)
+
+    def close(self) -> None:
+        pass
+
+
+class Bench:
+    """Checks with fake checkers."""
+
+    def __init__(self, max_checkers: int) -> None:
+        self.server, self.compiler = FakeServer(), Compiler()
+        self.checks = GrammarChecks(
+            Path(),
+            10,
+            self.server,
+            self.compiler,
+            max_checkers=max_checkers,  # type: ignore[arg-type]
+        )
+        self.results: list[tuple[object, str | None]] = []
+
+    def ask(self, grammar: GrammarSpec, lane: tuple[int, int], name: object = None) -> Any:
+        return self.checks.check(
+            grammar, lambda refusal: self.results.append((name, refusal)), lane
+        )
+
+    def wake(self, checker: FakeChecker, answer: str | None = None) -> None:
+        """Let a checker send that it is ready, or its answer."""
+        checker.answer = answer
+        self.server.callbacks[checker.number]()
+
+    @property
+    def sent(self) -> list[GrammarSpec]:
+        return [grammar for checker in all_checkers for grammar in checker.sent]
+
+
+@pytest.fixture(autouse=True)
+def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    all_checkers.clear()
+    monkeypatch.setattr(grammars, "Checker", FakeChecker)
+    yield
+
+
+def test_a_small_grammar_does_not_wait_for_the_costly_ones_of_another_key() -> None:
+    bench = Bench(max_checkers=2)
+    for number in range(30):
+        bench.ask(costly(number), EVIL)
+    bench.ask(SMALL, NEIGHBOUR, "neighbour")
+
+    evil, own = all_checkers
+    bench.wake(evil)
+    bench.wake(own)
+    bench.wake(own, None)
+
+    assert evil.sent == [costly(0)]
+    assert bench.results == [("neighbour", None)]
+
+
+def test_with_one_checker_it_waits_for_one_costly_grammar_at_most() -> None:
+    bench = Bench(max_checkers=1)
+    for number in range(30):
+        bench.ask(costly(number), EVIL)
+    bench.ask(SMALL, NEIGHBOUR, "neighbour")
+
+    (checker,) = all_checkers
+    bench.wake(checker)
+    bench.wake(checker, "it takes too long")
+    bench.wake(checker, None)
+
+    assert checker.sent[:2] == [costly(0), SMALL]
+    assert bench.results[1] == ("neighbour", None)
+
+
+def test_a_checker_that_takes_too_long_is_replaced_and_its_grammar_refused_for_good() -> None:
+    bench = Bench(max_checkers=1)
+    bench.ask(costly(0), EVIL)
+    (checker,) = all_checkers
+    bench.wake(checker)
+    checker.is_late = True
+
+    bench.checks.tick()
+    bench.ask(costly(0), NEIGHBOUR)
+    bench.ask(SMALL, NEIGHBOUR)
+
+    assert len(bench.results) == 2
+    assert all("takes longer than" in str(refusal) for _, refusal in bench.results)
+    assert len(all_checkers) == 2
+    assert bench.sent == [costly(0)], "the new checker is not ready yet"
+
+
+def test_refusals_are_remembered_without_their_grammars() -> None:
+    bench = Bench(max_checkers=1)
+    large = GrammarSpec("regex", "x" * 1_000_000)
+    bench.ask(large, EVIL)
+    (checker,) = all_checkers
+    bench.wake(checker)
+    bench.wake(checker, "r" * 1_000_000)
+    for _ in range(5):
+        bench.ask(large, EVIL)
+
+    assert len(checker.sent) == 1
+    assert len(bench.results) == 6
+    [(digest, refusal)] = bench.checks._refusals.items()
+    assert len(digest) == 32
+    assert refusal is not None
+    assert len(refusal) == 500
+
+
+def test_the_grammar_of_a_client_that_left_is_not_checked() -> None:
+    bench = Bench(max_checkers=1)
+    bench.ask(costly(0), EVIL)
+    forgets = [bench.ask(costly(number), EVIL) for number in range(1, 20)]
+    for forget in forgets:
+        forget()
+        forget()  # does nothing
+    (checker,) = all_checkers
+    bench.wake(checker)
+    bench.wake(checker, "no")
+    bench.ask(SMALL, EVIL)
+
+    assert checker.sent == [costly(0), SMALL]
+    assert len(bench.results) == 1
+
+
+def test_few_grammars_of_one_key_may_wait_and_known_ones_do_not() -> None:
+    bench = Bench(max_checkers=1)
+    bench.ask(SMALL, EVIL)
+    (checker,) = all_checkers
+    bench.wake(checker)
+    bench.wake(checker, None)
+    number = 0
+    while bench.checks.has_room(costly(number), EVIL):
+        bench.ask(costly(number), EVIL)
+        number += 1
+
+    assert number == 64 + 1, "one of them is being checked"
+    assert bench.checks.has_room(costly(number - 1), EVIL), "it waits already"
+    assert bench.checks.has_room(SMALL, EVIL)
+    assert bench.checks.has_room(costly(number), NEIGHBOUR)
+
+
+def test_a_grammar_that_another_key_has_asked_for_waits_in_both_lanes() -> None:
+    bench = Bench(max_checkers=1)
+    for number in range(10):
+        bench.ask(costly(number), EVIL)
+    bench.ask(costly(9), NEIGHBOUR, "neighbour")
+    (checker,) = all_checkers
+    bench.wake(checker)
+    bench.wake(checker, "no")
+    bench.wake(checker, "no")
+
+    assert checker.sent[:2] == [costly(0), costly(9)]
+    assert bench.results[1:] == [(None, "no"), ("neighbour", "no")]
+    assert costly(9) not in checker.sent[2:]
+
+
+def test_checkers_are_started_when_they_are_needed_and_end_when_they_are_idle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(max_checkers=4)
+    lanes = [(number, number) for number in range(6)]
+    for number, lane in enumerate(lanes):
+        bench.ask(costly(number), lane)
+
+    assert len(all_checkers) == 4
+    for checker in all_checkers:
+        bench.wake(checker)
+    while busy := [work for work in bench.checks._works if work.check is not None]:
+        bench.wake(busy[0].checker, None)  # type: ignore[arg-type]
+    assert sorted(each.source for each in bench.sent) == sorted(
+        costly(number).source for number in range(6)
+    )
+    assert len(bench.compiler.compiled) == 6
+    bench.checks.tick()
+    assert len(bench.server.callbacks) == 4
+    monkeypatch.setattr(grammars, "_MAX_IDLE_S", -1.0)
+    bench.checks.tick()
+    assert len(bench.server.callbacks) == 1, "the first stays"

@@ -1,0 +1,114 @@
+"""A generation goes on after the tokens that a lost engine has generated."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from serving.core.errors import NotContinued
+from serving.engine.batch import Batch
+from serving.engine.generation import Generation
+from serving.transport.messages import GrammarSpec, Known, LogitsSpec, LogprobsSpec, SamplingParams
+from tests.engine import in_process
+from tests.engine.in_process import chat
+
+pytestmark = pytest.mark.live
+
+NUM_TOKENS = 40
+DIGITS = GrammarSpec("regex", "([0-9]{1,2} ){12}x")
+
+
+def generation(known: list[int] | None = None, **values: Any) -> Generation:
+    """A new generation, which knows these tokens."""
+    settings = {"max_new_tokens": NUM_TOKENS, **values}
+    result = in_process.generation(chat("Count to 60."), **settings)
+    if known is None:
+        return result
+    is_replayed = result.submit.sampling.temperature > 0
+    given = Known(array("i", known).tobytes(), is_replayed)
+    submit = structs.replace(result.submit, known=given)
+    fresh = Generation.of(None, submit)
+    fresh.logits = result.logits
+    return fresh
+
+
+def run(batch: Batch, one: Generation) -> list[int]:
+    """Run it to its end. Returns what it has generated beside the known tokens."""
+    num_known = len(one.tokens)
+    assert not in_process.run(batch, one)
+    return one.tokens[num_known:]
+
+
+@pytest.mark.parametrize("num_known", [1, 7, 39])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"sampling": SamplingParams(temperature=0.9, seed=5)},
+        {"sampling": SamplingParams(frequency_penalty=0.3, presence_penalty=0.2)},
+        {"sampling": SamplingParams(repetition_penalty=1.2)},
+        {"grammar": DIGITS},
+    ],
+    ids=["greedy", "seeded", "penalties", "repetition penalty", "grammar"],
+)
+def test_the_rest_is_what_the_lost_engine_would_have_generated(
+    batch: Batch, values: dict[str, Any], num_known: int
+) -> None:
+    first = generation(**values)
+    run(batch, first)
+    num_known = min(num_known, len(first.tokens) - 1)
+
+    rest = run(batch, generation(first.tokens[:num_known], **values))
+
+    assert rest == first.tokens[num_known:]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"sampling": SamplingParams(temperature=0.9, seed=5)},
+        {"sampling": SamplingParams(frequency_penalty=0.3)},
+        {"grammar": DIGITS},
+    ],
+    ids=["seeded", "penalty", "grammar"],
+)
+def test_an_answer_that_would_not_be_the_same_ends_with_the_documented_error(
+    batch: Batch, values: dict[str, Any]
+) -> None:
+    first = generation(**values)
+    run(batch, first)
+    others = [first.tokens[0], first.tokens[1] + 1, *first.tokens[2:5]]
+    one = generation(others, **values)
+
+    [failed] = in_process.run(batch, one)
+
+    assert failed.code == NotContinued.code
+    assert one.output().token_ids == ()  # nothing that does not follow what was sent
+
+
+def test_log_probabilities_of_the_rest_are_sent_with_it(batch: Batch) -> None:
+    logits = LogitsSpec(logprobs=LogprobsSpec(2))
+    first = generation(logits=logits)
+    run(batch, first)
+    one = generation(first.tokens[:7], logits=logits)
+
+    run(batch, one)
+    output = one.output()
+
+    assert output.token_ids == tuple(first.tokens[7:])
+    assert [each.logprob for each in output.logprobs] == pytest.approx(
+        [each.logprob for each in first.logprobs[7:]], abs=1e-3
+    )
+
+
+def test_only_what_follows_is_sent(batch: Batch) -> None:
+    first = generation()
+    run(batch, first)
+    one = generation(first.tokens[:7])
+
+    run(batch, one)
+
+    assert one.output().token_ids == tuple(first.tokens[7:])

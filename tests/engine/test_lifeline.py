@@ -1,0 +1,105 @@
+"""Which nodes keep an engine, with a fake clock."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from serving.engine.lifeline import ORPHAN_S, Lifeline
+from serving.transport.messages import Hello
+from serving.transport.server import Connection, SocketServer
+from tests.fakes.clock import FakeClock
+from tests.fakes.engine import HELLO
+
+
+class Started:
+    """The lifeline of an engine whose node holds a pipe open."""
+
+    def __init__(self, server: SocketServer) -> None:
+        self.clock = FakeClock(1000.0)
+        self.lifeline = Lifeline(self.clock)
+        self._server = server
+        reader, self._node_end = os.pipe()
+        self.lifeline.watch_starter(server, reader)
+
+    def kill_node(self) -> None:
+        os.close(self._node_end)
+        self._server.poll(0)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[SocketServer]:
+    def greet() -> Hello:
+        return HELLO
+
+    with closing(SocketServer(tmp_path / "e.sock", greet)) as server:
+        yield server
+
+
+@pytest.fixture
+def started(server: SocketServer) -> Started:
+    return Started(server)
+
+
+class FakeConnection(Connection):
+    """The connection of a node."""
+
+    def __init__(self) -> None:
+        self.gets_broadcasts = True
+
+
+def test_an_engine_runs_as_long_as_the_node_that_started_it(started: Started) -> None:
+    started.clock.pass_s(1e6)
+
+    assert not started.lifeline.has_ended
+
+
+def test_an_engine_without_a_node_ends_after_a_while(started: Started) -> None:
+    started.kill_node()
+
+    started.clock.pass_s(ORPHAN_S - 1)
+    assert not started.lifeline.has_ended
+    started.clock.pass_s(1)
+    assert started.lifeline.has_ended
+
+
+def test_an_engine_runs_as_long_as_a_node_that_has_adopted_it(started: Started) -> None:
+    node, gateway = FakeConnection(), FakeConnection()
+    started.kill_node()
+    started.lifeline.add(node)
+    started.clock.pass_s(1e6)
+    started.lifeline.discard(gateway)
+    assert not started.lifeline.has_ended
+
+    started.lifeline.discard(node)
+    started.clock.pass_s(ORPHAN_S)
+    assert started.lifeline.has_ended
+
+
+def test_a_node_that_came_before_the_last_one_was_dead_keeps_the_engine(started: Started) -> None:
+    node = FakeConnection()
+    started.lifeline.add(node)
+    started.kill_node()
+    started.clock.pass_s(1e6)
+
+    assert not started.lifeline.has_ended
+
+
+def test_a_node_gets_no_reports_of_the_load(started: Started) -> None:
+    node = FakeConnection()
+    started.lifeline.add(node)
+
+    assert not node.gets_broadcasts
+
+
+def test_the_end_of_the_pipe_is_noticed_once(started: Started, server: SocketServer) -> None:
+    started.kill_node()
+    started.clock.pass_s(ORPHAN_S - 1)
+    server.poll(0)
+    started.clock.pass_s(1)
+
+    assert started.lifeline.has_ended

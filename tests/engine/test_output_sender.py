@@ -1,0 +1,68 @@
+"""How long tokens of quick steps wait for each other."""
+
+from itertools import pairwise
+from typing import cast
+
+import numpy as np
+import pytest
+
+from serving.engine.generation import GeneratedTokens, Generation
+from serving.engine.output_sender import OutputSender, flush_interval_ms
+from serving.transport.messages import SamplingParams, Submit
+from serving.transport.server import Connection
+
+
+class Recording:
+    """A connection that remembers when it was sent something."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.sent_at_s: list[float] = []
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def send(self, message: object) -> None:
+        self.sent_at_s.append(self.now_s)
+
+
+def sending_times_s(step_ms: float, *, num_streams: int, num_steps: int) -> list[float]:
+    """When steps of this length are sent, whose first tokens are sent already."""
+    connection = Recording()
+    sender = OutputSender(0.0, connection.clock)
+    prompt = np.zeros(1, dtype="<i4").tobytes()
+    submit = Submit(1, prompt, SamplingParams(), max_new_tokens=1000, deadline_s=60.0)
+    generations = [Generation.of(cast(Connection, connection), submit) for _ in range(num_streams)]
+    for generation in generations:
+        generation.has_sent_output = True
+    for _ in range(num_steps):
+        connection.now_s += step_ms / 1000
+        for generation in generations:
+            sender.add(GeneratedTokens(generation, [7], None, []))
+        sender.send(num_streams=num_streams)
+    return connection.sent_at_s
+
+
+@pytest.mark.parametrize("num_streams", range(1, 9))
+def test_with_few_streams_no_token_waits_as_long_as_a_reader_would_notice(num_streams: int) -> None:
+    assert 2.0 <= flush_interval_ms(num_streams) < 3.0
+
+
+def test_with_many_streams_a_gateway_is_not_woken_for_every_step() -> None:
+    assert flush_interval_ms(64) == pytest.approx(51.2)
+    intervals = [flush_interval_ms(num_streams) for num_streams in range(1, 65)]
+    assert intervals == sorted(intervals)
+
+
+@pytest.mark.parametrize(("step_ms", "num_steps"), [(0.3, 6), (0.6, 3), (1.5, 1), (20.0, 1)])
+def test_tokens_of_one_stream_are_sent_before_a_step_would_make_them_late(
+    step_ms: float, num_steps: int
+) -> None:
+    times_s = sending_times_s(step_ms, num_streams=1, num_steps=40)
+
+    gaps_ms = [(later - earlier) * 1000 for earlier, later in pairwise(times_s)]
+    assert gaps_ms == pytest.approx([num_steps * step_ms] * len(gaps_ms))
+
+
+def test_the_first_tokens_after_a_pause_do_not_wait() -> None:
+    assert sending_times_s(1000.0, num_streams=64, num_steps=1) == [1.0]

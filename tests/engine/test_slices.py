@@ -1,0 +1,247 @@
+"""A long prompt of one key is computed in slices while another key uses the engine."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from itertools import count, pairwise
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from serving.engine.admission import Admission
+from serving.engine.batch import Batch
+from serving.engine.config import EngineOptions
+from serving.engine.fair_queue import Lane
+from serving.engine.generation import Generation
+from serving.engine.pipeline import Pipeline
+from serving.engine.slices import Slices
+from serving.transport.messages import Known, SamplingParams
+from tests.engine.in_process import generation_of, random_ids
+
+pytestmark = pytest.mark.live
+
+GREEDY, NEIGHBOUR = (1, 1), (2, 2)
+NUM_LONG = 1900
+SEEDS = count(1000)
+
+
+def prompt(seed: int, num: int = NUM_LONG) -> list[int]:
+    return random_ids(seed, num)
+
+
+def generation(ids: list[int], lane: Lane = GREEDY, **values: Any) -> Generation:
+    return generation_of(lane, ids, **{"max_new_tokens": 8, **values})
+
+
+class Engine:
+    """The loop without its socket. Counts steps instead of time."""
+
+    def __init__(self, batch: Batch, *, is_shared: bool = True) -> None:
+        self.batch = batch
+        self.waiting = Admission(EngineOptions(), batch)
+        self.ended: dict[Generation, int] = {}  # to the number of the step
+        self.num_steps = 0
+        self.computed: list[int] = []  # the longest prompt that the pipeline had after each step
+        if is_shared:
+            for lane in (GREEDY, NEIGHBOUR):
+                self.run(generation(prompt(next(SEEDS), 8), lane=lane, max_new_tokens=1))
+
+    def step(self) -> None:
+        assert list(self.waiting.admit()) == []  # none is refused
+        self.computed.append(max(len(each.added_ids) for each in self.batch._running))
+        result = self.batch.step()
+        self.num_steps += 1
+        for new in result.generated:
+            new.generation.tokens += new.token_ids
+            if new.finish is not None:
+                self.waiting.settle(new.generation)
+                self.ended[new.generation] = self.num_steps
+        for failed in result.failed:
+            assert self.waiting.end_slice(failed.generation)
+
+    def run(self, *generations: Generation) -> None:
+        for each in generations:
+            self.waiting.add(each)
+        self.finish(*generations)
+
+    def finish(self, *generations: Generation) -> None:
+        while any(each not in self.ended for each in generations):
+            self.step()
+
+
+def test_a_short_prompt_of_another_key_waits_for_a_slice_and_not_for_a_prompt(batch: Batch) -> None:
+    engine = Engine(batch)
+    many = [generation(prompt(seed), max_new_tokens=1) for seed in range(8)]
+    for each in many:
+        engine.waiting.add(each)
+    for at in range(12):
+        engine.step()
+        neighbour = generation(prompt(100 + at, 20), lane=NEIGHBOUR, max_new_tokens=1)
+        began = engine.num_steps
+
+        engine.run(neighbour)
+
+        assert engine.ended[neighbour] - began <= 3
+    engine.finish(*many)
+
+
+def test_prompts_that_have_waited_long_are_still_cut_while_another_key_asks(batch: Batch) -> None:
+    slices = Slices(batch)
+    slices.note_arrival(GREEDY, 0.0)
+    old = generation(prompt(next(SEEDS)))
+    for now in (1.0, 6.0, 11.0, 16.0, 21.0):
+        slices.note_arrival(NEIGHBOUR, now)
+
+    assert slices.next_of(old, 22.0) is not old
+    assert slices.next_of(old, 32.0) is old
+
+
+def test_prompts_of_a_key_that_always_repeats_one_do_not_make_those_of_another_seem_short(
+    batch: Batch,
+) -> None:
+    engine = Engine(batch)
+    for _ in range(30):
+        engine.run(generation(prompt(200, 64), lane=NEIGHBOUR, max_new_tokens=1))
+    for seed in range(8):
+        engine.waiting.add(generation(prompt(210 + seed)))
+    engine.waiting._slices._arrivals.clear()  # as if the key were alone again
+
+    assert list(engine.waiting.admit()) == []
+
+    assert len(batch) == 1
+    assert batch.num_to_prefill == NUM_LONG
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"sampling": SamplingParams(temperature=0.9, seed=5)},
+        {"sampling": SamplingParams(repetition_penalty=1.2)},
+        {"cache_key": bytes(range(16))},
+    ],
+    ids=["greedy", "sampled", "penalty", "salted"],
+)
+def test_a_prompt_in_slices_has_the_same_answer_and_the_same_counts(
+    pipeline: Pipeline, batch: Batch, values: dict[str, Any]
+) -> None:
+    seed = sum(map(ord, str(values)))
+    cut = generation(prompt(seed), **values)
+    engine = Engine(batch)
+    engine.run(cut)
+    assert len(engine.computed) >= 8
+    assert all(later - earlier <= 256 for earlier, later in pairwise(engine.computed))
+    num_used = cut.num_used_tokens
+    again = generation(prompt(seed), **values)
+    Engine(batch, is_shared=False).run(again)
+
+    assert cut.tokens == again.tokens
+    assert cut.num_cached == 0
+    assert num_used == NUM_LONG + 8
+    assert (again.num_cached or 0) >= NUM_LONG - 32
+
+
+def of_a_lost_engine(ids: list[int], known: list[int], **values: Any) -> Generation:
+    """A generation of which another engine has generated these tokens."""
+    new = generation(ids, max_new_tokens=len(known) + 8, **values)
+    submit = structs.replace(new.submit, known=Known(array("i", known).tobytes(), False))
+    return Generation.of(None, submit)
+
+
+def test_an_answer_of_a_lost_engine_is_cut_with_its_prompt(batch: Batch) -> None:
+    ids, known = prompt(300, 1100), prompt(301, 800)
+    cut = of_a_lost_engine(ids, known)
+    engine = Engine(batch)
+    engine.run(cut)
+    assert len(engine.computed) >= 8
+    assert all(later - earlier <= 256 for earlier, later in pairwise(engine.computed))
+    again = generation(ids + known)
+    Engine(batch, is_shared=False).run(again)
+
+    assert cut.tokens[len(known) :] == again.tokens
+    assert len(cut.tokens) == len(known) + 8
+    assert cut.num_used_tokens == len(ids) + len(known) + 8
+
+
+def test_answers_of_a_lost_engine_do_not_wait_for_the_long_prompt_of_another_key(
+    batch: Batch,
+) -> None:
+    """Gateways submit them in any order, and no key has asked this engine before."""
+    engine = Engine(batch, is_shared=False)
+    long = of_a_lost_engine(prompt(310, 1100), prompt(311, 800))
+    short = of_a_lost_engine(prompt(312, 20), prompt(313, 8), lane=NEIGHBOUR)
+    engine.waiting.add(long)
+    engine.step()
+    engine.waiting.add(short)
+    num_known = len(short.tokens)
+    while short not in engine.ended:
+        num_before = len(short.tokens)
+        engine.step()
+        if num_before > num_known:
+            assert len(short.tokens) > num_before  # each step has a token of it
+
+    assert engine.num_steps <= 12  # 8 tokens, and a step or two until the first
+    assert long not in engine.ended
+    engine.finish(long)
+
+
+def test_what_left_the_batch_comes_back_whole(batch: Batch) -> None:
+    engine = Engine(batch)
+    paused = generation(prompt(320), max_new_tokens=40)
+    engine.waiting.add(paused)
+    while len(paused.tokens) < 4:
+        engine.step()
+    batch.remove(paused)
+    paused.rewind()
+
+    assert engine.waiting._slices.next_of(paused, time.monotonic()) is paused
+
+
+def test_a_key_that_is_alone_has_no_slices(batch: Batch) -> None:
+    engine = Engine(batch, is_shared=False)
+    engine.run(generation(prompt(40)))
+
+    assert set(engine.computed) == {NUM_LONG}
+
+
+def test_a_prompt_that_the_cache_has_is_not_delayed_for_long(batch: Batch) -> None:
+    engine = Engine(batch)
+    engine.run(generation(prompt(50)))
+    engine.num_steps = 0
+
+    engine.run(generation(prompt(50), max_new_tokens=1))
+
+    assert engine.num_steps <= 4
+
+
+def test_a_client_that_leaves_takes_its_slice_along(batch: Batch) -> None:
+    engine = Engine(batch)
+    leaving = generation(prompt(60))
+    engine.waiting.add(leaving)
+    assert list(engine.waiting.admit()) == []
+    assert len(batch) == 1
+
+    engine.waiting.discard(leaving)
+
+    assert len(batch) == 0
+    assert not engine.waiting._slices._owners
+    again = generation(prompt(60), max_new_tokens=4)
+    engine.run(again)
+    assert len(again.tokens) == 4
+
+
+def test_a_slice_that_fails_leaves_the_rest_to_the_prompt_itself(batch: Batch) -> None:
+    engine = Engine(batch)
+    long = generation(prompt(70))
+    engine.waiting.add(long)
+    assert list(engine.waiting.admit()) == []
+    [beginning] = engine.waiting._slices._owners
+    batch.remove(beginning)
+
+    assert engine.waiting.end_slice(beginning)
+    engine.finish(long)
+
+    assert long.is_uncut
+    assert len(long.tokens) == 8

@@ -1,0 +1,204 @@
+"""A prompt that cannot fit into the context is refused before it is rendered or tokenized."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.core.errors import ContextTooLong
+from serving.core.request import (
+    ALL_THAT_FIT,
+    Conversation,
+    Encoding,
+    Endpoint,
+    GenerationRequest,
+    Message,
+    RawPrompts,
+    Rendering,
+    Role,
+    Stopping,
+    TextPart,
+    Tool,
+)
+from serving.flow.context import within_context
+from serving.flow.directory import Engine
+from serving.flow.rendering import count_tokens
+from serving.prompting.assets import ModelAssets
+from tests.flow.tiny_chat import ASSETS, HELLO, RAW, new_engine, prepared_of
+
+CONTEXT = 2048  # of the reference model
+LONG = "a" * (16 * CONTEXT + 1)  # its longest token has 16 bytes
+
+
+def chat(*texts: str, role: Role = Role.USER, **fields: Any) -> GenerationRequest:
+    messages = tuple(Message(role, (TextPart(text),)) for text in texts)
+    return replace(HELLO, prompt=Conversation(messages, **fields))
+
+
+def raw(*prompts: Any, **fields: Any) -> GenerationRequest:
+    return replace(RAW, prompt=RawPrompts(prompts, **fields))
+
+
+def outcome(engine: Engine, request: GenerationRequest) -> Any:
+    """The tokens of the prompt, or the error."""
+    try:
+        return asyncio.run(prepared_of(engine, request)).prompts[0].token_ids
+    except ContextTooLong as error:
+        return error.code
+
+
+@pytest.fixture
+def untouched(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """An engine whose tokenizer and template must not be used."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise AssertionError("the prompt was rendered or tokenized")
+
+    for name in ("render", "encode_prompt", "check_ids"):
+        monkeypatch.setattr(ModelAssets, name, fail if name != "check_ids" else lambda *_: None)
+    return engine
+
+
+@pytest.mark.parametrize(
+    ("request_", "param", "least"),
+    [
+        (chat(LONG), "messages", CONTEXT + 1),
+        (chat(*["a" * 100] * 1000), "messages", 6250),
+        (chat(LONG, tools=(Tool("f"),)), "messages", CONTEXT + 1),
+        (replace(chat(LONG), endpoint=Endpoint.RESPONSES), "input", CONTEXT + 1),
+        (chat(LONG, rendering=Rendering(uses_template=False)), "messages", CONTEXT + 1),
+        (raw(LONG), "prompt", CONTEXT + 1),
+        (raw("a", LONG, "b"), "prompt", CONTEXT + 1),
+        (raw("a" * 16, suffix=LONG), "prompt", CONTEXT + 2),
+    ],
+)
+async def test_a_prompt_that_cannot_fit_is_not_rendered(
+    untouched: Engine, request_: GenerationRequest, param: str, least: int
+) -> None:
+    with pytest.raises(ContextTooLong) as caught:
+        await prepared_of(untouched, replace(request_, stopping=Stopping(max_tokens=5)))
+
+    error = caught.value
+    assert (error.status, error.code, error.param) == (400, "context_length_exceeded", param)
+    assert "maximum context length is 2048 tokens" in error.message
+    assert f"({least} in the {param}, 5 in the completion)" in error.message
+    assert error.message.endswith("The prompt has at least so many: it was not tokenized.")
+
+
+@pytest.mark.parametrize(
+    ("request_", "param"),
+    [
+        (chat("Hi", token_ids=(1,) * (CONTEXT + 1)), "messages"),
+        (raw((1,) * (CONTEXT + 1)), "prompt"),
+    ],
+)
+async def test_the_number_of_token_ids_is_exact(
+    untouched: Engine, request_: GenerationRequest, param: str
+) -> None:
+    with pytest.raises(ContextTooLong) as caught:
+        await prepared_of(untouched, request_)
+
+    assert f"({CONTEXT + 1} in the {param}, 0 in the completion)" in caught.value.message
+    assert "not tokenized" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: chat(LONG, role=Role.ASSISTANT),
+        lambda: chat("Hi", tools=(Tool("f", description=LONG),)),
+        lambda: chat(LONG, template_kwargs={"enable_thinking": True}),
+        lambda: chat(f"{LONG}</think>"),
+    ],
+)
+async def test_a_rendered_text_that_cannot_fit_is_not_tokenized(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, make: Callable[[], GenerationRequest]
+) -> None:
+    request = make()
+    monkeypatch.setattr(type(ASSETS.tokenizer), "encode", None)
+    monkeypatch.setattr(type(ASSETS.tokenizer), "encode_raw", None)
+
+    with pytest.raises(ContextTooLong) as caught:
+        await prepared_of(engine, request)
+
+    assert caught.value.param == "messages"
+
+
+async def test_the_field_of_a_response_is_its_input(engine: Engine) -> None:
+    request = replace(chat(LONG, role=Role.ASSISTANT), endpoint=Endpoint.RESPONSES)
+
+    with pytest.raises(ContextTooLong) as caught:
+        await prepared_of(engine, request)
+
+    assert caught.value.param == "input"
+
+
+@pytest.mark.parametrize("limit", [4, ALL_THAT_FIT])
+@pytest.mark.parametrize("make", [lambda: chat(LONG), lambda: raw(LONG), lambda: raw((9,) * 9999)])
+async def test_a_prompt_that_may_be_cut_is_no_error(
+    engine: Engine, limit: int, make: Callable[[], GenerationRequest]
+) -> None:
+    prepared = await prepared_of(engine, replace(make(), encoding=Encoding(max_tokens=limit)))
+
+    assert 0 < prepared.prompts[0].num_tokens < CONTEXT
+
+
+async def test_a_conversation_that_may_be_shortened_is_no_error(engine: Engine) -> None:
+    prepared = await prepared_of(engine, chat(LONG, "Hi", drops_oldest=True))
+
+    assert prepared.prompts[0].num_tokens < CONTEXT
+
+
+async def test_messages_that_cannot_fit_are_left_out_before_rendering(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered: list[int] = []
+    render = ModelAssets.render
+
+    def counting(self: ModelAssets, conversation: Conversation, encoding: Encoding) -> Any:
+        rendered.append(len(conversation.messages))
+        return render(self, conversation, encoding)
+
+    monkeypatch.setattr(ModelAssets, "render", counting)
+
+    await prepared_of(engine, chat(*["a" * 100] * 5000, drops_oldest=True))
+
+    assert max(rendered) <= 16 * CONTEXT // 100 + 1
+
+
+@given(st.lists(st.integers(0, 400), min_size=1, max_size=30), st.integers(20, 200))
+def test_leaving_messages_out_early_changes_no_prompt(sizes: list[int], max_context: int) -> None:
+    engine = new_engine(Path("/nowhere"), max_context=max_context)
+    request = chat(*["a" * size for size in sizes], drops_oldest=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("serving.flow.preparing.within_context", lambda asked, _: asked)
+        expected = outcome(engine, request)
+
+    assert outcome(engine, request) == expected
+
+
+async def test_counting_takes_prompts_of_any_length(engine: Engine) -> None:
+    assert count_tokens(chat(LONG), engine) > CONTEXT
+
+
+TEXTS = st.one_of(st.text(max_size=60), st.text("a <|im_end|>\n", max_size=60))
+ROLES = st.sampled_from([Role.USER, Role.ASSISTANT, Role.SYSTEM])
+
+
+@given(st.lists(st.tuples(ROLES, TEXTS), min_size=1, max_size=6))
+def test_no_prompt_that_fits_is_refused(turns: list[Any]) -> None:
+    messages = tuple(Message(role, (TextPart(text),)) for role, text in turns)
+    request = replace(HELLO, prompt=Conversation(messages))
+    num_tokens = ASSETS.render(Conversation(messages)).num_tokens
+    engine = new_engine(Path("/nowhere"), max_context=num_tokens)
+
+    within = within_context(request, engine)
+
+    assert ASSETS.render(Conversation(messages), within.encoding).num_tokens == num_tokens

@@ -1,0 +1,377 @@
+"""A request whose engine ends goes on with the next one, unless it is at fault."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from serving.core.errors import (
+    DeadlineExceeded,
+    EngineLost,
+    ModelNotReady,
+    NotContinued,
+    RequestQuarantined,
+)
+from serving.core.events import Completed, Event, Failed, Started
+from serving.core.request import Message, RawPrompts, Role, Sampling, TextPart
+from serving.flow.directory import Engine
+from serving.flow.generate import MAX_LOST_ENGINES, whole
+from serving.flow.grants import TokenSource
+from serving.flow.prepared import PreparedRequest
+from serving.flow.quarantine import Quarantine, Quarantined
+from serving.transport.messages import Grant, Known, Rejected, Submit
+from tests.fakes.engine import FakeEngine, Gateway, Script
+from tests.flow.tiny_chat import HELLO, RAW, events_of, ids_of, new_engine, prepared_of, texts_of
+
+TIMEOUT_S = 30
+TEXT = "Hi there, how are you?"
+END = 2
+
+
+def known_ids(submit: Submit) -> list[int]:
+    return [] if submit.known is None else array("i", submit.known.token_ids).tolist()
+
+
+async def answer(gateway: Gateway) -> None:
+    """Generate what is not known of the text."""
+    while True:
+        submit = await gateway.receive_submit()
+        gateway.accept(submit)
+        gateway.tokens(submit, ids_of(TEXT)[len(known_ids(submit)) :])
+        gateway.tokens(submit, [END], "stop")
+
+
+async def die_at_once(gateway: Gateway) -> None:
+    await gateway.receive_submit()
+    gateway.die()
+
+
+async def die_after_accepting(gateway: Gateway) -> None:
+    gateway.accept(await gateway.receive_submit())
+    gateway.die()
+
+
+async def die_after_a_token(gateway: Gateway) -> None:
+    submit = await gateway.receive_submit()
+    gateway.accept(submit)
+    num_known = len(known_ids(submit))
+    gateway.tokens(submit, ids_of(TEXT)[num_known : num_known + 1])
+    gateway.die()
+
+
+@pytest.mark.parametrize("death", [die_at_once, die_after_accepting, die_after_a_token])
+async def test_the_next_engine_goes_on_with_a_stream(engine: Engine, death: Script) -> None:
+    async with FakeEngine(engine.client.path, death, answer):
+        prepared = await prepared_of(engine)
+        events = await events_of(prepared)
+
+    assert [event for event in events if isinstance(event, Started)] == [Started(1)]
+    assert "".join(texts_of(events)) == TEXT
+    assert num_output_tokens(events) == len(ids_of(TEXT)) + 1
+    assert prepared.meter.num_continuations == 1
+
+
+@pytest.mark.parametrize("death", [die_at_once, die_after_accepting, die_after_a_token])
+async def test_a_unary_answer_goes_on_and_is_charged_once(engine: Engine, death: Script) -> None:
+    async with FakeEngine(engine.client.path, death, answer):
+        result = await whole(await prepared_of(engine))
+
+    assert result.choices[0].text == TEXT
+    assert result.usage.num_output_tokens == len(ids_of(TEXT)) + 1
+
+
+@pytest.mark.parametrize(
+    ("sampling", "is_replayed"),
+    [
+        (Sampling(), False),
+        (Sampling(temperature=0.0, seed=1), False),
+        (Sampling(temperature=0.9, seed=1), True),
+        (Sampling(temperature=0.9), False),
+    ],
+    ids=["default", "greedy", "seed", "no seed"],
+)
+async def test_only_samples_with_a_seed_are_generated_again(
+    engine: Engine, sampling: Sampling, is_replayed: bool
+) -> None:
+    submits: list[Submit] = []
+
+    async def go_on(gateway: Gateway) -> None:
+        submits.append(submit := await gateway.receive_submit())
+        gateway.accept(submit)
+        gateway.tokens(submit, [END], "stop")
+
+    async with FakeEngine(engine.client.path, die_after_a_token, go_on):
+        await whole(await prepared_of(engine, replace(HELLO, sampling=sampling)))
+
+    assert submits[0].known == Known(array("i", ids_of(TEXT)[:1]).tobytes(), is_replayed)
+
+
+async def test_only_choices_that_have_not_ended_go_on(engine: Engine) -> None:
+    num_known: list[int] = []
+
+    async def end_one(gateway: Gateway) -> None:
+        submits = [await gateway.receive_submit(), await gateway.receive_submit()]
+        for submit in submits:
+            gateway.accept(submit)
+        gateway.tokens(submits[0], [*ids_of(TEXT), END], "stop")
+        gateway.tokens(submits[1], ids_of(TEXT)[:2])
+        gateway.die()
+
+    async def go_on(gateway: Gateway) -> None:
+        submit = await gateway.receive_submit()
+        num_known.append(len(known_ids(submit)))
+        gateway.tokens(submit, [*ids_of(TEXT)[2:], END], "stop")
+
+    async with FakeEngine(engine.client.path, end_one, go_on):
+        result = await whole(await prepared_of(engine, replace(HELLO, n=2)))
+
+    assert num_known == [2]
+    assert [each.text for each in result.choices] == [TEXT, TEXT]
+
+
+class LastGrant(TokenSource):
+    """Ten tokens, and no more."""
+
+    num_granted = 10
+    is_last = True
+
+    async def extend(self, num_tokens: int) -> None:
+        raise AssertionError("There is nothing left to reserve.")
+
+
+async def test_the_next_engine_gets_the_last_grant_too(engine: Engine) -> None:
+    grants: list[Grant] = []
+
+    async def pause(gateway: Gateway) -> None:
+        submit = await gateway.receive_submit()
+        gateway.accept(submit)
+        gateway.tokens(submit, ids_of(TEXT)[:1])
+        while not isinstance(message := await gateway.receive(), Grant):
+            pass
+        grants.append(message)
+        if len(grants) == 1:
+            gateway.die()
+        else:
+            gateway.tokens(submit, [END], "stop")
+
+    async with FakeEngine(engine.client.path, pause):
+        async with asyncio.timeout(TIMEOUT_S):
+            await whole(await prepared_of(engine), LastGrant())
+
+    assert [(each.num_tokens, each.is_last) for each in grants] == [(10, True)] * 2
+
+
+async def test_an_echo_is_sent_once_though_the_engine_fails(engine: Engine) -> None:
+    request = replace(RAW, prompt=RawPrompts(("Once",), echo=True))
+    async with FakeEngine(engine.client.path, die_after_accepting, answer):
+        events = await events_of(await prepared_of(engine, request))
+    async with FakeEngine(engine.client.path, die_after_a_token, answer):
+        result = await whole(await prepared_of(engine, request))
+
+    assert "".join(texts_of(events)) == "Once" + TEXT
+    assert result.choices[0].text == "Once" + TEXT
+
+
+async def test_an_answer_that_cannot_go_on_exactly_ends_with_the_documented_error(
+    engine: Engine,
+) -> None:
+    async def refuse(gateway: Gateway) -> None:
+        gateway.send(Rejected((await gateway.receive_submit()).id, "not_continued", "It differs."))
+
+    request = replace(HELLO, sampling=Sampling(temperature=0.9, seed=1))
+    async with FakeEngine(engine.client.path, die_after_a_token, refuse):
+        events = await events_of(await prepared_of(engine, request))
+
+    assert isinstance(events[-1], Failed)
+    assert isinstance(events[-1].error, NotContinued)
+    assert "".join(texts_of(events)) == texts_of(events)[0]  # one token, and nothing after it
+
+
+# -- Requests at fault --------------------------------------------------------------------------
+
+
+async def test_a_stream_under_which_two_engines_ended_ends_with_an_error(engine: Engine) -> None:
+    async with FakeEngine(engine.client.path, die_after_a_token):
+        events = await events_of(await prepared_of(engine))
+
+    assert isinstance(events[-1], Failed)
+    assert isinstance(events[-1].error, EngineLost)
+    assert not any(isinstance(event, Completed) for event in events)
+
+
+async def test_a_request_runs_on_two_engines_at_most_if_they_end(engine: Engine) -> None:
+    num_ends = 0
+
+    async def die(gateway: Gateway) -> None:
+        nonlocal num_ends
+        await die_at_once(gateway)
+        num_ends += 1
+
+    async with FakeEngine(engine.client.path, die):
+        with pytest.raises(EngineLost):
+            await whole(await prepared_of(engine))
+
+    assert num_ends == 2
+
+
+async def test_a_request_at_fault_is_refused_until_it_is_released(engine: Engine) -> None:
+    added: list[Quarantined] = []
+    engine.quarantine = Quarantine(added.append)
+    async with FakeEngine(engine.client.path, die_at_once, die_at_once, answer):
+        with pytest.raises(EngineLost):
+            await whole(await prepared_of(engine))
+        await whole(await prepared_with(engine, "Another question"))
+        with pytest.raises(RequestQuarantined, match=added[0].digest):
+            await whole(await prepared_of(engine))
+        engine.quarantine.follow([])
+
+        await whole(await prepared_of(engine))
+
+    assert [(each.model, len(each.digest)) for each in added] == [("tiny-chat", 32)]
+
+
+async def test_the_hash_does_not_depend_on_who_asks_and_on_random_seeds(engine: Engine) -> None:
+    added: list[Quarantined] = []
+    quarantine = Quarantine(added.append)
+    for key_id in (1, 2):
+        request = replace(HELLO, sampling=Sampling(temperature=0.5))
+        prepared = await prepared_of(engine, request)
+        submits = [
+            structs.replace(
+                each, lane=(1, key_id), request_id=f"r{key_id}", cache_key=b"%d" % key_id
+            )
+            for each in prepared.submits
+        ]
+        quarantine.add("tiny-chat", submits)
+    quarantine.add("other", submits)
+
+    digests = [each.digest for each in added]
+    assert digests[0] == digests[1] != digests[2]
+    assert [each.key_id for each in added] == [1, 2, 2]
+
+
+async def leave_after_a_token(gateway: Gateway) -> None:
+    submit = await gateway.receive_submit()
+    gateway.accept(submit)
+    num_known = len(known_ids(submit))
+    gateway.tokens(submit, ids_of(TEXT)[num_known : num_known + 1])
+    gateway.leave()
+
+
+async def leave_at_once(gateway: Gateway) -> None:
+    await gateway.receive_submit()
+    gateway.leave()
+
+
+async def test_planned_ends_count_against_no_request(engine: Engine) -> None:
+    async with FakeEngine(engine.client.path, *[leave_after_a_token] * 4, answer):
+        result = await whole(await prepared_of(engine))
+
+    assert result.choices[0].text == TEXT
+
+
+async def test_even_planned_ends_have_a_limit(engine: Engine) -> None:
+    async with FakeEngine(engine.client.path, leave_at_once):
+        prepared = await prepared_of(engine)
+        with pytest.raises(EngineLost, match="too often"):
+            await whole(prepared)
+
+    assert prepared.meter.num_continuations == MAX_LOST_ENGINES
+
+
+async def test_a_request_waits_for_the_next_engine_until_its_time_is_over(engine: Engine) -> None:
+    server = FakeEngine(engine.client.path, die_after_a_token)
+    async with server:
+        prepared = await prepared_of(engine)
+        late = tuple(structs.replace(each, deadline_s=0.5) for each in prepared.submits)
+        await engine.ready()
+        # The socket is gone with its server; the connection is not.
+        with pytest.raises((DeadlineExceeded, EngineLost)):
+            async with asyncio.timeout(TIMEOUT_S):
+                await whole(replace(prepared, submits=late))
+
+
+# -- Changed models -----------------------------------------------------------------------------
+
+
+async def test_the_engine_of_a_changed_model_goes_on(engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    changed = new_engine(tmp_path / "new")
+    changed.client.open()
+    async with (
+        FakeEngine(engine.client.path, die_after_a_token),
+        FakeEngine(changed.client.path, answer),
+    ):
+        prepared = await prepared_of(engine)
+        engine.successor = changed
+        await engine.ready()
+        engine.is_gone = True
+
+        result = await whole(prepared)
+    await changed.client.close()
+
+    assert result.choices[0].text == TEXT
+
+
+async def test_changes_of_a_model_count_against_no_request(engine: Engine, tmp_path: Path) -> None:
+    engines = [engine]
+    for number in range(3):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        engines.append(new_engine(folder))
+        engines[-2].successor = engines[-1]
+        engines[-1].suspects = engine.suspects
+        engines[-1].client.open()
+    current = iter(engines)
+
+    async def change(gateway: Gateway) -> None:
+        """Generate a token, and be replaced as `LocalDirectory` does it."""
+        submit = await gateway.receive_submit()
+        gateway.accept(submit)
+        num_known = len(known_ids(submit))
+        gateway.tokens(submit, ids_of(TEXT)[num_known : num_known + 1])
+        old = next(current)
+        old.is_gone = True
+        await old.client.close()
+
+    async with AsyncExitStack() as stack:
+        for each in engines[:-1]:
+            await stack.enter_async_context(FakeEngine(each.client.path, change))
+        await stack.enter_async_context(FakeEngine(engines[-1].client.path, answer))
+        prepared = await prepared_of(engine)
+        result = await whole(prepared)
+    await engines[-1].client.close()
+
+    assert result.choices[0].text == TEXT
+    assert prepared.meter.num_continuations == 3
+
+
+async def test_a_stream_of_an_unloaded_model_ends_with_the_reason(engine: Engine) -> None:
+    async def unload(gateway: Gateway) -> None:
+        submit = await gateway.receive_submit()
+        gateway.accept(submit)
+        gateway.tokens(submit, ids_of(TEXT)[:1])
+        engine.is_gone = True
+        gateway.die()
+
+    async with FakeEngine(engine.client.path, unload):
+        events = await events_of(await prepared_of(engine))
+
+    assert isinstance(events[-1], Failed)
+    assert isinstance(events[-1].error, ModelNotReady)
+
+
+async def prepared_with(engine: Engine, text: str) -> PreparedRequest:
+    conversation = replace(HELLO.prompt, messages=(Message(Role.USER, (TextPart(text),)),))
+    return await prepared_of(engine, replace(HELLO, prompt=conversation))
+
+
+def num_output_tokens(events: list[Event]) -> int:
+    assert isinstance(events[-1], Completed)
+    return events[-1].usage.num_output_tokens

@@ -1,0 +1,105 @@
+"""Preparing a request costs at most twice the work for a field of twice the size."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.core.request import (
+    Conversation,
+    GenerationRequest,
+    Message,
+    Role,
+    Steering,
+    Stopping,
+    TextPart,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolMode,
+)
+from serving.flow.context import within_context
+from serving.flow.rendering import droppable
+from tests.flow.tiny_chat import HELLO, new_engine, prepared_of
+from tests.operations import growth
+
+QUESTION, ANSWER = (Message(role, (TextPart("Hi"),)) for role in (Role.USER, Role.ASSISTANT))
+CALL = ToolCall("c", "f", "{}")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        lambda n: {"steering": Steering(bias=tuple((at, 1.0) for at in range(n)))},
+        lambda n: {"steering": Steering(bad_words=tuple(f"w{at}" for at in range(n)))},
+        lambda n: {"steering": Steering(bad_word_ids=((1, 2),) * n)},
+        lambda n: {"steering": Steering(allowed_ids=(1,) * n)},
+        lambda n: {"stopping": Stopping(stop_token_ids=(1,) * n)},
+        lambda n: {"n": n},
+    ],
+    ids=["logit_bias", "bad_words", "bad_words_token_ids", "allowed_ids", "stop_ids", "n"],
+)
+def test_a_field_of_twice_the_size(fields: Callable[[int], dict[str, Any]]) -> None:
+    engine = new_engine(Path("/nowhere"))
+
+    def work(size: int) -> Callable[[], Any]:
+        request = replace(HELLO, **fields(size))
+        return lambda: asyncio.run(prepared_of(engine, request))
+
+    assert growth(work, 128) < 2.1
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        lambda n: (QUESTION, ANSWER) * n,
+        lambda n: (QUESTION, Message(Role.ASSISTANT, tool_calls=(CALL,) * n), QUESTION),
+        lambda n: (QUESTION, *(Message(Role.TOOL, tool_call_id="c"),) * n, QUESTION),
+    ],
+)
+def test_finding_what_may_be_left_out(messages: Callable[[int], tuple[Message, ...]]) -> None:
+    def work(size: int) -> Callable[[], Any]:
+        found = messages(size)
+        return lambda: droppable(found)
+
+    assert growth(work, 500) < 2.1
+
+
+def test_finding_the_tools_that_may_be_called() -> None:
+    def work(size: int) -> Callable[[], Any]:
+        names = tuple(f"f{at}" for at in range(size))
+        conversation = Conversation(
+            (QUESTION,),
+            tools=tuple(map(Tool, names)),
+            tool_choice=ToolChoice(ToolMode.AUTO, allowed=names),
+        )
+        return lambda: conversation.callable_tools
+
+    assert growth(work, 500) < 2.1
+
+
+def test_leaving_out_what_cannot_fit() -> None:
+    engine = new_engine(Path("/nowhere"), max_context=10**9)
+
+    def work(size: int) -> Callable[[], Any]:
+        prompt = Conversation((QUESTION, ANSWER) * size, drops_oldest=True)
+        request: GenerationRequest = replace(HELLO, prompt=prompt)
+        return lambda: within_context(request, engine)
+
+    assert growth(work, 300) < 2.1
+
+
+def test_counting_what_a_conversation_has_at_least() -> None:
+    engine = new_engine(Path("/nowhere"), max_context=10**9)
+
+    def work(size: int) -> Callable[[], Any]:
+        messages = (QUESTION,) * size
+        request: GenerationRequest = replace(HELLO, prompt=Conversation(messages))
+        return lambda: within_context(request, engine)
+
+    assert growth(work, 500) < 2.1

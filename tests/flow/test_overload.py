@@ -1,0 +1,286 @@
+"""A request that would wait too long is refused at its arrival."""
+
+from __future__ import annotations
+
+import pytest
+
+from serving.core.errors import Overloaded
+from serving.flow.meter import Meter
+from serving.flow.overload import Lane, OverloadGate
+from serving.transport.messages import Load
+from tests.fakes.clock import FakeClock
+
+ALICE, ALAN, BOB = (1, 1), (1, 2), (2, 3)  # Alice and Alan are of one organisation
+EVE = (4, 4)
+
+
+class Client:
+    """An engine that reports a load."""
+
+    def __init__(self, load: Load | None) -> None:
+        self.load = load
+
+
+def load_of(
+    *waiting: tuple[Lane, float],
+    num_free: int = 0,
+    per_s: float = 1000.0,
+    waiting_s: float = 5.0,
+    used: tuple[tuple[Lane, float], ...] = ((ALICE, 0.8),),
+) -> Load:
+    lanes = tuple((*lane, num_tokens) for lane, num_tokens in waiting)
+    return Load(
+        num_free,
+        per_s,
+        100.0,
+        answer_s=2.0,
+        waiting_s=waiting_s,
+        waiting=lanes,
+        first_token_s=0.1,
+        used=tuple((*lane, part) for lane, part in used),
+    )
+
+
+def gate_of(load: Load | None, *, max_queue_s: float = 0.0) -> OverloadGate:
+    return OverloadGate(Client(load), "m", max_queue_s)
+
+
+@pytest.mark.parametrize(
+    "load", [None, load_of((ALICE, 1e9), per_s=0.0), load_of(), load_of(num_free=64)]
+)
+def test_without_a_queue_of_known_pace_every_request_enters(load: Load | None) -> None:
+    with gate_of(load).enter(ALICE, Meter()):
+        pass
+
+
+def test_a_key_that_has_filled_its_queue_is_refused_with_the_time_until_it_is_served() -> None:
+    gate = gate_of(load_of((ALICE, 6500.0)))
+
+    with (
+        pytest.raises(Overloaded, match="Try again in 7 s") as refusal,
+        gate.enter(ALICE, Meter()),
+    ):
+        pass
+
+    assert refusal.value.retry_after_s == 7
+    assert Overloaded("").retry_after_s == 1, "of other errors"
+
+
+def test_another_key_waits_for_its_turn_only() -> None:
+    gate = gate_of(load_of((ALICE, 1e6)))
+
+    assert gate.expected_wait_s(BOB) == pytest.approx(0.1)
+    assert gate.expected_wait_s(ALAN) == pytest.approx(0.1)
+    with gate.enter(BOB, Meter()):
+        pass
+
+
+def test_keys_of_one_organisation_wait_together_beside_another() -> None:
+    gate = gate_of(load_of((ALICE, 1000.0), (ALAN, 1000.0), (BOB, 500.0)))
+
+    assert gate.expected_wait_s(BOB) == pytest.approx(0.5 + 0.6)
+    assert gate.expected_wait_s(ALICE) == pytest.approx(1.0 + 1.0 + 0.5)
+
+
+def is_refused(gate: OverloadGate, lane: Lane = ALICE) -> bool:
+    try:
+        with gate.enter(lane, Meter()):
+            return False
+    except Overloaded:
+        return True
+
+
+def with_arrivals(gate: OverloadGate, *, num: int, num_ended: int) -> OverloadGate:
+    """Let so many arrive, of which some have ended, all at this moment."""
+    gate._note(arrived=num, ended=num_ended)
+    return gate
+
+
+def test_a_queue_that_does_not_grow_may_be_as_long_as_an_answer() -> None:
+    steady = with_arrivals(gate_of(load_of((ALICE, 1800.0))), num=100, num_ended=100)
+    longer = with_arrivals(gate_of(load_of((ALICE, 2100.0))), num=100, num_ended=100)
+
+    assert not is_refused(steady)
+    assert is_refused(longer)
+
+
+def test_a_few_refusals_are_no_reason_for_further_ones() -> None:
+    gate = with_arrivals(gate_of(load_of((ALICE, 900.0))), num=100, num_ended=75)
+
+    assert not is_refused(gate)
+
+
+def test_an_engine_that_was_well_used_and_gets_more_than_it_serves_has_a_short_queue() -> None:
+    for num_tokens, is_late in [(120.0, False), (250.0, True)]:
+        gate = with_arrivals(gate_of(load_of((ALICE, num_tokens))), num=500, num_ended=100)
+        assert is_refused(gate) is is_late
+
+
+def test_what_comes_at_once_for_a_rested_engine_may_wait_for_seconds() -> None:
+    """A burst of hundreds is served; one that goes on is not a burst any more."""
+    for waiting_s, num_tokens, is_late in [(0.5, 19000.0, False), (5.0, 16000.0, True)]:
+        load = load_of((ALICE, num_tokens), waiting_s=waiting_s, used=((ALICE, 0.3),))
+        assert is_refused(with_arrivals(gate_of(load), num=400, num_ended=0)) is is_late
+
+
+def test_a_key_that_uses_the_whole_engine_does_not_take_the_bursts_of_others() -> None:
+    load = load_of((ALICE, 1e6), (BOB, 2000.0), waiting_s=60.0, used=((ALICE, 0.9), (BOB, 0.01)))
+    gate = with_arrivals(gate_of(load), num=500, num_ended=100)
+
+    assert not is_refused(gate, BOB)
+    assert is_refused(gate, ALICE)
+
+
+def test_many_keys_that_use_the_engine_together_overload_it_although_each_uses_little() -> None:
+    used = tuple(((number, number), 0.03) for number in range(30))
+    waiting = [((number, number), 100.0) for number in range(30)]
+    gate = with_arrivals(gate_of(load_of(*waiting, used=used)), num=500, num_ended=100)
+
+    assert is_refused(gate, EVE)
+
+
+def test_an_administrator_may_choose_the_longest_wait() -> None:
+    for num_tokens, is_late in [(9000.0, False), (11000.0, True)]:
+        gate = gate_of(load_of((ALICE, num_tokens)), max_queue_s=10.0)
+        assert is_refused(with_arrivals(gate, num=500, num_ended=100)) is is_late
+
+
+def test_each_refused_client_returns_later_than_the_one_before_it() -> None:
+    """They return at half the pace, so that those who wait at their clients find room."""
+    gate = with_arrivals(gate_of(load_of((ALICE, 5000.0))), num=500, num_ended=100)
+
+    times = [gate.retry_after_s(ALICE) for _ in range(100)]
+
+    assert times[0] == 5
+    assert times == sorted(times)
+    assert times[-1] == pytest.approx(5 + 99 * 0.1 / 0.5, abs=1)
+    assert gate.retry_after_s(BOB) <= 1, "it waits for its turn only"
+    with_arrivals(gate, num=0, num_ended=400)
+    assert gate.retry_after_s(ALICE) == 5, "the overload has ended"
+
+
+def test_no_client_is_asked_to_wait_for_more_than_a_minute() -> None:
+    gate = gate_of(load_of((ALICE, 1e7)))
+
+    times = {gate.retry_after_s(ALICE) for _ in range(200)}
+
+    assert min(times) >= 30
+    assert max(times) <= 60
+    assert len(times) > 10, "they do not return at the same moment"
+
+
+def test_a_check_before_a_request_is_read_refuses_as_its_entry_would() -> None:
+    gate = with_arrivals(gate_of(load_of((ALICE, 9000.0))), num=500, num_ended=100)
+
+    assert gate.may_refuse
+    with pytest.raises(Overloaded):
+        gate.check(ALICE, b"{}")
+    assert not gate.check(BOB, b"{}")
+    assert not gate_of(load_of()).may_refuse
+    assert not gate_of(None).may_refuse
+
+
+def refused_for_s(gate: OverloadGate, body: bytes) -> int | None:
+    """After how many seconds a refused request of Alice should come back; None: it may enter."""
+    try:
+        is_expected = gate.check(ALICE, body)
+        with gate.enter(ALICE, Meter(), is_expected=is_expected):
+            return None
+    except Overloaded as error:
+        return error.retry_after_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    result = FakeClock(1000.0)
+    monkeypatch.setattr("serving.flow.overload.time.monotonic", result)
+    return result
+
+
+def overloaded_gate() -> OverloadGate:
+    """A gate that refuses new requests, while those that come back may enter."""
+    return with_arrivals(gate_of(load_of((ALICE, 1500.0))), num=5000, num_ended=100)
+
+
+def test_a_refused_request_that_comes_back_at_its_time_goes_before_new_ones(
+    clock: FakeClock,
+) -> None:
+    gate = overloaded_gate()
+    times_s = {body: refused_for_s(gate, body) for body in (b"1", b"2", b"3")}
+    for body, retry_s in times_s.items():
+        assert retry_s is not None
+        clock.now_s = 1000.0 + retry_s
+
+        assert refused_for_s(gate, b"new") is not None
+        assert refused_for_s(gate, body) is None
+
+
+def test_equal_requests_of_many_clients_each_have_a_time(clock: FakeClock) -> None:
+    gate = overloaded_gate()
+    times_s = [refused_for_s(gate, b"same") for _ in range(20)]
+
+    assert times_s[-1] is not None
+    assert times_s[0] is not None
+    assert times_s[-1] > times_s[0]
+    clock.now_s = 1000.0 + times_s[-1]
+    again = [refused_for_s(gate, b"same") for _ in range(21)]
+    assert again[:20] == [None] * 20
+    assert again[20] is not None
+
+
+def test_a_refused_request_comes_back_once(clock: FakeClock) -> None:
+    gate = overloaded_gate()
+    retry_s = refused_for_s(gate, b"1")
+    assert retry_s is not None
+    clock.now_s = 1000.0 + retry_s
+
+    assert refused_for_s(gate, b"1") is None
+    assert refused_for_s(gate, b"1") is not None
+
+
+def test_requests_that_come_back_wait_no_longer_than_in_a_steady_queue(clock: FakeClock) -> None:
+    gate = with_arrivals(gate_of(load_of((ALICE, 9000.0))), num=5000, num_ended=100)
+    retry_s = refused_for_s(gate, b"1")
+    assert retry_s is not None
+    clock.now_s = 1000.0 + retry_s
+
+    assert refused_for_s(gate, b"1") is not None
+
+
+def test_requests_that_the_engine_has_not_seen_yet_count_beyond_its_free_slots(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate = gate_of(load_of(num_free=3, used=()))
+    meters = [Meter() for _ in range(8)]
+    entered = [gate.enter(ALICE, meter) for meter in meters]
+
+    assert gate.expected_wait_s(ALICE) == pytest.approx(0.5)
+    meters[0].is_accepted = meters[1].is_accepted = True
+    monkeypatch.setattr(gate, "_next_look_at", 0.0)
+    assert gate.expected_wait_s(ALICE) == pytest.approx(0.3)
+    for each in entered:
+        each.close()
+    assert gate.expected_wait_s(ALICE) == 0
+    assert not gate._coming
+    assert not gate._num_coming
+
+
+def test_hundreds_that_come_at_once_do_not_each_look_at_all_others() -> None:
+    class Counting(Meter):
+        @property  # type: ignore[override]
+        def is_accepted(self) -> bool:
+            looks.append(self)
+            return False
+
+        @is_accepted.setter
+        def is_accepted(self, value: bool) -> None:
+            pass
+
+    looks: list[object] = []
+    gate = gate_of(load_of(num_free=64), max_queue_s=1e9)
+    gate._next_look_at = float("inf")
+    for _ in range(500):
+        gate.enter(ALICE, Counting())
+
+    assert not looks
+    assert gate.expected_wait_s(ALICE) == pytest.approx(43.6, rel=0.01)

@@ -1,0 +1,310 @@
+"""Raw HTTP requests, right and wrong, and a client that reads whatever comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+# A server that waits for the rest of a request is left after this; one that works answers sooner.
+_PATIENCE_S: Final = 3.0
+_AT_ONCE: Final = 32
+_STATUS_LINE: Final = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: [^\r\n]*)?\r\n")
+
+_HEAD: Final = (
+    b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer %b\r\n"
+)
+_JSON: Final = b"content-type: application/json\r\n"
+LIVEZ: Final = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a client writes. `parts` go out one after the other; then it perhaps closes its half
+    of the connection. It reads until all that can be meant is answered, or until the end."""
+
+    name: str
+    parts: Sequence[bytes]
+    closes: bool = False
+    reads_to_end: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """All that came back, and whether the server closed the connection."""
+
+    received: bytes
+    is_closed: bool
+
+    def statuses(self) -> list[int]:
+        """Those of all responses. Raises ValueError for what is no HTTP."""
+        rest, found = self.received, []
+        while rest:
+            status, rest = _response(rest, is_closed=self.is_closed)
+            found.append(status)
+        return found
+
+
+def ask_all(address: tuple[str, int], requests: Sequence[Request]) -> list[Answer]:
+    """Send all requests, each on a connection of its own, some at a time."""
+
+    async def ask_each() -> list[Answer]:
+        free = asyncio.Semaphore(_AT_ONCE)
+
+        async def ask_when_free(request: Request) -> Answer:
+            async with free:
+                return await _ask(address, request)
+
+        return await asyncio.gather(*map(ask_when_free, requests))
+
+    return asyncio.run(ask_each())
+
+
+async def _ask(address: tuple[str, int], request: Request) -> Answer:
+    reader, writer = await asyncio.open_connection(*address)
+    received, is_closed = b"", False
+    try:
+        with suppress(OSError):  # refused, and closed, before all of it was written
+            for part in request.parts:
+                writer.write(part)
+                await writer.drain()
+            if request.closes:
+                writer.write_eof()
+        async with asyncio.timeout(_PATIENCE_S):
+            while not is_closed and not _is_enough(received, request):
+                data = await reader.read(1 << 16)
+                received += data
+                is_closed = not data
+    except TimeoutError:
+        pass
+    except OSError:
+        is_closed = True
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+    return Answer(received, is_closed)
+
+
+def _is_enough(received: bytes, request: Request) -> bool:
+    """Whether all answers to the requests that could be meant have arrived."""
+    if not received or request.reads_to_end:
+        return False
+    try:
+        statuses = Answer(received, is_closed=False).statuses()
+    except ValueError:
+        return False
+    return len(statuses) >= b"".join(request.parts).count(b" HTTP/1")
+
+
+def _response(data: bytes, *, is_closed: bool) -> tuple[int, bytes]:
+    """The status of the first response, and what comes after it."""
+    line = _STATUS_LINE.match(data)
+    head, found, rest = data.partition(b"\r\n\r\n")
+    if line is None or not found:
+        raise ValueError(f"this is no response: {data[:200]!r}")
+    status = int(line[1])
+    fields = dict(_fields(head))
+    if status < 200 or status in (204, 304):
+        return status, rest
+    if "chunked" in fields.get("transfer-encoding", ""):
+        _, found, rest = rest.partition(b"0\r\n\r\n")
+        if not found:
+            raise ValueError("the last chunk is missing")
+        return status, rest
+    if "content-length" not in fields:
+        if not is_closed:
+            raise ValueError("the response has no end")
+        return status, b""
+    length = int(fields["content-length"])
+    if len(rest) < length:
+        raise ValueError("the body is too short")
+    return status, rest[length:]
+
+
+def _fields(head: bytes) -> Iterator[tuple[str, str]]:
+    for line in head.split(b"\r\n")[1:]:
+        name, colon, value = line.partition(b":")
+        if not colon or name != name.strip():
+            raise ValueError(f"this is no header: {line!r}")
+        yield name.decode("ascii").lower(), value.strip().decode("latin-1").lower()
+
+
+# -- Requests -----------------------------------------------------------------------------
+
+
+def with_length(key: bytes, body: bytes = b"{}") -> bytes:
+    """A request that is right in its form, and whose body lacks a field."""
+    return _HEAD % key + _JSON + b"content-length: %d\r\n\r\n" % len(body) + body
+
+
+def in_chunks(key: bytes, *chunks: bytes) -> bytes:
+    """The same in chunks."""
+    sizes = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
+    return _HEAD % key + _JSON + b"transfer-encoding: chunked\r\n\r\n" + sizes + b"0\r\n\r\n"
+
+
+_LENGTH: Final = b"content-length: 2\r\n"
+_TE: Final = b"transfer-encoding: chunked\r\n"
+_BODY: Final = b"\r\n{}"
+_CHUNKED: Final = b"\r\n2\r\n{}\r\n0\r\n\r\n"
+
+# What comes after the first header lines. Servers could disagree where the body ends.
+_ODD_ENCODINGS: Final = {
+    "length and chunks": b"content-length: 4\r\n" + _TE + _CHUNKED,
+    "chunks and length": _TE + b"content-length: 4\r\n" + _CHUNKED,
+    "two encodings": _TE + b"transfer-encoding: identity\r\n" + _CHUNKED,
+    "chunked twice": b"transfer-encoding: chunked, chunked\r\n" + _CHUNKED,
+    "an unknown encoding": b"transfer-encoding: xchunked\r\n" + _CHUNKED,
+    "an encoding with a blank before the colon": b"transfer-encoding : chunked\r\n" + _CHUNKED,
+    "an encoding with a vertical tabulator": b"transfer-encoding:\x0bchunked\r\n" + _CHUNKED,
+    "an encoding that is none": b"transfer-encoding: identity\r\n" + _LENGTH + _BODY,
+    "an encoding before chunks": b"transfer-encoding: gzip, chunked\r\n" + _CHUNKED,
+    "an encoding that is empty": b"transfer-encoding:\r\n" + _LENGTH + _BODY,
+    "a folded encoding": b"transfer-encoding:\r\n chunked\r\n" + _CHUNKED,
+}
+_ODD_LENGTHS: Final = {
+    "two lengths": _LENGTH + b"content-length: 3\r\n" + _BODY,
+    "two lengths that agree": _LENGTH + _LENGTH + _BODY,
+    "a list of lengths": b"content-length: 2, 3\r\n" + _BODY,
+    "a list of lengths that agree": b"content-length: 2, 2\r\n" + _BODY,
+    "a signed length": b"content-length: +2\r\n" + _BODY,
+    "a negative length": b"content-length: -2\r\n" + _BODY,
+    "a hexadecimal length": b"content-length: 0x2\r\n" + _BODY,
+    "a length of many digits": b"content-length: " + b"9" * 40 + b"\r\n" + _BODY,
+    "a length of thousands of digits": b"content-length: " + b"1" * 5_000 + b"\r\n" + _BODY,
+    "a length that is empty": b"content-length:\r\n" + _BODY,
+    "a length with a blank before the colon": b"content-length : 2\r\n" + _BODY,
+}
+_ODD_CHUNKS: Final = {
+    "a chunk that is too long": _TE + b"\r\n2\r\n{}{}\r\n0\r\n\r\n",
+    "a chunk without its end": _TE + b"\r\n2\r\n{}0\r\n\r\n",
+    "a chunk size with a sign": _TE + b"\r\n+2\r\n{}\r\n0\r\n\r\n",
+    "a chunk size that is negative": _TE + b"\r\n-2\r\n{}\r\n0\r\n\r\n",
+    "a chunk size with a prefix": _TE + b"\r\n0x2\r\n{}\r\n0\r\n\r\n",
+    "a chunk size with an underscore": _TE + b"\r\n0_2\r\n{}\r\n0\r\n\r\n",
+    "a chunk size with a blank": _TE + b"\r\n 2\r\n{}\r\n0\r\n\r\n",
+    "a chunk size of many digits": _TE + b"\r\n" + b"f" * 40 + b"\r\n{}\r\n0\r\n\r\n",
+    "a chunk size that is none": _TE + b"\r\nzz\r\n{}\r\n0\r\n\r\n",
+    "a bare line feed after a chunk size": _TE + b"\r\n2\n{}\r\n0\r\n\r\n",
+}
+_ODD_LINES: Final = {
+    "a folded header": b"x-a: b\r\n folded\r\n" + _LENGTH + _BODY,
+    "a zero in a header": b"x-a: b\0c\r\n" + _LENGTH + _BODY,
+    "a zero in a name": b"x\0a: b\r\n" + _LENGTH + _BODY,
+    "a control character in a header": b"x-a: b\x01c\r\n" + _LENGTH + _BODY,
+    "a header without a colon": b"x-a\r\n" + _LENGTH + _BODY,
+    "a name that is empty": b": a\r\n" + _LENGTH + _BODY,
+    "a blank in a name": b"x a: b\r\n" + _LENGTH + _BODY,
+    "a return alone": b"x-a: b\rx-c: d\r\n" + _LENGTH + _BODY,
+    "a bare line feed in the header": b"x-a: b\nx-c: d\r\n" + _LENGTH + _BODY,
+    "a bare line feed at the end": _LENGTH + b"\n{}",
+}
+# Whole requests, without a key.
+_ODD_STARTS: Final = {
+    "a folded first header": _HEAD.partition(b"\r\n")[0] + b"\r\n x: y\r\nhost: a\r\n\r\n",
+    "another protocol": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),
+    "a version that is none": b"GET /livez HTTP/9.x\r\nhost: localhost\r\n\r\n",
+    "a blank in the target": b"GET /live z HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    "zeros": bytes(1000) + b"\r\n\r\n",
+}
+
+
+def smuggled(key: bytes) -> Iterator[Request]:
+    """Requests whose end is not certain, so that two servers could read them differently. A
+    server must refuse them."""
+    post = _HEAD % key + _JSON
+    after_head = {**_ODD_ENCODINGS, **_ODD_LENGTHS, **_ODD_CHUNKS, **_ODD_LINES}
+    forms = {
+        **{name: post + rest for name, rest in after_head.items()},
+        "bare line feeds": with_length(key).replace(b"\r\n", b"\n"),
+        "an encoding in HTTP 1.0": (post + _TE + _CHUNKED).replace(b"HTTP/1.1", b"HTTP/1.0"),
+        **_ODD_STARTS,
+    }
+    for name, data in forms.items():
+        yield Request(name, [data], reads_to_end=True)
+
+
+def tolerated(key: bytes) -> Iterator[Request]:
+    """Odd forms that a server may answer, or refuse."""
+    post, te = _HEAD % key + _JSON, _TE + b"\r\n"
+    forms = {
+        "an empty line before": b"\r\n\r\n" + with_length(key),
+        "no version": b"GET /livez\r\n\r\n",
+        "no host": b"GET /livez HTTP/1.1\r\n\r\n",
+        "two hosts": b"GET /livez HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n",
+        "an absolute target": b"GET http://evil.example/livez HTTP/1.1\r\nhost: a\r\n\r\n",
+        "a target of an asterisk": b"OPTIONS * HTTP/1.1\r\nhost: a\r\n\r\n",
+        "a tunnel": b"CONNECT localhost:22 HTTP/1.1\r\nhost: a\r\n\r\n",
+        "HTTP 1.0": b"GET /livez HTTP/1.0\r\n\r\n",
+        "HTTP 2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        "an upgrade": LIVEZ[:-2] + b"connection: upgrade\r\nupgrade: websocket\r\n\r\n",
+        "an upgrade to HTTP 2": LIVEZ[:-2] + b"connection: upgrade\r\nupgrade: h2c\r\n\r\n",
+        "a long method": b"A" * 5_000 + b" /livez HTTP/1.1\r\nhost: a\r\n\r\n",
+        "a long target": b"GET /" + b"a" * 50_000 + b" HTTP/1.1\r\nhost: a\r\n\r\n",
+        "a long header": LIVEZ[:-2] + b"x-a: " + b"a" * 100_000 + b"\r\n\r\n",
+        "many headers": LIVEZ[:-2] + b"".join(b"x%d: a\r\n" % at for at in range(2_000)) + b"\r\n",
+        "an extension of a chunk": post + te + b"2;a=b;" + b"c" * 5_000 + b"\r\n{}\r\n0\r\n\r\n",
+        "many small chunks": in_chunks(key, b"{", *[b" "] * 3_000, b"}"),
+        "a trailer": post + te + b"2\r\n{}\r\n0\r\nx-a: b\r\ncontent-length: 9\r\n\r\n",
+        "a long trailer": post + te + b"2\r\n{}\r\n0\r\nx-a: " + b"b" * 100_000 + b"\r\n\r\n",
+        "an expectation": post + b"expect: 100-continue\r\ncontent-length: 2\r\n\r\n{}",
+        "a body that is not read": LIVEZ[:-2] + b"content-length: 5\r\n\r\nhello",
+        "a body without a length": post + b"\r\n{}",
+        "a query that is not UTF-8": b"GET /v1/models?\xff\xfe HTTP/1.1\r\nhost: a\r\n\r\n",
+        "a path that is not UTF-8": b"GET /v1/\xff\xfe HTTP/1.1\r\nhost: a\r\n\r\n",
+        "a page that is not UTF-8": b"GET /console/\xff?\xfe HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        "a fragment": b"GET /livez#a?b HTTP/1.1\r\nhost: a\r\n\r\n",
+    }  # fmt: skip
+    for name, data in forms.items():
+        yield Request(name, [data])
+
+
+def truncated(key: bytes) -> Iterator[Request]:
+    """A request that ends after each of its bytes, and a client that then leaves."""
+    for name, whole in (("length", with_length(key)), ("chunks", in_chunks(key, b"{", b"}"))):
+        for end in range(1, len(whole)):
+            yield Request(f"{name}, {end} bytes", [whole[:end]], closes=True)
+
+
+def mutated(key: bytes, seed: int, count: int) -> Iterator[Request]:
+    """Right requests, one or two, with some bytes changed, lost, repeated or put in."""
+    draw = random.Random(seed)
+    for number in range(count):
+        whole = draw.choice(
+            (
+                with_length(key),
+                in_chunks(key, b"{", b"}"),
+                LIVEZ + with_length(key),
+                in_chunks(key, b"{}") + LIVEZ,
+            )
+        )
+        data = bytearray(whole)
+        for _ in range(draw.randint(1, 4)):
+            _mutate(data, draw)
+        cut = draw.randint(0, len(data))
+        yield Request(f"mutation {number}", [bytes(data[:cut]), bytes(data[cut:])], closes=True)
+
+
+_ODD: Final = (
+    b"\0", b"\r", b"\n", b"\r\n", b"\r\n\r\n", b" ", b"\t", b":", b";", b"\xff", b"\x7f", b"0\r\n",
+    b"transfer-encoding: chunked\r\n", b"content-length: 1\r\n", b"connection: close\r\n",
+    b"x: " + b"y" * 300 + b"\r\n", b"HTTP/1.1", b"%00", b"ffffffff\r\n",
+)  # fmt: skip
+
+
+def _mutate(data: bytearray, draw: random.Random) -> None:
+    at = draw.randrange(len(data) or 1)
+    match draw.randrange(4):
+        case 0 if data:
+            data[at] = draw.randrange(256)
+        case 1:
+            del data[at : at + draw.randint(1, 12)]
+        case 2:
+            data[at:at] = data[at : at + draw.randint(1, 30)]
+        case _:
+            data[at:at] = draw.choice(_ODD)

@@ -1,0 +1,88 @@
+"""How many requests begin in one pass of the event loop, and whose."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from serving.http.edge import Message, Receive, Scope, Send
+from serving.http.starts import BeginInTurns
+
+
+async def receive() -> Message:
+    return {}
+
+
+async def send(message: Message) -> None:
+    pass
+
+
+class Begun:
+    """An application that notes which request begins in which pass."""
+
+    def __init__(self) -> None:
+        self.clients: list[str] = []
+        self.num_passes = 0
+        self.by_pass: Counter[int] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.clients.append(scope["client"])
+        self.by_pass[self.num_passes] += 1
+
+    async def count_passes(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            self.num_passes += 1
+
+
+def starts(begun: Begun) -> BeginInTurns:
+    return BeginInTurns(begun, lambda scope: scope["client"], most=4)
+
+
+async def run(*coroutines: Any) -> None:
+    await asyncio.gather(*coroutines)
+
+
+async def test_no_pass_begins_more_than_a_few_requests() -> None:
+    begun = Begun()
+    app = starts(begun)
+    counting = asyncio.create_task(begun.count_passes())
+
+    await run(*(app({"client": "a"}, receive, send) for _ in range(50)))
+
+    counting.cancel()
+    assert len(begun.clients) == 50
+    assert max(begun.by_pass.values()) <= 4
+
+
+async def test_another_client_has_its_turn_in_the_next_pass() -> None:
+    begun = Begun()
+    app = starts(begun)
+
+    await run(*(app({"client": each}, receive, send) for each in ["a"] * 50 + ["b"]))
+
+    assert "b" in begun.clients[:6]
+
+
+async def test_requests_of_one_client_begin_in_order() -> None:
+    order: list[int] = []
+
+    async def note(scope: Scope, receive: Receive, send: Send) -> None:
+        order.append(scope["number"])
+
+    app = BeginInTurns(note, lambda scope: "a", most=4)
+
+    await run(*(app({"number": number}, receive, send) for number in range(30)))
+
+    assert order == list(range(30))
+
+
+async def test_a_client_that_leaves_takes_no_turn() -> None:
+    begun = Begun()
+    app = starts(begun)
+    tasks = [asyncio.create_task(app({"client": each}, receive, send)) for each in "a" * 30 + "b"]
+    await asyncio.sleep(0)
+    for task in tasks[4:30]:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+    assert begun.clients == ["a"] * 4 + ["b"]

@@ -1,0 +1,353 @@
+"""A request that a worker reads is prepared as one that the web process reads, and is limited."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from serving.core.errors import InvalidRequest, ServingError, UnsupportedParameter
+from serving.core.request import Endpoint, GenerationRequest
+from serving.flow.directory import Engine
+from serving.flow.prepared import Draft
+from serving.flow.preparing import prepare
+from serving.intake.reading import (
+    SMALL_BODY_BYTES,
+    InProcess,
+    answer_tokens,
+    generation_reader,
+    model_of,
+)
+from serving.protocols import parse
+from serving.protocols.chat.exchange import ChatExchange
+from serving.protocols.common.exchange import Exchange
+from serving.workers.limits import WorkLimits
+from serving.workers.pool import WorkerPool
+from tests.flow.tiny_chat import TINY_CHAT, new_engine
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LIMITS = WorkLimits(
+    num_processes=2, cpu_s=2, wall_s=60, memory_bytes=512 * 2**20, max_waiting=9, wait_s=60
+)
+LARGE = " " * SMALL_BODY_BYTES
+_HANGING_S = 60
+
+USER = {"role": "user", "content": "Hello!"}
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "ping",
+        "description": "Ping",
+        "parameters": {"type": "object", "properties": {"a": {"type": "number", "maximum": 1e300}}},
+    },
+}
+REQUESTS: list[tuple[Endpoint, dict[str, Any]]] = [
+    (Endpoint.CHAT, {"messages": [USER]}),
+    (Endpoint.CHAT, {"messages": [USER, {"role": "assistant", "content": "Hi"}, USER], "n": 3}),
+    (Endpoint.CHAT, {"messages": [USER], "tools": [TOOL], "tool_choice": "required"}),
+    (Endpoint.CHAT, {"messages": [USER], "functions": [TOOL["function"]], "stream": True}),
+    (Endpoint.CHAT, {"messages": [USER], "logprobs": True, "top_logprobs": 3}),
+    (Endpoint.CHAT, {"messages": [USER], "logit_bias": {"5": 3}, "bad_words": ["no"]}),
+    (Endpoint.CHAT, {"messages": [USER], "guided_regex": "[ab]+"}),
+    (Endpoint.CHAT, {"messages": [USER], "guided_choice": ["a", "b"], "metadata": {"a": "b"}}),
+    (Endpoint.CHAT, {"messages": [USER], "stop": ["x"], "return_token_ids": True}),
+    (Endpoint.COMPLETIONS, {"prompt": ["Hi", "there"], "echo": True, "logprobs": 1}),
+    (Endpoint.COMPLETIONS, {"prompt": [[5, 6], [7]], "best_of": 2}),
+    (Endpoint.RESPONSES, {"input": "Hello!", "instructions": "Be kind.", "tools": []}),
+    (Endpoint.RESPONSES, {"input": [USER], "text": {"format": {"type": "json_object"}}}),
+    (
+        Endpoint.RESPONSES,
+        {"input": "Hi", "tools": [{"type": "function", **TOOL["function"]}], "stream": True},
+    ),
+]
+
+
+@contextlib.asynccontextmanager
+async def new_pool() -> AsyncIterator[WorkerPool]:
+    pool = WorkerPool("serving.intake.jobs", LIMITS)
+    yield pool
+    await pool.stop()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pool() -> AsyncIterator[WorkerPool]:
+    """One for all tests: its fork server takes a second to start."""
+    async with new_pool() as pool:
+        yield pool
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def own_pool() -> AsyncIterator[WorkerPool]:
+    """For a test that loads something else, or counts processes."""
+    async with new_pool() as pool:
+        yield pool
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def engine(tmp_path: Path) -> Engine:
+    return new_engine(tmp_path, trust_request_chat_template=True)
+
+
+async def read(
+    pool: WorkerPool, engine: Engine, endpoint: Endpoint, body: bytes, tree: str = "v1"
+) -> tuple[Exchange, Draft]:
+    async with generation_reader(pool, 1, len(body), InProcess(parse, prepare)) as reader:
+        await reader.parse(body, endpoint, tree, "vinery")
+        return await reader.prepare(engine, deadline_s=9, request_id="req", lane=(5, 6))
+
+
+async def chat(pool: WorkerPool, engine: Engine, **fields: Any) -> Draft:
+    body = json.dumps({"messages": [USER], **fields}).encode()
+    return (await read(pool, engine, Endpoint.CHAT, body))[1]
+
+
+def parts_of(error: ServingError) -> tuple[object, ...]:
+    return type(error), error.message, error.param, error.code, error.type
+
+
+def processes_of(pool: WorkerPool) -> list[int]:
+    assert pool._server is not None
+    pid = pool._server.pid
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+async def test_a_large_body_is_prepared_as_a_small_one(pool: WorkerPool, engine: Engine) -> None:
+    for endpoint, fields in REQUESTS:
+        for tree in ("v1", "v3"):
+            body = json.dumps({"seed": 7, **fields})
+            small, here = await read(pool, engine, endpoint, body.encode(), tree)
+            large, there = await read(pool, engine, endpoint, (body + LARGE).encode(), tree)
+
+            assert ids_of(there) == ids_of(here)
+            assert there.submits == here.submits
+            assert there.num_returned == here.num_returned
+            assert like(here.request, there.request) == here.request
+            assert without_calls(replace(large, request=like(small.request, large.request))) == (
+                without_calls(small)
+            )
+
+
+def ids_of(draft: Draft) -> list[tuple[int, ...]]:
+    return [prompt.token_ids for prompt in draft.prompts]
+
+
+def like(whole: GenerationRequest, slim: GenerationRequest) -> GenerationRequest:
+    """The slim request with what only rendering needs of the whole one."""
+    assert slim.num_prompts == whole.num_prompts
+    return replace(slim, prompt=whole.prompt, grammar=whole.grammar)
+
+
+def without_calls(exchange: Any) -> Any:
+    """The exchange with an equal value for its encoding of calls, which has no state."""
+    has_calls = isinstance(exchange, ChatExchange)
+    return replace(exchange, calls=type(exchange.calls)) if has_calls else exchange
+
+
+REFUSED: list[tuple[Endpoint, str]] = [
+    (Endpoint.CHAT, "{"),
+    (Endpoint.CHAT, '{"messages": [{"role": "user", "content": "\\ud800"}]}'),
+    (Endpoint.CHAT, '{"messages": [], "n": "x"}'),
+    (Endpoint.COMPLETIONS, '{"prompt": [99999999]}'),
+    (Endpoint.COMPLETIONS, json.dumps({"prompt": "a b " * 9000})),
+    (Endpoint.CHAT, json.dumps({"messages": [USER], "guided_json": {"type": "nothing"}})),
+]
+
+
+async def test_a_refusal_of_a_worker_is_that_of_the_web_process(
+    pool: WorkerPool, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for endpoint, text in REFUSED:
+        body = (text + LARGE).encode()
+        with pytest.raises(ServingError) as there:
+            await read(pool, engine, endpoint, body)
+        with monkeypatch.context() as patch:
+            patch.setattr("serving.intake.reading.SMALL_BODY_BYTES", len(body))
+            with pytest.raises(ServingError) as here:
+                await read(pool, engine, endpoint, body)
+        assert parts_of(there.value) == parts_of(here.value)
+
+
+async def test_a_large_request_leaves_only_its_tokens_in_the_web_process(
+    pool: WorkerPool, engine: Engine
+) -> None:
+    draft = await chat(pool, engine, metadata={"a": "b"}, chat_template_kwargs={"x": "y" * 9000})
+
+    assert draft.request.prompt.messages == ()  # type: ignore[union-attr]
+    assert draft.request.prompt.template_kwargs == {}  # type: ignore[union-attr]
+    assert draft.prompts[0].text is None
+    assert draft.prompts[0].token_ids
+
+
+def endless_schema(depth: int = 60) -> dict[str, Any]:
+    """A short schema that needs 2^depth steps where alternatives are counted one by one."""
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    items = {"$ref": "#/$defs/n"}
+    node = {"anyOf": [{"items": items}, {"items": items}]}
+    return {"$defs": {"n": node}, "const": value, "items": items}
+
+
+ENDLESS = (
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}"
+    "{% endfor %}{% endfor %}{% endfor %}"
+)
+
+
+async def test_a_short_schema_of_much_work_ends(pool: WorkerPool, engine: Engine) -> None:
+    """Whether it is refused is decided elsewhere: see `serving.constraints`."""
+    async with asyncio.timeout(_HANGING_S):
+        with contextlib.suppress(InvalidRequest):
+            await chat(pool, engine, max_tokens=1, guided_json=endless_schema())
+
+
+async def test_an_endless_template_is_refused_by_its_name(pool: WorkerPool, engine: Engine) -> None:
+    async with asyncio.timeout(_HANGING_S):
+        with pytest.raises(InvalidRequest, match="takes too long") as caught:
+            await chat(pool, engine, chat_template=ENDLESS)
+
+    assert caught.value.param == "chat_template"
+
+
+async def test_seven_clients_that_leave_take_their_work_along(
+    own_pool: WorkerPool, engine: Engine
+) -> None:
+    clients = [asyncio.create_task(chat(own_pool, engine, chat_template=ENDLESS)) for _ in range(7)]
+    while not own_pool.num_running:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+    for client in clients:
+        client.cancel()
+    await asyncio.gather(*clients, return_exceptions=True)
+
+    assert (own_pool.num_running, own_pool.num_waiting) == (0, 0)
+    async with asyncio.timeout(_HANGING_S):
+        while processes_of(own_pool):  # noqa: ASYNC110 the processes have no events
+            await asyncio.sleep(0.01)
+    assert await chat(own_pool, engine, guided_json={"type": "integer"})
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ 'x' * 4000000000 }}",
+        "{% set ns = namespace(t='x') %}{% for a in range(60) %}{% set ns.t = ns.t ~ ns.t %}"
+        "{% endfor %}{{ ns.t }}",
+    ],
+    ids=["bloated", "growing"],
+)
+async def test_a_template_has_little_memory(
+    pool: WorkerPool, engine: Engine, template: str
+) -> None:
+    with pytest.raises(InvalidRequest, match="too much memory"):
+        await chat(pool, engine, chat_template=template)
+
+
+@pytest.mark.parametrize("padding", ["", LARGE], ids=["small", "large"])
+async def test_no_other_client_uses_the_process_of_a_template(
+    pool: WorkerPool, engine: Engine, padding: str
+) -> None:
+    num_killed = pool.num_killed
+    template = "a{{ messages[0].content }}{#" + padding + "#}"
+    draft = await chat(pool, engine, chat_template=template)
+
+    assert draft.prompts[0].token_ids
+    assert pool.num_killed == num_killed + 1
+
+
+async def test_a_template_must_be_trusted(pool: WorkerPool, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedParameter) as caught:
+        await chat(pool, new_engine(tmp_path), chat_template="x")
+
+    assert caught.value.param == "chat_template"
+
+
+TOKENS: list[tuple[str, dict[str, Any]]] = [
+    ("tokenize", {"prompt": "Hi there", "return_token_strs": True}),
+    ("tokenize", {"text": ["Hi", "there"]}),
+    ("tokenize", {"messages": [USER]}),
+    ("detokenize", {"tokens": [5, 6, 7]}),
+    ("count", {"input": "Hello!"}),
+]
+
+
+async def test_a_tokenizer_answers_in_both_processes(pool: WorkerPool, engine: Engine) -> None:
+    num_admitted, num_before = 0, pool.num_ended["tokens", "ok"]
+
+    async def admitted(model: str | None) -> Engine:
+        nonlocal num_admitted
+        num_admitted += 1
+        return engine
+
+    async def answer(name: str, body: dict[str, Any], padding: str = "") -> bytes:
+        data = (json.dumps(body) + padding).encode()
+        return await answer_tokens(pool, 1, name, data, "v1", admitted)
+
+    for name, body in TOKENS:
+        assert await answer(name, body) == await answer(name, body, LARGE)
+    assert pool.num_ended["tokens", "ok"] == num_before + len(TOKENS)
+    # A short body may ask for a long answer.
+    await answer("tokenize", {"prompt": "Hi", "max_length": 9000, "pad_to_max_length": True})
+    assert pool.num_ended["tokens", "ok"] == num_before + len(TOKENS) + 1
+    assert num_admitted == 2 * len(TOKENS) + 1
+
+
+async def test_a_folder_with_openvinos_tokenizer_works_too(
+    own_pool: WorkerPool, engine: Engine, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for path in TINY_CHAT.iterdir():
+        if path.name != "tokenizer.json":
+            (folder / path.name).symlink_to(path)
+    body = json.dumps({"messages": [USER]}).encode()
+    _, expected = await read(own_pool, engine, Endpoint.CHAT, body)
+    engine.entry = replace(engine.entry, folder=folder)
+    own_pool.load(((engine.entry,), {}))
+
+    _, draft = await read(own_pool, engine, Endpoint.CHAT, body + LARGE.encode())
+
+    assert draft.prompts[0].token_ids == expected.prompts[0].token_ids
+
+
+async def test_a_worker_imports_neither_django_nor_an_engine() -> None:
+    code = (
+        "import sys, serving.intake.jobs, serving.workers.fork_server\n"
+        "print([name for name in ('django', 'channels', 'openvino', 'openvino_genai', 'numpy',"
+        " 'accounts') if name in sys.modules])"
+    )
+
+    found = await asyncio.to_thread(subprocess.check_output, [sys.executable, "-c", code])
+
+    assert found.strip() == b"[]"
+
+
+async def test_a_worker_has_the_limits_of_its_web_process(
+    own_pool: WorkerPool, engine: Engine
+) -> None:
+    own_pool.load(((engine.entry,), {"messages": 1}))
+    body = json.dumps({"messages": [USER, USER]}) + LARGE
+
+    with pytest.raises(InvalidRequest, match="at most 1 entries") as caught:
+        await read(own_pool, engine, Endpoint.CHAT, body.encode())
+
+    assert caught.value.param == "messages"
+
+
+@example(b'{"model": "\xff"}')
+@given(st.binary() | st.binary().map(lambda text: b'{"model": "' + text + b'"}'))
+async def test_a_look_at_the_model_of_any_body_finds_one_or_refuses_it(body: bytes) -> None:
+    with contextlib.suppress(InvalidRequest):
+        assert isinstance(model_of(body), str | None)

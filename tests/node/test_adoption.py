@@ -1,0 +1,274 @@
+"""A node finds engines that have outlived another one, and keeps those that it would start."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.node import adoption, digest
+from serving.node.adoption import AdoptedEngine
+from serving.node.digest import with_digest
+from serving.node.engine_process import EngineDied, EngineProcess
+from serving.node.running_engine import end_engine
+from serving.transport.client import EngineClient, engine_socket
+from tests.conftest import REPOSITORY, clean_environment
+from tests.engine.conftest import TIMEOUT_S, OwnGateway, engine_config
+
+MODEL_ID = 7
+# Listens as an engine does, sends a first message, and prints what it got.
+_LISTENING = """
+import sys
+from pathlib import Path
+from serving.transport.server import SocketServer
+from tests.fakes.engine import HELLO
+server = SocketServer(Path(sys.argv[1]), lambda: HELLO)
+print("listening", flush=True)
+while True:
+    for each in server.poll(60):
+        print(type(each.message).__name__, flush=True)
+"""
+
+
+@contextmanager
+def listening(socket: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
+    """A process of its own group that listens on this socket."""
+    process = subprocess.Popen(
+        command or (sys.executable, "-c", _LISTENING, str(socket)),
+        env=clean_environment(),
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert next_line(process) == "listening"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def next_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+@pytest.fixture
+def socket(tmp_path: Path) -> Path:
+    return engine_socket(tmp_path, MODEL_ID)
+
+
+async def test_an_engine_is_found_by_its_socket_and_kept(tmp_path: Path, socket: Path) -> None:
+    with listening(socket) as process:
+        found = adoption.find(tmp_path)[MODEL_ID]
+
+        assert found.pid == process.pid
+        assert not found.has_ended
+        assert next_line(process) == "Keep"
+        found.close()
+        assert next_line(process) == "NoneType"  # the connection has ended
+
+
+async def test_engines_of_another_home_are_not_found(tmp_path: Path, socket: Path) -> None:
+    other = tmp_path / "other"
+    with listening(socket):
+        assert adoption.find(other) == {}
+
+
+async def test_a_socket_without_a_process_is_no_engine(tmp_path: Path, socket: Path) -> None:
+    with listening(socket):
+        pass
+
+    assert adoption.find(tmp_path) == {}
+
+
+async def test_the_end_of_an_engine_that_was_found_is_noticed(tmp_path: Path, socket: Path) -> None:
+    with listening(socket) as process:
+        found = adoption.find(tmp_path)[MODEL_ID]
+        process.kill()
+
+        async with asyncio.timeout(TIMEOUT_S):
+            assert await found.wait() == "The engine process ended."
+        assert found.has_ended
+        found.close()
+
+
+async def test_a_process_that_gets_the_id_of_a_dead_engine_is_not_adopted(
+    tmp_path: Path, socket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_pidfd = os.pidfd_open
+    with (
+        listening(socket) as engine,
+        listening(socket.with_name("other"), sys.executable, "-c", _waiting()) as stranger,
+    ):
+
+        def die_first(_: int) -> int:
+            assert next_line(engine) == "Keep"  # so it has sent its first message
+            engine.kill()
+            engine.wait()
+            return open_pidfd(stranger.pid)
+
+        monkeypatch.setattr(os, "pidfd_open", die_first)
+        assert adoption.find(tmp_path) == {}
+        assert stranger.poll() is None
+
+
+async def test_no_signal_reaches_a_process_that_has_got_the_id_of_a_dead_engine(
+    tmp_path: Path, socket: Path
+) -> None:
+    with (
+        listening(socket) as engine,
+        listening(socket.with_name("other"), sys.executable, "-c", _waiting()) as stranger,
+    ):
+        found = adoption.find(tmp_path)[MODEL_ID]
+        engine.kill()
+        engine.wait()
+        found.pid = stranger.pid
+        found.send_signal(signal.SIGKILL)
+        await end_engine(found)
+
+        assert stranger.poll() is None
+
+
+def _waiting() -> str:
+    return "import time; print('listening', flush=True); time.sleep(600)"
+
+
+async def test_an_engine_that_ignores_its_end_is_killed(tmp_path: Path, socket: Path) -> None:
+    stubborn = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{_LISTENING}"
+    with listening(socket, sys.executable, "-c", stubborn, str(socket)) as process:
+        await end_engine(adoption.find(tmp_path)[MODEL_ID])
+
+        assert process.wait(TIMEOUT_S) == -signal.SIGKILL
+
+
+async def test_an_engine_of_another_version_has_no_digest(tmp_path: Path, socket: Path) -> None:
+    other = _LISTENING.replace("lambda: HELLO", "lambda: type('Hello', (Struct,), {}, tag=1)()")
+    other = f"from msgspec import Struct\n{other}"
+    with listening(socket, sys.executable, "-c", other, str(socket)):
+        found = adoption.find(tmp_path)[MODEL_ID]
+
+        async with asyncio.timeout(TIMEOUT_S):
+            assert await found.digest() is None
+        found.close()
+
+
+def test_a_digest_covers_configuration_environment_and_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def digest_of(environment: dict[str, str], **options: Any) -> str:
+        return with_digest(engine_config(tmp_path, "e", options), environment).digest
+
+    plain = digest_of({"PATH": "/bin"})
+    assert plain == digest_of({"PATH": "/bin"})
+    assert plain != digest_of({"PATH": "/usr/bin"})
+    assert plain != digest_of({"PATH": "/bin"}, max_running=3)
+    monkeypatch.setattr(digest, "_code", lambda: b"another version")
+    assert plain != digest_of({"PATH": "/bin"})
+
+
+# -- Real engines
+
+Outlive = Callable[..., Any]
+
+
+@pytest.fixture
+def outlived(tmp_path: Path) -> Outlive:
+    """An engine that serves and whose node is dead, as the next node finds it."""
+
+    @asynccontextmanager
+    async def start(**options: Any) -> AsyncIterator[tuple[OwnGateway, AdoptedEngine]]:
+        config = engine_config(tmp_path, f"engine-{MODEL_ID}", options)
+        node = EngineProcess(config)
+        client = EngineClient(config.socket_path)
+        try:
+            await node.start()
+            client.open()
+            await client.wait_connected(TIMEOUT_S)
+            abandon(node)
+            yield OwnGateway(client, node), adoption.find(tmp_path)[MODEL_ID]
+        finally:
+            await client.close()
+            await node.end()
+
+    return start
+
+
+def abandon(node: EngineProcess) -> None:
+    """What the death of a node does to its engine."""
+    assert node._watching is not None
+    node._watching.cancel()
+    engine: Any = node._engine
+    engine._process.stdin.close()
+
+
+@pytest.mark.live
+async def test_a_stream_goes_on_while_its_engine_is_adopted(
+    outlived: Outlive, tmp_path: Path
+) -> None:
+    async with outlived() as (gateway, found):
+        submit = gateway.submit("Count to 60.", max_new_tokens=1500, ignore_eos=True)
+        stream = gateway.start(submit)
+        node = EngineProcess(engine_config(tmp_path, f"engine-{MODEL_ID}", {}))
+        assert await node.adopt(found)
+        assert node.pid == gateway.process.pid
+
+        (answer,) = await gateway.finish(stream, submit)
+        assert len(answer.tokens) == 1500
+        os.kill(found.pid, signal.SIGKILL)
+        with pytest.raises(EngineDied, match="ended"):
+            await node.watch()
+        await node.end()
+
+
+@pytest.mark.live
+async def test_an_engine_with_other_options_is_ended(outlived: Outlive, tmp_path: Path) -> None:
+    async with outlived() as (gateway, found):
+        node = EngineProcess(engine_config(tmp_path, f"engine-{MODEL_ID}", {"max_running": 3}))
+        stream = gateway.start(gateway.submit("Count to 60.", max_new_tokens=2000, ignore_eos=True))
+
+        assert not await node.adopt(found)
+        assert found.has_ended
+        assert node.pid is None
+        stream.cancel({})
+
+
+@pytest.mark.live
+async def test_an_adopted_engine_that_stands_still_is_ended_with_its_stacks_in_the_log(
+    outlived: Outlive, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with outlived() as (_, found):
+        node = EngineProcess(engine_config(tmp_path, f"engine-{MODEL_ID}", {}))
+        assert await node.adopt(found)
+        os.kill(found.pid, signal.SIGSTOP)
+
+        with pytest.raises(EngineDied, match=r"stood still .*: stopped by a signal"):
+            async with asyncio.timeout(TIMEOUT_S):
+                await node.watch()
+        await node.end()
+    assert "engine/loop.py" in caplog.text, "the stacks are not in the log"
+
+
+@pytest.mark.live
+async def test_an_engine_that_stands_still_before_it_is_adopted_is_ended(
+    outlived: Outlive, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with outlived() as (_, earlier):
+        os.kill(earlier.pid, signal.SIGSTOP)
+        found = adoption.find(tmp_path)[MODEL_ID]  # its first message never comes
+        earlier.close()
+        node = EngineProcess(engine_config(tmp_path, f"engine-{MODEL_ID}", {}))
+
+        async with asyncio.timeout(TIMEOUT_S):
+            assert not await node.adopt(found)
+        assert found.has_ended
+    assert "engine/loop.py" in caplog.text, "the stacks are not in the log"

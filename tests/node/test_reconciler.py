@@ -1,0 +1,42 @@
+"""The node reads which models should be loaded, and only after a commit."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from serving.catalog.models import ServedModel
+from serving.node.reconciler import _read_specs
+
+
+def in_another_process(name: str) -> None:
+    """A thread has a connection of its own."""
+
+    def add() -> None:
+        ServedModel.objects.create(name=name, folder="/models/m", options={"max_running": 3})
+        connection.close()
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(add).result()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_models_are_read_after_a_commit_alone() -> None:
+    in_another_process("m")
+    state, specs = _read_specs(None)
+    assert specs is not None
+    assert [(each.name, json.loads(each.options)) for each in specs] == [("m", {"max_running": 3})]
+
+    if connection.vendor == "sqlite":  # other tests write to a server
+        with CaptureQueriesContext(connection) as queries:
+            assert _read_specs(state) == (state, None)
+        assert len(queries) == 1
+
+    in_another_process("n")
+    _, specs = _read_specs(state)
+    assert specs is not None
+    assert {each.name for each in specs} == {"m", "n"}

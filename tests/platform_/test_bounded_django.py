@@ -1,0 +1,232 @@
+"""What stands between clients and Django: limits on bodies, and on how many requests run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from serving.core.errors import Overloaded
+from vinery.web.bounded import BoundedDjango
+
+MB = 2**20
+
+
+class Client:
+    """One request. It sends these chunks, then nothing more."""
+
+    def __init__(self, path: str, *chunks: bytes, method: str = "POST", **headers: str) -> None:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "headers": [(name.encode(), value.encode()) for name, value in named.items()],
+            "client": ("192.0.2.1", 1),
+        }
+        self._chunks = list(chunks)
+        self.last: dict[str, Any] | None = None  # a whole body
+        self.has_left = asyncio.Event()
+        self.num_read_bytes = 0
+        self.sent: list[dict[str, Any]] = []
+
+    async def receive(self) -> dict[str, Any]:
+        if self.last is not None:
+            last, self.last = self.last, None
+            return last
+        if not self._chunks:
+            await self.has_left.wait()
+            return {"type": "http.disconnect"}
+        chunk = self._chunks.pop(0)
+        self.num_read_bytes += len(chunk)
+        return {"type": "http.request", "body": chunk, "more_body": True}
+
+    async def send(self, message: dict[str, Any]) -> None:
+        self.sent.append(message)
+
+    @property
+    def status(self) -> int:
+        status: int = self.sent[0]["status"]
+        return status
+
+    def header(self, name: bytes) -> bytes | None:
+        headers: list[tuple[bytes, bytes]] = self.sent[0]["headers"]
+        return dict(headers).get(name)
+
+
+class Django:
+    """Counts its requests, and answers them when a test permits it."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.num_running = 0
+        self.may_answer = asyncio.Event()
+        self.may_end = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.bodies.append((await receive())["body"])
+        self.num_running += 1
+        await self.may_answer.wait()
+        self.num_running -= 1
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+        await self.may_end.wait()
+
+
+async def run(application: Any, *clients: Client) -> list[asyncio.Task[None]]:
+    tasks = [
+        asyncio.create_task(application(client.scope, client.receive, client.send))
+        for client in clients
+    ]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return tasks
+
+
+@pytest.fixture
+async def django() -> Django:
+    return Django()
+
+
+@pytest.mark.parametrize(
+    "path", ["/accounts/login/", "/admin/", "/console/keys/", "/", "/api/keys/"]
+)
+async def test_a_large_form_is_refused_before_it_is_read(django: Django, path: str) -> None:
+    client = Client(path, b"x", content_length="15000000000", cookie="a=b")
+
+    await run(BoundedDjango(django, num_threads=1).pages, client)
+
+    assert (client.status, client.num_read_bytes, django.bodies) == (413, 0, [])
+
+
+async def test_a_form_without_a_length_is_refused_at_the_limit(django: Django) -> None:
+    client = Client("/accounts/login/", *[bytes(MB // 4)] * 100)
+
+    await run(BoundedDjango(django, num_threads=1).pages, client)
+
+    assert (client.status, django.bodies) == (413, [])
+    assert client.num_read_bytes <= 1.25 * MB
+
+
+async def test_the_management_api_reads_no_body_without_credentials(django: Django) -> None:
+    client = Client("/api/keys/", bytes(1000))
+    django.may_answer.set()
+
+    await run(BoundedDjango(django, num_threads=1).pages, client)
+
+    assert (client.num_read_bytes, django.bodies) == (0, [b""])
+
+
+async def test_unfinished_forms_have_a_budget(django: Django) -> None:
+    application = BoundedDjango(django, num_threads=1).pages
+    clients = [Client("/accounts/login/", bytes(MB - 1)) for _ in range(20)]
+
+    tasks = await run(application, *clients)
+
+    refused = [client for client in clients if client.sent]
+    assert len(refused) == 12
+    assert {client.status for client in refused} == {429}
+    assert all(client.header(b"retry-after") for client in refused)
+    for task in tasks:
+        task.cancel()
+
+
+async def test_unfinished_forms_of_many_connections_have_a_budget_too(django: Django) -> None:
+    clients = [Client("/accounts/login/", bytes(64 * 1024)) for _ in range(200)]
+
+    tasks = await run(BoundedDjango(django, num_threads=1).pages, *clients)
+
+    num_held_bytes = sum(64 * 1024 for client in clients if not client.sent)
+    assert num_held_bytes < 10 * MB
+    assert {client.status for client in clients if client.sent} == {429}
+    for task in tasks:
+        task.cancel()
+
+
+async def test_only_so_many_pages_run_and_wait(django: Django) -> None:
+    application = BoundedDjango(django, num_threads=4).pages
+    clients = [Client("/accounts/login/", method="GET") for _ in range(400)]
+    for client in clients:
+        client._chunks = []
+    replies = [_get(client) for client in clients]
+
+    tasks = await run(application, *replies)
+    assert django.num_running == 4
+    refused = [client for client in replies if client.sent]
+    assert len(refused) == 400 - 4 - 128
+    assert {client.status for client in refused} == {503}
+    assert all(client.header(b"retry-after") for client in refused)
+
+    django.may_answer.set()
+    django.may_end.set()
+    await asyncio.gather(*tasks)
+    assert sum(client.status == 200 for client in replies) == 4 + 128
+
+
+async def test_a_client_that_leaves_has_no_turn(django: Django) -> None:
+    application = BoundedDjango(django, num_threads=1).pages
+    clients = [Client("/accounts/login/", method="GET", content_length="0") for _ in range(4)]
+    for client in clients:
+        client.last = {"type": "http.request", "body": b"", "more_body": False}
+    tasks = await run(application, *clients)
+    for client in clients[1:3]:
+        client.has_left.set()
+
+    await run(application)
+    django.may_answer.set()
+    django.may_end.set()
+    await asyncio.wait(tasks[:3])
+    await tasks[3]
+
+    assert len(django.bodies) == 2
+    assert [bool(client.sent) for client in clients] == [True, False, False, True]
+
+
+async def test_other_kinds_of_requests_do_not_wait_for_pages(django: Django) -> None:
+    bounded = BoundedDjango(django, num_threads=1)
+    pages = [_get(Client("/accounts/login/")) for _ in range(50)]
+    await run(bounded.pages, *pages)
+
+    others = [_get(Client("/static/a.css")), _get(Client("/api/keys/"))]
+    tasks = await run(bounded.pages, *others)
+    tasks += await run(bounded.models, _get(Client("/v1/models")))
+    assert django.num_running == 4
+    for task in tasks:
+        task.cancel()
+
+
+async def test_an_answer_that_is_read_slowly_holds_no_turn(django: Django) -> None:
+    application = BoundedDjango(django, num_threads=1).pages
+    django.may_answer.set()  # but not `may_end`
+
+    clients = [_get(Client("/accounts/login/")) for _ in range(3)]
+    await run(application, *clients)
+
+    assert [client.status for client in clients] == [200, 200, 200]
+
+
+async def test_the_openai_api_gets_the_error_itself(django: Django) -> None:
+    bounded = BoundedDjango(django, num_threads=1)
+    clients = [_get(Client("/v1/models")) for _ in range(200)]
+
+    tasks = await run(bounded.models, *clients)
+
+    refused = [task for task in tasks if task.done()]
+    assert len(refused) == 200 - 2 - 128
+    assert all(isinstance(task.exception(), Overloaded) for task in refused)
+    for task in tasks:
+        task.cancel()
+
+
+def _get(client: Client) -> Client:
+    """The same request with a complete, empty body."""
+
+    async def receive() -> dict[str, Any]:
+        if client.num_read_bytes:
+            await asyncio.Event().wait()
+        client.num_read_bytes = 1
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    client.receive = receive  # type: ignore[method-assign]
+    return client

@@ -1,0 +1,291 @@
+"""What a client may send before its request is known: headers, and requests ahead of answers."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Iterator
+from threading import Thread
+
+import pytest
+
+from tests.platform_.edge_server import (
+    SERVERS,
+    EdgeServer,
+    read_answer,
+    read_to_end,
+    run_edge_server,
+    send,
+    status_of,
+)
+
+_START = b"GET /now HTTP/1.1\r\nhost: a\r\n"
+_END = b"connection: close\r\n\r\n"
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def server(request: pytest.FixtureRequest) -> Iterator[EdgeServer]:
+    with run_edge_server(request.param) as running:
+        yield running
+
+
+def test_an_ordinary_request_is_answered(server: EdgeServer) -> None:
+    assert status_of(server.exchange(_START, _END)) == 200
+
+
+def test_many_long_headers_within_the_limits_are_accepted(server: EdgeServer) -> None:
+    fields = b"".join(b"a%d: %s\r\n" % (number, bytes([120]) * 320) for number in range(97))
+
+    assert status_of(server.exchange(_START, fields, _END)) == 200
+
+
+def test_too_many_headers_are_refused(server: EdgeServer) -> None:
+    before = server.num_refused("headers_too_large")
+    fields = b"".join(b"a%d: b\r\n" % number for number in range(100))
+
+    assert status_of(server.exchange(_START, fields, _END)) == 431
+    assert server.num_refused("headers_too_large") == before + 1
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        pytest.param(b"".join(b"a%d:b\r\n" % number for number in range(10_000)), id="fields"),
+        pytest.param(b"x" * 100_000, id="one field"),
+        pytest.param(b"x" * 99_000 + b"\r\n ", id="one folded field"),
+    ],
+)
+def test_headers_without_end_cost_no_memory(server: EdgeServer, endless: bytes) -> None:
+    before_mb = server.memory_mb()
+
+    answer = server.exchange(_START + b"a: b", *[endless] * 200)
+
+    assert status_of(answer) in (400, 431)
+    assert server.memory_mb() - before_mb < 20
+
+
+@pytest.mark.parametrize("start", [b"GET /", b"G", b"GET / HTTP/1.1"])
+def test_a_request_line_without_end_is_refused(server: EdgeServer, start: bytes) -> None:
+    before_mb = server.memory_mb()
+
+    answer = server.exchange(start, *[b"x" * 100_000] * 200)
+
+    assert status_of(answer) in (400, 431)
+    assert server.memory_mb() - before_mb < 20
+
+
+def test_empty_lines_without_end_are_refused(server: EdgeServer) -> None:
+    assert status_of(server.exchange(*[b"\r\n" * 50_000] * 20)) in (400, 431)
+
+
+@pytest.mark.parametrize(
+    "trailers", [b"a: b\r\n" * 20_000, b"a" * 200_000, b"a: " + b"b" * 200_000]
+)
+def test_trailers_without_end_are_refused(server: EdgeServer, trailers: bytes) -> None:
+    head = b"POST /echo HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+    before_mb = server.memory_mb()
+
+    answer = server.exchange(head, b"1\r\na\r\n0\r\n", *[trailers] * 50)
+
+    assert status_of(answer) in (400, 431)
+    assert server.memory_mb() - before_mb < 20
+
+
+def test_a_chunk_extension_without_end_is_refused(server: EdgeServer) -> None:
+    head = b"POST /echo HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+
+    assert status_of(server.exchange(head, b"1;", *[b"a" * 100_000] * 20)) in (400, 431)
+
+
+def test_a_trailer_is_no_header(server: EdgeServer) -> None:
+    head = b"POST /echo HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+    with server.connect() as connection:
+        send(connection, head, b"3\r\nabc\r\n0\r\nx-forwarded-for: 10.0.0.1\r\n\r\n")
+        answer = json.loads(read_answer(connection))
+
+    assert answer["num_bytes"] == 3
+    assert "x-forwarded-for" not in answer["headers"]
+
+
+@pytest.mark.parametrize(
+    ("request_line", "hosts", "status"),
+    [
+        (b"GET /now HTTP/1.1", [], 400),
+        (b"GET /now HTTP/1.1", [b"a", b"a"], 400),
+        (b"GET /now HTTP/1.0", [b"a", b"b"], 400),
+        (b"GET /now HTTP/1.0", [], 200),
+        (b"GET /now HTTP/1.0", [b"a"], 200),
+        (b"GET /now HTTP/1.1", [b""], 200),
+        (b"GET /now HTTP/2.0", [b"a"], 400),
+        (b"GET /now", [], 400),
+    ],
+)
+def test_a_request_names_one_host(
+    server: EdgeServer, request_line: bytes, hosts: list[bytes], status: int
+) -> None:
+    lines = [request_line, *(b"host: " + host for host in hosts), b"connection: close", b"", b""]
+
+    assert status_of(server.exchange(b"\r\n".join(lines))) == status
+
+
+def test_a_connection_lasts_for_any_number_of_requests(server: EdgeServer) -> None:
+    request = b"POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n"
+    with server.connect() as connection:
+        for _ in range(1000):
+            send(connection, request + bytes(100))
+            assert json.loads(read_answer(connection))["num_bytes"] == 100
+
+
+def test_pipelined_requests_are_answered_in_order(server: EdgeServer) -> None:
+    requests = [b"GET /%d HTTP/1.1\r\nhost: a\r\n\r\n" % number for number in range(100)]
+    last = b"GET /last HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+
+    answer = server.exchange(b"".join(requests) + last)
+
+    paths = re.findall(rb'"path": "/(\w+)"', answer)
+    assert paths == [*(b"%d" % number for number in range(100)), b"last"]
+
+
+@pytest.mark.parametrize("cut", range(1, 6))
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_header_may_end_in_two_packets(server: EdgeServer, cut: int, is_slow: bool) -> None:
+    first = b"GET /1 HTTP/1.1\r\nhost: a\r\n\r\n"
+    second = b"GET /2 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+    parts = [bytes([byte]) for byte in first[:-cut]] if is_slow else [first[:-cut]]
+    with server.connect() as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for part in parts:
+            send(connection, part)
+        server.num_refused("pipelined")  # the server has read what was sent
+        send(connection, first[-cut:] + second)
+        answer = read_to_end(connection)
+
+    assert re.findall(rb'"path": "/(\w+)"', answer) == [b"1", b"2"]
+
+
+def test_any_number_of_requests_ahead_of_answers_is_answered(server: EdgeServer) -> None:
+    before_mb = server.memory_mb()
+    last = b"GET /last HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+
+    with server.connect() as connection:
+        ahead = _START + b"\r\n"
+        sender = Thread(target=send, args=(connection, ahead * 5_000, last))
+        sender.start()
+        answer = read_to_end(connection)
+        sender.join()
+
+    assert answer.count(b"HTTP/1.1 200") == 5_001
+    assert b"/last" in answer
+    assert server.memory_mb() - before_mb < 20
+
+
+def test_a_request_behind_a_body_in_the_same_packet_is_answered(server: EdgeServer) -> None:
+    first = b"POST /1 HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\n\r\nabc"
+    second = b"POST /2 HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\nconnection: close\r\n\r\nde"
+
+    answer = server.exchange(first + second)
+
+    assert re.findall(rb'"path": "/(\d)", "num_bytes": (\d)', answer) == [
+        (b"1", b"3"),
+        (b"2", b"2"),
+    ]
+
+
+def test_a_header_in_single_bytes_is_read(server: EdgeServer) -> None:
+    with server.connect() as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in _START + _END:
+            send(connection, bytes([byte]))
+        assert read_answer(connection) == b"{}"
+
+
+def test_requests_ahead_of_an_answer_are_bounded(server: EdgeServer) -> None:
+    before_mb = server.memory_mb()
+    ahead = b"GET /now HTTP/1.1\r\nhost: a\r\n\r\n" * 10_000
+
+    with server.connect() as connection:
+        connection.settimeout(0.5)
+        try:
+            connection.sendall(b"GET /never HTTP/1.1\r\nhost: a\r\n\r\n")
+            for _ in range(100):
+                connection.sendall(ahead)
+        except OSError:
+            pass  # closed, or the server reads no more
+        grown_mb = server.memory_mb() - before_mb
+
+    assert grown_mb < 20
+
+
+def test_a_large_body_that_the_application_does_not_read_costs_no_memory(
+    server: EdgeServer,
+) -> None:
+    before_mb = server.memory_mb()
+    head = b"POST /never HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000000\r\n\r\n"
+
+    with server.connect() as connection:
+        connection.settimeout(0.5)
+        try:
+            connection.sendall(head)
+            for _ in range(200):
+                connection.sendall(bytes(2**20))
+        except OSError:
+            pass  # closed, or the server reads no more
+        grown_mb = server.memory_mb() - before_mb
+
+    assert grown_mb < 20
+
+
+def test_a_body_after_its_answer_is_read_to_a_limit(server: EdgeServer) -> None:
+    before = server.num_refused("body_unread")
+    head = b"POST /now HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000000\r\n\r\n"
+    with server.connect() as connection:
+        send(connection, head)
+        assert read_answer(connection) == b"{}"
+        send(connection, *[bytes(2**16)] * 2000)
+
+    assert server.num_refused("body_unread") == before + 1
+
+
+def test_a_connection_goes_on_after_a_body_that_was_not_read(server: EdgeServer) -> None:
+    with server.connect() as connection:
+        send(connection, b"POST /now HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\n")
+        assert read_answer(connection) == b"{}"
+        send(connection, b"abcde" + b"GET /now HTTP/1.1\r\nhost: a\r\n\r\n")
+        assert read_answer(connection) == b"{}"
+
+
+def test_an_upgrade_is_answered_as_a_plain_request(server: EdgeServer) -> None:
+    fields = b"upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n"
+    with server.connect() as connection:
+        for _ in range(100):  # with more bytes than one header may have
+            send(connection, _START + fields + b"a: " + b"x" * 1000 + b"\r\n\r\n")
+            assert read_answer(connection) == b"{}"
+        send(connection, _START + b"\r\n")
+        assert read_answer(connection) == b"{}"
+
+
+def test_a_client_that_waits_for_leave_to_send_gets_it_from_the_application(
+    server: EdgeServer,
+) -> None:
+    fields = b"host: a\r\ncontent-length: 3\r\nexpect: 100-continue\r\n\r\n"
+    with server.connect() as refused, server.connect() as accepted:
+        send(refused, b"POST /now HTTP/1.1\r\n" + fields)
+        assert refused.recv(12) == b"HTTP/1.1 200"
+        send(accepted, b"POST /echo HTTP/1.1\r\n" + fields)
+        assert accepted.recv(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        send(accepted, b"abc")
+        assert json.loads(read_answer(accepted))["num_bytes"] == 3
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_large_body_arrives_whole(server: EdgeServer, is_chunked: bool) -> None:
+    parts = [bytes([number % 256]) * 70_000 for number in range(50)]
+    framing = b"content-length: %d" % sum(map(len, parts))
+    if is_chunked:
+        framing = b"transfer-encoding: chunked"
+        parts = [*(b"%x\r\n%s\r\n" % (len(part), part) for part in parts), b"0\r\n\r\n"]
+    with server.connect() as connection:
+        for _ in range(2):
+            send(connection, b"POST /echo HTTP/1.1\r\nhost: a\r\n" + framing + b"\r\n\r\n", *parts)
+            assert json.loads(read_answer(connection))["num_bytes"] == 50 * 70_000

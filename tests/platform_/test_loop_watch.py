@@ -1,0 +1,157 @@
+"""The watch on the event loop: what it blames on the loop, and what it logs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conftest import until
+from tests.fakes.clock import FakeClock
+from vinery.health.metrics import as_text, of_blocks
+from vinery.process.loop_watch import BlockCounts, LoopWatch, Times, blocked_s
+from vinery.process.stolen_time import StolenTime
+
+TICK_S = 0.05
+
+
+def after(
+    passed_s: float, *, cpu_s: float = 0.0, waited_s: float = 0.0, num_looks: int | None = None
+) -> float:
+    """The block that the loop is blamed for when the next tick comes so late."""
+    looks = round(passed_s / TICK_S) if num_looks is None else num_looks
+    return blocked_s(Times(0, 0, 0, 0, 0), Times(passed_s, cpu_s, cpu_s, waited_s, looks))
+
+
+def test_a_loop_that_ticks_in_time_is_not_blocked() -> None:
+    assert after(TICK_S) == 0
+
+
+def test_a_call_that_waits_blocks_the_loop() -> None:
+    assert after(TICK_S + 0.3) == pytest.approx(0.3)
+
+
+def test_a_library_that_computes_with_the_interpreters_lock_blocks_the_loop() -> None:
+    assert after(TICK_S + 0.3, cpu_s=0.3, num_looks=0) == pytest.approx(0.3)
+
+
+def test_a_suspended_process_is_not_blamed() -> None:
+    assert after(3600.0, cpu_s=0.01, num_looks=0) == pytest.approx(0.01)
+
+
+def test_a_loop_without_a_processor_is_not_blamed() -> None:
+    assert after(TICK_S + 0.3, waited_s=0.3) == pytest.approx(0)
+
+
+@given(*[st.floats(0, 1000)] * 3, st.integers(0, 1000))
+def test_no_more_than_the_delay_is_blamed(
+    passed_s: float, cpu_s: float, waited_s: float, num_looks: int
+) -> None:
+    blamed_s = after(passed_s, cpu_s=cpu_s, waited_s=waited_s, num_looks=num_looks)
+
+    assert 0 <= blamed_s <= max(passed_s - TICK_S, 0)
+
+
+def test_many_blocks_are_one_line_with_the_longest(caplog: pytest.LogCaptureFixture) -> None:
+    clock = FakeClock(0.0)
+    watch = LoopWatch(clock)
+    watch.tick(Times(clock(), 0, 0, 0, 0))
+    for block_s in (0.2, 0.3, 0.9, 0.3, *[0.0] * 100):
+        clock.pass_s(TICK_S + block_s)
+        watch.tick(Times(clock(), clock(), clock() / 2, 0, 0))
+
+    assert caplog.messages == [
+        "the event loop stood still for 200 ms and computed for 125 ms of it at an unknown line",
+        "the event loop stood still for 900 ms and computed for 475 ms of it at an unknown line; "
+        "2 more since",
+    ]
+    assert sum(watch.counts.nums) == 4
+
+
+class Stolen(StolenTime):
+    """What a hypervisor has taken."""
+
+    def __init__(self, taken_s: float) -> None:
+        super().__init__()
+        self.taken_s = taken_s
+
+    def since_mark_s(self) -> float:
+        return self.taken_s
+
+
+@pytest.mark.parametrize(("stolen_s", "num_blocks"), [(0.26, 0), (0.0, 1)])
+def test_time_that_a_hypervisor_took_is_no_block(
+    caplog: pytest.LogCaptureFixture, stolen_s: float, num_blocks: int
+) -> None:
+    clock = FakeClock(0.0)
+    watch = LoopWatch(clock, Stolen(stolen_s))
+    watch.tick(Times(clock(), 0, 0, 0, 0))
+    clock.pass_s(TICK_S + 0.26)
+    watch.tick(Times(clock(), clock(), clock(), 0, 0))
+
+    assert sum(watch.counts.nums) == len(caplog.messages) == num_blocks
+
+
+def test_a_block_is_blamed_for_what_the_hypervisor_left(caplog: pytest.LogCaptureFixture) -> None:
+    clock = FakeClock(0.0)
+    watch = LoopWatch(clock, Stolen(0.1))
+    watch.tick(Times(clock(), 0, 0, 0, 0))
+    clock.pass_s(TICK_S + 0.4)
+    watch.tick(Times(clock(), clock(), clock(), 0, 0))
+
+    assert caplog.messages[0].startswith(
+        "the event loop stood still for 300 ms and computed for 300 ms of it"
+    )
+
+
+async def test_a_block_is_counted_and_logged_with_its_stack(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    watch = LoopWatch()
+    watch.begin()
+    await asyncio.sleep(0.2)
+
+    a_call_that_blocks()
+    await asyncio.to_thread(until, lambda: watch.counts.sum_s)
+
+    await asyncio.to_thread(until, lambda: "a_call_that_blocks" in caplog.text)
+    assert re.search(
+        r"stood still for \d+ ms and .* at .*test_loop_watch\.py:\d+ a_call", caplog.text
+    )
+
+
+async def test_a_loop_without_requests_is_not_woken_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vinery.process.loop_watch._INTERVAL_S", 0.001)
+    watch = LoopWatch()
+    watch.begin()
+    await asyncio.to_thread(until, lambda: not watch._is_ticking.is_set())
+
+    watch.enter()
+    assert watch._is_ticking.is_set()
+    await asyncio.sleep(0.1)  # longer than the watch goes on without a request
+    assert watch._is_ticking.is_set()
+
+    watch.leave()
+    await asyncio.to_thread(until, lambda: not watch._is_ticking.is_set())
+
+
+def a_call_that_blocks() -> None:
+    time.sleep(0.6)
+
+
+def test_blocks_are_a_histogram() -> None:
+    counts = BlockCounts()
+    for length_s in (0.15, 0.3, 7.0):
+        counts.add(length_s)
+
+    text = as_text([of_blocks(counts)]).decode()
+
+    assert 'le="0.25",pid=' in text
+    assert re.search(r'vinery_loop_block_seconds_bucket\{le="0.25",pid="\d+"\} 1\.0', text)
+    assert re.search(r"vinery_loop_block_seconds_count\{pid=\"\d+\"\} 3\.0", text)

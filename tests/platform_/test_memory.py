@@ -1,0 +1,171 @@
+"""Memory that is given back, and the limit of a web process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from vinery.config.env import SettingError
+from vinery.process.memory import (
+    GivingBack,
+    machine_bytes,
+    max_web_memory_from_env,
+    resident_bytes,
+)
+
+MIB = 1 << 20
+
+
+class FakeHeap:
+    """The memory of a process, of which a part is garbage and a part was freed."""
+
+    def __init__(self) -> None:
+        self.used = 100 * MIB
+        self.garbage = 0
+        self.freed = 0
+        self.is_idle = True
+        self.calls: list[str] = []
+        self.giving = GivingBack(
+            lambda: self.is_idle,
+            resident=lambda: self.used + self.garbage + self.freed,
+            collect=self.collect,
+            trim=self.trim,
+        )
+
+    def collect(self) -> None:
+        self.calls.append("collect")
+        self.garbage, self.freed = 0, self.freed + self.garbage
+
+    def trim(self) -> None:
+        self.calls.append("trim")
+        self.freed = 0
+
+
+@pytest.fixture
+def heap() -> FakeHeap:
+    return FakeHeap()
+
+
+def test_a_process_that_has_not_grown_is_left_alone(heap: FakeHeap) -> None:
+    heap.freed = 10 * MIB
+    heap.giving.look()
+
+    assert heap.calls == []
+
+
+def test_garbage_and_freed_memory_are_given_back(heap: FakeHeap) -> None:
+    heap.garbage, heap.freed = 500 * MIB, 500 * MIB
+    heap.giving.look()
+
+    assert heap.garbage == heap.freed == 0
+
+
+def test_a_busy_process_does_not_search_for_garbage(heap: FakeHeap) -> None:
+    heap.is_idle, heap.garbage, heap.freed = False, 500 * MIB, 500 * MIB
+    heap.giving.look()
+
+    assert heap.calls == ["trim"]
+
+
+def test_a_process_that_needs_more_is_trimmed_more_and_more_rarely(heap: FakeHeap) -> None:
+    heap.used = 900 * MIB
+    trimmed_at = []
+    for at in range(2000):
+        heap.giving.look()
+        if heap.calls:
+            trimmed_at.append(at)
+            heap.calls.clear()
+
+    gaps = [after - before for before, after in pairwise(trimmed_at)]
+    assert gaps[:3] == [12, 24, 48]
+    assert gaps[-1] == 720
+
+
+def test_what_was_in_use_at_the_last_trim_is_given_back_when_it_is_garbage(heap: FakeHeap) -> None:
+    heap.used = 900 * MIB
+    heap.giving.look()
+    heap.used, heap.garbage = 100 * MIB, 800 * MIB
+    for _ in range(12):
+        heap.giving.look()
+
+    assert heap.garbage == heap.freed == 0
+
+
+def test_garbage_of_a_busy_time_is_given_back_later(heap: FakeHeap) -> None:
+    heap.is_idle, heap.garbage = False, 500 * MIB
+    for _ in range(10):
+        heap.giving.look()
+    heap.is_idle = True
+    heap.giving.look()
+
+    assert heap.garbage == heap.freed == 0
+
+
+def test_a_container_has_less_than_its_machine(tmp_path: Path) -> None:
+    limit = tmp_path / "memory.max"
+
+    whole = machine_bytes(limit)
+    limit.write_text("max\n")
+    assert machine_bytes(limit) == whole
+    limit.write_text("1073741824\n")
+    assert machine_bytes(limit) == 1 << 30
+
+
+def test_the_limit_follows_from_the_machine_unless_it_is_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert 1024 <= max_web_memory_from_env() <= 4096
+    monkeypatch.setenv("VINERY_WEB_MEMORY_MB", "0")
+    assert max_web_memory_from_env() == 0
+    monkeypatch.setenv("VINERY_WEB_MEMORY_MB", "much")
+    with pytest.raises(SettingError, match="VINERY_WEB_MEMORY_MB"):
+        max_web_memory_from_env()
+
+
+# Grows by 300 MB of garbage that only the cycle collector finds, between two strings that stay, so
+# that the allocator keeps what was freed; then waits for its memory to shrink.
+GROWING = """
+import gc, os, sys, time
+from vinery.process import memory
+
+class Ring:
+    def __init__(self):
+        self.itself, self.text = self, bytes(3000)
+
+def megabytes():
+    return memory.resident_bytes(os.getpid()) >> 20
+
+gc.disable()
+memory._LOOK_INTERVAL_S = 0.05
+before = megabytes()
+if sys.argv[1] == "gives back":
+    memory.begin_giving_back(lambda: True)
+rings = [Ring() for _ in range(100_000)]
+last = bytes(3000)
+grown = megabytes() - before
+del rings
+end = time.monotonic() + float(sys.argv[2])
+while (left := megabytes() - before) > 50 and time.monotonic() < end:
+    time.sleep(0.05)
+print(grown, left)
+"""
+
+
+@pytest.mark.parametrize(("mode", "within_s"), [("gives back", 60), ("keeps", 0.5)])
+def test_a_real_process_gives_its_memory_back(mode: str, within_s: float) -> None:
+    command = [sys.executable, "-c", GROWING, mode, str(within_s)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    grown_mb, left_mb = map(int, ended.stdout.split())
+
+    assert grown_mb > 250
+    assert (left_mb <= 50) == (mode == "gives back")
+
+
+def test_an_ended_process_has_no_memory() -> None:
+    assert resident_bytes(os.getpid()) > MIB
+    assert resident_bytes(1 << 30) == 0

@@ -1,0 +1,66 @@
+"""No value that a client chooses makes rendering fail with anything but an invalid request."""
+
+import pytest
+
+from serving.core.errors import InvalidRequest
+from serving.core.field_limits import JSON_CONTAINERS, JSON_LEVELS
+from serving.prompting.template import ChatTemplate
+
+from .builders import MODEL, a_calling_chat, a_chat, rendered
+
+TINY = (MODEL / "chat_template.jinja").read_text()
+NAMES = [
+    *("self", "loop", "context", "environment", "caller", "varargs", "kwargs", "super", "range"),
+    *("namespace", "raise_exception", "strftime_now", "missing", "undefined", "", "a b", "None"),
+    *("message", "tool", "template", "variables", "name", "args", "cls", "__class__", "blocks"),
+    *("documents", "enable_thinking", "add_generation_prompt"),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("value", [1, None, "a", [], {}])
+def test_a_variable_may_have_any_name(name, value):
+    try:
+        text = rendered(TINY, a_chat(("user", "Hi"), template_kwargs={name: value}))
+    except InvalidRequest as error:
+        assert error.param == "messages"
+    else:
+        assert "Hi" in text
+
+
+def test_the_name_self_is_no_error():
+    chat = a_chat(("user", "Hi"), template_kwargs={"self": 1, "loop": 1})
+
+    assert rendered(TINY, chat) == rendered(TINY, a_chat(("user", "Hi")))
+
+
+@pytest.mark.parametrize("error", [AssertionError, RuntimeError, NameError, KeyError, OSError])
+def test_any_error_of_a_template_is_an_invalid_request(error):
+    def fail(_):
+        raise error("x" * 5000)
+
+    with pytest.raises(InvalidRequest, match="cannot render") as caught:
+        ChatTemplate("{{ fail(1) }}").render(fail=fail)
+
+    assert len(caught.value.message) < 2000
+
+
+@pytest.mark.parametrize("num_levels", [JSON_LEVELS.value, 990, 5_000, 50_000])
+@pytest.mark.parametrize("signs", ["[]", '{"a":}'])
+def test_arguments_that_nest_deeply_are_refused_with_their_path(num_levels, signs):
+    begin, end = signs[:-1], signs[-1]
+    text = '{"a":' + begin * num_levels + "1" + end * num_levels + "}"
+
+    with pytest.raises(InvalidRequest, match="must not nest more than 100 levels") as caught:
+        rendered(TINY, a_calling_chat(text))
+
+    assert caught.value.param == "messages[1].tool_calls[0].function.arguments"
+
+
+def test_arguments_of_many_values_are_refused_before_they_are_parsed():
+    text = '{"a":[' + "[]," * JSON_CONTAINERS.value + "[]]}"
+
+    with pytest.raises(InvalidRequest, match="at most 100000 objects and arrays") as caught:
+        rendered(TINY, a_calling_chat(text))
+
+    assert caught.value.param == "messages[1].tool_calls[0].function.arguments"

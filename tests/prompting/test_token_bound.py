@@ -1,0 +1,164 @@
+"""A text never has fewer tokens than the bound, whatever it contains; tokenizers that may drop
+text have no bound."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import unicodedata
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as RawTokenizer
+
+from serving.prompting.folder import ModelFolder
+from serving.prompting.token_bound import NO_BOUND, TokenBound, bound_of_fast, bound_of_vino
+from serving.prompting.tokenizer import FastTokenizer, Tokenizer, VinoTokenizer
+
+from .builders import MODEL
+
+SPACES = st.text(" \n\t\u3000\xa0", max_size=40)
+SPECIAL = st.sampled_from(
+    ["<|im_start|>", "<|im_end|>", "</tool_response>", "<think>", "<0x41>", "▁▁▁", "\ufdfa"]
+)
+COMPOSED = st.sampled_from(["e\u0301", "u\u0308\u0304", "\u1112\u1161\u11ab", "\u212b", "\u1fef"])
+TEXTS = st.lists(
+    st.one_of(st.text(max_size=20), st.text("a", max_size=40), SPACES, SPECIAL, COMPOSED),
+    max_size=12,
+).map("".join)
+
+
+def fast(**changes: Any) -> RawTokenizer:
+    """The tokenizer of the reference model, with other components."""
+    settings = json.loads((MODEL / "tokenizer.json").read_text())
+    return RawTokenizer.from_str(json.dumps({**settings, **changes}))
+
+
+def bound_of(raw: RawTokenizer) -> TokenBound:
+    return bound_of_fast(raw, raw.get_vocab(with_added_tokens=True))
+
+
+@cache
+def sentencepiece_like() -> RawTokenizer:
+    """As Llama 2's: spaces are a letter, and unknown letters are the tokens of their bytes."""
+    names = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "▁▁", "▁▁▁▁", "a", "aa"]
+    model = {
+        "type": "BPE",
+        "unk_token": "<unk>",
+        "fuse_unk": True,
+        "byte_fallback": True,
+        "vocab": {name: at for at, name in enumerate(names)},
+        "merges": ["▁ ▁", "▁▁ ▁▁", "a a"],
+    }
+    prepend = {"type": "Prepend", "prepend": "▁"}
+    spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    normalizer = {"type": "Sequence", "normalizers": [prepend, spaces]}
+    return fast(
+        model=model, normalizer=normalizer, pre_tokenizer=None, decoder=None, added_tokens=[]
+    )
+
+
+@cache
+def greedy() -> RawTokenizer:
+    """White space after a special token belongs to it, as in Phi 3's."""
+    settings = json.loads((MODEL / "tokenizer.json").read_text())
+    added = [{**token, "rstrip": True, "lstrip": True} for token in settings["added_tokens"]]
+    return fast(added_tokens=added)
+
+
+@cache
+def normalized(kind: str) -> RawTokenizer:
+    return fast(normalizer={"type": kind})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [fast, sentencepiece_like, greedy, lambda: normalized("NFC"), lambda: normalized("NFKC")],
+    ids=["byte level", "byte fallback", "greedy special tokens", "NFC", "NFKC"],
+)
+@given(text=TEXTS)
+def test_a_text_never_has_fewer_tokens_than_its_bound(make: Any, text: str) -> None:
+    raw = make()
+    bound = bound_of(raw)
+
+    assert bound != NO_BOUND
+    assert bound.least_tokens(text) <= len(raw.encode(text, add_special_tokens=False).ids)
+
+
+@cache
+def vino() -> Tokenizer:
+    return VinoTokenizer(ModelFolder.read(MODEL))
+
+
+@given(TEXTS)
+def test_the_bound_holds_for_openvinos_tokenizer(text: str) -> None:
+    assert vino().bound != NO_BOUND
+    assert vino().bound.least_tokens(text) <= len(vino().encode(text))
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD", "NFKC", "NFKD"])
+@given(text=TEXTS)
+def test_no_normal_form_shortens_a_text_by_more_than_its_factor(form: Any, text: str) -> None:
+    factor = bound_of(normalized(form)).factor
+
+    assert len(text.encode()) <= factor * len(unicodedata.normalize(form, text).encode())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pre_tokenizer": {"type": "Whitespace"}},
+        {"pre_tokenizer": {"type": "WhitespaceSplit"}},
+        {
+            "pre_tokenizer": {
+                "type": "Split",
+                "pattern": {"String": " "},
+                "behavior": "Removed",
+                "invert": False,
+            }
+        },
+        {"pre_tokenizer": {"type": "Digits", "individual_digits": True}},
+        {"normalizer": {"type": "StripAccents"}},
+        {"normalizer": {"type": "Strip", "strip_left": True, "strip_right": True}},
+        {"normalizer": {"type": "Replace", "pattern": {"Regex": " +"}, "content": " "}},
+        {"normalizer": {"type": "Replace", "pattern": {"String": "aa"}, "content": "a"}},
+        {"model": {"type": "WordLevel", "vocab": {"a": 0, "[UNK]": 1}, "unk_token": "[UNK]"}},
+    ],
+    ids=lambda changes: json.dumps(changes)[:60],
+)
+def test_a_tokenizer_that_may_drop_text_has_no_bound(changes: dict[str, Any]) -> None:
+    bound = bound_of(fast(**changes))
+
+    assert bound == NO_BOUND
+    assert bound.least_tokens("a" * 10**6) == 0
+
+
+def test_a_vocabulary_without_a_byte_has_no_bound() -> None:
+    raw = fast()
+    vocabulary = raw.get_vocab(with_added_tokens=True)
+    vocabulary.pop("Ġ")
+
+    assert bound_of_fast(raw, vocabulary) == NO_BOUND
+    assert bound_of_vino(MODEL, [b"a"]) == NO_BOUND
+
+
+def test_an_openvino_tokenizer_that_normalizes_has_no_bound(tmp_path: Path) -> None:
+    shutil.copy(MODEL / "openvino_tokenizer.xml", tmp_path)
+    tokens = [bytes([byte]) for byte in range(256)]
+    path = tmp_path / "openvino_tokenizer.xml"
+
+    assert bound_of_vino(tmp_path, tokens).max_token_bytes == 1
+    path.write_text(path.read_text() + '<layer type="RegexNormalization"/>')
+    assert bound_of_vino(tmp_path, tokens) == NO_BOUND
+
+
+def test_the_bound_of_the_reference_model_is_its_longest_token() -> None:
+    tokenizer = FastTokenizer(ModelFolder.read(MODEL))
+
+    assert tokenizer.bound == TokenBound(len("</tool_response>"))
+    assert tokenizer.bound.least_tokens("a" * 161) == 11
+    assert tokenizer.bound.least_tokens("é" * 80) == 10

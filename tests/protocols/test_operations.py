@@ -1,0 +1,120 @@
+"""No field of a request costs more than twice the work when it is twice as large.
+
+The tests count the lines of code that run, which shows loops inside of loops. Some fields would
+need too long lists to double: the limits are raised here, so that only the algorithms count.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from serving.core import field_limits
+from serving.core.field_limits import FIELD_LIMITS
+from serving.core.request import V3, Endpoint
+from serving.protocols import parse
+from serving.protocols.tokens import parse_detokenize, parse_tokenize
+from tests.operations import growth
+from tests.protocols.test_field_limits import CHAT, HI, LEAST, RESPONSES, ROWS, TEXTS, a_tool
+
+# A little of a request's work does not depend on the field, so the growth is below 2; a quadratic
+# part makes it larger at once.
+MOST_GROWTH = 2.1
+SIZE = 400
+
+
+@pytest.fixture(autouse=True)
+def unlimited() -> Iterator[None]:
+    field_limits.configure({limit.name: 10**9 for limit in FIELD_LIMITS})
+    yield
+    field_limits.configure({})
+
+
+def reading(endpoint: Endpoint, fields: Any) -> Callable[[int], Callable[[], Any]]:
+    def work(size: int) -> Callable[[], Any]:
+        body = json.dumps({**LEAST[endpoint], **fields(size)}).encode()
+        return lambda: parse(endpoint, body, V3)
+
+    return work
+
+
+def named_tools(size: int) -> list[Any]:
+    return [
+        {"type": "namespace", "name": f"n{at}", "tools": [{"name": f"f{at}"}]} for at in range(size)
+    ]
+
+
+def a_function_call(at: int) -> dict[str, Any]:
+    return {"type": "function_call", "call_id": f"c{at}", "name": "f", "arguments": "{}"}
+
+
+MORE: list[tuple[Endpoint, str, Any]] = [
+    (RESPONSES, "calls", lambda n: {"input": [a_function_call(at) for at in range(n)]}),
+    (
+        RESPONSES,
+        "reasoning",
+        lambda n: {"input": [{"type": "reasoning", "content": [{"text": "a"}] * n}] * 2},
+    ),
+    (
+        RESPONSES,
+        "reasoning items",
+        lambda n: {"input": [{"type": "reasoning", "content": [{"text": "a"}]}] * n},
+    ),
+    (RESPONSES, "namespaces", lambda n: {"tools": named_tools(n)}),
+    (
+        RESPONSES,
+        "allowed tools",
+        lambda n: {
+            "tools": named_tools(n),
+            "tool_choice": {
+                "type": "allowed_tools",
+                "mode": "auto",
+                "tools": [{"type": "function", "name": f"f{at}"} for at in range(n)],
+            },
+        },
+    ),
+    (CHAT, "unknown fields", lambda n: {f"u{at}": [{}] for at in range(n)}),
+    (CHAT, "an unknown field", lambda n: {"unheard_of": [{"a": [1]}] * n}),
+    (
+        CHAT,
+        "a schema",
+        lambda n: {"guided_json": {"properties": {f"p{at}": {"enum": [1]} for at in range(n)}}},
+    ),
+    (CHAT, "schemas of tools", lambda n: {"tools": [a_tool(parameters={"enum": [1]})] * n}),
+    (TEXTS, "answers", lambda n: {"prompt": ["a"] * n, "n": 2}),
+]
+FIELDS = [
+    *((endpoint, f"{param}-{limit.name}", fields) for endpoint, limit, param, fields in ROWS),
+    *MORE,
+]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "fields"),
+    [(endpoint, fields) for endpoint, _, fields in FIELDS],
+    ids=[name for _, name, _ in FIELDS],
+)
+def test_a_field_of_twice_the_size_costs_at_most_twice_the_work(
+    endpoint: Endpoint, fields: Any
+) -> None:
+    assert growth(reading(endpoint, fields), SIZE) < MOST_GROWTH
+
+
+@pytest.mark.parametrize(
+    ("parse_tokens", "fields"),
+    [
+        (parse_tokenize, lambda n: {"text": ["a"] * n}),
+        (parse_tokenize, lambda n: {"messages": HI * n}),
+        (parse_tokenize, lambda n: {"messages": HI, "tools": [a_tool()] * n}),
+        (parse_detokenize, lambda n: {"tokens": [1] * n}),
+    ],
+)
+def test_tokenizing_costs_at_most_twice_the_work(parse_tokens: Any, fields: Any) -> None:
+    def work(size: int) -> Callable[[], Any]:
+        body = json.dumps(fields(size)).encode()
+        return lambda: parse_tokens(body)
+
+    assert growth(work, SIZE) < MOST_GROWTH

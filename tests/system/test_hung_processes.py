@@ -1,0 +1,130 @@
+"""Processes that stand still are replaced, and their neighbours answer meanwhile."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from tests.conftest import Running, clean_environment, run_platform, until
+
+pytestmark = pytest.mark.system
+
+LOOPING = Path(__file__).with_name("looping")
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A platform with two web processes, whose processes loop when they are asked to."""
+    path = os.pathsep.join((str(LOOPING), clean_environment()["PYTHONPATH"]))
+    # A loop takes a core from all others until it is noticed.
+    settings = {"VINERY_WEB_WORKERS": "2", "VINERY_HUNG_AFTER_S": "2", "PYTHONPATH": path}
+    with run_platform(tmp_path_factory.mktemp("hung") / "home", settings) as running:
+        yield running
+
+
+def stop_one(platform: Running, role: str) -> psutil.Process:
+    process = platform.processes(role)[0]
+    stop(process)
+    return process
+
+
+def stop(process: psutil.Process) -> None:
+    """The signal takes a moment, in which a web process may still accept a connection."""
+    process.suspend()
+    until(lambda: is_stopped(process))
+
+
+def drive_into_a_loop(platform: Running, pid: int) -> None:
+    os.kill(pid, signal.SIGRTMIN)
+    until((platform.home / f"looping-{pid}").exists)
+
+
+def is_stopped(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_STOPPED
+    except psutil.NoSuchProcess:
+        return False
+
+
+def answer(platform: Running) -> str:
+    response = httpx.post(
+        f"{platform.base_url}/v1/completions",
+        headers={"Authorization": f"Bearer {platform.api_key}"},
+        json={"model": "tiny-chat", "prompt": "Once", "max_tokens": 5},
+        timeout=60,
+    )
+    assert response.status_code == 200, response.text
+    return response.text
+
+
+def test_a_stopped_web_process_gets_no_connection_and_is_replaced(platform: Running) -> None:
+    stopped = stop_one(platform, "web")
+
+    num_answers = 0
+    while is_stopped(stopped) and num_answers < 20:
+        assert httpx.get(f"{platform.base_url}/livez", timeout=60).status_code == 200
+        num_answers += 1
+
+    assert num_answers > 1
+    until(lambda: not psutil.pid_exists(stopped.pid))
+    until(lambda: len(platform.pids("web")) == 2)
+    assert answer(platform)
+
+
+# A jobs process has several threads, and the line has room for one stack.
+@pytest.mark.parametrize(
+    ("role", "file"), [("jobs", ".py:"), ("node", "cli/node.py"), ("engine", "engine")]
+)
+def test_a_stopped_process_is_replaced_with_its_stacks_in_the_log(
+    platform: Running, role: str, file: str
+) -> None:
+    before = len(lines_of_hangs(platform))
+    stopped = stop_one(platform, role)
+
+    until(lambda: platform.has_replaced(role, [stopped.pid]))
+    until(lambda: len(lines_of_hangs(platform)) > before)
+    name, _, stacks = lines_of_hangs(platform)[before].partition("its stacks")
+    assert role in name
+    assert file in stacks
+    assert answer(platform)
+
+
+# An engine in one: tests/engine/test_engine_process.py
+@pytest.mark.parametrize("role", ["web", "jobs", "node"])
+def test_a_process_in_an_endless_loop_is_replaced(platform: Running, role: str) -> None:
+    num_processes = len(platform.pids(role))
+    looping = platform.pids(role)[0]
+    before = len(lines_of_hangs(platform))
+    drive_into_a_loop(platform, looping)
+
+    if role == "web":  # the other one takes the connections
+        assert httpx.get(f"{platform.base_url}/livez", timeout=60).status_code == 200
+    until(lambda: not psutil.pid_exists(looping))
+    until(lambda: len(platform.pids(role)) == num_processes)
+    until(lambda: len(lines_of_hangs(platform)) > before)
+    line = lines_of_hangs(platform)[before]
+    assert "without a sign of life" in line
+    assert re.search(r"stacks: [^<]*sitecustomize\.py:\d+ loop_for_ever", line)
+    assert answer(platform)
+
+
+def lines_of_hangs(platform: Running) -> list[str]:
+    return [
+        line
+        for line in platform.log.read_text().splitlines()
+        if "stood still" in line and "its stacks" in line
+    ]
+
+
+def test_connections_wait_for_the_next_process_when_all_are_stopped(platform: Running) -> None:
+    for process in platform.processes("web"):
+        stop(process)
+
+    assert httpx.get(f"{platform.base_url}/livez", timeout=60).status_code == 200

@@ -1,0 +1,71 @@
+"""Large requests are read in processes that end with their clients and with the platform."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import httpx
+import psutil
+import pytest
+
+from tests.conftest import Running, until
+
+pytestmark = pytest.mark.system
+
+# Tokenizing it takes seconds.
+LONG_TEXT = "ab " * 1_300_000
+
+
+def post(running: Running, body: object, *, timeout_s: float = 60) -> httpx.Response:
+    return httpx.post(
+        f"{running.base_url}/tokenize",
+        headers={"Authorization": f"Bearer {running.api_key}"},
+        content=json.dumps(body),
+        timeout=timeout_s,
+    )
+
+
+def fork_servers(running: Running) -> list[psutil.Process]:
+    """One for each web process, once it has read a request that takes long."""
+    children = [child for web in running.processes("web") for child in web.children()]
+    return [each for each in children if "serving.workers" in " ".join(each.cmdline())]
+
+
+def work(running: Running, name: str) -> float:
+    """The sum of a metric of worker processes."""
+    lines = httpx.get(f"{running.base_url}/metrics", timeout=60).text.splitlines()
+    found = [line.rpartition(" ")[2] for line in lines if line.startswith(f"vinery_work_{name}")]
+    return sum(map(float, found))
+
+
+def test_seven_clients_that_leave_take_their_work_along(running: Running) -> None:
+    for _ in range(7):
+        with contextlib.suppress(httpx.TimeoutException):
+            post(running, {"prompt": LONG_TEXT}, timeout_s=0.2)
+
+    until(lambda: work(running, "running") + work(running, "waiting") == 0)
+    assert work(running, 'total{kind="tokens"') + work(running, "killed_total") > 0
+    assert post(running, {"prompt": "Hi there" * 2000}).status_code == 200
+
+
+def test_a_killed_fork_server_is_replaced(running: Running) -> None:
+    killed = fork_servers(running)
+    for server in killed:
+        server.kill()
+
+    until(lambda: post(running, {"prompt": "Hi there" * 2000}).status_code == 200)
+    until(lambda: not any(psutil.pid_exists(server.pid) for server in killed))
+    assert fork_servers(running)
+
+
+def test_the_fork_server_has_no_secret(running: Running) -> None:
+    servers = fork_servers(running)
+
+    assert servers
+    for server in servers:
+        assert not [
+            name for name in server.environ() if name.startswith(("VINERY", "DATABASE", "REDIS"))
+        ]
+        assert "secrets" not in " ".join(server.cmdline())
+        assert not [each for each in server.open_files() if "sqlite" in each.path]

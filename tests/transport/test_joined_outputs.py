@@ -1,0 +1,64 @@
+"""What a gateway gets that reads later than the engine sends."""
+
+from typing import Any, cast
+
+from serving.transport.client import OutputStream
+from serving.transport.messages import (
+    FINISH_STOP,
+    Accepted,
+    Rejected,
+    TokenLogprobs,
+    TokenOutput,
+)
+
+
+def stream_of(*ids: int) -> OutputStream:
+    return OutputStream(cast(Any, None), ids)
+
+
+async def test_outputs_of_a_generation_that_have_come_meanwhile_are_one() -> None:
+    stream = stream_of(1)
+    logprobs = [(TokenLogprobs(-number, 1),) for number in range(3)]
+    stream.put(Accepted(1), is_end=False)
+    stream.put(TokenOutput(1, (10,), None, 0.1, 0.2, 5, logprobs[0], energy_j=1.0), is_end=False)
+    stream.put(TokenOutput(1, (11, 12), logprobs=logprobs[1] + logprobs[1]), is_end=False)
+    last = TokenOutput(1, (13,), FINISH_STOP, None, None, None, logprobs[2], None, 4, 2, 0.5)
+    stream.put(last, is_end=True)
+
+    accepted, joined = await stream.next()
+
+    assert accepted == Accepted(1)
+    assert joined == TokenOutput(
+        1,
+        (10, 11, 12, 13),
+        FINISH_STOP,
+        queue_s=0.1,
+        prefill_s=0.2,
+        num_cached_tokens=5,
+        logprobs=(*logprobs[0], *logprobs[1], *logprobs[1], *logprobs[2]),
+        num_proposed=4,
+        num_accepted=2,
+        energy_j=1.5,
+    )
+
+
+async def test_outputs_of_several_generations_stay_apart() -> None:
+    stream = stream_of(1, 2, 3)
+    for id_, token_id in ((1, 10), (2, 20), (1, 11), (2, 21), (3, 30)):
+        stream.put(TokenOutput(id_, (token_id,)), is_end=False)
+
+    assert await stream.next() == [
+        TokenOutput(1, (10, 11)),
+        TokenOutput(2, (20, 21)),
+        TokenOutput(3, (30,)),
+    ]
+
+
+async def test_outputs_are_not_joined_across_another_message() -> None:
+    stream = stream_of(1, 2)
+    rejected = Rejected(2, "", "no room")
+    stream.put(TokenOutput(1, (10,)), is_end=False)
+    stream.put(rejected, is_end=True)
+    stream.put(TokenOutput(1, (11,)), is_end=False)
+
+    assert await stream.next() == [TokenOutput(1, (10,)), rejected, TokenOutput(1, (11,))]

@@ -1,0 +1,125 @@
+"""A request of many long prompts does not hold up the messages of others to the engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from serving.transport.client import EngineClient
+from serving.transport.messages import Cancel, Grant, SamplingParams, Submit
+from tests.fakes.engine import FakeEngine, Gateway
+
+NUM_PROMPTS = 600
+TIMEOUT_S = 30
+
+
+class SlowEngine:
+    """An engine that reads nothing until it may, and then all."""
+
+    def __init__(self) -> None:
+        self.may_read = asyncio.Event()
+        self.received: list[msgspec.Struct] = []
+        self._has_news = asyncio.Event()
+
+    async def __call__(self, gateway: Gateway) -> None:
+        await self.may_read.wait()
+        while True:
+            self.received.append(await gateway.receive())
+            self._has_news.set()
+
+    async def until(self, is_done: Callable[[], bool]) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            while not is_done():
+                self._has_news.clear()
+                await self._has_news.wait()
+
+    async def until_submitted(self, id_: int) -> None:
+        await self.until(lambda: id_ in self.ids())
+
+    def ids(self) -> list[int]:
+        """The ids of the submissions, in the order of their arrival."""
+        return [each.id for each in self.received if isinstance(each, Submit)]
+
+
+@pytest.fixture
+def slow() -> SlowEngine:
+    return SlowEngine()
+
+
+@pytest.fixture
+async def client(slow: SlowEngine, tmp_path: Path) -> AsyncIterator[EngineClient]:
+    client = EngineClient(tmp_path / "engine.sock")
+    async with FakeEngine(client.path, slow):
+        client.open()
+        await client.wait_connected(TIMEOUT_S)
+        yield client
+        await client.close()
+
+
+def prompts(client: EngineClient, num: int) -> list[Submit]:
+    long = bytes(8000)
+    return [Submit(client.new_id(), long, SamplingParams(), 1, 60.0) for _ in range(num)]
+
+
+async def test_a_short_request_overtakes_the_rest_of_a_large_one(
+    slow: SlowEngine, client: EngineClient
+) -> None:
+    many, other = prompts(client, NUM_PROMPTS), prompts(client, 1)
+    client.submit(many)
+    await asyncio.sleep(0)
+    client.submit(other)
+    slow.may_read.set()
+
+    await slow.until_submitted(many[-1].id)
+
+    assert slow.ids().index(other[0].id) < NUM_PROMPTS // 4
+    assert [id_ for id_ in slow.ids() if id_ != other[0].id] == [each.id for each in many]
+
+
+async def test_two_large_requests_are_sent_in_turns(slow: SlowEngine, client: EngineClient) -> None:
+    first, second = prompts(client, NUM_PROMPTS), prompts(client, NUM_PROMPTS // 4)
+    client.submit(first)
+    client.submit(second)
+    slow.may_read.set()
+
+    await slow.until_submitted(first[-1].id)
+
+    assert slow.ids().index(second[-1].id) < NUM_PROMPTS
+
+
+async def test_what_was_cancelled_meanwhile_is_not_sent(
+    slow: SlowEngine, client: EngineClient
+) -> None:
+    many, other = prompts(client, NUM_PROMPTS), prompts(client, 1)
+    output = client.submit(many)
+    output.cancel({each.id: 0 for each in many})
+    slow.may_read.set()
+    client.submit(other)
+
+    last = prompts(client, 1)
+    client.submit(last)
+    await slow.until_submitted(last[0].id)
+
+    assert len(slow.ids()) < NUM_PROMPTS // 4
+    sent = set(slow.ids()) - {other[0].id, last[0].id}
+    cancelled = {each.id for each in slow.received if isinstance(each, Cancel)}
+    assert cancelled == sent
+
+
+async def test_a_grant_follows_its_submission(slow: SlowEngine, client: EngineClient) -> None:
+    many = prompts(client, NUM_PROMPTS)
+    output = client.submit(many)
+    for num_tokens in (1, 2):
+        output.grant(many[-1].id, num_tokens, is_last=False)
+    slow.may_read.set()
+
+    await slow.until_submitted(many[-1].id)
+    await slow.until(lambda: isinstance(slow.received[-1], Grant))
+
+    assert [each for each in slow.received if isinstance(each, Grant)] == [
+        Grant(many[-1].id, 2, False)
+    ]

@@ -1,0 +1,309 @@
+"""Worker processes answer, are limited, and are killed and replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.core.errors import ContextTooLong, InvalidRequest, Overloaded, UnsupportedParameter
+from serving.workers.pool import WorkerPool
+from serving.workers.process import JobFailed
+from tests.workers.conftest import LIMITS
+from tests.workers.jobs_for_tests import Colour, Grape
+
+_HANGING_S = 60
+
+
+async def call(pool: WorkerPool, job: str, *arguments: Any, key: int = 1, body: bytes = b"") -> Any:
+    async with pool.worker(key, "test") as worker:
+        return await worker.call(job, *arguments, body=body)
+
+
+def fork_server_pid(pool: WorkerPool) -> int:
+    assert pool._server is not None
+    return pool._server.pid
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(_HANGING_S):
+        while not condition():  # noqa: ASYNC110 the processes have no events
+            await asyncio.sleep(0.01)
+
+
+async def test_values_of_known_types_come_back(pool: WorkerPool) -> None:
+    grape = Grape("Merlot", Colour.RED, tuple(range(1000)))
+
+    answer = await call(pool, "echo", {"grapes": [grape, (1, None)], "big": 10**400})
+
+    assert answer == {"grapes": [grape, (1, None)], "big": 10**400}
+
+
+async def test_a_large_body_arrives(pool: WorkerPool) -> None:
+    assert await call(pool, "size", body=b"x" * 20_000_000) == 20_000_000
+
+
+async def test_a_worker_serves_one_client_after_the_other(pool: WorkerPool) -> None:
+    assert await call(pool, "pid") == await call(pool, "pid", key=2)
+
+
+async def test_the_calls_of_a_client_share_a_session_that_no_other_client_sees(
+    pool: WorkerPool,
+) -> None:
+    async with pool.worker(1, "test") as worker:
+        pid = await worker.call("pid")
+        await worker.call("remember", "name", "Merlot")
+        assert await worker.call("remember", "name", "") == "Merlot"
+
+    async with pool.worker(2, "test") as worker:
+        assert await worker.call("pid") == pid
+        assert await worker.call("remember", "name", "") is None
+
+
+async def test_refusals_come_back_as_they_are(pool: WorkerPool) -> None:
+    with pytest.raises(ContextTooLong, match="maximum context length is 8 tokens") as caught:
+        await call(pool, "refuse")
+    assert caught.value.param == "messages[1]"
+    assert caught.value.code == "context_length_exceeded"
+
+    with pytest.raises(UnsupportedParameter, match="Leave it out") as unsupported:
+        await call(pool, "refuse_option")
+    assert (unsupported.value.param, unsupported.value.code) == ("seed", "no_seed")
+
+
+async def test_a_refusal_does_not_cost_a_process(pool: WorkerPool) -> None:
+    pid = await call(pool, "pid")
+    with pytest.raises(ContextTooLong):
+        await call(pool, "refuse")
+
+    assert await call(pool, "pid") == pid
+    assert pool.num_killed == 0
+
+
+async def test_a_defect_is_reported_with_its_stack_and_without_its_text(pool: WorkerPool) -> None:
+    with pytest.raises(JobFailed, match=r"ZeroDivisionError \(at .*jobs_for_tests.py") as caught:
+        await call(pool, "fail")
+
+    assert "division by" not in str(caught.value)
+
+
+async def test_an_object_of_another_type_never_arrives(pool: WorkerPool) -> None:
+    with pytest.raises(Exception, match=r".") as caught:
+        await call(pool, "object")
+
+    assert type(caught.value).__name__ in ("JobFailed", "BrokenAnswer")
+
+
+async def test_work_ends_when_its_client_leaves(pool: WorkerPool) -> None:
+    await call(pool, "pid")
+    looping = asyncio.create_task(call(pool, "loop"))
+    await until(lambda: pool.num_running == 1)
+    await asyncio.sleep(0.1)
+    [pid] = children_of(fork_server_pid(pool))
+
+    looping.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await looping
+    await until(lambda: not is_running(pid))
+    await until(lambda: children_of(fork_server_pid(pool)) == [])
+    assert (pool.num_running, pool.num_waiting) == (0, 0)
+    assert await call(pool, "echo", 1) == 1
+    assert pool.num_ended["test", "left"] == 1
+
+
+async def test_endless_work_is_refused_when_its_cpu_time_is_used(pool: WorkerPool) -> None:
+    with pytest.raises(InvalidRequest, match="takes too long or too much memory"):
+        await call(pool, "loop")
+
+    assert await call(pool, "echo", 1) == 1
+    assert pool.num_ended["test", "refused"] == 1
+
+
+async def test_work_that_waits_is_refused_at_its_deadline() -> None:
+    pool = WorkerPool("tests.workers.jobs_for_tests", replace(LIMITS, wall_s=0.5))
+    with pytest.raises(InvalidRequest, match="takes too long"):
+        await call(pool, "sleep", 1000)
+
+    await until(lambda: children_of(fork_server_pid(pool)) == [])
+    await pool.stop()
+
+
+async def test_work_that_needs_too_much_memory_is_refused(pool: WorkerPool) -> None:
+    assert await call(pool, "grow", 100) == 100 * 2**20
+    with pytest.raises(InvalidRequest, match="too much memory"):
+        await call(pool, "grow", 400)
+
+
+async def test_a_process_that_has_grown_is_replaced(pool: WorkerPool) -> None:
+    first = await call(pool, "pid")
+    await call(pool, "grow", 200)
+
+    assert await call(pool, "pid") != first
+
+
+async def test_a_worker_that_dies_costs_only_its_own_request(pool: WorkerPool) -> None:
+    with pytest.raises(InvalidRequest):
+        await call(pool, "die")
+
+    assert await call(pool, "echo", 1) == 1
+
+
+async def test_a_worker_that_is_killed_while_idle_is_not_used(pool: WorkerPool) -> None:
+    pid = await call(pool, "pid")
+    os.kill(pid, signal.SIGKILL)
+    await until(lambda: not children_of(fork_server_pid(pool)))
+    await until(lambda: not any(each.is_usable for each in pool._idle))
+
+    assert await call(pool, "pid") != pid
+
+
+async def test_a_killed_fork_server_takes_its_workers_along_and_is_replaced(
+    pool: WorkerPool,
+) -> None:
+    await call(pool, "pid")
+    running = asyncio.create_task(call(pool, "sleep", 1000))
+    await asyncio.sleep(0.2)
+    server = fork_server_pid(pool)
+    [worker] = children_of(server)
+
+    os.kill(server, signal.SIGKILL)
+
+    with pytest.raises(Overloaded):
+        await running
+    await until(lambda: not is_running(worker))
+    assert await call(pool, "echo", 1) == 1
+    assert fork_server_pid(pool) != server
+    assert pool.num_starts == 2
+
+
+async def test_a_stopped_fork_server_is_replaced(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serving.core.hang._STOPPED_S", 0.3)
+    async with pool_with(hung_after_s=1000) as pool:
+        ready = asyncio.create_task(call(pool, "sleep", 1, key=1))
+        await until(lambda: pool.num_running == 1)
+        server = fork_server_pid(pool)
+        await until(lambda: bool(children_of(server)))
+        os.kill(server, signal.SIGSTOP)
+
+        # It needs a process that the server does not start, and nothing asks for one to be killed.
+        with pytest.raises(Overloaded):
+            await call(pool, "echo", 1, key=2)
+
+        await until(lambda: not is_running(server))
+        with pytest.raises(Overloaded):
+            await ready
+        assert await call(pool, "echo", 1) == 1
+        assert fork_server_pid(pool) != server
+        await until(lambda: "the fork server stood still" in caplog.text)
+    assert "fork_server.py" in caplog.text, "the stacks are not in the log"
+
+
+async def test_a_process_that_was_started_before_goes_on_while_the_fork_server_is_stopped() -> None:
+    async with pool_with(hung_after_s=0) as pool:
+        pid = await call(pool, "pid")
+        os.kill(fork_server_pid(pool), signal.SIGSTOP)
+
+        assert await call(pool, "pid", key=2) == pid
+
+        os.kill(fork_server_pid(pool), signal.SIGCONT)
+
+
+async def test_a_fork_server_in_a_loop_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    async with pool_with(hung_after_s=1, load_s=1) as pool:
+        await call(pool, "pid")
+        server = fork_server_pid(pool)
+        pool.load("loop")
+
+        await until(lambda: "the fork server stood still" in caplog.text)
+        pool.load(["Merlot"])
+
+        assert not is_running(server)
+        assert await call(pool, "loaded") == ["Merlot"]
+    assert "jobs_for_tests.py" in caplog.text
+
+
+@contextlib.asynccontextmanager
+async def pool_with(**limits: float) -> AsyncIterator[WorkerPool]:
+    pool = WorkerPool("tests.workers.jobs_for_tests", replace(LIMITS, **limits))  # type: ignore[arg-type]
+    yield pool
+    await pool.stop()
+
+
+async def test_a_fork_server_that_never_works_is_not_started_again_and_again(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending = [sys.executable, "-c", ""]
+    monkeypatch.setattr("serving.workers.process.arguments", lambda *_: ending)
+    for _ in range(10):
+        with pytest.raises(Overloaded):
+            await call(pool, "pid")
+
+    assert pool.num_starts == 3
+
+
+async def test_no_process_outlives_the_pool(pool: WorkerPool) -> None:
+    worker = await call(pool, "pid")
+    server = fork_server_pid(pool)
+    looping = asyncio.create_task(call(pool, "sleep", 1000))
+    await asyncio.sleep(0.1)
+
+    await pool.stop()
+
+    assert not is_running(server)
+    await until(lambda: not is_running(worker))
+    with pytest.raises(Overloaded):
+        await looping
+
+
+async def test_a_worker_has_no_environment_no_files_and_writes_none(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VINERY_SECRET_KEY", "grapes")
+
+    environment = await call(pool, "environment")
+
+    allowed = {"PYTHONPATH", "TOKENIZERS_PARALLELISM", "PATH", "TZ", "LD_LIBRARY_PATH", "LC_CTYPE"}
+    assert set(environment) <= allowed
+    # Its standard streams, its connection, and the folder that it lists.
+    assert len(await call(pool, "files")) == 5
+    assert await call(pool, "limits") == (0, 0)
+
+
+async def test_a_process_for_one_use_serves_no_other_client(pool: WorkerPool) -> None:
+    async with pool.worker(1, "test") as worker:
+        worker.use_once()
+        pid = await worker.call("pid")
+        assert await worker.call("pid") == pid
+
+    await until(lambda: not is_running(pid))
+    assert await call(pool, "pid", key=2) != pid
+
+
+async def test_what_is_loaded_is_in_each_later_process(pool: WorkerPool) -> None:
+    first = await call(pool, "pid")
+    pool.load(["Merlot"])
+
+    assert await call(pool, "loaded") == ["Merlot"]
+    assert await call(pool, "pid") != first

@@ -1,0 +1,164 @@
+"""Keys have turns: one that asks for much does not hold up another."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.core.errors import LimitReached, Overloaded
+from serving.workers.turns import FairTurns
+
+
+class Work:
+    """Work of keys that ends when the test ends it."""
+
+    def __init__(self, turns: FairTurns) -> None:
+        self._turns = turns
+        self.started: list[str] = []
+        self._ends: dict[str, list[asyncio.Event]] = {}
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def begin(self, *keys: str) -> None:
+        for key in keys:
+            self.tasks.append(asyncio.create_task(self._run(key)))
+            await settle()
+
+    async def end(self, key: str) -> None:
+        self._ends[key].pop(0).set()
+        await settle()
+
+    async def end_all(self) -> None:
+        while any(self._ends.values()):
+            for key in list(self._ends):
+                while self._ends[key]:
+                    await self.end(key)
+
+    async def _run(self, key: str) -> None:
+        async with self._turns.turn(key):
+            self.started.append(key)
+            end = asyncio.Event()
+            self._ends.setdefault(key, []).append(end)
+            await end.wait()
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def turns_of(num_slots: int, max_waiting: int = 100, wait_s: float = 60) -> FairTurns:
+    return FairTurns(num_slots, max_waiting=max_waiting, wait_s=wait_s)
+
+
+async def test_one_key_never_has_all_slots() -> None:
+    work = Work(turns_of(3))
+
+    await work.begin("a", "a", "a", "a")
+    assert work.started == ["a", "a"]
+    await work.begin("b")
+    assert work.started == ["a", "a", "b"]
+    await work.end_all()
+
+
+async def test_a_single_slot_is_for_every_key() -> None:
+    work = Work(turns_of(1))
+
+    await work.begin("a", "b")
+    assert work.started == ["a"]
+    await work.end_all()
+    assert work.started == ["a", "b"]
+
+
+async def test_keys_that_wait_go_in_turn() -> None:
+    work = Work(turns_of(1))
+    await work.begin("a", "a", "a", "a", "b", "b", "c")
+
+    await work.end_all()
+
+    assert work.started == ["a", "b", "c", "a", "b", "a", "a"]
+
+
+async def test_a_key_with_a_slot_waits_for_one_without() -> None:
+    work = Work(turns_of(3))
+    await work.begin("a", "a", "b", "a", "c")
+
+    await work.end("b")
+
+    assert work.started == ["a", "a", "b", "c"]
+    await work.end_all()
+
+
+async def test_the_queue_of_a_key_is_bounded_and_others_may_still_wait() -> None:
+    turns = turns_of(1, max_waiting=2)
+    work = Work(turns)
+    await work.begin("a", "a", "a")
+
+    with pytest.raises(LimitReached) as caught:
+        async with turns.turn("a"):
+            raise AssertionError
+    assert caught.value.headers["Retry-After"]
+
+    await work.begin("b")
+    assert turns.num_waiting == 3
+    await work.end_all()
+
+
+async def test_the_queue_of_all_keys_is_bounded() -> None:
+    turns = turns_of(1, max_waiting=1)
+    work = Work(turns)
+    await work.begin("a", "b", "c", "d", "e")
+
+    with pytest.raises(Overloaded):
+        async with turns.turn("f"):
+            raise AssertionError
+    await work.end_all()
+
+
+async def test_a_wait_has_a_deadline() -> None:
+    turns = turns_of(1, wait_s=0.01)
+    async with turns.turn("a"):
+        with pytest.raises(Overloaded, match="waited too long"):
+            async with turns.turn("b"):
+                raise AssertionError
+    assert (turns.num_running, turns.num_waiting) == (0, 0)
+
+
+async def test_a_client_that_leaves_while_its_turn_comes_gives_it_on() -> None:
+    turns = turns_of(1)
+    work = Work(turns)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(turns.turn("a"))
+        await work.begin("b", "c")
+    work.tasks[0].cancel()  # its turn has come, but it has not run yet
+    await settle()
+
+    assert work.started == ["c"]
+    await work.end_all()
+    assert turns.num_running == 0
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["begin", "end", "leave"]))))
+def test_slots_are_never_lost(steps: list[tuple[str, str]]) -> None:
+    async def run() -> None:
+        turns = turns_of(2)
+        work = Work(turns)
+        for key, step in steps:
+            if step == "begin":
+                await work.begin(key)
+            elif step == "end" and work._ends.get(key):
+                await work.end(key)
+            elif step == "leave" and work.tasks:
+                work.tasks.pop().cancel()
+                await settle()
+            assert turns.num_running <= 2
+        for task in work.tasks:
+            task.cancel()
+        await settle()
+        assert (turns.num_running, turns.num_waiting) == (0, 0)
+        assert not turns._lanes
+
+    asyncio.run(run())
