@@ -201,7 +201,7 @@ async def test_a_stopped_fork_server_is_replaced(
 ) -> None:
     monkeypatch.setattr("serving.core.hang._STOPPED_S", 0.3)
     async with pool_with(hung_after_s=1000) as pool:
-        ready = asyncio.create_task(call(pool, "sleep", 1, key=1))
+        ready = asyncio.create_task(call(pool, "sleep", 1000, key=1))
         await until(lambda: pool.num_running == 1)
         server = fork_server_pid(pool)
         await until(lambda: bool(children_of(server)))
