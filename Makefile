@@ -45,7 +45,8 @@ lock: ## Write requirements.lock, with hashes from the package index
 # Without bytecode, every worker would compile all tests, and every started process all code.
 test: export PYTHONDONTWRITEBYTECODE :=
 test: install-dev ## Run all tests
-	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder \
+		--max-worker-restart=0 $(PYTEST_ARGS)
 
 # Tools that load Django's settings need a home folder; this one holds nothing.
 check: export VINERY_HOME := $(CURDIR)/build/home
