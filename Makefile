@@ -66,8 +66,8 @@ format: install-dev ## Format the code and repair what the linter can
 hooks: install-dev ## Run the quick checks before each commit
 	$(BIN)/pre-commit install
 
-bench: install-dev ## Measure; BENCH_ARGS go to the benchmark
-	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+bench: install-dev ## Measure, and write docs/performance.md; BENCH_ARGS go to the benchmark
+	$(BIN)/python -m benchmarks --draw $(BENCH_ARGS)
 
 bench-usage: install-dev ## Measure reports over ten million requests; BENCH_ARGS as above
 	$(BIN)/python -m benchmarks.usage_reports $(BENCH_ARGS)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks import report
+from benchmarks import performance, report
 from benchmarks.bare import BareEngine
 from benchmarks.calm import wait_until_calm
 from benchmarks.compare import Comparison
@@ -33,12 +33,14 @@ from benchmarks.settings import (
     OVERLOAD,
     RECOVERY,
     REPOSITORY,
+    REQUESTS,
     SERVER,
     SPECULATION,
     TINY_CHAT,
     Settings,
     settings_from,
 )
+from benchmarks.short_requests import RequestResult, measure_requests
 from benchmarks.speculation import SpeculationPoint, measure_speculation
 from serving.engine.config import EngineOptions
 
@@ -78,6 +80,7 @@ def main(argv: list[str] | None = None) -> int:
         settings.described,
         machine,
         results=measured(SERVER, _measure_server) or (),
+        requests=measured(REQUESTS, _measure_requests),
         hooks=measured(HOOK, _measure_hooks) or (),
         speculation=measured(SPECULATION, _measure_speculation) or (),
         recovery=measured(RECOVERY, _measure_recovery),
@@ -85,10 +88,13 @@ def main(argv: list[str] | None = None) -> int:
         idle=measured(IDLE, _measure_idle),
         calms=tuple(calms),
     )
-    earlier = report.earlier(settings.output)
-    file = report.write(finished, settings.output, datetime.now(UTC))
+    earlier, now = report.earlier(settings.output, performance.FIGURES), datetime.now(UTC)
+    file = report.write(finished, settings.output, now)
     print(report.table(finished, earlier))
     show(f"written to {file}")
+    if settings.draws:
+        performance.publish(finished, earlier, now)
+        show(f"written to {performance.PAGE}")
     return 0
 
 
@@ -102,6 +108,22 @@ def _measure_server(settings: Settings) -> tuple[report.ModelResult, ...]:
         return tuple(
             _measure_model(settings, _candidate(settings, name), platform)
             for name in settings.models
+        )
+
+
+def _measure_requests(settings: Settings) -> RequestResult:
+    show("starting a platform for short answers")
+    with own_platform() as platform:
+        wait_until_it_answers(platform.endpoint, TINY_CHAT)
+        return measure_requests(
+            platform.endpoint,
+            TINY_CHAT,
+            REPOSITORY / "models" / TINY_CHAT,
+            EngineOptions(num_threads=settings.num_threads),
+            num_rounds=settings.effort.rounds,
+            num_requests=settings.effort.first_token_requests,
+            show=show,
+            rest=_rest,
         )
 
 

@@ -17,12 +17,14 @@ from typing import Any
 import psutil
 
 from benchmarks import overload
+from benchmarks.aims import Aim, aims_of
 from benchmarks.calm import Calm
 from benchmarks.compare import FirstToken, Point, Spread
-from benchmarks.hook import OFF, HookPoint, HookResult
+from benchmarks.hook import HookPoint, HookResult
 from benchmarks.idle import IdleResult
 from benchmarks.overload import OverloadResult
 from benchmarks.recovery import RecoveryResult
+from benchmarks.short_requests import RequestResult
 from benchmarks.speculation import SpeculationPoint
 
 _PACKAGES = ("vinery", "openvino", "openvino-genai", "uvicorn", "uvloop", "httptools")
@@ -38,16 +40,6 @@ class ModelResult:
 
 
 @dataclass(frozen=True)
-class Aim:
-    """A promise about one number, and what became of it. `measured` is None when not run."""
-
-    what: str
-    wanted: str
-    measured: float | None
-    is_met: bool | None
-
-
-@dataclass(frozen=True)
 class Report:
     """One invocation of the benchmark. `machine` was looked at before anything ran."""
 
@@ -55,6 +47,7 @@ class Report:
     machine: dict[str, Any]
     results: tuple[ModelResult, ...] = ()
     hooks: tuple[HookResult, ...] = ()
+    requests: RequestResult | None = None
     speculation: tuple[SpeculationPoint, ...] = ()
     recovery: RecoveryResult | None = None
     overload: OverloadResult | None = None
@@ -63,20 +56,15 @@ class Report:
 
     @property
     def aims(self) -> tuple[Aim, ...]:
-        return (
-            *(_throughput_aim(self.results, *aim) for aim in THROUGHPUT_AIMS),
-            *(_first_token_aim(self.results, *aim) for aim in FIRST_TOKEN_AIMS),
-            *(_hook_aim(self.hooks, *aim) for aim in HOOK_AIMS),
-            *_recovery_aims(self.recovery),
-            *_idle_aims(self.idle),
-        )
+        return aims_of(self)
 
     def document(self, now: datetime) -> dict[str, Any]:
         return {
             "measured_at": now.astimezone(UTC).isoformat(timespec="seconds"),
-            "aims": [asdict(aim) for aim in self.aims],
+            "aims": [aim.document() for aim in self.aims],
             "results": [asdict(result) for result in self.results],
             "hooks": [asdict(hook) for hook in self.hooks],
+            "requests": self.requests and asdict(self.requests),
             "speculation": [asdict(point) for point in self.speculation],
             "recovery": self.recovery and asdict(self.recovery),
             "overload": self.overload and asdict(self.overload),
@@ -86,24 +74,6 @@ class Report:
             "calm": [asdict(each) for each in self.calms],
         }
 
-
-# (model, streams, least ratio of output tokens per second, server by bare)
-THROUGHPUT_AIMS = (("tiny-chat", 64, 0.90), ("0.5b", 8, 0.97))
-# (model, most milliseconds that the server adds to the first token at one stream)
-FIRST_TOKEN_AIMS = (("tiny-chat", 3.0), ("0.5b", 3.0))
-
-# (model, streams, most time of a step with an unused logits hook by one without a hook)
-HOOK_AIMS = (("32k", 1, 1.02), ("152k", 1, 1.02))
-# Most seconds, in the worst trial: until the slot of a client that left is free, and what a
-# killed engine costs beside loading the model.
-# Of all processes of an idle platform: part of a core, and megabytes without the engine. Seconds
-# of a start with a prepared home, and of the slowest command.
-IDLE_CPU_AIM = 0.005
-IDLE_MEMORY_AIM_MB = 220.0
-READY_AIM_S = 4.0
-COMMAND_AIM_S = 0.4
-FREE_AIM_S = 1.0
-RESTART_AIM_S = 2.0
 
 _COLUMNS = (
     "streams",
@@ -139,11 +109,12 @@ _IDLE_COLUMNS = ("process", "of a core", "wake-ups/s", "MB")
 _DEPARTURE_COLUMNS = ("streams", "client", "free after ms", "(lowest-highest)")
 
 
-def earlier(folder: Path) -> dict[str, float]:
-    """What each aim measured when it was last measured, by its words."""
+def earlier(folder: Path, published: Path) -> dict[str, float]:
+    """What each aim measured when it was last measured, by its words: in a run whose file is in
+    `folder`, or else in the published one."""
     measured: dict[str, float] = {}
-    for file in sorted(folder.glob("*.json")):  # named by their times
-        with suppress(ValueError, KeyError, TypeError):  # of another version
+    for file in (published, *sorted(folder.glob("*.json"))):  # named by their times
+        with suppress(OSError, ValueError, KeyError, TypeError):  # none yet, or of another version
             for aim in json.loads(file.read_text(encoding="utf-8"))["aims"]:
                 if aim["measured"] is not None:
                     measured[aim["what"]] = float(aim["measured"])
@@ -155,6 +126,8 @@ def table(report: Report, earlier: Mapping[str, float] = MappingProxyType({})) -
     server stands before the bare."""
     blocks = [_model_block(result) for result in report.results]
     blocks += [_hook_block(result) for result in report.hooks]
+    if report.requests is not None:
+        blocks.append(_requests_block(report.requests))
     if report.speculation:
         blocks.append(_speculation_block(report.speculation))
     if report.recovery is not None:
@@ -218,6 +191,18 @@ def _hook_row(point: HookPoint) -> tuple[str, ...]:
         _range(point.ratio),
         f"{point.noise.median:.3f}",
         f"{point.added_us:.0f}",
+    )
+
+
+def _requests_block(result: RequestResult) -> str:
+    return "\n".join(
+        [
+            "tiny-chat: short answers to clients that come at once",
+            *_aligned(_COLUMNS, _row(result.burst)),
+            f"one streamed request alone: {result.web_cpu_ms:.2f} ms of web CPU beside its tokens; "
+            f"right after ready: {result.ready_ratio.median:.2f} of the warm speed "
+            f"{_range(result.ready_ratio)}",
+        ]
     )
 
 
@@ -328,82 +313,6 @@ def _busy_line(calm: Calm) -> str:
         f"{calm.part}: other programs used {calm.busy:.0%} of the machine, also after "
         f"{calm.waited_s:.0f} s: measure it again"
     )
-
-
-def _throughput_aim(
-    results: tuple[ModelResult, ...], model: str, num_streams: int, least: float
-) -> Aim:
-    measured = next(
-        (
-            point.throughput_ratio.median
-            for result in results
-            for point in result.points
-            if result.model == model and point.num_streams == num_streams
-        ),
-        None,
-    )
-    return Aim(
-        what=f"{model} at {num_streams} streams, tokens/s by those of the bare loop",
-        wanted=f">= {least:.2f}",
-        measured=measured,
-        is_met=None if measured is None else measured >= least,
-    )
-
-
-def _first_token_aim(results: tuple[ModelResult, ...], model: str, most_ms: float) -> Aim:
-    measured = next((r.first_token.added_ms.median for r in results if r.model == model), None)
-    return Aim(
-        what=f"{model} at 1 stream, milliseconds added to the first token",
-        wanted=f"<= {most_ms:.0f}",
-        measured=measured,
-        is_met=None if measured is None else measured <= most_ms,
-    )
-
-
-def _hook_aim(hooks: tuple[HookResult, ...], model: str, num_streams: int, most: float) -> Aim:
-    measured = next(
-        (
-            point.ratio.median
-            for hook in hooks
-            for point in hook.points
-            if hook.model == model and (point.use, point.num_streams) == (OFF, num_streams)
-        ),
-        None,
-    )
-    return Aim(
-        what=f"{model} at {num_streams} stream, step time with the hook off by that without it",
-        wanted=f"<= {most:.2f}",
-        measured=measured,
-        is_met=None if measured is None else measured <= most,
-    )
-
-
-def _recovery_aims(result: RecoveryResult | None) -> Iterator[Aim]:
-    free_s = [each.free_ms.highest / 1e3 for each in result.departures] if result else []
-    restart_s = [each.answered_s - each.loading_s for each in result.restarts] if result else []
-    yield _worst_aim("seconds until the slot of a client that left is free", free_s, FREE_AIM_S)
-    yield _worst_aim("seconds of a killed engine, beside loading", restart_s, RESTART_AIM_S)
-
-
-def _idle_aims(result: IdleResult | None) -> Iterator[Aim]:
-    cpu = memory_mb = ready_s = slowest_s = None
-    if result is not None:
-        cpu, memory_mb, ready_s = result.cpu, result.memory_mb, result.ready_s
-        slowest_s = max(each.took_s for each in result.commands)
-    for what, most, unit, measured in (
-        ("an idle platform, part of a core", IDLE_CPU_AIM, "", cpu),
-        ("an idle platform, memory", IDLE_MEMORY_AIM_MB, " MB", memory_mb),
-        ("a prepared platform, ready after", READY_AIM_S, " s", ready_s),
-        ("the slowest command", COMMAND_AIM_S, " s", slowest_s),
-    ):
-        is_met = None if measured is None else measured <= most
-        yield Aim(what, f"<= {most:g}{unit}", measured, is_met)
-
-
-def _worst_aim(what: str, measured_s: list[float], most_s: float) -> Aim:
-    worst_s = max(measured_s, default=None)
-    is_met = None if worst_s is None else worst_s <= most_s
-    return Aim(what, f"<= {most_s:.0f}", worst_s, is_met)
 
 
 def _cpu_model() -> str:

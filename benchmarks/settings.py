@@ -17,12 +17,14 @@ TINY_CHAT = "tiny-chat"
 HALF_BILLION = "0.5b"
 SERVER = "server"
 HOOK = "hook"
+REQUESTS = "requests"
 SPECULATION = "speculation"
 RECOVERY = "recovery"
 OVERLOAD = "overload"
 IDLE = "idle"
 PARTS = {
     SERVER: "this server beside the bare engine: same model, prompts, lengths, scheduler settings",
+    REQUESTS: "short answers: many at once, right after a start, and what one costs",
     HOOK: "the engine's decode steps with the logits hook, off and on, beside those without it",
     SPECULATION: "greedy text with tokens proposed ahead and without: is it equal, is it quicker",
     RECOVERY: "how soon a slot is free when a client leaves, and a killed engine is back",
@@ -50,7 +52,7 @@ class Effort:
 
 
 _FULL = Effort(
-    streams=(1, 8, 16, 64),
+    streams=(1, 8, 16, 32, 64),
     rounds=3,
     tokens=128,
     prompt_tokens=64,
@@ -91,6 +93,7 @@ class Settings:
     server: Endpoint | None  # None: a platform of its own
     cache: Path
     output: Path
+    draws: bool
 
     @property
     def described(self) -> dict[str, object]:
@@ -128,6 +131,7 @@ def _parser() -> argparse.ArgumentParser:
         help="where models with random weights are kept",
     )
     add("--output", type=Path, default=_RESULTS, help="folder of the JSON file")
+    add("--draw", action="store_true", help="write docs/performance.md and its picture, too")
     return parser
 
 
@@ -143,6 +147,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         server=Endpoint(url.rstrip("/"), arguments.api_key) if url else None,
         cache=arguments.cache,
         output=arguments.output,
+        draws=arguments.draw,
     )
 
 

@@ -53,14 +53,14 @@ def report(ratio: float, added_ms: float = 1.0, busy: float = 0.0) -> Report:
 
 
 def test_an_aim_is_met_at_its_number() -> None:
-    aims = {aim.what: aim.is_met for aim in report(ratio=0.90, added_ms=3.0).aims}
+    aims = {aim.what: aim.is_met for aim in report(ratio=0.85, added_ms=2.0).aims}
 
     assert aims["tiny-chat at 64 streams, tokens/s by those of the bare loop"] is True
     assert aims["tiny-chat at 1 stream, milliseconds added to the first token"] is True
 
 
 def test_an_aim_is_missed_below_it() -> None:
-    aims = {aim.what: aim.is_met for aim in report(ratio=0.89, added_ms=3.1).aims}
+    aims = {aim.what: aim.is_met for aim in report(ratio=0.84, added_ms=2.1).aims}
 
     assert aims["tiny-chat at 64 streams, tokens/s by those of the bare loop"] is False
     assert aims["tiny-chat at 1 stream, milliseconds added to the first token"] is False
@@ -73,12 +73,12 @@ def test_what_was_not_run_is_neither_met_nor_missed() -> None:
 
 
 def test_the_table_shows_ratios_and_verdicts() -> None:
-    text = table(report(ratio=0.85))
+    text = table(report(ratio=0.84))
 
-    assert " 0.850 " in text
-    assert " (0.840-0.860) " in text
-    assert ">= 0.90: 0.850, NOT met" in text
-    assert "0.5b at 8 streams, tokens/s by those of the bare loop >= 0.97: not measured" in text
+    assert " 0.840 " in text
+    assert " (0.830-0.850) " in text
+    assert ">= 0.85: 0.840, NOT met" in text
+    assert "0.5b at 8 streams, tokens/s by those of the bare loop >= 0.98: not measured" in text
 
 
 def test_the_columns_of_the_table_stand_under_each_other() -> None:
@@ -97,6 +97,7 @@ def test_the_file_is_named_by_the_time_and_holds_everything(tmp_path: Path) -> N
         "aims",
         "results",
         "hooks",
+        "requests",
         "speculation",
         "recovery",
         "overload",
@@ -156,9 +157,9 @@ def test_an_earlier_measurement_stands_beside_each_aim(tmp_path: Path) -> None:
     write(Report({}, MACHINE), tmp_path, NOW + timedelta(days=2))  # measured nothing
     (tmp_path / "broken.json").write_text("{")
 
-    text = table(report(ratio=0.95), earlier(tmp_path))
+    text = table(report(ratio=0.95), earlier(tmp_path, tmp_path / "none.json"))
 
-    assert "tokens/s by those of the bare loop >= 0.90: 0.950, met (earlier 0.820)" in text
+    assert "tokens/s by those of the bare loop >= 0.85: 0.950, met (earlier 0.820)" in text
 
 
 def test_an_idle_platform_has_a_row_for_each_process() -> None:
@@ -171,6 +172,6 @@ def test_an_idle_platform_has_a_row_for_each_process() -> None:
 
     aims = {aim.what: (aim.measured, aim.is_met) for aim in idle.aims}
     assert aims["an idle platform, part of a core"] == (0.004, True)
-    assert aims["an idle platform, memory"] == (98.4, True)
-    assert aims["the slowest command"] == (0.45, False)
+    assert aims["an idle platform, MB of memory without the engine"] == (98.4, True)
+    assert aims["the slowest command, seconds"] == (0.45, False)
     assert "all: 0.40% of a core, 98 MB without the engine; ready after 3.5 s" in table(idle)

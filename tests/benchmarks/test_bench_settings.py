@@ -10,13 +10,14 @@ def test_it_measures_everything_by_default() -> None:
     settings = settings_from([])
 
     assert settings.models == ("tiny-chat", "0.5b")
-    assert settings.effort.streams == (1, 8, 16, 64)
+    assert settings.effort.streams == (1, 8, 16, 32, 64)
     assert settings.server is None
 
 
 def test_one_part_can_be_measured_alone() -> None:
     assert settings_from([]).parts == (
         "server",
+        "requests",
         "hook",
         "speculation",
         "recovery",

@@ -1,0 +1,71 @@
+"""docs/performance.md: the aims, what was measured, what was measured before, and a picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from benchmarks.aims import Aim
+from benchmarks.picture import draw
+from benchmarks.report import Report
+from benchmarks.settings import REPOSITORY
+
+PAGE: Final = REPOSITORY / "docs" / "performance.md"
+PICTURE: Final = REPOSITORY / "docs" / "performance.svg"
+# The published figures, for runs that have no earlier file of their own.
+FIGURES: Final = REPOSITORY / "docs" / "performance.json"
+
+
+def publish(report: Report, earlier: Mapping[str, float], now: datetime) -> None:
+    """Write the page, its picture and its figures. What was not run keeps its earlier figure."""
+    PAGE.write_text(page(report, earlier, now), encoding="utf-8")
+    PICTURE.write_text(draw(report.aims), encoding="utf-8")
+    known = dict(earlier) | {
+        aim.what: aim.measured for aim in report.aims if aim.measured is not None
+    }
+    aims = [{"what": what, "measured": measured} for what, measured in sorted(known.items())]
+    FIGURES.write_text(json.dumps({"aims": aims}, indent=2) + "\n", encoding="utf-8")
+
+
+def page(report: Report, earlier: Mapping[str, float], now: datetime) -> str:
+    """Return the text of the page."""
+    machine = report.machine
+    lines = [
+        "# Performance",
+        "",
+        f"`make bench` measured these figures on {now.astimezone(UTC):%Y-%m-%d} and wrote this "
+        "page. [How it measures](../benchmarks/README.md) says what each figure means.",
+        "",
+        f"Machine: {machine['num_cores']} cores, {machine['cpu']}. "
+        "The clients share the cores with the server.",
+        "",
+        "![How much of each aim was reached](performance.svg)",
+        "",
+        "| what | aim | measured | earlier | reached |",
+        "| --- | --- | --- | --- | --- |",
+        *(_row(aim, earlier.get(aim.what)) for aim in report.aims),
+        "",
+        *_busy(report),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _row(aim: Aim, earlier: float | None) -> str:
+    reached = {True: "yes", False: "no", None: "not measured"}[aim.is_met]
+    cells = (aim.what, aim.wanted, _number(aim.measured), _number(earlier), reached)
+    return f"| {' | '.join(cells)} |"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _busy(report: Report) -> Iterator[str]:
+    busy = [each for each in report.calms if not each.is_calm]
+    if busy:
+        yield "The machine was not calm, so these figures vary:"
+        yield ""
+    for each in busy:
+        yield f"- {each.part}: other programs used {each.busy:.0%} of the machine."
