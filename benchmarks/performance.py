@@ -36,7 +36,7 @@ def page(report: Report, earlier: Mapping[str, float], now: datetime) -> str:
         "# Performance",
         "",
         f"`make bench` measured these figures on {now.astimezone(UTC):%Y-%m-%d} and wrote this "
-        "page. [How it measures](../benchmarks/README.md) says what each figure means.",
+        "page. [How it measures](../benchmarks/README.md) explains each figure.",
         "",
         f"Machine: {machine['num_cores']} cores, {machine['cpu']}. "
         "The clients share the cores with the server.",

@@ -44,14 +44,15 @@ are counted once, and the usage record has `num_continuations`.
 | greedy, with or without drafts, `logit_bias` and similar | with the same tokens |
 | sampled without a `seed` | after its tokens so far, with new random numbers |
 | sampled with a `seed`, `frequency_penalty`, `presence_penalty`, a schema, pattern, grammar or \
-forced call | it is generated again from the prompt, and compared: with the same tokens, or with \
-the error `not_continued` |
+forced call | it is generated again from the prompt, and compared: with the same tokens, or, if it \
+is streamed, with the error `not_continued` |
 | several choices | those that have ended stay as they are, the others as above |
 | log-probabilities | those that were sent are not sent again |
 | beam search | it begins anew: nothing of it was sent before its end |
 
-If a token that is generated again differs from the one that was sent, the answer ends with \
-`not_continued`: the rest would not fit to its beginning. Send the request again. It also ends \
+If a token that is generated again differs from the one that was sent, a stream ends with \
+`not_continued`: the rest would not fit to its beginning. Send the request again. A unary answer \
+begins anew: nothing of it was sent, and what was dropped is not charged. An answer also ends \
 with `engine_lost` (see above), with `deadline_exceeded` when no engine is back within its time, \
 and with `model_not_ready` when its model was unloaded.
 

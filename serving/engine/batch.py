@@ -200,10 +200,11 @@ class Batch:
         except RuntimeError as error:
             return FailedGeneration(generation, "invalid_value", _last_line(error))
         applies_penalty = self._pipeline.leaves_penalty(submit, cache_key)
-        if applies_penalty and generation.logits is None:
+        samples = self._pipeline.leaves_sampling(submit)
+        if generation.logits is None and (applies_penalty or samples):
             generation.logits = LogitsHandler(submit, generation.prompt_ids)
         if generation.logits is not None:
-            generation.logits.applies_penalty = applies_penalty
+            generation.logits.applies_penalty, generation.logits.samples = applies_penalty, samples
         generation.added_ids, generation.is_echoed = prompt_ids, must_score
         generation.max_draft_tokens = self._pipeline.max_draft_tokens(submit)
         generation.first_chunk_end = None

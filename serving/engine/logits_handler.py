@@ -1,8 +1,8 @@
 """What one generation reads from its logits and changes in them, in every step.
 
 `LogitsHandler` finds the generation's rows and collects log-probabilities. `LogitsEditor` changes
-a row, in this order: bias, bad words, allowed tokens, the administrator's processors, and last
-the end of reasoning that has used up its budget.
+a row, in this order: bias, bad words, allowed tokens, the administrator's processors, and the end
+of reasoning that has used up its budget. Beside a draft model a `TokenSampler` comes last.
 
 An administrator names logits processors by import path in the engine options. Each path names a
 factory. The engine calls it once for each request with processor arguments (a dict). The factory
@@ -22,6 +22,7 @@ import numpy.typing as npt
 from serving.engine.logits_hook import StepView
 from serving.engine.logprobs import Row, RowLogprobs
 from serving.engine.prefix_cache import TokenArray
+from serving.engine.sampler import TokenSampler
 from serving.engine.step_layout import ScheduledSequence, Span
 from serving.transport.messages import (
     LogitsSpec,
@@ -43,7 +44,8 @@ class PromptWasCached(Exception):
 
 
 class LogitsHandler:
-    """Handles a generation with `Submit.logits`, or with a penalty (`Pipeline.leaves_penalty`)."""
+    """Handles a generation with `Submit.logits`, or with what the pipeline leaves to it
+    (`Pipeline.leaves_penalty`, `Pipeline.leaves_sampling`)."""
 
     def __init__(
         self, submit: Submit, prompt_ids: TokenArray, processors: Sequence[Processor] = ()
@@ -52,7 +54,10 @@ class LogitsHandler:
         self._prompt_ids = prompt_ids
         self._penalty = submit.sampling.repetition_penalty
         self._editor = LogitsEditor(spec, processors)
-        self.applies_penalty = False  # set by the batch when it adds the generation
+        # Set by the batch when it adds the generation.
+        self.applies_penalty = False
+        self.samples = False
+        self._sampler = TokenSampler(submit.sampling)
         self._rows: list[RowLogprobs] = []  # of the last step: one for each possible new token
         self.prompt_logprobs: list[TokenLogprobs] = []
 
@@ -100,6 +105,8 @@ class LogitsHandler:
         if self.applies_penalty:
             penalize(row, self._prompt_ids, tokens, self._penalty)
         self._editor.edit(row, tokens)
+        if self.samples:
+            self._sampler.prepare(row, tokens)
 
     def _score(self, view: StepView, span: Span, spec: LogprobsSpec) -> None:
         if span.start != len(self.prompt_logprobs):

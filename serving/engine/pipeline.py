@@ -28,6 +28,10 @@ from serving.transport.messages import (
     Submit,
 )
 
+_ONLY_GREEDY: Final = (
+    "This model proposes tokens with a draft model, and on its device it can then generate with a "
+    "`temperature` of 0 only. Send 0, or ask the administrator to remove the option draft_model."
+)
 # A confident draft model may propose many tokens. GenAI was never seen to propose more.
 _MAX_CONFIDENT_TOKENS: Final = 256
 
@@ -103,6 +107,7 @@ class Pipeline:
         self.has_cache = config.options.enable_prefix_caching  # whether prefix caching is on
         self.max_step_tokens = config.options.max_num_batched_tokens
         self._default_assist = _default_assist(config.options)
+        self._has_draft_model = bool(config.options.draft_model)
         draft = _draft_folder(config, self._graph) if config.options.draft_model else None
         if draft == Path(config.options.draft_model):
             self.disable_salts()  # the draft model would not understand salted ids
@@ -160,8 +165,15 @@ class Pipeline:
         """
         if submit.sampling.repetition_penalty == 1 or submit.beams is not None:
             return False
+        if self.leaves_sampling(submit):
+            return True
         is_scored = submit.logits is not None and submit.logits.prompt_logprobs is not None
         return is_scored or (cache_key is not None and self.has_cache)
+
+    def leaves_sampling(self, submit: Submit) -> bool:
+        """Whether the caller must sample the request's tokens, see `serving.engine.sampler`."""
+        is_sampled = submit.beams is None and submit.sampling.temperature > 0
+        return is_sampled and self._has_draft_model
 
     def add(
         self,
@@ -175,8 +187,10 @@ class Pipeline:
         """Queue a generation that shares the prefix cache with prompts of the same key only.
 
         With `echo`, every token of the prompt is computed and has a row of logits. Raises
-        RuntimeError if GenAI refuses the request.
+        RuntimeError if GenAI or this pipeline refuses the request.
         """
+        if self.leaves_sampling(submit) and not self.has_logits_hook:
+            raise RuntimeError(_ONLY_GREEDY)
         self._next_id += 1
         # At least one token: if a prompt generates none, GenAI 2026.4.1 samples other generations
         # of the step from this prompt's rows.
@@ -233,7 +247,9 @@ class Pipeline:
             config.ignore_eos = True
         elif submit.stop_token_ids:
             config.stop_token_ids = set(submit.stop_token_ids) | self._stop_token_ids
-        if submit.beams is None:
+        if self.leaves_sampling(submit):
+            _set_sampling(config, SamplingParams())
+        elif submit.beams is None:
             _set_sampling(config, submit.sampling)
         else:
             _set_beams(config, submit.beams, len(submit.ids))

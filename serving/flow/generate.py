@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import structs
 
-from serving.core.errors import DeadlineExceeded, EngineLost, ServingError
+from serving.core.errors import DeadlineExceeded, EngineLost, NotContinued, ServingError
 from serving.core.events import Completed, Event, Failed, Finished, FinishReason, Started, TextDelta
 from serving.core.request import Conversation, RawPrompts, Role
 from serving.core.result import Result, ResultBuilder
@@ -59,9 +59,11 @@ async def stream(
 async def whole(prepared: PreparedRequest, tokens: TokenSource | None = None) -> Result:
     """Return the complete answer. `tokens` as in `stream`. Raises `ServingError`."""
     builder = ResultBuilder()
-    async with aclosing(run(prepared, tokens)) as batches:
+    async with aclosing(run(prepared, tokens, begins_anew=True)) as batches:
         async for events in batches:
             for event in events:
+                if isinstance(event, Started):
+                    builder = ResultBuilder()  # what there was before is dropped
                 builder.feed(event)
                 if isinstance(event, Started):
                     for echo in _echoes(prepared):
@@ -90,10 +92,14 @@ def _echoes(prepared: PreparedRequest) -> list[Event]:
 
 
 async def run(
-    prepared: PreparedRequest, tokens: TokenSource | None
+    prepared: PreparedRequest, tokens: TokenSource | None, *, begins_anew: bool = False
 ) -> AsyncGenerator[list[Event], None]:
     """Yield batches of events, from `Started` to `Completed`, and an empty batch for each
-    `SILENCE_S` without events. Raises `ServingError`."""
+    `SILENCE_S` without events. Raises `ServingError`.
+
+    `begins_anew`: an answer that the next engine cannot continue exactly begins with another
+    `Started`, instead of ending with `NotContinued`.
+    """
     if not prepared.submits:
         yield _without_tokens(prepared)
         return
@@ -106,7 +112,11 @@ async def run(
         while not answers.is_complete:
             try:
                 events = await answers.next()
-            except EngineDisconnected as lost:
+                if begins_anew:
+                    answers.check()
+            except (EngineDisconnected, NotContinued) as lost:
+                if isinstance(lost, NotContinued) and not begins_anew:
+                    raise
                 async for _ in _silences(answers.go_on(lost)):
                     yield []
                 continue
@@ -162,10 +172,14 @@ class _Answers:
         if self._reader is not None and self._reader.failure is not None:
             raise self._reader.failure
 
-    async def go_on(self, lost: EngineDisconnected) -> None:
-        """Go on with the next engine. Raises `ServingError` if the request must not, or if there
-        is none in time."""
-        self._note_end(lost)
+    async def go_on(self, lost: EngineDisconnected | NotContinued) -> None:
+        """Go on with the next engine, or begin anew on this one if it could not. Raises
+        `ServingError` if the request must not, or if there is none in time."""
+        if isinstance(lost, EngineDisconnected):
+            self._note_end(lost)
+        else:
+            self.end()
+            self._drop()
         await self._submit_in_time(goes_on=True)
 
     def end(self) -> None:
@@ -220,13 +234,17 @@ class _Answers:
     def _begin(self, client: EngineClient) -> None:
         """Begin from the start: no client has received anything."""
         if self._reader is not None:
-            self._reader = None
-            self._meter.restart()
+            self._drop()
         n = self._prepared.request.n
         self._submits = [_with_ids(submit, client, n) for submit in self._prepared.submits]
         if self._tokens is not None:
             max_tokens = {submit.id: submit.max_new_tokens for submit in self._submits}
             self._grants = TokenGrants(self._tokens, max_tokens)
+
+    def _drop(self) -> None:
+        """Forget what was generated: no client has received it."""
+        self._reader = None
+        self._meter.restart()
 
     def _for_engine(self, submit: Submit, hello: Hello) -> Submit:
         logits, cache_key, num_granted = submit.logits, submit.cache_key, submit.num_granted

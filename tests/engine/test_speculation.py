@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
+from serving.core.request import GrammarKind
 from serving.engine.batch import Batch
+from serving.engine.generation import Generation
 from serving.engine.pipeline import Pipeline
 from serving.transport.messages import (
+    GrammarSpec,
     LogitsSpec,
     LogprobsSpec,
     ReasoningBudget,
@@ -146,6 +150,63 @@ def test_sampling_with_one_seed_gives_one_text(batch: Batch) -> None:
         assert run(batch, result) == []
         texts.append(result.tokens)
     assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("temperature", [0.9, 1.2])
+def test_sampled_text_is_as_good_as_without(
+    batch: Batch, plain_batch: Batch, temperature: float
+) -> None:
+    beginning = TOKENIZER.encode(" ".join(map(str, range(1, 25))), add_special_tokens=False).ids
+
+    def num_right(on: Batch) -> int:
+        results = [
+            generation(
+                "Count to 60.",
+                sampling=SamplingParams(temperature=temperature, seed=seed),
+                max_new_tokens=len(beginning),
+            )
+            for seed in range(24)
+        ]
+        for each in results:  # one after the other: more prompts are cached then
+            assert run(on, each) == []
+        return sum(each.tokens == beginning for each in results)
+
+    expected = num_right(plain_batch)
+    assert expected >= 20
+    assert num_right(batch) >= expected - 3
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"top_k": 3},
+        {"top_p": 0.5},
+        {"min_p": 0.2},
+        {"frequency_penalty": 0.4, "presence_penalty": 0.3},
+        {"repetition_penalty": 1.2},
+    ],
+    ids=str,
+)
+def test_each_sampling_parameter_gives_one_text_for_one_seed(
+    batch: Batch, values: dict[str, float]
+) -> None:
+    sampling = SamplingParams(temperature=1.1, seed=5, **values)  # type: ignore[arg-type]
+    first, again = (
+        generation("Tell me a story.", sampling=sampling, max_new_tokens=60) for _ in range(2)
+    )
+    assert run(batch, first, again) == []
+    assert first.tokens == again.tokens
+
+
+def test_sampled_text_keeps_to_its_grammar(batch: Batch) -> None:
+    grammar = GrammarSpec(GrammarKind.REGEX.value, "([0-9]{2} ){8}x")
+    results = []
+    for seed in range(6):
+        each = generation("hello", sampling=SamplingParams(temperature=1.5, top_p=0.5, seed=seed))
+        results.append(Generation.of(None, structs.replace(each.submit, grammar=grammar)))
+    assert run(batch, *results) == []
+    for each in results:
+        assert re.fullmatch("([0-9]{2} ){8}x", TOKENIZER.decode(each.tokens).strip())
 
 
 def test_a_confidence_threshold_allows_many_draft_tokens(tmp_path: Path) -> None:

@@ -193,6 +193,44 @@ async def test_an_answer_that_cannot_go_on_exactly_ends_with_the_documented_erro
     assert "".join(texts_of(events)) == texts_of(events)[0]  # one token, and nothing after it
 
 
+async def test_a_unary_answer_that_cannot_go_on_exactly_begins_anew(engine: Engine) -> None:
+    known: list[list[int]] = []
+
+    async def refuse(gateway: Gateway) -> None:
+        submits = [await gateway.receive_submit() for _ in range(2)]
+        for submit in submits:
+            gateway.accept(submit)
+        known.append(known_ids(submits[0]))
+        gateway.tokens(submits[0], ids_of(TEXT)[1:2])
+        gateway.send(Rejected(submits[1].id, "not_continued", "It differs."))
+        await answer_both(gateway)
+
+    async def answer_both(gateway: Gateway) -> None:
+        submits = [await gateway.receive_submit() for _ in range(2)]
+        known.append(known_ids(submits[0]))
+        for submit in submits:
+            gateway.accept(submit)
+            gateway.tokens(submit, [*ids_of(TEXT), END], "stop")
+
+    async def die_between(gateway: Gateway) -> None:
+        submits = [await gateway.receive_submit() for _ in range(2)]
+        for submit in submits:
+            gateway.accept(submit)
+            gateway.tokens(submit, ids_of(TEXT)[:1])
+        gateway.die()
+
+    request = replace(HELLO, n=2, sampling=Sampling(temperature=0.9, seed=1))
+    prepared = await prepared_of(engine, request)
+    async with FakeEngine(engine.client.path, die_between, refuse):
+        async with asyncio.timeout(TIMEOUT_S):
+            result = await whole(prepared)
+
+    assert known == [ids_of(TEXT)[:1], []]
+    assert [each.text for each in result.choices] == [TEXT, TEXT]
+    assert prepared.meter.num_output_tokens == 2 * (len(ids_of(TEXT)) + 1)
+    assert prepared.meter.num_continuations == 1
+
+
 # -- Requests at fault --------------------------------------------------------------------------
 
 

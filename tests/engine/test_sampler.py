@@ -1,0 +1,98 @@
+"""Samples beside a draft model: the largest value of a prepared row is the sampled token."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from serving.engine.sampler import TokenSampler
+from serving.transport.messages import SamplingParams
+
+LOGITS = np.log(np.array([0.4, 0.3, 0.2, 0.1], dtype=np.float32))
+NUM_DRAWS = 4000
+
+
+def draws(logits: np.ndarray = LOGITS, **values: float) -> dict[int, float]:
+    """Return how often each token was drawn, as a part of all draws."""
+    counts: Counter[int] = Counter()
+    for seed in range(NUM_DRAWS):
+        counts[draw(logits, seed=seed, **values)] += 1
+    return {token_id: num / NUM_DRAWS for token_id, num in counts.items()}
+
+
+def draw(logits: np.ndarray = LOGITS, tokens: tuple[int, ...] = (), **values: float) -> int:
+    row = logits.copy()
+    sampling = SamplingParams(**({"temperature": 1.0} | values))  # type: ignore[arg-type]
+    TokenSampler(sampling).prepare(row, tokens)
+    return int(row.argmax())
+
+
+def test_tokens_are_drawn_by_their_probabilities() -> None:
+    assert draws() == pytest.approx({0: 0.4, 1: 0.3, 2: 0.2, 3: 0.1}, abs=0.03)
+
+
+def test_a_temperature_flattens_the_probabilities() -> None:
+    roots = np.sqrt([0.4, 0.3, 0.2, 0.1])
+    expected = dict(enumerate((roots / roots.sum()).tolist()))
+    assert draws(temperature=2.0) == pytest.approx(expected, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"top_k": 1}, {0}),
+        ({"top_k": 2}, {0, 1}),
+        ({"top_k": 9}, {0, 1, 2, 3}),
+        ({"top_p": 0.39}, {0}),
+        ({"top_p": 0.6}, {0, 1}),
+        ({"top_p": 0.95}, {0, 1, 2, 3}),
+        ({"min_p": 0.6}, {0, 1}),
+        ({"min_p": 1.0}, {0}),
+        ({"min_p": 0.3, "top_k": 2}, {0, 1}),
+    ],
+)
+def test_only_the_likely_tokens_are_drawn(values: dict[str, float], expected: set[int]) -> None:
+    assert set(draws(**values)) == expected
+
+
+def test_what_is_left_of_the_tokens_adds_up_to_one() -> None:
+    assert draws(top_k=2) == pytest.approx({0: 4 / 7, 1: 3 / 7}, abs=0.03)
+
+
+def test_generated_tokens_get_their_penalties() -> None:
+    tokens, row = (1, 1, 2), LOGITS.copy()
+    sampling = SamplingParams(temperature=1.0, presence_penalty=0.5, frequency_penalty=0.25)
+    plain = LOGITS.copy()
+    TokenSampler(SamplingParams(temperature=1.0)).prepare(plain, tokens)
+
+    TokenSampler(sampling).prepare(row, tokens)
+
+    assert row - plain == pytest.approx([0, -1.0, -0.75, 0], abs=1e-5)
+
+
+def test_forbidden_tokens_are_never_drawn() -> None:
+    logits = LOGITS.copy()
+    logits[0] = -np.inf
+    assert set(draws(logits)) == {1, 2, 3}
+
+
+def test_a_token_that_was_cut_off_is_drawn_if_a_grammar_forbids_all_others() -> None:
+    row = LOGITS.copy()
+    TokenSampler(SamplingParams(temperature=1.0, top_k=1)).prepare(row, ())
+    row[:3] = -np.inf
+    assert np.isfinite(row[3])
+
+
+def test_a_draw_depends_on_the_seed_and_on_the_number_of_tokens() -> None:
+    by_seed = [draw(seed=seed) for seed in range(50)]
+    by_number = [draw(tokens=(0,) * num) for num in range(50)]
+    assert by_seed == [draw(seed=seed) for seed in range(50)]
+    assert by_seed != by_number
+    assert len(set(by_seed)) == len(set(by_number)) == 4
+
+
+@pytest.mark.parametrize("seed", [0, -1, 2**63, 2**64 - 1])
+def test_any_seed_is_taken(seed: int) -> None:
+    assert draw(seed=seed) in range(4)
