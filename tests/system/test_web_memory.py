@@ -1,8 +1,10 @@
-"""A web process with too much memory is replaced, and no request notices it."""
+"""Web processes are replaced, by `vinery reload` or for their memory, and no request notices it."""
 
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -22,6 +24,35 @@ ENDLESS = {
     "ignore_eos": True,
     "stream": True,
 }
+
+
+async def test_reload_replaces_every_web_process_without_losing_a_request(tmp_path: Path) -> None:
+    with run_platform(tmp_path / "home", {"VINERY_WEB_WORKERS": "2"}) as platform:
+        first, second = platform.pids("web")
+        (engine,) = platform.pids("engine")
+        streaming = [asyncio.create_task(stream_until(platform, pid)) for pid in (first, second)]
+        asking = [
+            asyncio.create_task(ask_until(platform, pid, keep))
+            for pid in (first, second)
+            for keep in (True, False)
+        ]
+        await asyncio.sleep(0.5)  # until the streams have begun
+        done = await asyncio.to_thread(reload, platform)
+
+        async with asyncio.timeout(60):
+            texts = await asyncio.gather(*streaming)
+            nums = await asyncio.gather(*asking)
+
+        assert done.returncode == 0
+        assert len(platform.pids("web")) == 2
+        assert platform.pids("engine") == [engine]
+
+    assert reload(platform).returncode == 1  # it does not run any more
+    streams = [text for each in texts for text in each]
+    assert streams
+    assert all(nums)
+    assert all(text.endswith("data: [DONE]\n\n") for text in streams)
+    assert not any('"error"' in text for text in streams)
 
 
 @pytest.mark.parametrize("server", ["uvicorn", "daphne"])
@@ -51,6 +82,16 @@ def is_over(first: int) -> bool:
 def client_of(platform: Running) -> httpx.AsyncClient:
     headers = {"authorization": f"Bearer {platform.api_key}"}
     return httpx.AsyncClient(base_url=platform.base_url, headers=headers, timeout=60)
+
+
+def reload(platform: Running) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "vinery.cli", "reload"],
+        env=platform.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 async def stream_until(platform: Running, first: int) -> list[str]:

@@ -98,6 +98,7 @@ A setting with a secret may also name a file: add _FILE to the name.
 COMMANDS: Final = {
     "up": "start everything on this machine",
     "ready": "report whether the server is ready",
+    "reload": "replace the web processes without losing a request",
     "model": "add, load, unload and list models",
     "key": "create, list, pause, rotate and revoke API keys",
     "usage": "show, export and verify usage",
@@ -124,6 +125,9 @@ _PROCESSES: Final = {
     "Ctrl-C or SIGTERM ends all of them; a second Ctrl-C kills them.",
     "ready": "Ask the server on VINERY_HOST, VINERY_PORT whether a model has generated a token "
     "lately. The exit status is 0 if it has, and 1 if not.",
+    "reload": "Let the `vinery up` of this home folder replace its web processes one after the "
+    "other, for example to load new code of the same version. Each new process serves before the "
+    "old one takes no more connections, and running requests finish. Engines, node and jobs go on.",
     "prepare": "Create or upgrade the home folder and the database. `vinery up` does this itself; "
     "hosts that run single processes need it once after an upgrade.",
     "web": "Serve the APIs, the console and the admin site on VINERY_HOST, VINERY_PORT.",

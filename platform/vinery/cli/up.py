@@ -25,7 +25,7 @@ from vinery.config.credentials import Credentials
 from vinery.config.home import REPOSITORY, Home
 from vinery.process import logs, parent_watch
 from vinery.process.child import Service
-from vinery.process.heartbeats import hung_after_from_env
+from vinery.process.heartbeats import RELOAD, hung_after_from_env
 from vinery.process.listening import Address, listen, num_workers_from_env, server_for
 from vinery.process.memory import max_web_memory_from_env
 from vinery.process.orphans import Orphans
@@ -71,6 +71,7 @@ class Plan:
         webs = tuple(
             replace(
                 _service(f"web-{number}", "web", "--fd", str(fd), fds=(fd,), is_front=True),
+                is_replaceable=True,
                 max_memory_mb=self.max_web_memory_mb,
             )
             for number in range(1, self.num_web_workers + 1)
@@ -232,6 +233,7 @@ def _obey_signals(supervisor: Supervisor) -> None:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, _interrupt, supervisor)
     loop.add_signal_handler(signal.SIGTERM, _end, supervisor)
+    loop.add_signal_handler(RELOAD, supervisor.reload)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # ignored under nohup
         loop.add_signal_handler(signal.SIGHUP, _end, supervisor)
 

@@ -97,6 +97,19 @@ class Home:
             lock.flush()
             yield
 
+    def supervisor_pid(self) -> int | None:
+        """Return the process that holds the lock; None if no process does."""
+        try:
+            with (self.run / "supervisor.lock").open(encoding="ascii") as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    holder = lock.read().strip()
+                    return int(holder) if holder.isdecimal() else None
+        except FileNotFoundError:
+            pass
+        return None
+
 
 def _forbid_others(path: Path) -> None:
     """Take the rights of the group and of others. Raises OSError."""

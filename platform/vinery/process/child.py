@@ -35,9 +35,10 @@ class Service:
     is_front: bool = False
     # Whether it gives signs of life, see `heartbeats`.
     beats: bool = False
-    # Above so much memory it is replaced: it can end without losing a request, see
-    # `heartbeats.END_WHEN_IDLE`. 0: any amount.
-    max_memory_mb: int = 0
+    # Whether a successor can take over while it ends without losing a request, see
+    # `heartbeats.END_WHEN_IDLE`.
+    is_replaceable: bool = False
+    max_memory_mb: int = 0  # above so much memory it is replaced; 0: any amount
     environment: tuple[tuple[str, str], ...] = ()  # beside the supervisor's
 
 

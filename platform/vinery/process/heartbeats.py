@@ -23,6 +23,8 @@ from vinery.config import env
 VARIABLE: Final = "VINERY_HEARTBEAT"
 # Asks a web process to accept no connection, to finish its requests, and to end.
 END_WHEN_IDLE: Final = signal.SIGUSR1
+# Makes a supervisor replace its web processes. Not SIGHUP, which a closed terminal sends.
+RELOAD: Final = signal.SIGUSR2
 # How long it answers requests on connections that are open.
 LAST_REQUESTS_S: Final = 3.0
 # Between two heartbeats, and the part of the promised time that it may be at most.

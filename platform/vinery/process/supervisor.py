@@ -51,6 +51,7 @@ class Supervisor:
         self._others: set[Child] = set()  # successors that start, and predecessors that finish
         self._replaced: dict[Service, asyncio.Future[Child]] = {}
         self._restarting: set[Service] = set()
+        self._reloading: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
 
     @property
@@ -79,6 +80,12 @@ class Supervisor:
                 self._restarting.add(service)
                 child.terminate()
 
+    def reload(self) -> None:
+        """Replace the processes that can be, one after the other, without losing a request."""
+        if self.is_stopping or (self._reloading is not None and not self._reloading.done()):
+            return
+        self._reloading = asyncio.create_task(self._reload())
+
     async def run_once(self, service: Service) -> int:
         """Run a process until it ends, and return its exit status. `stop` ends it early."""
         child = await self._start(service)
@@ -106,6 +113,8 @@ class Supervisor:
             ),
         ]
         await asyncio.wait((all_keepers, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if self._reloading is not None:
+            watching.append(self._reloading)
         for task in watching:
             task.cancel()
         await asyncio.gather(*watching, return_exceptions=True)
@@ -199,11 +208,33 @@ class Supervisor:
                 if not await self._replace(service, child):
                     await asyncio.sleep(_REPLACE_AGAIN_S)
 
+    async def _reload(self) -> None:
+        finishing = []
+        for service, child in list(self._children.items()):
+            if not service.is_replaceable:
+                continue
+            if not await self._succeed(service, child):
+                break  # the others would not serve either
+            log.info("%s is replaced: pid %d finishes its requests", service.name, child.pid)
+            finishing.append(asyncio.create_task(self._finish(child)))
+        try:
+            await asyncio.gather(*finishing)
+        finally:
+            for task in finishing:
+                task.cancel()
+
     async def _replace(self, service: Service, child: Child) -> bool:
         """Start a successor. When it serves, let the process finish its requests and end.
 
         Returns whether the process has ended.
         """
+        if not await self._succeed(service, child):
+            return child.ended.done()
+        await self._finish(child)
+        return True
+
+    async def _succeed(self, service: Service, child: Child) -> bool:
+        """Start a successor. Returns whether it serves instead of `child`."""
         try:
             successor = await self._start(service)
         except OSError as error:
@@ -220,16 +251,19 @@ class Supervisor:
             successor.kill()  # or the process has ended meanwhile, and has a successor already
             await successor.ended
             self._others.discard(successor)
-            return child.ended.done()
+            return False
         self._others.discard(successor)
         self._others.add(child)
         self._replaced[service].set_result(successor)
+        return True
+
+    async def _finish(self, child: Child) -> None:
+        """Let a process that has a successor finish its requests and end."""
         child.end_when_idle()
         await asyncio.wait([child.ended], timeout=_IDLE_WITHIN_S)
         child.kill()
         await child.ended
         self._others.discard(child)
-        return True
 
     async def _end(
         self, services: Iterable[Service], tasks: Iterable[asyncio.Task[object]], grace_s: float
