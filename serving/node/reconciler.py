@@ -25,6 +25,7 @@ from serving.catalog.models import EngineState, EngineStatus, ServedModel
 from serving.engine.config import EngineConfig, parse_options
 from serving.node import adoption
 from serving.node.adoption import AdoptedEngine
+from serving.node.backoff import Backoff
 from serving.node.engine_process import EngineDied, EngineProcess
 from serving.node.running_engine import end_engine
 from serving.prompting.folder import ModelFolder, UnusableFolder
@@ -36,10 +37,6 @@ log = logging.getLogger(__name__)
 _POLL_INTERVAL_S: Final = 3.0
 # How long more changes are waited for: a command or a form often makes several.
 _SETTLE_S: Final = 0.05
-# The delay before a restart doubles while the engine dies soon after its start.
-_FIRST_BACKOFF_S: Final = 0.1
-_MAX_BACKOFF_S: Final = 15.0
-_STABLE_AFTER_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +48,14 @@ class _ModelSpec:
     folder: str
     device: str
     options: str  # canonical JSON, so that equal options compare equal
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Why an engine ended, and whether it had loaded its model before."""
+
+    reason: str
+    has_loaded: bool
 
 
 def run(on_loop: Callable[[], None]) -> int:
@@ -141,32 +146,31 @@ async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
 
 async def _keep_alive(spec: _ModelSpec, found: AdoptedEngine | None) -> None:
     """Run the model's engine until the task is cancelled, at first the one that was found."""
-    backoff_s, num_restarts = _FIRST_BACKOFF_S, 0
+    backoff, num_restarts = Backoff(), 0
     loop = asyncio.get_running_loop()
     try:
         while True:
             started_at = loop.time()
             engine, found = found, None
-            reason = await _run_once(spec, num_restarts, engine)
-            log.error("engine died model=%s reason=%s", spec.name, reason)
-            if loop.time() - started_at > _STABLE_AFTER_S:
-                backoff_s = _FIRST_BACKOFF_S
-            await _report(spec, EngineState.FAILED, num_restarts, error=reason)
-            await asyncio.sleep(backoff_s)
-            backoff_s = min(backoff_s * 2, _MAX_BACKOFF_S)
+            end = await _run_once(spec, num_restarts, engine)
+            log.error("engine died model=%s reason=%s", spec.name, end.reason)
+            delay_s = backoff.after(loop.time() - started_at, has_loaded=end.has_loaded)
+            await _report(spec, EngineState.FAILED, num_restarts, error=end.reason)
+            await asyncio.sleep(delay_s)
             num_restarts += 1
     finally:
         await asyncio.shield(_report(spec, EngineState.UNLOADED, num_restarts))
 
 
-async def _run_once(spec: _ModelSpec, num_restarts: int, found: AdoptedEngine | None) -> str:
-    """Run one engine process to its end. Returns why it ended."""
+async def _run_once(spec: _ModelSpec, num_restarts: int, found: AdoptedEngine | None) -> _End:
+    """Run one engine process to its end."""
     try:
         config = await asyncio.to_thread(_new_config, spec)
     except (UnusableFolder, ValueError, OSError) as error:
         if found is not None:
             await end_engine(found)
-        return str(error)
+        return _End(str(error), has_loaded=False)
+    has_loaded = False
     engine = EngineProcess(config, replaces_hung=settings.VINERY_HUNG_AFTER_S > 0)
     try:
         if found is not None and await engine.adopt(found):
@@ -175,10 +179,11 @@ async def _run_once(spec: _ModelSpec, num_restarts: int, found: AdoptedEngine | 
             await _report(spec, EngineState.LOADING, num_restarts)
             await engine.start()
             log.info("engine ready model=%s pid=%s", spec.name, engine.pid)
+        has_loaded = True
         await _report(spec, EngineState.READY, num_restarts, pid=engine.pid)
         await engine.watch()
     except EngineDied as died:
-        return str(died)
+        return _End(str(died), has_loaded)
     finally:
         await asyncio.shield(engine.end())
 
