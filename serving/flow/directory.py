@@ -207,7 +207,7 @@ class LocalDirectory:
         new = {
             entry.id: await self._load(entry, changed.get(entry.id))
             for name, entry in entries.items()
-            if entry.is_loaded and (name not in self._engines or entry.id in changed)
+            if entry.is_loaded and (name not in self._engines or self._engines[name].entry != entry)
         }
         for engine in changed.values():
             self._engines.pop(engine.entry.name, None)

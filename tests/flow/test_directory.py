@@ -73,3 +73,25 @@ async def test_an_unknown_name_does_not_mean_the_only_model(
         directory.find("null")
     with pytest.raises(ModelNotReady):
         directory.find("c")
+
+
+async def test_another_model_under_the_name_of_a_removed_one_is_served(
+    directory: LocalDirectory,
+) -> None:
+    await serve(directory, LOADED)
+
+    await serve(directory, replace(LOADED, id=2))
+
+    assert directory.find("a").entry.id == 2
+
+
+async def test_models_that_change_their_names_together_are_served(
+    directory: LocalDirectory,
+) -> None:
+    await serve(directory, LOADED, OTHER)
+
+    await serve(directory, replace(LOADED, name="b"), replace(OTHER, name="c"))
+
+    assert (directory.find("b").entry.id, directory.find("c").entry.id) == (1, 2)
+    with pytest.raises(ModelNotFound):
+        directory.find("a")
