@@ -1,4 +1,4 @@
-"""The accounts app."""
+"""The accounts app. Its label is `accounts`, as in the tables' names."""
 
 from django.apps import AppConfig
 
@@ -6,5 +6,7 @@ from django.apps import AppConfig
 class AccountsConfig(AppConfig):
     """People, keys, limits and usage."""
 
-    name = "accounts"
+    name = "vinery_accounts"
+    label = "accounts"
+    verbose_name = "Accounts"
     default_auto_field = "django.db.models.BigAutoField"

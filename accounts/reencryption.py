@@ -10,11 +10,11 @@ from allauth.mfa.models import Authenticator
 from cryptography.fernet import InvalidToken
 from django.db import transaction
 
-from accounts.alerts import webhooks
-from accounts.base.encryption import reencrypted
-from accounts.models import Webhook
-from accounts.services import audit
-from accounts.signin import factors
+from vinery_accounts.alerts import webhooks
+from vinery_accounts.base.encryption import reencrypted
+from vinery_accounts.models import Webhook
+from vinery_accounts.services import audit
+from vinery_accounts.signin import factors
 
 
 @dataclass(frozen=True, slots=True)

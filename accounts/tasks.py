@@ -7,45 +7,45 @@ from celery import shared_task
 from django.conf import settings
 from django.contrib.sessions.models import Session
 
-from accounts.alerts import deliveries, reminders, thresholds
-from accounts.limits.recovery import settle_dead_leases
-from accounts.models import Capture, QuarantinedRequest
-from accounts.usage.recovery import recover_orphans, store_then
-from accounts.usage.retention import delete_old
+from vinery_accounts.alerts import deliveries, reminders, thresholds
+from vinery_accounts.limits.recovery import settle_dead_leases
+from vinery_accounts.models import Capture, QuarantinedRequest
+from vinery_accounts.usage.recovery import recover_orphans, store_then
+from vinery_accounts.usage.retention import delete_old
 
 
-@shared_task(name="accounts.tasks.recover_usage")
+@shared_task(name="vinery_accounts.tasks.recover_usage")
 def recover_usage() -> None:
     recover_orphans(Path(settings.VINERY_USAGE_DIR), store_then(settle_dead_leases))
 
 
-@shared_task(name="accounts.tasks.delete_old_usage")
+@shared_task(name="vinery_accounts.tasks.delete_old_usage")
 def delete_old_usage() -> None:
     delete_old(settings.VINERY_RETENTION_DAYS, datetime.now(UTC))
 
 
-@shared_task(name="accounts.tasks.delete_old_captures")
+@shared_task(name="vinery_accounts.tasks.delete_old_captures")
 def delete_old_captures() -> None:
     Capture.stored.delete_expired(datetime.now(UTC))
 
 
-@shared_task(name="accounts.tasks.delete_old_quarantine")
+@shared_task(name="vinery_accounts.tasks.delete_old_quarantine")
 def delete_old_quarantine() -> None:
     QuarantinedRequest.stored.delete_expired(datetime.now(UTC))
 
 
-@shared_task(name="accounts.tasks.delete_old_alerts")
+@shared_task(name="vinery_accounts.tasks.delete_old_alerts")
 def delete_old_alerts() -> None:
     if days := settings.VINERY_RETENTION_ALERTS_DAYS:
         deliveries.delete_before(datetime.now(UTC) - timedelta(days=days))
 
 
-@shared_task(name="accounts.tasks.delete_expired_sessions")
+@shared_task(name="vinery_accounts.tasks.delete_expired_sessions")
 def delete_expired_sessions() -> None:
     Session.objects.filter(expire_date__lt=datetime.now(UTC)).delete()
 
 
-@shared_task(name="accounts.tasks.check_quotas")
+@shared_task(name="vinery_accounts.tasks.check_quotas")
 def check_quotas() -> None:
     """Write alerts of quotas that have reached a threshold, and schedule their delivery."""
     if thresholds.check_quotas(
@@ -54,7 +54,7 @@ def check_quotas() -> None:
         sweep_deliveries.delay()
 
 
-@shared_task(name="accounts.tasks.check_keys")
+@shared_task(name="vinery_accounts.tasks.check_keys")
 def check_keys() -> None:
     """Write reminders of keys that expire or must be rotated soon, and schedule their delivery."""
     if reminders.check_keys(
@@ -63,14 +63,14 @@ def check_keys() -> None:
         sweep_deliveries.delay()
 
 
-@shared_task(name="accounts.tasks.sweep_deliveries")
+@shared_task(name="vinery_accounts.tasks.sweep_deliveries")
 def sweep_deliveries() -> None:
     """Schedule each message that is due, including those whose worker died."""
     for delivery_id in deliveries.due_ids(datetime.now(UTC)):
         deliver.delay(delivery_id)
 
 
-@shared_task(name="accounts.tasks.deliver")
+@shared_task(name="vinery_accounts.tasks.deliver")
 def deliver(delivery_id: int) -> None:
     """Send one message, if it is still due."""
     deliveries.deliver(delivery_id, datetime.now(UTC))

@@ -40,7 +40,7 @@ from benchmarks.load import Connection, Endpoint, connect
 from benchmarks.platform_under_test import PlatformFailed, wait_until_it_answers
 from benchmarks.progress import show
 from benchmarks.settings import TINY_CHAT
-from serving.transport.client import engine_socket
+from vinery_serving.transport.client import engine_socket
 
 _LEAST_REQUESTS_PER_CORE_S: Final = 800.0
 _MOST_THROUGHPUT_LOST: Final = 0.10

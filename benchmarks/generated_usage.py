@@ -1,7 +1,7 @@
 """A month of made-up usage in a database: rows, and the roll-ups that they add up to.
 
 All is drawn and added up by numpy, so that ten million requests take minutes. The benchmark
-has `accounts.usage.verify` compare a day of it with what Vinery itself would have added up.
+has `accounts/usage/verify` compare a day of it with what Vinery itself would have added up.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import numpy as np
 import numpy.typing as npt
 from django.db import connection, transaction
 
-from accounts.models import (
+from vinery_accounts.models import (
     DayRollup,
     HourRollup,
     MinuteRollup,
     Rollup,
     UsageRecord,
 )
-from accounts.usage import histogram
-from accounts.usage.dimensions import RollupDimensions, Slice
-from accounts.usage.entries import Outcome
-from accounts.usage.rollups import ROLLUP_DIMENSIONS, SUMS, ids_of
+from vinery_accounts.usage import histogram
+from vinery_accounts.usage.dimensions import RollupDimensions, Slice
+from vinery_accounts.usage.entries import Outcome
+from vinery_accounts.usage.rollups import ROLLUP_DIMENSIONS, SUMS, ids_of
 
 Integers = npt.NDArray[np.int64]
 

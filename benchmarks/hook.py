@@ -20,8 +20,8 @@ import numpy as np
 from benchmarks.compare import Spread
 from benchmarks.hook_batches import Batches, StepTimes
 from benchmarks.progress import show
-from serving.engine.config import EngineOptions
-from serving.transport.messages import LogitsSpec, LogprobsSpec
+from vinery_serving.engine.config import EngineOptions
+from vinery_serving.transport.messages import LogitsSpec, LogprobsSpec
 
 _BIAS: Final = LogitsSpec(bias=tuple((id_, -100.0) for id_ in range(300)))  # OpenAI's limit
 _TOP: Final = LogitsSpec(logprobs=LogprobsSpec(num_top=20))  # as well

@@ -22,12 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.own_engine import config_of, greedy, keep
-from serving.engine.batch import Batch
-from serving.engine.config import EngineOptions
-from serving.engine.generation import Generation
-from serving.engine.logits_handler import LogitsHandler
-from serving.engine.pipeline import Pipeline
-from serving.transport.messages import LogitsSpec, Submit
+from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.config import EngineOptions
+from vinery_serving.engine.generation import Generation
+from vinery_serving.engine.logits_handler import LogitsHandler
+from vinery_serving.engine.pipeline import Pipeline
+from vinery_serving.transport.messages import LogitsSpec, Submit
 
 _PROMPT_TOKENS: Final = 8
 _MIN_STEPS: Final = 9

@@ -125,7 +125,7 @@ def _fields(file: Path) -> Iterator[tuple[str, str]]:
 
 def _role(process: psutil.Process) -> str:
     words = process.cmdline()
-    if "serving.engine" in words:
+    if "vinery_serving.engine" in words:
         return _ENGINE
     role = next((word for word in words if word in _ROLES), None)
     if role is not None:

@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
 def _measure(num_keys: int) -> int:
     from django.db import connection
 
-    from accounts.keys.table import KeyTable
+    from vinery_accounts.keys.table import KeyTable
 
     show(f"{connection.vendor}: writing {num_keys:,} keys")
     secret = _write_keys(num_keys)
@@ -63,10 +63,10 @@ def _measure(num_keys: int) -> int:
 
 def _write_keys(num_keys: int) -> str:
     """Returns the secret of one of them."""
-    from accounts.keys.lifecycle import create_key
-    from accounts.keys.secrets import digest_of, hint_of, key_peppers, new_secret
-    from accounts.models import ApiKey, User
-    from accounts.services.changes import home_project
+    from vinery_accounts.keys.lifecycle import create_key
+    from vinery_accounts.keys.secrets import digest_of, hint_of, key_peppers, new_secret
+    from vinery_accounts.models import ApiKey, User
+    from vinery_accounts.services.changes import home_project
 
     owners = [User.objects.create_user(f"user-{number}") for number in range(_NUM_OWNERS)]
     projects = [home_project(owner) for owner in owners]
@@ -96,7 +96,7 @@ def _age() -> None:
     from django.db import connection
     from django.utils import timezone
 
-    from accounts.models import ApiKey, Organization, Project, User
+    from vinery_accounts.models import ApiKey, Organization, Project, User
 
     for table in (ApiKey, User, Project, Organization):
         table._default_manager.update(updated_at=timezone.now() - timedelta(hours=1))

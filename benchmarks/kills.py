@@ -31,7 +31,7 @@ from benchmarks.progress import show
 _NUM_STREAMS: Final = 16
 _SIGNALS: Final = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
 _MARKS: Final = {
-    "engine": ("serving.engine",),
+    "engine": ("vinery_serving.engine",),
     "node": ("vinery.cli", "node"),
     "jobs": ("vinery.cli", "jobs"),
     "web": ("vinery.cli", "web"),

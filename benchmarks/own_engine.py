@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from serving.engine.batch import StepResult
-from serving.engine.config import EngineConfig, EngineOptions
-from serving.transport.messages import SamplingParams, Submit
+from vinery_serving.engine.batch import StepResult
+from vinery_serving.engine.config import EngineConfig, EngineOptions
+from vinery_serving.transport.messages import SamplingParams, Submit
 
 _DEADLINE_S: Final = 3600.0
 

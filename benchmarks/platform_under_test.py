@@ -45,7 +45,7 @@ class OwnPlatform:
         """The process of the only model that is served; None while there is none."""
         for process in psutil.Process(self.pid).children(recursive=True):
             with suppress(psutil.Error):  # it ended while we looked
-                if "serving.engine" in process.cmdline():
+                if "vinery_serving.engine" in process.cmdline():
                     return process
         return None
 

@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from serving.transport.framing import FrameReader, pack
-from serving.transport.messages import (
+from vinery_serving.transport.framing import FrameReader, pack
+from vinery_serving.transport.messages import (
     FINISH_LENGTH,
     PROTOCOL_VERSION,
     Accepted,

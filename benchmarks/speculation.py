@@ -18,10 +18,10 @@ from typing import Any, Final
 from benchmarks.compare import Spread
 from benchmarks.own_engine import config_of, greedy, keep
 from benchmarks.prompts import PromptSource
-from serving.engine.batch import Batch
-from serving.engine.config import EngineOptions
-from serving.engine.generation import Generation
-from serving.engine.pipeline import Pipeline
+from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.config import EngineOptions
+from vinery_serving.engine.generation import Generation
+from vinery_serving.engine.pipeline import Pipeline
 
 PLAIN: Final = "plain"
 

@@ -62,9 +62,9 @@ def _measure(arguments: argparse.Namespace) -> int:
 
 
 def _views() -> dict[str, Callable[[], object]]:
-    from accounts.usage.filters import Dimension
-    from accounts.usage.periods import Granularity
-    from accounts.usage.reports import Question, groups, series, totals
+    from vinery_accounts.usage.filters import Dimension
+    from vinery_accounts.usage.periods import Granularity
+    from vinery_accounts.usage.reports import Question, groups, series, totals
 
     berlin = ZoneInfo("Europe/Berlin")
     month = {"since": _UNTIL - timedelta(days=30), "until": _UNTIL, "visible": None}
@@ -119,7 +119,7 @@ def _took_ms(view: Callable[[], object]) -> float:
 
 def _check_a_day() -> None:
     """That the made-up roll-ups are those that Vinery would have made."""
-    from accounts.usage.verify import verify
+    from vinery_accounts.usage.verify import verify
 
     begun_s = time.perf_counter()
     [checked] = verify(_UNTIL - timedelta(days=1), _UNTIL)
@@ -130,7 +130,7 @@ def _check_a_day() -> None:
 
 
 def _export() -> None:
-    from accounts.usage.export import Format, Selection, export
+    from vinery_accounts.usage.export import Format, Selection, export
 
     for form in Format:
         begun_s = time.perf_counter()

@@ -12,7 +12,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from serving.protocols.openapi.answers import ANSWERS as TYPES
+from vinery_serving.protocols.openapi.answers import ANSWERS as TYPES
 
 _DURATION = "Left out: clients measure it themselves, and `openai-processing-ms` is the server's."
 _TEXT_ONLY = "Left out: models served here read and write text only."

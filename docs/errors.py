@@ -9,12 +9,12 @@ from docs.failures import BEFORE_THE_BODY, WITH_THE_MODEL, Failure
 from docs.markdown import code, table
 from docs.mistakes import ACCEPTED, INVALID, MISTAKES, UNSUPPORTED, Mistake, wrong
 from docs.wrong_values import wrong_values
-from serving.core import errors
-from serving.core.errors import ClientError, LimitReached, Overloaded, ServingError
-from serving.core.request import Endpoint
-from serving.protocols.common.generation import GenerationBody
-from serving.protocols.common.refused import REFUSED
-from serving.protocols.openapi.document import BODIES
+from vinery_serving.core import errors
+from vinery_serving.core.errors import ClientError, LimitReached, Overloaded, ServingError
+from vinery_serving.core.request import Endpoint
+from vinery_serving.protocols.common.generation import GenerationBody
+from vinery_serving.protocols.common.refused import REFUSED
+from vinery_serving.protocols.openapi.document import BODIES
 
 _INTRODUCTION = """\
 # Errors

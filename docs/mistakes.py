@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from serving.core.request import Endpoint
+from vinery_serving.core.request import Endpoint
 
 INVALID: Final = "invalid_value"
 MISSING: Final = "missing_required_parameter"

@@ -11,14 +11,14 @@ from pydantic.fields import FieldInfo
 from docs.answers import ANSWERS
 from docs.markdown import SYSTEMS, code, marks, table
 from docs.parts import PARTS, Part
-from serving.core.errors import InvalidRequest
-from serving.core.field_limits import FIELD_LIMITS
-from serving.core.request import V1, Endpoint
-from serving.protocols import parse
-from serving.protocols.common.encoding import json_bytes
-from serving.protocols.common.parameters import parameter_of
-from serving.protocols.common.refused import REFUSED
-from serving.protocols.openapi.document import BODIES
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.field_limits import FIELD_LIMITS
+from vinery_serving.core.request import V1, Endpoint
+from vinery_serving.protocols import parse
+from vinery_serving.protocols.common.encoding import json_bytes
+from vinery_serving.protocols.common.parameters import parameter_of
+from vinery_serving.protocols.common.refused import REFUSED
+from vinery_serving.protocols.openapi.document import BODIES
 
 _INTRODUCTION = """\
 # Parameters

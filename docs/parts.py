@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from serving.core.request import Endpoint
+from vinery_serving.core.request import Endpoint
 
 
 @dataclass(frozen=True, slots=True)

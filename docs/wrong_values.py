@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from serving.protocols.common.limited import SETTING
-from serving.protocols.common.parameters import Parameter, parameter_of
-from serving.protocols.openapi.schema import Schema, component_schemas
+from vinery_serving.protocols.common.limited import SETTING
+from vinery_serving.protocols.common.parameters import Parameter, parameter_of
+from vinery_serving.protocols.openapi.schema import Schema, component_schemas
 
 WrongValue = tuple[Any, str]
 

@@ -217,7 +217,7 @@ class Running:
 
     def processes(self, role: str) -> list[psutil.Process]:
         """Its processes of one role: web, node, jobs or engine."""
-        marks = {"engine": ("serving.engine",)}.get(role, ("vinery.cli", role))
+        marks = {"engine": ("vinery_serving.engine",)}.get(role, ("vinery.cli", role))
         everything = psutil.Process(self.pid).children(recursive=True)
         return [process for process in everything if _has_words(process, marks)]
 

@@ -9,12 +9,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-_CODE = str(Path(__file__).resolve().parents[1] / "serving")
+import vinery_serving
+
+_CODE = str(Path(vinery_serving.__file__).parent)
 
 
 def operations(work: Callable[[], Any]) -> int:
-    """Return how many lines of this repository's `serving` run in `work`, each time that they
-    run. An exception of `work` is raised."""
+    """Return how many lines of `serving` run in `work`, each time that they run. An exception of
+    `work` is raised."""
     num_lines = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:

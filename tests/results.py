@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from serving.core.events import Event
-from serving.core.result import Result, ResultBuilder
+from vinery_serving.core.events import Event
+from vinery_serving.core.result import Result, ResultBuilder
 
 
 def build_result(events: Iterable[Event]) -> Result:

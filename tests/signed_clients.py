@@ -13,7 +13,7 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.http import HttpRequest
 from django.test.client import ClientMixin
 
-from accounts.signin.sessions import cookie_of, key_of
+from vinery_accounts.signin.sessions import cookie_of, key_of
 
 
 def teach_clients() -> None:

@@ -1,5 +1,5 @@
 """Django's admin. Django finds the classes through this import."""
 
-from accounts.admin import keys, people, records, settings
+from vinery_accounts.admin import keys, people, records, settings
 
 __all__ = ["keys", "people", "records", "settings"]

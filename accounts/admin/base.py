@@ -1,7 +1,7 @@
 """What all admin pages share: they show, check and change rows as all front ends do.
 
 Django's permissions decide which pages a user sees, roles decide which rows are on them. Every
-change goes through `accounts.resources` or `accounts.services.changes`, and so into the audit log.
+change goes through `accounts/resources` or `accounts/services/changes`, and so into the audit log.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,10 +15,10 @@ from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html
 
-from accounts.resources.base import Conflict, Issued, Resource
-from accounts.resources.fields import id_of
-from accounts.services import audit, changes
-from accounts.services.access import Access, Action
+from vinery_accounts.resources.base import Conflict, Issued, Resource
+from vinery_accounts.resources.fields import id_of
+from vinery_accounts.services import audit, changes
+from vinery_accounts.services.access import Access, Action
 
 
 def access_of(request: HttpRequest) -> Access:

@@ -12,10 +12,16 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import slugify
 
-from accounts.admin.base import ResourceAdmin, ResourceForm, VisibleFilter, access_of, row_action
-from accounts.models import ApiKey, KeyState, Project, Scope
-from accounts.models.keys import usual_scopes
-from accounts.resources.keys import KEYS
+from vinery_accounts.admin.base import (
+    ResourceAdmin,
+    ResourceForm,
+    VisibleFilter,
+    access_of,
+    row_action,
+)
+from vinery_accounts.models import ApiKey, KeyState, Project, Scope
+from vinery_accounts.models.keys import usual_scopes
+from vinery_accounts.resources.keys import KEYS
 
 _GRACE: Final = timedelta(days=1)
 _NOT_REVOKED: Final = Q(revoked_at=None)

@@ -10,11 +10,11 @@ from django.contrib.auth.forms import UserChangeForm
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from accounts.admin.base import AuditedAdmin, CheckedForm, ReadOnly, VisibleAdmin, access_of
-from accounts.models import Membership, User
-from accounts.services import audit
-from accounts.signin import attempts
-from accounts.signin.recovery import reset_second_factor
+from vinery_accounts.admin.base import AuditedAdmin, CheckedForm, ReadOnly, VisibleAdmin, access_of
+from vinery_accounts.models import Membership, User
+from vinery_accounts.services import audit
+from vinery_accounts.signin import attempts
+from vinery_accounts.signin.recovery import reset_second_factor
 
 _FLAGS = ("is_active", "is_service", "is_staff", "is_superuser", "groups", "user_permissions")
 

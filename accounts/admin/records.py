@@ -14,8 +14,8 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from accounts.admin.base import ReadOnly, ReadOnlyAdmin, ResourceAdmin
-from accounts.models import (
+from vinery_accounts.admin.base import ReadOnly, ReadOnlyAdmin, ResourceAdmin
+from vinery_accounts.models import (
     Alert,
     AuditEntry,
     Capture,
@@ -25,14 +25,14 @@ from accounts.models import (
     RefusedRequest,
     UsageRecord,
 )
-from accounts.resources.alerts import ALERTS, KEY_REMINDERS
-from accounts.resources.audit import AUDIT, SEARCH_HELP, changed_fields
-from accounts.resources.captures import CAPTURES
-from accounts.resources.quarantine import QUARANTINE
-from accounts.resources.refusals import REFUSALS
-from accounts.services import audit
-from accounts.usage.effects import Effect
-from accounts.usage.entries import Outcome
+from vinery_accounts.resources.alerts import ALERTS, KEY_REMINDERS
+from vinery_accounts.resources.audit import AUDIT, SEARCH_HELP, changed_fields
+from vinery_accounts.resources.captures import CAPTURES
+from vinery_accounts.resources.quarantine import QUARANTINE
+from vinery_accounts.resources.refusals import REFUSALS
+from vinery_accounts.services import audit
+from vinery_accounts.usage.effects import Effect
+from vinery_accounts.usage.entries import Outcome
 
 Choices = list[tuple[str, str]]
 _SUMS: Final = (

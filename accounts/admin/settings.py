@@ -7,10 +7,16 @@ from django.db.models import Case, CharField, F, OuterRef, Subquery, Value, When
 from django.http import HttpRequest
 from django.utils import timezone
 
-from accounts.admin.base import ResourceAdmin, ResourceForm, VisibleFilter, access_of, row_action
-from accounts.alerts import webhooks
-from accounts.alerts.quotas import read_quotas
-from accounts.models import (
+from vinery_accounts.admin.base import (
+    ResourceAdmin,
+    ResourceForm,
+    VisibleFilter,
+    access_of,
+    row_action,
+)
+from vinery_accounts.alerts import webhooks
+from vinery_accounts.alerts.quotas import read_quotas
+from vinery_accounts.models import (
     OWNERS,
     Limit,
     LimitScope,
@@ -20,12 +26,12 @@ from accounts.models import (
     Project,
     Webhook,
 )
-from accounts.resources.alerts import WEBHOOKS
-from accounts.resources.forms import PercentsField
-from accounts.resources.limits import LIMITS, MODEL_WEIGHTS
-from accounts.resources.organizations import ORGANIZATIONS, PROJECTS
-from accounts.resources.users import MEMBERSHIPS
-from accounts.services.access import Action
+from vinery_accounts.resources.alerts import WEBHOOKS
+from vinery_accounts.resources.forms import PercentsField
+from vinery_accounts.resources.limits import LIMITS, MODEL_WEIGHTS
+from vinery_accounts.resources.organizations import ORGANIZATIONS, PROJECTS
+from vinery_accounts.resources.users import MEMBERSHIPS
+from vinery_accounts.services.access import Action
 
 _DATES: Final = ["created_at", "updated_at"]
 

@@ -14,10 +14,10 @@ from typing import Final
 from django.db import IntegrityError, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
-from accounts.alerts import mail, moments, webhooks
-from accounts.alerts.webhooks import NotDelivered
-from accounts.base.querysets import ROWS_IN_A_BATCH, delete_in_batches
-from accounts.models import (
+from vinery_accounts.alerts import mail, moments, webhooks
+from vinery_accounts.alerts.webhooks import NotDelivered
+from vinery_accounts.base.querysets import ROWS_IN_A_BATCH, delete_in_batches
+from vinery_accounts.models import (
     Alert,
     Delivery,
     DeliveryState,

@@ -6,8 +6,8 @@ from typing import Final
 from django.conf import settings
 from django.core.mail import send_mail
 
-from accounts.base.limit_table import Metric
-from accounts.models import Alert, KeyEvent, KeyReminder, User
+from vinery_accounts.base.limit_table import Metric
+from vinery_accounts.models import Alert, KeyEvent, KeyReminder, User
 
 _ADVICE: Final = {
     KeyEvent.EXPIRES: "From then on requests with this key are refused, and running requests end. "

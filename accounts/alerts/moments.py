@@ -4,7 +4,7 @@ from datetime import datetime
 
 from django.db.models import QuerySet
 
-from accounts.models import ApiKey, KeyEvent, KeyReminder
+from vinery_accounts.models import ApiKey, KeyEvent, KeyReminder
 
 
 def active_keys() -> QuerySet[ApiKey]:

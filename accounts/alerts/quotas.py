@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from accounts.limits.recovery import read_use
-from accounts.limits.rulebook import valid_rules
-from accounts.limits.windows import quota_window
-from accounts.models import Limit
+from vinery_accounts.limits.recovery import read_use
+from vinery_accounts.limits.rulebook import valid_rules
+from vinery_accounts.limits.windows import quota_window
+from vinery_accounts.models import Limit
 
 _MS: Final = 1000
 DAY_S: Final = 86_400.0

@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 
 from django.db.models import Q, QuerySet
 
-from accounts.alerts import deliveries
-from accounts.alerts.moments import active_keys, dates_of
-from accounts.models import ApiKey, KeyEvent, KeyReminder, User
+from vinery_accounts.alerts import deliveries
+from vinery_accounts.alerts.moments import active_keys, dates_of
+from vinery_accounts.models import ApiKey, KeyEvent, KeyReminder, User
 
 
 def check_keys(now: datetime, days: Sequence[int], *, has_email: bool) -> list[KeyReminder]:

@@ -30,10 +30,10 @@ from typing import Any, Final
 
 from django.utils import timezone
 
-from accounts.base.encryption import cipher
-from accounts.base.networks import AddressRefused, Target, check_url, resolve
-from accounts.models import Alert, KeyEvent, KeyReminder, Organization, Webhook
-from accounts.services import audit
+from vinery_accounts.base.encryption import cipher
+from vinery_accounts.base.networks import AddressRefused, Target, check_url, resolve
+from vinery_accounts.models import Alert, KeyEvent, KeyReminder, Organization, Webhook
+from vinery_accounts.services import audit
 
 TIMEOUT_S: Final = 10.0
 USUAL_GRACE: Final = timedelta(days=1)

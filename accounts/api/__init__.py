@@ -1,1 +1,1 @@
-"""The management API under `/api/`: `accounts.resources` over HTTP, for programs."""
+"""The management API under `/api/`: `accounts/resources` over HTTP, for programs."""

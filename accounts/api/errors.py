@@ -14,9 +14,9 @@ from rest_framework.response import Response
 from rest_framework.serializers import as_serializer_error
 from rest_framework.views import set_rollback
 
-from accounts.base.errors import DATABASE_UNAVAILABLE, KeyRefused, NotAllowed
-from accounts.models import Scope
-from accounts.resources.base import Conflict
+from vinery_accounts.base.errors import DATABASE_UNAVAILABLE, KeyRefused, NotAllowed
+from vinery_accounts.models import Scope
+from vinery_accounts.resources.base import Conflict
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
-from accounts.api.usage import Usage, UsageExport
-from accounts.api.views import ResourceViewSet, viewset_of
-from accounts.models import User
-from accounts.resources import (
+from vinery_accounts.api.usage import Usage, UsageExport
+from vinery_accounts.api.views import ResourceViewSet, viewset_of
+from vinery_accounts.models import User
+from vinery_accounts.resources import (
     alerts,
     audit,
     captures,
@@ -26,7 +26,7 @@ from accounts.resources import (
     refusals,
     users,
 )
-from accounts.services import audit as audit_log
+from vinery_accounts.services import audit as audit_log
 
 
 @extend_schema(responses=users.MeSerializer)

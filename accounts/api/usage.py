@@ -11,11 +11,11 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts.api.views import ApiView
-from accounts.models import Scope
-from accounts.resources import usage
-from accounts.resources.usage import ExportQuery, UsageQuery, UsageSerializer
-from accounts.usage.export import export
+from vinery_accounts.api.views import ApiView
+from vinery_accounts.models import Scope
+from vinery_accounts.resources import usage
+from vinery_accounts.resources.usage import ExportQuery, UsageQuery, UsageSerializer
+from vinery_accounts.usage.export import export
 
 
 class Usage(ApiView):

@@ -1,4 +1,4 @@
-"""The views of the management API, built from `accounts.resources`."""
+"""The views of the management API, built from `accounts/resources`."""
 
 import secrets
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.api.wire import Pages
-from accounts.models import ApiKey
-from accounts.resources.base import Issued, Resource, RowAction, require
-from accounts.resources.fields import MAX_ID_DIGITS, StrictSerializer
-from accounts.services.access import Access, Action
+from vinery_accounts.api.wire import Pages
+from vinery_accounts.models import ApiKey
+from vinery_accounts.resources.base import Issued, Resource, RowAction, require
+from vinery_accounts.resources.fields import MAX_ID_DIGITS, StrictSerializer
+from vinery_accounts.services.access import Access, Action
 
 QueryT = TypeVar("QueryT", bound=StrictSerializer)
 

@@ -11,7 +11,7 @@ from rest_framework.parsers import JSONParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts.resources.fields import DEFAULT_PAGE, MAX_PAGE
+from vinery_accounts.resources.fields import DEFAULT_PAGE, MAX_PAGE
 
 
 class Json(JSONParser):

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from accounts.base.redaction import Redactor
+from vinery_accounts.base.redaction import Redactor
 
 # Lists and objects with these names contain text as tokens.
 _IN_TOKENS: Final = frozenset(

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from accounts.base.errors import DATABASE_UNAVAILABLE
-from accounts.captures.store import CapturedRequest, store_captured
+from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
+from vinery_accounts.captures.store import CapturedRequest, store_captured
 
 logger = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import msgspec
 from django.db import transaction
 
-from accounts.base.redaction import Redactor
-from accounts.captures.documents import redacted
-from accounts.captures.encrypted import Texts, encrypt
-from accounts.models import Capture, Project
+from vinery_accounts.base.redaction import Redactor
+from vinery_accounts.captures.documents import redacted
+from vinery_accounts.captures.encrypted import Texts, encrypt
+from vinery_accounts.models import Capture, Project
 
 MAX_TEXT_BYTES = 256 * 1024
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import Final
 
-from accounts.usage.reports import Point
+from vinery_accounts.usage.reports import Point
 
 # The frame of the values in `console/chart.html`, in units of the drawing.
 _LEFT: Final = 56

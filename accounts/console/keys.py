@@ -15,14 +15,14 @@ from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils import timezone
 
-from accounts.console.page import FormPage, Page
-from accounts.models import ApiKey, KeyState, Project, Scope, User
-from accounts.models.keys import usual_scopes
-from accounts.resources.base import Conflict, Issued
-from accounts.resources.fields import id_of
-from accounts.resources.forms import ResourceForm
-from accounts.resources.keys import KEYS
-from accounts.services.access import Access, Action
+from vinery_accounts.console.page import FormPage, Page
+from vinery_accounts.models import ApiKey, KeyState, Project, Scope, User
+from vinery_accounts.models.keys import usual_scopes
+from vinery_accounts.resources.base import Conflict, Issued
+from vinery_accounts.resources.fields import id_of
+from vinery_accounts.resources.forms import ResourceForm
+from vinery_accounts.resources.keys import KEYS
+from vinery_accounts.services.access import Access, Action
 
 _ROTATION: Final = ("rotate_every_days", "rotation_grace_days")
 _ROWS: Final = 50

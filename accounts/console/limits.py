@@ -13,18 +13,18 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect
 from django.utils import timezone
 
-from accounts.alerts.quotas import Quota, read_quotas
-from accounts.console.page import FormPage, Page
-from accounts.console.words import reset, runs_out, store_outage
-from accounts.limits.rules import Weekday, Window, in_words
-from accounts.limits.service import current_levels, current_state, scope_of, valid_rules
-from accounts.models import OWNERS, Limit, LimitScope
-from accounts.resources.base import require
-from accounts.resources.fields import id_of
-from accounts.resources.forms import PercentsField, ResourceForm
-from accounts.resources.limits import LIMITS
-from accounts.resources.owners import owners_of
-from accounts.services.access import Access, Action
+from vinery_accounts.alerts.quotas import Quota, read_quotas
+from vinery_accounts.console.page import FormPage, Page
+from vinery_accounts.console.words import reset, runs_out, store_outage
+from vinery_accounts.limits.rules import Weekday, Window, in_words
+from vinery_accounts.limits.service import current_levels, current_state, scope_of, valid_rules
+from vinery_accounts.models import OWNERS, Limit, LimitScope
+from vinery_accounts.resources.base import require
+from vinery_accounts.resources.fields import id_of
+from vinery_accounts.resources.forms import PercentsField, ResourceForm
+from vinery_accounts.resources.limits import LIMITS
+from vinery_accounts.resources.owners import owners_of
+from vinery_accounts.services.access import Access, Action
 
 _MAX_CHOICES: Final = 100
 _KIND: Final = ("model", "metric", "window")

@@ -5,14 +5,14 @@ from typing import Any, Final
 
 from django.utils import timezone
 
-from accounts.console import words
-from accounts.console.charts import Chart, Series, duration
-from accounts.console.limits import quota_rows
-from accounts.console.page import UsagePage
-from accounts.console.quarantine import num_quarantined
-from accounts.usage import reports
-from accounts.usage.histogram import Percentiles
-from accounts.usage.reports import Figures
+from vinery_accounts.console import words
+from vinery_accounts.console.charts import Chart, Series, duration
+from vinery_accounts.console.limits import quota_rows
+from vinery_accounts.console.page import UsagePage
+from vinery_accounts.console.quarantine import num_quarantined
+from vinery_accounts.usage import reports
+from vinery_accounts.usage.histogram import Percentiles
+from vinery_accounts.usage.reports import Figures
 
 Parts = Mapping[str, Callable[[Figures], float | None]]
 

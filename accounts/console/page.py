@@ -10,14 +10,14 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.views.generic import TemplateView
 
-from accounts.console.errors import guarded
-from accounts.console.period import Period, PeriodForm
-from accounts.models import OWNERS, Organization, User
-from accounts.resources.fields import id_of
-from accounts.resources.owners import names_of
-from accounts.services.access import Access
-from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Conditions, Dimension
-from accounts.usage.reports import Question
+from vinery_accounts.console.errors import guarded
+from vinery_accounts.console.period import Period, PeriodForm
+from vinery_accounts.models import OWNERS, Organization, User
+from vinery_accounts.resources.fields import id_of
+from vinery_accounts.resources.owners import names_of
+from vinery_accounts.services.access import Access
+from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Conditions, Dimension
+from vinery_accounts.usage.reports import Question
 
 _NO_ID: Final = "none"
 

@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 from django import forms
 from django.utils import timezone
 
-from accounts.models.limits import check_time_zone
-from accounts.usage.periods import MAX_POINTS, Granularity, check_moment
+from vinery_accounts.models.limits import check_time_zone
+from vinery_accounts.usage.periods import MAX_POINTS, Granularity, check_moment
 
 OWN: Final = "own"
 _USUAL: Final = "24h"

@@ -8,12 +8,12 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 
-from accounts.console.page import Page
-from accounts.models import QuarantinedRequest
-from accounts.resources.base import require
-from accounts.resources.fields import id_of
-from accounts.resources.quarantine import QUARANTINE
-from accounts.services.access import Access, Action
+from vinery_accounts.console.page import Page
+from vinery_accounts.models import QuarantinedRequest
+from vinery_accounts.resources.base import require
+from vinery_accounts.resources.fields import id_of
+from vinery_accounts.resources.quarantine import QUARANTINE
+from vinery_accounts.services.access import Access, Action
 
 _ROWS: Final = 50
 

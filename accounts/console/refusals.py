@@ -2,12 +2,12 @@
 
 from typing import Any, Final
 
-from accounts.console.page import UsagePage
-from accounts.console.words import reason
-from accounts.resources.fields import id_of
-from accounts.resources.owners import owners_of
-from accounts.resources.refusals import REFUSALS
-from accounts.usage.filters import Dimension, among
+from vinery_accounts.console.page import UsagePage
+from vinery_accounts.console.words import reason
+from vinery_accounts.resources.fields import id_of
+from vinery_accounts.resources.owners import owners_of
+from vinery_accounts.resources.refusals import REFUSALS
+from vinery_accounts.usage.filters import Dimension, among
 
 _ROWS: Final = 50
 

@@ -2,12 +2,12 @@
 
 from django.urls import path
 
-from accounts.console.keys import ActOnKey, Keys, MakeKey, SwitchKey
-from accounts.console.limits import ChangeLimit, Limits, RemoveLimit, SetLimit
-from accounts.console.overview import Overview
-from accounts.console.quarantine import Quarantine, Release
-from accounts.console.refusals import Refusals
-from accounts.console.usage import Usage
+from vinery_accounts.console.keys import ActOnKey, Keys, MakeKey, SwitchKey
+from vinery_accounts.console.limits import ChangeLimit, Limits, RemoveLimit, SetLimit
+from vinery_accounts.console.overview import Overview
+from vinery_accounts.console.quarantine import Quarantine, Release
+from vinery_accounts.console.refusals import Refusals
+from vinery_accounts.console.usage import Usage
 
 app_name = "console"
 urlpatterns = [

@@ -7,14 +7,14 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from accounts.console import words
-from accounts.console.charts import Chart, Series, duration
-from accounts.console.page import UsagePage, value_of
-from accounts.models import ApiKey
-from accounts.resources.owners import names_of
-from accounts.usage import reports
-from accounts.usage.filters import Dimension
-from accounts.usage.reports import Figures, Group, Point
+from vinery_accounts.console import words
+from vinery_accounts.console.charts import Chart, Series, duration
+from vinery_accounts.console.page import UsagePage, value_of
+from vinery_accounts.models import ApiKey
+from vinery_accounts.resources.owners import names_of
+from vinery_accounts.usage import reports
+from vinery_accounts.usage.filters import Dimension
+from vinery_accounts.usage.reports import Figures, Group, Point
 
 _MAX_ROWS: Final = 100
 _MAX_COLOURS: Final = 6

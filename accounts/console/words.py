@@ -3,10 +3,10 @@
 import math
 from typing import Any, Final
 
-from accounts.limits.rules import Kind, Rule, Window, in_words
-from accounts.limits.service import Level, StoreState, UnavailablePolicy
-from accounts.models import RefusedRequest
-from accounts.usage.effects import Effect
+from vinery_accounts.limits.rules import Kind, Rule, Window, in_words
+from vinery_accounts.limits.service import Level, StoreState, UnavailablePolicy
+from vinery_accounts.models import RefusedRequest
+from vinery_accounts.usage.effects import Effect
 
 _MJ_OF_WH: Final = 3_600_000
 

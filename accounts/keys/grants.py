@@ -6,9 +6,9 @@ from typing import TypeVar
 
 import msgspec
 
-from accounts.base.errors import NotAllowed
-from accounts.base.networks import Network, is_within, read_networks
-from accounts.models import Scope
+from vinery_accounts.base.errors import NotAllowed
+from vinery_accounts.base.networks import Network, is_within, read_networks
+from vinery_accounts.models import Scope
 
 ValueT = TypeVar("ValueT")
 

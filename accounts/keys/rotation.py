@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from django.core.exceptions import ValidationError
 
-from accounts.models import ApiKey
+from vinery_accounts.models import ApiKey
 
 _DAYS: Final = ("rotate_every_days", "rotation_grace_days")
 

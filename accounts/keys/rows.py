@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from django.db import connection, models
 from django.db.models.functions import Cast
 
-from accounts.base.querysets import Stamped
-from accounts.models import ApiKey, Organization, Project, User
+from vinery_accounts.base.querysets import Stamped
+from vinery_accounts.models import ApiKey, Organization, Project, User
 
 
 class KeyRow(NamedTuple):

@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from accounts.base.errors import KeyRefused, Refusal
-from accounts.base.querysets import Stamped
-from accounts.keys.grants import ALL, Grants, read_grants
-from accounts.keys.rows import (
+from vinery_accounts.base.errors import KeyRefused, Refusal
+from vinery_accounts.base.querysets import Stamped
+from vinery_accounts.keys.grants import ALL, Grants, read_grants
+from vinery_accounts.keys.rows import (
     Counts,
     Fingerprint,
     KeyRow,
@@ -26,7 +26,7 @@ from accounts.keys.rows import (
     rows_of,
     stamps_since,
 )
-from accounts.keys.secrets import digest_of, key_peppers, looks_like_key
+from vinery_accounts.keys.secrets import digest_of, key_peppers, looks_like_key
 
 # How long after its `updated_at` a row may become visible: the longest transaction that writes
 # keys or users, plus the clock difference of two hosts.

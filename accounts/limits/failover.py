@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from msgspec import structs
 
-from accounts.limits.reservations import (
+from vinery_accounts.limits.reservations import (
     LOST,
     NO_USAGE,
     NOT_READ,
@@ -33,7 +33,7 @@ from accounts.limits.reservations import (
     ReservationRequest,
     UsageBaseline,
 )
-from accounts.limits.rules import Rule
+from vinery_accounts.limits.rules import Rule
 
 logger = logging.getLogger(__name__)
 

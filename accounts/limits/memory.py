@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from accounts.limits import windows
-from accounts.limits.reservations import (
+from vinery_accounts.limits import windows
+from vinery_accounts.limits.reservations import (
     LEASE_TTL_S,
     LOST,
     ActualUsage,
@@ -31,8 +31,8 @@ from accounts.limits.reservations import (
     grant_of,
     level_of,
 )
-from accounts.limits.rules import SCALE, CacheByIdentity, Kind, Rule
-from accounts.limits.share import share_of, share_of_baseline
+from vinery_accounts.limits.rules import SCALE, CacheByIdentity, Kind, Rule
+from vinery_accounts.limits.share import share_of, share_of_baseline
 
 # More than one, so that idle counters go faster than new ones come.
 _NUM_CHECKED_PER_NEW_COUNTER: Final = 2

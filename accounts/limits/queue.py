@@ -22,8 +22,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from accounts.limits.reservations import Denial, Lease, ReservationRequest
-from accounts.limits.rules import Kind, Rule
+from vinery_accounts.limits.reservations import Denial, Lease, ReservationRequest
+from vinery_accounts.limits.rules import Kind, Rule
 
 MAX_QUOTA_WAIT_S: Final = 15.0
 _RETRY_INTERVAL_S: Final = 0.2

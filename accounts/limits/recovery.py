@@ -24,9 +24,9 @@ from django.conf import settings
 from redis import Redis
 from redis.exceptions import RedisError
 
-from accounts.limits import windows
-from accounts.limits.redis import DEFAULT_PREFIX, lease_key, source
-from accounts.limits.reservations import (
+from vinery_accounts.limits import windows
+from vinery_accounts.limits.redis import DEFAULT_PREFIX, lease_key, source
+from vinery_accounts.limits.reservations import (
     NO_USAGE,
     STORE_DEADLINE_S,
     ActualUsage,
@@ -34,10 +34,10 @@ from accounts.limits.reservations import (
     UsageBaseline,
     num_used,
 )
-from accounts.limits.rulebook import successors_of
-from accounts.limits.rules import PLATFORM, SCALE, Kind, Metric, Rule
-from accounts.models.usage import UsageRecord
-from accounts.usage.used import Use, each_since, used_since
+from vinery_accounts.limits.rulebook import successors_of
+from vinery_accounts.limits.rules import PLATFORM, SCALE, Kind, Metric, Rule
+from vinery_accounts.models.usage import UsageRecord
+from vinery_accounts.usage.used import Use, each_since, used_since
 
 logger = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from accounts.limits import windows
-from accounts.limits.reservations import (
+from vinery_accounts.limits import windows
+from vinery_accounts.limits.reservations import (
     LEASE_TTL_S,
     LOST,
     STORE_DEADLINE_S,
@@ -42,7 +42,7 @@ from accounts.limits.reservations import (
     denials_of,
     grant_of,
 )
-from accounts.limits.rules import SCALE, Kind, Rule
+from vinery_accounts.limits.rules import SCALE, Kind, Rule
 
 DEFAULT_PREFIX: Final = "vinery:limits:"
 
@@ -223,6 +223,6 @@ def _holders_key(rule_key: str) -> str:
 
 @cache
 def source(name: str) -> str:
-    folder = resources.files("accounts.limits") / "lua"
+    folder = resources.files("vinery_accounts.limits") / "lua"
     files = (folder / "counters.lua", folder / f"{name}.lua")
     return "\n".join(file.read_text(encoding="utf-8") for file in files)

@@ -16,10 +16,10 @@ from typing import Final, Protocol
 import msgspec
 from msgspec import structs
 
-from accounts.base.errors import AccountsError
-from accounts.limits import windows
-from accounts.limits.rules import SCALE, Kind, Rule
-from accounts.usage.weights import EQUAL_WEIGHTS, Weights
+from vinery_accounts.base.errors import AccountsError
+from vinery_accounts.limits import windows
+from vinery_accounts.limits.rules import SCALE, Kind, Rule
+from vinery_accounts.usage.weights import EQUAL_WEIGHTS, Weights
 
 # A lease that was not renewed for so long belongs to a dead process. Its slots of concurrency
 # become free. The rest of it counts as used until the process settles it after all, or until

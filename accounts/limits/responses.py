@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from accounts.limits.reservations import Denial, Reading, reset_ms
-from accounts.limits.rules import SCALE, CacheByIdentity, Kind, Rule
+from vinery_accounts.limits.reservations import Denial, Reading, reset_ms
+from vinery_accounts.limits.rules import SCALE, CacheByIdentity, Kind, Rule
 
 HeaderLine = tuple[bytes, bytes]
 

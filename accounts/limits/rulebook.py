@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from django.db import connection
 
-from accounts.limits.rules import (
+from vinery_accounts.limits.rules import (
     MAX_AMOUNT,
     PLATFORM,
     CacheByIdentity,
@@ -26,9 +26,9 @@ from accounts.limits.rules import (
     Weekday,
     Window,
 )
-from accounts.models.keys import ApiKey
-from accounts.models.limits import Limit, LimitScope, ModelWeight
-from accounts.usage.weights import EQUAL_WEIGHTS, Weights, weights_by_model
+from vinery_accounts.models.keys import ApiKey
+from vinery_accounts.models.limits import Limit, LimitScope, ModelWeight
+from vinery_accounts.usage.weights import EQUAL_WEIGHTS, Weights, weights_by_model
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,8 @@ SELECT * FROM
 
 
 class Caller(Protocol):
-    """The owners of a request, as `accounts.keys.table.Caller` has them. None: there is none."""
+    """The owners of a request, as the `Caller` of `accounts/keys/table.py` has them. None: there is
+    none."""
 
     @property
     def organization_id(self) -> int | None: ...

@@ -5,16 +5,16 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 from zoneinfo import ZoneInfo
 
-from accounts.base.limit_table import MAX_AMOUNT as MAX_AMOUNT
-from accounts.base.limit_table import METRIC_CHOICES as METRIC_CHOICES
-from accounts.base.limit_table import SCALE as SCALE
-from accounts.base.limit_table import WEEKDAY_CHOICES as WEEKDAY_CHOICES
-from accounts.base.limit_table import WINDOW_CHOICES as WINDOW_CHOICES
-from accounts.base.limit_table import Kind as Kind
-from accounts.base.limit_table import Metric as Metric
-from accounts.base.limit_table import Weekday as Weekday
-from accounts.base.limit_table import Window as Window
-from accounts.base.limit_table import in_words as in_words
+from vinery_accounts.base.limit_table import MAX_AMOUNT as MAX_AMOUNT
+from vinery_accounts.base.limit_table import METRIC_CHOICES as METRIC_CHOICES
+from vinery_accounts.base.limit_table import SCALE as SCALE
+from vinery_accounts.base.limit_table import WEEKDAY_CHOICES as WEEKDAY_CHOICES
+from vinery_accounts.base.limit_table import WINDOW_CHOICES as WINDOW_CHOICES
+from vinery_accounts.base.limit_table import Kind as Kind
+from vinery_accounts.base.limit_table import Metric as Metric
+from vinery_accounts.base.limit_table import Weekday as Weekday
+from vinery_accounts.base.limit_table import Window as Window
+from vinery_accounts.base.limit_table import in_words as in_words
 
 PLATFORM: Final = "platform"
 _MAX_CACHED: Final = 4096

@@ -16,33 +16,43 @@ from asgiref.sync import async_to_sync
 from msgspec import structs
 
 # `X as X`: others import it from here.
-from accounts.limits.failover import FailoverLimiter
-from accounts.limits.failover import StoreState as StoreState
-from accounts.limits.failover import UnavailablePolicy as UnavailablePolicy
-from accounts.limits.memory import MemoryLimiter
-from accounts.limits.queue import WaitQueue
-from accounts.limits.recovery import ReconciliationSchedule, read_baselines, read_bucket_baselines
-from accounts.limits.recovery import settle_dead_leases as settle_dead_leases
-from accounts.limits.redis import RedisLimiter, connect
-from accounts.limits.reservations import LOST, RENEW_INTERVAL_S, Grant, Limiter, UsageBaseline
-from accounts.limits.reservations import NO_USAGE as NO_USAGE
-from accounts.limits.reservations import ActualUsage as ActualUsage
-from accounts.limits.reservations import Denial as Denial
-from accounts.limits.reservations import Lease as Lease
-from accounts.limits.reservations import Level as Level
-from accounts.limits.reservations import LimitsUnavailable as LimitsUnavailable
-from accounts.limits.reservations import ReservationRequest as ReservationRequest
-from accounts.limits.responses import headers_of as headers_of
-from accounts.limits.responses import refusal_of as refusal_of
-from accounts.limits.rulebook import Caller as Caller
-from accounts.limits.rulebook import RuleBook, Snapshot
-from accounts.limits.rulebook import scope_of as scope_of
-from accounts.limits.rulebook import scopes_of as scopes_of
-from accounts.limits.rulebook import valid_rules as valid_rules
-from accounts.limits.rules import Kind as Kind
-from accounts.limits.rules import Rule as Rule
-from accounts.limits.windows import window_at as window_at
-from accounts.usage.weights import EQUAL_WEIGHTS as EQUAL_WEIGHTS
+from vinery_accounts.limits.failover import FailoverLimiter
+from vinery_accounts.limits.failover import StoreState as StoreState
+from vinery_accounts.limits.failover import UnavailablePolicy as UnavailablePolicy
+from vinery_accounts.limits.memory import MemoryLimiter
+from vinery_accounts.limits.queue import WaitQueue
+from vinery_accounts.limits.recovery import (
+    ReconciliationSchedule,
+    read_baselines,
+    read_bucket_baselines,
+)
+from vinery_accounts.limits.recovery import settle_dead_leases as settle_dead_leases
+from vinery_accounts.limits.redis import RedisLimiter, connect
+from vinery_accounts.limits.reservations import (
+    LOST,
+    RENEW_INTERVAL_S,
+    Grant,
+    Limiter,
+    UsageBaseline,
+)
+from vinery_accounts.limits.reservations import NO_USAGE as NO_USAGE
+from vinery_accounts.limits.reservations import ActualUsage as ActualUsage
+from vinery_accounts.limits.reservations import Denial as Denial
+from vinery_accounts.limits.reservations import Lease as Lease
+from vinery_accounts.limits.reservations import Level as Level
+from vinery_accounts.limits.reservations import LimitsUnavailable as LimitsUnavailable
+from vinery_accounts.limits.reservations import ReservationRequest as ReservationRequest
+from vinery_accounts.limits.responses import headers_of as headers_of
+from vinery_accounts.limits.responses import refusal_of as refusal_of
+from vinery_accounts.limits.rulebook import Caller as Caller
+from vinery_accounts.limits.rulebook import RuleBook, Snapshot
+from vinery_accounts.limits.rulebook import scope_of as scope_of
+from vinery_accounts.limits.rulebook import scopes_of as scopes_of
+from vinery_accounts.limits.rulebook import valid_rules as valid_rules
+from vinery_accounts.limits.rules import Kind as Kind
+from vinery_accounts.limits.rules import Rule as Rule
+from vinery_accounts.limits.windows import window_at as window_at
+from vinery_accounts.usage.weights import EQUAL_WEIGHTS as EQUAL_WEIGHTS
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from functools import lru_cache
 
 from msgspec import structs
 
-from accounts.limits.reservations import UsageBaseline
-from accounts.limits.rules import Rule
+from vinery_accounts.limits.reservations import UsageBaseline
+from vinery_accounts.limits.rules import Rule
 
 
 @lru_cache(maxsize=65_536)

@@ -17,7 +17,7 @@ from datetime import date, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from accounts.limits.rules import SCALE, Kind, Rule, Weekday, Window
+from vinery_accounts.limits.rules import SCALE, Kind, Rule, Weekday, Window
 
 # The starts of the last, of this and of the next window, and the end of the next.
 Boundaries = tuple[int, int, int, int]

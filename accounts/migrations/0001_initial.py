@@ -7,11 +7,11 @@ import django.utils.timezone
 from django.conf import settings
 from django.db import migrations, models
 
-import accounts.base.names
-import accounts.base.redaction
-import accounts.models.keys
-import accounts.models.limits
-import accounts.models.people
+import vinery_accounts.base.names
+import vinery_accounts.base.redaction
+import vinery_accounts.models.keys
+import vinery_accounts.models.limits
+import vinery_accounts.models.people
 
 
 class Migration(migrations.Migration):
@@ -152,7 +152,7 @@ class Migration(migrations.Migration):
                     models.CharField(
                         blank=True,
                         max_length=150,
-                        validators=[accounts.base.names.check_characters],
+                        validators=[vinery_accounts.base.names.check_characters],
                     ),
                 ),
                 (
@@ -160,7 +160,7 @@ class Migration(migrations.Migration):
                     models.CharField(
                         blank=True,
                         max_length=150,
-                        validators=[accounts.base.names.check_characters],
+                        validators=[vinery_accounts.base.names.check_characters],
                     ),
                 ),
                 (
@@ -200,7 +200,7 @@ class Migration(migrations.Migration):
                 "abstract": False,
             },
             managers=[
-                ("objects", accounts.models.people.UserManager()),
+                ("objects", vinery_accounts.models.people.UserManager()),
             ],
         ),
         migrations.CreateModel(
@@ -478,7 +478,7 @@ class Migration(migrations.Migration):
                         default="UTC",
                         help_text="The time zone in which days, weeks and months begin.",
                         max_length=64,
-                        validators=[accounts.models.limits.check_time_zone],
+                        validators=[vinery_accounts.models.limits.check_time_zone],
                     ),
                 ),
                 (
@@ -512,7 +512,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         help_text="Percentages of a quota at which alerts are sent, such as [50, 80, 100]; empty: the platform's percentages, []: no alerts.",
                         null=True,
-                        validators=[accounts.models.limits.check_percents],
+                        validators=[vinery_accounts.models.limits.check_percents],
                     ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created")),
@@ -543,7 +543,7 @@ class Migration(migrations.Migration):
                     models.CharField(
                         max_length=100,
                         unique=True,
-                        validators=[accounts.base.names.check_name_without_slash],
+                        validators=[vinery_accounts.base.names.check_name_without_slash],
                     ),
                 ),
                 (
@@ -579,7 +579,8 @@ class Migration(migrations.Migration):
                 (
                     "name",
                     models.CharField(
-                        max_length=100, validators=[accounts.base.names.check_name_without_slash]
+                        max_length=100,
+                        validators=[vinery_accounts.base.names.check_name_without_slash],
                     ),
                 ),
                 (
@@ -605,7 +606,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         default=list,
                         help_text="What is blacked out of kept texts: email, card, phone, ip or secret, or any literal words. These words are stored and logged in plain text.",
-                        validators=[accounts.base.redaction.check_redactions],
+                        validators=[vinery_accounts.base.redaction.check_redactions],
                         verbose_name="black out",
                     ),
                 ),
@@ -692,31 +693,39 @@ class Migration(migrations.Migration):
                 ("updated_at", models.DateTimeField(auto_now=True, db_index=True)),
                 (
                     "name",
-                    models.CharField(max_length=100, validators=[accounts.base.names.check_name]),
+                    models.CharField(
+                        max_length=100, validators=[vinery_accounts.base.names.check_name]
+                    ),
                 ),
                 (
                     "scopes",
                     models.JSONField(
-                        default=accounts.models.keys.usual_scopes,
-                        validators=[accounts.models.keys.check_scopes],
+                        default=vinery_accounts.models.keys.usual_scopes,
+                        validators=[vinery_accounts.models.keys.check_scopes],
                     ),
                 ),
                 (
                     "allowed_models",
                     models.JSONField(
-                        blank=True, default=list, validators=[accounts.models.keys.check_names]
+                        blank=True,
+                        default=list,
+                        validators=[vinery_accounts.models.keys.check_names],
                     ),
                 ),
                 (
                     "allowed_endpoints",
                     models.JSONField(
-                        blank=True, default=list, validators=[accounts.models.keys.check_names]
+                        blank=True,
+                        default=list,
+                        validators=[vinery_accounts.models.keys.check_names],
                     ),
                 ),
                 (
                     "allowed_networks",
                     models.JSONField(
-                        blank=True, default=list, validators=[accounts.models.keys.check_networks]
+                        blank=True,
+                        default=list,
+                        validators=[vinery_accounts.models.keys.check_networks],
                     ),
                 ),
                 (
@@ -1065,7 +1074,7 @@ class Migration(migrations.Migration):
                     "dimensions",
                     models.CharField(
                         db_column="grain",
-                        help_text="See `accounts.usage.dimensions`.",
+                        help_text="See `accounts/usage/dimensions`.",
                         max_length=16,
                     ),
                 ),
@@ -1144,7 +1153,7 @@ class Migration(migrations.Migration):
                 (
                     "histograms",
                     models.BinaryField(
-                        default=b"", help_text="Latencies: see `accounts.usage.histogram`."
+                        default=b"", help_text="Latencies: see `accounts/usage/histogram`."
                     ),
                 ),
                 (
@@ -1191,7 +1200,7 @@ class Migration(migrations.Migration):
                 (
                     "histograms",
                     models.BinaryField(
-                        default=b"", help_text="Latencies: see `accounts.usage.histogram`."
+                        default=b"", help_text="Latencies: see `accounts/usage/histogram`."
                     ),
                 ),
                 (
@@ -1238,7 +1247,7 @@ class Migration(migrations.Migration):
                 (
                     "histograms",
                     models.BinaryField(
-                        default=b"", help_text="Latencies: see `accounts.usage.histogram`."
+                        default=b"", help_text="Latencies: see `accounts/usage/histogram`."
                     ),
                 ),
                 (
@@ -1267,7 +1276,9 @@ class Migration(migrations.Migration):
                 ("updated_at", models.DateTimeField(auto_now=True, db_index=True)),
                 (
                     "name",
-                    models.CharField(max_length=100, validators=[accounts.base.names.check_name]),
+                    models.CharField(
+                        max_length=100, validators=[vinery_accounts.base.names.check_name]
+                    ),
                 ),
                 ("url", models.CharField(max_length=2000, verbose_name="URL")),
                 (

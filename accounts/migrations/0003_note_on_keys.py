@@ -2,7 +2,7 @@
 
 from django.db import migrations, models
 
-import accounts.base.names
+import vinery_accounts.base.names
 
 
 class Migration(migrations.Migration):
@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
                 blank=True,
                 default="",
                 max_length=500,
-                validators=[accounts.base.names.check_characters],
+                validators=[vinery_accounts.base.names.check_characters],
             ),
         ),
     ]

@@ -4,9 +4,9 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
 
-from accounts.base.names import check_name
-from accounts.base.networks import AddressRefused, check_url
-from accounts.base.querysets import Stamped, StampedQuerySet
+from vinery_accounts.base.names import check_name
+from vinery_accounts.base.networks import AddressRefused, check_url
+from vinery_accounts.base.querysets import Stamped, StampedQuerySet
 
 
 class Webhook(Stamped):

@@ -1,10 +1,10 @@
-"""The audit log. Entries form a hash chain: see `accounts.services.audit`."""
+"""The audit log. Entries form a hash chain: see `accounts/services/audit`."""
 
 from typing import Any, NoReturn
 
 from django.db import models
 
-from accounts.base.errors import AppendOnly
+from vinery_accounts.base.errors import AppendOnly
 
 
 class AuditEntryQuerySet(models.QuerySet["AuditEntry"]):

@@ -8,7 +8,7 @@ from typing import Final
 from django.db import models
 from django.utils import timezone
 
-from accounts.base.querysets import delete_in_batches
+from vinery_accounts.base.querysets import delete_in_batches
 
 # Fewer than of other tables: a capture may have some hundred kilobytes.
 _ROWS_IN_A_BATCH: Final = 1000

@@ -13,9 +13,9 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import connections, models
 
-from accounts.base.names import check_characters, check_name
-from accounts.base.networks import read_networks
-from accounts.base.querysets import Stamped, StampedQuerySet
+from vinery_accounts.base.names import check_characters, check_name
+from vinery_accounts.base.networks import read_networks
+from vinery_accounts.base.querysets import Stamped, StampedQuerySet
 
 
 class KeyState(StrEnum):
@@ -127,7 +127,7 @@ def in_state(state: KeyState, now: datetime) -> models.Q:
 
 
 class ApiKey(Stamped):
-    """An API key. Only a digest of its secret is stored: see `accounts.keys.secrets`.
+    """An API key. Only a digest of its secret is stored: see `accounts/keys/secrets`.
 
     Empty lists of models, endpoints and networks allow all of them.
     """

@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
 
-from accounts.base.limit_table import (
+from vinery_accounts.base.limit_table import (
     MAX_WEIGHT,
     METRIC_CHOICES,
     WEEKDAY_CHOICES,
@@ -19,9 +19,9 @@ from accounts.base.limit_table import (
     Weekday,
     Window,
 )
-from accounts.base.querysets import Stamped, StampedQuerySet
-from accounts.models.keys import ApiKey
-from accounts.models.people import Organization, Project, User
+from vinery_accounts.base.querysets import Stamped, StampedQuerySet
+from vinery_accounts.models.keys import ApiKey
+from vinery_accounts.models.people import Organization, Project, User
 
 
 class LimitScope(models.TextChoices):

@@ -9,9 +9,9 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator
 from django.db import models
 
-from accounts.base.names import check_characters, check_name_without_slash
-from accounts.base.querysets import Stamped, StampedQuerySet
-from accounts.base.redaction import check_redactions
+from vinery_accounts.base.names import check_characters, check_name_without_slash
+from vinery_accounts.base.querysets import Stamped, StampedQuerySet
+from vinery_accounts.base.redaction import check_redactions
 
 
 class UserManager(auth.UserManager["User"]):
@@ -146,7 +146,7 @@ class Role(models.TextChoices):
 class Membership(models.Model):
     """A user's role in an organisation, or in one of its projects alone.
 
-    `accounts.services.access` has the permissions of each role.
+    `accounts/services/access` has the permissions of each role.
     """
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")

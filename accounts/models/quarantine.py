@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db import models
 from django.utils import timezone
 
-from accounts.base.querysets import delete_in_batches
+from vinery_accounts.base.querysets import delete_in_batches
 
 
 class QuarantinedRequestQuerySet(models.QuerySet["QuarantinedRequest"]):

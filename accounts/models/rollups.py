@@ -1,11 +1,11 @@
 """Usage summed by minute, hour and day: rows of numbers, and a table of their dimensions.
 
-Only `accounts.usage.rollups` writes them.
+Only `accounts/usage/rollups` writes them.
 """
 
 from django.db import models
 
-from accounts.base.outcomes import Outcome
+from vinery_accounts.base.outcomes import Outcome
 
 
 class UsageSlice(models.Model):
@@ -17,7 +17,7 @@ class UsageSlice(models.Model):
     """
 
     dimensions = models.CharField(
-        max_length=16, db_column="grain", help_text="See `accounts.usage.dimensions`."
+        max_length=16, db_column="grain", help_text="See `accounts/usage/dimensions`."
     )
     digest = models.CharField(max_length=32, unique=True, help_text="A hash of the columns below.")
     key_id = models.BigIntegerField(null=True)
@@ -70,7 +70,7 @@ class Rollup(models.Model):
     weighted_tokens = models.FloatField(default=0)
     energy_mj = models.BigIntegerField(default=0)
     histograms = models.BinaryField(
-        default=b"", help_text="Latencies: see `accounts.usage.histogram`."
+        default=b"", help_text="Latencies: see `accounts/usage/histogram`."
     )
 
     class Meta:

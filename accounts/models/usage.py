@@ -2,13 +2,13 @@
 
 from django.db import models
 
-from accounts.base.outcomes import Outcome
+from vinery_accounts.base.outcomes import Outcome
 
 
 class UsageRecord(models.Model):
     """The usage of one request.
 
-    Ids and names are copied, without foreign keys. Only `accounts.usage` writes records, exactly
+    Ids and names are copied, without foreign keys. Only `accounts/usage` writes records, exactly
     one for each request.
     """
 

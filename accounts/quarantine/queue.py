@@ -9,8 +9,8 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from accounts.base.errors import DATABASE_UNAVAILABLE
-from accounts.quarantine.store import FatalRequest, digests_in_force, store_fatal
+from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
+from vinery_accounts.quarantine.store import FatalRequest, digests_in_force, store_fatal
 
 logger = logging.getLogger(__name__)
 

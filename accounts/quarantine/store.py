@@ -7,9 +7,9 @@ from typing import Final
 from django.db import transaction
 from django.utils import timezone
 
-from accounts.base import change_signal
-from accounts.models import ApiKey, QuarantinedRequest
-from accounts.services import audit
+from vinery_accounts.base import change_signal
+from vinery_accounts.models import ApiKey, QuarantinedRequest
+from vinery_accounts.services import audit
 
 # Each of them has ended two engines, so more are unlikely. Requests that are not read are accepted.
 _MAX_DIGESTS: Final = 10_000

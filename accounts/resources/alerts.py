@@ -7,8 +7,8 @@ from typing import Any, Final, TypeVar
 from django.db.models import Model, Prefetch, QuerySet
 from rest_framework import serializers
 
-from accounts.alerts import webhooks
-from accounts.models import (
+from vinery_accounts.alerts import webhooks
+from vinery_accounts.models import (
     Alert,
     Delivery,
     DeliveryState,
@@ -18,17 +18,17 @@ from accounts.models import (
     Scope,
     Webhook,
 )
-from accounts.resources import fields
-from accounts.resources.base import Issued, Resource, RowAction, columns_of
-from accounts.resources.fields import (
+from vinery_accounts.resources import fields
+from vinery_accounts.resources.base import Issued, Resource, RowAction, columns_of
+from vinery_accounts.resources.fields import (
     DatedFilters,
     Filters,
     StrictModelSerializer,
     StrictSerializer,
     VisibleRelatedField,
 )
-from accounts.services import changes
-from accounts.services.access import Access, Action
+from vinery_accounts.services import changes
+from vinery_accounts.services.access import Access, Action
 
 SubjectT = TypeVar("SubjectT", bound=Model)
 

@@ -5,11 +5,11 @@ from typing import Final
 from django.db.models import QuerySet
 from rest_framework import serializers
 
-from accounts.models import AuditEntry
-from accounts.resources import fields
-from accounts.resources.base import Resource, columns_of
-from accounts.resources.fields import DatedFilters, StrictSerializer
-from accounts.services import audit
+from vinery_accounts.models import AuditEntry
+from vinery_accounts.resources import fields
+from vinery_accounts.resources.base import Resource, columns_of
+from vinery_accounts.resources.fields import DatedFilters, StrictSerializer
+from vinery_accounts.services import audit
 
 SEARCH_HELP: Final = "Part of the actor, the action, the target or the values; or an address."
 

@@ -5,12 +5,12 @@ from typing import Any, Final
 from django.db.models import QuerySet
 from rest_framework import serializers
 
-from accounts.captures.encrypted import CaptureUnreadable, Texts, read
-from accounts.models import Capture
-from accounts.resources import fields
-from accounts.resources.base import Conflict, Resource, columns_of
-from accounts.resources.fields import DatedFilters
-from accounts.services.access import Access
+from vinery_accounts.captures.encrypted import CaptureUnreadable, Texts, read
+from vinery_accounts.models import Capture
+from vinery_accounts.resources import fields
+from vinery_accounts.resources.base import Conflict, Resource, columns_of
+from vinery_accounts.resources.fields import DatedFilters
+from vinery_accounts.services.access import Access
 
 
 class CaptureSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]

@@ -12,8 +12,8 @@ from rest_framework import serializers
 from rest_framework.fields import empty
 from rest_framework.validators import UniqueTogetherValidator, UniqueValidator
 
-from accounts.base.limit_table import METRIC_CHOICES, WINDOW_CHOICES
-from accounts.usage.periods import check_moment
+from vinery_accounts.base.limit_table import METRIC_CHOICES, WINDOW_CHOICES
+from vinery_accounts.usage.periods import check_moment
 
 MAX_ID: Final = 2**63 - 1
 MAX_PAGE: Final = 200
@@ -61,7 +61,7 @@ class StrictModelSerializer(StrictSerializer, serializers.ModelSerializer):  # t
     def get_fields(self) -> Any:
         """Return the fields; fixed ones are read-only for a row that exists.
 
-        They do not look for equal rows: `accounts.services.changes` does after the permission is
+        They do not look for equal rows: `accounts/services/changes` does after the permission is
         checked, so that a caller without it does not learn which names exist.
         """
         fields = super().get_fields()

@@ -7,8 +7,8 @@ from django import forms
 from django.core.exceptions import ValidationError
 from rest_framework import serializers
 
-from accounts.models.limits import check_percents
-from accounts.resources.base import Resource
+from vinery_accounts.models.limits import check_percents
+from vinery_accounts.resources.base import Resource
 
 _OFF = "off"
 

@@ -9,20 +9,27 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from rest_framework import serializers
 
-from accounts.keys import lifecycle, rotation
-from accounts.keys.lifecycle import matching
-from accounts.models import ApiKey, KeyState, Project, Role, Scope, User
-from accounts.models.keys import STATES, in_state
-from accounts.resources import fields
-from accounts.resources.base import Conflict, Issued, Resource, RowAction, columns_of, require
-from accounts.resources.fields import (
+from vinery_accounts.keys import lifecycle, rotation
+from vinery_accounts.keys.lifecycle import matching
+from vinery_accounts.models import ApiKey, KeyState, Project, Role, Scope, User
+from vinery_accounts.models.keys import STATES, in_state
+from vinery_accounts.resources import fields
+from vinery_accounts.resources.base import (
+    Conflict,
+    Issued,
+    Resource,
+    RowAction,
+    columns_of,
+    require,
+)
+from vinery_accounts.resources.fields import (
     Filters,
     NameListField,
     StrictModelSerializer,
     StrictSerializer,
     VisibleRelatedField,
 )
-from accounts.services.access import Access, Action
+from vinery_accounts.services.access import Access, Action
 
 MAX_GRACE: Final = timedelta(days=90)
 

@@ -7,13 +7,13 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from rest_framework import serializers
 
-from accounts.alerts import quotas
-from accounts.models import OWNERS, Limit, LimitScope, ModelWeight, Scope
-from accounts.models.limits import check_percents
-from accounts.resources import fields
-from accounts.resources.base import Resource, columns_of
-from accounts.resources.fields import MAX_ID, Filters, StrictModelSerializer
-from accounts.services.access import Access
+from vinery_accounts.alerts import quotas
+from vinery_accounts.models import OWNERS, Limit, LimitScope, ModelWeight, Scope
+from vinery_accounts.models.limits import check_percents
+from vinery_accounts.resources import fields
+from vinery_accounts.resources.base import Resource, columns_of
+from vinery_accounts.resources.fields import MAX_ID, Filters, StrictModelSerializer
+from vinery_accounts.services.access import Access
 
 KIND: Final = ("scope", "scope_id", "model", "metric", "window")
 """The fields that identify a limit: another kind is another limit."""

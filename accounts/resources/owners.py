@@ -6,8 +6,8 @@ from typing import Any
 
 from django.db.models import Model
 
-from accounts.models import OWNERS, ApiKey
-from accounts.services.access import Access
+from vinery_accounts.models import OWNERS, ApiKey
+from vinery_accounts.services.access import Access
 
 
 def owners_of(access: Access, scopes: Iterable[str]) -> dict[str, str]:

@@ -4,12 +4,12 @@ from typing import Final
 
 from rest_framework import serializers
 
-from accounts.models import QuarantinedRequest, Scope
-from accounts.quarantine.store import release
-from accounts.resources import fields
-from accounts.resources.base import Resource, RowAction, columns_of
-from accounts.resources.fields import DatedFilters
-from accounts.services.access import Action
+from vinery_accounts.models import QuarantinedRequest, Scope
+from vinery_accounts.quarantine.store import release
+from vinery_accounts.resources import fields
+from vinery_accounts.resources.base import Resource, RowAction, columns_of
+from vinery_accounts.resources.fields import DatedFilters
+from vinery_accounts.services.access import Action
 
 
 class QuarantinedRequestSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]

@@ -5,12 +5,12 @@ from typing import Final
 from django.db.models import QuerySet
 from rest_framework import serializers
 
-from accounts.models import RefusedRequest, Scope
-from accounts.resources import fields
-from accounts.resources.base import Resource, columns_of
-from accounts.resources.fields import DatedFilters
-from accounts.services.access import Access
-from accounts.usage.effects import Effect, with_effect
+from vinery_accounts.models import RefusedRequest, Scope
+from vinery_accounts.resources import fields
+from vinery_accounts.resources.base import Resource, columns_of
+from vinery_accounts.resources.fields import DatedFilters
+from vinery_accounts.services.access import Access
+from vinery_accounts.usage.effects import Effect, with_effect
 
 
 class RefusalSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]

@@ -11,15 +11,15 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from accounts.models.limits import check_time_zone
-from accounts.resources.fields import MAX_ID, StrictSerializer, period_filters
-from accounts.services.access import Access
-from accounts.usage import reports
-from accounts.usage.entries import Outcome
-from accounts.usage.export import Format, Selection
-from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Conditions, Dimension
-from accounts.usage.periods import Granularity
-from accounts.usage.reports import Figures, Group, Point, Question
+from vinery_accounts.models.limits import check_time_zone
+from vinery_accounts.resources.fields import MAX_ID, StrictSerializer, period_filters
+from vinery_accounts.services.access import Access
+from vinery_accounts.usage import reports
+from vinery_accounts.usage.entries import Outcome
+from vinery_accounts.usage.export import Format, Selection
+from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Conditions, Dimension
+from vinery_accounts.usage.periods import Granularity
+from vinery_accounts.usage.reports import Figures, Group, Point, Question
 
 
 @extend_schema_field(OpenApiTypes.STR)

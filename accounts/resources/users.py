@@ -7,17 +7,17 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import QuerySet
 from rest_framework import serializers
 
-from accounts.models import Membership, Organization, Project, Role, User
-from accounts.resources import fields
-from accounts.resources.base import Resource, activation, columns_of, require
-from accounts.resources.fields import (
+from vinery_accounts.models import Membership, Organization, Project, Role, User
+from vinery_accounts.resources import fields
+from vinery_accounts.resources.base import Resource, activation, columns_of, require
+from vinery_accounts.resources.fields import (
     Filters,
     StrictModelSerializer,
     StrictSerializer,
     VisibleRelatedField,
 )
-from accounts.services import changes
-from accounts.services.access import Access, Action
+from vinery_accounts.services import changes
+from vinery_accounts.services.access import Access, Action
 
 
 class UserSerializer(StrictModelSerializer):

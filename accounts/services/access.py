@@ -22,8 +22,8 @@ from typing import Any, Final, Self, TypeVar, cast
 
 from django.db.models import Model, Q, QuerySet
 
-from accounts.base.limit_table import CALENDAR_WINDOWS, Metric, Window
-from accounts.models import (
+from vinery_accounts.base.limit_table import CALENDAR_WINDOWS, Metric, Window
+from vinery_accounts.models import (
     OWNERS,
     Alert,
     ApiKey,
@@ -44,7 +44,7 @@ from accounts.models import (
     User,
     Webhook,
 )
-from accounts.usage.filters import Conditions, Dimension, restriction
+from vinery_accounts.usage.filters import Conditions, Dimension, restriction
 
 RowT = TypeVar("RowT", bound=Model)
 

@@ -23,10 +23,10 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Cast
 from django.utils import timezone
 
-from accounts.base import change_signal
-from accounts.base.actors import Actor, current_actor
-from accounts.base.networks import read_address
-from accounts.models import (
+from vinery_accounts.base import change_signal
+from vinery_accounts.base.actors import Actor, current_actor
+from vinery_accounts.base.networks import read_address
+from vinery_accounts.models import (
     ApiKey,
     AuditEntry,
     Capture,

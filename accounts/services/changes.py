@@ -1,7 +1,7 @@
 """Every change of users, projects, limits and weights: checked, stored and audited in one step.
 
 The API, the console, the admin and the commands all call these functions, so every change is in
-the audit log. Keys have a module of their own, `accounts.keys.lifecycle`, which calls these.
+the audit log. Keys have a module of their own, `accounts/keys/lifecycle`, which calls these.
 """
 
 import secrets
@@ -14,8 +14,8 @@ from django.core.exceptions import ValidationError
 from django.db.models import Model, QuerySet, UniqueConstraint
 from django.utils import timezone
 
-from accounts.base.actors import current_actor
-from accounts.models import (
+from vinery_accounts.base.actors import current_actor
+from vinery_accounts.models import (
     OWNERS,
     ApiKey,
     Capture,
@@ -26,8 +26,8 @@ from accounts.models import (
     Role,
     User,
 )
-from accounts.services import audit
-from accounts.services.access import Access, Action
+from vinery_accounts.services import audit
+from vinery_accounts.services.access import Access, Action
 
 RowT = TypeVar("RowT", bound=Model)
 

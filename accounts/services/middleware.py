@@ -7,8 +7,8 @@ from asgiref.sync import iscoroutinefunction
 from django.http import HttpRequest
 from django.utils.decorators import sync_and_async_middleware
 
-from accounts.base.actors import Actor, acting_as
-from accounts.base.networks import read_address
+from vinery_accounts.base.actors import Actor, acting_as
+from vinery_accounts.base.networks import read_address
 
 # An authentication that uses no session stores its actor in this attribute of the request.
 ACTOR = "vinery_actor"

@@ -28,9 +28,9 @@ from django.core.cache import cache
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 
-from accounts.models import User
-from accounts.services.middleware import address_of
-from accounts.signin.devices import known_device
+from vinery_accounts.models import User
+from vinery_accounts.services.middleware import address_of
+from vinery_accounts.signin.devices import known_device
 
 TOO_MANY: Final = "too_many_login_attempts"
 # The names of the rates in `ACCOUNT_RATE_LIMITS`.

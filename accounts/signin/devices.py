@@ -15,7 +15,7 @@ from django.core.signing import BadSignature, TimestampSigner
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 
-from accounts.models import User
+from vinery_accounts.models import User
 
 _SALT: Final = "vinery known devices"
 _LIFE_S: Final = 90 * 24 * 3600

@@ -24,11 +24,11 @@ from django.core.cache import cache
 from django.dispatch import receiver
 from django.http import HttpRequest
 
-from accounts.base.actors import Actor
-from accounts.models import User
-from accounts.services import audit
-from accounts.services.middleware import actor_of, address_of
-from accounts.signin import attempts
+from vinery_accounts.base.actors import Actor
+from vinery_accounts.models import User
+from vinery_accounts.services import audit
+from vinery_accounts.services.middleware import actor_of, address_of
+from vinery_accounts.signin import attempts
 
 QUIET_S: Final = 60
 _REMEMBERED_S: Final = 24 * 3600

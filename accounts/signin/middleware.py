@@ -11,9 +11,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonRes
 from django.urls import reverse
 from django.utils.decorators import sync_and_async_middleware
 
-from accounts.models import User
-from accounts.signin import devices
-from accounts.signin.attempts import has_second_factor
+from vinery_accounts.models import User
+from vinery_accounts.signin import devices
+from vinery_accounts.signin.attempts import has_second_factor
 
 ROOT: Final = "/accounts/"
 

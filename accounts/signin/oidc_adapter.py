@@ -19,13 +19,13 @@ from django.db import transaction
 from django.http import HttpRequest
 from django.shortcuts import render
 
-from accounts.models import Organization, Role, User
-from accounts.services import audit, changes
-from accounts.services.changes import first_project, set_role
-from accounts.signin import log as sign_in_log
-from accounts.signin.factors import forget_factors
-from accounts.signin.issuer import Issuer
-from accounts.signin.people import may_sign_in
+from vinery_accounts.models import Organization, Role, User
+from vinery_accounts.services import audit, changes
+from vinery_accounts.services.changes import first_project, set_role
+from vinery_accounts.signin import log as sign_in_log
+from vinery_accounts.signin.factors import forget_factors
+from vinery_accounts.signin.issuer import Issuer
+from vinery_accounts.signin.people import may_sign_in
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         if issuer is None:
             return []
         # Imported here: it brings an HTTP client, which few processes need.
-        from accounts.signin.oidc_provider import OidcProvider
+        from vinery_accounts.signin.oidc_provider import OidcProvider
 
         return [OidcProvider(request, issuer)]
 
@@ -112,7 +112,7 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
     ) -> None:
         """Log the reason, which the user's page does not show."""
         sign_in_log.failed(request, None, "issuer")
-        from accounts.signin.oidc_provider import IssuerFailed
+        from vinery_accounts.signin.oidc_provider import IssuerFailed
 
         known = isinstance(exception, IssuerFailed)
         reason = str(exception) if known else type(exception).__name__ if exception else error

@@ -25,8 +25,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from requests import RequestException
 
-from accounts.signin.issuer import PROVIDER_ID, Issuer
-from accounts.signin.people import public_url
+from vinery_accounts.signin.issuer import PROVIDER_ID, Issuer
+from vinery_accounts.signin.people import public_url
 
 # Claims that are useless after the sign-in.
 _PASSING_CLAIMS: Final = frozenset(

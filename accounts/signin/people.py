@@ -9,8 +9,8 @@ from django.contrib.auth.backends import ModelBackend
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
-from accounts.models import User
-from accounts.signin import attempts, log
+from vinery_accounts.models import User
+from vinery_accounts.signin import attempts, log
 
 
 def may_sign_in(user: User) -> bool:

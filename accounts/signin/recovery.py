@@ -1,9 +1,9 @@
 """What an administrator does for a user who lost the password or the phone."""
 
-from accounts.models import User
-from accounts.services import audit, changes
-from accounts.signin import attempts
-from accounts.signin.factors import forget_factors
+from vinery_accounts.models import User
+from vinery_accounts.services import audit, changes
+from vinery_accounts.signin import attempts
+from vinery_accounts.signin.factors import forget_factors
 
 
 def set_password(user: User, password: str) -> None:

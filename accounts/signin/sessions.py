@@ -14,7 +14,7 @@ from django.contrib.sessions.middleware import SessionMiddleware
 from django.core.signing import BadSignature, Signer
 from django.http import HttpRequest, HttpResponse
 
-from accounts.base.encryption import cipher
+from vinery_accounts.base.encryption import cipher
 
 _SALT: Final = "vinery session cookies"
 _PURPOSE: Final = b"vinery sessions"

@@ -6,7 +6,7 @@ from django.contrib.auth.decorators import login_required
 from django.urls import include, path, re_path
 from django.views.generic import TemplateView
 
-from accounts.signin import views
+from vinery_accounts.signin import views
 
 _taken = TemplateView.as_view(template_name="socialaccount/address_taken.html")
 _no_password = login_required(TemplateView.as_view(template_name="account/no_password.html"))

@@ -10,9 +10,9 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.generic import TemplateView
 
-from accounts.models import User
-from accounts.signin.attempts import has_second_factor
-from accounts.signin.people import home_of
+from vinery_accounts.models import User
+from vinery_accounts.signin.attempts import has_second_factor
+from vinery_accounts.signin.people import home_of
 
 
 def root(request: HttpRequest) -> HttpResponseRedirect:
@@ -56,6 +56,6 @@ def connections(request: HttpRequest) -> HttpResponse:
 def oidc(request: HttpRequest, *, is_callback: bool) -> HttpResponse:
     """Redirect to the issuer, or sign in a user who comes back from there."""
     # Imported here: it brings an HTTP client, which few processes need.
-    from accounts.signin.oidc_provider import respond
+    from vinery_accounts.signin.oidc_provider import respond
 
     return respond(request, is_callback=is_callback)

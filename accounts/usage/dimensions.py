@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from accounts.models.rollups import UsageSlice
-from accounts.models.usage import UsageRecord
-from accounts.usage.entries import Outcome
-from accounts.usage.filters import NAME_COLUMNS
+from vinery_accounts.models.rollups import UsageSlice
+from vinery_accounts.models.usage import UsageRecord
+from vinery_accounts.usage.entries import Outcome
+from vinery_accounts.usage.filters import NAME_COLUMNS
 
 
 class RollupDimensions(StrEnum):

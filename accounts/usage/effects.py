@@ -4,7 +4,7 @@ from http import HTTPStatus
 
 from django.db.models import Case, CharField, OuterRef, QuerySet, Subquery, TextChoices, Value, When
 
-from accounts.models import RefusedRequest, UsageRecord
+from vinery_accounts.models import RefusedRequest, UsageRecord
 
 
 class Effect(TextChoices):

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import msgspec
 from django.db.models import F, Q, QuerySet
 
-from accounts.models import OWNERS, RefusedRequest, UsageRecord
-from accounts.usage.effects import with_effect
-from accounts.usage.filters import Conditions, restriction
+from vinery_accounts.models import OWNERS, RefusedRequest, UsageRecord
+from vinery_accounts.usage.effects import with_effect
+from vinery_accounts.usage.filters import Conditions, restriction
 
 _Row: TypeAlias = dict[str, Any]
 

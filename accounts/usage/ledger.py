@@ -20,7 +20,7 @@ from pathlib import Path
 
 from django.db import close_old_connections, connections
 
-from accounts.usage.entries import (
+from vinery_accounts.usage.entries import (
     Admission,
     Checkpoint,
     OpenRequests,
@@ -30,9 +30,9 @@ from accounts.usage.entries import (
     encode_unwritten,
     entries_in,
 )
-from accounts.usage.journal import Journal
-from accounts.usage.recovery import BATCH_BYTES, Store, recover, recover_orphans
-from accounts.usage.store import store_settlements
+from vinery_accounts.usage.journal import Journal
+from vinery_accounts.usage.recovery import BATCH_BYTES, Store, recover, recover_orphans
+from vinery_accounts.usage.store import store_settlements
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from itertools import count, groupby, pairwise, takewhile
 
 from django.core.exceptions import ValidationError
 
-from accounts.usage.rollups import DAY_S, HOUR_S, MINUTE_S
+from vinery_accounts.usage.rollups import DAY_S, HOUR_S, MINUTE_S
 
 MAX_POINTS = 1500
 """The maximum length of a series: a day of minutes, two months of hours."""

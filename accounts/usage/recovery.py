@@ -24,10 +24,10 @@ from operator import add
 from pathlib import Path
 from typing import Final
 
-from accounts.usage import losses
-from accounts.usage.entries import OpenRequests, Progress, Settlement, Unwritten, entries_in
-from accounts.usage.journal import Journal, journals_in, sweep_drafts
-from accounts.usage.store import store_settlements
+from vinery_accounts.usage import losses
+from vinery_accounts.usage.entries import OpenRequests, Progress, Settlement, Unwritten, entries_in
+from vinery_accounts.usage.journal import Journal, journals_in, sweep_drafts
+from vinery_accounts.usage.store import store_settlements
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ for each period the coarsest unit with its borders (`periods`). A period is wide
 minutes, or to whole hours or days where shorter units have been deleted; the results contain
 the actual borders.
 
-Every function takes the usage that the reader may see, from `accounts.services.access`.
+Every function takes the usage that the reader may see, from `accounts/services/access`.
 """
 
 from collections import defaultdict
@@ -28,10 +28,10 @@ from django.db.models import (
 )
 from django.db.models.functions import Cast
 
-from accounts.models import HourRollup, MinuteRollup, UsageSlice
-from accounts.usage import histogram, periods, retention
-from accounts.usage.dimensions import RollupDimensions, coarsest
-from accounts.usage.filters import (
+from vinery_accounts.models import HourRollup, MinuteRollup, UsageSlice
+from vinery_accounts.usage import histogram, periods, retention
+from vinery_accounts.usage.dimensions import RollupDimensions, coarsest
+from vinery_accounts.usage.filters import (
     ANY,
     NOTHING,
     Conditions,
@@ -41,9 +41,9 @@ from accounts.usage.filters import (
     columns_of,
     restriction,
 )
-from accounts.usage.histogram import Percentiles
-from accounts.usage.periods import Granularity, Kept, Reading, moment_of, seconds_of
-from accounts.usage.rollups import LATENCIES, LEVELS, ROLLUP_DIMENSIONS, SUMS
+from vinery_accounts.usage.histogram import Percentiles
+from vinery_accounts.usage.periods import Granularity, Kept, Reading, moment_of, seconds_of
+from vinery_accounts.usage.rollups import LATENCIES, LEVELS, ROLLUP_DIMENSIONS, SUMS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

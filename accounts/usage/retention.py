@@ -9,8 +9,8 @@ from datetime import UTC, datetime, time, timedelta
 
 from django.db import models
 
-from accounts.base.querysets import ROWS_IN_A_BATCH, delete_in_batches
-from accounts.models import (
+from vinery_accounts.base.querysets import ROWS_IN_A_BATCH, delete_in_batches
+from vinery_accounts.models import (
     DayRollup,
     HourRollup,
     MinuteRollup,

@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 from django.db import connection
 
-from accounts.models.rollups import DayRollup, HourRollup, MinuteRollup, Rollup, UsageSlice
-from accounts.models.usage import UsageRecord
-from accounts.usage import histogram
-from accounts.usage.dimensions import ABOUT_RECORDS, RollupDimensions, Slice, slice_of
-from accounts.usage.entries import Outcome
-from accounts.usage.histogram import Latency
+from vinery_accounts.models.rollups import DayRollup, HourRollup, MinuteRollup, Rollup, UsageSlice
+from vinery_accounts.models.usage import UsageRecord
+from vinery_accounts.usage import histogram
+from vinery_accounts.usage.dimensions import ABOUT_RECORDS, RollupDimensions, Slice, slice_of
+from vinery_accounts.usage.entries import Outcome
+from vinery_accounts.usage.histogram import Latency
 
 T = TypeVar("T")
 

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import msgspec
 from django.db import connection, models, transaction
 
-from accounts.models import ApiKey, KeyUse, ModelWeight, RefusedRequest, UsageRecord
-from accounts.usage import retention, rollups
-from accounts.usage.entries import Settlement
-from accounts.usage.weights import EQUAL_WEIGHTS, weights_by_model
+from vinery_accounts.models import ApiKey, KeyUse, ModelWeight, RefusedRequest, UsageRecord
+from vinery_accounts.usage import retention, rollups
+from vinery_accounts.usage.entries import Settlement
+from vinery_accounts.usage.weights import EQUAL_WEIGHTS, weights_by_model
 
 logger = logging.getLogger(__name__)
 

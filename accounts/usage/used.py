@@ -16,12 +16,12 @@ from typing import Any, Final
 
 from django.db.models import Count, F, Model, QuerySet, Sum
 
-from accounts.models.rollups import UsageSlice
-from accounts.models.usage import UsageRecord
-from accounts.usage import retention
-from accounts.usage.dimensions import coarsest
-from accounts.usage.periods import round_down, round_up
-from accounts.usage.rollups import DAY_S, LEVELS, MINUTE_S, ROLLUP_DIMENSIONS
+from vinery_accounts.models.rollups import UsageSlice
+from vinery_accounts.models.usage import UsageRecord
+from vinery_accounts.usage import retention
+from vinery_accounts.usage.dimensions import coarsest
+from vinery_accounts.usage.periods import round_down, round_up
+from vinery_accounts.usage.rollups import DAY_S, LEVELS, MINUTE_S, ROLLUP_DIMENSIONS
 
 _MS: Final = 1000
 _OWNERS_IN_A_QUERY: Final = 500

@@ -9,12 +9,12 @@ from typing import Any
 from django.db import transaction
 from django.db.models import QuerySet
 
-from accounts.models import Rollup, UsageRecord
-from accounts.usage import retention, rollups
-from accounts.usage.dimensions import Slice
-from accounts.usage.histogram import counts_of
-from accounts.usage.periods import moment_of, round_down, round_up, seconds_of
-from accounts.usage.rollups import (
+from vinery_accounts.models import Rollup, UsageRecord
+from vinery_accounts.usage import retention, rollups
+from vinery_accounts.usage.dimensions import Slice
+from vinery_accounts.usage.histogram import counts_of
+from vinery_accounts.usage.periods import moment_of, round_down, round_up, seconds_of
+from vinery_accounts.usage.rollups import (
     DAY_S,
     HOUR_S,
     LEVELS,

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from accounts.base.limit_table import MAX_WEIGHT
-from accounts.models.limits import ModelWeight
+from vinery_accounts.base.limit_table import MAX_WEIGHT
+from vinery_accounts.models.limits import ModelWeight
 
 logger = logging.getLogger(__name__)
 

@@ -19,17 +19,17 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "vinery.settings")
 django.setup(set_prefix=False)
 
 # These need the apps that the line above loads.
-from accounts.limits.service import show_in_pages  # noqa: E402
-from serving.core.errors import Unavailable  # noqa: E402
-from serving.http.consumers import api_application  # noqa: E402
-from serving.http.edge import ApiEdge, App, Receive, Scope, Send  # noqa: E402
-from serving.runtime.runtime import Runtime, runtime  # noqa: E402
 from vinery.health.application import HealthApplication  # noqa: E402
 from vinery.health.metrics_access import MetricsAccess  # noqa: E402
 from vinery.process.connections import MAX_UNSENT_BYTES  # noqa: E402
 from vinery.process.loop_watch import loop_watch  # noqa: E402
 from vinery.web.bounded import BoundedDjango  # noqa: E402
 from vinery.web.middleware import ask_whether_unavailable  # noqa: E402
+from vinery_accounts.limits.service import show_in_pages  # noqa: E402
+from vinery_serving.core.errors import Unavailable  # noqa: E402
+from vinery_serving.http.consumers import api_application  # noqa: E402
+from vinery_serving.http.edge import ApiEdge, App, Receive, Scope, Send  # noqa: E402
+from vinery_serving.runtime.runtime import Runtime, runtime  # noqa: E402
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """The Celery application. It finds tasks in the `tasks` module of each Django app.
 
-Only jobs send and run tasks: a process that imports `accounts.tasks` imports this file before.
+Only jobs send and run tasks: a process that imports `accounts/tasks` imports this file before.
 """
 
 from celery import Celery

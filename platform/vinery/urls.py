@@ -3,18 +3,18 @@
 from django.contrib import admin
 from django.urls import include, path
 
-from accounts.signin.views import root
 from vinery.web import errors
+from vinery_accounts.signin.views import root
 
 admin.autodiscover()
 
 urlpatterns = [
     path("", root),
     path("admin/", admin.site.urls),
-    path("accounts/", include("accounts.signin.urls")),
-    path("console/", include("accounts.console.urls")),
-    path("api/", include("accounts.api.urls")),
-    path("", include("serving.http.urls")),
+    path("accounts/", include("vinery_accounts.signin.urls")),
+    path("console/", include("vinery_accounts.console.urls")),
+    path("api/", include("vinery_accounts.api.urls")),
+    path("", include("vinery_serving.http.urls")),
 ]
 
 handler400 = errors.bad_request

@@ -11,10 +11,10 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
-from accounts.admin.base import AuditedAdmin
-from serving.catalog import registry
-from serving.catalog.models import EngineState, ServedModel
-from serving.engine.config import option_documents
+from vinery_accounts.admin.base import AuditedAdmin
+from vinery_serving.catalog import registry
+from vinery_serving.catalog.models import EngineState, ServedModel
+from vinery_serving.engine.config import option_documents
 
 _ENGINE_FIELDS: Final = ("state", "num_restarts", "last_error")
 # A change of these restarts the engine.

@@ -10,8 +10,8 @@ from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
 
-from serving.core.output_formats import check_output_format
-from serving.engine.config import parse_options
+from vinery_serving.core.output_formats import check_output_format
+from vinery_serving.engine.config import parse_options
 
 _GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from django.conf import settings
 
-from accounts.services import changes
-from serving.catalog.models import ServedModel
+from vinery_accounts.services import changes
+from vinery_serving.catalog.models import ServedModel
 
 REFERENCE_MODEL: Final = "tiny-chat"
 

@@ -13,16 +13,16 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final, assert_never
 
-from serving.constraints.client_tags import client_tag
-from serving.constraints.family import GrammarFamily
-from serving.constraints.grammar.ebnf import StructuralTag, Text, alt, grammar_tag, text_of
-from serving.constraints.grammar.steps import named_budget, spend, step_budget
-from serving.constraints.json_schema.translator import json_tag
-from serving.constraints.lowering import lowered
-from serving.constraints.texts import regex_tag
-from serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter
-from serving.core.field_limits import SCHEMA_CHARS
-from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
+from vinery_serving.constraints.client_tags import client_tag
+from vinery_serving.constraints.family import GrammarFamily
+from vinery_serving.constraints.grammar.ebnf import StructuralTag, Text, alt, grammar_tag, text_of
+from vinery_serving.constraints.grammar.steps import named_budget, spend, step_budget
+from vinery_serving.constraints.json_schema.translator import json_tag
+from vinery_serving.constraints.lowering import lowered
+from vinery_serving.constraints.texts import regex_tag
+from vinery_serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter
+from vinery_serving.core.field_limits import SCHEMA_CHARS
+from vinery_serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
 
 _DEFAULT_PARAM: Final = "response_format"
 # How much of a source is read in one step.

@@ -10,13 +10,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from serving.constraints.grammar.ebnf import TOKEN, StructuralTag, grammar_tag, prefixed, quoted
-from serving.constraints.grammar.rules import in_json, plain
-from serving.constraints.grammar.steps import spend
-from serving.constraints.json_schema.translator import json_tag
-from serving.constraints.texts import text_tag
-from serving.core.request import Tool, ToolChoice, ToolMode
-from serving.core.tools import INPUT
+from vinery_serving.constraints.grammar.ebnf import (
+    TOKEN,
+    StructuralTag,
+    grammar_tag,
+    prefixed,
+    quoted,
+)
+from vinery_serving.constraints.grammar.rules import in_json, plain
+from vinery_serving.constraints.grammar.steps import spend
+from vinery_serving.constraints.json_schema.translator import json_tag
+from vinery_serving.constraints.texts import text_tag
+from vinery_serving.core.request import Tool, ToolChoice, ToolMode
+from vinery_serving.core.tools import INPUT
 
 # How much of a grammar is rewritten in another notation in one step.
 _CHARS_IN_A_STEP: Final = 5

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from serving.constraints.grammar.ebnf import StructuralTag
-from serving.constraints.json_schema.translator import json_tag
-from serving.constraints.texts import regex_tag
-from serving.core.errors import InvalidGrammar
+from vinery_serving.constraints.grammar.ebnf import StructuralTag
+from vinery_serving.constraints.json_schema.translator import json_tag
+from vinery_serving.constraints.texts import regex_tag
+from vinery_serving.core.errors import InvalidGrammar
 
 # Readers recurse, and people do not nest tags deeper.
 _MAX_NESTING: Final = 30

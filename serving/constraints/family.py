@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from serving.constraints.grammar.ebnf import StructuralTag
-from serving.core.output_formats import PLAIN
-from serving.core.request import Tool, ToolChoice, ToolMode
-from serving.output.parsers.base import ParserFamily, ReasoningTags, with_reasoning
+from vinery_serving.constraints.grammar.ebnf import StructuralTag
+from vinery_serving.core.output_formats import PLAIN
+from vinery_serving.core.request import Tool, ToolChoice, ToolMode
+from vinery_serving.output.parsers.base import ParserFamily, ReasoningTags, with_reasoning
 
 # Returns the tag of a tool's call.
 CallTag = Callable[[Tool, ToolChoice], StructuralTag]

@@ -7,11 +7,11 @@ has. A sequence of calls has none and an answer has one; as grammars, both have 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from serving.constraints.grammar.ebnf import StructuralTag, grammar_tag, prefixed, quoted
-from serving.constraints.grammar.languages import NotRegular, complement, containing
-from serving.constraints.grammar.rules import RuleSet, plain
-from serving.constraints.grammar.steps import spend
-from serving.constraints.texts import regex_tag
+from vinery_serving.constraints.grammar.ebnf import StructuralTag, grammar_tag, prefixed, quoted
+from vinery_serving.constraints.grammar.languages import NotRegular, complement, containing
+from vinery_serving.constraints.grammar.rules import RuleSet, plain
+from vinery_serving.constraints.grammar.steps import spend
+from vinery_serving.constraints.texts import regex_tag
 
 # How much of a grammar gets its prefixes in one step.
 _CHARS_IN_A_STEP: Final = 10

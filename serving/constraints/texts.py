@@ -2,19 +2,19 @@
 
 from typing import Final, assert_never
 
-from serving.constraints.grammar.cache import GrammarCache
-from serving.constraints.grammar.ebnf import Expr, StructuralTag, Text, grammar_tag, seq
-from serving.constraints.grammar.languages import NotRegular
-from serving.constraints.grammar.lark import InvalidLark, lark_expression
-from serving.constraints.grammar.patterns import (
+from vinery_serving.constraints.grammar.cache import GrammarCache
+from vinery_serving.constraints.grammar.ebnf import Expr, StructuralTag, Text, grammar_tag, seq
+from vinery_serving.constraints.grammar.languages import NotRegular
+from vinery_serving.constraints.grammar.lark import InvalidLark, lark_expression
+from vinery_serving.constraints.grammar.patterns import (
     STEPS_OF_A_CHAR,
     InvalidPattern,
     fullmatch_language,
 )
-from serving.constraints.grammar.rules import RuleSet, Spelling, plain
-from serving.constraints.grammar.steps import named_budget, spend
-from serving.core.errors import InvalidGrammar
-from serving.core.request import TextGrammar, TextSyntax
+from vinery_serving.constraints.grammar.rules import RuleSet, Spelling, plain
+from vinery_serving.constraints.grammar.steps import named_budget, spend
+from vinery_serving.core.errors import InvalidGrammar
+from vinery_serving.core.request import TextGrammar, TextSyntax
 
 CACHE: Final = GrammarCache()
 _NAMES: Final = {TextSyntax.REGEX: "a regular expression", TextSyntax.LARK: "a Lark grammar"}

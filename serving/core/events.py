@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from serving.core.errors import ServingError
-from serving.core.logprobs import Token
+from vinery_serving.core.errors import ServingError
+from vinery_serving.core.logprobs import Token
 
 # Values of `Finished.cause`. The first is vLLM's word.
 REPETITION: Final = "repetition_detected"

@@ -25,7 +25,7 @@ class Counted(StrEnum):
     NUMBER = "number"  # the value itself
     PROPERTIES = "properties"  # of a JSON schema, at any depth
     ENUM_VALUES = "enum values"  # of a JSON schema, at any depth
-    STEPS = "steps of translation"  # see `serving.constraints.grammar.steps`
+    STEPS = "steps of translation"  # see `serving/constraints/grammar/steps`
 
 
 @dataclass(eq=False, slots=True)

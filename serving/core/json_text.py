@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from serving.core.field_limits import JSON_CONTAINERS, JSON_MEMBERS, JSON_VALUES, FieldLimit
+from vinery_serving.core.field_limits import JSON_CONTAINERS, JSON_MEMBERS, JSON_VALUES, FieldLimit
 
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 # Some strings and what is between them: the next part of a text that ends outside of strings.

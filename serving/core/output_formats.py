@@ -1,6 +1,6 @@
 """The names of output formats: how models write reasoning and tool calls.
 
-A file in `serving.constraints.families` has the family of each name in `CALL_FORMATS`.
+A file in `serving/constraints/families` has the family of each name in `CALL_FORMATS`.
 """
 
 from typing import Final

@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Any, Final
 
 # `X as X`: others import it from here.
-from serving.core.endpoints import Endpoint as Endpoint
-from serving.core.json_size import size_of
+from vinery_serving.core.endpoints import Endpoint as Endpoint
+from vinery_serving.core.json_size import size_of
 
 # The clients' names for the prompt, for error messages.
 PROMPT_FIELDS: Final = {

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from serving.core.events import (
+from vinery_serving.core.events import (
     Completed,
     Delta,
     Event,
@@ -20,8 +20,8 @@ from serving.core.events import (
     ToolCallStarted,
     Usage,
 )
-from serving.core.logprobs import Token
-from serving.core.request import ToolCall
+from vinery_serving.core.logprobs import Token
+from vinery_serving.core.request import ToolCall
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from serving.core.request import Conversation, Encoding
+from vinery_serving.core.request import Conversation, Encoding
 
 
 @dataclass(frozen=True, slots=True)

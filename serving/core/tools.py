@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from serving.core.request import TextGrammar, TextSyntax, Tool
+from vinery_serving.core.request import TextGrammar, TextSyntax, Tool
 
 # The only argument of the function that replaces a custom tool.
 INPUT: Final = "input"

@@ -1,4 +1,4 @@
-"""`python -m serving.engine NAME`: one engine process.
+"""`python -m vinery_serving.engine NAME`: one engine process.
 
 Its configuration is the first line of standard input: all users of the machine can see arguments.
 The name is for those who list processes.
@@ -12,11 +12,11 @@ import json
 import os
 import signal
 
-from serving.core.heap import freeze_heap
-from serving.core.heartbeat import Heartbeat
-from serving.engine.config import EngineConfig, read_line
-from serving.engine.lifeline import Lifeline, end_with_node
-from serving.transport.server import SocketServer
+from vinery_serving.core.heap import freeze_heap
+from vinery_serving.core.heartbeat import Heartbeat
+from vinery_serving.engine.config import EngineConfig, read_line
+from vinery_serving.engine.lifeline import Lifeline, end_with_node
+from vinery_serving.transport.server import SocketServer
 
 
 def main(config: EngineConfig) -> int:
@@ -24,9 +24,9 @@ def main(config: EngineConfig) -> int:
     reports = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # libraries may print to standard output
     end_with_node(is_on=True)
-    from serving.engine.batch import PipelineBroken
-    from serving.engine.loop import EngineLoop
-    from serving.engine.pipeline import Pipeline
+    from vinery_serving.engine.batch import PipelineBroken
+    from vinery_serving.engine.loop import EngineLoop
+    from vinery_serving.engine.pipeline import Pipeline
 
     heartbeat = None if config.heartbeat_fd is None else Heartbeat(config.heartbeat_fd)
     if heartbeat is not None:

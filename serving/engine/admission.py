@@ -1,6 +1,6 @@
 """Which generations wait for the batch, and which of them joins it next.
 
-Lanes share the batch by turns (`serving.engine.fair_queue`). A lane that is alone may use all
+Lanes share the batch by turns (`serving/engine/fair_queue`). A lane that is alone may use all
 running slots; when another lane comes, the lane that holds most of them yields. While lanes that
 hold less than `max_share` wait, no other lane gets a slot; with `strict_share` none ever gets more.
 """
@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Iterator, Set
 from typing import Final
 
-from serving.engine.batch import Batch
-from serving.engine.config import EngineOptions
-from serving.engine.fair_queue import FairQueue, Lane, yielding_lane
-from serving.engine.generation import FailedGeneration, Generation
-from serving.engine.pace import Pace
-from serving.engine.recent_use import RecentUse
-from serving.engine.slices import Slices
-from serving.transport.messages import Load
+from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.config import EngineOptions
+from vinery_serving.engine.fair_queue import FairQueue, Lane, yielding_lane
+from vinery_serving.engine.generation import FailedGeneration, Generation
+from vinery_serving.engine.pace import Pace
+from vinery_serving.engine.recent_use import RecentUse
+from vinery_serving.engine.slices import Slices
+from vinery_serving.transport.messages import Load
 
 # How often gateways learn of the load, at most, and of how many lanes. What waits changes with each
 # step, and the gateways decide by it.

@@ -14,22 +14,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from serving.engine.cached_parts import CachedParts
-from serving.engine.energy.meter import StepWork
-from serving.engine.fair_queue import Lane
-from serving.engine.generation import (
+from vinery_serving.engine.cached_parts import CachedParts
+from vinery_serving.engine.energy.meter import StepWork
+from vinery_serving.engine.fair_queue import Lane
+from vinery_serving.engine.generation import (
     FailedGeneration,
     GeneratedTokens,
     Generation,
     advance,
     within_grant,
 )
-from serving.engine.logits_handler import LogitsHandler, PromptWasCached
-from serving.engine.logits_hook import StepView
-from serving.engine.pipeline import Pipeline
-from serving.engine.prefix_cache import BLOCK, PrefixBlocks, is_exposed
-from serving.engine.step_layout import UnknownStepLayout, locate_spans
-from serving.transport.messages import FINISH_STOP
+from vinery_serving.engine.logits_handler import LogitsHandler, PromptWasCached
+from vinery_serving.engine.logits_hook import StepView
+from vinery_serving.engine.pipeline import Pipeline
+from vinery_serving.engine.prefix_cache import BLOCK, PrefixBlocks, is_exposed
+from vinery_serving.engine.step_layout import UnknownStepLayout, locate_spans
+from vinery_serving.transport.messages import FINISH_STOP
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ always are, and dozens of them are computed before those of other keys.
 from collections import OrderedDict
 from typing import Final
 
-from serving.engine.fair_queue import Lane
+from vinery_serving.engine.fair_queue import Lane
 
 # How much the newest prompt counts.
 _NEWEST_PART: Final = 0.2

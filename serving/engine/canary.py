@@ -4,7 +4,7 @@ GenAI finds out only in a step that a grammar cannot be compiled, and then every
 step suffers. So each new grammar is first tried on a canary: the smallest graph that GenAI accepts
 as a language model, with the real model's tokenizer.
 
-`python -m serving.engine.canary MODEL_FOLDER VOCAB_SIZE FD` is the checker, a process that can be
+`python -m vinery_serving.engine.canary FOLDER VOCAB_SIZE FD` is the checker, a process that can be
 killed if a grammar is too costly. FD is its end of a `multiprocessing` pipe. It sends None when it
 is ready. Then it answers each `GrammarSpec` with the reason why it cannot be compiled, or None.
 It ends with the other end of the pipe.
@@ -23,8 +23,8 @@ import openvino as ov
 import openvino_genai as genai
 from openvino import opset13 as op
 
-from serving.engine.pipeline import structured_output
-from serving.transport.messages import GrammarSpec
+from vinery_serving.engine.pipeline import structured_output
+from vinery_serving.transport.messages import GrammarSpec
 
 _WIDTH: Final = 8
 _PROPERTIES: Final = {"INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}

@@ -1,4 +1,4 @@
-"""One process that tries grammars on the canary (`serving.engine.canary`), and its limits.
+"""One process that tries grammars on the canary (`serving/engine/canary`), and its limits.
 
 GenAI keeps every compiled grammar for as long as its tokenizer lives (2026.4.1): 60 KiB for an
 object of six members with a vocabulary of 3,000 tokens, 0.3 MiB with 32,000 and 1.4 MiB with
@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 import psutil
 
-from serving.transport.messages import GrammarSpec
+from vinery_serving.transport.messages import GrammarSpec
 
 # CPU seconds of the checker: on a busy machine an ordinary grammar takes longer by the clock.
 CHECK_TIMEOUT_S: Final = 2.0
@@ -32,7 +32,8 @@ class Checker:
 
     def __init__(self, folder: Path, vocab_size: int) -> None:
         self.connection, other = Pipe()
-        command = (sys.executable, "-m", "serving.engine.canary", str(folder), str(vocab_size))
+        module = "vinery_serving.engine.canary"
+        command = (sys.executable, "-m", module, str(folder), str(vocab_size))
         with other:
             fd = other.fileno()
             self._process = psutil.Popen([*command, str(fd)], stdin=DEVNULL, pass_fds=(fd,))

@@ -2,7 +2,7 @@
 
 A killed gateway loses what it counted since the last checkpoint of its usage journal, up to a
 second. The engine has the same counts. When a connection is lost, the engine writes the counts of
-its generations to a file beside the journals, which `accounts.usage.recovery` reads. The disk space
+its generations to a file beside the journals, which `accounts/usage/recovery` reads. The disk space
 of this file is allocated before it is needed, for a disk that is full by then.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Final
 
-from serving.engine.generation import Generation
+from vinery_serving.engine.generation import Generation
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _RESERVED_BYTES: Final = 1024 * 1024
 
 @dataclass(slots=True)
 class _Counts:
-    """A line of the file that `accounts.usage.recovery` reads, as a JSON array."""
+    """A line of the file that `accounts/usage/recovery` reads, as a JSON array."""
 
     request_id: str
     num_prompt_tokens: int

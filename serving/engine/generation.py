@@ -10,11 +10,11 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
-from serving.engine.energy.meter import RequestEnergy
-from serving.engine.logits_handler import LogitsHandler
-from serving.engine.pipeline import Handle
-from serving.engine.prefix_cache import Prefill, TokenArray
-from serving.transport.messages import (
+from vinery_serving.engine.energy.meter import RequestEnergy
+from vinery_serving.engine.logits_handler import LogitsHandler
+from vinery_serving.engine.pipeline import Handle
+from vinery_serving.engine.prefix_cache import Prefill, TokenArray
+from vinery_serving.transport.messages import (
     FINISH_LENGTH,
     Known,
     Rejected,
@@ -22,7 +22,7 @@ from serving.transport.messages import (
     TokenLogprobs,
     TokenOutput,
 )
-from serving.transport.server import Connection
+from vinery_serving.transport.server import Connection
 
 # Few answers are longer, and what a longer one costs is charged at its end.
 _NUM_EXPECTED_OUTPUT_TOKENS: Final = 128
@@ -67,7 +67,7 @@ class Generation:
     num_assumed_prefilled: int = 0  # without the hook: as many as the steps have had room for
     is_charged: bool = False  # its lane has paid for `num_expected_tokens`
     num_preempted: int = 0  # how often it had to yield its slot to another lane
-    # See `serving.engine.slices`: how much of its prompt was computed in slices, how long the next
+    # See `serving/engine/slices`: how much of its prompt was computed in slices, how long the next
     # slice should be if the cache had all of the last one, and whether it is not cut any more.
     num_to_charge: int = 0  # of the tokens that its lane has to pay for, after the last slice
     num_sliced: int = 0

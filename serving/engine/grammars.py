@@ -7,7 +7,7 @@ a canary that shares the pipeline's tokenizer. GenAI keeps compiled grammars wit
 the pipeline's step finds the grammar compiled. GenAI releases the GIL while it compiles.
 
 GenAI keeps every compiled grammar for as long as its tokenizer lives (see
-`serving.engine.checker`). The growth of all checkers shows how much the engine's own tokenizer
+`serving/engine/checker`). The growth of all checkers shows how much the engine's own tokenizer
 holds, and when the engine must be replaced.
 """
 
@@ -25,11 +25,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 
-from serving.engine.canary import Canary
-from serving.engine.checker import CHECK_TIMEOUT_S, Checker
-from serving.engine.fair_queue import FairQueue, Lane
-from serving.transport.messages import GrammarSpec
-from serving.transport.server import SocketServer
+from vinery_serving.engine.canary import Canary
+from vinery_serving.engine.checker import CHECK_TIMEOUT_S, Checker
+from vinery_serving.engine.fair_queue import FairQueue, Lane
+from vinery_serving.transport.messages import GrammarSpec
+from vinery_serving.transport.server import SocketServer
 
 # Gets the reason why a grammar is refused; None: it can be used.
 OnChecked = Callable[[str | None], None]

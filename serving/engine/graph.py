@@ -2,12 +2,12 @@
 
 Only the graph's XML is written anew, beside links to the weights and the other files.
 
-- The **logits hook** (`serving.engine.logits_hook`) is an operation on the logits, the token ids
+- The **logits hook** (`serving/engine/logits_hook`) is an operation on the logits, the token ids
   and the positions of a step. It is a side branch: the logits do not pass through it. A step
   without a callback only pays for an empty call.
 - For **salts**, token ids are taken modulo the vocabulary size. A prompt whose first ids are
   raised by a multiple of it means the same to the model, but shares nothing with other prompts
-  in the prefix cache (`serving.engine.prefix_cache`).
+  in the prefix cache (`serving/engine/prefix_cache`).
 """
 
 import shutil

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from serving.transport.server import Connection, SocketServer
+from vinery_serving.transport.server import Connection, SocketServer
 
 # How long an engine waits for the next node: longer than a busy machine needs to start one.
 # On other systems than Linux a node cannot adopt, see `node.adoption`.

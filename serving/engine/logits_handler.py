@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from serving.engine.logits_hook import StepView
-from serving.engine.logprobs import Row, RowLogprobs
-from serving.engine.prefix_cache import TokenArray
-from serving.engine.sampler import TokenSampler
-from serving.engine.step_layout import ScheduledSequence, Span
-from serving.transport.messages import (
+from vinery_serving.engine.logits_hook import StepView
+from vinery_serving.engine.logprobs import Row, RowLogprobs
+from vinery_serving.engine.prefix_cache import TokenArray
+from vinery_serving.engine.sampler import TokenSampler
+from vinery_serving.engine.step_layout import ScheduledSequence, Span
+from vinery_serving.transport.messages import (
     LogitsSpec,
     LogprobsSpec,
     ReasoningBudget,

@@ -1,6 +1,6 @@
 """Reads and changes the logits of a step before the sampler gets them.
 
-The hook is a Python operation in the model's graph (`serving.engine.graph`). The runtime calls
+The hook is a Python operation in the model's graph (`serving/engine/graph`). The runtime calls
 it in the middle of a step, on the engine's thread, with the rows of logits that will be sampled.
 The sampler gets what the hook wrote into them. While no callback is set, it costs some 40 us a
 step at any vocabulary size: three calls into Python after the model has emptied the CPU caches.

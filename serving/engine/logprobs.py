@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from serving.transport.messages import LogprobsSpec, TokenLogprobs
+from vinery_serving.transport.messages import LogprobsSpec, TokenLogprobs
 
 Row = npt.NDArray[np.float32]  # (vocab_size,)
 

@@ -13,27 +13,32 @@ from typing import Final, assert_never
 import numpy as np
 from msgspec import structs
 
-from serving.core import errors
-from serving.core.heartbeat import Heartbeat
-from serving.engine.admission import Admission
-from serving.engine.batch import Batch, PipelineBroken, StepResult
-from serving.engine.config import EngineConfig
-from serving.engine.energy.meter import RequestEnergy, new_meter
-from serving.engine.fair_queue import Lane
-from serving.engine.finished import FinishedGenerations
-from serving.engine.generation import (
+from vinery_serving.core import errors
+from vinery_serving.core.heartbeat import Heartbeat
+from vinery_serving.engine.admission import Admission
+from vinery_serving.engine.batch import Batch, PipelineBroken, StepResult
+from vinery_serving.engine.config import EngineConfig
+from vinery_serving.engine.energy.meter import RequestEnergy, new_meter
+from vinery_serving.engine.fair_queue import Lane
+from vinery_serving.engine.finished import FinishedGenerations
+from vinery_serving.engine.generation import (
     FailedGeneration,
     GeneratedTokens,
     Generation,
 )
-from serving.engine.grammars import GrammarChecks, SharedCompiler
-from serving.engine.lifeline import Lifeline
-from serving.engine.logits_handler import LogitsHandler, check_ids, load_factories, new_processors
-from serving.engine.output_sender import OutputSender
-from serving.engine.pipeline import Pipeline
-from serving.engine.prefix_cache import TokenArray
-from serving.engine.step_limit import LEAST_S, StepLimits
-from serving.transport.messages import (
+from vinery_serving.engine.grammars import GrammarChecks, SharedCompiler
+from vinery_serving.engine.lifeline import Lifeline
+from vinery_serving.engine.logits_handler import (
+    LogitsHandler,
+    check_ids,
+    load_factories,
+    new_processors,
+)
+from vinery_serving.engine.output_sender import OutputSender
+from vinery_serving.engine.pipeline import Pipeline
+from vinery_serving.engine.prefix_cache import TokenArray
+from vinery_serving.engine.step_limit import LEAST_S, StepLimits
+from vinery_serving.transport.messages import (
     FINISH_LENGTH,
     PROTOCOL_VERSION,
     Cancel,
@@ -49,7 +54,7 @@ from serving.transport.messages import (
     SamplingParams,
     Submit,
 )
-from serving.transport.server import Connection, Incoming, SocketServer
+from vinery_serving.transport.server import Connection, Incoming, SocketServer
 
 # An idle engine generates a token this often, to know that it still can.
 PROBE_INTERVAL_S: Final = 10.0

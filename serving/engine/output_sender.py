@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Final
 
-from serving.engine.generation import GeneratedTokens, Generation
-from serving.transport.messages import Accepted, StepOutputs, TokenOutput
-from serving.transport.server import Connection
+from vinery_serving.engine.generation import GeneratedTokens, Generation
+from vinery_serving.transport.messages import Accepted, StepOutputs, TokenOutput
+from vinery_serving.transport.server import Connection
 
 # A flush wakes the gateway, and then its clients. On a small machine, both of the engine's threads
 # wait for that. So quick steps are sent together, at most this long, which no reader notices.

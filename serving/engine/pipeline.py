@@ -13,12 +13,17 @@ from typing import Any, Final
 import openvino as ov
 import openvino_genai as genai
 
-from serving.core.request import GrammarKind
-from serving.engine.config import NGRAM_SIZE, NUM_ASSISTANT_TOKENS, EngineConfig, EngineOptions
-from serving.engine.graph import MODEL_FILE, GraphFeatures, write_hooked_folder
-from serving.engine.logits_hook import LogitsHook, StepView
-from serving.engine.prefix_cache import TokenArray, salt_prompt
-from serving.transport.messages import (
+from vinery_serving.core.request import GrammarKind
+from vinery_serving.engine.config import (
+    NGRAM_SIZE,
+    NUM_ASSISTANT_TOKENS,
+    EngineConfig,
+    EngineOptions,
+)
+from vinery_serving.engine.graph import MODEL_FILE, GraphFeatures, write_hooked_folder
+from vinery_serving.engine.logits_hook import LogitsHook, StepView
+from vinery_serving.engine.prefix_cache import TokenArray, salt_prompt
+from vinery_serving.transport.messages import (
     FINISH_LENGTH,
     FINISH_STOP,
     BeamSpec,
@@ -171,7 +176,7 @@ class Pipeline:
         return is_scored or (cache_key is not None and self.has_cache)
 
     def leaves_sampling(self, submit: Submit) -> bool:
-        """Whether the caller must sample the request's tokens, see `serving.engine.sampler`."""
+        """Whether the caller must sample the request's tokens, see `serving/engine/sampler`."""
         is_sampled = submit.beams is None and submit.sampling.temperature > 0
         return is_sampled and self._has_draft_model
 

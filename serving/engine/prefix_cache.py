@@ -1,6 +1,6 @@
 """Which prompts may share blocks of GenAI's prefix cache (measured with GenAI 2026.4.1).
 
-**Cache salts.** The graph takes token ids modulo the vocabulary size (`serving.engine.graph`),
+**Cache salts.** The graph takes token ids modulo the vocabulary size (`serving/engine/graph`),
 while the cache hashes the ids as they are given. A prompt whose first ids are raised by multiples
 of the vocabulary size therefore means the same to the model, and shares blocks only with prompts
 that are raised alike. A cached block counts only for prompts that agree from their first token on,

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from serving.engine.fair_queue import Lane
+from vinery_serving.engine.fair_queue import Lane
 
 # Older tokens and older time count less: by a factor of e after so much time.
 TOKENS_S: Final = 12.0

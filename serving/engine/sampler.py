@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from serving.engine.logprobs import Row
-from serving.transport.messages import SamplingParams
+from vinery_serving.engine.logprobs import Row
+from vinery_serving.transport.messages import SamplingParams
 
 # Tokens outside `top_k`, `top_p` and `min_p` are far below the others, but stay possible: a
 # grammar, which GenAI applies later, may forbid all others.

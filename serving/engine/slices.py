@@ -20,11 +20,11 @@ from typing import Final
 
 from msgspec import structs
 
-from serving.engine.batch import Batch
-from serving.engine.fair_queue import Lane
-from serving.engine.generation import Generation
-from serving.engine.prefix_cache import BLOCK
-from serving.transport.messages import SamplingParams
+from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.fair_queue import Lane
+from vinery_serving.engine.generation import Generation
+from vinery_serving.engine.prefix_cache import BLOCK
+from vinery_serving.transport.messages import SamplingParams
 
 # Prompts are cut while another key has asked for something within this time.
 _SHARED_S: Final = 10.0

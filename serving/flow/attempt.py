@@ -8,8 +8,8 @@ from typing import Literal, assert_never, cast
 
 from msgspec import structs
 
-from serving.core.errors import Overloaded, ServingError, error_from_code
-from serving.core.events import (
+from vinery_serving.core.errors import Overloaded, ServingError, error_from_code
+from vinery_serving.core.events import (
     QUOTA,
     Completed,
     Event,
@@ -21,14 +21,14 @@ from serving.core.events import (
     TextDelta,
     TokensGenerated,
 )
-from serving.core.request import GenerationRequest, RawPrompts
-from serving.flow.grants import TokenGrants
-from serving.flow.prepared import PreparedRequest
-from serving.output.detokenize import Decoder
-from serving.output.reader import ChoiceReader
-from serving.output.writer import merged
-from serving.transport.client import GenerationUpdate, OutputStream
-from serving.transport.messages import (
+from vinery_serving.core.request import GenerationRequest, RawPrompts
+from vinery_serving.flow.grants import TokenGrants
+from vinery_serving.flow.prepared import PreparedRequest
+from vinery_serving.output.detokenize import Decoder
+from vinery_serving.output.reader import ChoiceReader
+from vinery_serving.output.writer import merged
+from vinery_serving.transport.client import GenerationUpdate, OutputStream
+from vinery_serving.transport.messages import (
     FINISH_STOP,
     Accepted,
     Known,

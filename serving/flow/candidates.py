@@ -3,10 +3,10 @@
 from dataclasses import replace
 from itertools import groupby
 
-from serving.core.errors import InvalidRequest
-from serving.core.request import GenerationRequest
-from serving.core.result import ChoiceResult, Result
-from serving.transport.messages import BeamSpec
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.request import GenerationRequest
+from vinery_serving.core.result import ChoiceResult, Result
+from vinery_serving.transport.messages import BeamSpec
 
 
 def check_beam_search(request: GenerationRequest) -> None:

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Protocol
 
-from serving.core.errors import ContextTooLong
-from serving.core.request import PROMPT_FIELDS, Conversation, GenerationRequest, RawPrompts
-from serving.flow.rendering import droppable
-from serving.prompting.assets import ModelAssets
+from vinery_serving.core.errors import ContextTooLong
+from vinery_serving.core.request import PROMPT_FIELDS, Conversation, GenerationRequest, RawPrompts
+from vinery_serving.flow.rendering import droppable
+from vinery_serving.prompting.assets import ModelAssets
 
 
 class _Model(Protocol):

@@ -12,17 +12,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from serving.constraints.family import Family
-from serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady, Overloaded
-from serving.engine.config import EngineOptions
-from serving.flow.overload import OverloadGate
-from serving.flow.quarantine import Quarantine
-from serving.flow.suspects import Suspects
-from serving.output.detokenize import Decoder, Detokenizer
-from serving.prompting.assets import ModelAssets
-from serving.prompting.folder import UnusableFolder
-from serving.transport.client import EngineClient, engine_socket
-from serving.transport.messages import Hello
+from vinery_serving.constraints.family import Family
+from vinery_serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady, Overloaded
+from vinery_serving.engine.config import EngineOptions
+from vinery_serving.flow.overload import OverloadGate
+from vinery_serving.flow.quarantine import Quarantine
+from vinery_serving.flow.suspects import Suspects
+from vinery_serving.output.detokenize import Decoder, Detokenizer
+from vinery_serving.prompting.assets import ModelAssets
+from vinery_serving.prompting.folder import UnusableFolder
+from vinery_serving.transport.client import EngineClient, engine_socket
+from vinery_serving.transport.messages import Hello
 
 log = logging.getLogger(__name__)
 

@@ -12,18 +12,26 @@ from typing import Final
 
 from msgspec import structs
 
-from serving.core.errors import DeadlineExceeded, EngineLost, NotContinued, ServingError
-from serving.core.events import Completed, Event, Failed, Finished, FinishReason, Started, TextDelta
-from serving.core.request import Conversation, RawPrompts, Role
-from serving.core.result import Result, ResultBuilder
-from serving.flow.attempt import AnswersReader, started
-from serving.flow.candidates import best_choices
-from serving.flow.grants import TokenGrants, TokenSource
-from serving.flow.logits import check_engine, num_top_of_prompt
-from serving.flow.prepared import PreparedRequest
-from serving.flow.suspects import Run
-from serving.transport.client import EngineClient, EngineDisconnected, OutputStream
-from serving.transport.messages import Hello, Submit, TokenOutput
+from vinery_serving.core.errors import DeadlineExceeded, EngineLost, NotContinued, ServingError
+from vinery_serving.core.events import (
+    Completed,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Started,
+    TextDelta,
+)
+from vinery_serving.core.request import Conversation, RawPrompts, Role
+from vinery_serving.core.result import Result, ResultBuilder
+from vinery_serving.flow.attempt import AnswersReader, started
+from vinery_serving.flow.candidates import best_choices
+from vinery_serving.flow.grants import TokenGrants, TokenSource
+from vinery_serving.flow.logits import check_engine, num_top_of_prompt
+from vinery_serving.flow.prepared import PreparedRequest
+from vinery_serving.flow.suspects import Run
+from vinery_serving.transport.client import EngineClient, EngineDisconnected, OutputStream
+from vinery_serving.transport.messages import Hello, Submit, TokenOutput
 
 # How many engines may end under one request, whatever the reason.
 MAX_LOST_ENGINES: Final = 8

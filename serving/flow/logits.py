@@ -3,12 +3,12 @@ words, logits processors, reasoning budgets."""
 
 from collections.abc import Iterable
 
-from serving.core.errors import InvalidRequest, UnsupportedParameter
-from serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts
-from serving.flow.directory import LoadedModel
-from serving.prompting.assets import Prompt
-from serving.prompting.tokenizer import Tokenizer
-from serving.transport.messages import (
+from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts
+from vinery_serving.flow.directory import LoadedModel
+from vinery_serving.prompting.assets import Prompt
+from vinery_serving.prompting.tokenizer import Tokenizer
+from vinery_serving.transport.messages import (
     Hello,
     LogitsSpec,
     LogprobsSpec,

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass, field
 
-from serving.core.events import Usage
+from vinery_serving.core.events import Usage
 
 
 @dataclass(slots=True)

@@ -1,12 +1,12 @@
 """The grammar of an answer: the request's schemas, tools and grammars become one grammar for
 the engine."""
 
-from serving.constraints.answers import answer_grammar, tool_grammar
-from serving.constraints.family import GrammarFamily
-from serving.core.errors import InvalidRequest
-from serving.core.request import GenerationRequest, Grammar, RawPrompts, ToolMode
-from serving.flow.directory import LoadedModel
-from serving.prompting.assets import Prompt
+from vinery_serving.constraints.answers import answer_grammar, tool_grammar
+from vinery_serving.constraints.family import GrammarFamily
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.request import GenerationRequest, Grammar, RawPrompts, ToolMode
+from vinery_serving.flow.directory import LoadedModel
+from vinery_serving.prompting.assets import Prompt
 
 
 def check_output_grammar(request: GenerationRequest) -> None:

@@ -30,10 +30,10 @@ import time
 from collections import Counter
 from typing import Final, Protocol, Self
 
-from serving.core.errors import Overloaded
-from serving.flow.meter import Meter
-from serving.flow.returns import Returns
-from serving.transport.messages import Load
+from vinery_serving.core.errors import Overloaded
+from vinery_serving.flow.meter import Meter
+from vinery_serving.flow.returns import Returns
+from vinery_serving.transport.messages import Load
 
 Lane = tuple[int, int]  # the ids of the organisation and of the key
 
@@ -42,7 +42,7 @@ Lane = tuple[int, int]  # the ids of the organisation and of the key
 _BURST_LIMIT_S: Final = 20.0
 _STEADY_LIMIT_S: Final = 1.0
 _OVERLOAD_LIMIT_S: Final = 0.15
-# For keys that have used a smaller part of the engine (`serving.engine.recent_use`) it is a burst.
+# For keys that have used a smaller part of the engine (`serving/engine/recent_use`) it is a burst.
 _BURST_PART: Final = 0.5
 # A queue is steady while not many more requests come than end. Refused ones have come, too: with a
 # lower ratio a few refusals would be a reason for further ones, at a load that can be served.

@@ -4,18 +4,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from serving.core.ids import tool_call_id
-from serving.core.logprobs import Token, TopLogprob, without_leading_spaces
-from serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts, ToolMode
-from serving.flow.directory import Engine
-from serving.flow.meter import Meter
-from serving.output.detokenize import Decoder
-from serving.output.parser import Parser
-from serving.output.parsers.base import PlainParser
-from serving.output.reader import ChoiceReader
-from serving.output.writer import EventWriter
-from serving.prompting.assets import ModelAssets, Prompt
-from serving.transport.messages import Submit, TokenLogprobs
+from vinery_serving.core.ids import tool_call_id
+from vinery_serving.core.logprobs import Token, TopLogprob, without_leading_spaces
+from vinery_serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts, ToolMode
+from vinery_serving.flow.directory import Engine
+from vinery_serving.flow.meter import Meter
+from vinery_serving.output.detokenize import Decoder
+from vinery_serving.output.parser import Parser
+from vinery_serving.output.parsers.base import PlainParser
+from vinery_serving.output.reader import ChoiceReader
+from vinery_serving.output.writer import EventWriter
+from vinery_serving.prompting.assets import ModelAssets, Prompt
+from vinery_serving.transport.messages import Submit, TokenLogprobs
 
 
 class TokenWriter:

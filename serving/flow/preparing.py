@@ -12,20 +12,20 @@ from typing import Final
 
 from msgspec import structs
 
-from serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
-from serving.core.ids import derive_seed
-from serving.core.request import PROMPT_FIELDS, GenerationRequest, SpeculativeDecoding
-from serving.engine.config import NGRAM_SIZE, NUM_ASSISTANT_TOKENS
-from serving.flow.candidates import beam_spec, check_beam_search, with_candidates
-from serving.flow.context import within_context
-from serving.flow.directory import LoadedModel
-from serving.flow.logits import logits_spec, num_top_of_prompt
-from serving.flow.output_grammar import check_output_grammar, output_grammar
-from serving.flow.prepared import Draft
-from serving.flow.rendering import least_output, render
-from serving.prompting.assets import Prompt
-from serving.prompting.folder import GenerationDefaults
-from serving.transport.messages import GrammarSpec, SamplingParams, SpeculationSpec, Submit
+from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
+from vinery_serving.core.ids import derive_seed
+from vinery_serving.core.request import PROMPT_FIELDS, GenerationRequest, SpeculativeDecoding
+from vinery_serving.engine.config import NGRAM_SIZE, NUM_ASSISTANT_TOKENS
+from vinery_serving.flow.candidates import beam_spec, check_beam_search, with_candidates
+from vinery_serving.flow.context import within_context
+from vinery_serving.flow.directory import LoadedModel
+from vinery_serving.flow.logits import logits_spec, num_top_of_prompt
+from vinery_serving.flow.output_grammar import check_output_grammar, output_grammar
+from vinery_serving.flow.prepared import Draft
+from vinery_serving.flow.rendering import least_output, render
+from vinery_serving.prompting.assets import Prompt
+from vinery_serving.prompting.folder import GenerationDefaults
+from vinery_serving.transport.messages import GrammarSpec, SamplingParams, SpeculationSpec, Submit
 
 # The limit of an answer if neither the client nor the model has one and the context is unknown.
 _UNLIMITED_TOKENS: Final = 1 << 20
@@ -51,7 +51,7 @@ def prepare(
     """Return the request with its prompts and all values decided.
 
     `lane` has the ids of the caller's organisation and key, 0 for none. It may take long: see
-    `serving.intake`. Raises `InvalidRequest`.
+    `serving/intake`. Raises `InvalidRequest`.
     """
     _check_limits(request, model)
     check_output_grammar(request)

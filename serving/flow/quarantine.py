@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from serving.core.errors import RequestQuarantined
-from serving.transport.messages import Submit
+from vinery_serving.core.errors import RequestQuarantined
+from vinery_serving.transport.messages import Submit
 
 log = logging.getLogger(__name__)
 

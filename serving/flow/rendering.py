@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Final
 
-from serving.core.errors import InvalidRequest, UnsupportedParameter
-from serving.core.request import (
+from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.core.request import (
     ALL_THAT_FIT,
     PROMPT_FIELDS,
     Conversation,
@@ -21,10 +21,10 @@ from serving.core.request import (
     RawPrompts,
     Role,
 )
-from serving.core.tokens import Padding, Tokenized, TokenizeRequest
-from serving.flow.directory import LoadedModel
-from serving.prompting.assets import ModelAssets, Prompt
-from serving.prompting.untrusted import render_untrusted
+from vinery_serving.core.tokens import Padding, Tokenized, TokenizeRequest
+from vinery_serving.flow.directory import LoadedModel
+from vinery_serving.prompting.assets import ModelAssets, Prompt
+from vinery_serving.prompting.untrusted import render_untrusted
 
 # A shortened conversation leaves one part in eight of the context for an answer without a
 # limit. Shortened to the last token, the answer would be cut after its first word.

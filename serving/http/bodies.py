@@ -14,9 +14,9 @@ from typing import Final, Self
 
 from django.conf import settings
 
-from serving.core.errors import BodyTooLarge, InvalidRequest, Overloaded, TooManyBodies
-from serving.http.edge import Message, Receive, Scope, header
-from serving.http.refusals import REFUSALS, Reason
+from vinery_serving.core.errors import BodyTooLarge, InvalidRequest, Overloaded, TooManyBodies
+from vinery_serving.http.edge import Message, Receive, Scope, header
+from vinery_serving.http.refusals import REFUSALS, Reason
 
 FREE_BYTES: Final = 64 * 1024
 # How long a client may send nothing before its body is complete.

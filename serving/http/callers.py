@@ -6,10 +6,10 @@ from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote
 
-from accounts.base.errors import KeyRefused, NotAllowed
-from accounts.keys.table import ANONYMOUS, Caller, KeyTable
-from serving.core.errors import InvalidKey, NotPermitted
-from serving.http.edge import CALLER_HEADERS, Scope, header
+from vinery_accounts.base.errors import KeyRefused, NotAllowed
+from vinery_accounts.keys.table import ANONYMOUS, Caller, KeyTable
+from vinery_serving.core.errors import InvalidKey, NotPermitted
+from vinery_serving.http.edge import CALLER_HEADERS, Scope, header
 
 # Printable ASCII, except the percent sign that encodes other characters.
 _UNQUOTED: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")

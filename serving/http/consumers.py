@@ -17,9 +17,9 @@ from channels.routing import URLRouter
 from django.conf import settings
 from django.urls import re_path
 
-from accounts.keys.table import Caller
-from accounts.models import Scope as KeyScope
-from serving.core.errors import (
+from vinery_accounts.keys.table import Caller
+from vinery_accounts.models import Scope as KeyScope
+from vinery_serving.core.errors import (
     InvalidRequest,
     MethodNotAllowed,
     Overloaded,
@@ -27,18 +27,18 @@ from serving.core.errors import (
     UnsupportedMediaType,
     UsageNotRecorded,
 )
-from serving.core.events import Completed, Event, Failed
-from serving.core.ids import AnswerIdentity
-from serving.core.request import V1, Endpoint
-from serving.flow.directory import Engine
-from serving.flow.generate import stream, whole
-from serving.flow.overload import Passage
-from serving.flow.prepared import PreparedRequest
-from serving.flow.preparing import prepare
-from serving.http.bodies import BodyLimits, ClientGone, api_bodies, read_body
-from serving.http.callers import address_of, authenticate, client_of, grant_errors
-from serving.http.documents import ConstantDocument, KeyUsage, openapi, version
-from serving.http.edge import (
+from vinery_serving.core.events import Completed, Event, Failed
+from vinery_serving.core.ids import AnswerIdentity
+from vinery_serving.core.request import V1, Endpoint
+from vinery_serving.flow.directory import Engine
+from vinery_serving.flow.generate import stream, whole
+from vinery_serving.flow.overload import Passage
+from vinery_serving.flow.prepared import PreparedRequest
+from vinery_serving.flow.preparing import prepare
+from vinery_serving.http.bodies import BodyLimits, ClientGone, api_bodies, read_body
+from vinery_serving.http.callers import address_of, authenticate, client_of, grant_errors
+from vinery_serving.http.documents import ConstantDocument, KeyUsage, openapi, version
+from vinery_serving.http.edge import (
     JSON,
     REQUEST_ID,
     ApiEdge,
@@ -50,14 +50,14 @@ from serving.http.edge import (
     send_whole,
     server_failed,
 )
-from serving.http.starts import BeginInTurns
-from serving.intake.reading import InProcess, answer_tokens, generation_reader, model_of
-from serving.protocols import parse
-from serving.protocols.common.encoding import KEEP_ALIVE
-from serving.protocols.common.exchange import Encoder, Exchange
-from serving.requests.record import RequestRecord
-from serving.requests.reservation import count_request
-from serving.runtime.runtime import Runtime
+from vinery_serving.http.starts import BeginInTurns
+from vinery_serving.intake.reading import InProcess, answer_tokens, generation_reader, model_of
+from vinery_serving.protocols import parse
+from vinery_serving.protocols.common.encoding import KEEP_ALIVE
+from vinery_serving.protocols.common.exchange import Encoder, Exchange
+from vinery_serving.requests.record import RequestRecord
+from vinery_serving.requests.reservation import count_request
+from vinery_serving.runtime.runtime import Runtime
 
 # The client's own id of its request, as in OpenAI's API.
 _CLIENT_REQUEST_ID: Final = b"x-client-request-id"

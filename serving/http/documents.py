@@ -13,8 +13,8 @@ from typing import Final
 
 from django.conf import settings
 
-from accounts.keys.table import Caller
-from accounts.limits.service import (
+from vinery_accounts.keys.table import Caller
+from vinery_accounts.limits.service import (
     Kind,
     Level,
     LimitsUnavailable,
@@ -22,13 +22,13 @@ from accounts.limits.service import (
     scopes_of,
     window_at,
 )
-from accounts.models import Scope as KeyScope
-from serving.core.errors import MethodNotAllowed, Unavailable
-from serving.http.callers import address_of, authenticate, grant_errors
-from serving.http.edge import JSON, Receive, Scope, Send, header, send_whole
-from serving.protocols.common.encoding import json_bytes
-from serving.protocols.openapi.document import document
-from serving.runtime.runtime import Runtime
+from vinery_accounts.models import Scope as KeyScope
+from vinery_serving.core.errors import MethodNotAllowed, Unavailable
+from vinery_serving.http.callers import address_of, authenticate, grant_errors
+from vinery_serving.http.edge import JSON, Receive, Scope, Send, header, send_whole
+from vinery_serving.protocols.common.encoding import json_bytes
+from vinery_serving.protocols.openapi.document import document
+from vinery_serving.runtime.runtime import Runtime
 
 # Of a document, in one pass of the event loop.
 _PART_BYTES: Final = 8 * 1024

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from django.http import JsonResponse
 
-from serving.core.errors import ServingError
-from serving.core.ids import new_id_token
-from serving.protocols.common.encoding import error_body, error_headers, error_object
+from vinery_serving.core.errors import ServingError
+from vinery_serving.core.ids import new_id_token
+from vinery_serving.protocols.common.encoding import error_body, error_headers, error_object
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Callable, Hashable
 from typing import Final
 
-from serving.http.client_queues import ClientQueues
-from serving.http.edge import App, Receive, Scope, Send
+from vinery_serving.http.client_queues import ClientQueues
+from vinery_serving.http.edge import App, Receive, Scope, Send
 
 # The first step of a request takes up to a millisecond.
 _MOST_IN_A_PASS: Final = 16

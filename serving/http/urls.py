@@ -2,7 +2,7 @@
 
 from django.urls import re_path
 
-from serving.http import views
+from vinery_serving.http import views
 
 urlpatterns = [
     re_path(r"^(?P<tree>v1|v3)/models/?$", views.list_models),

@@ -7,13 +7,13 @@ from typing import Any
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from accounts.keys.table import Caller
-from serving.core.errors import MethodNotAllowed, ModelNotFound, NotFound, ServingError
-from serving.flow.directory import ModelEntry
-from serving.http.callers import authenticate, grant_errors
-from serving.http.edge import error_response
-from serving.prompting.folder import TOKEN_KEYS
-from serving.runtime.runtime import runtime
+from vinery_accounts.keys.table import Caller
+from vinery_serving.core.errors import MethodNotAllowed, ModelNotFound, NotFound, ServingError
+from vinery_serving.flow.directory import ModelEntry
+from vinery_serving.http.callers import authenticate, grant_errors
+from vinery_serving.http.edge import error_response
+from vinery_serving.prompting.folder import TOKEN_KEYS
+from vinery_serving.runtime.runtime import runtime
 
 # Django's types do not know that a view may be a coroutine function.
 View = Callable[..., Any]

@@ -13,11 +13,11 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from serving.constraints.families.registry import select_family
-from serving.core import field_limits
-from serving.core import request as core_request
-from serving.core.errors import ModelNotReady
-from serving.core.request import (
+from vinery_serving.constraints.families.registry import select_family
+from vinery_serving.core import field_limits
+from vinery_serving.core import request as core_request
+from vinery_serving.core.errors import ModelNotReady
+from vinery_serving.core.request import (
     DIALECTS,
     Conversation,
     Endpoint,
@@ -25,20 +25,20 @@ from serving.core.request import (
     RawPrompts,
     Role,
 )
-from serving.flow.directory import LoadedModel, ModelEntry
-from serving.flow.logits import num_top_of_prompt
-from serving.flow.prepared import Draft
-from serving.flow.preparing import prepare
-from serving.intake.reading import TOKENS_JOBS, Head, head_of
-from serving.prompting.assets import ModelAssets, Prompt
-from serving.prompting.folder import FAST_TOKENIZER, UnusableFolder
-from serving.protocols import parse
-from serving.protocols.chat.exchange import ChatExchange, FunctionCall, ToolCalls
-from serving.protocols.common.exchange import Exchange
-from serving.protocols.completions.exchange import CompletionsExchange
-from serving.protocols.responses.exchange import ResponsesExchange
-from serving.transport import messages
-from serving.workers.worker import Session
+from vinery_serving.flow.directory import LoadedModel, ModelEntry
+from vinery_serving.flow.logits import num_top_of_prompt
+from vinery_serving.flow.prepared import Draft
+from vinery_serving.flow.preparing import prepare
+from vinery_serving.intake.reading import TOKENS_JOBS, Head, head_of
+from vinery_serving.prompting.assets import ModelAssets, Prompt
+from vinery_serving.prompting.folder import FAST_TOKENIZER, UnusableFolder
+from vinery_serving.protocols import parse
+from vinery_serving.protocols.chat.exchange import ChatExchange, FunctionCall, ToolCalls
+from vinery_serving.protocols.common.exchange import Exchange
+from vinery_serving.protocols.completions.exchange import CompletionsExchange
+from vinery_serving.protocols.responses.exchange import ResponsesExchange
+from vinery_serving.transport import messages
+from vinery_serving.workers.worker import Session
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol, cast
 
 import msgspec
 
-from serving.core.errors import InvalidRequest
-from serving.core.request import (
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.request import (
     DIALECTS,
     PROMPT_FIELDS,
     Conversation,
@@ -21,19 +21,19 @@ from serving.core.request import (
     GenerationRequest,
     RawPrompts,
 )
-from serving.flow.directory import Engine, LoadedModel
-from serving.flow.output_grammar import may_have_grammar
-from serving.flow.prepared import Draft
-from serving.flow.rendering import count_tokens, detokenize, tokenize
-from serving.protocols.common.exchange import Exchange
-from serving.protocols.responses.exchange import count_body, parse_count
-from serving.protocols.tokens import (
+from vinery_serving.flow.directory import Engine, LoadedModel
+from vinery_serving.flow.output_grammar import may_have_grammar
+from vinery_serving.flow.prepared import Draft
+from vinery_serving.flow.rendering import count_tokens, detokenize, tokenize
+from vinery_serving.protocols.common.exchange import Exchange
+from vinery_serving.protocols.responses.exchange import count_body, parse_count
+from vinery_serving.protocols.tokens import (
     DetokenizeExchange,
     TokenizeExchange,
     parse_detokenize,
     parse_tokenize,
 )
-from serving.workers.pool import Worker, WorkerPool
+from vinery_serving.workers.pool import Worker, WorkerPool
 
 # A body of this size takes less than 5 ms of CPU time from JSON to tokens, whatever it contains
 # (measured: 8.5 ms for 8 KiB of tool arguments with a token for each character, 5.5 ms for 8 KiB of

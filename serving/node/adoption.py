@@ -18,9 +18,9 @@ from typing import Final
 
 import msgspec
 
-from serving.transport.client import engine_sockets
-from serving.transport.framing import FrameReader, InvalidFrame, pack
-from serving.transport.messages import Hello, Keep
+from vinery_serving.transport.client import engine_sockets
+from vinery_serving.transport.framing import FrameReader, InvalidFrame, pack
+from vinery_serving.transport.messages import Hello, Keep
 
 # Linux's `struct ucred`: process, user, group.
 _CREDENTIALS: Final = struct.Struct("iII")

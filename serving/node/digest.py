@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import structs
 
-from serving.engine.config import EngineConfig
+from vinery_serving.engine.config import EngineConfig
 
 _SERVING: Final = Path(__file__).resolve().parents[1]
 # The rooms of which an engine process consists.

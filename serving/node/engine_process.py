@@ -10,14 +10,14 @@ from typing import Final, NoReturn
 
 from msgspec import structs
 
-from serving.core.cadence import until_next
-from serving.core.hang import Hang, HangWatch, LinuxProcess
-from serving.core.heartbeat import Page, write_stacks_and_end
-from serving.engine.config import EngineConfig
-from serving.node.adoption import AdoptedEngine
-from serving.node.digest import with_digest
-from serving.node.running_engine import RunningEngine, StartedEngine, end_engine, kill_engine
-from serving.transport.client import EngineClient, EngineDisconnected
+from vinery_serving.core.cadence import until_next
+from vinery_serving.core.hang import Hang, HangWatch, LinuxProcess
+from vinery_serving.core.heartbeat import Page, write_stacks_and_end
+from vinery_serving.engine.config import EngineConfig
+from vinery_serving.node.adoption import AdoptedEngine
+from vinery_serving.node.digest import with_digest
+from vinery_serving.node.running_engine import RunningEngine, StartedEngine, end_engine, kill_engine
+from vinery_serving.transport.client import EngineClient, EngineDisconnected
 
 log = logging.getLogger(__name__)
 

@@ -19,17 +19,17 @@ from django.db import DatabaseError, close_old_connections
 from django.db.models import F
 from django.utils import timezone
 
-from accounts.base import change_signal
-from accounts.base.commits import commit_state
-from serving.catalog.models import EngineState, EngineStatus, ServedModel
-from serving.engine.config import EngineConfig, parse_options
-from serving.node import adoption
-from serving.node.adoption import AdoptedEngine
-from serving.node.backoff import Backoff
-from serving.node.engine_process import EngineDied, EngineProcess
-from serving.node.running_engine import end_engine
-from serving.prompting.folder import ModelFolder, UnusableFolder
-from serving.transport.client import engine_socket
+from vinery_accounts.base import change_signal
+from vinery_accounts.base.commits import commit_state
+from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
+from vinery_serving.engine.config import EngineConfig, parse_options
+from vinery_serving.node import adoption
+from vinery_serving.node.adoption import AdoptedEngine
+from vinery_serving.node.backoff import Backoff
+from vinery_serving.node.engine_process import EngineDied, EngineProcess
+from vinery_serving.node.running_engine import end_engine
+from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
+from vinery_serving.transport.client import engine_socket
 
 log = logging.getLogger(__name__)
 

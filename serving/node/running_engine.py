@@ -11,7 +11,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from serving.engine.config import EngineConfig
+from vinery_serving.engine.config import EngineConfig
 
 _END_TIMEOUT_S: Final = 3.0
 
@@ -53,7 +53,7 @@ class StartedEngine:
         """Start a process with this configuration. Its session is its own: it is not killed with
         the processes of its node."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "serving.engine", config.name),
+            *(sys.executable, "-m", "vinery_serving.engine", config.name),
             stdin=PIPE,
             stdout=PIPE,
             env=environment,

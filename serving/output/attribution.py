@@ -7,7 +7,7 @@ syntax was dropped: then it is what was decoded last.
 
 from dataclasses import dataclass
 
-from serving.core.logprobs import Token
+from vinery_serving.core.logprobs import Token
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Container
 
-from serving.output.lexer import EndOfText, Lexer, Reading, UnexpectedText, end_of
+from vinery_serving.output.lexer import EndOfText, Lexer, Reading, UnexpectedText, end_of
 
 _SPACE_AND_COMMAS = re.compile(r"[\s,]*")
 _IN_STRING = re.compile(r'["\\]')

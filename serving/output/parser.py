@@ -8,7 +8,7 @@ with fewer calls of the writer. So streamed and unary answers cannot differ.
 from collections.abc import Callable
 from contextlib import suppress
 
-from serving.output.lexer import EndOfText, Lexer, Reading
+from vinery_serving.output.lexer import EndOfText, Lexer, Reading
 
 
 class Parser(Lexer):

@@ -4,14 +4,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from serving.core.events import REPETITION, Event, Finished, FinishReason
-from serving.core.logprobs import Token, without_leading_spaces
-from serving.core.request import Repetition
-from serving.output.attribution import Attribution
-from serving.output.detokenize import Decoder
-from serving.output.parser import Parser
-from serving.output.stop import RepetitionDetector
-from serving.output.writer import EventWriter
+from vinery_serving.core.events import REPETITION, Event, Finished, FinishReason
+from vinery_serving.core.logprobs import Token, without_leading_spaces
+from vinery_serving.core.request import Repetition
+from vinery_serving.output.attribution import Attribution
+from vinery_serving.output.detokenize import Decoder
+from vinery_serving.output.parser import Parser
+from vinery_serving.output.stop import RepetitionDetector
+from vinery_serving.output.writer import EventWriter
 
 
 class ChoiceReader:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from serving.core.request import Repetition
+from vinery_serving.core.request import Repetition
 
 # The choices of a request have the same stop strings, and so have many requests.
 _NUM_CACHED: Final = 16

@@ -7,20 +7,20 @@ a tool call must not end a choice, and neither may text from both sides of a cal
 
 from collections.abc import Callable, Iterable, Sequence
 
-from serving.core.events import (
+from vinery_serving.core.events import (
     Event,
     ReasoningDelta,
     TextDelta,
     ToolCallDelta,
     ToolCallStarted,
 )
-from serving.core.request import Tool
-from serving.core.tools import INPUT
-from serving.output.attribution import Attribution
-from serving.output.json_text import read_key, read_unquoted, read_value
-from serving.output.lexer import Lexer, Reading, UnexpectedText
-from serving.output.parser import Parser
-from serving.output.stop import StopStrings
+from vinery_serving.core.request import Tool
+from vinery_serving.core.tools import INPUT
+from vinery_serving.output.attribution import Attribution
+from vinery_serving.output.json_text import read_key, read_unquoted, read_value
+from vinery_serving.output.lexer import Lexer, Reading, UnexpectedText
+from vinery_serving.output.parser import Parser
+from vinery_serving.output.stop import StopStrings
 
 # Between the texts of two messages, which clients get as one text.
 _GAP = "\n"

@@ -6,14 +6,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
-from serving.core.request import Conversation, Encoding
-from serving.prompting.folder import ModelFolder
-from serving.prompting.infill import Infill
-from serving.prompting.reasoning_effort import reasoning_settings
-from serving.prompting.render import ChatRenderer, Rendered
-from serving.prompting.template import ChatTemplate
-from serving.prompting.tokenizer import Tokenizer, load_tokenizer
+from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
+from vinery_serving.core.request import Conversation, Encoding
+from vinery_serving.prompting.folder import ModelFolder
+from vinery_serving.prompting.infill import Infill
+from vinery_serving.prompting.reasoning_effort import reasoning_settings
+from vinery_serving.prompting.render import ChatRenderer, Rendered
+from vinery_serving.prompting.template import ChatTemplate
+from vinery_serving.prompting.tokenizer import Tokenizer, load_tokenizer
 
 # Enough of a prompt's last tokens to contain the opening tag.
 _TAIL_TOKENS = 16

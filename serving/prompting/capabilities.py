@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from serving.core.errors import InvalidRequest
+from vinery_serving.core.errors import InvalidRequest
 
 _WORD = "zqword"
 _OTHER = "zqother"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from serving.prompting.tokenizer import Tokenizer
+from vinery_serving.prompting.tokenizer import Tokenizer
 
 # The positions of the two texts between the markers.
 _PREFIX: Final = "{prefix}"

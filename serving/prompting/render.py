@@ -9,13 +9,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from serving.core.errors import InvalidRequest, UnsupportedParameter
-from serving.core.field_limits import JSON_LEVELS
-from serving.core.json_text import exceeded_limit, is_deeper_than
-from serving.core.request import Conversation, Message, Role, TextPart, Tool, ToolCall, ToolMode
-from serving.prompting.capabilities import TemplateCapabilities
-from serving.prompting.reasoning_effort import reasoning_settings
-from serving.prompting.template import ChatTemplate
+from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.core.field_limits import JSON_LEVELS
+from vinery_serving.core.json_text import exceeded_limit, is_deeper_than
+from vinery_serving.core.request import (
+    Conversation,
+    Message,
+    Role,
+    TextPart,
+    Tool,
+    ToolCall,
+    ToolMode,
+)
+from vinery_serving.prompting.capabilities import TemplateCapabilities
+from vinery_serving.prompting.reasoning_effort import reasoning_settings
+from vinery_serving.prompting.template import ChatTemplate
 
 # Appended to a message that is to be continued, to find its end in the prompt.
 _END_MARK = "\u2e28vinery:end\u2e29"

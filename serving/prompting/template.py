@@ -16,8 +16,8 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from serving.core.errors import InvalidRequest
-from serving.prompting.folder import UnusableFolder
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.prompting.folder import UnusableFolder
 
 # An error may quote what the client sent.
 _MAX_ERROR_CHARS = 1000

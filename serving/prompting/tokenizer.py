@@ -13,8 +13,8 @@ from typing import Any
 
 from tokenizers import Tokenizer as RawTokenizer
 
-from serving.prompting.folder import FAST_TOKENIZER, ModelFolder, UnusableFolder
-from serving.prompting.token_bound import TokenBound, bound_of_fast, bound_of_vino
+from vinery_serving.prompting.folder import FAST_TOKENIZER, ModelFolder, UnusableFolder
+from vinery_serving.prompting.token_bound import TokenBound, bound_of_fast, bound_of_vino
 
 _SENTENCEPIECE_SPACE = "\u2581"
 
@@ -37,7 +37,7 @@ _SHORT_CHARS = 4_000
 class Tokenizer(ABC):
     """A tokenizer, whatever library it uses."""
 
-    raw: Any  # the library's object, for the decoders in `serving.output`
+    raw: Any  # the library's object, for the decoders in `serving/output`
     vocab_size: int  # ids are smaller than this
     eos_ids: frozenset[int]  # the tokens that end a generation
     bound: TokenBound  # how few tokens a text may have

@@ -7,11 +7,11 @@ texts that fill the memory. A worker process has limits for both, and may be kil
 from collections.abc import Mapping
 from typing import Final
 
-from serving.core.errors import InvalidRequest
-from serving.core.request import Conversation
-from serving.prompting.folder import UnusableFolder
-from serving.prompting.render import ChatRenderer, Rendered
-from serving.prompting.template import ChatTemplate
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.request import Conversation
+from vinery_serving.prompting.folder import UnusableFolder
+from vinery_serving.prompting.render import ChatRenderer, Rendered
+from vinery_serving.prompting.template import ChatTemplate
 
 # Longer than any model's context.
 _MAX_CHARS: Final = 16_000_000

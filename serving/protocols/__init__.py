@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 
-from serving.core.request import Dialect, Endpoint
-from serving.protocols.chat import exchange as chat
-from serving.protocols.common.exchange import Exchange
-from serving.protocols.completions import exchange as completions
-from serving.protocols.responses import exchange as responses
+from vinery_serving.core.request import Dialect, Endpoint
+from vinery_serving.protocols.chat import exchange as chat
+from vinery_serving.protocols.common.exchange import Exchange
+from vinery_serving.protocols.completions import exchange as completions
+from vinery_serving.protocols.responses import exchange as responses
 
 _PARSERS: Mapping[Endpoint, Callable[..., Exchange]] = {
     Endpoint.CHAT: chat.parse,

@@ -9,17 +9,17 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, PlainValidator
 
-from serving.core import field_limits
-from serving.core.errors import MissingParameter
-from serving.core.request import Conversation, Encoding
-from serving.core.tokens import Padding, Tokenized, TokenizeRequest
-from serving.protocols.common.encoding import json_bytes
-from serving.protocols.common.limited import Limited, Text, refuse_long
-from serving.protocols.common.messages import WireMessage
-from serving.protocols.common.parameters import ModelName, PromptIds, parameter
-from serving.protocols.common.prompting import TemplateFields
-from serving.protocols.common.reading import Wire, invalid, read_model, read_object, refusal
-from serving.protocols.common.tools import TOOLS, WireTools, clients_tools
+from vinery_serving.core import field_limits
+from vinery_serving.core.errors import MissingParameter
+from vinery_serving.core.request import Conversation, Encoding
+from vinery_serving.core.tokens import Padding, Tokenized, TokenizeRequest
+from vinery_serving.protocols.common.encoding import json_bytes
+from vinery_serving.protocols.common.limited import Limited, Text, refuse_long
+from vinery_serving.protocols.common.messages import WireMessage
+from vinery_serving.protocols.common.parameters import ModelName, PromptIds, parameter
+from vinery_serving.protocols.common.prompting import TemplateFields
+from vinery_serving.protocols.common.reading import Wire, invalid, read_model, read_object, refusal
+from vinery_serving.protocols.common.tools import TOOLS, WireTools, clients_tools
 
 
 def _read_texts(value: object) -> str | tuple[str, ...]:

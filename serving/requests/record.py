@@ -7,17 +7,17 @@ from datetime import UTC, datetime
 
 from msgspec import structs
 
-from accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
-from accounts.keys.table import Caller
-from accounts.usage.entries import Admission, Outcome, Settlement
-from accounts.usage.ledger import NoRoomForUsage
-from serving.core.errors import ServingError, UsageNotRecorded
-from serving.core.request import Endpoint
-from serving.flow.meter import Meter
-from serving.protocols.common.encoding import error_body
-from serving.requests.reservation import Reservation
-from serving.runtime.live import LiveRequest
-from serving.runtime.runtime import Runtime
+from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
+from vinery_accounts.keys.table import Caller
+from vinery_accounts.usage.entries import Admission, Outcome, Settlement
+from vinery_accounts.usage.ledger import NoRoomForUsage
+from vinery_serving.core.errors import ServingError, UsageNotRecorded
+from vinery_serving.core.request import Endpoint
+from vinery_serving.flow.meter import Meter
+from vinery_serving.protocols.common.encoding import error_body
+from vinery_serving.requests.reservation import Reservation
+from vinery_serving.runtime.live import LiveRequest
+from vinery_serving.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

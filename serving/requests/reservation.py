@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from msgspec import structs
 
-from accounts.limits.service import (
+from vinery_accounts.limits.service import (
     EQUAL_WEIGHTS,
     NO_USAGE,
     ActualUsage,
@@ -23,15 +23,15 @@ from accounts.limits.service import (
     headers_of,
     refusal_of,
 )
-from accounts.usage.entries import BoundLimit
-from serving.core.errors import LimitReached, Unavailable
-from serving.flow.grants import NUM_AHEAD, NUM_EACH, TokenSource
-from serving.flow.meter import Meter
-from serving.flow.prepared import PreparedRequest
+from vinery_accounts.usage.entries import BoundLimit
+from vinery_serving.core.errors import LimitReached, Unavailable
+from vinery_serving.flow.grants import NUM_AHEAD, NUM_EACH, TokenSource
+from vinery_serving.flow.meter import Meter
+from vinery_serving.flow.prepared import PreparedRequest
 
 
 class Reservation:
-    """The reservation of one request: its `serving.flow.grants.TokenSource` after `reserve`."""
+    """The reservation of one request: the `TokenSource` of `flow/grants.py` after `reserve`."""
 
     def __init__(self, limits: LimitService, caller: Caller, request_id: str) -> None:
         self._limits = limits

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from serving.core.errors import InvalidKey, ServingError
-from serving.flow.meter import Meter
+from vinery_serving.core.errors import InvalidKey, ServingError
+from vinery_serving.flow.meter import Meter
 
 # A client that accepts no byte for this long is gone, whatever the state of its socket.
 SEND_TIMEOUT_S: Final = 60.0

@@ -18,35 +18,35 @@ from typing import Final, TypeVar
 from django.conf import settings
 from django.db import Error, close_old_connections
 
-from accounts.base.commits import commit_state
-from accounts.base.errors import DATABASE_UNAVAILABLE
-from accounts.captures.queue import CaptureQueue
-from accounts.keys.table import KeyTable
-from accounts.limits.service import (
+from vinery_accounts.base.commits import commit_state
+from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
+from vinery_accounts.captures.queue import CaptureQueue
+from vinery_accounts.keys.table import KeyTable
+from vinery_accounts.limits.service import (
     LimitService,
     LimitSettings,
     UnavailablePolicy,
     settle_dead_leases,
 )
-from accounts.quarantine.queue import QuarantineQueue
-from accounts.quarantine.store import FatalRequest
-from accounts.usage.ledger import UsageLedger
-from accounts.usage.recovery import recover_orphans, store_then
-from serving.catalog.models import EngineState, ServedModel
-from serving.constraints.families.registry import select_family
-from serving.core import field_limits
-from serving.core.cadence import until_next
-from serving.core.heap import freeze_heap
-from serving.engine.config import EngineOptions, parse_options
-from serving.flow.directory import Engine, LocalDirectory, ModelEntry
-from serving.flow.quarantine import Quarantine, Quarantined
-from serving.runtime.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
-from serving.runtime.live import LiveRequests
-from serving.runtime.traffic import Traffic
-from serving.transport.client import EngineDisconnected
-from serving.transport.messages import EngineStats
-from serving.workers.limits import WorkLimits
-from serving.workers.pool import WorkerPool
+from vinery_accounts.quarantine.queue import QuarantineQueue
+from vinery_accounts.quarantine.store import FatalRequest
+from vinery_accounts.usage.ledger import UsageLedger
+from vinery_accounts.usage.recovery import recover_orphans, store_then
+from vinery_serving.catalog.models import EngineState, ServedModel
+from vinery_serving.constraints.families.registry import select_family
+from vinery_serving.core import field_limits
+from vinery_serving.core.cadence import until_next
+from vinery_serving.core.heap import freeze_heap
+from vinery_serving.engine.config import EngineOptions, parse_options
+from vinery_serving.flow.directory import Engine, LocalDirectory, ModelEntry
+from vinery_serving.flow.quarantine import Quarantine, Quarantined
+from vinery_serving.runtime.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
+from vinery_serving.runtime.live import LiveRequests
+from vinery_serving.runtime.traffic import Traffic
+from vinery_serving.transport.client import EngineDisconnected
+from vinery_serving.transport.messages import EngineStats
+from vinery_serving.workers.limits import WorkLimits
+from vinery_serving.workers.pool import WorkerPool
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class Runtime:
             Quarantine(self._put_in_quarantine if keep_s else None),
         )
         # They read what clients send if it is large or may take long.
-        self.workers = WorkerPool("serving.intake.jobs", _work_limits())
+        self.workers = WorkerPool("vinery_serving.intake.jobs", _work_limits())
         self.live = LiveRequests()
         self.traffic = Traffic()
         self.limits = LimitService(

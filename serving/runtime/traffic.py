@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Container
 from typing import Final
 
-from accounts.usage.effects import Effect
-from accounts.usage.entries import BoundLimit, Settlement
+from vinery_accounts.usage.effects import Effect
+from vinery_accounts.usage.entries import BoundLimit, Settlement
 
 UNKNOWN: Final = "unknown"  # the label of models that are not served
 

@@ -23,8 +23,8 @@ from typing import Final, assert_never, cast
 import msgspec
 from msgspec import structs
 
-from serving.transport.framing import FrameReader, InvalidFrame, pack
-from serving.transport.messages import (
+from vinery_serving.transport.framing import FrameReader, InvalidFrame, pack
+from vinery_serving.transport.messages import (
     PROTOCOL_VERSION,
     Accepted,
     Cancel,

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from serving.transport.messages import MAX_FRAME_BYTES
+from vinery_serving.transport.messages import MAX_FRAME_BYTES
 
 _LENGTH: Final = struct.Struct(">I")
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -18,9 +18,9 @@ import struct
 import sys
 from typing import Final, NamedTuple, cast
 
-from serving.core.heartbeat import END_SIGNAL, Heartbeat
-from serving.workers.wire import ENDED, Codec
-from serving.workers.worker import JobsModule, ProcessLimits, confine, serve
+from vinery_serving.core.heartbeat import END_SIGNAL, Heartbeat
+from vinery_serving.workers.wire import ENDED, Codec
+from vinery_serving.workers.worker import JobsModule, ProcessLimits, confine, serve
 
 # A command: its letter, a number, and the length of its contents.
 COMMAND: Final = struct.Struct("!cII")
@@ -165,7 +165,7 @@ class ForkServer:
 def arguments(control_fd: int, jobs: str, limits: ProcessLimits, promises: Promises) -> list[str]:
     """The command that starts a fork server which inherits the descriptors."""
     numbers = map(str, (control_fd, limits.cpu_s, limits.memory_bytes, *promises))
-    return [sys.executable, "-P", "-m", "serving.workers.fork_server", jobs, *numbers]
+    return [sys.executable, "-P", "-m", "vinery_serving.workers.fork_server", jobs, *numbers]
 
 
 def _options() -> _Options:

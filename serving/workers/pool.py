@@ -13,12 +13,12 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any, Final
 
-from serving.core.errors import Overloaded, ServingError
-from serving.workers.limits import WorkLimits
-from serving.workers.process import ForkServerProcess, JobFailed, WorkerLost, WorkerProcess
-from serving.workers.turns import FairTurns
-from serving.workers.wire import BrokenAnswer, Codec
-from serving.workers.worker import too_large
+from vinery_serving.core.errors import Overloaded, ServingError
+from vinery_serving.workers.limits import WorkLimits
+from vinery_serving.workers.process import ForkServerProcess, JobFailed, WorkerLost, WorkerProcess
+from vinery_serving.workers.turns import FairTurns
+from vinery_serving.workers.wire import BrokenAnswer, Codec
+from vinery_serving.workers.worker import too_large
 
 log = logging.getLogger(__name__)
 

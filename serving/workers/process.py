@@ -13,12 +13,12 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from serving.core.cadence import until_next
-from serving.core.hang import CONFIRM_S, Hang, HangWatch, LinuxProcess
-from serving.core.heartbeat import Page, write_stacks_and_end
-from serving.workers.fork_server import COMMAND, FORK, KILL, LOAD, Promises, arguments
-from serving.workers.limits import WorkLimits
-from serving.workers.wire import (
+from vinery_serving.core.cadence import until_next
+from vinery_serving.core.hang import CONFIRM_S, Hang, HangWatch, LinuxProcess
+from vinery_serving.core.heartbeat import Page, write_stacks_and_end
+from vinery_serving.workers.fork_server import COMMAND, FORK, KILL, LOAD, Promises, arguments
+from vinery_serving.workers.limits import WorkLimits
+from vinery_serving.workers.wire import (
     ANSWER,
     CALL,
     ENDED,
@@ -29,7 +29,7 @@ from serving.workers.wire import (
     Codec,
     decode_refusal,
 )
-from serving.workers.worker import ProcessLimits
+from vinery_serving.workers.worker import ProcessLimits
 
 log = logging.getLogger(__name__)
 

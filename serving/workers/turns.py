@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from serving.core.errors import LimitReached, Overloaded
+from vinery_serving.core.errors import LimitReached, Overloaded
 
 # The wait queue of all keys together is so many times as long as that of one.
 _NUM_LONG_QUEUES: Final = 4

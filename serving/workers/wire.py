@@ -16,8 +16,8 @@ from typing import Any, Final, cast
 
 from msgspec import Struct
 
-from serving.core import errors
-from serving.core.errors import ServingError
+from vinery_serving.core import errors
+from vinery_serving.core.errors import ServingError
 
 # A call: the lengths of a pickle and of the body, then both.
 CALL: Final = struct.Struct("!QQ")

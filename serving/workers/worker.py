@@ -20,8 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from serving.core.errors import InvalidRequest, ServingError
-from serving.workers.wire import ANSWER, CALL, FAILURE, REFUSAL, RESULT, Codec, encode_refusal
+from vinery_serving.core.errors import InvalidRequest, ServingError
+from vinery_serving.workers.wire import (
+    ANSWER,
+    CALL,
+    FAILURE,
+    REFUSAL,
+    RESULT,
+    Codec,
+    encode_refusal,
+)
 
 # Gets the state of the session, which is empty at its beginning, the body and the arguments.
 Job = Callable[..., Any]

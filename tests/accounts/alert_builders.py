@@ -8,10 +8,10 @@ from typing import Any
 
 from usage_builders import NOON, admission, settlement
 
-from accounts.alerts import thresholds
-from accounts.models import Limit, Project, User
-from accounts.services import changes
-from accounts.usage.store import store_settlements
+from vinery_accounts.alerts import thresholds
+from vinery_accounts.models import Limit, Project, User
+from vinery_accounts.services import changes
+from vinery_accounts.usage.store import store_settlements
 
 USUAL = (50, 80, 100)
 _numbers = itertools.count(1)

@@ -10,16 +10,16 @@ import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client
 
-from accounts.base.actors import Actor, acting_as
-from accounts.keys.lifecycle import NewKey, create_key
-from accounts.keys.table import KeyTable
-from accounts.models import AuditEntry, Organization, Project, Role, User
-from accounts.services import changes
-from accounts.usage.ledger import UsageLedger
 from tests.accounts.key_tables import past_clock
 from tests.accounts.oidc_issuer import TestIssuer, running_issuer
 from tests.accounts.usage_builders import NewLedger, Shelf, die
 from tests.fakes.clock import FakeClock
+from vinery_accounts.base.actors import Actor, acting_as
+from vinery_accounts.keys.lifecycle import NewKey, create_key
+from vinery_accounts.keys.table import KeyTable
+from vinery_accounts.models import AuditEntry, Organization, Project, Role, User
+from vinery_accounts.services import changes
+from vinery_accounts.usage.ledger import UsageLedger
 
 PEPPERS = {1: b"the first pepper", 2: b"the second pepper"}
 

@@ -24,8 +24,8 @@ def main(folder: Path) -> None:
     from django.db import OperationalError
     from usage_builders import admission, settlement
 
-    from accounts.usage.entries import Settlement
-    from accounts.usage.ledger import NoRoomForUsage, UsageLedger
+    from vinery_accounts.usage.entries import Settlement
+    from vinery_accounts.usage.ledger import NoRoomForUsage, UsageLedger
 
     def unavailable(settlements: Sequence[Settlement]) -> None:
         raise OperationalError("database or disk is full")

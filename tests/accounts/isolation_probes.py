@@ -21,8 +21,8 @@ from django.utils.regex_helper import normalize
 from isolation_tenants import NUM_IDS
 from rest_framework import serializers
 
-from accounts.models import OWNERS
-from accounts.resources.fields import VisibleRelatedField
+from vinery_accounts.models import OWNERS
+from vinery_accounts.resources.fields import VisibleRelatedField
 
 # Parameters of URLs that are not ids.
 _FIXED: Final = {"tree": "v1", "app_label": "accounts", "url": "nothing/"}

@@ -32,9 +32,9 @@ from row_builders import (
 )
 from usage_builders import admission, settlement
 
-from accounts.alerts.webhooks import make as make_webhook
-from accounts.keys.lifecycle import NewKey, create_key
-from accounts.models import (
+from vinery_accounts.alerts.webhooks import make as make_webhook
+from vinery_accounts.keys.lifecycle import NewKey, create_key
+from vinery_accounts.models import (
     ApiKey,
     Delivery,
     Limit,
@@ -44,8 +44,8 @@ from accounts.models import (
     Scope,
     User,
 )
-from accounts.services import changes
-from accounts.usage.store import store_settlements
+from vinery_accounts.services import changes
+from vinery_accounts.usage.store import store_settlements
 
 NUM_IDS: Final = 4
 """So many ids from the first one exist in the tables that have several rows of a tenant."""

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from accounts.base.errors import KeyRefused, Refusal
-from accounts.keys.table import KeyTable
 from tests.fakes.clock import FakeClock
+from vinery_accounts.base.errors import KeyRefused, Refusal
+from vinery_accounts.keys.table import KeyTable
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 

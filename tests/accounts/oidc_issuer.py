@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from accounts.signin.issuer import Issuer
+from vinery_accounts.signin.issuer import Issuer
 
 CLIENT_ID = "vinery"
 CLIENT_SECRET = "the client's secret"

@@ -12,9 +12,9 @@ from django.test import Client
 from django.utils import timezone
 from usage_builders import admission, settlement
 
-from accounts.models import Limit, LimitScope, User
-from accounts.usage.entries import Settlement
-from accounts.usage.store import store_settlements
+from vinery_accounts.models import Limit, LimitScope, User
+from vinery_accounts.usage.entries import Settlement
+from vinery_accounts.usage.store import store_settlements
 
 
 def signed_in(user: User) -> Client:

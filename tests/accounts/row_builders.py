@@ -7,7 +7,14 @@ from typing import Any
 
 from django.utils import timezone
 
-from accounts.models import Alert, ApiKey, Capture, KeyReminder, QuarantinedRequest, RefusedRequest
+from vinery_accounts.models import (
+    Alert,
+    ApiKey,
+    Capture,
+    KeyReminder,
+    QuarantinedRequest,
+    RefusedRequest,
+)
 
 
 def stored_refusal(request_id: str = "r1", **values: Any) -> RefusedRequest:

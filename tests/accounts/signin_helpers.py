@@ -16,7 +16,7 @@ from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
 from django.test import Client
 from django.urls import reverse
 
-from accounts.models import User
+from vinery_accounts.models import User
 
 PASSWORD = "correct horse battery"
 WAIT = r"Too many failed login attempts\. Try again in (a minute|\d minutes)\."

@@ -14,9 +14,9 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoDbBlocker
 from row_builders import stored_quarantined, stored_refusal
 
-from accounts.base.actors import Actor
-from accounts.keys.lifecycle import create_key
-from accounts.models import (
+from vinery_accounts.base.actors import Actor
+from vinery_accounts.keys.lifecycle import create_key
+from vinery_accounts.models import (
     OWNERS,
     ApiKey,
     AuditEntry,
@@ -30,10 +30,10 @@ from accounts.models import (
     UsageRecord,
     User,
 )
-from accounts.services import changes
-from accounts.services.access import Access, Action
-from accounts.services.audit import record
-from accounts.usage.filters import Dimension
+from vinery_accounts.services import changes
+from vinery_accounts.services.access import Access, Action
+from vinery_accounts.services.audit import record
+from vinery_accounts.usage.filters import Dimension
 
 pytestmark = pytest.mark.django_db
 

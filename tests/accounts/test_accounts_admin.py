@@ -15,13 +15,13 @@ from django.utils import timezone
 from pages import text_of
 from usage_builders import admission, settlement
 
-from accounts.keys.lifecycle import NewKey
-from accounts.keys.table import KeyTable
-from accounts.models import ApiKey, Limit, Project, UsageRecord, User
-from accounts.services import changes
-from accounts.services.changes import first_project, home_project
-from accounts.usage.entries import Outcome
-from accounts.usage.store import store_settlements
+from vinery_accounts.keys.lifecycle import NewKey
+from vinery_accounts.keys.table import KeyTable
+from vinery_accounts.models import ApiKey, Limit, Project, UsageRecord, User
+from vinery_accounts.services import changes
+from vinery_accounts.services.changes import first_project, home_project
+from vinery_accounts.usage.entries import Outcome
+from vinery_accounts.usage.store import store_settlements
 
 KEYS = "admin:accounts_apikey_changelist"
 ADD_KEY = "admin:accounts_apikey_add"

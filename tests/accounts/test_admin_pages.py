@@ -18,9 +18,9 @@ from pages import text_of
 from row_builders import stored_refusal
 from usage_builders import admission, settlement
 
-from accounts.captures.store import CapturedRequest, store_captured
-from accounts.keys.lifecycle import NewKey, find_key
-from accounts.models import (
+from vinery_accounts.captures.store import CapturedRequest, store_captured
+from vinery_accounts.keys.lifecycle import NewKey, find_key
+from vinery_accounts.models import (
     ApiKey,
     AuditEntry,
     Capture,
@@ -33,9 +33,9 @@ from accounts.models import (
     Role,
     User,
 )
-from accounts.services import audit, changes
-from accounts.services.changes import first_project, set_role
-from accounts.usage.store import store_settlements
+from vinery_accounts.services import audit, changes
+from vinery_accounts.services.changes import first_project, set_role
+from vinery_accounts.usage.store import store_settlements
 
 KEYS = "admin:accounts_apikey_changelist"
 ADD_KEY = "admin:accounts_apikey_add"

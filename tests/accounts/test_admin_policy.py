@@ -9,7 +9,7 @@ from django.contrib import admin
 from django.test import Client
 from django.urls import reverse
 
-from accounts.models import User
+from vinery_accounts.models import User
 
 pytestmark = pytest.mark.django_db
 

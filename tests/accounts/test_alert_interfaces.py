@@ -15,10 +15,11 @@ from django.utils import timezone
 from row_builders import stored_alert, stored_reminder
 from webhook_receiver import Receiver, receiving
 
-from accounts.alerts import webhooks
-from accounts.base.networks import read_networks
-from accounts.keys.lifecycle import create_key
-from accounts.models import (
+from vinery.cli import main
+from vinery_accounts.alerts import webhooks
+from vinery_accounts.base.networks import read_networks
+from vinery_accounts.keys.lifecycle import create_key
+from vinery_accounts.models import (
     Alert,
     AuditEntry,
     Delivery,
@@ -28,8 +29,7 @@ from accounts.models import (
     User,
     Webhook,
 )
-from accounts.services import changes
-from vinery.cli import main
+from vinery_accounts.services import changes
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -9,9 +9,9 @@ from alert_builders import check, person, tokens_a_day, use
 from together import four_at_once
 from usage_builders import NOON
 
-from accounts.alerts import quotas
-from accounts.models import Alert, Delivery, Limit, Organization, Project, Role
-from accounts.services import changes
+from vinery_accounts.alerts import quotas
+from vinery_accounts.models import Alert, Delivery, Limit, Organization, Project, Role
+from vinery_accounts.services import changes
 
 
 def test_each_threshold_sends_one_alert_in_a_window(search: Project) -> None:

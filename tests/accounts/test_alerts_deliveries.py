@@ -12,11 +12,11 @@ from django.core import mail
 from usage_builders import NOON
 from webhook_receiver import Receiver, receiving
 
-from accounts import tasks
-from accounts.alerts import deliveries, thresholds, webhooks
-from accounts.base.networks import read_networks
-from accounts.models import Alert, Delivery, DeliveryState, Organization, Project, Role
-from accounts.services import changes
+from vinery_accounts import tasks
+from vinery_accounts.alerts import deliveries, thresholds, webhooks
+from vinery_accounts.base.networks import read_networks
+from vinery_accounts.models import Alert, Delivery, DeliveryState, Organization, Project, Role
+from vinery_accounts.services import changes
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounts.alerts.quotas import BEFORE_S, DAY_S, Use, runs_out_at
+from vinery_accounts.alerts.quotas import BEFORE_S, DAY_S, Use, runs_out_at
 
 HOUR_S = 3600.0
 

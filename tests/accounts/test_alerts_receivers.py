@@ -9,12 +9,21 @@ from alert_builders import check, person, tokens_a_day, use
 from django.db.models import Model
 from usage_builders import NOON, admission, settlement
 
-from accounts.alerts import webhooks
-from accounts.keys.lifecycle import create_key
-from accounts.models import Alert, Delivery, Limit, Organization, Project, Role, User, Webhook
-from accounts.services import changes
-from accounts.services.access import Access
-from accounts.usage.store import store_settlements
+from vinery_accounts.alerts import webhooks
+from vinery_accounts.keys.lifecycle import create_key
+from vinery_accounts.models import (
+    Alert,
+    Delivery,
+    Limit,
+    Organization,
+    Project,
+    Role,
+    User,
+    Webhook,
+)
+from vinery_accounts.services import changes
+from vinery_accounts.services.access import Access
+from vinery_accounts.usage.store import store_settlements
 
 
 def test_admins_get_alerts_of_their_organisation_and_superusers_of_the_platform(

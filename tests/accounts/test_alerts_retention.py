@@ -12,9 +12,9 @@ from django.utils import timezone
 from row_builders import stored_alert
 from usage_builders import NOON
 
-from accounts import tasks
-from accounts.alerts.deliveries import delete_before
-from accounts.models import Alert, Delivery, KeyReminder, Limit, User
+from vinery_accounts import tasks
+from vinery_accounts.alerts.deliveries import delete_before
+from vinery_accounts.models import Alert, Delivery, KeyReminder, Limit, User
 
 pytestmark = pytest.mark.django_db
 
@@ -114,6 +114,6 @@ def test_the_worker_deletes_expired_sessions() -> None:
 
 def test_every_scheduled_job_exists(settings: Any) -> None:
     for job in settings.CELERY_BEAT_SCHEDULE.values():
-        name = job["task"].removeprefix("accounts.tasks.")
+        name = job["task"].removeprefix("vinery_accounts.tasks.")
         task: Callable[[], None] = getattr(tasks, name)
         assert task.name == job["task"]  # type: ignore[attr-defined]

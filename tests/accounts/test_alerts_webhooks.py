@@ -19,12 +19,12 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 from webhook_receiver import Receiver, receiving
 
-from accounts.alerts import webhooks
-from accounts.alerts.webhooks import NotDelivered
-from accounts.base import networks
-from accounts.base.networks import AddressRefused, read_networks
-from accounts.models import AuditEntry, Webhook
-from accounts.services import changes
+from vinery_accounts.alerts import webhooks
+from vinery_accounts.alerts.webhooks import NotDelivered
+from vinery_accounts.base import networks
+from vinery_accounts.base.networks import AddressRefused, read_networks
+from vinery_accounts.models import AuditEntry, Webhook
+from vinery_accounts.services import changes
 
 HERE = ["127.0.0.0/8"]
 

@@ -10,9 +10,9 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 
-from accounts.base.actors import SYSTEM, Actor, acting_as, current_actor
-from accounts.keys.lifecycle import NewKey, pause_key, resume_key, revoke_key, rotate_key
-from accounts.models import (
+from vinery_accounts.base.actors import SYSTEM, Actor, acting_as, current_actor
+from vinery_accounts.keys.lifecycle import NewKey, pause_key, resume_key, revoke_key, rotate_key
+from vinery_accounts.models import (
     ApiKey,
     AuditEntry,
     Limit,
@@ -23,9 +23,9 @@ from accounts.models import (
     Role,
     User,
 )
-from accounts.services import audit, changes
-from accounts.services.audit import verify
-from accounts.services.middleware import ACTOR, actor_middleware
+from vinery_accounts.services import audit, changes
+from vinery_accounts.services.audit import verify
+from vinery_accounts.services.middleware import ACTOR, actor_middleware
 
 pytestmark = pytest.mark.django_db
 

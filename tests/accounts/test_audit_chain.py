@@ -12,13 +12,13 @@ from django.db import connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accounts.base.errors import AppendOnly
-from accounts.models import (
+from vinery_accounts.base.errors import AppendOnly
+from vinery_accounts.models import (
     AuditEntry,
     Organization,
 )
-from accounts.services import audit, changes
-from accounts.services.audit import BEGINNING, Break, verify
+from vinery_accounts.services import audit, changes
+from vinery_accounts.services.audit import BEGINNING, Break, verify
 
 pytestmark = pytest.mark.django_db
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from accounts.bootstrap import ensure_first_admin, ensure_first_key
-from accounts.keys.lifecycle import create_key, revoke_key
-from accounts.keys.secrets import looks_like_key
-from accounts.keys.table import KeyTable
-from accounts.models import ApiKey, User
+from vinery_accounts.bootstrap import ensure_first_admin, ensure_first_key
+from vinery_accounts.keys.lifecycle import create_key, revoke_key
+from vinery_accounts.keys.secrets import looks_like_key
+from vinery_accounts.keys.table import KeyTable
+from vinery_accounts.models import ApiKey, User
 
 pytestmark = pytest.mark.django_db
 

@@ -11,14 +11,14 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.db import OperationalError, connection
 
-from accounts.captures import encrypted, store
-from accounts.captures.encrypted import CaptureUnreadable
-from accounts.captures.queue import CaptureQueue
-from accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest, store_captured
-from accounts.keys.table import KeyTable
-from accounts.models import ApiKey, AuditEntry, Capture, Organization, Project, Role, User
-from accounts.services import audit, changes
-from accounts.services.access import Access, Action
+from vinery_accounts.captures import encrypted, store
+from vinery_accounts.captures.encrypted import CaptureUnreadable
+from vinery_accounts.captures.queue import CaptureQueue
+from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest, store_captured
+from vinery_accounts.keys.table import KeyTable
+from vinery_accounts.models import ApiKey, AuditEntry, Capture, Organization, Project, Role, User
+from vinery_accounts.services import audit, changes
+from vinery_accounts.services.access import Access, Action
 
 BODY = b'{"model": "tiny-chat", "prompt": "My e-mail is anna@mail.example"}'
 ANSWER = b'{"choices": [{"text": "So it is anna@mail.example, Anna"}]}'

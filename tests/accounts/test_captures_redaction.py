@@ -14,8 +14,8 @@ from django.core.exceptions import ValidationError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounts.base.redaction import BUILT_IN, MASK, Redactor, check_redactions, folded
-from accounts.captures.documents import redacted
+from vinery_accounts.base.redaction import BUILT_IN, MASK, Redactor, check_redactions, folded
+from vinery_accounts.captures.documents import redacted
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "protocols"
 
@@ -204,7 +204,7 @@ def test_an_invalid_rule_is_refused(value: object, word: str) -> None:
 
 _MEASURE = """
 import time
-from accounts.base.redaction import Redactor
+from vinery_accounts.base.redaction import Redactor
 redactor = Redactor([{rule!r}, "a" * 199 + "b", "a" * 198 + "cb"])
 for seed in {seeds!r}:
     redactor.text(seed * (1_000_000 // len(seed)))

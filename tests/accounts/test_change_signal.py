@@ -12,9 +12,9 @@ import pytest
 from django.conf import settings
 from django.db import transaction
 
-from accounts.base.change_signal import Listener, send, send_after_commit
-from accounts.models import Organization
-from accounts.services import changes
+from vinery_accounts.base.change_signal import Listener, send, send_after_commit
+from vinery_accounts.models import Organization
+from vinery_accounts.services import changes
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +106,7 @@ def test_a_change_is_signalled_once_and_when_it_is_committed(
     def note() -> None:
         signals.append(Organization.objects.count())
 
-    monkeypatch.setattr("accounts.base.change_signal.send", note)
+    monkeypatch.setattr("vinery_accounts.base.change_signal.send", note)
     with transaction.atomic():
         for name in ("a", "b", "c"):
             changes.add(Organization(name=name))
@@ -118,7 +118,7 @@ def test_a_change_is_signalled_once_and_when_it_is_committed(
 @pytest.mark.django_db(transaction=True)
 def test_a_change_that_is_rolled_back_is_not_signalled(monkeypatch: pytest.MonkeyPatch) -> None:
     signals: list[None] = []
-    monkeypatch.setattr("accounts.base.change_signal.send", lambda: signals.append(None))
+    monkeypatch.setattr("vinery_accounts.base.change_signal.send", lambda: signals.append(None))
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         changes.add(Organization(name="a"))
         raise ZeroDivisionError

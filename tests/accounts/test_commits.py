@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 from django.db import connection, transaction
 
-from accounts.base.commits import commit_state
-from accounts.models import Organization
+from vinery_accounts.base.commits import commit_state
+from vinery_accounts.models import Organization
 
 
 def in_another_connection(name: str, *, commits: bool = True) -> None:

@@ -11,15 +11,15 @@ from django.test import Client
 from pages import limit_of, numbers, page, signed_in, store, tile, used
 from usage_builders import NOON, admission, settlement
 
-from accounts.alerts.quotas import Quota
-from accounts.console import words
-from accounts.console.limits import closest, quota_rows
-from accounts.limits.rules import Metric, Window
-from accounts.models import Limit, Role, User
-from accounts.services import changes
-from accounts.services.access import Access
-from accounts.services.changes import first_project, set_role
-from accounts.usage.entries import Outcome
+from vinery_accounts.alerts.quotas import Quota
+from vinery_accounts.console import words
+from vinery_accounts.console.limits import closest, quota_rows
+from vinery_accounts.limits.rules import Metric, Window
+from vinery_accounts.models import Limit, Role, User
+from vinery_accounts.services import changes
+from vinery_accounts.services.access import Access
+from vinery_accounts.services.changes import first_project, set_role
+from vinery_accounts.usage.entries import Outcome
 
 pytestmark = pytest.mark.django_db
 

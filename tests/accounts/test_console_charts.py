@@ -11,9 +11,9 @@ from django.template.loader import render_to_string
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounts.console import charts
-from accounts.console.charts import Chart, Series
-from accounts.usage.reports import Figures, Point
+from vinery_accounts.console import charts
+from vinery_accounts.console.charts import Chart, Series
+from vinery_accounts.usage.reports import Figures, Point
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 

@@ -11,17 +11,17 @@ import pytest
 from asgiref.sync import async_to_sync
 from pages import limit_of, page, signed_in, store, used
 
-from accounts.keys.lifecycle import create_key
-from accounts.limits.failover import FailoverLimiter, UnavailablePolicy
-from accounts.limits.memory import MemoryLimiter
-from accounts.limits.reservations import Level, LimitsUnavailable, ReservationRequest
-from accounts.limits.rulebook import rule_of
-from accounts.limits.rules import Metric, Rule, Window
-from accounts.limits.service import show_in_pages
-from accounts.models import Limit, LimitScope, User
-from accounts.services import changes
-from accounts.services.changes import first_project
-from accounts.usage.entries import BoundLimit, Outcome
+from vinery_accounts.keys.lifecycle import create_key
+from vinery_accounts.limits.failover import FailoverLimiter, UnavailablePolicy
+from vinery_accounts.limits.memory import MemoryLimiter
+from vinery_accounts.limits.reservations import Level, LimitsUnavailable, ReservationRequest
+from vinery_accounts.limits.rulebook import rule_of
+from vinery_accounts.limits.rules import Metric, Rule, Window
+from vinery_accounts.limits.service import show_in_pages
+from vinery_accounts.models import Limit, LimitScope, User
+from vinery_accounts.services import changes
+from vinery_accounts.services.changes import first_project
+from vinery_accounts.usage.entries import BoundLimit, Outcome
 
 pytestmark = pytest.mark.django_db
 

@@ -11,8 +11,8 @@ from django.core.exceptions import SuspiciousOperation
 from django.db import DataError, InterfaceError, OperationalError, connections
 from django.test import AsyncClient, Client
 
-from accounts.console.overview import Overview
-from accounts.models import User
+from vinery_accounts.console.overview import Overview
+from vinery_accounts.models import User
 
 pytestmark = pytest.mark.django_db
 

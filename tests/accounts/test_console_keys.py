@@ -19,10 +19,10 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pages import signed_in
 
-from accounts.keys.lifecycle import create_key, find_key, pause_key
-from accounts.models import ApiKey, AuditEntry, KeyState, Project, Role, User
-from accounts.services import changes
-from accounts.services.changes import first_project, set_role
+from vinery_accounts.keys.lifecycle import create_key, find_key, pause_key
+from vinery_accounts.models import ApiKey, AuditEntry, KeyState, Project, Role, User
+from vinery_accounts.services import changes
+from vinery_accounts.services.changes import first_project, set_role
 
 pytestmark = pytest.mark.django_db
 

@@ -12,9 +12,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from pages import signed_in, text_of
 
-from accounts.keys.lifecycle import create_key
-from accounts.models import ApiKey, AuditEntry, Limit, Role, User
-from accounts.services import changes
+from vinery_accounts.keys.lifecycle import create_key
+from vinery_accounts.models import ApiKey, AuditEntry, Limit, Role, User
+from vinery_accounts.services import changes
 
 pytestmark = pytest.mark.django_db
 
@@ -276,7 +276,7 @@ def test_a_key_links_to_a_form_with_the_key_selected(admin: User, key: ApiKey) -
 def test_a_key_beyond_the_first_choices_can_be_selected_by_its_link(
     root: User, key: ApiKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("accounts.console.limits._MAX_CHOICES", 1)
+    monkeypatch.setattr("vinery_accounts.console.limits._MAX_CHOICES", 1)
     newer = create_key(owner=key.owner, project=key.project, name="newer").key
     client = signed_in(root)
 

@@ -8,9 +8,9 @@ import pytest
 from pages import page, signed_in, text_of
 from row_builders import stored_quarantined
 
-from accounts.models import AuditEntry, QuarantinedRequest, Role, User
-from accounts.services import changes
-from accounts.services.changes import first_project
+from vinery_accounts.models import AuditEntry, QuarantinedRequest, Role, User
+from vinery_accounts.services import changes
+from vinery_accounts.services.changes import first_project
 
 pytestmark = pytest.mark.django_db
 

@@ -12,9 +12,9 @@ import pytest
 from asgiref.sync import async_to_sync
 from pages import page, signed_in, store, tile, used
 
-from accounts.models import User
-from accounts.usage.entries import Outcome
-from accounts.usage.filters import Dimension
+from vinery_accounts.models import User
+from vinery_accounts.usage.entries import Outcome
+from vinery_accounts.usage.filters import Dimension
 
 pytestmark = pytest.mark.django_db
 

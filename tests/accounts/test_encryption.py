@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from cryptography.fernet import InvalidToken
 
-from accounts.base.encryption import cipher
+from vinery_accounts.base.encryption import cipher
 
 OLD, NEW = "an old key of Django, quite long and random", "a new key of Django, long and random"
 

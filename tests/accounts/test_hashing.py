@@ -11,7 +11,7 @@ import pytest
 from django.contrib.auth import hashers
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 
-from accounts.signin.hashing import PatientHasher
+from vinery_accounts.signin.hashing import PatientHasher
 
 
 def test_the_hash_is_that_of_django() -> None:

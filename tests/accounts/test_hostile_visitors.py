@@ -13,7 +13,7 @@ from isolation_tenants import fill
 from pages import signed_in
 from signin_helpers import person, sign_in, signed_in_name
 
-from accounts.models import User
+from vinery_accounts.models import User
 
 pytestmark = pytest.mark.django_db
 

@@ -32,8 +32,8 @@ from isolation_probes import (
 )
 from isolation_tenants import Tenant, fill, rolled_back, rows_of
 
-from accounts.models import Role, User
-from accounts.services import changes
+from vinery_accounts.models import Role, User
+from vinery_accounts.services import changes
 
 pytestmark = pytest.mark.django_db
 

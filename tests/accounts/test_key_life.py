@@ -9,11 +9,11 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from accounts.base.errors import NotAllowed
-from accounts.keys.grants import ALL, Grants, read_grants
-from accounts.keys.lifecycle import NewKey, rotate_key
-from accounts.models import KeyState, Membership, Organization, Project, Role, Scope, User
-from accounts.services.changes import home_project, set_role
+from vinery_accounts.base.errors import NotAllowed
+from vinery_accounts.keys.grants import ALL, Grants, read_grants
+from vinery_accounts.keys.lifecycle import NewKey, rotate_key
+from vinery_accounts.models import KeyState, Membership, Organization, Project, Role, Scope, User
+from vinery_accounts.services.changes import home_project, set_role
 
 pytestmark = pytest.mark.django_db
 WEEK = timedelta(days=7)

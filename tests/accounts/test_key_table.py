@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from accounts.base.errors import KeyRefused, Refusal
-from accounts.keys.grants import Grants
-from accounts.keys.lifecycle import NewKey, change_key, pause_key, resume_key, rotate_key
-from accounts.keys.secrets import new_secret
-from accounts.keys.table import Caller, KeyTable
-from accounts.models import User
 from tests.accounts.key_tables import bearer, refusal
 from tests.fakes.clock import FakeClock
+from vinery_accounts.base.errors import KeyRefused, Refusal
+from vinery_accounts.keys.grants import Grants
+from vinery_accounts.keys.lifecycle import NewKey, change_key, pause_key, resume_key, rotate_key
+from vinery_accounts.keys.secrets import new_secret
+from vinery_accounts.keys.table import Caller, KeyTable
+from vinery_accounts.models import User
 
 
 def test_the_caller_of_a_key_is_returned(

@@ -10,14 +10,14 @@ import pytest
 from django.db import OperationalError, connection
 from django.utils import timezone
 
-from accounts.base.errors import Refusal
-from accounts.base.querysets import Stamped
-from accounts.keys.lifecycle import NewKey, create_key, revoke_key
-from accounts.keys.rows import _FINGERPRINT_SQL, KeyRow, all_rows
-from accounts.keys.table import OVERLAP_S, KeyTable
-from accounts.models import ApiKey, Organization, Project, User
 from tests.accounts.key_tables import LONG_AGO, bearer, refusal
 from tests.fakes.clock import FakeClock
+from vinery_accounts.base.errors import Refusal
+from vinery_accounts.base.querysets import Stamped
+from vinery_accounts.keys.lifecycle import NewKey, create_key, revoke_key
+from vinery_accounts.keys.rows import _FINGERPRINT_SQL, KeyRow, all_rows
+from vinery_accounts.keys.table import OVERLAP_S, KeyTable
+from vinery_accounts.models import ApiKey, Organization, Project, User
 
 
 @pytest.fixture
@@ -398,7 +398,7 @@ def test_the_old_keys_are_used_during_a_full_load(
             answers.append(table.authenticate(bearer(stays.secret)).key_name)
             yield row
 
-    monkeypatch.setattr("accounts.keys.table.all_rows", slow_rows)
+    monkeypatch.setattr("vinery_accounts.keys.table.all_rows", slow_rows)
     table.refresh()
 
     assert answers == ["stays"]

@@ -13,9 +13,9 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounts.keys.lifecycle import NewKey, revoke_key
-from accounts.keys.secrets import digest_of, hint_of, looks_like_key, new_secret
-from accounts.models import ApiKey, KeyState, User
+from vinery_accounts.keys.lifecycle import NewKey, revoke_key
+from vinery_accounts.keys.secrets import digest_of, hint_of, looks_like_key, new_secret
+from vinery_accounts.models import ApiKey, KeyState, User
 
 BASE62 = string.digits + string.ascii_letters
 ENVS = st.text(string.ascii_lowercase, min_size=2, max_size=8)

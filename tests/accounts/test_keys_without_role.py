@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from accounts.base.actors import Actor, acting_as
-from accounts.keys.lifecycle import create_key, pause_key, rotate_key
-from accounts.models import (
+from vinery_accounts.base.actors import Actor, acting_as
+from vinery_accounts.keys.lifecycle import create_key, pause_key, rotate_key
+from vinery_accounts.models import (
     ApiKey,
     AuditEntry,
     KeyState,
@@ -22,10 +22,10 @@ from accounts.models import (
     Role,
     User,
 )
-from accounts.services import changes
-from accounts.services.access import Access, Action
-from accounts.signin.issuer import Issuer
-from accounts.signin.oidc_adapter import grant
+from vinery_accounts.services import changes
+from vinery_accounts.services.access import Access, Action
+from vinery_accounts.signin.issuer import Issuer
+from vinery_accounts.signin.oidc_adapter import grant
 
 pytestmark = pytest.mark.django_db
 

@@ -14,11 +14,11 @@ from django.db.models import Model
 from django.test import Client
 from django.urls import reverse
 
-from accounts.alerts import webhooks
-from accounts.keys.lifecycle import NewKey, create_key, rotate_key
-from accounts.models import ApiKey, Organization, Project, Role, User
-from accounts.services import changes
 from vinery.cli import main
+from vinery_accounts.alerts import webhooks
+from vinery_accounts.keys.lifecycle import NewKey, create_key, rotate_key
+from vinery_accounts.models import ApiKey, Organization, Project, Role, User
+from vinery_accounts.services import changes
 
 HIDDEN = ["\x1b[31mred", "x\ny", "\u202eevil", "\x9b2J", "\u2028", "\u2066", "\x00"]
 BLANK = ["  ", "\u3000", "\u200d"]

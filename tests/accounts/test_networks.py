@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from accounts.base.networks import AddressRefused, check_address, is_within, read_networks
+from vinery_accounts.base.networks import AddressRefused, check_address, is_within, read_networks
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,12 @@ from django.utils import timezone
 from pages import text_of
 from row_builders import stored_quarantined
 
-from accounts.keys.lifecycle import NewKey
-from accounts.models import AuditEntry, Organization, Project, QuarantinedRequest, User
-from accounts.quarantine.queue import QuarantineQueue
-from accounts.quarantine.store import FatalRequest, digests_in_force, release, store_fatal
-from accounts.services import audit, changes
-from accounts.tasks import delete_old_quarantine
+from vinery_accounts.keys.lifecycle import NewKey
+from vinery_accounts.models import AuditEntry, Organization, Project, QuarantinedRequest, User
+from vinery_accounts.quarantine.queue import QuarantineQueue
+from vinery_accounts.quarantine.store import FatalRequest, digests_in_force, release, store_fatal
+from vinery_accounts.services import audit, changes
+from vinery_accounts.tasks import delete_old_quarantine
 
 DAY_S = 24 * 3600
 DIGEST = "0123456789abcdef" * 2

@@ -16,11 +16,11 @@ from signin_helpers import (
     signed_in_name,
 )
 
-from accounts.alerts import webhooks
-from accounts.models import Webhook
-from accounts.reencryption import Reencrypted, reencrypt
-from accounts.services import changes
 from vinery.cli import main
+from vinery_accounts.alerts import webhooks
+from vinery_accounts.models import Webhook
+from vinery_accounts.reencryption import Reencrypted, reencrypt
+from vinery_accounts.services import changes
 
 pytestmark = pytest.mark.django_db
 

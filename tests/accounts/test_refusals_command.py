@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from row_builders import stored_refusal
 
-from accounts.models import RefusedRequest, UsageRecord, User
 from vinery.cli import main
+from vinery_accounts.models import RefusedRequest, UsageRecord, User
 
 Run = Callable[..., str]
 

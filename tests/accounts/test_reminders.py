@@ -21,11 +21,11 @@ from together import four_at_once
 from usage_builders import NOON
 from webhook_receiver import Receiver, receiving
 
-from accounts import tasks
-from accounts.alerts import deliveries, reminders, webhooks
-from accounts.base.networks import read_networks
-from accounts.keys import lifecycle as keys
-from accounts.models import (
+from vinery_accounts import tasks
+from vinery_accounts.alerts import deliveries, reminders, webhooks
+from vinery_accounts.base.networks import read_networks
+from vinery_accounts.keys import lifecycle as keys
+from vinery_accounts.models import (
     ApiKey,
     Delivery,
     DeliveryState,
@@ -35,7 +35,7 @@ from accounts.models import (
     Role,
     User,
 )
-from accounts.services import changes
+from vinery_accounts.services import changes
 
 DAYS = (1, 7)
 DAY = timedelta(days=1)

@@ -13,10 +13,10 @@ from django.test import Client
 from django.urls import reverse
 from usage_builders import admission, settlement
 
-from accounts.alerts import webhooks
-from accounts.keys.lifecycle import NewKey, create_key
-from accounts.limits.rulebook import RuleBook
-from accounts.models import (
+from vinery_accounts.alerts import webhooks
+from vinery_accounts.keys.lifecycle import NewKey, create_key
+from vinery_accounts.limits.rulebook import RuleBook
+from vinery_accounts.models import (
     ApiKey,
     AuditEntry,
     Limit,
@@ -28,9 +28,9 @@ from accounts.models import (
     User,
     Webhook,
 )
-from accounts.services import changes
-from accounts.services.audit import verify
-from accounts.usage.store import store_settlements
+from vinery_accounts.services import changes
+from vinery_accounts.services.audit import verify
+from vinery_accounts.usage.store import store_settlements
 
 pytestmark = pytest.mark.django_db
 

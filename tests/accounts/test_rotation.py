@@ -15,11 +15,11 @@ from django.utils import timezone
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from accounts.alerts import deliveries, reminders
-from accounts.keys import rotation
-from accounts.keys.lifecycle import NewKey, change_key, rotate_key
-from accounts.keys.table import KeyTable
-from accounts.models import ApiKey, Delivery, KeyReminder, KeyState, User
+from vinery_accounts.alerts import deliveries, reminders
+from vinery_accounts.keys import rotation
+from vinery_accounts.keys.lifecycle import NewKey, change_key, rotate_key
+from vinery_accounts.keys.table import KeyTable
+from vinery_accounts.models import ApiKey, Delivery, KeyReminder, KeyState, User
 
 DAY = timedelta(days=1)
 Keys = Callable[..., NewKey]

@@ -11,9 +11,9 @@ from django.test import Client
 from signin_helpers import PASSWORD, WAIT, code_of, enter_code, give_factor, person, sign_in
 from signin_helpers import signed_in_name as name_in
 
-from accounts.models import User
-from accounts.services.changes import set_password
-from accounts.signin import devices
+from vinery_accounts.models import User
+from vinery_accounts.services.changes import set_password
+from vinery_accounts.signin import devices
 
 pytestmark = pytest.mark.django_db
 

@@ -25,9 +25,9 @@ from signin_helpers import (
     signed_in_name,
 )
 
-from accounts.models import User
-from accounts.signin.attempts import has_second_factor
-from accounts.signin.recovery import reset_second_factor
+from vinery_accounts.models import User
+from vinery_accounts.signin.attempts import has_second_factor
+from vinery_accounts.signin.recovery import reset_second_factor
 
 pytestmark = pytest.mark.django_db
 

@@ -20,7 +20,7 @@ from signin_helpers import (
     start_oidc,
 )
 
-from accounts.models import Membership, Organization, Role, User
+from vinery_accounts.models import Membership, Organization, Role, User
 
 pytestmark = pytest.mark.django_db
 

@@ -20,8 +20,8 @@ from signin_helpers import (
     signed_in_name,
 )
 
-from accounts.models import AuditEntry, User
-from accounts.services import changes
+from vinery_accounts.models import AuditEntry, User
+from vinery_accounts.services import changes
 
 pytestmark = pytest.mark.django_db
 

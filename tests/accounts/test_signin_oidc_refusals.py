@@ -13,7 +13,7 @@ from django.urls import reverse
 from oidc_issuer import CLIENT_ID, TestIssuer, new_key
 from signin_helpers import is_oidc_refused, oidc_sign_in, signed_in_name, start_oidc
 
-from accounts.models import User
+from vinery_accounts.models import User
 
 pytestmark = pytest.mark.django_db
 

@@ -12,9 +12,9 @@ from django.test import Client
 from django.urls import reverse
 from signin_helpers import PASSWORD, WAIT, person, sign_in, signed_in_name
 
-from accounts.models import User
-from accounts.services.changes import set_password
 from vinery.cli import main
+from vinery_accounts.models import User
+from vinery_accounts.services.changes import set_password
 
 pytestmark = pytest.mark.django_db
 

@@ -28,8 +28,8 @@ from signin_helpers import (
     signed_in_name,
 )
 
-from accounts.models import User
-from accounts.signin.sessions import EncryptedSerializer
+from vinery_accounts.models import User
+from vinery_accounts.signin.sessions import EncryptedSerializer
 
 pytestmark = pytest.mark.django_db
 COOKIE = django_settings.SESSION_COOKIE_NAME

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 from django.utils import timezone
 
-from accounts.keys.lifecycle import NewKey
-from accounts.models import ApiKey, KeyUse, User
+from vinery_accounts.keys.lifecycle import NewKey
+from vinery_accounts.models import ApiKey, KeyUse, User
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 

@@ -27,14 +27,14 @@ from hypothesis.stateful import (
 )
 from usage_builders import NOON, admission, settlement
 
-from accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord
-from accounts.usage import ledger as ledger_module
-from accounts.usage.entries import Outcome, Settlement
-from accounts.usage.journal import Journal
-from accounts.usage.ledger import NoRoomForUsage, UsageLedger
-from accounts.usage.recovery import recover_orphans
-from accounts.usage.store import store_settlements
-from accounts.usage.verify import verify
+from vinery_accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord
+from vinery_accounts.usage import ledger as ledger_module
+from vinery_accounts.usage.entries import Outcome, Settlement
+from vinery_accounts.usage.journal import Journal
+from vinery_accounts.usage.ledger import NoRoomForUsage, UsageLedger
+from vinery_accounts.usage.recovery import recover_orphans
+from vinery_accounts.usage.store import store_settlements
+from vinery_accounts.usage.verify import verify
 
 
 class DatabaseUnavailable(OperationalError):

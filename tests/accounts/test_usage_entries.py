@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from usage_builders import NOON, admission, settlement
 
-from accounts.usage.entries import (
+from vinery_accounts.usage.entries import (
     Admission,
     Checkpoint,
     OpenRequests,

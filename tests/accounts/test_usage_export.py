@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from usage_builders import NOON, admission, settlement
 
-from accounts.keys.lifecycle import NewKey
-from accounts.models import User
-from accounts.usage import export as export_module
-from accounts.usage.export import COLUMNS, Format, Selection, export
-from accounts.usage.filters import Dimension
-from accounts.usage.reports import Question, groups
-from accounts.usage.store import store_settlements
+from vinery_accounts.keys.lifecycle import NewKey
+from vinery_accounts.models import User
+from vinery_accounts.usage import export as export_module
+from vinery_accounts.usage.export import COLUMNS, Format, Selection, export
+from vinery_accounts.usage.filters import Dimension
+from vinery_accounts.usage.reports import Question, groups
+from vinery_accounts.usage.store import store_settlements
 
 
 def store(num: int, **changes: Any) -> None:

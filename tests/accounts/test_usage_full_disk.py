@@ -14,11 +14,11 @@ import pytest
 from django.db import OperationalError
 from usage_builders import NewLedger, Shelf, admission, die, settlement
 
-from accounts.usage import losses
-from accounts.usage.entries import Outcome
-from accounts.usage.journal import Journal
-from accounts.usage.ledger import NoRoomForUsage, UsageLedger
-from accounts.usage.recovery import recover_orphans
+from vinery_accounts.usage import losses
+from vinery_accounts.usage.entries import Outcome
+from vinery_accounts.usage.journal import Journal
+from vinery_accounts.usage.ledger import NoRoomForUsage, UsageLedger
+from vinery_accounts.usage.recovery import recover_orphans
 
 LONG_AGO, LATER = datetime(2000, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
 REAL_PWRITE = os.pwrite
@@ -194,7 +194,7 @@ def test_a_full_disk_stops_no_request_while_the_database_stores_usage(
 def test_requests_are_admitted_again_after_there_is_disk_space(
     new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("accounts.usage.ledger._ALLOCATION_INTERVAL_S", 0.0)
+    monkeypatch.setattr("vinery_accounts.usage.ledger._ALLOCATION_INTERVAL_S", 0.0)
     with monkeypatch.context() as patch:
         patch.setattr(os, "posix_fallocate", failing)
         ledger = new_ledger()

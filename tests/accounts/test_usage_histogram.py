@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounts.usage import histogram
-from accounts.usage.histogram import RELATIVE_ERROR, Latency
+from vinery_accounts.usage import histogram
+from vinery_accounts.usage.histogram import RELATIVE_ERROR, Latency
 
 durations_ms = st.floats(0.05, 1.4e7)
 samples = st.lists(st.tuples(st.sampled_from(Latency), st.floats(0, 1e9)), max_size=60)

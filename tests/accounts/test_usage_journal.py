@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from accounts.usage import journal as journal_module
-from accounts.usage.journal import Journal, journals_in, sweep_drafts
+from vinery_accounts.usage import journal as journal_module
+from vinery_accounts.usage.journal import Journal, journals_in, sweep_drafts
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import pytest
 from django.db import OperationalError
 from usage_builders import NewLedger, Shelf, admission, die, settlement
 
-from accounts.models import UsageRecord
-from accounts.usage.entries import Outcome, Settlement
-from accounts.usage.journal import Journal
-from accounts.usage.recovery import recover_orphans
-from accounts.usage.store import store_settlements
+from vinery_accounts.models import UsageRecord
+from vinery_accounts.usage.entries import Outcome, Settlement
+from vinery_accounts.usage.journal import Journal
+from vinery_accounts.usage.recovery import recover_orphans
+from vinery_accounts.usage.store import store_settlements
 
 DEADLINE_S = 20.0
 
@@ -59,7 +59,7 @@ def test_records_wait_on_the_disk_while_the_database_is_unavailable(
 def test_several_batches_are_stored(
     new_ledger: NewLedger, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("accounts.usage.ledger.BATCH_BYTES", 700)
+    monkeypatch.setattr("vinery_accounts.usage.ledger.BATCH_BYTES", 700)
     ledger = new_ledger()
     for number in range(20):
         ledger.admit(admission(f"r{number}"))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounts.usage import periods
-from accounts.usage.periods import Granularity, Kept, Part, TooManyPoints
-from accounts.usage.rollups import DAY_S, HOUR_S, MINUTE_S
+from vinery_accounts.usage import periods
+from vinery_accounts.usage.periods import Granularity, Kept, Part, TooManyPoints
+from vinery_accounts.usage.rollups import DAY_S, HOUR_S, MINUTE_S
 
 ALL_KEPT = Kept(-(10**11), -(10**11))
 moments = st.datetimes(

@@ -14,12 +14,12 @@ import pytest
 from django.db import connections
 from usage_builders import Shelf, admission, settlement
 
-from accounts.models import UsageRecord
-from accounts.usage import recovery
-from accounts.usage.entries import Checkpoint, Outcome, Settlement, encode
-from accounts.usage.journal import Journal, journals_in
-from accounts.usage.ledger import UsageLedger
-from accounts.usage.recovery import Recovered, recover_orphans
+from vinery_accounts.models import UsageRecord
+from vinery_accounts.usage import recovery
+from vinery_accounts.usage.entries import Checkpoint, Outcome, Settlement, encode
+from vinery_accounts.usage.journal import Journal, journals_in
+from vinery_accounts.usage.ledger import UsageLedger
+from vinery_accounts.usage.recovery import Recovered, recover_orphans
 
 
 class Killed(BaseException):
@@ -262,7 +262,7 @@ from pathlib import Path
 import django
 django.setup()
 from usage_builders import admission, settlement
-from accounts.usage.ledger import UsageLedger
+from vinery_accounts.usage.ledger import UsageLedger
 
 ledger = UsageLedger(Path(sys.argv[1]))
 ledger.admit(admission("long"))

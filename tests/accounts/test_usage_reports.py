@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase as HypothesisTestCase
 from usage_builders import NOON, admission, settlement
 
-from accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord
-from accounts.usage import retention
-from accounts.usage.dimensions import RollupDimensions
-from accounts.usage.entries import Outcome, Settlement
-from accounts.usage.filters import Conditions, Dimension
-from accounts.usage.histogram import RELATIVE_ERROR
-from accounts.usage.periods import Granularity, TooManyPoints
-from accounts.usage.reports import Question, groups, series, totals
-from accounts.usage.store import store_settlements
+from vinery_accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord
+from vinery_accounts.usage import retention
+from vinery_accounts.usage.dimensions import RollupDimensions
+from vinery_accounts.usage.entries import Outcome, Settlement
+from vinery_accounts.usage.filters import Conditions, Dimension
+from vinery_accounts.usage.histogram import RELATIVE_ERROR
+from vinery_accounts.usage.periods import Granularity, TooManyPoints
+from vinery_accounts.usage.reports import Question, groups, series, totals
+from vinery_accounts.usage.store import store_settlements
 
 ZONES = ["UTC", "Europe/Berlin", "Asia/Kolkata"]
 

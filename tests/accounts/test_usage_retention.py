@@ -9,13 +9,13 @@ import pytest
 from django.db import models
 from usage_builders import NOON, admission, settlement
 
-from accounts.models import DayRollup, HourRollup, MinuteRollup, RefusedRequest, UsageRecord
-from accounts.usage import retention
-from accounts.usage.entries import BoundLimit, Outcome
-from accounts.usage.histogram import Percentiles
-from accounts.usage.reports import Figures, Question, totals
-from accounts.usage.retention import TABLES, delete_old
-from accounts.usage.store import store_settlements
+from vinery_accounts.models import DayRollup, HourRollup, MinuteRollup, RefusedRequest, UsageRecord
+from vinery_accounts.usage import retention
+from vinery_accounts.usage.entries import BoundLimit, Outcome
+from vinery_accounts.usage.histogram import Percentiles
+from vinery_accounts.usage.reports import Figures, Question, totals
+from vinery_accounts.usage.retention import TABLES, delete_old
+from vinery_accounts.usage.store import store_settlements
 
 pytestmark = pytest.mark.django_db
 

@@ -9,13 +9,13 @@ import pytest
 from django.db import OperationalError, connection
 from usage_builders import NOON, admission, settlement
 
-from accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord, UsageSlice
-from accounts.usage import histogram, rollups
-from accounts.usage.dimensions import RollupDimensions
-from accounts.usage.entries import Outcome, Settlement
-from accounts.usage.histogram import Latency
-from accounts.usage.store import store_settlements
-from accounts.usage.verify import verify
+from vinery_accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord, UsageSlice
+from vinery_accounts.usage import histogram, rollups
+from vinery_accounts.usage.dimensions import RollupDimensions
+from vinery_accounts.usage.entries import Outcome, Settlement
+from vinery_accounts.usage.histogram import Latency
+from vinery_accounts.usage.store import store_settlements
+from vinery_accounts.usage.verify import verify
 
 pytestmark = pytest.mark.django_db
 

@@ -10,10 +10,10 @@ import pytest
 from django.db import OperationalError, connection
 from usage_builders import NOON, admission, settlement
 
-from accounts.keys.lifecycle import NewKey
-from accounts.models import ApiKey, ModelWeight, RefusedRequest, UsageRecord
-from accounts.usage.entries import BoundLimit, Outcome
-from accounts.usage.store import store_settlements
+from vinery_accounts.keys.lifecycle import NewKey
+from vinery_accounts.models import ApiKey, ModelWeight, RefusedRequest, UsageRecord
+from vinery_accounts.usage.entries import BoundLimit, Outcome
+from vinery_accounts.usage.store import store_settlements
 
 pytestmark = pytest.mark.django_db
 

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase as HypothesisTestCase
 from usage_builders import NOON, admission, settlement
 
-from accounts.models import DayRollup, HourRollup, MinuteRollup, Rollup, UsageRecord
-from accounts.usage import histogram
-from accounts.usage.entries import Outcome, Settlement
-from accounts.usage.histogram import Latency
-from accounts.usage.retention import delete_old
-from accounts.usage.rollups import SUMS
-from accounts.usage.store import store_settlements
-from accounts.usage.verify import Difference, verify
+from vinery_accounts.models import DayRollup, HourRollup, MinuteRollup, Rollup, UsageRecord
+from vinery_accounts.usage import histogram
+from vinery_accounts.usage.entries import Outcome, Settlement
+from vinery_accounts.usage.histogram import Latency
+from vinery_accounts.usage.retention import delete_old
+from vinery_accounts.usage.rollups import SUMS
+from vinery_accounts.usage.store import store_settlements
+from vinery_accounts.usage.verify import Difference, verify
 
 EVER = (NOON - timedelta(days=20), NOON + timedelta(days=2))
 THESE_DAYS = (NOON - timedelta(days=4), NOON + timedelta(days=1))

@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connection
 
-from accounts.usage.entries import Admission, Outcome, Settlement
-from accounts.usage.reports import Question, totals
-from accounts.usage.store import store_settlements
-from accounts.usage.verify import verify
+from vinery_accounts.usage.entries import Admission, Outcome, Settlement
+from vinery_accounts.usage.reports import Question, totals
+from vinery_accounts.usage.store import store_settlements
+from vinery_accounts.usage.verify import verify
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
 NUM_REQUESTS = 200

@@ -8,8 +8,8 @@ from typing import Any
 
 from django.db import OperationalError
 
-from accounts.usage.entries import Admission, Outcome, Settlement
-from accounts.usage.ledger import UsageLedger
+from vinery_accounts.usage.entries import Admission, Outcome, Settlement
+from vinery_accounts.usage.ledger import UsageLedger
 
 NewLedger = Callable[..., UsageLedger]
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

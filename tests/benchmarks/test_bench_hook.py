@@ -6,9 +6,9 @@ import pytest
 
 from benchmarks.hook import OFF, USES, HookEffort, measure_hook, uses
 from benchmarks.hook_batches import Batches
-from serving.engine.config import EngineOptions
-from serving.engine.logits_handler import LogitsHandler
-from serving.transport.messages import LogitsSpec
+from vinery_serving.engine.config import EngineOptions
+from vinery_serving.engine.logits_handler import LogitsHandler
+from vinery_serving.transport.messages import LogitsSpec
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
 OPTIONS = EngineOptions(num_threads=1)

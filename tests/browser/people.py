@@ -8,7 +8,7 @@ from vinery.cli.shape import start_django
 
 def main(action: str, name: str, *password: str) -> None:
     start_django()
-    from accounts.models import User
+    from vinery_accounts.models import User
 
     if action == "create":
         User.objects.create_superuser(name, password=password[0])

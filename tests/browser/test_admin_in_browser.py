@@ -10,9 +10,9 @@ import httpx
 import pytest
 from playwright import sync_api
 
-from serving.engine.config import option_documents
 from tests.browser.conftest import Administrator, ask, follow
 from tests.conftest import REPOSITORY, Running, until
+from vinery_serving.engine.config import option_documents
 
 pytestmark = pytest.mark.system
 

@@ -8,11 +8,11 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from accounts.models import AuditEntry, User
-from accounts.services import changes
-from serving.catalog import registry
-from serving.catalog.models import EngineState, EngineStatus, ServedModel
 from tests.conftest import REPOSITORY
+from vinery_accounts.models import AuditEntry, User
+from vinery_accounts.services import changes
+from vinery_serving.catalog import registry
+from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
 
 pytestmark = pytest.mark.django_db
 TINY_CHAT = REPOSITORY / "models" / "tiny-chat"

@@ -10,9 +10,9 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 from django.urls import reverse
 
-from accounts.models import User
-from serving.catalog.models import EngineState, EngineStatus, ServedModel
 from tests.conftest import REPOSITORY
+from vinery_accounts.models import User
+from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
 
 TINY_CHAT = str(REPOSITORY / "models" / "tiny-chat")
 MODELS = "admin:serving_servedmodel_changelist"

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from serving.core.request import Grammar
-from serving.engine.canary import Canary
-from serving.transport.messages import GrammarSpec
 from tests.engine.conftest import TINY_CHAT
+from vinery_serving.core.request import Grammar
+from vinery_serving.engine.canary import Canary
+from vinery_serving.transport.messages import GrammarSpec
 
 Refusal = Callable[[Grammar], str | None]
 

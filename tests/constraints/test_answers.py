@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from serving.constraints.answers import answer_grammar
-from serving.constraints.families.registry import by_name, family_names
-from serving.constraints.json_schema.translator import json_grammar
-from serving.constraints.lowering import lowered
-from serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter
-from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
 from tests.output.builders import WEATHER
+from vinery_serving.constraints.answers import answer_grammar
+from vinery_serving.constraints.families.registry import by_name, family_names
+from vinery_serving.constraints.json_schema.translator import json_grammar
+from vinery_serving.constraints.lowering import lowered
+from vinery_serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter
+from vinery_serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
 
 FIELD = "response_format"
 PING = Tool("ping")

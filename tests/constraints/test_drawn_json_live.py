@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from serving.constraints.json_schema.nodes import SchemaError, Unenforceable
-from serving.constraints.json_schema.translator import json_grammar
 from tests.engine.conftest import TINY_CHAT
+from vinery_serving.constraints.json_schema.nodes import SchemaError, Unenforceable
+from vinery_serving.constraints.json_schema.translator import json_grammar
 
 pytestmark = pytest.mark.live
 

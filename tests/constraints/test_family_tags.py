@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serving.constraints.arguments import (
+from vinery_serving.constraints.arguments import (
     FREE,
     PYTHON_NOTATION,
     Parameter,
@@ -14,9 +14,9 @@ from serving.constraints.arguments import (
     notated_arguments_tag,
     parameters_of,
 )
-from serving.constraints.families.registry import by_name, detect
-from serving.core.errors import InvalidGrammar, UnsupportedParameter
-from serving.core.request import Tool, ToolChoice, ToolMode
+from vinery_serving.constraints.families.registry import by_name, detect
+from vinery_serving.core.errors import InvalidGrammar, UnsupportedParameter
+from vinery_serving.core.request import Tool, ToolChoice, ToolMode
 
 AUTO = ToolChoice()
 REQUIRED = ToolChoice(ToolMode.REQUIRED)

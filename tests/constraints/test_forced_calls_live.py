@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from serving.constraints.answers import tool_grammar
-from serving.constraints.families.registry import by_name, family_names
-from serving.core.events import FinishReason, ToolCallDelta
-from serving.core.request import Tool, ToolChoice, ToolMode
 from tests.output.tiny_chat import Model, asked, calls_of, reference_model, straight
+from vinery_serving.constraints.answers import tool_grammar
+from vinery_serving.constraints.families.registry import by_name, family_names
+from vinery_serving.core.events import FinishReason, ToolCallDelta
+from vinery_serving.core.request import Tool, ToolChoice, ToolMode
 
 from .conftest import Refusal
 

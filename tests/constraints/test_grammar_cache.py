@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from serving.constraints.grammar.cache import GrammarCache
-from serving.constraints.grammar.steps import spend, step_budget
+from vinery_serving.constraints.grammar.cache import GrammarCache
+from vinery_serving.constraints.grammar.steps import spend, step_budget
 
 
 def translated(cache: GrammarCache, source: str, grammar: str) -> int:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from serving.constraints.json_schema.nodes import SchemaError, Unenforceable
-from serving.constraints.json_schema.translator import json_grammar, json_tag
+from vinery_serving.constraints.json_schema.nodes import SchemaError, Unenforceable
+from vinery_serving.constraints.json_schema.translator import json_grammar, json_tag
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "grammars"
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from lark import Lark
 from lark.exceptions import LarkError
 
-from serving.constraints.grammar.ebnf import Expr
-from serving.constraints.grammar.languages import NotRegular
-from serving.constraints.grammar.lark import InvalidLark, lark_expression
-from serving.constraints.grammar.rules import RuleSet, plain
-from serving.constraints.texts import text_tag
-from serving.core.request import TextGrammar, TextSyntax
+from vinery_serving.constraints.grammar.ebnf import Expr
+from vinery_serving.constraints.grammar.languages import NotRegular
+from vinery_serving.constraints.grammar.lark import InvalidLark, lark_expression
+from vinery_serving.constraints.grammar.rules import RuleSet, plain
+from vinery_serving.constraints.texts import text_tag
+from vinery_serving.core.request import TextGrammar, TextSyntax
 
 from .lark_texts import Rules, fits, generated_text
 

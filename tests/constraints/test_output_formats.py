@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from serving.constraints.families.registry import by_name, family_names
-from serving.core.output_formats import (
+from vinery_serving.constraints.families.registry import by_name, family_names
+from vinery_serving.core.output_formats import (
     CALL_FORMATS,
     PLAIN,
     REASONING_FORMATS,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from serving.constraints.grammar.languages import (
+from vinery_serving.constraints.grammar.languages import (
     NotRegular,
     TooManyStates,
     complement,
@@ -17,12 +17,16 @@ from serving.constraints.grammar.languages import (
     length_bounds,
     matches,
 )
-from serving.constraints.grammar.patterns import InvalidPattern, fullmatch_language, search_language
-from serving.constraints.grammar.rules import RuleSet, plain
-from serving.constraints.json_schema.numbers import Bound, NumberRange
-from serving.constraints.json_schema.strings import FORMATS, SHORT_FORMATS
-from serving.constraints.texts import regex_tag
-from serving.core.errors import InvalidGrammar
+from vinery_serving.constraints.grammar.patterns import (
+    InvalidPattern,
+    fullmatch_language,
+    search_language,
+)
+from vinery_serving.constraints.grammar.rules import RuleSet, plain
+from vinery_serving.constraints.json_schema.numbers import Bound, NumberRange
+from vinery_serving.constraints.json_schema.strings import FORMATS, SHORT_FORMATS
+from vinery_serving.constraints.texts import regex_tag
+from vinery_serving.core.errors import InvalidGrammar
 
 from .lark_texts import fits
 

@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from serving.constraints import texts
-from serving.constraints.answers import answer_grammar, tool_grammar
-from serving.constraints.families.registry import by_name, family_names
-from serving.constraints.grammar.steps import step_budget
-from serving.constraints.json_schema import translator
-from serving.core.errors import InvalidGrammar, InvalidRequest
-from serving.core.field_limits import REQUEST_STEPS, SCHEMA_STEPS
-from serving.core.request import (
+from tests.operations import calls
+from vinery_serving.constraints import texts
+from vinery_serving.constraints.answers import answer_grammar, tool_grammar
+from vinery_serving.constraints.families.registry import by_name, family_names
+from vinery_serving.constraints.grammar.steps import step_budget
+from vinery_serving.constraints.json_schema import translator
+from vinery_serving.core.errors import InvalidGrammar, InvalidRequest
+from vinery_serving.core.field_limits import REQUEST_STEPS, SCHEMA_STEPS
+from vinery_serving.core.request import (
     Grammar,
     GrammarKind,
     TextGrammar,
@@ -27,8 +28,7 @@ from serving.core.request import (
     ToolChoice,
     ToolMode,
 )
-from serving.output.parsers.argument_types import ParameterTypes
-from tests.operations import calls
+from vinery_serving.output.parsers.argument_types import ParameterTypes
 
 Work = Callable[[], Any]
 REQUIRED = ToolChoice(ToolMode.REQUIRED)

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from serving.constraints.grammar.steps import spend, step_budget
-from serving.constraints.json_schema.nodes import SchemaError, Unenforceable
-from serving.constraints.json_schema.translator import json_grammar, json_tag
-from serving.core import field_limits
-from serving.core.errors import InvalidGrammar
-from serving.core.field_limits import (
+from tests.operations import calls
+from vinery_serving.constraints.grammar.steps import spend, step_budget
+from vinery_serving.constraints.json_schema.nodes import SchemaError, Unenforceable
+from vinery_serving.constraints.json_schema.translator import json_grammar, json_tag
+from vinery_serving.core import field_limits
+from vinery_serving.core.errors import InvalidGrammar
+from vinery_serving.core.field_limits import (
     SCHEMA_CHARS,
     SCHEMA_ENUM_VALUES,
     SCHEMA_NAMES,
     SCHEMA_PROPERTIES,
     SCHEMA_STEPS,
 )
-from tests.operations import calls
 
 Family = Callable[[int], Any]
 TEXT = {"type": "string"}

@@ -6,10 +6,17 @@ import json
 
 import pytest
 
-from serving.constraints.answers import answer_grammar, tool_grammar
-from serving.constraints.families.registry import by_name, family_names
-from serving.core.request import Grammar, GrammarKind, TextGrammar, TextSyntax, Tool, ToolChoice
-from serving.core.tools import custom_tool
+from vinery_serving.constraints.answers import answer_grammar, tool_grammar
+from vinery_serving.constraints.families.registry import by_name, family_names
+from vinery_serving.core.request import (
+    Grammar,
+    GrammarKind,
+    TextGrammar,
+    TextSyntax,
+    Tool,
+    ToolChoice,
+)
+from vinery_serving.core.tools import custom_tool
 
 from .conftest import Refusal
 

@@ -13,8 +13,8 @@ import httpx
 import pytest
 from pydantic import TypeAdapter
 
-from serving.protocols.openapi.answers import ANSWERS
 from tests.contract.tiny_chat import MODEL
+from vinery_serving.protocols.openapi.answers import ANSWERS
 
 pytestmark = pytest.mark.system
 

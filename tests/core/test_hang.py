@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from serving.core.hang import (
+from tests.fakes.clock import FakeClock
+from vinery_serving.core.hang import (
     CALM_INTERVAL_S,
     CONFIRM_S,
     INTERVAL_S,
@@ -15,8 +16,7 @@ from serving.core.hang import (
     HangWatch,
     LinuxProcess,
 )
-from serving.core.heartbeat import Heartbeat, Page, in_one_line
-from tests.fakes.clock import FakeClock
+from vinery_serving.core.heartbeat import Heartbeat, Page, in_one_line
 
 LIMIT_S = 3.0
 SILENT = "without a sign of life"

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.core import field_limits
-from serving.core.field_limits import JSON_CONTAINERS, JSON_MEMBERS, JSON_VALUES
-from serving.core.json_text import exceeded_limit
 from tests.operations import operations
+from vinery_serving.core import field_limits
+from vinery_serving.core.field_limits import JSON_CONTAINERS, JSON_MEMBERS, JSON_VALUES
+from vinery_serving.core.json_text import exceeded_limit
 
 STRINGS = st.text('{}[],:"\\ a\u00e9', max_size=12)
 JSON = st.recursive(

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tokenizers import Tokenizer
 
-from serving.engine.config import EngineConfig, EngineOptions
-from serving.node.engine_process import EngineProcess
-from serving.transport.client import EngineClient, GenerationUpdate, OutputStream
-from serving.transport.messages import (
+from vinery_serving.engine.config import EngineConfig, EngineOptions
+from vinery_serving.node.engine_process import EngineProcess
+from vinery_serving.transport.client import EngineClient, GenerationUpdate, OutputStream
+from vinery_serving.transport.messages import (
     Accepted,
     EngineStats,
     Rejected,
@@ -33,8 +33,8 @@ from serving.transport.messages import (
 )
 
 if TYPE_CHECKING:  # at run time only tests with a pipeline load OpenVINO
-    from serving.engine.batch import Batch
-    from serving.engine.pipeline import Pipeline
+    from vinery_serving.engine.batch import Batch
+    from vinery_serving.engine.pipeline import Pipeline
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
 TIMEOUT_S = 60.0
@@ -183,7 +183,7 @@ def engine_sockets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
         key = json.dumps(options, sort_keys=True)
         if key not in processes:
             config = engine_config(tmp_path_factory.mktemp("engine"), "e", options)
-            command = [sys.executable, "-m", "serving.engine", config.name]
+            command = [sys.executable, "-m", "vinery_serving.engine", config.name]
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(os.environ)
             )

@@ -10,14 +10,14 @@ import numpy as np
 from msgspec import structs
 from tokenizers import Tokenizer
 
-from serving.engine.batch import Batch
-from serving.engine.config import EngineConfig, EngineOptions
-from serving.engine.fair_queue import Lane
-from serving.engine.generation import FailedGeneration, Generation
-from serving.engine.logits_handler import LogitsHandler
-from serving.engine.pipeline import Pipeline
-from serving.transport.messages import GrammarSpec, LogitsSpec, SamplingParams, Submit
 from tests.engine.conftest import TINY_CHAT
+from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.config import EngineConfig, EngineOptions
+from vinery_serving.engine.fair_queue import Lane
+from vinery_serving.engine.generation import FailedGeneration, Generation
+from vinery_serving.engine.logits_handler import LogitsHandler
+from vinery_serving.engine.pipeline import Pipeline
+from vinery_serving.transport.messages import GrammarSpec, LogitsSpec, SamplingParams, Submit
 
 TOKENIZER = Tokenizer.from_file(str(TINY_CHAT / "tokenizer.json"))
 

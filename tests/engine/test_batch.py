@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from serving.engine.batch import Batch
-from serving.engine.energy.meter import EnergyTotals, RequestEnergy
-from serving.engine.generation import FailedGeneration, Generation
-from serving.engine.pipeline import Pipeline
-from serving.transport.messages import GrammarSpec, SamplingParams
 from tests.engine import in_process
+from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.energy.meter import EnergyTotals, RequestEnergy
+from vinery_serving.engine.generation import FailedGeneration, Generation
+from vinery_serving.engine.pipeline import Pipeline
+from vinery_serving.transport.messages import GrammarSpec, SamplingParams
 
 pytestmark = pytest.mark.live
 

@@ -12,21 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from serving.engine.batch import Batch
-from serving.engine.graph import GraphFeatures, _output
-from serving.engine.loop import EngineLoop
-from serving.engine.pipeline import Pipeline
-from serving.engine.prefix_cache import salt_prompt
-from serving.transport.messages import (
+from tests.engine.conftest import TINY_CHAT, SharedEngine
+from tests.engine.in_process import config_of, emptied, generation, pipeline_of, run, tokens_of
+from tests.engine.test_logits_handler import LONG_PROMPT, scores, searched
+from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.graph import GraphFeatures, _output
+from vinery_serving.engine.loop import EngineLoop
+from vinery_serving.engine.pipeline import Pipeline
+from vinery_serving.engine.prefix_cache import salt_prompt
+from vinery_serving.transport.messages import (
     BeamSpec,
     GrammarSpec,
     LogitsSpec,
     LogprobsSpec,
     SamplingParams,
 )
-from tests.engine.conftest import TINY_CHAT, SharedEngine
-from tests.engine.in_process import config_of, emptied, generation, pipeline_of, run, tokens_of
-from tests.engine.test_logits_handler import LONG_PROMPT, scores, searched
 
 TINY_DRAFT = TINY_CHAT.parent / "tiny-draft"
 VOCAB_SIZES = st.integers(2, 300_000)
@@ -261,7 +261,7 @@ def test_a_graph_that_misreads_large_ids_is_not_given_any(
     is_exact: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not is_exact:
-        monkeypatch.setattr("serving.engine.graph._modulo", _inexact_modulo)
+        monkeypatch.setattr("vinery_serving.engine.graph._modulo", _inexact_modulo)
     pipeline = pipeline_of(TINY_CHAT, tmp_path)
 
     EngineLoop(config_of(TINY_CHAT, tmp_path), pipeline).warm_up()

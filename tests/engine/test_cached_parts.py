@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serving.engine.cached_parts import CachedParts
+from vinery_serving.engine.cached_parts import CachedParts
 
 ALICE, BOB = (1, 1), (2, 2)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import openvino_genai as genai
 import pytest
 
-from serving.core.request import GrammarKind
-from serving.engine.canary import Canary
-from serving.transport.messages import GrammarSpec
 from tests.conftest import REPOSITORY
+from vinery_serving.core.request import GrammarKind
+from vinery_serving.engine.canary import Canary
+from vinery_serving.transport.messages import GrammarSpec
 
 pytestmark = pytest.mark.live
 

@@ -11,16 +11,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from serving.node.engine_process import EngineDied
-from serving.transport.client import EngineClient, EngineDisconnected
-from serving.transport.messages import (
+from tests.engine.conftest import TIMEOUT_S, SharedEngine, StartEngine
+from vinery_serving.node.engine_process import EngineDied
+from vinery_serving.transport.client import EngineClient, EngineDisconnected
+from vinery_serving.transport.messages import (
     GrammarSpec,
     LogitsSpec,
     Rejected,
     SamplingParams,
     TokenOutput,
 )
-from tests.engine.conftest import TIMEOUT_S, SharedEngine, StartEngine
 
 pytestmark = pytest.mark.live
 
@@ -40,12 +40,12 @@ async def test_its_arguments_show_no_configuration(start_engine: StartEngine) ->
     async with start_engine(max_running=37) as gateway:
         words = psutil.Process(gateway.process.pid).cmdline()
 
-    assert words[1:] == ["-m", "serving.engine", "tiny-chat"]
+    assert words[1:] == ["-m", "vinery_serving.engine", "tiny-chat"]
 
 
 async def test_an_engine_without_a_configuration_ends() -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "serving.engine", "e"), stdin=asyncio.subprocess.PIPE
+        *(sys.executable, "-m", "vinery_serving.engine", "e"), stdin=asyncio.subprocess.PIPE
     )
     async with asyncio.timeout(60):
         await process.communicate(b'{"name": "half a')

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.engine.fair_queue import FairQueue, Lane, yielding_lane
+from vinery_serving.engine.fair_queue import FairQueue, Lane, yielding_lane
 
 ALICE, ALAN, BOB = (1, 1), (1, 2), (2, 3)  # Alice and Alan are of one organisation
 LANES = st.sampled_from([ALICE, ALAN, BOB, (3, 4)])

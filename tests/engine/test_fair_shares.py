@@ -5,9 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from serving.transport.client import GenerationUpdate, OutputStream
-from serving.transport.messages import GrammarSpec, Rejected, SamplingParams, Submit, TokenOutput
 from tests.engine.conftest import Gateway, SharedEngine
+from vinery_serving.transport.client import GenerationUpdate, OutputStream
+from vinery_serving.transport.messages import (
+    GrammarSpec,
+    Rejected,
+    SamplingParams,
+    Submit,
+    TokenOutput,
+)
 
 pytestmark = pytest.mark.live
 

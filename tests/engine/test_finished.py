@@ -10,11 +10,11 @@ from typing import cast
 import pytest
 from msgspec import structs
 
-from accounts.usage.journal import sweep_drafts
-from serving.engine.finished import FinishedGenerations
-from serving.engine.generation import Generation
-from serving.transport.server import Connection
 from tests.engine.in_process import generation
+from vinery_accounts.usage.journal import sweep_drafts
+from vinery_serving.engine.finished import FinishedGenerations
+from vinery_serving.engine.generation import Generation
+from vinery_serving.transport.server import Connection
 
 GATEWAY, OTHER = cast(Connection, object()), cast(Connection, object())
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from serving.engine.batch import PipelineBroken
-from serving.engine.generation import Generation
-from serving.engine.loop import _PROBE, EngineLoop
-from serving.engine.pipeline import Pipeline
-from serving.transport.messages import Pong
-from serving.transport.server import SocketServer
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import config_of
+from vinery_serving.engine.batch import PipelineBroken
+from vinery_serving.engine.generation import Generation
+from vinery_serving.engine.loop import _PROBE, EngineLoop
+from vinery_serving.engine.pipeline import Pipeline
+from vinery_serving.transport.messages import Pong
+from vinery_serving.transport.server import SocketServer
 
 pytestmark = pytest.mark.live
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from serving.engine import grammars
-from serving.engine.grammars import GrammarChecks, OnChecked
-from serving.transport.messages import GrammarSpec
+from vinery_serving.engine import grammars
+from vinery_serving.engine.grammars import GrammarChecks, OnChecked
+from vinery_serving.transport.messages import GrammarSpec
 
 EVIL, NEIGHBOUR = (1, 1), (2, 2)
 SMALL = GrammarSpec("regex", "[a-z]{3}")

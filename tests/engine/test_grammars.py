@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from serving.engine import checker, grammars
-from serving.engine.grammars import GrammarChecks, SharedCompiler
-from serving.transport.messages import GrammarSpec, Pong
-from serving.transport.server import SocketServer
+from vinery_serving.engine import checker, grammars
+from vinery_serving.engine.grammars import GrammarChecks, SharedCompiler
+from vinery_serving.transport.messages import GrammarSpec, Pong
+from vinery_serving.transport.server import SocketServer
 
 from .conftest import TIMEOUT_S, TINY_CHAT, SharedEngine
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from serving.core.errors import DeadlineExceeded
-from serving.transport.messages import (
+from tests.engine.conftest import Answer, SharedEngine
+from vinery_serving.core.errors import DeadlineExceeded
+from vinery_serving.transport.messages import (
     FINISH_LENGTH,
     BeamSpec,
     GrammarSpec,
@@ -16,7 +17,6 @@ from serving.transport.messages import (
     SamplingParams,
     TokenOutput,
 )
-from tests.engine.conftest import Answer, SharedEngine
 
 pytestmark = pytest.mark.live
 LONG: dict[str, Any] = {"max_new_tokens": 400, "ignore_eos": True}

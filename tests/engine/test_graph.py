@@ -10,12 +10,12 @@ import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
-from serving.engine.batch import Batch
-from serving.engine.graph import MODEL_FILE, GraphFeatures, write_hooked_folder
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import emptied, generation, pipeline_of, run, tokens_of
 from tests.engine.test_logits_handler import LONG_PROMPT, SCORED, scores
 from tests.live.model_folders import write_llama_folder, write_qwen2_folder
+from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.graph import MODEL_FILE, GraphFeatures, write_hooked_folder
 
 
 def edited(folder: Path, target: Path, *changes: tuple[str, str]) -> Path:

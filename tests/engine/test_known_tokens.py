@@ -8,12 +8,18 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from serving.core.errors import NotContinued
-from serving.engine.batch import Batch
-from serving.engine.generation import Generation
-from serving.transport.messages import GrammarSpec, Known, LogitsSpec, LogprobsSpec, SamplingParams
 from tests.engine import in_process
 from tests.engine.in_process import chat
+from vinery_serving.core.errors import NotContinued
+from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.generation import Generation
+from vinery_serving.transport.messages import (
+    GrammarSpec,
+    Known,
+    LogitsSpec,
+    LogprobsSpec,
+    SamplingParams,
+)
 
 pytestmark = pytest.mark.live
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from serving.engine.lifeline import ORPHAN_S, Lifeline
-from serving.transport.messages import Hello
-from serving.transport.server import Connection, SocketServer
 from tests.fakes.clock import FakeClock
 from tests.fakes.engine import HELLO
+from vinery_serving.engine.lifeline import ORPHAN_S, Lifeline
+from vinery_serving.transport.messages import Hello
+from vinery_serving.transport.server import Connection, SocketServer
 
 
 class Started:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from serving.engine.logits_handler import (
+from vinery_serving.engine.logits_handler import (
     LogitsEditor,
     check_ids,
     load_factories,
     new_processors,
     penalize,
 )
-from serving.transport.messages import LogitsSpec, LogprobsSpec, ReasoningBudget
+from vinery_serving.transport.messages import LogitsSpec, LogprobsSpec, ReasoningBudget
 
 OUT = -np.inf
 

@@ -9,18 +9,6 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from serving.engine.batch import Batch, PipelineBroken
-from serving.engine.generation import Generation
-from serving.engine.logits_handler import LogitsHandler
-from serving.engine.pipeline import Pipeline
-from serving.transport.messages import (
-    BeamSpec,
-    GrammarSpec,
-    LogitsSpec,
-    LogprobsSpec,
-    ReasoningBudget,
-    SamplingParams,
-)
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import (
     TOKENIZER,
@@ -32,6 +20,18 @@ from tests.engine.in_process import (
     tokens_of,
 )
 from tests.live.model_folders import write_llama_folder, write_qwen2_folder
+from vinery_serving.engine.batch import Batch, PipelineBroken
+from vinery_serving.engine.generation import Generation
+from vinery_serving.engine.logits_handler import LogitsHandler
+from vinery_serving.engine.pipeline import Pipeline
+from vinery_serving.transport.messages import (
+    BeamSpec,
+    GrammarSpec,
+    LogitsSpec,
+    LogprobsSpec,
+    ReasoningBudget,
+    SamplingParams,
+)
 
 pytestmark = pytest.mark.live
 

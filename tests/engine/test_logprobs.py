@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from serving.engine.logprobs import RowLogprobs, top_ids
-from serving.transport.messages import LogprobsSpec
+from vinery_serving.engine.logprobs import RowLogprobs, top_ids
+from vinery_serving.transport.messages import LogprobsSpec
 
 rows = hnp.arrays(
     np.float32, st.integers(2, 1500), elements=st.floats(-60, 60, width=32), fill=st.nothing()

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from serving.engine.config import EngineOptions, option_documents, parse_options
+from vinery_serving.engine.config import EngineOptions, option_documents, parse_options
 
 
 def test_every_option_has_its_default_and_a_meaning() -> None:

@@ -6,10 +6,10 @@ from typing import cast
 import numpy as np
 import pytest
 
-from serving.engine.generation import GeneratedTokens, Generation
-from serving.engine.output_sender import OutputSender, flush_interval_ms
-from serving.transport.messages import SamplingParams, Submit
-from serving.transport.server import Connection
+from vinery_serving.engine.generation import GeneratedTokens, Generation
+from vinery_serving.engine.output_sender import OutputSender, flush_interval_ms
+from vinery_serving.transport.messages import SamplingParams, Submit
+from vinery_serving.transport.server import Connection
 
 
 class Recording:

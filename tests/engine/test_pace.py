@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serving.engine.pace import Pace
+from vinery_serving.engine.pace import Pace
 
 
 def admit(

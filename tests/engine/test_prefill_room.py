@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from serving.engine.batch import Batch
-from serving.engine.fair_queue import Lane
-from serving.engine.generation import Generation
 from tests.engine.in_process import generation_of, random_ids, run
+from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.fair_queue import Lane
+from vinery_serving.engine.generation import Generation
 
 pytestmark = pytest.mark.live
 

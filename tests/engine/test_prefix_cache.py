@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from serving.engine.batch import Batch, PipelineBroken
-from serving.engine.generation import Generation
-from serving.engine.pipeline import Pipeline
-from serving.engine.prefix_cache import BLOCK, Prefill, PrefixBlocks, TokenArray, is_exposed
-from serving.transport.messages import GrammarSpec, SamplingParams
 from tests.engine import in_process
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import TOKENIZER, emptied, ids_of, pipeline_of
+from vinery_serving.engine.batch import Batch, PipelineBroken
+from vinery_serving.engine.generation import Generation
+from vinery_serving.engine.pipeline import Pipeline
+from vinery_serving.engine.prefix_cache import BLOCK, Prefill, PrefixBlocks, TokenArray, is_exposed
+from vinery_serving.transport.messages import GrammarSpec, SamplingParams
 
 
 def ids(*numbers: int) -> TokenArray:

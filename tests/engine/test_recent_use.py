@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from serving.engine.recent_use import RecentUse
+from vinery_serving.engine.recent_use import RecentUse
 
 ALICE, BOB = (1, 1), (2, 2)
 

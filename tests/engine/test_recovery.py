@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from serving.engine.batch import Batch
-from serving.engine.generation import FailedGeneration, Generation
-from serving.engine.pipeline import Pipeline
-from serving.engine.prefix_cache import BLOCK
-from serving.transport.messages import GrammarSpec, SamplingParams
 from tests.engine import in_process
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import TOKENIZER, ids_of, pipeline_of
+from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.generation import FailedGeneration, Generation
+from vinery_serving.engine.pipeline import Pipeline
+from vinery_serving.engine.prefix_cache import BLOCK
+from vinery_serving.transport.messages import GrammarSpec, SamplingParams
 
 pytestmark = pytest.mark.live
 

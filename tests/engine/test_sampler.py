@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from serving.engine.sampler import TokenSampler
-from serving.transport.messages import SamplingParams
+from vinery_serving.engine.sampler import TokenSampler
+from vinery_serving.transport.messages import SamplingParams
 
 LOGITS = np.log(np.array([0.4, 0.3, 0.2, 0.1], dtype=np.float32))
 NUM_DRAWS = 4000

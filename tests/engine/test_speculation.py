@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from serving.core.request import GrammarKind
-from serving.engine.batch import Batch
-from serving.engine.generation import Generation
-from serving.engine.pipeline import Pipeline
-from serving.transport.messages import (
+from tests.engine.conftest import TINY_CHAT
+from tests.engine.in_process import TOKENIZER, chat, emptied, generation, pipeline_of, run
+from tests.engine.test_known_tokens import generation as counting
+from tests.engine.test_logits_handler import SCORED, scores
+from vinery_serving.core.request import GrammarKind
+from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.generation import Generation
+from vinery_serving.engine.pipeline import Pipeline
+from vinery_serving.transport.messages import (
     GrammarSpec,
     LogitsSpec,
     LogprobsSpec,
@@ -21,10 +25,6 @@ from serving.transport.messages import (
     SamplingParams,
     SpeculationSpec,
 )
-from tests.engine.conftest import TINY_CHAT
-from tests.engine.in_process import TOKENIZER, chat, emptied, generation, pipeline_of, run
-from tests.engine.test_known_tokens import generation as counting
-from tests.engine.test_logits_handler import SCORED, scores
 
 pytestmark = pytest.mark.live
 

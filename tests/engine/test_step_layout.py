@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.engine.step_layout import Span, UnknownStepLayout, locate_spans
+from vinery_serving.engine.step_layout import Span, UnknownStepLayout, locate_spans
 
 
 @dataclass

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.engine.step_limit import LEAST_S, StepLimits
+from vinery_serving.engine.step_limit import LEAST_S, StepLimits
 
 CEILING_S = 120.0
 

@@ -15,14 +15,14 @@ from types import TracebackType
 
 import msgspec
 
-from serving.engine.config import EngineOptions
-from serving.flow.directory import ModelEntry
-from serving.flow.overload import OverloadGate
-from serving.flow.quarantine import Quarantine
-from serving.flow.suspects import Suspects
-from serving.transport.client import GenerationUpdate
-from serving.transport.framing import FrameReader, pack
-from serving.transport.messages import (
+from vinery_serving.engine.config import EngineOptions
+from vinery_serving.flow.directory import ModelEntry
+from vinery_serving.flow.overload import OverloadGate
+from vinery_serving.flow.quarantine import Quarantine
+from vinery_serving.flow.suspects import Suspects
+from vinery_serving.transport.client import GenerationUpdate
+from vinery_serving.transport.framing import FrameReader, pack
+from vinery_serving.transport.messages import (
     PROTOCOL_VERSION,
     Accepted,
     Cancel,

@@ -6,8 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from accounts.limits.memory import MemoryLimiter
-from accounts.limits.reservations import (
+from vinery_accounts.limits.memory import MemoryLimiter
+from vinery_accounts.limits.reservations import (
     ActualUsage,
     Denial,
     Grant,
@@ -17,7 +17,7 @@ from accounts.limits.reservations import (
     ReservationRequest,
     UsageBaseline,
 )
-from accounts.limits.rules import Rule
+from vinery_accounts.limits.rules import Rule
 
 
 class FakeLimiter:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.flow.directory import Engine
 from tests.flow.tiny_chat import new_engine
+from vinery_serving.flow.directory import Engine
 
 
 @pytest.fixture

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from serving.core.events import Completed, Event, Finished, FinishReason, Started, TextDelta
-from serving.core.request import Endpoint, GenerationRequest, RawPrompts
-from serving.flow.directory import Engine
-from serving.flow.generate import run
-from serving.flow.meter import Meter
-from serving.flow.prepared import PreparedRequest
-from serving.prompting.assets import Prompt
-from serving.transport.messages import Accepted, SamplingParams, Submit, TokenOutput
 from tests.fakes.engine import InMemoryEngine
+from vinery_serving.core.events import Completed, Event, Finished, FinishReason, Started, TextDelta
+from vinery_serving.core.request import Endpoint, GenerationRequest, RawPrompts
+from vinery_serving.flow.directory import Engine
+from vinery_serving.flow.generate import run
+from vinery_serving.flow.meter import Meter
+from vinery_serving.flow.prepared import PreparedRequest
+from vinery_serving.prompting.assets import Prompt
+from vinery_serving.transport.messages import Accepted, SamplingParams, Submit, TokenOutput
 
 SUBMIT = Submit(id=0, prompt_ids=b"", sampling=SamplingParams(), max_new_tokens=9, deadline_s=9.0)
 

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.core.errors import ContextTooLong
-from serving.core.request import (
+from tests.flow.tiny_chat import ASSETS, HELLO, RAW, new_engine, prepared_of
+from vinery_serving.core.errors import ContextTooLong
+from vinery_serving.core.request import (
     ALL_THAT_FIT,
     Conversation,
     Encoding,
@@ -27,11 +28,10 @@ from serving.core.request import (
     TextPart,
     Tool,
 )
-from serving.flow.context import within_context
-from serving.flow.directory import Engine
-from serving.flow.rendering import count_tokens
-from serving.prompting.assets import ModelAssets
-from tests.flow.tiny_chat import ASSETS, HELLO, RAW, new_engine, prepared_of
+from vinery_serving.flow.context import within_context
+from vinery_serving.flow.directory import Engine
+from vinery_serving.flow.rendering import count_tokens
+from vinery_serving.prompting.assets import ModelAssets
 
 CONTEXT = 2048  # of the reference model
 LONG = "a" * (16 * CONTEXT + 1)  # its longest token has 16 bytes
@@ -178,7 +178,7 @@ def test_leaving_messages_out_early_changes_no_prompt(sizes: list[int], max_cont
     engine = new_engine(Path("/nowhere"), max_context=max_context)
     request = chat(*["a" * size for size in sizes], drops_oldest=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("serving.flow.preparing.within_context", lambda asked, _: asked)
+        patch.setattr("vinery_serving.flow.preparing.within_context", lambda asked, _: asked)
         expected = outcome(engine, request)
 
     assert outcome(engine, request) == expected

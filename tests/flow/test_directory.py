@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from serving.constraints.families.registry import select_family
-from serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady
-from serving.engine.config import EngineOptions
-from serving.flow.directory import LocalDirectory, ModelEntry
+from vinery_serving.constraints.families.registry import select_family
+from vinery_serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady
+from vinery_serving.engine.config import EngineOptions
+from vinery_serving.flow.directory import LocalDirectory, ModelEntry
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from serving.core.errors import ModelNotReady
-from serving.core.request import Conversation, Message, Rendering, Role, TextPart
-from serving.prompting.assets import ModelAssets
 from tests.flow.tiny_chat import ASSETS, TINY_CHAT, new_engine
+from vinery_serving.core.errors import ModelNotReady
+from vinery_serving.core.request import Conversation, Message, Rendering, Role, TextPart
+from vinery_serving.prompting.assets import ModelAssets
 
 
 def test_a_prompt_that_ends_with_the_familys_reasoning_tag_opens_reasoning(

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from serving.core.errors import InvalidGrammar, Overloaded, ServingError
-from serving.core.events import (
+from tests.fakes.engine import FakeEngine, Gateway
+from tests.flow.tiny_chat import HELLO, RAW, events_of, ids_of, prepared_of, texts_of
+from vinery_serving.core.errors import InvalidGrammar, Overloaded, ServingError
+from vinery_serving.core.events import (
     Completed,
     Failed,
     Finished,
@@ -18,7 +20,7 @@ from serving.core.events import (
     TextDelta,
     Usage,
 )
-from serving.core.request import (
+from vinery_serving.core.request import (
     Conversation,
     Grammar,
     GrammarKind,
@@ -28,12 +30,10 @@ from serving.core.request import (
     Stopping,
     TextPart,
 )
-from serving.flow import generate as run_module
-from serving.flow.directory import Engine
-from serving.flow.generate import stream, whole
-from serving.transport.messages import Rejected
-from tests.fakes.engine import FakeEngine, Gateway
-from tests.flow.tiny_chat import HELLO, RAW, events_of, ids_of, prepared_of, texts_of
+from vinery_serving.flow import generate as run_module
+from vinery_serving.flow.directory import Engine
+from vinery_serving.flow.generate import stream, whole
+from vinery_serving.transport.messages import Rejected
 
 TIMEOUT_S = 30
 

@@ -9,19 +9,25 @@ from typing import Any, cast
 import pytest
 from msgspec import structs
 
-from serving.core.errors import InvalidRequest, UnsupportedParameter
-from serving.core.events import Completed
-from serving.core.request import BeamSearch, Endpoint, GenerationRequest, Handling, RawPrompts
-from serving.flow.candidates import check_beam_search
-from serving.flow.directory import Engine
-from serving.flow.generate import run
-from serving.flow.meter import Meter
-from serving.flow.prepared import PreparedRequest
-from serving.prompting.assets import Prompt
-from serving.transport.messages import Accepted, Submit, TokenOutput
 from tests.fakes.engine import HELLO, InMemoryEngine
 from tests.flow.test_attempt import SUBMIT
 from tests.flow.tiny_chat import new_engine, prepared_of
+from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.core.events import Completed
+from vinery_serving.core.request import (
+    BeamSearch,
+    Endpoint,
+    GenerationRequest,
+    Handling,
+    RawPrompts,
+)
+from vinery_serving.flow.candidates import check_beam_search
+from vinery_serving.flow.directory import Engine
+from vinery_serving.flow.generate import run
+from vinery_serving.flow.meter import Meter
+from vinery_serving.flow.prepared import PreparedRequest
+from vinery_serving.prompting.assets import Prompt
+from vinery_serving.transport.messages import Accepted, Submit, TokenOutput
 
 
 def asking(handling: Handling, n: int = 1) -> GenerationRequest:

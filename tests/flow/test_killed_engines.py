@@ -11,7 +11,9 @@ from dataclasses import replace
 
 import pytest
 
-from serving.core.request import (
+from tests.engine.conftest import engine_config
+from tests.flow.tiny_chat import HELLO, prepared_of
+from vinery_serving.core.request import (
     BeamSearch,
     Conversation,
     GenerationRequest,
@@ -20,13 +22,11 @@ from serving.core.request import (
     Stopping,
     TextPart,
 )
-from serving.core.result import Result
-from serving.flow.directory import Engine
-from serving.flow.generate import whole
-from serving.flow.prepared import PreparedRequest
-from serving.node.engine_process import EngineProcess
-from tests.engine.conftest import engine_config
-from tests.flow.tiny_chat import HELLO, prepared_of
+from vinery_serving.core.result import Result
+from vinery_serving.flow.directory import Engine
+from vinery_serving.flow.generate import whole
+from vinery_serving.flow.prepared import PreparedRequest
+from vinery_serving.node.engine_process import EngineProcess
 
 pytestmark = pytest.mark.live
 

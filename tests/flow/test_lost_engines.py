@@ -11,23 +11,23 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from serving.core.errors import (
+from tests.fakes.engine import FakeEngine, Gateway, Script
+from tests.flow.tiny_chat import HELLO, RAW, events_of, ids_of, new_engine, prepared_of, texts_of
+from vinery_serving.core.errors import (
     DeadlineExceeded,
     EngineLost,
     ModelNotReady,
     NotContinued,
     RequestQuarantined,
 )
-from serving.core.events import Completed, Event, Failed, Started
-from serving.core.request import Message, RawPrompts, Role, Sampling, TextPart
-from serving.flow.directory import Engine
-from serving.flow.generate import MAX_LOST_ENGINES, whole
-from serving.flow.grants import TokenSource
-from serving.flow.prepared import PreparedRequest
-from serving.flow.quarantine import Quarantine, Quarantined
-from serving.transport.messages import Grant, Known, Rejected, Submit
-from tests.fakes.engine import FakeEngine, Gateway, Script
-from tests.flow.tiny_chat import HELLO, RAW, events_of, ids_of, new_engine, prepared_of, texts_of
+from vinery_serving.core.events import Completed, Event, Failed, Started
+from vinery_serving.core.request import Message, RawPrompts, Role, Sampling, TextPart
+from vinery_serving.flow.directory import Engine
+from vinery_serving.flow.generate import MAX_LOST_ENGINES, whole
+from vinery_serving.flow.grants import TokenSource
+from vinery_serving.flow.prepared import PreparedRequest
+from vinery_serving.flow.quarantine import Quarantine, Quarantined
+from vinery_serving.transport.messages import Grant, Known, Rejected, Submit
 
 TIMEOUT_S = 30
 TEXT = "Hi there, how are you?"

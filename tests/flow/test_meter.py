@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from serving.core.events import Usage
-from serving.flow.meter import Meter
+from vinery_serving.core.events import Usage
+from vinery_serving.flow.meter import Meter
 
 
 def test_a_lost_attempt_costs_nothing() -> None:

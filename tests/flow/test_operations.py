@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from serving.core.request import (
+from tests.flow.tiny_chat import HELLO, new_engine, prepared_of
+from tests.operations import growth
+from vinery_serving.core.request import (
     Conversation,
     GenerationRequest,
     Message,
@@ -23,10 +25,8 @@ from serving.core.request import (
     ToolChoice,
     ToolMode,
 )
-from serving.flow.context import within_context
-from serving.flow.rendering import droppable
-from tests.flow.tiny_chat import HELLO, new_engine, prepared_of
-from tests.operations import growth
+from vinery_serving.flow.context import within_context
+from vinery_serving.flow.rendering import droppable
 
 QUESTION, ANSWER = (Message(role, (TextPart("Hi"),)) for role in (Role.USER, Role.ASSISTANT))
 CALL = ToolCall("c", "f", "{}")

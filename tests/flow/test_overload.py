@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from serving.core.errors import Overloaded
-from serving.flow.meter import Meter
-from serving.flow.overload import Lane, OverloadGate
-from serving.transport.messages import Load
 from tests.fakes.clock import FakeClock
+from vinery_serving.core.errors import Overloaded
+from vinery_serving.flow.meter import Meter
+from vinery_serving.flow.overload import Lane, OverloadGate
+from vinery_serving.transport.messages import Load
 
 ALICE, ALAN, BOB = (1, 1), (1, 2), (2, 3)  # Alice and Alan are of one organisation
 EVE = (4, 4)
@@ -193,7 +193,7 @@ def refused_for_s(gate: OverloadGate, body: bytes) -> int | None:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     result = FakeClock(1000.0)
-    monkeypatch.setattr("serving.flow.overload.time.monotonic", result)
+    monkeypatch.setattr("vinery_serving.flow.overload.time.monotonic", result)
     return result
 
 

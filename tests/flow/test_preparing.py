@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from serving.core.errors import ContextTooLong, InvalidRequest
-from serving.core.request import (
+from tests.flow.tiny_chat import HELLO, RAW, ids_of, new_engine, prepared_of
+from vinery_serving.core.errors import ContextTooLong, InvalidRequest
+from vinery_serving.core.request import (
     GenerationRequest,
     Grammar,
     GrammarKind,
@@ -18,8 +19,7 @@ from serving.core.request import (
     ToolChoice,
     ToolMode,
 )
-from serving.flow.directory import Engine
-from tests.flow.tiny_chat import HELLO, RAW, ids_of, new_engine, prepared_of
+from vinery_serving.flow.directory import Engine
 
 NUM_RAW = len(ids_of("Hi there"))
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
-from serving.core.request import (
+from tests.flow.tiny_chat import ASSETS, HELLO, RAW, ids_of, new_engine, prepared_of
+from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
+from vinery_serving.core.request import (
     ALL_THAT_FIT,
     Conversation,
     Encoding,
@@ -22,9 +23,8 @@ from serving.core.request import (
     TextPart,
     ToolCall,
 )
-from serving.flow.directory import Engine
-from serving.flow.prepared import PreparedRequest
-from tests.flow.tiny_chat import ASSETS, HELLO, RAW, ids_of, new_engine, prepared_of
+from vinery_serving.flow.directory import Engine
+from vinery_serving.flow.prepared import PreparedRequest
 
 LONG = TextPart("The capital of France is Paris. " * 60)
 TALK = Conversation(

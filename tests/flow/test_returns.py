@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from serving.flow.returns import Returns
+from vinery_serving.flow.returns import Returns
 
 ALICE, BOB = (1, 1), (2, 2)
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from serving.core.request import Endpoint, GenerationRequest, RawPrompts, Sampling
-from serving.engine.pipeline import _set_sampling
-from serving.flow.preparing import resolve_sampling
-from serving.prompting.folder import GenerationDefaults
-from serving.transport.messages import SamplingParams
+from vinery_serving.core.request import Endpoint, GenerationRequest, RawPrompts, Sampling
+from vinery_serving.engine.pipeline import _set_sampling
+from vinery_serving.flow.preparing import resolve_sampling
+from vinery_serving.prompting.folder import GenerationDefaults
+from vinery_serving.transport.messages import SamplingParams
 
 NO_DEFAULTS = GenerationDefaults()
 PART = st.floats(0, 1)

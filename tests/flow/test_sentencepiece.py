@@ -16,10 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.constraints.families.registry import select_family
-from serving.core.events import Event, TextDelta
-from serving.core.logprobs import Token
-from serving.core.request import (
+from tests.prompting.sentencepiece import END, KINDS, SPACE, START, VOCABULARY, a_model_folder
+from vinery_serving.constraints.families.registry import select_family
+from vinery_serving.core.events import Event, TextDelta
+from vinery_serving.core.logprobs import Token
+from vinery_serving.core.request import (
     Conversation,
     Endpoint,
     GenerationRequest,
@@ -30,17 +31,16 @@ from serving.core.request import (
     Role,
     TextPart,
 )
-from serving.engine.config import EngineOptions
-from serving.flow.directory import Engine, ModelEntry
-from serving.flow.meter import Meter
-from serving.flow.prepared import PreparedRequest
-from serving.flow.quarantine import Quarantine
-from serving.flow.suspects import Suspects
-from serving.prompting.assets import ModelAssets, Prompt
-from serving.protocols.common.logprobs import TextLogprobs
-from serving.transport.client import EngineClient
-from serving.transport.messages import TokenLogprobs
-from tests.prompting.sentencepiece import END, KINDS, SPACE, START, VOCABULARY, a_model_folder
+from vinery_serving.engine.config import EngineOptions
+from vinery_serving.flow.directory import Engine, ModelEntry
+from vinery_serving.flow.meter import Meter
+from vinery_serving.flow.prepared import PreparedRequest
+from vinery_serving.flow.quarantine import Quarantine
+from vinery_serving.flow.suspects import Suspects
+from vinery_serving.prompting.assets import ModelAssets, Prompt
+from vinery_serving.protocols.common.logprobs import TextLogprobs
+from vinery_serving.transport.client import EngineClient
+from vinery_serving.transport.messages import TokenLogprobs
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LOGPROBS = LogprobsOptions(num_top=0, num_top_of_prompt=0)

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.core.request import Conversation, Message, Role, TextPart, ToolCall
-from serving.flow.rendering import droppable, shortened
-from serving.prompting.assets import Prompt
+from vinery_serving.core.request import Conversation, Message, Role, TextPart, ToolCall
+from vinery_serving.flow.rendering import droppable, shortened
+from vinery_serving.prompting.assets import Prompt
 
 
 def message(role: Role, text: str = "x", **fields: Any) -> Message:

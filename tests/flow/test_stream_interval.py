@@ -7,18 +7,25 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.core.errors import EngineFailure
-from serving.core.events import Completed, Event, Finished, FinishReason, TextDelta, TokensGenerated
-from serving.core.request import Endpoint, GenerationRequest, Handling, RawPrompts
-from serving.flow.attempt import IntervalBuffer
-from serving.flow.directory import Engine
-from serving.flow.generate import run
-from serving.flow.meter import Meter
-from serving.flow.prepared import PreparedRequest
-from serving.prompting.assets import Prompt
-from serving.transport.messages import Accepted, Rejected, TokenOutput
 from tests.fakes.engine import InMemoryEngine
 from tests.flow.test_attempt import SUBMIT
+from vinery_serving.core.errors import EngineFailure
+from vinery_serving.core.events import (
+    Completed,
+    Event,
+    Finished,
+    FinishReason,
+    TextDelta,
+    TokensGenerated,
+)
+from vinery_serving.core.request import Endpoint, GenerationRequest, Handling, RawPrompts
+from vinery_serving.flow.attempt import IntervalBuffer
+from vinery_serving.flow.directory import Engine
+from vinery_serving.flow.generate import run
+from vinery_serving.flow.meter import Meter
+from vinery_serving.flow.prepared import PreparedRequest
+from vinery_serving.prompting.assets import Prompt
+from vinery_serving.transport.messages import Accepted, Rejected, TokenOutput
 
 FINISHED = Finished(0, FinishReason.STOP)
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from serving.flow import suspects as module
-from serving.flow.suspects import Run, Suspects
+from vinery_serving.flow import suspects as module
+from vinery_serving.flow.suspects import Run, Suspects
 
 
 def end_engine(suspects: Suspects, *runs: Run) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from serving.core.errors import InvalidRequest, UnsupportedParameter
-from serving.core.request import Conversation, Encoding, Message, Rendering, Role, TextPart
-from serving.core.tokens import Padding, TokenizeRequest
-from serving.flow.directory import Engine
-from serving.flow.rendering import count_tokens, detokenize, tokenize
 from tests.flow.tiny_chat import prepared_of
+from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.core.request import Conversation, Encoding, Message, Rendering, Role, TextPart
+from vinery_serving.core.tokens import Padding, TokenizeRequest
+from vinery_serving.flow.directory import Engine
+from vinery_serving.flow.rendering import count_tokens, detokenize, tokenize
 
 HELLO = Conversation((Message(Role.USER, (TextPart("Hello!"),)),))
 

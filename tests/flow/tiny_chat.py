@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from serving.constraints.families.registry import select_family
-from serving.core.events import Event, TextDelta
-from serving.core.request import (
+from vinery_serving.constraints.families.registry import select_family
+from vinery_serving.core.events import Event, TextDelta
+from vinery_serving.core.request import (
     Conversation,
     Endpoint,
     GenerationRequest,
@@ -17,16 +17,16 @@ from serving.core.request import (
     Role,
     TextPart,
 )
-from serving.engine.config import EngineOptions
-from serving.flow.directory import Engine, ModelEntry
-from serving.flow.generate import stream
-from serving.flow.meter import Meter
-from serving.flow.prepared import PreparedRequest
-from serving.flow.preparing import prepare
-from serving.flow.quarantine import Quarantine
-from serving.flow.suspects import Suspects
-from serving.prompting.assets import ModelAssets
-from serving.transport.client import EngineClient
+from vinery_serving.engine.config import EngineOptions
+from vinery_serving.flow.directory import Engine, ModelEntry
+from vinery_serving.flow.generate import stream
+from vinery_serving.flow.meter import Meter
+from vinery_serving.flow.prepared import PreparedRequest
+from vinery_serving.flow.preparing import prepare
+from vinery_serving.flow.quarantine import Quarantine
+from vinery_serving.flow.suspects import Suspects
+from vinery_serving.prompting.assets import ModelAssets
+from vinery_serving.transport.client import EngineClient
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
 ASSETS = ModelAssets.load(TINY_CHAT)

@@ -30,11 +30,11 @@ from benchmarks.hostile.corpus import corpus
 from benchmarks.hostile.corpus.fields import fields
 from benchmarks.hostile.send import Target, fault_of, send
 from benchmarks.hostile.watch import Neighbour, Web, neighbour_of
-from serving.protocols.openapi.document import document
 from tests.conftest import Running, run_platform, until
 from tests.system.commands import vinery
 from tests.system.ledger import rows
 from tests.system.limiting import ask
+from vinery_serving.protocols.openapi.document import document
 
 LEAST_CASES: Final = 400
 # CPU seconds of the web processes for one request: many times what the worst one needs.

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.core.errors import (
+from vinery_serving.core.errors import (
     BodyTooLarge,
     InvalidRequest,
     Overloaded,
     ServingError,
     TooManyBodies,
 )
-from serving.http.bodies import FREE_BYTES, BodyBudget, BodyLimits, ClientGone, read_body
+from vinery_serving.http.bodies import FREE_BYTES, BodyBudget, BodyLimits, ClientGone, read_body
 
 Message = MutableMapping[str, Any]
 

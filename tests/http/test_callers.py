@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.http.callers import organization_headers
+from vinery_serving.http.callers import organization_headers
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=100)
 

@@ -12,24 +12,24 @@ from typing import Any, cast
 
 import pytest
 
-from accounts.keys.table import KeyTable
-from accounts.limits.rulebook import Snapshot
-from accounts.limits.rules import PLATFORM, Metric, Rule, Window
-from accounts.limits.service import LimitService, LimitSettings
-from accounts.usage.entries import Admission, Outcome, Settlement
-from serving.http.bodies import FREE_BYTES, api_bodies
-from serving.http.consumers import api_application
-from serving.intake.reading import SMALL_BODY_BYTES, GenerationReader
-from serving.runtime.live import LiveRequests
-from serving.runtime.runtime import Runtime
-from serving.runtime.traffic import Traffic
-from serving.transport.client import EngineClient
-from serving.transport.messages import Load
-from serving.workers.limits import WorkLimits
-from serving.workers.pool import WorkerPool
-from serving.workers.process import WorkerProcess
 from tests.fakes.engine import FakeEngine, Gateway
 from tests.flow.tiny_chat import ids_of, new_engine
+from vinery_accounts.keys.table import KeyTable
+from vinery_accounts.limits.rulebook import Snapshot
+from vinery_accounts.limits.rules import PLATFORM, Metric, Rule, Window
+from vinery_accounts.limits.service import LimitService, LimitSettings
+from vinery_accounts.usage.entries import Admission, Outcome, Settlement
+from vinery_serving.http.bodies import FREE_BYTES, api_bodies
+from vinery_serving.http.consumers import api_application
+from vinery_serving.intake.reading import SMALL_BODY_BYTES, GenerationReader
+from vinery_serving.runtime.live import LiveRequests
+from vinery_serving.runtime.runtime import Runtime
+from vinery_serving.runtime.traffic import Traffic
+from vinery_serving.transport.client import EngineClient
+from vinery_serving.transport.messages import Load
+from vinery_serving.workers.limits import WorkLimits
+from vinery_serving.workers.pool import WorkerPool
+from vinery_serving.workers.process import WorkerProcess
 
 Response = tuple[int, bytes]
 LIMITS = WorkLimits(
@@ -65,7 +65,7 @@ class Server:
         self.ledger = Ledger()
         self.headers: dict[bytes, bytes] = {}  # of the last answer
         self.limits = LimitService(LimitSettings())
-        self.workers = WorkerPool("serving.intake.jobs", LIMITS)
+        self.workers = WorkerPool("vinery_serving.intake.jobs", LIMITS)
         runtime = SimpleNamespace(
             required_keys=None,
             directory=SimpleNamespace(

@@ -6,7 +6,7 @@ import asyncio
 from itertools import pairwise
 from typing import Any
 
-from serving.http.documents import ConstantDocument
+from vinery_serving.http.documents import ConstantDocument
 
 _LONG = b"x" * 100_001
 

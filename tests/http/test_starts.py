@@ -4,8 +4,8 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from serving.http.edge import Message, Receive, Scope, Send
-from serving.http.starts import BeginInTurns
+from vinery_serving.http.edge import Message, Receive, Scope, Send
+from vinery_serving.http.starts import BeginInTurns
 
 
 async def receive() -> Message:

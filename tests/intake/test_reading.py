@@ -17,24 +17,24 @@ import pytest_asyncio
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from serving.core.errors import InvalidRequest, ServingError, UnsupportedParameter
-from serving.core.request import Endpoint, GenerationRequest
-from serving.flow.directory import Engine
-from serving.flow.prepared import Draft
-from serving.flow.preparing import prepare
-from serving.intake.reading import (
+from tests.flow.tiny_chat import TINY_CHAT, new_engine
+from vinery_serving.core.errors import InvalidRequest, ServingError, UnsupportedParameter
+from vinery_serving.core.request import Endpoint, GenerationRequest
+from vinery_serving.flow.directory import Engine
+from vinery_serving.flow.prepared import Draft
+from vinery_serving.flow.preparing import prepare
+from vinery_serving.intake.reading import (
     SMALL_BODY_BYTES,
     InProcess,
     answer_tokens,
     generation_reader,
     model_of,
 )
-from serving.protocols import parse
-from serving.protocols.chat.exchange import ChatExchange
-from serving.protocols.common.exchange import Exchange
-from serving.workers.limits import WorkLimits
-from serving.workers.pool import WorkerPool
-from tests.flow.tiny_chat import TINY_CHAT, new_engine
+from vinery_serving.protocols import parse
+from vinery_serving.protocols.chat.exchange import ChatExchange
+from vinery_serving.protocols.common.exchange import Exchange
+from vinery_serving.workers.limits import WorkLimits
+from vinery_serving.workers.pool import WorkerPool
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -76,7 +76,7 @@ REQUESTS: list[tuple[Endpoint, dict[str, Any]]] = [
 
 @contextlib.asynccontextmanager
 async def new_pool() -> AsyncIterator[WorkerPool]:
-    pool = WorkerPool("serving.intake.jobs", LIMITS)
+    pool = WorkerPool("vinery_serving.intake.jobs", LIMITS)
     yield pool
     await pool.stop()
 
@@ -173,7 +173,7 @@ async def test_a_refusal_of_a_worker_is_that_of_the_web_process(
         with pytest.raises(ServingError) as there:
             await read(pool, engine, endpoint, body)
         with monkeypatch.context() as patch:
-            patch.setattr("serving.intake.reading.SMALL_BODY_BYTES", len(body))
+            patch.setattr("vinery_serving.intake.reading.SMALL_BODY_BYTES", len(body))
             with pytest.raises(ServingError) as here:
                 await read(pool, engine, endpoint, body)
         assert parts_of(there.value) == parts_of(here.value)
@@ -207,7 +207,7 @@ ENDLESS = (
 
 
 async def test_a_short_schema_of_much_work_ends(pool: WorkerPool, engine: Engine) -> None:
-    """Whether it is refused is decided elsewhere: see `serving.constraints`."""
+    """Whether it is refused is decided elsewhere: see `serving/constraints`."""
     async with asyncio.timeout(_HANGING_S):
         with contextlib.suppress(InvalidRequest):
             await chat(pool, engine, max_tokens=1, guided_json=endless_schema())
@@ -324,9 +324,9 @@ async def test_a_folder_with_openvinos_tokenizer_works_too(
 
 async def test_a_worker_imports_neither_django_nor_an_engine() -> None:
     code = (
-        "import sys, serving.intake.jobs, serving.workers.fork_server\n"
+        "import sys, vinery_serving.intake.jobs, vinery_serving.workers.fork_server\n"
         "print([name for name in ('django', 'channels', 'openvino', 'openvino_genai', 'numpy',"
-        " 'accounts') if name in sys.modules])"
+        " 'vinery_accounts') if name in sys.modules])"
     )
 
     found = await asyncio.to_thread(subprocess.check_output, [sys.executable, "-c", code])

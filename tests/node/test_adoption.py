@@ -14,21 +14,21 @@ from typing import Any
 
 import pytest
 
-from serving.node import adoption, digest
-from serving.node.adoption import AdoptedEngine
-from serving.node.digest import with_digest
-from serving.node.engine_process import EngineDied, EngineProcess
-from serving.node.running_engine import end_engine
-from serving.transport.client import EngineClient, engine_socket
 from tests.conftest import REPOSITORY, clean_environment
 from tests.engine.conftest import TIMEOUT_S, OwnGateway, engine_config
+from vinery_serving.node import adoption, digest
+from vinery_serving.node.adoption import AdoptedEngine
+from vinery_serving.node.digest import with_digest
+from vinery_serving.node.engine_process import EngineDied, EngineProcess
+from vinery_serving.node.running_engine import end_engine
+from vinery_serving.transport.client import EngineClient, engine_socket
 
 MODEL_ID = 7
 # Listens as an engine does, sends a first message, and prints what it got.
 _LISTENING = """
 import sys
 from pathlib import Path
-from serving.transport.server import SocketServer
+from vinery_serving.transport.server import SocketServer
 from tests.fakes.engine import HELLO
 server = SocketServer(Path(sys.argv[1]), lambda: HELLO)
 print("listening", flush=True)

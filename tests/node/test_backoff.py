@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from serving.node.backoff import Backoff
+from vinery_serving.node.backoff import Backoff
 
 
 def delays(num: int, lived_s: float = 0.5, *, has_loaded: bool) -> list[float]:

@@ -9,8 +9,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from serving.catalog.models import ServedModel
-from serving.node.reconciler import _read_specs
+from vinery_serving.catalog.models import ServedModel
+from vinery_serving.node.reconciler import _read_specs
 
 
 def in_another_process(name: str) -> None:

@@ -7,8 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from serving.constraints.families.registry import by_name
-from serving.core.events import (
+from tests.results import build_result
+from vinery_serving.constraints.families.registry import by_name
+from vinery_serving.core.events import (
     Completed,
     Event,
     Finished,
@@ -19,13 +20,12 @@ from serving.core.events import (
     ToolCallStarted,
     Usage,
 )
-from serving.core.request import Tool
-from serving.core.result import ChoiceResult
-from serving.output.detokenize import Decoder
-from serving.output.parser import Parser
-from serving.output.reader import ChoiceReader
-from serving.output.writer import EventWriter
-from tests.results import build_result
+from vinery_serving.core.request import Tool
+from vinery_serving.core.result import ChoiceResult
+from vinery_serving.output.detokenize import Decoder
+from vinery_serving.output.parser import Parser
+from vinery_serving.output.reader import ChoiceReader
+from vinery_serving.output.writer import EventWriter
 
 MODEL = Path(__file__).parents[2] / "models" / "tiny-chat"
 WEATHER = Tool("get_weather", "Get the weather", {"type": "object", "properties": {}})

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from serving.constraints.arguments import PYTHON_NOTATION
-from serving.core.request import Tool
+from vinery_serving.constraints.arguments import PYTHON_NOTATION
+from vinery_serving.core.request import Tool
 
 from .builders import Folded, a_parser, folded
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from serving.core.request import Tool
+from vinery_serving.core.request import Tool
 
 from .builders import Folded, a_parser, folded
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.output.attribution import Attribution
+from vinery_serving.output.attribution import Attribution
 
 
 def fed(*texts: str) -> Attribution:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.core.events import ToolCallDelta
-from serving.core.tools import custom_arguments, custom_tool
+from vinery_serving.core.events import ToolCallDelta
+from vinery_serving.core.tools import custom_arguments, custom_tool
 
 from . import families
 from .builders import WEATHER, Folded, a_parser, cut, folded

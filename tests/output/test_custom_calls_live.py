@@ -10,10 +10,10 @@ import re
 
 import pytest
 
-from serving.constraints.families.registry import by_name, family_names
-from serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, ToolMode
-from serving.core.result import ChoiceResult
-from serving.core.tools import custom_tool
+from vinery_serving.constraints.families.registry import by_name, family_names
+from vinery_serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, ToolMode
+from vinery_serving.core.result import ChoiceResult
+from vinery_serving.core.tools import custom_tool
 
 from .tiny_chat import Model, asked, reference_model, straight
 

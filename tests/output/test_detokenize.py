@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers
 
-from serving.output.detokenize import Decoder, Detokenizer, FastDecoder, WindowDecoder
+from vinery_serving.output.detokenize import Decoder, Detokenizer, FastDecoder, WindowDecoder
 
 from .builders import MODEL
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from serving.core.events import FinishReason
-from serving.core.request import (
+from vinery_serving.core.events import FinishReason
+from vinery_serving.core.request import (
     Conversation,
     Grammar,
     GrammarKind,

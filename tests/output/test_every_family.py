@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.constraints.families.registry import by_name, family_names
-from serving.core.events import ReasoningDelta, TextDelta
-from serving.core.request import Tool, ToolChoice, ToolMode
+from vinery_serving.constraints.families.registry import by_name, family_names
+from vinery_serving.core.events import ReasoningDelta, TextDelta
+from vinery_serving.core.request import Tool, ToolChoice, ToolMode
 
 from .builders import a_parser, cut, events_of, folded
 

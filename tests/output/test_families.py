@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.constraints.families.registry import by_name
-from serving.core.events import TextDelta, ToolCallDelta
+from vinery_serving.constraints.families.registry import by_name
+from vinery_serving.core.events import TextDelta, ToolCallDelta
 
 from .builders import a_call_started, a_parser, cut, events_of, folded
 from .families import (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.core.events import TextDelta, ToolCallDelta
+from vinery_serving.core.events import TextDelta, ToolCallDelta
 
 from .builders import a_call_started, a_parser, cut, folded, read
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.core.events import ToolCallDelta
-from serving.core.request import Tool
+from vinery_serving.core.events import ToolCallDelta
+from vinery_serving.core.request import Tool
 
 from .builders import Folded, a_parser, events_of, folded
 from .families import JSON_WRITERS, JsonCall

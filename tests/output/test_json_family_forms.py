@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serving.core.request import Tool
+from vinery_serving.core.request import Tool
 
 from .builders import Folded
 from .builders import read as read_with

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.output.lexer import Literals
 from tests.operations import operations
+from vinery_serving.output.lexer import Literals
 
 
 def test_it_finds_the_string_that_is_complete_first():

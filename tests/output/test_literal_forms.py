@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serving.core.events import TextDelta
+from vinery_serving.core.events import TextDelta
 
 from .builders import a_parser
 from .forms import TOOLS, read

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from serving.constraints.families.registry import by_name
-from serving.core.events import ReasoningDelta, TextDelta, ToolCallStarted
-from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
+from vinery_serving.constraints.families.registry import by_name
+from vinery_serving.core.events import ReasoningDelta, TextDelta, ToolCallStarted
+from vinery_serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
 
 from .tiny_chat import Model, asked, calls_of, reference_model, straight
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from serving.core.events import (
+from vinery_serving.core.events import (
     REPETITION,
     Event,
     Finished,
@@ -15,11 +15,11 @@ from serving.core.events import (
     ToolCallDelta,
     ToolCallStarted,
 )
-from serving.core.logprobs import Token
-from serving.core.request import Repetition, ToolCall
-from serving.core.result import ChoiceResult, ReasoningItem, TextItem
-from serving.output.detokenize import Detokenizer
-from serving.output.writer import merged
+from vinery_serving.core.logprobs import Token
+from vinery_serving.core.request import Repetition, ToolCall
+from vinery_serving.core.result import ChoiceResult, ReasoningItem, TextItem
+from vinery_serving.output.detokenize import Detokenizer
+from vinery_serving.output.writer import merged
 
 from .builders import MODEL, a_reader, choice_of, cut, ids_of, reason_of
 

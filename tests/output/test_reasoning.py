@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.constraints.families.registry import by_name
+from vinery_serving.constraints.families.registry import by_name
 
 from .builders import a_parser, cut, folded, read
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from serving.constraints.answers import answer_grammar, tool_grammar
-from serving.constraints.families.registry import by_name, detect
-from serving.constraints.family import GrammarFamily
-from serving.constraints.json_schema.translator import json_grammar
-from serving.core.errors import InvalidRequest, UnsupportedParameter
-from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
-from serving.output.parsers.base import THINK
+from vinery_serving.constraints.answers import answer_grammar, tool_grammar
+from vinery_serving.constraints.families.registry import by_name, detect
+from vinery_serving.constraints.family import GrammarFamily
+from vinery_serving.constraints.json_schema.translator import json_grammar
+from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
+from vinery_serving.output.parsers.base import THINK
 
 from .builders import MODEL, WEATHER, read
 from .templates import TEMPLATES

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from serving.core.request import Repetition
-from serving.output.stop import RepetitionDetector
+from vinery_serving.core.request import Repetition
+from vinery_serving.output.stop import RepetitionDetector
 
 REPETITIONS = st.builds(
     lambda smallest, more, count: Repetition(smallest + more, smallest, count),

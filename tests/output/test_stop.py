@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.output.stop import StopStrings
 from tests.operations import growth, operations
+from vinery_serving.output.stop import StopStrings
 
 from .builders import cut
 

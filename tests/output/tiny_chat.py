@@ -10,16 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from serving.constraints.answers import answer_grammar, tool_grammar
-from serving.constraints.families.registry import by_name, detect
-from serving.constraints.family import Family
-from serving.core.events import Event
-from serving.core.request import Conversation, Grammar, GrammarKind, Message, Role, TextPart, Tool
-from serving.core.result import ChoiceResult
-from serving.output.detokenize import Detokenizer
-from serving.output.reader import ChoiceReader
-from serving.output.writer import EventWriter
-from serving.prompting.assets import ModelAssets
+from vinery_serving.constraints.answers import answer_grammar, tool_grammar
+from vinery_serving.constraints.families.registry import by_name, detect
+from vinery_serving.constraints.family import Family
+from vinery_serving.core.events import Event
+from vinery_serving.core.request import (
+    Conversation,
+    Grammar,
+    GrammarKind,
+    Message,
+    Role,
+    TextPart,
+    Tool,
+)
+from vinery_serving.core.result import ChoiceResult
+from vinery_serving.output.detokenize import Detokenizer
+from vinery_serving.output.reader import ChoiceReader
+from vinery_serving.output.writer import EventWriter
+from vinery_serving.prompting.assets import ModelAssets
 
 from .builders import MODEL, choice_of
 

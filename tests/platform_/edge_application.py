@@ -25,7 +25,7 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
     elif scope["path"] == "/now":
         await _answer(send, {})
     elif scope["path"] == "/refusals":
-        from serving.http.refusals import REFUSALS
+        from vinery_serving.http.refusals import REFUSALS
 
         await _answer(send, dict(REFUSALS.nums))
     elif scope["path"] == "/wait":

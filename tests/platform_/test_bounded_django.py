@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from serving.core.errors import Overloaded
 from vinery.web.bounded import BoundedDjango
+from vinery_serving.core.errors import Overloaded
 
 MB = 2**20
 

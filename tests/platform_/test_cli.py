@@ -10,13 +10,13 @@ from typing import NamedTuple
 import pytest
 
 import vinery.cli
-from serving.engine.config import option_documents
 from tests.platform_ import scripts
 from vinery.cli import commands
 from vinery.cli.model import option
 from vinery.cli.period import period
 from vinery.cli.shape import table
 from vinery.config.home import Home
+from vinery_serving.engine.config import option_documents
 
 
 def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:

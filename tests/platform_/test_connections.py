@@ -9,8 +9,8 @@ from ipaddress import ip_network
 
 import pytest
 
-from serving.http.refusals import Reason, Refusals
 from vinery.process.connections import ConnectionLimits, Connections, descriptor_capacity
+from vinery_serving.http.refusals import Reason, Refusals
 
 
 class _Connection:

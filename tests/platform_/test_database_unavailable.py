@@ -12,8 +12,8 @@ from asgiref.sync import sync_to_async
 from django.db import DataError, OperationalError, connection, connections
 from django.test import AsyncClient, Client
 
-from accounts.models import User
 from vinery.web.middleware import ask_whether_unavailable
+from vinery_accounts.models import User
 
 PAGES = ("/", "/admin/", "/accounts/login/", "/console/")
 

@@ -12,15 +12,15 @@ import pytest
 from prometheus_client import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
-from accounts.limits.reservations import Limiter, LimitsUnavailable, UsageBaseline
-from accounts.limits.rulebook import Snapshot
-from accounts.limits.rules import Metric, Rule, Window
-from accounts.limits.service import LimitService, LimitSettings
-from serving.http.refusals import Reason, Refusals
-from serving.runtime.runtime import Runtime
-from serving.runtime.traffic import ModelTraffic, Traffic
 from vinery.health.application import _of_keys, _Shared
 from vinery.health.metrics import as_text, of_limits, of_refusals, of_traffic, read_levels
+from vinery_accounts.limits.reservations import Limiter, LimitsUnavailable, UsageBaseline
+from vinery_accounts.limits.rulebook import Snapshot
+from vinery_accounts.limits.rules import Metric, Rule, Window
+from vinery_accounts.limits.service import LimitService, LimitSettings
+from vinery_serving.http.refusals import Reason, Refusals
+from vinery_serving.runtime.runtime import Runtime
+from vinery_serving.runtime.traffic import ModelTraffic, Traffic
 
 
 def keys_read(read_at_s: float) -> tuple[bool, str]:

@@ -123,4 +123,4 @@ def test_every_scheduled_task_exists() -> None:
 def test_usage_of_dead_processes_is_recovered() -> None:
     app.loader.import_default_modules()
 
-    app.tasks["accounts.tasks.recover_usage"].apply(throw=True)
+    app.tasks["vinery_accounts.tasks.recover_usage"].apply(throw=True)

@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from serving.runtime.runtime import Runtime
 from vinery.cli.web import behind
 from vinery.config import env
 from vinery.config.env import SettingError
 from vinery.health.application import HealthApplication
 from vinery.health.metrics_access import MetricsAccess
+from vinery_serving.runtime.runtime import Runtime
 
 TOKEN = "a-token-of-more-than-16"
 BEARER = ("authorization", f"Bearer {TOKEN}")

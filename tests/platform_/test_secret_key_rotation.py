@@ -9,10 +9,10 @@ import pytest
 from django.conf import settings as django_settings
 from django.test import Client
 
-from accounts.alerts import webhooks
-from accounts.models import User, Webhook
-from accounts.services import changes
 from vinery.cli import main
+from vinery_accounts.alerts import webhooks
+from vinery_accounts.models import User, Webhook
+from vinery_accounts.services import changes
 
 pytestmark = pytest.mark.django_db
 

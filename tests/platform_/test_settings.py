@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from serving.core.field_limits import FIELD_LIMITS
 from tests.platform_ import scripts
+from vinery_serving.core.field_limits import FIELD_LIMITS
 
 _PRINT = """
 import json, sys

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from accounts.signin.issuer import Issuer
 from vinery.config.env import SettingError
 from vinery.settings.servers import issuer_from_env, mail_server_from_env
+from vinery_accounts.signin.issuer import Issuer
 
 URL = "https://id.example/realms/main"
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from serving.core.errors import Overloaded
 from vinery.web.turns import Turns
+from vinery_serving.core.errors import Overloaded
 
 
 def new_turns(*, max_running: int = 1, max_waiting: int = 4, max_wait_s: float = 60.0) -> Turns:

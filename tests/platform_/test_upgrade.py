@@ -19,16 +19,16 @@ from django.core.management import call_command
 from django.db import connections
 from django.db.utils import load_backend
 
-from accounts.alerts import webhooks
-from accounts.base.actors import SYSTEM, Actor, acting_as
-from accounts.base.errors import KeyRefused
-from accounts.captures.encrypted import decrypt
-from accounts.keys.table import KeyTable
-from accounts.models import Capture, Limit, UsageRecord, User, Webhook
-from accounts.services import audit, changes
-from accounts.usage.reports import Question, totals
-from accounts.usage.verify import verify
 from tests.conftest import REPOSITORY
+from vinery_accounts.alerts import webhooks
+from vinery_accounts.base.actors import SYSTEM, Actor, acting_as
+from vinery_accounts.base.errors import KeyRefused
+from vinery_accounts.captures.encrypted import decrypt
+from vinery_accounts.keys.table import KeyTable
+from vinery_accounts.models import Capture, Limit, UsageRecord, User, Webhook
+from vinery_accounts.services import audit, changes
+from vinery_accounts.usage.reports import Question, totals
+from vinery_accounts.usage.verify import verify
 
 RELEASES = REPOSITORY / "tests" / "releases"
 EXPECTED: dict[str, Any] = json.loads((RELEASES / "0.1.json").read_text())
@@ -143,7 +143,7 @@ def test_an_address_that_an_owner_gave_before_the_upgrade_is_not_confirmed() -> 
     linked = given("linked", owner)
     SocialAccount.objects.create(user=linked, provider="issuer", uid="1")
 
-    migration = import_module("accounts.migrations.0006_addresses_by_owners")
+    migration = import_module("vinery_accounts.migrations.0006_addresses_by_owners")
     migration.withdraw_confirmations(apps, None)
 
     unconfirmed = User.objects.filter(is_email_confirmed=False)

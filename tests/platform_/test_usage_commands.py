@@ -13,19 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from accounts.usage import losses
 from tests import forked_commands, prepared_home
 from tests.conftest import clean_environment
 from tests.platform_ import scripts
+from vinery_accounts.usage import losses
 
 Vinery = Callable[..., subprocess.CompletedProcess[str]]
 
 _STORE = """
 import django; django.setup()
 from datetime import UTC, datetime, timedelta
-from accounts.usage import losses
-from accounts.usage.entries import Admission, Outcome, Settlement
-from accounts.usage.store import store_settlements
+from vinery_accounts.usage import losses
+from vinery_accounts.usage.entries import Admission, Outcome, Settlement
+from vinery_accounts.usage.store import store_settlements
 
 def settlement(number, model, output, age, status=200):
     admission = Admission(

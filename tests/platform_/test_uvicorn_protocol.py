@@ -10,7 +10,6 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from serving.http.refusals import Refusals
 from vinery.process.connections import (
     MAX_HEADER_BYTES,
     MAX_READ_BYTES,
@@ -20,6 +19,7 @@ from vinery.process.connections import (
     Connections,
 )
 from vinery.process.uvicorn_protocol import limited_by
+from vinery_serving.http.refusals import Refusals
 
 _POST = b"POST / HTTP/1.1\r\nhost: a\r\n"
 _LENGTH = _POST + b"content-length: 1000000\r\n\r\n"

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from serving.core.request import Conversation, Message, Role, TextPart, ToolCall
-from serving.prompting.assets import ModelAssets
-from serving.prompting.capabilities import TemplateCapabilities
-from serving.prompting.render import ChatRenderer
-from serving.prompting.template import ChatTemplate
+from vinery_serving.core.request import Conversation, Message, Role, TextPart, ToolCall
+from vinery_serving.prompting.assets import ModelAssets
+from vinery_serving.prompting.capabilities import TemplateCapabilities
+from vinery_serving.prompting.render import ChatRenderer
+from vinery_serving.prompting.template import ChatTemplate
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "models" / "tiny-chat"

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.core.errors import InvalidRequest, UnsupportedParameter
-from serving.core.request import Encoding, Rendering, Tool, ToolCall
-from serving.prompting.assets import ModelAssets
+from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.core.request import Encoding, Rendering, Tool, ToolCall
+from vinery_serving.prompting.assets import ModelAssets
 
 from . import templates
 from .builders import MODEL, a_chat, a_copy_of_the_model, a_message

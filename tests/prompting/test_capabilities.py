@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.prompting.folder import ModelFolder
+from vinery_serving.prompting.folder import ModelFolder
 
 from . import templates
 from .builders import MODEL, capabilities_of

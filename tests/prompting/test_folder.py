@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.prompting.folder import (
+from vinery_serving.prompting.folder import (
     ChatTemplates,
     GenerationDefaults,
     ModelFolder,

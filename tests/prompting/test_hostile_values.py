@@ -2,9 +2,9 @@
 
 import pytest
 
-from serving.core.errors import InvalidRequest
-from serving.core.field_limits import JSON_CONTAINERS, JSON_LEVELS
-from serving.prompting.template import ChatTemplate
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.field_limits import JSON_CONTAINERS, JSON_LEVELS
+from vinery_serving.prompting.template import ChatTemplate
 
 from .builders import MODEL, a_calling_chat, a_chat, rendered
 

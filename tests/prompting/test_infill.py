@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from serving.core.errors import InvalidRequest, UnsupportedParameter
-from serving.core.request import Encoding
-from serving.prompting.assets import ModelAssets
+from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.core.request import Encoding
+from vinery_serving.prompting.assets import ModelAssets
 
 from .builders import MODEL, a_coder, a_copy_of_the_model, name_markers
 

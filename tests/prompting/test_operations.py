@@ -2,10 +2,10 @@
 
 import pytest
 
-from serving.core.request import Rendering, Tool, ToolCall
-from serving.prompting.render import ChatRenderer
-from serving.prompting.template import ChatTemplate
 from tests.operations import growth
+from vinery_serving.core.request import Rendering, Tool, ToolCall
+from vinery_serving.prompting.render import ChatRenderer
+from vinery_serving.prompting.template import ChatTemplate
 
 from . import templates
 from .builders import MODEL, a_chat, a_message

@@ -2,10 +2,10 @@
 
 import pytest
 
-from serving.core.request import Effort, Rendering
-from serving.prompting.assets import ModelAssets
-from serving.prompting.reasoning_effort import ReasoningSettings, reasoning_settings
-from serving.prompting.template import ChatTemplate
+from vinery_serving.core.request import Effort, Rendering
+from vinery_serving.prompting.assets import ModelAssets
+from vinery_serving.prompting.reasoning_effort import ReasoningSettings, reasoning_settings
+from vinery_serving.prompting.template import ChatTemplate
 
 from .builders import MODEL, a_chat
 from .templates import CHATML

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from serving.core.errors import InvalidRequest, UnsupportedParameter
-from serving.core.request import (
+from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.core.request import (
     Conversation,
     Message,
     Role,

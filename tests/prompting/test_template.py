@@ -4,9 +4,9 @@ from datetime import datetime
 
 import pytest
 
-from serving.core.errors import InvalidRequest
-from serving.prompting.folder import UnusableFolder
-from serving.prompting.template import ChatTemplate
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.prompting.folder import UnusableFolder
+from vinery_serving.prompting.template import ChatTemplate
 
 
 def test_blocks_leave_no_lines():

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as RawTokenizer
 
-from serving.prompting.folder import ModelFolder
-from serving.prompting.token_bound import NO_BOUND, TokenBound, bound_of_fast, bound_of_vino
-from serving.prompting.tokenizer import FastTokenizer, Tokenizer, VinoTokenizer
+from vinery_serving.prompting.folder import ModelFolder
+from vinery_serving.prompting.token_bound import NO_BOUND, TokenBound, bound_of_fast, bound_of_vino
+from vinery_serving.prompting.tokenizer import FastTokenizer, Tokenizer, VinoTokenizer
 
 from .builders import MODEL
 

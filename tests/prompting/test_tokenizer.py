@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.prompting.folder import ModelFolder, UnusableFolder
-from serving.prompting.tokenizer import FastTokenizer, VinoTokenizer, load_tokenizer
+from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
+from vinery_serving.prompting.tokenizer import FastTokenizer, VinoTokenizer, load_tokenizer
 
 from .builders import MODEL, a_copy_of_the_model, a_folder
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from serving.core.errors import InvalidRequest, UnsupportedParameter
-from serving.core.request import Effort, Rendering, Tool, ToolCall
-from serving.prompting.render import Rendered
-from serving.prompting.untrusted import render_untrusted
+from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.core.request import Effort, Rendering, Tool, ToolCall
+from vinery_serving.prompting.render import Rendered
+from vinery_serving.prompting.untrusted import render_untrusted
 
 from . import templates
 from .builders import a_chat, a_message

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from serving.core.events import (
+from tests.results import build_result
+from vinery_serving.core.events import (
     Completed,
     Event,
     Finished,
@@ -18,11 +19,10 @@ from serving.core.events import (
     ToolCallStarted,
     Usage,
 )
-from serving.core.ids import AnswerIdentity
-from serving.core.request import V1, Dialect, Endpoint, GenerationRequest
-from serving.protocols import parse
-from serving.protocols.common.exchange import Exchange
-from tests.results import build_result
+from vinery_serving.core.ids import AnswerIdentity
+from vinery_serving.core.request import V1, Dialect, Endpoint, GenerationRequest
+from vinery_serving.protocols import parse
+from vinery_serving.protocols.common.exchange import Exchange
 
 HEAD = AnswerIdentity("0123456789abcdef01234567", 1_700_000_000, "grape-1b")
 COMPLETED_AT = 1_700_000_002

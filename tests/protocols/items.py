@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from serving.core.request import Conversation, Message
+from vinery_serving.core.request import Conversation, Message
 
 from .exchanges import response
 

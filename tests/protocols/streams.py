@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from serving.core.events import (
+from vinery_serving.core.events import (
     Completed,
     Delta,
     Event,
@@ -19,7 +19,7 @@ from serving.core.events import (
     ToolCallStarted,
     Usage,
 )
-from serving.core.logprobs import Token, TopLogprob
+from vinery_serving.core.logprobs import Token, TopLogprob
 
 # Letters of one to four bytes, and the characters that JSON escapes or clients split lines at.
 _LETTERS = 'aé中🍇 "\\/\r\n\t\x00\x0b\x0c\x1c\x1d\x1e\x7f\x85\u2028\u2029\ufeff'

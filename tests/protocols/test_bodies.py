@@ -10,14 +10,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from serving.core.errors import InvalidRequest, ServingError
-from serving.core.field_limits import JSON_LEVELS
-from serving.core.request import DIALECTS, V1, Conversation, Endpoint
-from serving.protocols import parse
-from serving.protocols.chat.body import ChatBody
-from serving.protocols.common.generation import GenerationBody
-from serving.protocols.completions.body import CompletionsBody
-from serving.protocols.responses.body import ResponsesBody
+from vinery_serving.core.errors import InvalidRequest, ServingError
+from vinery_serving.core.field_limits import JSON_LEVELS
+from vinery_serving.core.request import DIALECTS, V1, Conversation, Endpoint
+from vinery_serving.protocols import parse
+from vinery_serving.protocols.chat.body import ChatBody
+from vinery_serving.protocols.common.generation import GenerationBody
+from vinery_serving.protocols.completions.body import CompletionsBody
+from vinery_serving.protocols.responses.body import ResponsesBody
 
 from .clients import payloads
 from .exchanges import LEAST, PLAIN, answered, streamed

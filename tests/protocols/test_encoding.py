@@ -6,7 +6,7 @@ import json
 
 from hypothesis import given
 
-from serving.protocols.common import encoding
+from vinery_serving.protocols.common import encoding
 
 from .streams import TEXTS
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from serving.core.errors import (
+from vinery_serving.core.errors import (
     ContextTooLong,
     DeadlineExceeded,
     EngineLost,
@@ -16,7 +16,7 @@ from serving.core.errors import (
     ModelNotReady,
     ServingError,
 )
-from serving.protocols.common.encoding import error_body, error_headers
+from vinery_serving.protocols.common.encoding import error_body, error_headers
 
 
 def test_all_four_keys_are_always_there() -> None:

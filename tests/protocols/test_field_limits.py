@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from serving.core import field_limits
-from serving.core.errors import InvalidRequest
-from serving.core.field_limits import FIELD_LIMITS, FieldLimit
-from serving.core.request import V1, V3, Dialect, Endpoint
-from serving.protocols import parse
-from serving.protocols.openapi.document import document
-from serving.protocols.tokens import parse_detokenize, parse_tokenize
+from vinery_serving.core import field_limits
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.field_limits import FIELD_LIMITS, FieldLimit
+from vinery_serving.core.request import V1, V3, Dialect, Endpoint
+from vinery_serving.protocols import parse
+from vinery_serving.protocols.openapi.document import document
+from vinery_serving.protocols.tokens import parse_detokenize, parse_tokenize
 
 CHAT, TEXTS, RESPONSES = Endpoint.CHAT, Endpoint.COMPLETIONS, Endpoint.RESPONSES
 HI = [{"role": "user", "content": "Hi"}]

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from serving.core.request import Conversation, Endpoint, Tool, ToolChoice, ToolMode
 from tests.results import build_result
+from vinery_serving.core.request import Conversation, Endpoint, Tool, ToolChoice, ToolMode
 
 from .clients import chat_answer, payloads
 from .exchanges import HEAD, PLAIN, TWO_CALLS, answered, exchange, streamed

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from serving.core.errors import EngineLost
-from serving.core.events import (
+from tests.results import build_result
+from vinery_serving.core.errors import EngineLost
+from vinery_serving.core.events import (
     Event,
     Failed,
     Progress,
@@ -22,8 +23,7 @@ from serving.core.events import (
     TokensGenerated,
     Usage,
 )
-from serving.core.request import V1, V3, Dialect, Endpoint
-from tests.results import build_result
+from vinery_serving.core.request import V1, V3, Dialect, Endpoint
 
 from .exchanges import (
     CUSTOM_CALL,

@@ -8,8 +8,9 @@ import pytest
 from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from serving.core.errors import InvalidRequest
-from serving.core.events import (
+from tests.results import build_result
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.events import (
     REPETITION,
     Completed,
     Event,
@@ -18,8 +19,7 @@ from serving.core.events import (
     Started,
     TextDelta,
 )
-from serving.core.request import Endpoint, Handling, Repetition
-from tests.results import build_result
+from vinery_serving.core.request import Endpoint, Handling, Repetition
 
 from .clients import payloads
 from .exchanges import COMPLETED_AT, HEAD, USAGE, answered, exchange, request, streamed

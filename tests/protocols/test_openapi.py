@@ -15,15 +15,15 @@ from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter
 
 from docs.parameters import parameters
-from serving.core.errors import EngineLost, InvalidRequest
-from serving.core.events import Failed, Started, TextDelta
-from serving.core.request import DIALECTS, V1, Conversation, Endpoint
-from serving.protocols.common.encoding import error_body
-from serving.protocols.common.refused import REFUSED
-from serving.protocols.openapi.answers import ANSWERS
-from serving.protocols.openapi.document import BODIES, document
-from serving.protocols.openapi.schema import PREFIX
-from serving.protocols.tokens import DetokenizeBody, TokenizeBody
+from vinery_serving.core.errors import EngineLost, InvalidRequest
+from vinery_serving.core.events import Failed, Started, TextDelta
+from vinery_serving.core.request import DIALECTS, V1, Conversation, Endpoint
+from vinery_serving.protocols.common.encoding import error_body
+from vinery_serving.protocols.common.refused import REFUSED
+from vinery_serving.protocols.openapi.answers import ANSWERS
+from vinery_serving.protocols.openapi.document import BODIES, document
+from vinery_serving.protocols.openapi.schema import PREFIX
+from vinery_serving.protocols.tokens import DetokenizeBody, TokenizeBody
 
 from . import exchanges
 from .clients import payloads

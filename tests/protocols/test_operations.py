@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from serving.core import field_limits
-from serving.core.field_limits import FIELD_LIMITS
-from serving.core.request import V3, Endpoint
-from serving.protocols import parse
-from serving.protocols.tokens import parse_detokenize, parse_tokenize
 from tests.operations import growth
 from tests.protocols.test_field_limits import CHAT, HI, LEAST, RESPONSES, ROWS, TEXTS, a_tool
+from vinery_serving.core import field_limits
+from vinery_serving.core.field_limits import FIELD_LIMITS
+from vinery_serving.core.request import V3, Endpoint
+from vinery_serving.protocols import parse
+from vinery_serving.protocols.tokens import parse_detokenize, parse_tokenize
 
 # A little of a request's work does not depend on the field, so the growth is below 2; a quadratic
 # part makes it larger at once.

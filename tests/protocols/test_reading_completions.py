@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serving.core.request import V1, V3, Dialect, RawPrompts
+from vinery_serving.core.request import V1, V3, Dialect, RawPrompts
 
 from .exchanges import completion
 

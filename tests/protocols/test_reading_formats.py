@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from serving.core.request import Endpoint, Grammar, GrammarKind
+from vinery_serving.core.request import Endpoint, Grammar, GrammarKind
 
 from .exchanges import exchange
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serving.core.request import (
+from vinery_serving.core.request import (
     ALL_THAT_FIT,
     Conversation,
     Encoding,

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from serving.core.errors import InvalidRequest
-from serving.core.request import (
+from tests.results import build_result
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.request import (
     V1,
     V3,
     Conversation,
@@ -24,8 +25,7 @@ from serving.core.request import (
     ToolChoice,
     ToolMode,
 )
-from serving.protocols.responses.exchange import parse_count
-from tests.results import build_result
+from vinery_serving.protocols.responses.exchange import parse_count
 
 from .exchanges import PLAIN, TWO_CALLS, WITH_REASONING, answered, exchange, response
 from .items import assistant, conversation, turns

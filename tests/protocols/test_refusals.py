@@ -11,10 +11,10 @@ import pytest
 
 from docs.mistakes import ACCEPTED, INVALID, MISTAKES, UNSUPPORTED, Mistake
 from docs.wrong_values import wrong_values
-from serving.core.errors import InvalidRequest
-from serving.core.request import DIALECTS, V1, V3, Dialect, Endpoint
-from serving.protocols.common.refused import REFUSED
-from serving.protocols.openapi.document import BODIES
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.request import DIALECTS, V1, V3, Dialect, Endpoint
+from vinery_serving.protocols.common.refused import REFUSED
+from vinery_serving.protocols.openapi.document import BODIES
 
 from .exchanges import exchange
 

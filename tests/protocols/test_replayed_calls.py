@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serving.core.request import Message, Role, TextPart, ToolCall
+from vinery_serving.core.request import Message, Role, TextPart, ToolCall
 
 from .items import assistant, turns
 

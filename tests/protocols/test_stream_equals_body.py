@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.core.errors import EngineLost
-from serving.core.events import (
+from tests.results import build_result
+from vinery_serving.core.errors import EngineLost
+from vinery_serving.core.events import (
     Event,
     Failed,
     Started,
@@ -17,8 +18,7 @@ from serving.core.events import (
     ToolCallDelta,
     ToolCallStarted,
 )
-from serving.core.request import DIALECTS, Endpoint
-from tests.results import build_result
+from vinery_serving.core.request import DIALECTS, Endpoint
 
 from .clients import (
     chat_answer,

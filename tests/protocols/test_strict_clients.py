@@ -16,9 +16,9 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from serving.core.events import Event
-from serving.core.request import Endpoint
 from tests.results import build_result
+from vinery_serving.core.events import Event
+from vinery_serving.core.request import Endpoint
 
 from .clients import item_text, payloads
 from .exchanges import (

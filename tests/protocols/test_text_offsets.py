@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.core.events import Completed, Finished, FinishReason, Started, TextDelta, Usage
-from serving.core.logprobs import Token
-from serving.core.request import Endpoint
+from vinery_serving.core.events import Completed, Finished, FinishReason, Started, TextDelta, Usage
+from vinery_serving.core.logprobs import Token
+from vinery_serving.core.request import Endpoint
 
 from .clients import payloads
 from .exchanges import answered, exchange, streamed

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from serving.core.errors import InvalidRequest
-from serving.core.field_limits import TEXT
-from serving.core.request import Conversation, Encoding, Rendering
-from serving.core.tokens import Padding, Tokenized
-from serving.protocols.tokens import TokenizeExchange, parse_detokenize, parse_tokenize
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.field_limits import TEXT
+from vinery_serving.core.request import Conversation, Encoding, Rendering
+from vinery_serving.core.tokens import Padding, Tokenized
+from vinery_serving.protocols.tokens import TokenizeExchange, parse_detokenize, parse_tokenize
 
 HI = [{"role": "user", "content": "Hi"}]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from openai.types.responses import Response
 
-from serving.core.errors import InvalidRequest
-from serving.core.events import (
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.events import (
     Completed,
     Event,
     Finished,
@@ -18,7 +18,7 @@ from serving.core.events import (
     ToolCallDelta,
     ToolCallStarted,
 )
-from serving.core.request import (
+from vinery_serving.core.request import (
     Conversation,
     Endpoint,
     TextGrammar,

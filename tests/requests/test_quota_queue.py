@@ -9,13 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-import accounts.limits.queue
-from accounts.limits.reservations import NO_USAGE, ActualUsage, Denial, Lease
-from accounts.limits.rulebook import Snapshot
-from accounts.limits.rules import PLATFORM, Metric, Rule
-from accounts.limits.service import LimitService
-from serving.core.errors import LimitReached
-from serving.requests.reservation import Reservation
+import vinery_accounts.limits.queue
 from tests.accounts.limits.builders import request_for
 from tests.requests.test_reservation import (
     NUM_PROMPT_TOKENS,
@@ -25,6 +19,12 @@ from tests.requests.test_reservation import (
     reservation_of,
     rule,
 )
+from vinery_accounts.limits.reservations import NO_USAGE, ActualUsage, Denial, Lease
+from vinery_accounts.limits.rulebook import Snapshot
+from vinery_accounts.limits.rules import PLATFORM, Metric, Rule
+from vinery_accounts.limits.service import LimitService
+from vinery_serving.core.errors import LimitReached
+from vinery_serving.requests.reservation import Reservation
 
 FIRST = NUM_PROMPT_TOKENS + 128  # what is reserved for a long answer
 
@@ -32,7 +32,7 @@ FIRST = NUM_PROMPT_TOKENS + 128  # what is reserved for a long answer
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No wait times out because the machine is busy."""
-    monkeypatch.setattr(accounts.limits.queue, "MAX_QUOTA_WAIT_S", 600.0)
+    monkeypatch.setattr(vinery_accounts.limits.queue, "MAX_QUOTA_WAIT_S", 600.0)
 
 
 async def used(limits: LimitService, quota: Reservation, num_tokens: int) -> None:
@@ -96,7 +96,7 @@ async def test_a_waiting_request_gets_the_last_tokens_as_its_last_grant() -> Non
 
 
 async def test_a_wait_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accounts.limits.queue, "MAX_QUOTA_WAIT_S", 0.05)
+    monkeypatch.setattr(vinery_accounts.limits.queue, "MAX_QUOTA_WAIT_S", 0.05)
     limits = limits_of(rule(FIRST))
     await reservation_of(limits, "1").reserve(prepared(1000))
     with pytest.raises(LimitReached):

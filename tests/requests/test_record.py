@@ -11,18 +11,18 @@ from typing import cast
 import pytest
 from msgspec import structs
 
-from accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
-from accounts.keys.table import ANONYMOUS
-from accounts.limits.service import LimitService, LimitSettings
-from accounts.usage.entries import Admission, Settlement
-from accounts.usage.journal import journals_in
-from accounts.usage.ledger import NoRoomForUsage, UsageLedger
-from accounts.usage.recovery import recover_orphans
-from serving.core.errors import InvalidRequest, UsageNotRecorded
-from serving.requests.record import RequestRecord
-from serving.runtime.live import LiveRequests
-from serving.runtime.runtime import Runtime
-from serving.runtime.traffic import Traffic
+from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
+from vinery_accounts.keys.table import ANONYMOUS
+from vinery_accounts.limits.service import LimitService, LimitSettings
+from vinery_accounts.usage.entries import Admission, Settlement
+from vinery_accounts.usage.journal import journals_in
+from vinery_accounts.usage.ledger import NoRoomForUsage, UsageLedger
+from vinery_accounts.usage.recovery import recover_orphans
+from vinery_serving.core.errors import InvalidRequest, UsageNotRecorded
+from vinery_serving.requests.record import RequestRecord
+from vinery_serving.runtime.live import LiveRequests
+from vinery_serving.runtime.runtime import Runtime
+from vinery_serving.runtime.traffic import Traffic
 
 
 class Process:

@@ -7,15 +7,15 @@ from typing import cast
 
 import pytest
 
-from accounts.keys.table import ANONYMOUS
-from accounts.limits.rulebook import Snapshot
-from accounts.limits.rules import PLATFORM, Metric, Rule, Window
-from accounts.limits.service import LimitService, LimitSettings
-from accounts.usage.weights import Weights
-from serving.core.errors import LimitReached
-from serving.flow.meter import Meter
-from serving.flow.prepared import PreparedRequest
-from serving.requests.reservation import Reservation, count_request
+from vinery_accounts.keys.table import ANONYMOUS
+from vinery_accounts.limits.rulebook import Snapshot
+from vinery_accounts.limits.rules import PLATFORM, Metric, Rule, Window
+from vinery_accounts.limits.service import LimitService, LimitSettings
+from vinery_accounts.usage.weights import Weights
+from vinery_serving.core.errors import LimitReached
+from vinery_serving.flow.meter import Meter
+from vinery_serving.flow.prepared import PreparedRequest
+from vinery_serving.requests.reservation import Reservation, count_request
 
 NUM_PROMPT_TOKENS = 10
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from serving.runtime.host_health import DatabaseHealth, Disk, DiskHealth
 from tests.fakes.clock import FakeClock
+from vinery_serving.runtime.host_health import DatabaseHealth, Disk, DiskHealth
 
 MIB = 1024 * 1024
 TERABYTES = 10**18

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from accounts.quarantine.queue import QuarantineQueue
-from accounts.quarantine.store import FatalRequest
-from serving.core.errors import RequestQuarantined
-from serving.runtime import runtime as runtime_module
-from serving.runtime.runtime import Runtime, _repeat
-from serving.transport.messages import SamplingParams, Submit
 from vinery.health.metrics import _of_process
+from vinery_accounts.quarantine.queue import QuarantineQueue
+from vinery_accounts.quarantine.store import FatalRequest
+from vinery_serving.core.errors import RequestQuarantined
+from vinery_serving.runtime import runtime as runtime_module
+from vinery_serving.runtime.runtime import Runtime, _repeat
+from vinery_serving.transport.messages import SamplingParams, Submit
 
 MODEL = "tiny-chat"
 REQUEST = Submit(1, b"", SamplingParams(), 9, 9.0, lane=(3, 12), request_id="req_1")

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator
 import pytest
 from django.db import DatabaseError
 
-from serving.catalog.models import EngineState, EngineStatus, ServedModel
-from serving.core.errors import InvalidKey
-from serving.flow.meter import Meter
-from serving.runtime.live import LiveRequest
-from serving.runtime.runtime import Runtime, _read_models, _repeat
+from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
+from vinery_serving.core.errors import InvalidKey
+from vinery_serving.flow.meter import Meter
+from vinery_serving.runtime.live import LiveRequest
+from vinery_serving.runtime.runtime import Runtime, _read_models, _repeat
 
 
 class Keys:
@@ -81,7 +81,7 @@ async def running(
 ) -> AsyncIterator[Runtime]:
     """A runtime that refreshes keys and limits all the time, while there is always a commit."""
     commits = itertools.count(1)
-    monkeypatch.setattr("serving.runtime.runtime.commit_state", lambda: next(commits))
+    monkeypatch.setattr("vinery_serving.runtime.runtime.commit_state", lambda: next(commits))
     runtime = Runtime()
     monkeypatch.setattr(runtime, "keys", keys)
     monkeypatch.setattr(runtime, "limits", limits)
@@ -155,7 +155,7 @@ async def test_without_a_commit_nothing_is_read(
     monkeypatch: pytest.MonkeyPatch, keys: Keys, limits: Limits, calls: list[str]
 ) -> None:
     state = 1
-    monkeypatch.setattr("serving.runtime.runtime.commit_state", lambda: state)
+    monkeypatch.setattr("vinery_serving.runtime.runtime.commit_state", lambda: state)
     runtime = Runtime()
     monkeypatch.setattr(runtime, "keys", keys)
     monkeypatch.setattr(runtime, "limits", limits)
@@ -186,7 +186,7 @@ async def test_without_a_commit_nothing_is_read(
 async def test_what_failed_after_a_commit_is_read_again_without_another(
     monkeypatch: pytest.MonkeyPatch, keys: Keys, limits: Limits, calls: list[str]
 ) -> None:
-    monkeypatch.setattr("serving.runtime.runtime.commit_state", lambda: 1)
+    monkeypatch.setattr("vinery_serving.runtime.runtime.commit_state", lambda: 1)
     runtime = Runtime()
     monkeypatch.setattr(runtime, "keys", keys)
     monkeypatch.setattr(runtime, "limits", limits)

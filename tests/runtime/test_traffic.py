@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from accounts.usage.entries import Admission, BoundLimit, Outcome, Settlement
-from serving.runtime.traffic import UNKNOWN, Histogram, Traffic
+from vinery_accounts.usage.entries import Admission, BoundLimit, Outcome, Settlement
+from vinery_serving.runtime.traffic import UNKNOWN, Histogram, Traffic
 
 SERVED = {"small", "large"}
 

@@ -29,7 +29,7 @@ def post(running: Running, body: object, *, timeout_s: float = 60) -> httpx.Resp
 def fork_servers(running: Running) -> list[psutil.Process]:
     """One for each web process, once it has read a request that takes long."""
     children = [child for web in running.processes("web") for child in web.children()]
-    return [each for each in children if "serving.workers" in " ".join(each.cmdline())]
+    return [each for each in children if "vinery_serving.workers" in " ".join(each.cmdline())]
 
 
 def work(running: Running, name: str) -> float:

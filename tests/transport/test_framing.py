@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.transport.framing import FrameReader, InvalidFrame, pack
-from serving.transport.messages import (
+from vinery_serving.transport.framing import FrameReader, InvalidFrame, pack
+from vinery_serving.transport.messages import (
     FromEngine,
     Rejected,
     SamplingParams,

@@ -2,8 +2,8 @@
 
 from typing import Any, cast
 
-from serving.transport.client import OutputStream
-from serving.transport.messages import (
+from vinery_serving.transport.client import OutputStream
+from vinery_serving.transport.messages import (
     FINISH_STOP,
     Accepted,
     Rejected,

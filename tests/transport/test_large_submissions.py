@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from serving.transport.client import EngineClient
-from serving.transport.messages import Cancel, Grant, SamplingParams, Submit
 from tests.fakes.engine import FakeEngine, Gateway
+from vinery_serving.transport.client import EngineClient
+from vinery_serving.transport.messages import Cancel, Grant, SamplingParams, Submit
 
 NUM_PROMPTS = 600
 TIMEOUT_S = 30

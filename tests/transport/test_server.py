@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from serving.transport.framing import pack
-from serving.transport.messages import Cancel, Ping
-from serving.transport.server import Connection, SocketServer
+from vinery_serving.transport.framing import pack
+from vinery_serving.transport.messages import Cancel, Ping
+from vinery_serving.transport.server import Connection, SocketServer
 
 GREETING = Ping(7)
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from serving.workers.limits import WorkLimits
-from serving.workers.pool import WorkerPool
+from vinery_serving.workers.limits import WorkLimits
+from vinery_serving.workers.pool import WorkerPool
 
 LIMITS = WorkLimits(
     num_processes=2, cpu_s=1, wall_s=60, memory_bytes=256 * 2**20, max_waiting=4, wait_s=60

@@ -11,8 +11,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from serving.core.errors import ContextTooLong, UnsupportedParameter
-from serving.workers.worker import Session
+from vinery_serving.core.errors import ContextTooLong, UnsupportedParameter
+from vinery_serving.workers.worker import Session
 
 _loaded: list[Any] = []
 

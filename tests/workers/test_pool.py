@@ -14,11 +14,16 @@ from typing import Any
 
 import pytest
 
-from serving.core.errors import ContextTooLong, InvalidRequest, Overloaded, UnsupportedParameter
-from serving.workers.pool import WorkerPool
-from serving.workers.process import JobFailed
 from tests.workers.conftest import LIMITS
 from tests.workers.jobs_for_tests import Colour, Grape
+from vinery_serving.core.errors import (
+    ContextTooLong,
+    InvalidRequest,
+    Overloaded,
+    UnsupportedParameter,
+)
+from vinery_serving.workers.pool import WorkerPool
+from vinery_serving.workers.process import JobFailed
 
 _HANGING_S = 60
 
@@ -199,7 +204,7 @@ async def test_a_killed_fork_server_takes_its_workers_along_and_is_replaced(
 async def test_a_stopped_fork_server_is_replaced(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serving.core.hang._STOPPED_S", 0.3)
+    monkeypatch.setattr("vinery_serving.core.hang._STOPPED_S", 0.3)
     async with pool_with(hung_after_s=1000) as pool:
         ready = asyncio.create_task(call(pool, "sleep", 1000, key=1))
         await until(lambda: pool.num_running == 1)
@@ -255,7 +260,7 @@ async def test_a_fork_server_that_never_works_is_not_started_again_and_again(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ending = [sys.executable, "-c", ""]
-    monkeypatch.setattr("serving.workers.process.arguments", lambda *_: ending)
+    monkeypatch.setattr("vinery_serving.workers.process.arguments", lambda *_: ending)
     for _ in range(10):
         with pytest.raises(Overloaded):
             await call(pool, "pid")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.core.errors import LimitReached, Overloaded
-from serving.workers.turns import FairTurns
+from vinery_serving.core.errors import LimitReached, Overloaded
+from vinery_serving.workers.turns import FairTurns
 
 
 class Work:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.core.errors import InvalidRequest
-from serving.workers.wire import BrokenAnswer, Codec, decode_refusal, encode_refusal
 from tests.workers.jobs_for_tests import RESULT_TYPES, Colour, Grape
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.workers.wire import BrokenAnswer, Codec, decode_refusal, encode_refusal
 
 CODEC = Codec(RESULT_TYPES)
 VALUES = st.recursive(

@@ -29,9 +29,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def reset_password(arguments: argparse.Namespace) -> int:
     """Set and print a new password, which also ends the user's sessions."""
     start_django()
-    from accounts.models import User
-    from accounts.services.changes import new_password
-    from accounts.signin.recovery import set_password
+    from vinery_accounts.models import User
+    from vinery_accounts.services.changes import new_password
+    from vinery_accounts.signin.recovery import set_password
 
     admin = User.objects.filter(username=arguments.user, is_superuser=True).first()
     if admin is None:
@@ -45,7 +45,7 @@ def reset_password(arguments: argparse.Namespace) -> int:
 def reencrypt(_: argparse.Namespace) -> int:
     """Print how many secrets were encrypted. Raises `Failure` if some cannot be decrypted."""
     start_django()
-    from accounts import reencryption
+    from vinery_accounts import reencryption
 
     result = reencryption.reencrypt()
     print(f"{result.num_done} webhooks and second factors are encrypted with VINERY_SECRET_KEY.")

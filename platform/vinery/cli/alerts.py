@@ -9,15 +9,15 @@ from typing import Any, Final
 from django.conf import settings
 from django.core.mail import send_mail
 
-from accounts.alerts import webhooks
-from accounts.models import Webhook
-from accounts.resources.alerts import ALERTS, KEY_REMINDERS, WEBHOOKS
-from accounts.resources.base import EVERYTHING
 from vinery.cli import resource
 from vinery.cli.find import options_of, organization_named, webhook_of
 from vinery.cli.period import period
 from vinery.cli.resource import Option, RowCommands
 from vinery.cli.shape import Commands, Failure, print_line, subcommands
+from vinery_accounts.alerts import webhooks
+from vinery_accounts.models import Webhook
+from vinery_accounts.resources.alerts import ALERTS, KEY_REMINDERS, WEBHOOKS
+from vinery_accounts.resources.base import EVERYTHING
 
 _FIELDS: Final = {
     "name": Option(help="what it is for"),

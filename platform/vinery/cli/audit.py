@@ -5,14 +5,14 @@ from typing import Final
 
 from django.db.models import Q, QuerySet
 
-from accounts.models import AuditEntry, User
-from accounts.resources.audit import AUDIT
-from accounts.services import audit as audit_log
 from vinery.cli import resource
 from vinery.cli.find import options_of
 from vinery.cli.period import add_period
 from vinery.cli.resource import Option
 from vinery.cli.shape import Failure, subcommands
+from vinery_accounts.models import AuditEntry, User
+from vinery_accounts.resources.audit import AUDIT
+from vinery_accounts.services import audit as audit_log
 
 _FILTERS: Final = {
     "action": Option(help="only this action, such as key.revoke"),

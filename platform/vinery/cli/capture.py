@@ -4,12 +4,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from accounts.models import Capture, Project
-from accounts.resources.captures import CAPTURES, read_texts
 from vinery.cli import resource
 from vinery.cli.find import only, option_of
 from vinery.cli.resource import RowCommands
 from vinery.cli.shape import add_json, json_of, subcommands
+from vinery_accounts.models import Capture, Project
+from vinery_accounts.resources.captures import CAPTURES, read_texts
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final
 
-from accounts.base.actors import Actor, acting_as
-from accounts.base.names import escaped
 from vinery import __version__
 from vinery.cli.shape import Failure, create_home, load_django
 from vinery.config.env import SettingError
+from vinery_accounts.base.actors import Actor, acting_as
+from vinery_accounts.base.names import escaped
 
 _EPILOG = """\
 settings are environment variables:

@@ -6,9 +6,9 @@ from typing import Any, Final, TypeVar
 
 from django.db.models import Model, QuerySet
 
-from accounts.models import ApiKey, Organization, Project, User, Webhook
 from vinery.cli.resource import Option
 from vinery.cli.shape import Failure
+from vinery_accounts.models import ApiKey, Organization, Project, User, Webhook
 
 RowT = TypeVar("RowT", bound=Model)
 

@@ -4,17 +4,17 @@ import argparse
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from accounts.models import ApiKey, Project, User
-from accounts.resources.base import EVERYTHING
-from accounts.resources.keys import KEYS
-from accounts.services.access import Access, Action
-from accounts.services.audit import writing
-from accounts.services.changes import home_project
 from vinery.cli import resource
 from vinery.cli.find import key_named, option_of, project_named
 from vinery.cli.period import period
 from vinery.cli.resource import Option, RowCommands
 from vinery.cli.shape import Failure, subcommands
+from vinery_accounts.models import ApiKey, Project, User
+from vinery_accounts.resources.base import EVERYTHING
+from vinery_accounts.resources.keys import KEYS
+from vinery_accounts.services.access import Access, Action
+from vinery_accounts.services.audit import writing
+from vinery_accounts.services.changes import home_project
 
 
 def _days_or_never(text: str) -> int | None:

@@ -4,12 +4,12 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, Final
 
-from accounts.models import OWNERS, Limit, Project
-from accounts.resources.limits import LIMITS, QUOTAS
 from vinery.cli import resource
 from vinery.cli.find import FINDERS, only
 from vinery.cli.resource import Option, RowCommands
 from vinery.cli.shape import subcommands
+from vinery_accounts.models import OWNERS, Limit, Project
+from vinery_accounts.resources.limits import LIMITS, QUOTAS
 
 
 def _percents(text: str) -> list[int] | None:

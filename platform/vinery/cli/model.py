@@ -10,13 +10,13 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 
-from accounts.services import changes
-from serving.catalog import registry
-from serving.catalog.models import ServedModel
-from serving.engine.config import option_documents
 from vinery.cli.find import only
 from vinery.cli.resource import add_command
 from vinery.cli.shape import Failure, subcommands, table
+from vinery_accounts.services import changes
+from vinery_serving.catalog import registry
+from vinery_serving.catalog.models import ServedModel
+from vinery_serving.engine.config import option_documents
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

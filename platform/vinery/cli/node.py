@@ -9,6 +9,6 @@ from vinery.process import heartbeats
 def run(_: argparse.Namespace) -> int:
     start_django()
     with importing():
-        from serving.node import reconciler
+        from vinery_serving.node import reconciler
 
     return reconciler.run(heartbeats.begin_in_loop)

@@ -5,12 +5,12 @@ from typing import Any
 
 from django.db.models import Count
 
-from accounts.resources.base import EVERYTHING, RowAction
-from accounts.resources.organizations import ORGANIZATIONS
 from vinery.cli import resource
 from vinery.cli.find import organization_named
 from vinery.cli.resource import RowCommands
 from vinery.cli.shape import subcommands
+from vinery_accounts.resources.base import EVERYTHING, RowAction
+from vinery_accounts.resources.organizations import ORGANIZATIONS
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

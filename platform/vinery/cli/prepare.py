@@ -15,7 +15,7 @@ def run(_: argparse.Namespace) -> int:
     start_django()
     from django.db import Error as DatabaseError
 
-    from serving.catalog.registry import ensure_reference_model
+    from vinery_serving.catalog.registry import ensure_reference_model
 
     _refuse_bad_settings()
     try:
@@ -61,7 +61,7 @@ def _create_first_credentials() -> None:
     from django.conf import settings
     from django.db import transaction
 
-    from accounts.bootstrap import ensure_first_admin, ensure_first_key
+    from vinery_accounts.bootstrap import ensure_first_admin, ensure_first_key
 
     file, base_url = settings.HOME.bootstrap_file, settings.VINERY_ADDRESS.base_url
     with transaction.atomic():

@@ -5,15 +5,15 @@ from typing import Final
 
 from django.db.models import Count
 
-from accounts.models import Project
-from accounts.resources.base import EVERYTHING
-from accounts.resources.organizations import PROJECTS
-from accounts.services.changes import first_project
 from vinery.cli import resource
 from vinery.cli.find import option_of, organization_named, project_named
 from vinery.cli.organization import activated
 from vinery.cli.resource import Option, RowCommands
 from vinery.cli.shape import Failure, subcommands
+from vinery_accounts.models import Project
+from vinery_accounts.resources.base import EVERYTHING
+from vinery_accounts.resources.organizations import PROJECTS
+from vinery_accounts.services.changes import first_project
 
 _CAPTURE: Final = {
     "capture_hours": Option(

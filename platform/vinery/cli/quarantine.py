@@ -3,12 +3,12 @@
 import argparse
 from typing import Final
 
-from accounts.models import QuarantinedRequest
-from accounts.resources.quarantine import QUARANTINE
 from vinery.cli import resource
 from vinery.cli.find import FINDERS, only, options_of
 from vinery.cli.resource import Option, RowCommands
 from vinery.cli.shape import subcommands
+from vinery_accounts.models import QuarantinedRequest
+from vinery_accounts.resources.quarantine import QUARANTINE
 
 _FILTERS: Final = {
     **{f"{kind}_id": options_of(kind) for kind in FINDERS},

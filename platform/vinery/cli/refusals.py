@@ -4,16 +4,16 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, Final
 
-from accounts.models import LimitScope
-from accounts.resources.base import EVERYTHING
-from accounts.resources.owners import owners_of
-from accounts.resources.refusals import REFUSALS
-from accounts.usage import export
 from vinery.cli import resource
 from vinery.cli.find import FINDERS, options_of
 from vinery.cli.period import add_period
 from vinery.cli.resource import Option
 from vinery.cli.shape import add_file, subcommands, write_file
+from vinery_accounts.models import LimitScope
+from vinery_accounts.resources.base import EVERYTHING
+from vinery_accounts.resources.owners import owners_of
+from vinery_accounts.resources.refusals import REFUSALS
+from vinery_accounts.usage import export
 
 
 def _scope(text: str) -> str:

@@ -16,14 +16,14 @@ from typing import Any, Final, NamedTuple
 from urllib.error import URLError
 from urllib.request import Request
 
-from accounts.models import UsageRecord
-from accounts.resources.captures import read_texts
 from vinery.cli.capture import capture_of, notices
 from vinery.cli.model import option
 from vinery.cli.ready import direct_opener
 from vinery.cli.resource import set_run
 from vinery.cli.shape import Failure, json_of, table
 from vinery.process.listening import Address
+from vinery_accounts.models import UsageRecord
+from vinery_accounts.resources.captures import read_texts
 
 _DESCRIPTION: Final = """\
 Send a kept request to the same endpoint again, streamed if it was, and compare the answers.

@@ -1,4 +1,4 @@
-"""Commands over `accounts.resources`: options from the fields of serializers, tables from columns.
+"""Commands over `accounts/resources`: options from the fields of serializers, tables from columns.
 
 The command line has the access of an administrator. Django must be loaded before this module is.
 """
@@ -13,10 +13,10 @@ from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from rest_framework import serializers
 
-from accounts.resources.base import EVERYTHING, Conflict, Resource, RowAction
-from accounts.services import audit
 from vinery.cli.period import period_of
 from vinery.cli.shape import Commands, Failure, add_json, add_num, print_line, print_rows
+from vinery_accounts.resources.base import EVERYTHING, Conflict, Resource, RowAction
+from vinery_accounts.services import audit
 
 Run = Callable[[argparse.Namespace], int | str]
 """What a command does. Returns its exit status, or the line that it prints."""

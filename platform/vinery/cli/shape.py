@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from accounts.base.names import escaped, is_hidden
+from vinery_accounts.base.names import escaped, is_hidden
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 

@@ -5,19 +5,19 @@ from typing import Any, Final
 
 from django.conf import settings
 
-from accounts.resources.usage import question_of, usage_filters
-from accounts.usage import export as files
-from accounts.usage import losses, reports
-from accounts.usage.entries import Outcome
-from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension
-from accounts.usage.histogram import Percentiles
-from accounts.usage.periods import Granularity
-from accounts.usage.reports import Figures, Question
-from accounts.usage.verify import verify
 from vinery.cli import resource
 from vinery.cli.find import FINDERS, ids_of, metavar_of
 from vinery.cli.period import add_period, period_of
 from vinery.cli.shape import Failure, add_file, counted, subcommands, table, write_file
+from vinery_accounts.resources.usage import question_of, usage_filters
+from vinery_accounts.usage import export as files
+from vinery_accounts.usage import losses, reports
+from vinery_accounts.usage.entries import Outcome
+from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension
+from vinery_accounts.usage.histogram import Percentiles
+from vinery_accounts.usage.periods import Granularity
+from vinery_accounts.usage.reports import Figures, Question
+from vinery_accounts.usage.verify import verify
 
 _COLUMNS: Final = {
     "REQUESTS": "num_requests",

@@ -4,16 +4,16 @@ import argparse
 import sys
 from typing import Any, Final
 
-from accounts.models import Organization, Project, Role, User
-from accounts.resources.base import EVERYTHING
-from accounts.resources.users import MEMBERSHIPS, USERS
-from accounts.services import audit, changes
-from accounts.signin.recovery import reset_second_factor, set_password
 from vinery.cli import resource
 from vinery.cli.find import organization_named, project_named, user_named
 from vinery.cli.organization import activated
 from vinery.cli.resource import Option, RowCommands
 from vinery.cli.shape import Commands, Failure, subcommands
+from vinery_accounts.models import Organization, Project, Role, User
+from vinery_accounts.resources.base import EVERYTHING
+from vinery_accounts.resources.users import MEMBERSHIPS, USERS
+from vinery_accounts.services import audit, changes
+from vinery_accounts.signin.recovery import reset_second_factor, set_password
 
 _ROLES: Final = tuple(reversed(Role.values))
 _ADMINISTRATOR: Final[dict[str, Any]] = {"is_superuser": True, "is_staff": True}

@@ -83,7 +83,7 @@ def _application() -> Any:
     # Import the pages now. The first request of one would do that in the event loop, for half a
     # second.
     import_module(settings.ROOT_URLCONF)
-    from serving.runtime.runtime import runtime
+    from vinery_serving.runtime.runtime import runtime
 
     begin_giving_back(is_idle=lambda: not runtime().live)
     is_proxied = bool(settings.VINERY_PUBLIC_URL)

@@ -3,12 +3,12 @@
 import argparse
 from typing import Final
 
-from accounts.models import ModelWeight
-from accounts.resources.limits import MODEL_WEIGHTS
 from vinery.cli import resource
 from vinery.cli.find import only
 from vinery.cli.resource import Option, RowCommands
 from vinery.cli.shape import subcommands
+from vinery_accounts.models import ModelWeight
+from vinery_accounts.resources.limits import MODEL_WEIGHTS
 
 _MODEL_HELP: Final = "the name that clients use"
 _OPTIONS: Final = {

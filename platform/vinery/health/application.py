@@ -9,11 +9,11 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from accounts.limits.service import StoreState
-from serving.http.edge import Receive, Scope, Send, send_whole
-from serving.runtime.runtime import Runtime
 from vinery.health import metrics
 from vinery.health.metrics_access import MetricsAccess
+from vinery_accounts.limits.service import StoreState
+from vinery_serving.http.edge import Receive, Scope, Send, send_whole
+from vinery_serving.runtime.runtime import Runtime
 
 _JSON: Final = b"application/json"
 _PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"

@@ -20,13 +20,13 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from accounts.limits.service import Level, LimitService, LimitsUnavailable
-from serving.http.bodies import api_bodies
-from serving.http.refusals import REFUSALS, Refusals
-from serving.runtime.runtime import EngineHealth, Runtime
-from serving.runtime.traffic import Traffic
-from serving.workers.pool import WorkerPool
 from vinery.process.loop_watch import BOUNDS_S, BlockCounts, loop_watch
+from vinery_accounts.limits.service import Level, LimitService, LimitsUnavailable
+from vinery_serving.http.bodies import api_bodies
+from vinery_serving.http.refusals import REFUSALS, Refusals
+from vinery_serving.runtime.runtime import EngineHealth, Runtime
+from vinery_serving.runtime.traffic import Traffic
+from vinery_serving.workers.pool import WorkerPool
 
 _Kind = type[GaugeMetricFamily] | type[CounterMetricFamily]
 _GAUGE: Final = GaugeMetricFamily

@@ -10,10 +10,10 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from serving.core.hang import CALM_INTERVAL_S, CONFIRM_S, Hang, HangWatch, LinuxProcess
-from serving.core.heartbeat import Page, write_stacks_and_end
 from vinery.process import heartbeats, logs, parent_watch
 from vinery.process.memory import resident_bytes
+from vinery_serving.core.hang import CALM_INTERVAL_S, CONFIRM_S, Hang, HangWatch, LinuxProcess
+from vinery_serving.core.heartbeat import Page, write_stacks_and_end
 
 log = logging.getLogger(__name__)
 

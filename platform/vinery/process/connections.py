@@ -17,8 +17,8 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final, Protocol
 
-from serving.http.refusals import REFUSALS, Reason, Refusals
 from vinery.process.listening import BACKLOG
+from vinery_serving.http.refusals import REFUSALS, Reason, Refusals
 
 Network = IPv4Network | IPv6Network
 

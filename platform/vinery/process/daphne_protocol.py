@@ -17,7 +17,6 @@ from typing import Any
 from daphne.http_protocol import HTTPFactory, WebRequest
 from twisted.web import http
 
-from serving.http.refusals import Reason
 from vinery.process.connections import (
     MAX_HEADER_BYTES,
     MAX_HEADER_FIELDS,
@@ -29,6 +28,7 @@ from vinery.process.connections import (
     Connections,
 )
 from vinery.process.raw_answers import answer_for
+from vinery_serving.http.refusals import Reason
 
 # Of a body or a chunk, as uvicorn's parser. Python reads no number of thousands of digits.
 _MAX_LENGTH = 2**60

@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from serving.core.cadence import until_next
-from serving.core.heartbeat import Heartbeat
 from vinery.config import env
+from vinery_serving.core.cadence import until_next
+from vinery_serving.core.heartbeat import Heartbeat
 
 # `FD:SECONDS`
 VARIABLE: Final = "VINERY_HEARTBEAT"

@@ -1,6 +1,6 @@
 """Logging: one line for each event, on standard error, with the name of the process.
 
-    2026-01-31T12:00:00.000Z INFO web-1 accounts.keys.lifecycle: key revoked
+    2026-01-31T12:00:00.000Z INFO web-1 vinery_accounts.keys.lifecycle: key revoked
 
 Our code logs no prompts, answers or keys. As a last line of defence, this module masks keys in the
 messages of libraries.

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from serving.http.refusals import Reason
 from vinery.process.connections import MAX_HEADER_BYTES, MAX_HEADER_FIELDS
+from vinery_serving.http.refusals import Reason
 
 _TEXTS: Final = {
     Reason.CONNECTIONS: (503, "Service Unavailable", "The server has too many connections."),

@@ -12,9 +12,9 @@ import logging
 import signal
 from collections.abc import Iterable, Mapping
 
-from serving.core.cadence import until_next
-from serving.core.hang import CALM_INTERVAL_S
 from vinery.process.child import START_LIMIT_S, Child, Service
+from vinery_serving.core.cadence import until_next
+from vinery_serving.core.hang import CALM_INTERVAL_S
 
 log = logging.getLogger(__name__)
 

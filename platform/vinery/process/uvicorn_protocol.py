@@ -16,7 +16,6 @@ from typing import Any, Final, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from serving.http.refusals import Reason
 from vinery.process.connections import (
     MAX_HEADER_BYTES,
     MAX_HEADER_FIELDS,
@@ -28,6 +27,7 @@ from vinery.process.connections import (
     Connections,
 )
 from vinery.process.raw_answers import answer_for
+from vinery_serving.http.refusals import Reason
 
 _SLICE_BYTES: Final = 16 * 1024
 _HEADER_END: Final = b"\r\n\r\n"

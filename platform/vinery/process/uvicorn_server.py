@@ -9,13 +9,13 @@ from typing import Any
 import uvicorn
 from django.conf import settings
 
-from serving.core.cadence import until_next
 from vinery.process import heartbeats
 from vinery.process.connections import KEEP_ALIVE_S, Connections
 from vinery.process.heartbeats import LAST_REQUESTS_S
 from vinery.process.listening import BACKLOG
 from vinery.process.loop_watch import loop_watch
 from vinery.process.uvicorn_protocol import limited_by
+from vinery_serving.core.cadence import until_next
 
 _POLL_S = 0.1
 # Answers have the date to the second.

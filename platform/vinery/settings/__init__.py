@@ -12,8 +12,6 @@ from urllib.parse import urlsplit
 
 from django.conf import global_settings
 
-from serving.core import field_limits
-from serving.core.endpoints import Endpoint
 from vinery import __version__
 from vinery.config import env, secret_files
 from vinery.config.home import REPOSITORY, Home
@@ -21,6 +19,8 @@ from vinery.process import logs
 from vinery.process.heartbeats import hung_after_from_env
 from vinery.process.listening import Address, num_workers_from_env, server_from_env
 from vinery.settings.servers import database, issuer_from_env, mail_server_from_env
+from vinery_serving.core import field_limits
+from vinery_serving.core.endpoints import Endpoint
 
 # -- Folders --------------------------------------------------------------------------
 
@@ -148,25 +148,25 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "channels",
     "allauth",
-    "accounts.signin.apps.AccountConfig",
+    "vinery_accounts.signin.apps.AccountConfig",
     "allauth.mfa",
     "allauth.socialaccount",
     "allauth.usersessions",
-    "accounts",
-    "serving.catalog",
+    "vinery_accounts",
+    "vinery_serving.catalog",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "vinery.web.middleware.admin_policy_middleware",
     "vinery.web.middleware.StaticFilesMiddleware",
     "vinery.web.middleware.database_middleware",
-    "accounts.signin.sessions.SignedSessionMiddleware",
+    "vinery_accounts.signin.sessions.SignedSessionMiddleware",
     "vinery.web.middleware.HostCheckMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "accounts.services.middleware.actor_middleware",
+    "vinery_accounts.services.middleware.actor_middleware",
     "django.contrib.messages.middleware.MessageMiddleware",
-    "accounts.signin.middleware.sign_in",
+    "vinery_accounts.signin.middleware.sign_in",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 ROOT_URLCONF = "vinery.urls"
@@ -202,10 +202,10 @@ AUTH_PASSWORD_VALIDATORS = [
     )
 ]
 # Django calls the backend at each request with a session: see `accounts/signin/people.py`.
-AUTHENTICATION_BACKENDS = ["accounts.signin.people.PeopleBackend"]
-SESSION_SERIALIZER = "accounts.signin.sessions.EncryptedSerializer"
+AUTHENTICATION_BACKENDS = ["vinery_accounts.signin.people.PeopleBackend"]
+SESSION_SERIALIZER = "vinery_accounts.signin.sessions.EncryptedSerializer"
 PASSWORD_HASHERS = [
-    "accounts.signin.hashing.PatientHasher",
+    "vinery_accounts.signin.hashing.PatientHasher",
     *global_settings.PASSWORD_HASHERS[1:],  # of hashes that other software made
 ]
 LOGIN_URL = "account_login"
@@ -214,7 +214,7 @@ VINERY_REQUIRE_2FA = env.choice("VINERY_REQUIRE_2FA", "off", among=("off", "staf
 VINERY_OIDC = issuer_from_env()
 
 # Settings of django-allauth. There is no sign-up: administrators create accounts.
-ACCOUNT_ADAPTER = "accounts.signin.people.AccountAdapter"
+ACCOUNT_ADAPTER = "vinery_accounts.signin.people.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
@@ -223,13 +223,13 @@ ACCOUNT_RATE_LIMITS = {
     "login_failed": "10/m/ip,5/5m/key",
     "login_failed_on_known_device": "5/5m/key",
 }
-SOCIALACCOUNT_ADAPTER = "accounts.signin.oidc_adapter.IssuerAdapter"
+SOCIALACCOUNT_ADAPTER = "vinery_accounts.signin.oidc_adapter.IssuerAdapter"
 SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
-MFA_ADAPTER = "accounts.signin.factors.FactorAdapter"
+MFA_ADAPTER = "vinery_accounts.signin.factors.FactorAdapter"
 MFA_FORMS = {
-    "activate_totp": "accounts.signin.factors.ActivateForm",
-    "authenticate": "accounts.signin.factors.AuthenticateForm",
-    "reauthenticate": "accounts.signin.factors.ReauthenticateForm",
+    "activate_totp": "vinery_accounts.signin.factors.ActivateForm",
+    "authenticate": "vinery_accounts.signin.factors.AuthenticateForm",
+    "reauthenticate": "vinery_accounts.signin.factors.ReauthenticateForm",
 }
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
 MFA_TOTP_ISSUER = "Vinery"
@@ -308,14 +308,14 @@ WHITENOISE_ALLOW_ALL_ORIGINS = False
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "accounts.api.authentication.KeyAuthentication",
+        "vinery_accounts.api.authentication.KeyAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["accounts.api.authentication.MayManage"],
+    "DEFAULT_PERMISSION_CLASSES": ["vinery_accounts.api.authentication.MayManage"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["accounts.api.wire.Json"],
-    "DEFAULT_SCHEMA_CLASS": "accounts.api.schema.Schema",
-    "EXCEPTION_HANDLER": "accounts.api.errors.handle",
+    "DEFAULT_PARSER_CLASSES": ["vinery_accounts.api.wire.Json"],
+    "DEFAULT_SCHEMA_CLASS": "vinery_accounts.api.schema.Schema",
+    "EXCEPTION_HANDLER": "vinery_accounts.api.errors.handle",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 SPECTACULAR_SETTINGS = {
@@ -329,18 +329,18 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_REQUEST": True,
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "accounts.api.schema.complete",
+        "vinery_accounts.api.schema.complete",
     ],
     "ENUM_NAME_OVERRIDES": {
-        "Role": "accounts.models.Role",
-        "KeyScope": "accounts.models.Scope",
-        "LimitScope": "accounts.models.LimitScope",
-        "LimitMetric": "accounts.base.limit_table.METRIC_CHOICES",
-        "LimitWindow": "accounts.base.limit_table.WINDOW_CHOICES",
-        "WeekStart": "accounts.base.limit_table.WEEKDAY_CHOICES",
-        "DeliveryState": "accounts.models.DeliveryState",
-        "KeyState": "accounts.models.keys.STATES",
-        "Break": "accounts.services.audit.Break",
+        "Role": "vinery_accounts.models.Role",
+        "KeyScope": "vinery_accounts.models.Scope",
+        "LimitScope": "vinery_accounts.models.LimitScope",
+        "LimitMetric": "vinery_accounts.base.limit_table.METRIC_CHOICES",
+        "LimitWindow": "vinery_accounts.base.limit_table.WINDOW_CHOICES",
+        "WeekStart": "vinery_accounts.base.limit_table.WEEKDAY_CHOICES",
+        "DeliveryState": "vinery_accounts.models.DeliveryState",
+        "KeyState": "vinery_accounts.models.keys.STATES",
+        "Break": "vinery_accounts.services.audit.Break",
     },
 }
 
@@ -365,7 +365,7 @@ CELERY_WORKER_REDIRECT_STDOUTS = False
 # It would be another queue to poll, and nothing uses it.
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 CELERY_BEAT_SCHEDULE = {
-    name.replace("_", "-"): {"task": f"accounts.tasks.{name}", "schedule": interval_s}
+    name.replace("_", "-"): {"task": f"vinery_accounts.tasks.{name}", "schedule": interval_s}
     for name, interval_s in {
         "recover_usage": 60.0,
         "check_quotas": 60.0,

@@ -5,10 +5,10 @@ from urllib.parse import unquote, urlsplit
 
 import dj_database_url
 
-from accounts.signin.issuer import Issuer
 from vinery.config import env
 from vinery.config.env import SettingError
 from vinery.config.home import Home
+from vinery_accounts.signin.issuer import Issuer
 
 _ROLES: Final = ("owner", "admin", "member", "viewer")
 _SCOPES: Final = ("openid", "profile", "email")

@@ -11,11 +11,20 @@ from typing import Final
 
 from django.conf import settings
 
-from serving.core.errors import ServingError
-from serving.http.bodies import BodyBudget, BodyLimits, ClientGone, read_body
-from serving.http.callers import address_of
-from serving.http.edge import App, Message, Receive, Scope, Send, header, send_error, send_whole
 from vinery.web.turns import Turns
+from vinery_serving.core.errors import ServingError
+from vinery_serving.http.bodies import BodyBudget, BodyLimits, ClientGone, read_body
+from vinery_serving.http.callers import address_of
+from vinery_serving.http.edge import (
+    App,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    header,
+    send_error,
+    send_whole,
+)
 
 _MAX_WAITING: Final = 256
 _MAX_WAIT_S: Final = 10.0

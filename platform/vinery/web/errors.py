@@ -9,11 +9,17 @@ from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.views import csrf, defaults
 
-from accounts.base.errors import DATABASE_UNAVAILABLE
-from accounts.console.errors import error_page, is_console, old_form_page
-from accounts.signin.middleware import guarded
-from serving.core.errors import BodyTooLarge, InvalidRequest, NotFound, ServingError, Unavailable
-from serving.http.edge import error_response, server_failed
+from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
+from vinery_accounts.console.errors import error_page, is_console, old_form_page
+from vinery_accounts.signin.middleware import guarded
+from vinery_serving.core.errors import (
+    BodyTooLarge,
+    InvalidRequest,
+    NotFound,
+    ServingError,
+    Unavailable,
+)
+from vinery_serving.http.edge import error_response, server_failed
 
 _PAGES = ("/admin/", "/accounts/", "/console/")
 

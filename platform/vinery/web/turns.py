@@ -2,9 +2,9 @@
 
 import asyncio
 
-from serving.core.errors import Overloaded
-from serving.http.client_queues import ClientQueues
-from serving.http.refusals import REFUSALS, Reason
+from vinery_serving.core.errors import Overloaded
+from vinery_serving.http.client_queues import ClientQueues
+from vinery_serving.http.refusals import REFUSALS, Reason
 
 
 class Turns:

@@ -4,11 +4,15 @@ import json
 import re
 from typing import Final
 
-from serving.constraints.arguments import ArgumentNotation, arguments_tag, notated_arguments_tag
-from serving.constraints.family import Family, GrammarFamily, tag
-from serving.constraints.grammar.ebnf import StructuralTag
-from serving.core.request import Tool, ToolChoice
-from serving.output.parsers import gemma4
+from vinery_serving.constraints.arguments import (
+    ArgumentNotation,
+    arguments_tag,
+    notated_arguments_tag,
+)
+from vinery_serving.constraints.family import Family, GrammarFamily, tag
+from vinery_serving.constraints.grammar.ebnf import StructuralTag
+from vinery_serving.core.request import Tool, ToolChoice
+from vinery_serving.output.parsers import gemma4
 
 _NOTATION: Final = ArgumentNotation(
     assign=":",

@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from serving.constraints.arguments import arguments_tag
-from serving.constraints.family import Family, GrammarFamily, sequence, tag, text
-from serving.constraints.grammar.ebnf import StructuralTag
-from serving.core.request import Tool, ToolChoice, ToolMode
-from serving.output.parsers import gptoss
-from serving.output.parsers.gptoss import CALL, CHANNEL, CONSTRAIN, NEXT, TO
-from serving.output.parsers.messages import MESSAGE
+from vinery_serving.constraints.arguments import arguments_tag
+from vinery_serving.constraints.family import Family, GrammarFamily, sequence, tag, text
+from vinery_serving.constraints.grammar.ebnf import StructuralTag
+from vinery_serving.core.request import Tool, ToolChoice, ToolMode
+from vinery_serving.output.parsers import gptoss
+from vinery_serving.output.parsers.gptoss import CALL, CHANNEL, CONSTRAIN, NEXT, TO
+from vinery_serving.output.parsers.messages import MESSAGE
 
 # How the head of a call goes on after its name, the usual form first.
 _HEAD_ENDS: Final = (

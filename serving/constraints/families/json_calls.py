@@ -2,11 +2,11 @@
 
 import json
 
-from serving.constraints.arguments import arguments_tag
-from serving.constraints.family import CallTag, Family, GrammarFamily, Marks, tag
-from serving.constraints.grammar.ebnf import StructuralTag
-from serving.core.request import Tool, ToolChoice
-from serving.output.parsers import deepseek, granite, hermes, llama3, mistral, phi4
+from vinery_serving.constraints.arguments import arguments_tag
+from vinery_serving.constraints.family import CallTag, Family, GrammarFamily, Marks, tag
+from vinery_serving.constraints.grammar.ebnf import StructuralTag
+from vinery_serving.core.request import Tool, ToolChoice
+from vinery_serving.output.parsers import deepseek, granite, hermes, llama3, mistral, phi4
 
 
 def _object_calls(before: str = "", after: str = "", key: str = "arguments") -> CallTag:

@@ -1,10 +1,10 @@
 """The calls of Kimi K2 (see the parser)."""
 
-from serving.constraints.arguments import arguments_tag
-from serving.constraints.family import Family, GrammarFamily, sequence, tag, text
-from serving.constraints.grammar.ebnf import StructuralTag, grammar_tag
-from serving.core.request import Tool, ToolChoice
-from serving.output.parsers import kimi_k2
+from vinery_serving.constraints.arguments import arguments_tag
+from vinery_serving.constraints.family import Family, GrammarFamily, sequence, tag, text
+from vinery_serving.constraints.grammar.ebnf import StructuralTag, grammar_tag
+from vinery_serving.core.request import Tool, ToolChoice
+from vinery_serving.output.parsers import kimi_k2
 
 
 def _call(tool: Tool, choice: ToolChoice) -> StructuralTag:

@@ -1,10 +1,14 @@
 """The calls of families that write them in Python (see the parser `pythonic`)."""
 
-from serving.constraints.arguments import PYTHON_NOTATION, arguments_tag, notated_arguments_tag
-from serving.constraints.family import Family, GrammarFamily, tag
-from serving.constraints.grammar.ebnf import StructuralTag
-from serving.core.request import Tool, ToolChoice
-from serving.output.parsers import pythonic
+from vinery_serving.constraints.arguments import (
+    PYTHON_NOTATION,
+    arguments_tag,
+    notated_arguments_tag,
+)
+from vinery_serving.constraints.family import Family, GrammarFamily, tag
+from vinery_serving.constraints.grammar.ebnf import StructuralTag
+from vinery_serving.core.request import Tool, ToolChoice
+from vinery_serving.output.parsers import pythonic
 
 
 def _call(tool: Tool, choice: ToolChoice) -> StructuralTag:

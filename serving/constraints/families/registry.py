@@ -9,11 +9,11 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Final
 
-from serving.constraints import families
-from serving.constraints.family import Family, GrammarFamily, Marks
-from serving.core.output_formats import CALL_FORMATS, PLAIN, check_output_format
-from serving.output.parsers import base as parsers
-from serving.output.parsers.base import (
+from vinery_serving.constraints import families
+from vinery_serving.constraints.family import Family, GrammarFamily, Marks
+from vinery_serving.core.output_formats import CALL_FORMATS, PLAIN, check_output_format
+from vinery_serving.output.parsers import base as parsers
+from vinery_serving.output.parsers.base import (
     DEEPSEEK_R1,
     GRANITE_THINK,
     MISTRAL_THINK,

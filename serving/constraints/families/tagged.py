@@ -9,27 +9,27 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from serving.constraints.arguments import (
+from vinery_serving.constraints.arguments import (
     DEFINITIONS,
     FREE,
     Parameter,
     Parameters,
     parameters_of,
 )
-from serving.constraints.family import ANY_TEXT, Family, GrammarFamily, Marks, sequence, tag
-from serving.constraints.grammar.ebnf import StructuralTag, grammar_tag, quoted
-from serving.constraints.grammar.rules import plain
-from serving.constraints.grammar.steps import spend
-from serving.constraints.json_schema.translator import check_schema, json_tag
-from serving.constraints.texts import text_tag
-from serving.core.errors import UnsupportedParameter
-from serving.core.request import TextGrammar, Tool, ToolChoice, ToolMode
-from serving.core.tools import INPUT
-from serving.output.parsers import glm4, minicpm5, onyx, qwen3coder
-from serving.output.parsers.argument_types import MAX_DEPTH, Kind, kind_of, target, types_of
-from serving.output.parsers.base import ParserFamily
-from serving.output.parsers.messages import MESSAGE
-from serving.output.parsers.tagged import CDATA, TagSyntax
+from vinery_serving.constraints.family import ANY_TEXT, Family, GrammarFamily, Marks, sequence, tag
+from vinery_serving.constraints.grammar.ebnf import StructuralTag, grammar_tag, quoted
+from vinery_serving.constraints.grammar.rules import plain
+from vinery_serving.constraints.grammar.steps import spend
+from vinery_serving.constraints.json_schema.translator import check_schema, json_tag
+from vinery_serving.constraints.texts import text_tag
+from vinery_serving.core.errors import UnsupportedParameter
+from vinery_serving.core.request import TextGrammar, Tool, ToolChoice, ToolMode
+from vinery_serving.core.tools import INPUT
+from vinery_serving.output.parsers import glm4, minicpm5, onyx, qwen3coder
+from vinery_serving.output.parsers.argument_types import MAX_DEPTH, Kind, kind_of, target, types_of
+from vinery_serving.output.parsers.base import ParserFamily
+from vinery_serving.output.parsers.messages import MESSAGE
+from vinery_serving.output.parsers.tagged import CDATA, TagSyntax
 
 _NOTHING: Final = grammar_tag('root ::= ""')
 # Repetitions are unrolled by the compiler: a longer bound is not worth its cost.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable
 from threading import Lock
 from typing import Final
 
-from serving.constraints.grammar.steps import Counted, counted, result_of
+from vinery_serving.constraints.grammar.steps import Counted, counted, result_of
 
 # A grammar may be a hundred times as long as its source, so their number is no bound.
 _MAX_CHARS: Final = 16_000_000

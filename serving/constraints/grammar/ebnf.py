@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, assert_never
 
-from serving.constraints.grammar.steps import spend
+from vinery_serving.constraints.grammar.steps import spend
 
 _SHORT_TIMES: Final = {(0, None): "*", (1, None): "+", (0, 1): "?"}
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Final, assert_never
 
-from serving.constraints.grammar.steps import spend
+from vinery_serving.constraints.grammar.steps import spend
 
 # Code points as pairs of first and last: sorted, disjoint and not adjacent.
 Intervals = tuple[tuple[int, int], ...]

@@ -16,18 +16,18 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from serving.constraints.grammar.ebnf import EMPTY, Expr, Ref, Repeat, alt, seq
-from serving.constraints.grammar.languages import ANY_CHARS, Chars, Language, NotRegular, cat
-from serving.constraints.grammar.patterns import (
+from vinery_serving.constraints.grammar.ebnf import EMPTY, Expr, Ref, Repeat, alt, seq
+from vinery_serving.constraints.grammar.languages import ANY_CHARS, Chars, Language, NotRegular, cat
+from vinery_serving.constraints.grammar.patterns import (
     SHORT_QUANTIFIERS,
     STEPS_OF_A_CHAR,
     InvalidPattern,
     caseless,
     fullmatch_language,
 )
-from serving.constraints.grammar.rules import RuleSet
-from serving.constraints.grammar.steps import spend
-from serving.core.field_limits import LARK
+from vinery_serving.constraints.grammar.rules import RuleSet
+from vinery_serving.constraints.grammar.steps import spend
+from vinery_serving.core.field_limits import LARK
 
 if TYPE_CHECKING:
     from lark import Token, Tree

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from serving.constraints.grammar.languages import (
+from vinery_serving.constraints.grammar.languages import (
     ANYTHING,
     EMPTY,
     Chars,
@@ -22,8 +22,8 @@ from serving.constraints.grammar.languages import (
     times,
     union,
 )
-from serving.constraints.grammar.steps import spend
-from serving.core.field_limits import PATTERN
+from vinery_serving.constraints.grammar.steps import spend
+from vinery_serving.core.field_limits import PATTERN
 
 _MAX_TIMES: Final = 10_000
 _MAX_NESTING: Final = 50

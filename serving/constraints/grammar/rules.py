@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final, assert_never
 
-from serving.constraints.grammar import languages
-from serving.constraints.grammar.ebnf import (
+from vinery_serving.constraints.grammar import languages
+from vinery_serving.constraints.grammar.ebnf import (
     EMPTY,
     NEVER,
     Chars,
@@ -22,8 +22,8 @@ from serving.constraints.grammar.ebnf import (
     seq,
     text_of,
 )
-from serving.constraints.grammar.languages import ANY_CHARS, Intervals, Language, NotRegular
-from serving.constraints.grammar.steps import spend
+from vinery_serving.constraints.grammar.languages import ANY_CHARS, Intervals, Language, NotRegular
+from vinery_serving.constraints.grammar.steps import spend
 
 Spelling = Callable[[Intervals], Expr]
 

@@ -14,8 +14,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from serving.core.errors import InvalidGrammar
-from serving.core.field_limits import REQUEST_STEPS, SCHEMA_STEPS, FieldLimit
+from vinery_serving.core.errors import InvalidGrammar
+from vinery_serving.core.field_limits import REQUEST_STEPS, SCHEMA_STEPS, FieldLimit
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Final
 
-from serving.constraints.grammar.steps import spend
-from serving.constraints.json_schema.nodes import (
+from vinery_serving.constraints.grammar.steps import spend
+from vinery_serving.constraints.json_schema.nodes import (
     TYPES,
     SchemaError,
     SchemaNode,

@@ -5,18 +5,18 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from serving.constraints.grammar.languages import NotRegular
-from serving.constraints.grammar.patterns import InvalidPattern, search_language
-from serving.constraints.grammar.steps import spend
-from serving.constraints.json_schema.nodes import (
+from vinery_serving.constraints.grammar.languages import NotRegular
+from vinery_serving.constraints.grammar.patterns import InvalidPattern, search_language
+from vinery_serving.constraints.grammar.steps import spend
+from vinery_serving.constraints.json_schema.nodes import (
     TYPES,
     SchemaError,
     SchemaNode,
     Steps,
     Unenforceable,
 )
-from serving.core.field_limits import SCHEMA_ENUM_VALUES, SCHEMA_NAMES, SCHEMA_PROPERTIES
-from serving.core.json_size import MAX_NUMBER_DIGITS
+from vinery_serving.core.field_limits import SCHEMA_ENUM_VALUES, SCHEMA_NAMES, SCHEMA_PROPERTIES
+from vinery_serving.core.json_size import MAX_NUMBER_DIGITS
 
 # Formats of the specification without a useful pattern.
 _UNENFORCED_FORMATS: Final = frozenset(("regex", "uri-template"))

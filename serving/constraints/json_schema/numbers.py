@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Final
 
-from serving.constraints.grammar.languages import (
+from vinery_serving.constraints.grammar.languages import (
     MAX_STATES,
     NOTHING,
     Chars,
@@ -25,7 +25,7 @@ from serving.constraints.grammar.languages import (
     times,
     union,
 )
-from serving.constraints.json_schema.nodes import SchemaNode
+from vinery_serving.constraints.json_schema.nodes import SchemaNode
 
 _NUM_DIGITS: Final = 15
 _END: Final = 10**_NUM_DIGITS

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from serving.constraints.grammar.languages import (
+from vinery_serving.constraints.grammar.languages import (
     ANY,
     ANYTHING,
     NOTHING,
@@ -20,9 +20,9 @@ from serving.constraints.grammar.languages import (
     times,
     union,
 )
-from serving.constraints.grammar.patterns import fullmatch_language, search_language
-from serving.constraints.json_schema.alternatives import count_bounds, types_of
-from serving.constraints.json_schema.nodes import SchemaNode, constants_of
+from vinery_serving.constraints.grammar.patterns import fullmatch_language, search_language
+from vinery_serving.constraints.json_schema.alternatives import count_bounds, types_of
+from vinery_serving.constraints.json_schema.nodes import SchemaNode, constants_of
 
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
 _HOST = rf"{_LABEL}(?:\.{_LABEL}){{0,8}}"

@@ -22,8 +22,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Final
 
-from serving.constraints.grammar.cache import GrammarCache
-from serving.constraints.grammar.ebnf import (
+from vinery_serving.constraints.grammar.cache import GrammarCache
+from vinery_serving.constraints.grammar.ebnf import (
     EMPTY,
     NEVER,
     Expr,
@@ -37,7 +37,7 @@ from serving.constraints.grammar.ebnf import (
     productive,
     seq,
 )
-from serving.constraints.grammar.languages import (
+from vinery_serving.constraints.grammar.languages import (
     ANY,
     Language,
     Matcher,
@@ -49,7 +49,7 @@ from serving.constraints.grammar.languages import (
     times,
     union,
 )
-from serving.constraints.grammar.rules import (
+from vinery_serving.constraints.grammar.rules import (
     ANY_MEMBER,
     COLON,
     COMMA,
@@ -58,8 +58,8 @@ from serving.constraints.grammar.rules import (
     in_json,
     some_of,
 )
-from serving.constraints.grammar.steps import OutOfSteps, named_budget, spend, step_budget
-from serving.constraints.json_schema.alternatives import (
+from vinery_serving.constraints.grammar.steps import OutOfSteps, named_budget, spend, step_budget
+from vinery_serving.constraints.json_schema.alternatives import (
     Alternative,
     SchemaDocument,
     at_all,
@@ -70,23 +70,23 @@ from serving.constraints.json_schema.alternatives import (
     types_of,
     unnamed_member_nodes,
 )
-from serving.constraints.json_schema.check import check
-from serving.constraints.json_schema.nodes import (
+from vinery_serving.constraints.json_schema.check import check
+from vinery_serving.constraints.json_schema.nodes import (
     SchemaError,
     SchemaNode,
     Steps,
     Unenforceable,
     constants_of,
 )
-from serving.constraints.json_schema.numbers import ALL_NUMBERS, NOT_NEGATIVE, number_range
-from serving.constraints.json_schema.strings import (
+from vinery_serving.constraints.json_schema.numbers import ALL_NUMBERS, NOT_NEGATIVE, number_range
+from vinery_serving.constraints.json_schema.strings import (
     pattern_language,
     string_demands,
     string_language,
 )
-from serving.constraints.json_schema.values import KnownValues
-from serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter
-from serving.core.field_limits import SCHEMA_CHARS, SCHEMA_STEPS
+from vinery_serving.constraints.json_schema.values import KnownValues
+from vinery_serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter
+from vinery_serving.core.field_limits import SCHEMA_CHARS, SCHEMA_STEPS
 
 # Of all automata of a schema. Real schemas stay far below.
 _MAX_STATES: Final = 10_000

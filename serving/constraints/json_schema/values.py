@@ -7,10 +7,10 @@ schema that contains itself asks again and again whether the same value fits the
 from collections.abc import Callable
 from typing import Any, Final
 
-from serving.constraints.grammar.languages import Matcher, NotRegular
-from serving.constraints.grammar.patterns import search_language
-from serving.constraints.grammar.steps import spend
-from serving.constraints.json_schema.nodes import SchemaNode, canonical, constants_of
+from vinery_serving.constraints.grammar.languages import Matcher, NotRegular
+from vinery_serving.constraints.grammar.patterns import search_language
+from vinery_serving.constraints.grammar.steps import spend
+from vinery_serving.constraints.json_schema.nodes import SchemaNode, canonical, constants_of
 
 Resolve = Callable[[SchemaNode], SchemaNode]
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from serving.engine.energy.busy import BusyTimes
-from serving.engine.energy.counters import Counter, gpu_counters, package_counters
+from vinery_serving.engine.energy.busy import BusyTimes
+from vinery_serving.engine.energy.counters import Counter, gpu_counters, package_counters
 
 logger = logging.getLogger(__name__)
 

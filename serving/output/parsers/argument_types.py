@@ -11,7 +11,7 @@ from enum import Enum
 from types import NoneType
 from typing import Any, Final
 
-from serving.core.request import Tool
+from vinery_serving.core.request import Tool
 
 _ALL_TYPES: Final = frozenset(("string", "number", "integer", "boolean", "null", "object", "array"))
 _TYPE_NAMES: Final = {

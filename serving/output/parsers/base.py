@@ -12,10 +12,10 @@ Tags after the first pair are text: an answer may mention them.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from serving.core.request import Tool
-from serving.output.lexer import EndOfText, Lexer, Reading, Tag, UnexpectedText
-from serving.output.parser import Parser
-from serving.output.writer import EventWriter
+from vinery_serving.core.request import Tool
+from vinery_serving.output.lexer import EndOfText, Lexer, Reading, Tag, UnexpectedText
+from vinery_serving.output.parser import Parser
+from vinery_serving.output.writer import EventWriter
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ Both are read, whichever is expected. The outer tags may be missing.
 
 import re
 
-from serving.output.lexer import Tag
-from serving.output.parsers.json_calls import Section
+from vinery_serving.output.lexer import Tag
+from vinery_serving.output.parsers.json_calls import Section
 
 CALLS_BEGIN, CALLS_END = Tag("<｜tool▁calls▁begin｜>"), Tag("<｜tool▁calls▁end｜>")
 CALL_BEGIN, CALL_END = Tag("<｜tool▁call▁begin｜>"), Tag("<｜tool▁call▁end｜>")

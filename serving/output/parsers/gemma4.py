@@ -9,10 +9,15 @@ Keys have no quotes, and strings a mark of their own, without escapes.
 import re
 from typing import Final
 
-from serving.output.lexer import Lexer, Reading, Tag, UnexpectedText
-from serving.output.parsers.base import ReasoningTags, calls_family, start_call, with_reasoning
-from serving.output.parsers.literal_text import GEMMA, read_literal
-from serving.output.writer import EventWriter
+from vinery_serving.output.lexer import Lexer, Reading, Tag, UnexpectedText
+from vinery_serving.output.parsers.base import (
+    ReasoningTags,
+    calls_family,
+    start_call,
+    with_reasoning,
+)
+from vinery_serving.output.parsers.literal_text import GEMMA, read_literal
+from vinery_serving.output.writer import EventWriter
 
 OPEN = Tag("<|tool_call>")
 CLOSE = Tag("<tool_call|>")

@@ -8,7 +8,7 @@
 GLM-4.7 writes the same without line breaks.
 """
 
-from serving.output.parsers.tagged import TagSyntax, tagged_family
+from vinery_serving.output.parsers.tagged import TagSyntax, tagged_family
 
 SYNTAX = TagSyntax(
     call_begin="<tool_call>",

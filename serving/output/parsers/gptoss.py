@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from serving.core.request import Tool
-from serving.output.lexer import Lexer, Reading, Tag
-from serving.output.parser import Parser
-from serving.output.parsers.base import ParserFamily, ReasoningTags
-from serving.output.parsers.messages import (
+from vinery_serving.core.request import Tool
+from vinery_serving.output.lexer import Lexer, Reading, Tag
+from vinery_serving.output.parser import Parser
+from vinery_serving.output.parsers.base import ParserFamily, ReasoningTags
+from vinery_serving.output.parsers.messages import (
     MESSAGE,
     START,
     read_call_message,
@@ -26,7 +26,7 @@ from serving.output.parsers.messages import (
     recipient_of,
     text_parser,
 )
-from serving.output.writer import EventWriter
+from vinery_serving.output.writer import EventWriter
 
 CHANNEL: Final = "<|channel|>"
 CONSTRAIN: Final = "<|constrain|>"

@@ -3,9 +3,9 @@
 <|tool_call|>[{"name": "get_weather", "arguments": {"city": "Paris"}}]
 """
 
-from serving.output.lexer import Tag
-from serving.output.parsers.base import calls_family
-from serving.output.parsers.json_calls import read_json_calls
+from vinery_serving.output.lexer import Tag
+from vinery_serving.output.parsers.base import calls_family
+from vinery_serving.output.parsers.json_calls import read_json_calls
 
 OPEN = Tag("<|tool_call|>")
 

@@ -7,9 +7,9 @@
 Several calls may share one pair of tags, and the last closing tag may be missing.
 """
 
-from serving.output.lexer import Tag
-from serving.output.parsers.base import calls_family
-from serving.output.parsers.json_calls import read_json_calls
+from vinery_serving.output.lexer import Tag
+from vinery_serving.output.parsers.base import calls_family
+from vinery_serving.output.parsers.json_calls import read_json_calls
 
 OPEN = Tag("<tool_call>")
 CLOSE = Tag("</tool_call>")

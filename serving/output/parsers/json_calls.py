@@ -15,11 +15,11 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from serving.core.request import Tool
-from serving.output.json_text import read_key, read_unquoted, read_value, read_word, unquote
-from serving.output.lexer import EndOfText, Lexer, Reading, Tag, UnexpectedText
-from serving.output.parsers.base import ParserFamily, calls_family, start_call
-from serving.output.writer import EventWriter
+from vinery_serving.core.request import Tool
+from vinery_serving.output.json_text import read_key, read_unquoted, read_value, read_word, unquote
+from vinery_serving.output.lexer import EndOfText, Lexer, Reading, Tag, UnexpectedText
+from vinery_serving.output.parsers.base import ParserFamily, calls_family, start_call
+from vinery_serving.output.writer import EventWriter
 
 _SEPARATORS: Final = re.compile(r"[ \t\r\n,;]*")
 _ARGUMENT_KEYS: Final = frozenset(("arguments", "parameters"))

@@ -8,8 +8,8 @@ without the line break. The number counts the calls of the conversation; clients
 
 import re
 
-from serving.output.lexer import Tag
-from serving.output.parsers.json_calls import Section
+from vinery_serving.output.lexer import Tag
+from vinery_serving.output.parsers.json_calls import Section
 
 BEGIN, END = Tag("<|tool_calls_section_begin|>"), Tag("<|tool_calls_section_end|>")
 CALL_BEGIN, CALL_END = Tag("<|tool_call_begin|>"), Tag("<|tool_call_end|>")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from serving.output.lexer import Lexer, Reading, UnexpectedText, literals
+from vinery_serving.output.lexer import Lexer, Reading, UnexpectedText, literals
 
 _ESCAPE: Final = re.compile(
     r"""\\(?: u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}

@@ -8,11 +8,11 @@ the tag only an object that calls one of the request's tools is a call: an answe
 
 from collections.abc import Sequence
 
-from serving.core.request import Tool
-from serving.output.lexer import Lexer, Reading, Tag
-from serving.output.parsers.base import calls_family
-from serving.output.parsers.json_calls import read_bare_calls, read_json_calls
-from serving.output.writer import EventWriter
+from vinery_serving.core.request import Tool
+from vinery_serving.output.lexer import Lexer, Reading, Tag
+from vinery_serving.output.parsers.base import calls_family
+from vinery_serving.output.parsers.json_calls import read_bare_calls, read_json_calls
+from vinery_serving.output.writer import EventWriter
 
 _BARE = "{"
 OPEN = Tag("<|python_tag|>", _BARE)

@@ -10,11 +10,11 @@ comes, so a message that is cut is not lost. Output without any head is the answ
 import re
 from collections.abc import Callable
 
-from serving.output.json_text import read_value
-from serving.output.lexer import EndOfText, Lexer, Reading, Tag
-from serving.output.parser import Parser
-from serving.output.parsers.base import PlainParser, start_call
-from serving.output.writer import EventWriter
+from vinery_serving.output.json_text import read_value
+from vinery_serving.output.lexer import EndOfText, Lexer, Reading, Tag
+from vinery_serving.output.parser import Parser
+from vinery_serving.output.parsers.base import PlainParser, start_call
+from vinery_serving.output.writer import EventWriter
 
 START = "<|start|>"
 MESSAGE = "<|message|>"

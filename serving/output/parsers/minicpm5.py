@@ -5,7 +5,7 @@
 A value that holds tags or line breaks may be in a CDATA section.
 """
 
-from serving.output.parsers.tagged import TagSyntax, tagged_family
+from vinery_serving.output.parsers.tagged import TagSyntax, tagged_family
 
 SYNTAX = TagSyntax(
     call_begin='<function name="',

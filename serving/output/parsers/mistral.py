@@ -14,11 +14,15 @@ calls one of the request's tools.
 import re
 from collections.abc import Sequence
 
-from serving.core.request import Tool
-from serving.output.lexer import Lexer, Reading, Tag
-from serving.output.parsers.base import calls_family
-from serving.output.parsers.json_calls import read_bare_calls, read_headed_call, read_json_calls
-from serving.output.writer import EventWriter
+from vinery_serving.core.request import Tool
+from vinery_serving.output.lexer import Lexer, Reading, Tag
+from vinery_serving.output.parsers.base import calls_family
+from vinery_serving.output.parsers.json_calls import (
+    read_bare_calls,
+    read_headed_call,
+    read_json_calls,
+)
+from vinery_serving.output.writer import EventWriter
 
 OPEN = "[TOOL_CALLS]"
 ARGS = "[ARGS]"

@@ -15,20 +15,20 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from serving.core.request import Tool
-from serving.output.lexer import Lexer, Reading, Tag
-from serving.output.parser import Parser
-from serving.output.parsers.argument_types import ParameterTypes
-from serving.output.parsers.base import ParserFamily, ReasoningTags, read_with_calls
-from serving.output.parsers.messages import (
+from vinery_serving.core.request import Tool
+from vinery_serving.output.lexer import Lexer, Reading, Tag
+from vinery_serving.output.parser import Parser
+from vinery_serving.output.parsers.argument_types import ParameterTypes
+from vinery_serving.output.parsers.base import ParserFamily, ReasoningTags, read_with_calls
+from vinery_serving.output.parsers.messages import (
     MESSAGE,
     START,
     read_messages,
     recipient_of,
     text_parser,
 )
-from serving.output.parsers.tagged import TaggedCall, TagSyntax
-from serving.output.writer import EventWriter
+from vinery_serving.output.parsers.tagged import TaggedCall, TagSyntax
+from vinery_serving.output.writer import EventWriter
 
 _END: Final = "<|eom|>"
 _LAST_END: Final = "<|eot|>"

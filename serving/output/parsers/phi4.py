@@ -5,10 +5,10 @@
 Some models write `<|tool_call|>` and `<|/tool_call|>` around the array instead.
 """
 
-from serving.output.lexer import Lexer, Reading, Tag
-from serving.output.parsers.base import calls_family
-from serving.output.parsers.json_calls import read_json_calls
-from serving.output.writer import EventWriter
+from vinery_serving.output.lexer import Lexer, Reading, Tag
+from vinery_serving.output.parsers.base import calls_family
+from vinery_serving.output.parsers.json_calls import read_json_calls
+from vinery_serving.output.writer import EventWriter
 
 _TOKEN = "<|tool_call|>"
 # The word without its bracket may be part of an answer about Python.

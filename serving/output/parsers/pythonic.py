@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from serving.core.request import Tool
-from serving.output.lexer import Lexer, Reading, Tag, UnexpectedText
-from serving.output.parsers.argument_types import quoted
-from serving.output.parsers.base import ParserFamily, calls_family, start_call
-from serving.output.parsers.literal_text import PYTHON, read_literal
-from serving.output.writer import EventWriter
+from vinery_serving.core.request import Tool
+from vinery_serving.output.lexer import Lexer, Reading, Tag, UnexpectedText
+from vinery_serving.output.parsers.argument_types import quoted
+from vinery_serving.output.parsers.base import ParserFamily, calls_family, start_call
+from vinery_serving.output.parsers.literal_text import PYTHON, read_literal
+from vinery_serving.output.writer import EventWriter
 
 _NAME: Final = re.compile(r"[\w.\-]*")
 _KEY: Final = re.compile(r"[^\s=,()\[\]{}\"']*\s*")

@@ -11,7 +11,7 @@
 The outer tags may be missing: smaller models forget the first one.
 """
 
-from serving.output.parsers.tagged import TagSyntax, tagged_family
+from vinery_serving.output.parsers.tagged import TagSyntax, tagged_family
 
 SYNTAX = TagSyntax(
     wrapper="<tool_call>",

@@ -17,11 +17,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from serving.core.request import Tool
-from serving.output.lexer import Lexer, Reading, Tag, UnexpectedText, end_of, literals
-from serving.output.parsers.argument_types import Kind, ParameterTypes, json_of, kind_of, quoted
-from serving.output.parsers.base import ParserFamily, calls_family, start_call
-from serving.output.writer import EventWriter
+from vinery_serving.core.request import Tool
+from vinery_serving.output.lexer import Lexer, Reading, Tag, UnexpectedText, end_of, literals
+from vinery_serving.output.parsers.argument_types import (
+    Kind,
+    ParameterTypes,
+    json_of,
+    kind_of,
+    quoted,
+)
+from vinery_serving.output.parsers.base import ParserFamily, calls_family, start_call
+from vinery_serving.output.writer import EventWriter
 
 _NAME: Final = re.compile(r"[^\s<>\"']+")
 CDATA: Final = "<![CDATA["

@@ -4,14 +4,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from serving.core import field_limits
-from serving.core.errors import MissingParameter
-from serving.core.request import Conversation, Message
-from serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
-from serving.protocols.common.generation import GenerationBody
-from serving.protocols.common.limited import Limited
-from serving.protocols.common.messages import Content, WireMessage
-from serving.protocols.common.parameters import (
+from vinery_serving.core import field_limits
+from vinery_serving.core.errors import MissingParameter
+from vinery_serving.core.request import Conversation, Message
+from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
+from vinery_serving.protocols.common.generation import GenerationBody
+from vinery_serving.protocols.common.limited import Limited
+from vinery_serving.protocols.common.messages import Content, WireMessage
+from vinery_serving.protocols.common.parameters import (
     EFFORT,
     EFFORTS,
     Effort,
@@ -19,9 +19,9 @@ from serving.protocols.common.parameters import (
     TopLogprobs,
     parameter,
 )
-from serving.protocols.common.prompting import TemplateFields
-from serving.protocols.common.reading import Wire, refusal
-from serving.protocols.common.tools import (
+from vinery_serving.protocols.common.prompting import TemplateFields
+from vinery_serving.protocols.common.reading import Wire, refusal
+from vinery_serving.protocols.common.tools import (
     PARALLEL_CALLS,
     TOOL_CHOICE,
     TOOLS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from serving.core.events import (
+from vinery_serving.core.events import (
     FinishReason,
     ReasoningDelta,
     Started,
@@ -13,19 +13,19 @@ from serving.core.events import (
     ToolCallDelta,
     ToolCallStarted,
 )
-from serving.core.logprobs import Token
-from serving.core.request import Dialect, Endpoint, ToolCall
-from serving.core.result import ChoiceResult, Result
-from serving.protocols.chat.body import ChatBody
-from serving.protocols.common.chunks import Chunk, ChunkExchange, Members, OtherDelta
-from serving.protocols.common.encoding import json_members, json_text
-from serving.protocols.common.logprobs import (
+from vinery_serving.core.logprobs import Token
+from vinery_serving.core.request import Dialect, Endpoint, ToolCall
+from vinery_serving.core.result import ChoiceResult, Result
+from vinery_serving.protocols.chat.body import ChatBody
+from vinery_serving.protocols.common.chunks import Chunk, ChunkExchange, Members, OtherDelta
+from vinery_serving.protocols.common.encoding import json_members, json_text
+from vinery_serving.protocols.common.logprobs import (
     completion_tokens,
     content_logprobs,
     prompt_logprobs,
     prompt_tokens,
 )
-from serving.protocols.common.refused import read_body
+from vinery_serving.protocols.common.refused import read_body
 
 
 class ToolCalls:

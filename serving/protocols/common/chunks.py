@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, assert_never
 
-from serving.core.events import (
+from vinery_serving.core.events import (
     Completed,
     Event,
     Failed,
@@ -24,11 +24,11 @@ from serving.core.events import (
     ToolCallStarted,
     Usage,
 )
-from serving.core.ids import AnswerIdentity
-from serving.core.logprobs import Token
-from serving.core.request import GenerationRequest
-from serving.core.result import ChoiceResult, Result
-from serving.protocols.common.encoding import (
+from vinery_serving.core.ids import AnswerIdentity
+from vinery_serving.core.logprobs import Token
+from vinery_serving.core.request import GenerationRequest
+from vinery_serving.core.result import ChoiceResult, Result
+from vinery_serving.protocols.common.encoding import (
     DONE,
     error_body,
     frame,
@@ -36,7 +36,7 @@ from serving.protocols.common.encoding import (
     json_members,
     json_text,
 )
-from serving.protocols.common.exchange import Encoder, Obfuscated
+from vinery_serving.protocols.common.exchange import Encoder, Obfuscated
 
 # The deltas that are not answer text.
 OtherDelta = ReasoningDelta | ToolCallStarted | ToolCallDelta

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from serving.core import field_limits
-from serving.core.errors import InvalidRequest
-from serving.core.request import (
+from vinery_serving.core import field_limits
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.request import (
     BeamSearch,
     Dialect,
     LogprobsOptions,
@@ -17,9 +17,9 @@ from serving.core.request import (
     SpeculativeDecoding,
     Steering,
 )
-from serving.protocols.common.limited import Args, Limited
-from serving.protocols.common.parameters import TokenId, TokenIds, TopLogprobs, parameter
-from serving.protocols.common.reading import Wire, invalid, refusal
+from vinery_serving.protocols.common.limited import Args, Limited
+from vinery_serving.protocols.common.parameters import TokenId, TokenIds, TopLogprobs, parameter
+from vinery_serving.protocols.common.reading import Wire, invalid, refusal
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Probability = Annotated[float, Field(ge=0, le=1)]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from serving.core.errors import InvalidKey, LimitReached, MethodNotAllowed, ServingError
+from vinery_serving.core.errors import InvalidKey, LimitReached, MethodNotAllowed, ServingError
 
 DONE = b"data: [DONE]\n\n"
 

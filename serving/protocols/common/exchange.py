@@ -1,16 +1,16 @@
 """The interface of a protocol: a parsed request, and the two encodings of its answer.
 
-`serving.http` calls `parse` and runs `exchange.request`. It then writes the frames of
+`serving/http` calls `parse` and runs `exchange.request`. It then writes the frames of
 `exchange.encoder(identity)`, or one `exchange.body(identity, result)`. Both encodings have the
 same ids, because the ids derive from the identity.
 """
 
 from typing import Protocol
 
-from serving.core.events import Event, ReasoningDelta, TextDelta, ToolCallDelta
-from serving.core.ids import AnswerIdentity
-from serving.core.request import GenerationRequest
-from serving.core.result import Result
+from vinery_serving.core.events import Event, ReasoningDelta, TextDelta, ToolCallDelta
+from vinery_serving.core.ids import AnswerIdentity
+from vinery_serving.core.request import GenerationRequest
+from vinery_serving.core.result import Result
 
 
 class Encoder(Protocol):

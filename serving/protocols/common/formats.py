@@ -15,19 +15,19 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from serving.core import field_limits
-from serving.core.errors import InvalidRequest, MissingParameter
-from serving.core.json_text import exceeded_limit, is_deeper_than
-from serving.core.request import Grammar, GrammarKind
-from serving.protocols.common.limited import (
+from vinery_serving.core import field_limits
+from vinery_serving.core.errors import InvalidRequest, MissingParameter
+from vinery_serving.core.json_text import exceeded_limit, is_deeper_than
+from vinery_serving.core.request import Grammar, GrammarKind
+from vinery_serving.protocols.common.limited import (
     SCHEMA_LIMITS,
     Description,
     Identifier,
     JsonSchemaObject,
     Limited,
 )
-from serving.protocols.common.parameters import parameter
-from serving.protocols.common.reading import Wire, invalid, refuse_if
+from vinery_serving.protocols.common.parameters import parameter
+from vinery_serving.protocols.common.reading import Wire, invalid, refuse_if
 
 RESPONSE_FORMAT = (
     "Text, a JSON object, a JSON schema or an XGrammar tag. A format that cannot be compiled is "

@@ -1,6 +1,6 @@
 """The part of a body that all three endpoints have."""
 
-from serving.core.request import (
+from vinery_serving.core.request import (
     PROMPT_FIELDS,
     Conversation,
     Dialect,
@@ -9,19 +9,19 @@ from serving.core.request import (
     Grammar,
     RawPrompts,
 )
-from serving.protocols.common.decoding import (
+from vinery_serving.protocols.common.decoding import (
     SamplingFields,
     SearchFields,
     SpeculationFields,
     TokenFields,
 )
-from serving.protocols.common.formats import FormatFields
-from serving.protocols.common.limited import refuse_long
-from serving.protocols.common.metadata import DeliveryFields, MetadataFields
-from serving.protocols.common.parameters import parameter
-from serving.protocols.common.prompting import EncodingFields
-from serving.protocols.common.reading import refusal
-from serving.protocols.common.stopping import StoppingFields
+from vinery_serving.protocols.common.formats import FormatFields
+from vinery_serving.protocols.common.limited import refuse_long
+from vinery_serving.protocols.common.metadata import DeliveryFields, MetadataFields
+from vinery_serving.protocols.common.parameters import parameter
+from vinery_serving.protocols.common.prompting import EncodingFields
+from vinery_serving.protocols.common.reading import refusal
+from vinery_serving.protocols.common.stopping import StoppingFields
 
 
 class GenerationBody(

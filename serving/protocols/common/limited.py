@@ -1,4 +1,4 @@
-"""Limits of the table in `serving.core.field_limits` on pydantic fields.
+"""Limits of the table in `serving/core/field_limits` on pydantic fields.
 
 `Limited(MESSAGES)` in an annotation checks the field before its type does, and adds the limit
 to the JSON schema. Put it last: the last check of an annotation runs first.
@@ -12,10 +12,10 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from serving.core import field_limits
-from serving.core.field_limits import Counted, FieldLimit
-from serving.core.json_size import MAX_NUMBER_DIGITS, JsonSize, NumberTooLarge, size_of
-from serving.protocols.common.reading import invalid, refusal
+from vinery_serving.core import field_limits
+from vinery_serving.core.field_limits import Counted, FieldLimit
+from vinery_serving.core.json_size import MAX_NUMBER_DIGITS, JsonSize, NumberTooLarge, size_of
+from vinery_serving.protocols.common.reading import invalid, refusal
 
 # The keyword of a JSON schema that names the setting of its limit.
 SETTING: Final = "x-setting"

@@ -3,7 +3,7 @@
 from codecs import getincrementaldecoder
 from collections.abc import Mapping, Sequence
 
-from serving.core.logprobs import Token, TopLogprob
+from vinery_serving.core.logprobs import Token, TopLogprob
 
 # The value of OpenAI and vLLM for an unknown log-probability.
 _UNKNOWN = -9999.0

@@ -10,12 +10,18 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from serving.core import field_limits
-from serving.core.request import Message, Role, TextPart, ToolCall
-from serving.core.tools import custom_arguments
-from serving.protocols.common.encoding import json_bytes
-from serving.protocols.common.limited import TEXT_LIMIT, Identifier, Limited, LimitedJson, Text
-from serving.protocols.common.reading import Wire, invalid, missing
+from vinery_serving.core import field_limits
+from vinery_serving.core.request import Message, Role, TextPart, ToolCall
+from vinery_serving.core.tools import custom_arguments
+from vinery_serving.protocols.common.encoding import json_bytes
+from vinery_serving.protocols.common.limited import (
+    TEXT_LIMIT,
+    Identifier,
+    Limited,
+    LimitedJson,
+    Text,
+)
+from vinery_serving.protocols.common.reading import Wire, invalid, missing
 
 _TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
 _MEDIA_WORDS = ("image", "audio", "video", "file")

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from serving.core import field_limits
-from serving.core.request import Handling
-from serving.protocols.common.encoding import json_bytes
-from serving.protocols.common.limited import Identifier, Limited
-from serving.protocols.common.parameters import ModelName, parameter
-from serving.protocols.common.reading import Wire, invalid, refuse_if
+from vinery_serving.core import field_limits
+from vinery_serving.core.request import Handling
+from vinery_serving.protocols.common.encoding import json_bytes
+from vinery_serving.protocols.common.limited import Identifier, Limited
+from vinery_serving.protocols.common.parameters import ModelName, parameter
+from vinery_serving.protocols.common.reading import Wire, invalid, refuse_if
 
 
 def _from_zero(value: int) -> int:

@@ -12,9 +12,9 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from serving.core import field_limits
-from serving.core.request import Endpoint
-from serving.protocols.common.limited import Limited
+from vinery_serving.core import field_limits
+from vinery_serving.core.request import Endpoint
+from vinery_serving.protocols.common.limited import Limited
 
 # Types of several parameters. OpenAI's description and OVMS's source set the limits.
 ModelName = Annotated[str, Limited(field_limits.MODEL_NAME)]

@@ -4,11 +4,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from serving.core import field_limits
-from serving.core.request import ALL_THAT_FIT, Effort, Encoding, Rendering
-from serving.protocols.common.limited import AnyObject, Args, Limited
-from serving.protocols.common.parameters import parameter
-from serving.protocols.common.reading import Wire, invalid, refusal
+from vinery_serving.core import field_limits
+from vinery_serving.core.request import ALL_THAT_FIT, Effort, Encoding, Rendering
+from vinery_serving.protocols.common.limited import AnyObject, Args, Limited
+from vinery_serving.protocols.common.parameters import parameter
+from vinery_serving.protocols.common.reading import Wire, invalid, refusal
 
 # The variables that the renderer sets itself.
 _RESERVED_KWARGS = frozenset(

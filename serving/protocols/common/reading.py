@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from serving.core.errors import InvalidRequest, MissingParameter, UnsupportedParameter
-from serving.core.field_limits import JSON_LEVELS
-from serving.core.json_text import exceeded_limit, is_deeper_than
+from vinery_serving.core.errors import InvalidRequest, MissingParameter, UnsupportedParameter
+from vinery_serving.core.field_limits import JSON_LEVELS
+from vinery_serving.core.json_text import exceeded_limit, is_deeper_than
 
 _SENTENCES: Mapping[str, str] = {
     "string_type": "must be a string",

@@ -8,10 +8,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from serving.core.errors import UnsupportedParameter
-from serving.core.request import Endpoint
-from serving.protocols.common.parameters import Parameter
-from serving.protocols.common.reading import WireT, read_model, read_object
+from vinery_serving.core.errors import UnsupportedParameter
+from vinery_serving.core.request import Endpoint
+from vinery_serving.protocols.common.parameters import Parameter
+from vinery_serving.protocols.common.reading import WireT, read_model, read_object
 
 
 @dataclass(frozen=True, slots=True)

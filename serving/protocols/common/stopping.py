@@ -4,11 +4,11 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from serving.core import field_limits
-from serving.core.request import V1, V3, Dialect, Repetition, Stopping
-from serving.protocols.common.limited import Limited
-from serving.protocols.common.parameters import MaxTokens, TokenIds, parameter
-from serving.protocols.common.reading import Wire, invalid, refusal
+from vinery_serving.core import field_limits
+from vinery_serving.core.request import V1, V3, Dialect, Repetition, Stopping
+from vinery_serving.protocols.common.limited import Limited
+from vinery_serving.protocols.common.parameters import MaxTokens, TokenIds, parameter
+from vinery_serving.protocols.common.reading import Wire, invalid, refusal
 
 _MAX_STOPS = {V1.name: field_limits.STOPS_V1, V3.name: field_limits.STOPS_V3}
 

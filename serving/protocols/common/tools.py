@@ -8,11 +8,16 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Discriminator, Field, PlainValidator, Tag
 
-from serving.core import field_limits
-from serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, ToolMode
-from serving.core.tools import ToolIndex, custom_tool, namespace_tools
-from serving.protocols.common.limited import Description, Identifier, JsonSchemaObject, Limited
-from serving.protocols.common.reading import Wire, invalid, refusal
+from vinery_serving.core import field_limits
+from vinery_serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, ToolMode
+from vinery_serving.core.tools import ToolIndex, custom_tool, namespace_tools
+from vinery_serving.protocols.common.limited import (
+    Description,
+    Identifier,
+    JsonSchemaObject,
+    Limited,
+)
+from vinery_serving.protocols.common.reading import Wire, invalid, refusal
 
 # The descriptions of parameters that chats and Responses have, and their wrong values.
 TOOLS: Final = (

@@ -4,14 +4,14 @@ from typing import Annotated
 
 from pydantic import Field, PlainValidator
 
-from serving.core import field_limits
-from serving.core.errors import MissingParameter
-from serving.core.request import RawPrompts
-from serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
-from serving.protocols.common.generation import GenerationBody
-from serving.protocols.common.limited import Limited, Text
-from serving.protocols.common.parameters import TokenId, TopLogprobs, parameter
-from serving.protocols.common.reading import invalid, refusal
+from vinery_serving.core import field_limits
+from vinery_serving.core.errors import MissingParameter
+from vinery_serving.core.request import RawPrompts
+from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
+from vinery_serving.protocols.common.generation import GenerationBody
+from vinery_serving.protocols.common.limited import Limited, Text
+from vinery_serving.protocols.common.parameters import TokenId, TopLogprobs, parameter
+from vinery_serving.protocols.common.reading import invalid, refusal
 
 Prompt = str | tuple[int, ...]
 

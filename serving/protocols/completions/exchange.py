@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from serving.core.events import FinishReason, Started, TokensGenerated, ToolCallStarted
-from serving.core.logprobs import Token
-from serving.core.request import Dialect, Endpoint, ToolCall
-from serving.core.result import ChoiceResult, Item, Result
-from serving.protocols.common.chunks import Chunk, ChunkExchange, Members, OtherDelta
-from serving.protocols.common.encoding import json_text
-from serving.protocols.common.logprobs import (
+from vinery_serving.core.events import FinishReason, Started, TokensGenerated, ToolCallStarted
+from vinery_serving.core.logprobs import Token
+from vinery_serving.core.request import Dialect, Endpoint, ToolCall
+from vinery_serving.core.result import ChoiceResult, Item, Result
+from vinery_serving.protocols.common.chunks import Chunk, ChunkExchange, Members, OtherDelta
+from vinery_serving.protocols.common.encoding import json_text
+from vinery_serving.protocols.common.logprobs import (
     TextLogprobs,
     completion_tokens,
     prompt_logprobs,
     prompt_tokens,
 )
-from serving.protocols.common.refused import read_body
-from serving.protocols.completions.body import CompletionsBody
+from vinery_serving.protocols.common.refused import read_body
+from vinery_serving.protocols.completions.body import CompletionsBody
 
 
 def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> CompletionsExchange:

@@ -5,14 +5,14 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from serving.core import field_limits
-from serving.core.request import DIALECTS, Endpoint
-from serving.protocols.chat.body import ChatBody
-from serving.protocols.completions.body import CompletionsBody
-from serving.protocols.openapi.answers import ANSWERS
-from serving.protocols.openapi.schema import PREFIX, Schema, add_refused, component_schemas
-from serving.protocols.responses.body import ResponsesBody
-from serving.protocols.tokens import DetokenizeBody, TokenizeBody
+from vinery_serving.core import field_limits
+from vinery_serving.core.request import DIALECTS, Endpoint
+from vinery_serving.protocols.chat.body import ChatBody
+from vinery_serving.protocols.completions.body import CompletionsBody
+from vinery_serving.protocols.openapi.answers import ANSWERS
+from vinery_serving.protocols.openapi.schema import PREFIX, Schema, add_refused, component_schemas
+from vinery_serving.protocols.responses.body import ResponsesBody
+from vinery_serving.protocols.tokens import DetokenizeBody, TokenizeBody
 
 Document = dict[str, Any]
 

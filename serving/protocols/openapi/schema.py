@@ -12,8 +12,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
 from pydantic_core import CoreSchema, core_schema
 
-from serving.core.request import Endpoint
-from serving.protocols.common.refused import REFUSED
+from vinery_serving.core.request import Endpoint
+from vinery_serving.protocols.common.refused import REFUSED
 
 Schema = dict[str, Any]
 PREFIX: Final = "#/components/schemas/"

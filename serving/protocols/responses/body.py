@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from serving.core import field_limits
-from serving.core.errors import UnsupportedParameter
-from serving.core.request import (
+from vinery_serving.core import field_limits
+from vinery_serving.core.errors import UnsupportedParameter
+from vinery_serving.core.request import (
     V1,
     Conversation,
     Dialect,
@@ -19,14 +19,14 @@ from serving.core.request import (
     Tool,
     ToolChoice,
 )
-from serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat, TextFormat
-from serving.protocols.common.generation import GenerationBody
-from serving.protocols.common.limited import Limited, Text
-from serving.protocols.common.metadata import Metadata, PromptCacheOptions
-from serving.protocols.common.parameters import EFFORT, Effort, TopLogprobs, parameter
-from serving.protocols.common.prompting import TemplateFields
-from serving.protocols.common.reading import Wire, refuse_if
-from serving.protocols.common.tools import (
+from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat, TextFormat
+from vinery_serving.protocols.common.generation import GenerationBody
+from vinery_serving.protocols.common.limited import Limited, Text
+from vinery_serving.protocols.common.metadata import Metadata, PromptCacheOptions
+from vinery_serving.protocols.common.parameters import EFFORT, Effort, TopLogprobs, parameter
+from vinery_serving.protocols.common.prompting import TemplateFields
+from vinery_serving.protocols.common.reading import Wire, refuse_if
+from vinery_serving.protocols.common.tools import (
     PARALLEL_CALLS,
     TOOL_CHOICE,
     TOOLS,
@@ -40,7 +40,7 @@ from serving.protocols.common.tools import (
     echoed_choice,
     resolve_choice,
 )
-from serving.protocols.responses.input import Input, messages_of, without_old_reasoning
+from vinery_serving.protocols.responses.input import Input, messages_of, without_old_reasoning
 
 Summary = Literal["auto", "concise", "detailed"]
 

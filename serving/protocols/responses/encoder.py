@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar, assert_never
 
-from serving.core.errors import ServingError
-from serving.core.events import (
+from vinery_serving.core.errors import ServingError
+from vinery_serving.core.events import (
     Completed,
     Event,
     Failed,
@@ -25,14 +25,14 @@ from serving.core.events import (
     ToolCallDelta,
     ToolCallStarted,
 )
-from serving.core.logprobs import Token
-from serving.core.request import ToolCall
-from serving.core.result import Item as CoreItem
-from serving.core.result import ReasoningItem, TextItem
-from serving.protocols.common.encoding import DONE, json_bytes, json_text, named_frame
-from serving.protocols.common.exchange import Encoder
-from serving.protocols.common.logprobs import content_logprobs
-from serving.protocols.responses.objects import (
+from vinery_serving.core.logprobs import Token
+from vinery_serving.core.request import ToolCall
+from vinery_serving.core.result import Item as CoreItem
+from vinery_serving.core.result import ReasoningItem, TextItem
+from vinery_serving.protocols.common.encoding import DONE, json_bytes, json_text, named_frame
+from vinery_serving.protocols.common.exchange import Encoder
+from vinery_serving.protocols.common.logprobs import content_logprobs
+from vinery_serving.protocols.responses.objects import (
     COMPLETED,
     IN_PROGRESS,
     INCOMPLETE,

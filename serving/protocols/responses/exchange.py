@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from serving.core.errors import MissingParameter
-from serving.core.events import FinishReason
-from serving.core.ids import AnswerIdentity
-from serving.core.request import Dialect, Endpoint, GenerationRequest
-from serving.core.result import Result
-from serving.protocols.common.encoding import json_bytes
-from serving.protocols.common.exchange import Encoder, Obfuscated
-from serving.protocols.common.refused import read_body
-from serving.protocols.responses.body import ResponsesBody, echo
-from serving.protocols.responses.encoder import ChoicesInOrder, ResponsesEncoder
-from serving.protocols.responses.objects import Names, ResponseObjects, names_of
+from vinery_serving.core.errors import MissingParameter
+from vinery_serving.core.events import FinishReason
+from vinery_serving.core.ids import AnswerIdentity
+from vinery_serving.core.request import Dialect, Endpoint, GenerationRequest
+from vinery_serving.core.result import Result
+from vinery_serving.protocols.common.encoding import json_bytes
+from vinery_serving.protocols.common.exchange import Encoder, Obfuscated
+from vinery_serving.protocols.common.refused import read_body
+from vinery_serving.protocols.responses.body import ResponsesBody, echo
+from vinery_serving.protocols.responses.encoder import ChoicesInOrder, ResponsesEncoder
+from vinery_serving.protocols.responses.objects import Names, ResponseObjects, names_of
 
 
 def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> ResponsesExchange:

@@ -21,11 +21,11 @@ from pydantic import (
     model_validator,
 )
 
-from serving.core import field_limits
-from serving.core.request import Message, Role, TextPart, ToolCall
-from serving.core.tools import qualified_name
-from serving.protocols.common.encoding import json_bytes
-from serving.protocols.common.limited import (
+from vinery_serving.core import field_limits
+from vinery_serving.core.request import Message, Role, TextPart, ToolCall
+from vinery_serving.core.tools import qualified_name
+from vinery_serving.protocols.common.encoding import json_bytes
+from vinery_serving.protocols.common.limited import (
     TEXT_LIMIT,
     AnyObject,
     Identifier,
@@ -33,7 +33,7 @@ from serving.protocols.common.limited import (
     LimitedJson,
     Text,
 )
-from serving.protocols.common.messages import (
+from vinery_serving.protocols.common.messages import (
     Content,
     WireCustomCall,
     WireFunctionCall,
@@ -41,7 +41,7 @@ from serving.protocols.common.messages import (
     content_parts,
     unpack_reasoning,
 )
-from serving.protocols.common.reading import Wire, invalid, missing, unsupported
+from vinery_serving.protocols.common.reading import Wire, invalid, missing, unsupported
 
 # Items that cannot become text, and why.
 _NO_TEXT: Mapping[str, str] = {

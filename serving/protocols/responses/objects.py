@@ -4,16 +4,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
-from serving.core.errors import ServingError
-from serving.core.events import QUOTA, FinishReason, Usage
-from serving.core.ids import AnswerIdentity
-from serving.core.logprobs import Token
-from serving.core.request import Tool, ToolCall
-from serving.core.result import ChoiceResult, ReasoningItem, TextItem
-from serving.core.result import Item as CoreItem
-from serving.protocols.common.chunks import output_details
-from serving.protocols.common.logprobs import content_logprobs
-from serving.protocols.common.messages import pack_reasoning
+from vinery_serving.core.errors import ServingError
+from vinery_serving.core.events import QUOTA, FinishReason, Usage
+from vinery_serving.core.ids import AnswerIdentity
+from vinery_serving.core.logprobs import Token
+from vinery_serving.core.request import Tool, ToolCall
+from vinery_serving.core.result import ChoiceResult, ReasoningItem, TextItem
+from vinery_serving.core.result import Item as CoreItem
+from vinery_serving.protocols.common.chunks import output_details
+from vinery_serving.protocols.common.logprobs import content_logprobs
+from vinery_serving.protocols.common.messages import pack_reasoning
 
 Item = dict[str, object]
 # The members that name the tool of a call, by the name that the model uses.

@@ -8,9 +8,9 @@ from typing import Any
 
 from django.test import Client
 
-from accounts.keys.lifecycle import NewKey
-from accounts.models import Organization, Project
-from accounts.services import changes
+from vinery_accounts.keys.lifecycle import NewKey
+from vinery_accounts.models import Organization, Project
+from vinery_accounts.services import changes
 
 
 @dataclass

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from api_client import Api, Tenant, make_tenant
 
-from accounts.keys.lifecycle import NewKey, create_key
-from accounts.models import Project, Role, User
-from accounts.services import changes
+from vinery_accounts.keys.lifecycle import NewKey, create_key
+from vinery_accounts.models import Project, Role, User
+from vinery_accounts.services import changes
 
 
 @pytest.fixture

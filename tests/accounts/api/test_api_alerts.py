@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from api_client import Api, Tenant, with_key
 
-from accounts.alerts import thresholds, webhooks
-from accounts.base.networks import read_networks
-from accounts.models import Alert, AuditEntry, Limit, Role, Scope, User, Webhook
-from accounts.services import changes
-from accounts.usage.store import store_settlements
+from vinery_accounts.alerts import thresholds, webhooks
+from vinery_accounts.base.networks import read_networks
+from vinery_accounts.models import Alert, AuditEntry, Limit, Role, Scope, User, Webhook
+from vinery_accounts.services import changes
+from vinery_accounts.usage.store import store_settlements
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from usage_builders import admission, settlement

@@ -13,8 +13,8 @@ from django.core.exceptions import RequestDataTooBig
 from django.core.handlers.asgi import ASGIRequest
 from django.urls import resolve
 
-from accounts.keys.lifecycle import NewKey
-from accounts.models import ApiKey
+from vinery_accounts.keys.lifecycle import NewKey
+from vinery_accounts.models import ApiKey
 
 Keys = Callable[..., NewKey]
 

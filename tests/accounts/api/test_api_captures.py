@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from api_client import Api, Tenant, with_key
 
-from accounts.captures.store import CapturedRequest, store_captured
-from accounts.keys.lifecycle import NewKey
-from accounts.models import AuditEntry, Capture, Project, Role, User
-from accounts.services import changes
+from vinery_accounts.captures.store import CapturedRequest, store_captured
+from vinery_accounts.keys.lifecycle import NewKey
+from vinery_accounts.models import AuditEntry, Capture, Project, Role, User
+from vinery_accounts.services import changes
 
 PROMPT = b'{"prompt": "Tell nobody: \xff"}'
 

@@ -13,9 +13,9 @@ from django.test import AsyncClient, Client
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from accounts.keys.lifecycle import NewKey, find_key, revoke_key
-from accounts.models import ApiKey, AuditEntry, Role, User
-from accounts.services import changes
+from vinery_accounts.keys.lifecycle import NewKey, find_key, revoke_key
+from vinery_accounts.models import ApiKey, AuditEntry, Role, User
+from vinery_accounts.services import changes
 
 Keys = Callable[..., NewKey]
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from api_client import Api, Tenant
 
-from accounts.keys.lifecycle import NewKey
-from accounts.models import Limit
+from vinery_accounts.keys.lifecycle import NewKey
+from vinery_accounts.models import Limit
 
 Keys = Callable[..., NewKey]
 

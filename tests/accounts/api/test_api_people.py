@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from api_client import Api, Tenant, with_key
 
-from accounts.base.errors import KeyRefused
-from accounts.keys.lifecycle import NewKey, create_key, find_key
-from accounts.models import AuditEntry, Membership, ModelWeight, Organization, Role, User
-from accounts.services import changes
-from accounts.services.audit import verify
+from vinery_accounts.base.errors import KeyRefused
+from vinery_accounts.keys.lifecycle import NewKey, create_key, find_key
+from vinery_accounts.models import AuditEntry, Membership, ModelWeight, Organization, Role, User
+from vinery_accounts.services import changes
+from vinery_accounts.services.audit import verify
 
 
 def test_only_superusers_create_rename_and_deactivate_organizations(

@@ -9,8 +9,8 @@ import pytest
 from api_client import Api, Tenant, with_key
 from row_builders import stored_quarantined
 
-from accounts.keys.lifecycle import NewKey
-from accounts.models import AuditEntry, QuarantinedRequest, Role
+from vinery_accounts.keys.lifecycle import NewKey
+from vinery_accounts.models import AuditEntry, QuarantinedRequest, Role
 
 OURS, THEIRS = "a" * 32, "b" * 32
 

@@ -18,9 +18,9 @@ from row_builders import (
     stored_reminder,
 )
 
-from accounts.alerts.webhooks import make as make_webhook
-from accounts.keys.lifecycle import NewKey
-from accounts.models import (
+from vinery_accounts.alerts.webhooks import make as make_webhook
+from vinery_accounts.keys.lifecycle import NewKey
+from vinery_accounts.models import (
     Alert,
     ApiKey,
     AuditEntry,
@@ -39,7 +39,7 @@ from accounts.models import (
     User,
     Webhook,
 )
-from accounts.services import changes
+from vinery_accounts.services import changes
 
 Keys = Callable[..., NewKey]
 TABLES = (

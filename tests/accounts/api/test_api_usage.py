@@ -13,10 +13,10 @@ from asgiref.sync import async_to_sync
 from django.test import AsyncClient
 from usage_builders import NOON, admission, settlement
 
-from accounts.keys.lifecycle import NewKey
-from accounts.models import User
-from accounts.usage.entries import Outcome
-from accounts.usage.store import store_settlements
+from vinery_accounts.keys.lifecycle import NewKey
+from vinery_accounts.models import User
+from vinery_accounts.usage.entries import Outcome
+from vinery_accounts.usage.store import store_settlements
 
 PERIOD = {"from": "2026-03-01T00:00Z", "to": "2026-03-02T00:00Z"}
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import vinery.cli
-from accounts.models import (
+from vinery_accounts.models import (
     Organization,
     Project,
     Role,
     User,
 )
-from accounts.services import changes
+from vinery_accounts.services import changes
 
 
 @dataclass(frozen=True)

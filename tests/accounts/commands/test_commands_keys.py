@@ -7,8 +7,9 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from accounts.keys.lifecycle import create_key, find_key
-from accounts.models import (
+from tests.accounts.commands.conftest import Vinery
+from vinery_accounts.keys.lifecycle import create_key, find_key
+from vinery_accounts.models import (
     ApiKey,
     AuditEntry,
     KeyState,
@@ -16,8 +17,7 @@ from accounts.models import (
     Role,
     User,
 )
-from accounts.services import changes
-from tests.accounts.commands.conftest import Vinery
+from vinery_accounts.services import changes
 
 
 def test_a_key_is_created_with_its_scopes_and_limits(vinery_: Vinery, search: Project) -> None:

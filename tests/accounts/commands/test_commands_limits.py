@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from usage_builders import admission, settlement
 
-from accounts.keys.lifecycle import find_key
-from accounts.models import (
+from tests.accounts.commands.conftest import Vinery
+from vinery_accounts.keys.lifecycle import find_key
+from vinery_accounts.models import (
     Limit,
     ModelWeight,
     Project,
 )
-from accounts.usage.store import store_settlements
-from tests.accounts.commands.conftest import Vinery
+from vinery_accounts.usage.store import store_settlements
 
 
 def test_a_limit_is_set_and_replaced(vinery_: Vinery, search: Project) -> None:

@@ -9,17 +9,17 @@ from django.db import connection
 from django.utils import timezone
 
 import vinery.cli
-from accounts.base.actors import Actor, acting_as
-from accounts.keys.lifecycle import find_key
-from accounts.models import (
+from tests.accounts.commands.conftest import Vinery
+from vinery_accounts.base.actors import Actor, acting_as
+from vinery_accounts.keys.lifecycle import find_key
+from vinery_accounts.models import (
     AuditEntry,
     Organization,
     Project,
     User,
 )
-from accounts.services import changes
-from accounts.services.audit import verify
-from tests.accounts.commands.conftest import Vinery
+from vinery_accounts.services import changes
+from vinery_accounts.services.audit import verify
 
 
 def test_changes_by_command_are_logged_with_the_user_of_the_operating_system(

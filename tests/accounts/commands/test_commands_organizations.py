@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from accounts.keys.lifecycle import find_key
-from accounts.models import (
+from tests.accounts.commands.conftest import Vinery
+from vinery_accounts.keys.lifecycle import find_key
+from vinery_accounts.models import (
     Organization,
     Project,
 )
-from tests.accounts.commands.conftest import Vinery
 
 
 def test_organisations_and_projects_are_created_renamed_and_switched(vinery_: Vinery) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from row_builders import stored_quarantined
 
-from accounts.models import AuditEntry, QuarantinedRequest
 from tests.accounts.commands.conftest import Vinery
+from vinery_accounts.models import AuditEntry, QuarantinedRequest
 
 DIGEST, OTHER = "a" * 32, "b" * 32
 

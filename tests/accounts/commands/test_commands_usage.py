@@ -9,13 +9,13 @@ from django.utils import timezone
 from row_builders import stored_refusal
 from usage_builders import admission, settlement
 
-from accounts.keys.lifecycle import find_key
-from accounts.models import (
+from tests.accounts.commands.conftest import Vinery
+from vinery_accounts.keys.lifecycle import find_key
+from vinery_accounts.models import (
     Project,
     User,
 )
-from accounts.usage.store import store_settlements
-from tests.accounts.commands.conftest import Vinery
+from vinery_accounts.usage.store import store_settlements
 
 
 def test_usage_and_refusals_are_filtered_by_names_and_by_ids_of_deleted_rows(

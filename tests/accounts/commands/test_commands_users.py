@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
-from accounts.keys.lifecycle import find_key
-from accounts.models import (
+from tests.accounts.commands.conftest import Vinery
+from vinery_accounts.keys.lifecycle import find_key
+from vinery_accounts.models import (
     ApiKey,
     AuditEntry,
     KeyState,
@@ -15,8 +16,7 @@ from accounts.models import (
     Role,
     User,
 )
-from accounts.services import changes
-from tests.accounts.commands.conftest import Vinery
+from vinery_accounts.services import changes
 
 
 def test_a_person_gets_a_password_and_a_role(vinery_: Vinery, search: Project) -> None:
@@ -202,7 +202,7 @@ def test_a_lost_second_factor_is_switched_off_by_command(
         forgotten.append(user)
         return int(had_one)
 
-    monkeypatch.setattr("accounts.signin.recovery.forget_factors", forget_factors)
+    monkeypatch.setattr("vinery_accounts.signin.recovery.forget_factors", forget_factors)
 
     result = vinery_("user", "second-factor-off", "alice")
 

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from msgspec import structs
 
-from accounts.limits.reservations import Denial, Lease, Level, ReservationRequest
-from accounts.limits.rules import Metric, Rule, Weekday, Window
-from accounts.usage.weights import EQUAL_WEIGHTS, Weights
+from vinery_accounts.limits.reservations import Denial, Lease, Level, ReservationRequest
+from vinery_accounts.limits.rules import Metric, Rule, Weekday, Window
+from vinery_accounts.usage.weights import EQUAL_WEIGHTS, Weights
 
 _ids = itertools.count(1)
 

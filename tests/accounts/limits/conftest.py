@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 from redis.asyncio import Redis
 
-from accounts.limits.failover import FailoverLimiter, UnavailablePolicy
-from accounts.limits.memory import MemoryLimiter
-from accounts.limits.redis import RedisLimiter, connect
-from accounts.limits.reservations import Limiter
 from tests.fakes.clock import FakeClock
 from tests.own_redis import OwnRedis
+from vinery_accounts.limits.failover import FailoverLimiter, UnavailablePolicy
+from vinery_accounts.limits.memory import MemoryLimiter
+from vinery_accounts.limits.redis import RedisLimiter, connect
+from vinery_accounts.limits.reservations import Limiter
 
 # Makes so many limiters on one store, as web processes have them.
 Fresh = Callable[[int], list[Limiter]]

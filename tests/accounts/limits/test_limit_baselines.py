@@ -16,16 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase as HypothesisTestCase
 
-from accounts.limits.memory import MemoryLimiter
-from accounts.limits.recovery import read_baselines, read_bucket_baselines
-from accounts.limits.reservations import ActualUsage, Lease, ReservationRequest
-from accounts.limits.rules import Metric, Rule, Weekday, Window
-from accounts.limits.windows import quota_window
-from accounts.models import UsageRecord
-from accounts.usage import retention, used
-from accounts.usage.entries import Admission, Outcome, Settlement
-from accounts.usage.store import store_settlements
-from accounts.usage.weights import Weights
+from vinery_accounts.limits.memory import MemoryLimiter
+from vinery_accounts.limits.recovery import read_baselines, read_bucket_baselines
+from vinery_accounts.limits.reservations import ActualUsage, Lease, ReservationRequest
+from vinery_accounts.limits.rules import Metric, Rule, Weekday, Window
+from vinery_accounts.limits.windows import quota_window
+from vinery_accounts.models import UsageRecord
+from vinery_accounts.usage import retention, used
+from vinery_accounts.usage.entries import Admission, Outcome, Settlement
+from vinery_accounts.usage.store import store_settlements
+from vinery_accounts.usage.weights import Weights
 
 NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)  # of the day on which Berlin's clocks change
 # Three of them have midnights that are not at a whole hour of UTC.

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from accounts.limits.failover import UnavailablePolicy
-from accounts.limits.redis import RedisLimiter, connect
-from accounts.limits.reservations import NO_USAGE
 from tests.accounts.limits.builders import granted, request_for, rule
 from tests.accounts.limits.conftest import MakeFailover
+from vinery_accounts.limits.failover import UnavailablePolicy
+from vinery_accounts.limits.redis import RedisLimiter, connect
+from vinery_accounts.limits.reservations import NO_USAGE
 
 # A call is over after fewer passes of the event loop, even with a new connection.
 NUM_PASSES = 40

@@ -14,17 +14,17 @@ from msgspec import structs
 from redis import Redis
 from usage_builders import admission, settlement
 
-from accounts.limits.recovery import settle_dead_leases, settle_in_redis
-from accounts.limits.redis import DEFAULT_PREFIX, RedisLimiter, connect
-from accounts.limits.reservations import ActualUsage
-from accounts.limits.rules import Metric, Rule, Window
-from accounts.usage.entries import Checkpoint, encode
-from accounts.usage.journal import Journal
-from accounts.usage.ledger import UsageLedger
-from accounts.usage.recovery import store_then
-from accounts.usage.store import store_settlements
 from tests.accounts.limits.builders import granted, request_for, rule, slots, used
 from tests.conftest import until
+from vinery_accounts.limits.recovery import settle_dead_leases, settle_in_redis
+from vinery_accounts.limits.redis import DEFAULT_PREFIX, RedisLimiter, connect
+from vinery_accounts.limits.reservations import ActualUsage
+from vinery_accounts.limits.rules import Metric, Rule, Window
+from vinery_accounts.usage.entries import Checkpoint, encode
+from vinery_accounts.usage.journal import Journal
+from vinery_accounts.usage.ledger import UsageLedger
+from vinery_accounts.usage.recovery import store_then
+from vinery_accounts.usage.store import store_settlements
 
 pytestmark = pytest.mark.django_db
 

@@ -9,15 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from accounts.limits.failover import FailoverLimiter, UnavailablePolicy
-from accounts.limits.reservations import (
-    NO_USAGE,
-    ActualUsage,
-    Level,
-    LimitsUnavailable,
-    UsageBaseline,
-)
-from accounts.limits.rules import Metric, Rule, Window
 from tests.accounts.limits.builders import (
     denied,
     granted,
@@ -31,6 +22,15 @@ from tests.accounts.limits.builders import (
 from tests.accounts.limits.conftest import MakeFailover
 from tests.fakes.clock import FakeClock
 from tests.fakes.limiter import FakeLimiter
+from vinery_accounts.limits.failover import FailoverLimiter, UnavailablePolicy
+from vinery_accounts.limits.reservations import (
+    NO_USAGE,
+    ActualUsage,
+    Level,
+    LimitsUnavailable,
+    UsageBaseline,
+)
+from vinery_accounts.limits.rules import Metric, Rule, Window
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from accounts.limits.failover import UnavailablePolicy
-from accounts.limits.redis import RedisLimiter, connect
-from accounts.limits.reservations import ActualUsage, LimitsUnavailable
 from tests.accounts.limits.builders import granted, request_for, rule, until
 from tests.accounts.limits.conftest import MakeFailover
 from tests.own_redis import OwnRedis
+from vinery_accounts.limits.failover import UnavailablePolicy
+from vinery_accounts.limits.redis import RedisLimiter, connect
+from vinery_accounts.limits.reservations import ActualUsage, LimitsUnavailable
 
 
 async def test_a_redis_server_that_is_killed_and_started_again(

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from accounts.limits import reservations
-from accounts.limits.failover import FailoverLimiter, UnavailablePolicy
-from accounts.limits.memory import MemoryLimiter
-from accounts.limits.queue import WaitQueue
-from accounts.limits.reservations import (
+from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, used
+from tests.fakes.clock import FakeClock
+from vinery_accounts.limits import reservations
+from vinery_accounts.limits.failover import FailoverLimiter, UnavailablePolicy
+from vinery_accounts.limits.memory import MemoryLimiter
+from vinery_accounts.limits.queue import WaitQueue
+from vinery_accounts.limits.reservations import (
     ActualUsage,
     Denial,
     Lease,
@@ -23,9 +25,7 @@ from accounts.limits.reservations import (
     Limiter,
     ReservationRequest,
 )
-from accounts.limits.rules import Rule, Window
-from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, used
-from tests.fakes.clock import FakeClock
+from vinery_accounts.limits.rules import Rule, Window
 
 
 class Queueing:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from accounts.limits.recovery import FIRST_PAUSE_S, LONGEST_PAUSE_S, ReconciliationSchedule
 from tests.accounts.limits.builders import rule
 from tests.fakes.clock import FakeClock
+from vinery_accounts.limits.recovery import FIRST_PAUSE_S, LONGEST_PAUSE_S, ReconciliationSchedule
 
 
 @pytest.fixture

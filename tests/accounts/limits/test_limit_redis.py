@@ -15,11 +15,11 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from accounts.limits import windows
-from accounts.limits.redis import RedisLimiter, connect
-from accounts.limits.reservations import NO_USAGE, ActualUsage, LimitsUnavailable
-from accounts.limits.rules import Metric, Window
 from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, used
+from vinery_accounts.limits import windows
+from vinery_accounts.limits.redis import RedisLimiter, connect
+from vinery_accounts.limits.reservations import NO_USAGE, ActualUsage, LimitsUnavailable
+from vinery_accounts.limits.rules import Metric, Window
 
 ALL_KINDS = (
     rule(Metric.TOKENS, Window.MINUTE, 6_000),

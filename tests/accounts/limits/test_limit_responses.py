@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounts.limits.reservations import Denial, Reading, denial_of
-from accounts.limits.responses import duration, headers_of, refusal_of, retry_after
-from accounts.limits.rules import MAX_AMOUNT, SCALE, Metric, Rule, Weekday, Window
 from tests.accounts.limits.builders import rule, slots
+from vinery_accounts.limits.reservations import Denial, Reading, denial_of
+from vinery_accounts.limits.responses import duration, headers_of, refusal_of, retry_after
+from vinery_accounts.limits.rules import MAX_AMOUNT, SCALE, Metric, Rule, Weekday, Window
 
 NOON_MS = 1_800_014_400_000  # in UTC
 

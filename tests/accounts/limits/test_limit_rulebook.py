@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
-from accounts.keys.table import ANONYMOUS, Caller
-from accounts.limits.rulebook import RuleBook
-from accounts.limits.rules import (
+from vinery_accounts.keys.table import ANONYMOUS, Caller
+from vinery_accounts.limits.rulebook import RuleBook
+from vinery_accounts.limits.rules import (
     MAX_AMOUNT,
     METRIC_CHOICES,
     WEEKDAY_CHOICES,
@@ -18,8 +18,8 @@ from accounts.limits.rules import (
     Weekday,
     Window,
 )
-from accounts.models import Limit, ModelWeight
-from accounts.usage.weights import EQUAL_WEIGHTS, Weights
+from vinery_accounts.models import Limit, ModelWeight
+from vinery_accounts.usage.weights import EQUAL_WEIGHTS, Weights
 
 pytestmark = pytest.mark.django_db
 

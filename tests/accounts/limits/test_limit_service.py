@@ -9,16 +9,16 @@ from collections.abc import Iterator
 import pytest
 from django.utils import timezone
 
-from accounts.limits.failover import FailoverLimiter, UnavailablePolicy
-from accounts.limits.memory import MemoryLimiter
-from accounts.limits.recovery import FIRST_PAUSE_S, LONGEST_PAUSE_S, ReconciliationSchedule
-from accounts.limits.reservations import ActualUsage, Lease, ReservationRequest
-from accounts.limits.service import LimitService, LimitSettings
-from accounts.models import Limit
-from accounts.usage.entries import Admission, Outcome, Settlement
-from accounts.usage.store import store_settlements
 from tests.fakes.clock import FakeClock
 from tests.fakes.limiter import FakeLimiter
+from vinery_accounts.limits.failover import FailoverLimiter, UnavailablePolicy
+from vinery_accounts.limits.memory import MemoryLimiter
+from vinery_accounts.limits.recovery import FIRST_PAUSE_S, LONGEST_PAUSE_S, ReconciliationSchedule
+from vinery_accounts.limits.reservations import ActualUsage, Lease, ReservationRequest
+from vinery_accounts.limits.service import LimitService, LimitSettings
+from vinery_accounts.models import Limit
+from vinery_accounts.usage.entries import Admission, Outcome, Settlement
+from vinery_accounts.usage.store import store_settlements
 
 pytestmark = pytest.mark.django_db
 

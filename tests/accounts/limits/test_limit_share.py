@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from accounts.limits.memory import MemoryLimiter
-from accounts.limits.reservations import Lease, UsageBaseline
-from accounts.limits.rules import Metric, Window
 from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, used
 from tests.fakes.clock import FakeClock
+from vinery_accounts.limits.memory import MemoryLimiter
+from vinery_accounts.limits.reservations import Lease, UsageBaseline
+from vinery_accounts.limits.rules import Metric, Window
 
 
 async def test_shares_together_are_no_more_than_the_whole(clock: FakeClock) -> None:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounts.limits.reservations import Reading, denial_of
-from accounts.limits.responses import duration
-from accounts.limits.rules import SCALE, Metric, Rule, Weekday, Window
-from accounts.limits.windows import Lows, boundaries_at, refill_s, used_after, window_at
 from tests.accounts.limits.builders import rule
+from vinery_accounts.limits.reservations import Reading, denial_of
+from vinery_accounts.limits.responses import duration
+from vinery_accounts.limits.rules import SCALE, Metric, Rule, Weekday, Window
+from vinery_accounts.limits.windows import Lows, boundaries_at, refill_s, used_after, window_at
 
 HOUR_MS = 3_600_000
 MONTH_TICK_MS = 30 * 24 * HOUR_MS // SCALE

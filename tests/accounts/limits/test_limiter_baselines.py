@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from accounts.limits.reservations import Limiter, UsageBaseline
-from accounts.limits.rules import Window
-from accounts.limits.windows import window_at
 from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, used
 from tests.accounts.limits.conftest import Fresh
 from tests.fakes.clock import FakeClock
+from vinery_accounts.limits.reservations import Limiter, UsageBaseline
+from vinery_accounts.limits.rules import Window
+from vinery_accounts.limits.windows import window_at
 
 MINUTE = Window.MINUTE
 

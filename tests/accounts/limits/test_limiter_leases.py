@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from accounts.limits.reservations import LEASE_TTL_S, RENEW_INTERVAL_S, ActualUsage, Limiter
-from accounts.limits.rules import Window
 from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, used
 from tests.accounts.limits.conftest import Fresh
 from tests.fakes.clock import FakeClock
+from vinery_accounts.limits.reservations import LEASE_TTL_S, RENEW_INTERVAL_S, ActualUsage, Limiter
+from vinery_accounts.limits.rules import Window
 
 
 async def test_a_slot_is_held_until_settled(limiter: Limiter) -> None:

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accounts.limits.memory import MemoryLimiter
-from accounts.limits.reservations import (
+from tests.accounts.limits.conftest import Fresh
+from tests.fakes.clock import START_S, FakeClock
+from vinery_accounts.limits.memory import MemoryLimiter
+from vinery_accounts.limits.reservations import (
     LEASE_TTL_S,
     ActualUsage,
     Denial,
@@ -23,10 +25,8 @@ from accounts.limits.reservations import (
     ReservationRequest,
     UsageBaseline,
 )
-from accounts.limits.rules import Metric, Rule, Weekday, Window
-from accounts.usage.weights import Weights
-from tests.accounts.limits.conftest import Fresh
-from tests.fakes.clock import START_S, FakeClock
+from vinery_accounts.limits.rules import Metric, Rule, Weekday, Window
+from vinery_accounts.usage.weights import Weights
 
 TOTAL = Rule(1, "key:1", Metric.TOKENS, Window.NONE, 300)
 BUCKET = Rule(2, "key:1", Metric.TOKENS, Window.MINUTE, 90)

@@ -7,7 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from accounts.limits.reservations import (
+from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, under, used
+from tests.accounts.limits.conftest import Fresh
+from tests.fakes.clock import FakeClock
+from vinery_accounts.limits.reservations import (
     NO_USAGE,
     ActualUsage,
     Grant,
@@ -15,11 +18,8 @@ from accounts.limits.reservations import (
     LeaseExists,
     Limiter,
 )
-from accounts.limits.rules import Metric, Rule, Window
-from accounts.usage.weights import Weights
-from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, under, used
-from tests.accounts.limits.conftest import Fresh
-from tests.fakes.clock import FakeClock
+from vinery_accounts.limits.rules import Metric, Rule, Window
+from vinery_accounts.usage.weights import Weights
 
 MINUTE = Window.MINUTE
 

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from accounts.limits.reservations import NO_USAGE, ActualUsage, Lease, Limiter, UsageBaseline
-from accounts.limits.rules import Metric, Weekday, Window
-from accounts.limits.windows import window_at
 from tests.accounts.limits.builders import denied, granted, request_for, rule, used
 from tests.fakes.clock import FakeClock
+from vinery_accounts.limits.reservations import NO_USAGE, ActualUsage, Lease, Limiter, UsageBaseline
+from vinery_accounts.limits.rules import Metric, Weekday, Window
+from vinery_accounts.limits.windows import window_at
 
 MINUTE = Window.MINUTE
 

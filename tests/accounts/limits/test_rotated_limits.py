@@ -9,16 +9,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from usage_builders import admission, settlement
 
-from accounts.keys.lifecycle import NewKey, rotate_key
-from accounts.keys.table import Caller
-from accounts.limits.memory import MemoryLimiter
-from accounts.limits.recovery import read_baselines, read_bucket_baselines
-from accounts.limits.reservations import ActualUsage, Denial, ReservationRequest
-from accounts.limits.rulebook import RuleBook
-from accounts.limits.rules import Rule
-from accounts.models import ApiKey, AuditEntry, Limit
-from accounts.services import changes
-from accounts.usage.store import store_settlements
+from vinery_accounts.keys.lifecycle import NewKey, rotate_key
+from vinery_accounts.keys.table import Caller
+from vinery_accounts.limits.memory import MemoryLimiter
+from vinery_accounts.limits.recovery import read_baselines, read_bucket_baselines
+from vinery_accounts.limits.reservations import ActualUsage, Denial, ReservationRequest
+from vinery_accounts.limits.rulebook import RuleBook
+from vinery_accounts.limits.rules import Rule
+from vinery_accounts.models import ApiKey, AuditEntry, Limit
+from vinery_accounts.services import changes
+from vinery_accounts.usage.store import store_settlements
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)

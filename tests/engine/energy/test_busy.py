@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from serving.engine.energy.busy import BusyTimes
+from vinery_serving.engine.energy.busy import BusyTimes
 
 OTHER = """
 import sys
 from pathlib import Path
-from serving.engine.energy.busy import BusyTimes
+from vinery_serving.engine.energy.busy import BusyTimes
 board = BusyTimes(Path(sys.argv[1]))
 print("here", flush=True)
 for line in sys.stdin:

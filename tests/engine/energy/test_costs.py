@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.engine.energy.meter import EnergyTotals, RequestEnergy, StepCosts, StepWork
+from vinery_serving.engine.energy.meter import EnergyTotals, RequestEnergy, StepCosts, StepWork
 
 ONE = RequestEnergy(EnergyTotals())
 

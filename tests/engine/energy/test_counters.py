@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.engine.energy.counters import gpu_counters, package_counters
 from tests.engine.energy.counter_files import RANGE_UJ, card, package, zone
+from vinery_serving.engine.energy.counters import gpu_counters, package_counters
 
 
 def test_a_reading_has_the_joules_since_the_last_one(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from serving.transport.messages import Accepted, EngineStats, Rejected, Submit, TokenOutput
 from tests.engine.conftest import Gateway, StartEngine
 from tests.engine.energy.counter_files import package, using
+from vinery_serving.transport.messages import Accepted, EngineStats, Rejected, Submit, TokenOutput
 
 pytestmark = pytest.mark.live
 

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.engine.energy.busy import BusyTimes
-from serving.engine.energy.counters import package_counters
-from serving.engine.energy.meter import (
+from tests.engine.energy.counter_files import card, package
+from vinery_serving.engine.energy.busy import BusyTimes
+from vinery_serving.engine.energy.counters import package_counters
+from vinery_serving.engine.energy.meter import (
     EnergyMeter,
     EnergySource,
     RequestEnergy,
     StepWork,
     new_meter,
 )
-from tests.engine.energy.counter_files import card, package
 
 
 @dataclass
