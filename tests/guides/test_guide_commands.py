@@ -43,12 +43,8 @@ def shell(platform: Running, tmp_path_factory: pytest.TempPathFactory) -> Mappin
     home = tmp_path_factory.mktemp("reader")
     shutil.copytree(REPOSITORY / "models" / "tiny-chat", home / "models" / "qwen3-0.6b")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    server = {
-        "VINERY_URL": platform.base_url,
-        "OPENAI_BASE_URL": f"{platform.base_url}/v1",
-        "OPENAI_API_KEY": platform.api_key,
-    }
-    return {**platform.environment, **server, "HOME": str(home), "PATH": path}
+    own = {"HOME": str(home), "PATH": path, "VINERY_URL": platform.base_url}
+    return {**platform.environment, **own}
 
 
 def run(shell: Mapping[str, str], *command: str) -> str:
@@ -67,14 +63,18 @@ def test_the_commands_of_a_guide_succeed(name: str, shell: Mapping[str, str]) ->
 
 
 @pytest.mark.parametrize("client", ["OpenAI(", "AzureOpenAI("])
-def test_a_recipe_of_the_openai_client_answers(client: str, shell: Mapping[str, str]) -> None:
+def test_a_recipe_of_the_openai_client_answers(
+    client: str, platform: Running, shell: Mapping[str, str]
+) -> None:
     [program] = [
         block.text
         for block in blocks(GUIDES / "clients.md")
         if block.language == "python" and f"openai.{client}" in block.text
     ]
 
-    assert "Paris" in run(shell, sys.executable, "-c", program)
+    server = {"OPENAI_BASE_URL": f"{platform.base_url}/v1", "OPENAI_API_KEY": platform.api_key}
+
+    assert "Paris" in run({**shell, **server}, sys.executable, "-c", program)
 
 
 def test_every_metric_of_the_dashboard_and_the_alerts_exists(platform: Running) -> None:
