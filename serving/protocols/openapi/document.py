@@ -37,8 +37,8 @@ tools. The fields have their own limits, and `x-setting` names the setting that 
 model has further limits: its context, and those that its administrator sets.
 
 The key is a bearer token, or the value of the header `api-key` or `x-api-key`. The paths of \
-Azure's clients work too: `/openai/v1/...`, and `/openai/deployments/MODEL/chat/completions`, whose \
-model replaces that of the body.
+Azure's clients work too: `/openai/v1/...`, and `/openai/deployments/MODEL/chat/completions`, \
+whose model replaces that of the body.
 
 This document needs no key."""
 
