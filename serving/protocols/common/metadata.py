@@ -178,7 +178,7 @@ def _id_of_user(value: object) -> object:
 
 
 class UserObject(BaseModel):
-    """A user, of whom only the id is read."""
+    """A user. The server reads only the id."""
 
     id: str
 
