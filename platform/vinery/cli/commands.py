@@ -55,6 +55,9 @@ settings are environment variables:
                       bodies of all running requests; half of it for each key (default: 256)
   VINERY_BODY_TIMEOUT_S  how long a request's body may take (default: 120)
   VINERY_MAX_FORM_MB  largest form or body of the management API (default: 1)
+  VINERY_UNKNOWN_FIELDS, VINERY_HOSTED_FEATURES
+                      ignore (and report in a header) or refuse: unknown fields of a request, and
+                      store or tools that only OpenAI's service has (default: ignore)
   VINERY_WORK_PROCESSES
                       worker processes of each web process (default: the cores, at least 2)
   VINERY_WORK_TIME_S, VINERY_WORK_MEMORY_MB
