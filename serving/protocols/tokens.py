@@ -13,7 +13,6 @@ from vinery_serving.core import field_limits
 from vinery_serving.core.errors import MissingParameter
 from vinery_serving.core.request import NOTHING_UNUSED, Conversation, Encoding, Unused
 from vinery_serving.core.tokens import Padding, Tokenized, TokenizeRequest
-from vinery_serving.protocols.common.body_fields import unknown_fields, unused_of
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.limited import Limited, Text, refuse_long
 from vinery_serving.protocols.common.messages import WireMessage
@@ -21,6 +20,7 @@ from vinery_serving.protocols.common.parameters import ModelName, PromptIds, par
 from vinery_serving.protocols.common.prompting import TemplateFields
 from vinery_serving.protocols.common.reading import Wire, invalid, read_model, read_object, refusal
 from vinery_serving.protocols.common.tools import TOOLS, WireTools, clients_tools
+from vinery_serving.protocols.common.unknown_fields import unknown_fields, unused_of
 
 
 def _read_texts(value: object) -> str | tuple[str, ...]:

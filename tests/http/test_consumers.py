@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from pytest_django import SettingsWrapper
+from pytest_django import Settings
 
 from tests.fakes.engine import FakeEngine, Gateway
 from tests.flow.tiny_chat import ids_of, new_engine
@@ -187,7 +187,7 @@ async def test_the_model_of_a_body_that_the_path_replaces_is_named(server: Serve
 
 @pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])
 async def test_a_strict_server_refuses_an_unknown_field_and_records_it(
-    server: Server, padding: str, settings: SettingsWrapper
+    server: Server, padding: str, settings: Settings
 ) -> None:
     settings.VINERY_UNKNOWN_FIELDS = "refuse"
     body = json.dumps({"prompt": "Hi", "chat_id": "a"}) + padding

@@ -8,7 +8,7 @@ import h11
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pytest_django import SettingsWrapper
+from pytest_django import Settings
 
 from vinery_serving.core.errors import UnknownParameter, UnsupportedParameter
 from vinery_serving.core.request import Unused
@@ -74,7 +74,7 @@ def test_known_names_are_their_own_labels() -> None:
     assert counted(unused) == {"num_gpu": 1, "store": 1, "tools.web_search": 1, "other": 1}
 
 
-def test_a_strict_server_refuses_unknown_fields(settings: SettingsWrapper) -> None:
+def test_a_strict_server_refuses_unknown_fields(settings: Settings) -> None:
     settings.VINERY_UNKNOWN_FIELDS = "refuse"
 
     with pytest.raises(UnknownParameter) as refused:
@@ -84,7 +84,7 @@ def test_a_strict_server_refuses_unknown_fields(settings: SettingsWrapper) -> No
     assert header_of(Unused(harmless=("keep_alive",), hosted=("store",)))
 
 
-def test_a_strict_server_refuses_what_only_openai_hosts(settings: SettingsWrapper) -> None:
+def test_a_strict_server_refuses_what_only_openai_hosts(settings: Settings) -> None:
     settings.VINERY_HOSTED_FEATURES = "refuse"
 
     with pytest.raises(UnsupportedParameter) as refused:

@@ -12,13 +12,14 @@ from vinery_serving.core.request import (
     Conversation,
     Effort,
     Endpoint,
+    GenerationRequest,
     GrammarKind,
     Unused,
 )
 from vinery_serving.protocols.common.aliases import Alias
-from vinery_serving.protocols.common.body_fields import unknown_fields
 from vinery_serving.protocols.common.foreign import FOREIGN, OPTION_FIELDS, Foreign, Harmless
 from vinery_serving.protocols.common.refused import REFUSED, Refused
+from vinery_serving.protocols.common.unknown_fields import unknown_fields
 from vinery_serving.protocols.openapi.document import BODIES
 
 from .exchanges import chat, completion, request, response

@@ -1,15 +1,12 @@
 """From the fields of a body to those of its endpoint: none is dropped without a trace.
 
 A field is one of the endpoint's own, or refused, or that of another server (see `foreign`), or
-unknown. Unknown ones are ignored, as clients expect, and reported. The objects of options, such
-as `stream_options`, are searched for unknown members too. Messages, items and tools are not:
-clients keep data of their own in them.
+unknown. Unknown ones are ignored, as clients expect, and reported.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Final, Generic, NamedTuple
 
 from pydantic import BaseModel
@@ -26,10 +23,12 @@ from vinery_serving.protocols.common.foreign import (
 from vinery_serving.protocols.common.numbers import with_numbers
 from vinery_serving.protocols.common.reading import WireT, read_model, read_object, refusal
 from vinery_serving.protocols.common.refused import REFUSED, Refused
+from vinery_serving.protocols.common.unknown_fields import (
+    known_fields,
+    unknown_members,
+    unused_of,
+)
 
-# Unknown names that are kept, and of each so many characters.
-_MAX_NAMES: Final = 32
-_MAX_NAME_CHARS: Final = 128
 _END_OF_NAME: Final = re.compile(r"[.\[]")
 
 
@@ -58,30 +57,8 @@ def read_body(endpoint: Endpoint, model: type[WireT], body: bytes, dialect: Dial
         wire = read_model(model, members)
     except InvalidRequest as error:
         raise fields.renamed(error) from None
-    names = [*fields.unknown, *_unknown_members(model, members)]
+    names = [*fields.unknown, *unknown_members(model, members)]
     return Body(wire, unused_of(names, fields.harmless))
-
-
-def unused_of(unknown: list[str], harmless: list[str] | None = None) -> Unused:
-    """Return the report on the names of unknown and harmless fields."""
-    kept = tuple(name[:_MAX_NAME_CHARS] for name in unknown[:_MAX_NAMES])
-    return Unused(kept, len(unknown), tuple(harmless or ()))
-
-
-def unknown_fields(model: type[BaseModel], members: Mapping[str, Any]) -> list[str]:
-    """Return the paths of all fields that `model` does not have, also in objects of options."""
-    known = _known(model)
-    own = [name for name, value in members.items() if name not in known and value is not None]
-    return own + list(_unknown_members(model, members))
-
-
-def _unknown_members(model: type[BaseModel], members: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the paths of unknown members of the objects of options in `members`."""
-    for name, inner in _known(model).items():
-        value = members.get(name)
-        if inner is not None and isinstance(value, dict):
-            for path in unknown_fields(inner, value):
-                yield f"{name}.{path}"
 
 
 @dataclass(slots=True)
@@ -99,7 +76,7 @@ class _Fields:
 
     def take(self, sent: _Sent) -> None:
         """Take a field. An alias waits for `put_aliases`. Raises `InvalidRequest`."""
-        is_own = sent.path in _known(self.model)
+        is_own = sent.path in known_fields(self.model)
         refused = REFUSED[self.endpoint].get(sent.path)
         if refused is not None:
             _refuse(refused, sent)
@@ -185,21 +162,3 @@ def _are_equal(value: object, other: object) -> bool:
 def _refuse(refused: Refused, sent: _Sent) -> None:
     if not refused.accepts(sent.value):
         raise UnsupportedParameter(refused.message(sent.path), param=sent.path)
-
-
-@cache
-def _known(model: type[BaseModel]) -> Mapping[str, type[BaseModel] | None]:
-    """The names of the fields, and the models of those that are objects of options."""
-    return {
-        field.alias or name: _options_of(field.annotation)
-        for name, field in model.model_fields.items()
-    }
-
-
-def _options_of(annotation: Any) -> type[BaseModel] | None:
-    """The model in `Model` or `Model | None`. None for lists and unions, and for formats, which
-    may be tags with members of their own."""
-    types = getattr(annotation, "__args__", (annotation,))
-    models = [each for each in types if isinstance(each, type) and issubclass(each, BaseModel)]
-    is_object = len(models) == 1 and getattr(annotation, "__origin__", None) is None
-    return models[0] if is_object and "tag" not in models[0].model_fields else None
