@@ -247,6 +247,16 @@ class Conversation:
         return self.tool_choice.among(self.tools)
 
     @property
+    def offers_tools(self) -> bool:
+        """Whether the model may call a tool."""
+        return bool(self.tools) and self.tool_choice.mode is not ToolMode.NONE
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether an earlier answer called a tool."""
+        return any(message.tool_calls for message in self.messages)
+
+    @property
     def num_chars(self) -> int:
         """The characters of all its texts that a template may show."""
         values = [dict(each) for each in (self.template_kwargs, *self.rendering.documents)]
