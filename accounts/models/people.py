@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator
 from django.db import models
 
-from vinery_accounts.base.names import check_characters, check_name_without_slash
+from vinery_accounts.base.names import check_characters, check_name, check_name_without_slash
 from vinery_accounts.base.querysets import Stamped, StampedQuerySet
 from vinery_accounts.base.redaction import check_redactions
 
@@ -185,4 +185,43 @@ class Membership(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.user} is {self.role} of {self.project or self.organization}"
+        return f"{self.user} is {self.role} of {self.scope}"
+
+    @property
+    def scope(self) -> Organization | Project:
+        """Where the role holds."""
+        return self.project or self.organization
+
+
+class Invitation(models.Model):
+    """A role that is offered to a user by name, until the user accepts or declines it.
+
+    The name is a text: an owner who invites does not learn whether there is such a user.
+    """
+
+    username = models.CharField(max_length=150, validators=[check_name])
+    organization = models.ForeignKey(
+        Organization,
+        on_delete=models.CASCADE,
+        related_name="invitations",
+        verbose_name="organisation",
+    )
+    project = models.ForeignKey(
+        Project, on_delete=models.CASCADE, related_name="invitations", null=True, blank=True
+    )
+    role = models.CharField(max_length=10, choices=Role.choices, default=Role.MEMBER)
+    invited_by = models.CharField(max_length=150, editable=False, default="")
+    created_at = models.DateTimeField("created", auto_now_add=True)
+    expires_at = models.DateTimeField("expires", db_index=True, editable=False)
+
+    class Meta:
+        ordering = ["username", "id"]
+        indexes = [models.Index(fields=["username"], name="invitation_by_name")]
+
+    def __str__(self) -> str:
+        return f"{self.username} as {self.role} of {self.scope}"
+
+    @property
+    def scope(self) -> Organization | Project:
+        """Where the role would hold."""
+        return self.project or self.organization
