@@ -270,6 +270,9 @@ class Answer(RowPage):
     does = "accept"
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Return to the overview: after sign-in, a button pressed without a session leads here."""
+        text = f"Nothing was changed yet. To {self.does} the role in {self.row.scope}, press again."
+        messages.info(request, text)
         return redirect("console:overview")
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:

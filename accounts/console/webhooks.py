@@ -6,6 +6,7 @@ from django.contrib import messages
 from django.db.models import OuterRef, Subquery
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
+from django.template.defaultfilters import pluralize
 
 from vinery_accounts.console.page import FormPage
 from vinery_accounts.console.projects import led_organizations
@@ -120,7 +121,8 @@ class ActOnWebhook(RowPage):
 
     def _report(self, result: dict[str, Any]) -> None:
         if "num_messages" in result:
-            text = f"{result['num_messages']} messages will be sent again within a minute."
+            number = result["num_messages"]
+            text = f"{number} message{pluralize(number)} will be sent again within a minute."
             messages.success(self.request, text)
         elif result["is_delivered"]:
             messages.success(self.request, "The test was delivered.")

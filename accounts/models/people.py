@@ -97,18 +97,18 @@ class Project(Stamped):
         "active", default=True, help_text="All keys of an inactive project are refused."
     )
     capture_hours = models.PositiveSmallIntegerField(
-        "keep texts (hours)",
+        "prompt logging: retention (hours)",
         default=0,
         validators=[MaxValueValidator(MAX_CAPTURE_HOURS)],
-        help_text="How long the texts of requests and answers are kept, encrypted, for admins "
-        "of the organisation: up to 720 hours. 0 keeps nothing and deletes what was kept.",
+        help_text="How long prompts and answers are kept, encrypted, for admins of the "
+        "organisation: up to 720 hours. 0 keeps nothing and deletes what was kept.",
     )
     capture_redactions = models.JSONField(
-        "black out",
+        "redaction rules",
         default=list,
         blank=True,
         validators=[check_redactions],
-        help_text="What is blacked out of kept texts: email, card, phone, ip or secret, or any "
+        help_text="What is redacted from kept texts: email, card, phone, ip or secret, or any "
         "literal words. These words are stored and logged in plain text.",
     )
     created_at = models.DateTimeField("created", auto_now_add=True)
