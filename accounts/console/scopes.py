@@ -10,7 +10,10 @@ from vinery_accounts.resources.fields import id_of
 from vinery_accounts.services.access import Access
 
 _MAX_CHOICES: Final = 200
-_KINDS: Final = {"organization": Organization, "project": Project}
+_KINDS: Final[dict[str, type[Organization | Project]]] = {
+    "organization": Organization,
+    "project": Project,
+}
 
 
 class ScopeField(forms.Field):
@@ -33,7 +36,7 @@ class ScopeField(forms.Field):
         if not value or kind not in _KINDS or pk is None:
             return None
         row = self._access.rows(_KINDS[kind]).filter(pk=pk).first()
-        if not isinstance(row, Organization | Project):
+        if row is None:
             raise forms.ValidationError("Choose an entry of the list.")
         return row
 
