@@ -324,8 +324,10 @@ def _check_admin_scope(key: ApiKey, stored: ApiKey | None) -> None:
             raise ValidationError({"scopes": message})
     elif key.is_for_administration and not (key.owner.is_superuser and key.owner.is_active):
         raise ValidationError(
-            {"scopes": f"Only keys of administrators of the platform have `admin`: {key.owner} is "
-            "none."}
+            {
+                "scopes": f"Only keys of administrators of the platform have `admin`: {key.owner} is "
+                "none."
+            }
         )
 
 

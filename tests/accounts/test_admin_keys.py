@@ -293,7 +293,7 @@ def test_the_key_table_refuses_it_after_the_next_refresh(
         assert table.authenticate(bearer(plain.secret)).username == "root"
 
 
-def test_the_state_of_a_key_tells_that_its_owner_was_demoted(
+def test_a_key_of_a_demoted_administrator_has_a_state_of_its_own(
     admin_key: NewKey, new_key: Callable[..., NewKey]
 ) -> None:
     plain, revoked = new_key().key, new_key("revoked").key
