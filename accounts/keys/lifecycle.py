@@ -15,7 +15,6 @@ from vinery_accounts.models import ApiKey, KeyState, Limit, LimitScope, Project,
 from vinery_accounts.services import audit, changes
 from vinery_accounts.services.changes import home_project
 
-
 # The second part of a secret. An admin key is recognised by its hint, and by secret scanners.
 _LIVE: Final = "live"
 _ADMIN: Final = "admin"
