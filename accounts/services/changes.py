@@ -323,12 +323,8 @@ def _check_admin_scope(key: ApiKey, stored: ApiKey | None) -> None:
             message = "The scope `admin` is given when a key is created, and stays: create a key."
             raise ValidationError({"scopes": message})
     elif key.is_for_administration and not (key.owner.is_superuser and key.owner.is_active):
-        raise ValidationError(
-            {
-                "scopes": f"Only keys of administrators of the platform have `admin`: {key.owner} is "
-                "none."
-            }
-        )
+        message = f"Only administrators of the platform have admin keys: {key.owner} is none."
+        raise ValidationError({"scopes": message})
 
 
 def _check_may_go(row: Model) -> None:
