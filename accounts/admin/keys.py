@@ -62,8 +62,9 @@ class ApiKeyForm(ResourceForm):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        if "scopes" in self.fields:  # a page that only shows a key has none
-            self.fields["scopes"].choices = scope_choices(self.access)
+        field = self.fields.get("scopes")  # a page that only shows a key has none
+        if isinstance(field, forms.MultipleChoiceField):
+            field.choices = scope_choices(self.access)
 
     def check_row(self, row: ApiKey, stored: ApiKey | None) -> None:
         super().check_row(row, stored)
