@@ -1,4 +1,4 @@
-"""Alerts about quotas and reminders about keys, and whom they reach."""
+"""Alerts about quotas and reminders about keys, and their receivers."""
 
 from typing import Any, Final
 

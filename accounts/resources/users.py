@@ -156,7 +156,7 @@ class Users(Resource[User]):
             Action.MANAGE,
             _link,
             "Get a link with which a user who has never signed in sets a password. It works once. "
-            "Send it to that person alone: it admits whoever has it.",
+            "Send it to that person alone: any holder can sign in with it.",
             answer=PasswordLinkSerializer,
         ),
     )
