@@ -42,6 +42,8 @@ class User(Stamped, auth.AbstractUser):
         indexes = [
             # Inactive users are few; the key table asks for them every second.
             models.Index(fields=["id"], condition=models.Q(is_active=False), name="user_inactive"),
+            # So are superusers, which it counts.
+            models.Index(fields=["id"], condition=models.Q(is_superuser=True), name="superuser"),
         ]
 
     def clean(self) -> None:

@@ -117,9 +117,10 @@ class Users(Resource[User]):
     )
     help = {
         "create": "Create a user with a role in an organisation or a project. Only administrators "
-        "of the platform create users without one. A key creates service accounts only.",
-        "change": "Change the fields that the request names. A key does not change the e-mail "
-        "address of a person.",
+        "of the platform create users without one. A key creates service accounts only, unless it "
+        "is an admin key.",
+        "change": "Change the fields that the request names. Only an admin key changes "
+        "the e-mail address of a person.",
     }
 
     def create(self, access: Access, values: Mapping[str, Any]) -> User:
@@ -170,9 +171,9 @@ def _confirmed(access: Access, values: Mapping[str, Any], stored_email: str = ""
 
 
 def _require_session(access: Access) -> None:
-    """Raise `PermissionDenied` for keys. A password, and the address that a new password is sent
-    to, admit a person who would keep this access when the key is revoked."""
-    if access.is_of_key:
+    """Raise `PermissionDenied` for keys but admin keys. A password, and the address that a new
+    password is sent to, admit a person who would keep this access when the key is revoked."""
+    if access.is_of_key and not access.is_superuser:
         raise PermissionDenied(
             "A key creates no people and changes no address of theirs. Sign in and use the session."
         )

@@ -10,6 +10,10 @@
 A limit is set from above: a superuser sets the limits of an organisation, an admin of the
 organisation those of its projects. The same admins decide which texts of requests a project
 keeps, and read them. A key with the manage scope has its owner's permissions, in its project only.
+
+A key with the admin scope, whose owner is a superuser, has the permissions of superusers but two:
+it creates, changes, rotates and resumes no admin key, and it changes no superusers and no staff.
+Otherwise a stolen admin key could outlive its revocation.
 """
 
 from __future__ import annotations
@@ -120,8 +124,11 @@ class Access:
 
     @classmethod
     def of_key(cls, key: ApiKey) -> Self:
-        """The permissions of a key: those of its owner, in the key's project only."""
+        """The permissions of a key: those of its owner, in the key's project only, unless it is
+        an admin key."""
         owner = cls.of(key.owner)
+        if key.is_for_administration and owner.is_superuser:
+            return cls(owner.user_id, is_superuser=True, is_of_key=True)
         organization = key.project.organization_id
         rank = owner.rank_at(organization, key.project_id)
         role = max(
@@ -262,7 +269,7 @@ class Access:
     def may(self, action: Action, row: Model) -> bool:
         """Whether the caller may do this to the row."""
         if self.is_superuser:
-            return True
+            return not self.is_of_key or _may_with_admin_key(action, row)
         if self.user_id is None:
             return False
         if action is Action.VIEW:
@@ -297,6 +304,8 @@ class Access:
 
         `owner` has the owner's permissions; a caller that checks many keys gives it.
         """
+        if key.is_for_administration:
+            return self.is_superuser and not self.is_of_key
         if self.is_superuser or Scope.MANAGE not in key.scopes:
             return True
         scope = key.project.organization_id, key.project_id
@@ -328,6 +337,8 @@ class Access:
 
     def _may_with_key(self, action: Action, key: ApiKey) -> bool:
         scope = key.project.organization_id, key.project_id
+        if key.is_for_administration and action is not Action.STOP:
+            return False
         if self._leads(Role.ADMIN, *scope):
             return True
         if key.owner_id != self.user_id:
@@ -346,3 +357,13 @@ class Access:
         entries = AuditEntry.objects.filter(target_kind="key", target_id=str(key.pk))
         last = entries.filter(action="key.pause").order_by("-number").first()
         return last is not None and last.actor_id == self.user_id
+
+
+def _may_with_admin_key(action: Action, row: Model) -> bool:
+    """Whether an admin key may do this to the row."""
+    match row:
+        case ApiKey() if row.is_for_administration:
+            return action in (Action.VIEW, Action.STOP)
+        case User() if row.is_superuser or row.is_staff:
+            return action is Action.VIEW
+    return True

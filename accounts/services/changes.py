@@ -32,13 +32,13 @@ from vinery_accounts.services.access import Access, Action
 RowT = TypeVar("RowT", bound=Model)
 
 
-def add(row: RowT) -> RowT:
+def add(row: RowT, action: str = "create") -> RowT:
     """Store a new row. Raises `ValidationError` for values that are not valid."""
     with audit.writing():
         row.full_clean()
         check(row)
         row.save(force_insert=True)
-        audit.record("create", row, after=audit.snapshot(row))
+        audit.record(action, row, after=audit.snapshot(row))
     return row
 
 
@@ -300,6 +300,7 @@ def check(row: Model, stored: Model | None = None) -> None:
             known = stored.allowed_endpoints if isinstance(stored, ApiKey) else None
             if row.allowed_endpoints != known:
                 _check_endpoints(row)
+            _check_admin_scope(row, stored if isinstance(stored, ApiKey) else None)
         case User() if isinstance(stored, User):
             if not (row.is_superuser and row.is_active):
                 _check_is_not_the_last_superuser(stored)
@@ -312,6 +313,18 @@ def _check_endpoints(key: ApiKey) -> None:
         if name not in known:
             message = f"There is no endpoint {name}. There are: {', '.join(known)}."
             raise ValidationError({"allowed_endpoints": message})
+
+
+def _check_admin_scope(key: ApiKey, stored: ApiKey | None) -> None:
+    """Raises `ValidationError` for an admin key of an owner who is no administrator, and for a
+    change that makes a key an admin key, whose secret may already be known to others."""
+    if stored is not None:
+        if key.is_for_administration != stored.is_for_administration:
+            message = "The scope `admin` is given when a key is created, and stays: create a key."
+            raise ValidationError({"scopes": message})
+    elif key.is_for_administration and not (key.owner.is_superuser and key.owner.is_active):
+        message = f"Only administrators of the platform have admin keys: {key.owner} is none."
+        raise ValidationError({"scopes": message})
 
 
 def _check_may_go(row: Model) -> None:
