@@ -101,7 +101,7 @@ class NewMemberForm(ResourceForm):
 class Invite(FormPage):
     """`/console/members/invite/`: a role for a user who exists.
 
-    A user whose row the caller sees gets the role at once. Any other name gets an invitation, so that
+    A user that the caller sees gets the role at once. Any other name gets an invitation, so that
     the page does not reveal which names exist.
     """
 

@@ -10,7 +10,7 @@ import vinery_accounts.base.redaction
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("accounts", "0008_quarantine"),
+        ("accounts", "0009_superusers_are_counted"),
     ]
 
     operations = [
