@@ -263,9 +263,7 @@ def test_the_page_warns_while_alerts_reach_no_one(owner: User, ours: Tenant, set
     assert "alice@ours.example" in text
 
 
-def test_alerts_are_listed_with_their_receivers(
-    owner: User, ours: Tenant, theirs: Tenant
-) -> None:
+def test_alerts_are_listed_with_their_receivers(owner: User, ours: Tenant, theirs: Tenant) -> None:
     failed_delivery(webhook_of(ours.organization), ours.organization.pk)
     stored_alert(limit_id=2, organization_id=theirs.organization.pk, whose="theirs one")
 
