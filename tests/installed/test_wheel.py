@@ -187,12 +187,11 @@ def _answered(response: httpx.Response) -> httpx.Response | None:
 
 
 def test_an_admin_key_creates_a_key_over_the_api(newcomer: Newcomer) -> None:
-    admin_key = new_key(newcomer)
-    created = httpx.post(
-        f"{newcomer.base_url}/api/keys/",
-        headers={"authorization": f"Bearer {admin_key}"},
-        json={"name": "from the API"},
-    )
+    headers = {"authorization": f"Bearer {new_key(newcomer)}"}
+    with httpx.Client(base_url=newcomer.base_url, headers=headers) as client:
+        [project] = client.get("/api/projects/").json()["results"]
+        key = {"name": "from the API", "project": project["id"]}
+        created = client.post("/api/keys/", json=key)
 
     assert created.status_code == 201, created.text
     secret = created.json()["key"]
