@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "up": "start everything on this machine",
     "ready": "report whether the server is ready",
     "reload": "replace the web processes without losing a request",
+    "wait": "show what models do until they are ready",
     "config": "show the settings in force and where they are set",
     "model": "add, load, unload and list models",
     "key": "create, list, pause, rotate and revoke API keys",
