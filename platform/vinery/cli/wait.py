@@ -19,6 +19,7 @@ from vinery.cli.shape import Failure, counted, print_line
 from vinery.config import credentials
 from vinery.config.home import Home
 from vinery.process.listening import Address
+from vinery_accounts.base.names import escaped
 from vinery_serving.catalog.models import EngineState, ServedModel
 
 _POLL_S: Final = 0.2
@@ -145,7 +146,8 @@ def _print_example() -> None:
     if known is None or not _within(lambda: readiness(base_url) is Readiness.READY or None):
         return
     if models := _within(lambda: models_for(known.api_key, base_url)):
-        print_line(f"\n  {curl_line(base_url, known.api_key, models[0])}\n")
+        line = curl_line(base_url, known.api_key, models[0])
+        print(f"\n  {escaped(line)}\n", flush=True)
 
 
 def _within(ask: Callable[[], T | None]) -> T | None:
