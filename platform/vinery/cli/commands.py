@@ -5,6 +5,7 @@ Only the module of the command that runs is loaded, so the supervisor starts fas
 
 import argparse
 import getpass
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from typing import Final
 from vinery import __version__
 from vinery.cli.shape import Failure, create_home, load_django
 from vinery.config.env import SettingError
+from vinery.process import logs
 from vinery_accounts.base.actors import Actor, acting_as
 from vinery_accounts.base.names import escaped
 
@@ -85,6 +87,9 @@ settings are environment variables:
                       retention of alerts and reminders; 0 is for ever (default: 365)
   VINERY_SYSFS        where the kernel's energy counters are (default: /sys)
   VINERY_LOG_LEVEL    debug, info, warning or error (default: info)
+  VINERY_LOG_FORMAT   text or json: log lines on standard output and in files (default: text)
+  VINERY_LOG_FILE_MB, VINERY_LOG_FILES
+                      size and number of the log files of each process (default: 10, 5)
   VINERY_DEBUG        on shows errors in the browser; on this machine only (default: off)
   DATABASE_URL        PostgreSQL instead of the SQLite file in the home folder
   REDIS_URL           Redis instead of files and memory, for several hosts
@@ -134,6 +139,8 @@ _PROCESSES: Final = {
     "node": "Watch which models should be loaded here, and run an engine for each.",
     "jobs": "Run background jobs and periodic tasks from Redis, or from the home folder.",
 }
+# They log to files also if they were started without `up`.
+_SERVERS: Final = frozenset({"web", "node", "jobs"})
 _NEED_DJANGO: Final = COMMANDS.keys() - _PROCESSES.keys() - {"admin"}
 
 
@@ -166,6 +173,8 @@ def run(argv: Sequence[str] | None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     name = words[0] if words and words[0] in COMMANDS else ""
     try:
+        if process := os.environ.get(logs.PROCESS_VARIABLE) or (name if name in _SERVERS else ""):
+            logs.begin(process)
         if name in _NEED_DJANGO:
             load_django()
         arguments = parser(name).parse_args(words)
@@ -201,4 +210,5 @@ def _actor() -> Actor:
 def _print_error(error: Exception, status: int) -> int:
     line = escaped(str(error), keep="\n")
     print(f"vinery: {line}", file=sys.stderr)
+    logs.note_printed(line, logging.ERROR)
     return status
