@@ -103,6 +103,7 @@ A setting with a secret may also name a file: add _FILE to the name.
 COMMANDS: Final = {
     "up": "start everything on this machine",
     "ready": "report whether the server is ready",
+    "logs": "show and follow the logs of all processes",
     "reload": "replace the web processes without losing a request",
     "model": "add, load, unload and list models",
     "key": "create, list, pause, rotate and revoke API keys",
@@ -130,6 +131,8 @@ _PROCESSES: Final = {
     "Ctrl-C or SIGTERM ends all of them; a second Ctrl-C kills them.",
     "ready": "Ask the server on VINERY_HOST, VINERY_PORT whether a model has generated a token "
     "lately. The exit status is 0 if it has, and 1 if not.",
+    "logs": "Show the last log lines of all processes of this home in the order of their times. It "
+    "needs no running server. The files are in the folder logs of the home.",
     "reload": "Let the `vinery up` of this home folder replace its web processes one after the "
     "other, for example to load new code of the same version. Each new process serves before the "
     "old one takes no more connections, and running requests finish. Engines, node and jobs go on.",
