@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import Running, run_platform, until
+from tests.conftest import REPOSITORY, Running, run_platform, until
 from tests.system.commands import vinery
 from vinery_serving.logs.entries import LogEntry
 from vinery_serving.logs.folder import engine_name, log_path
@@ -246,7 +246,7 @@ async def test_a_model_that_does_not_load_logs_why(platform: Running) -> None:
     until(lambda: is_ready(platform))
     folder = platform.home / "broken"
     folder.mkdir()
-    for source in (Path("models") / "tiny-chat").resolve().iterdir():
+    for source in (REPOSITORY / "models" / "tiny-chat").iterdir():
         if source.is_file():
             (folder / source.name).write_bytes(source.read_bytes())
     (folder / "openvino_model.bin").write_bytes(b"short")
@@ -260,5 +260,5 @@ async def test_a_model_that_does_not_load_logs_why(platform: Running) -> None:
         found = [each for each in entries if "does not load" in each.message]
         return found[0].message if found else None
 
-    assert "openvino" in until(reason, timeout_s=60).lower()
+    assert "Incorrect weights in bin file" in until(reason, timeout_s=60)
     vinery(platform, "model", "remove", "broken")
