@@ -110,6 +110,16 @@ SETTINGS: Final = (
     Setting("VINERY_BODY_TIMEOUT_S", "how long a request's body may take", "120"),
     Setting("VINERY_MAX_FORM_MB", "largest form or body of the management API", "1"),
     Setting(
+        "VINERY_UNKNOWN_FIELDS",
+        "ignore (and name in a header) or refuse: fields of a request that the server does not know",
+        "ignore",
+    ),
+    Setting(
+        "VINERY_HOSTED_FEATURES",
+        "ignore (and name in a header) or refuse: store, and tools that only OpenAI hosts",
+        "ignore",
+    ),
+    Setting(
         "VINERY_WORK_PROCESSES",
         "worker processes of each web process",
         "the cores, at least 2",

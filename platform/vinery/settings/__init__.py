@@ -77,6 +77,9 @@ VINERY_FIELD_LIMITS = {
     for limit in field_limits.FIELD_LIMITS
 }
 field_limits.configure(VINERY_FIELD_LIMITS)
+# What happens to fields that no server's documents have, and to hosted tools and `store: true`.
+VINERY_UNKNOWN_FIELDS = env.choice("VINERY_UNKNOWN_FIELDS", "ignore", among=("ignore", "refuse"))
+VINERY_HOSTED_FEATURES = env.choice("VINERY_HOSTED_FEATURES", "ignore", among=("ignore", "refuse"))
 VINERY_REQUEST_TIMEOUT_S = env.integer(
     "VINERY_REQUEST_TIMEOUT_S", 600, at_least=1, at_most=24 * 3600
 )
