@@ -42,7 +42,7 @@ async def http(platform: Running) -> AsyncIterator[httpx.AsyncClient]:
 
 
 class Secrets:
-    """Words that occur once in the world, one for each position."""
+    """Words that occur nowhere else, one for each position."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
@@ -134,7 +134,7 @@ async def begin_endless(http: httpx.AsyncClient, content: str) -> asyncio.Task[N
 
 async def crash(platform: Running, http: httpx.AsyncClient, role: str, number: int) -> None:
     """End the process by a signal in the middle of an answer."""
-    stream = await begin_endless(http, f"Tell a story about {number}.")
+    stream = await begin_endless(http, f"Write a story about {number}.")
     (pid,) = platform.pids(role)
     os.kill(pid, number)
     stream.cancel()
