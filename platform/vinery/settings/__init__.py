@@ -407,5 +407,7 @@ VINERY_RETENTION_ALERTS_DAYS = env.integer(
 
 # -- Logs ---------------------------------------------------------------------------------
 
-VINERY_LOG_LEVEL = logs.level_from_env()
+VINERY_LOG_DIR = HOME.logs
+VINERY_LOG = logs.LogSettings.from_env()
+VINERY_LOG_LEVEL = VINERY_LOG.level
 LOGGING = logs.logging_config(VINERY_LOG_LEVEL)
