@@ -7,13 +7,16 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, get_type_hints
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_type_hints
 
 import msgspec
 
 # The defaults that OVMS documents for speculative decoding, in tokens.
 NUM_ASSISTANT_TOKENS: Final = 5
 NGRAM_SIZE: Final = 3
+
+
+Clamping = Literal["defaults", "always", "never"]
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,6 +72,13 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "the most output tokens of a request, and its number if the request names none; 0: as "
         "many as fit into the context",
     ] = 0
+    clamp_max_tokens: Annotated[
+        Clamping,
+        "a request that asks for more output tokens than max_tokens_limit or the context allows "
+        "gets as many as fit, and the header x-vinery-clamped: always, never, or defaults: only "
+        "if the number is one that clients send by default, such as 4096; other requests are "
+        "refused",
+    ] = "defaults"
     best_of_limit: Annotated[int, "the most answers of a request, by n or best_of; 0: 128"] = 0
     trust_request_chat_template: Annotated[
         bool,
@@ -124,6 +134,16 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 raise ValueError(f"{name} must not be negative")
 
 
+class EngineLog(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and how an engine logs."""
+
+    path: Path
+    is_json: bool = False
+    level: str = "INFO"
+    max_bytes: int = 10 << 20  # of a file
+    num_files: int = 5  # the present one and the older ones
+
+
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration of an engine process, which it reads from its standard input."""
 
@@ -136,6 +156,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     sysfs: Path = Path("/sys")  # where the kernel's energy counters are
     max_context: int  # tokens, prompt and output together; 0: unknown
     options: EngineOptions
+    log: EngineLog | None = None  # None: standard error
     heartbeat_fd: int | None = None  # the page that the engine shares with its node
     # Of this configuration and the code. A new node keeps an engine whose digest is the right one.
     digest: str = ""

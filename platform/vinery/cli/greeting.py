@@ -8,6 +8,7 @@ from vinery.cli import invocation
 from vinery.config import credentials, env
 from vinery.config.credentials import Credentials
 from vinery.config.home import Home
+from vinery.process import logs
 from vinery.process.running_server import RunningServer
 
 Row = tuple[str, str]
@@ -73,18 +74,23 @@ class Greeting:
 
     def _places(self) -> Iterator[Row]:
         yield "commands", f"{self.vinery} --help"
+        yield "logs", f"{self.vinery} logs (in {self.home.logs})"
         yield "stop", f"Ctrl-C, or: kill {self.pid}"
 
 
 def show(server: RunningServer, home: Home, *, is_first_start: bool) -> None:
-    """Print the greeting: with secrets on a terminal only. Raises `SettingError`."""
+    """Print the greeting: with secrets on a terminal only, and with JSON lines as a record. Raises
+    `SettingError`."""
+    if logs.is_json():
+        logs.announce(f"running at {server.base_url}")
+        return
     known = credentials.read(home.bootstrap_file)
     greeting = Greeting.of(server, home)
     if sys.stdout.isatty():
-        text = greeting.for_terminal(known, is_first_start=is_first_start)
+        logs.show(greeting.for_terminal(known, is_first_start=is_first_start))
     else:
-        text = greeting.for_log(known)
-    print(f"vinery: {text}", flush=True)
+        logs.show(greeting.for_log(known))
+    logs.note_printed(f"running at {server.base_url}")
 
 
 def _block(title: str, rows: list[Row], last: str = "") -> str:

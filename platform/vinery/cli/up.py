@@ -8,7 +8,6 @@ not import Django.
 
 import argparse
 import asyncio
-import logging.config
 import os
 import resource
 import signal
@@ -98,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise SettingError("--reload is for a clone of the repository, and this is a package.")
     if arguments.end_with_parent:
         parent_watch.end_with(os.getppid(), grace_s=_PARENT_GRACE_S)
-    logging.config.dictConfig(logs.logging_config(logs.level_from_env()))
+    logs.LogSettings.from_env()  # wrong ones are reported before anything is created
     plan = Plan(
         Home.from_env(),
         Address.from_env(),
@@ -112,6 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
     plan.home.create()
     with plan.home.locked(), listen(plan.address) as server:
         server_for(server)
+        logs.begin("supervisor")
         _allow_many_open_files()
         port = server.getsockname()[1]
         plan = replace(plan, address=replace(plan.address, port=port))
@@ -126,7 +126,7 @@ def _answer_beside(other: RunningServer, plan: Plan) -> int:
             f"Vinery already runs with the home {plan.home.path} at {other.base_url} (process "
             f"{other.pid}). Stop that one, or set VINERY_HOME to another folder."
         )
-    _print(greeting.Greeting.of(other, plan.home).already_running())
+    logs.show(greeting.Greeting.of(other, plan.home).already_running())
     return 0
 
 
@@ -137,7 +137,7 @@ async def _run(plan: Plan, server: socket.socket) -> int:
     _obey_signals(supervisor)
     orphans.begin()
     is_first_start = credentials.read(plan.home.bootstrap_file) is None
-    _print(f"preparing {plan.home.path}")
+    logs.announce(f"preparing {plan.home.path}")
     status = await supervisor.run_once(_service("prepare", "prepare"))
     if supervisor.is_stopping:
         return 0
@@ -151,7 +151,7 @@ async def _run(plan: Plan, server: socket.socket) -> int:
         await orphans.end()
         reloading.cancel()
     _ignore_signals()
-    _print("stopped")
+    logs.announce("stopped")
     return 0
 
 
@@ -174,10 +174,10 @@ async def _wait_for_web(base_url: str, supervisor: Supervisor) -> bool:
             return False
         waited_s = clock() - began_at
         if waited_s >= report_after_s:
-            _print(f"waiting for {Readiness.SILENT.value} ({waited_s:.0f} s)")
+            logs.announce(f"waiting for {Readiness.SILENT.value} ({waited_s:.0f} s)")
             report_after_s = max(2 * report_after_s, waited_s)
             if report_after_s > START_LIMIT_S:
-                _print("it should have answered by now; its last lines above show the reason")
+                logs.announce("it should have answered by now; see: vinery logs --process web")
                 report_after_s = float("inf")
         await asyncio.sleep(_READINESS_POLL_S)
     return True
@@ -190,7 +190,7 @@ async def _reload(plan: Plan, supervisor: Supervisor, services: Iterable[Service
     front = [service for service in services if service.is_front]
     assert REPOSITORY is not None  # `run` refuses `--reload` without a clone
     async for paths in changed_files([REPOSITORY / name for name in _SOURCES]):
-        _print(f"restarting after a change of {min(paths)}")
+        logs.announce(f"restarting after a change of {min(paths)}")
         if any(_NEEDS_PREPARE & set(path.parts) for path in paths):
             await supervisor.run_once(_service("prepare", "prepare"))
         supervisor.restart(front)
@@ -222,7 +222,7 @@ def _interrupt(supervisor: Supervisor) -> None:
 
 def _end(supervisor: Supervisor) -> None:
     if not supervisor.is_stopping:
-        _print("stopping; press Ctrl-C again to kill")
+        logs.announce("stopping; press Ctrl-C again to kill")
         supervisor.stop()
 
 
@@ -238,7 +238,3 @@ def _allow_many_open_files() -> None:
     wanted = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _print(line: str) -> None:
-    print(f"vinery: {line}", flush=True)

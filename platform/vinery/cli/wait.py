@@ -18,6 +18,7 @@ from vinery.cli.ready import Readiness, models_for, readiness
 from vinery.cli.shape import Failure, counted, print_line
 from vinery.config import credentials
 from vinery.config.home import Home
+from vinery.process import logs
 from vinery.process.listening import Address
 from vinery_accounts.base.names import escaped
 from vinery_serving.catalog.models import EngineState, ServedModel
@@ -82,11 +83,11 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print lines. Returns 0 if each model is ready, 1 if one failed or is not ready in time."""
     if not (arguments.names or _loaded([])):
-        print_line(_none_loaded())
+        _print(_none_loaded())
         return 0
     progress: dict[str, Progress] = {}
     deadline_s = time.monotonic() + arguments.timeout
-    has_example = arguments.example and sys.stdout.isatty()
+    has_example = arguments.example and sys.stdout.isatty() and not logs.is_json()
     while True:
         models = _loaded(arguments.names)
         for model in models:
@@ -107,8 +108,7 @@ def _report(model: ServedModel, progress: Progress) -> None:
     age_s = (timezone.now() - status.changed_at).total_seconds() if status.changed_at else 0.0
     reason = " ".join(status.last_error.partition("\n\n")[0].split())
     for line in progress.lines(status.state, reason=reason, age_s=age_s, now_s=time.monotonic()):
-        print_line(line)
-    sys.stdout.flush()
+        _print(line)
 
 
 def _loaded(names: Iterable[str]) -> list[ServedModel]:
@@ -132,7 +132,7 @@ def _none_loaded() -> str:
 def _give_up(states: dict[str, str], timeout_s: int) -> int:
     for name, state in states.items():
         if state not in _SETTLED:
-            print_line(
+            _print(
                 f"{name}: not ready after {timeout_s} s. It goes on; see: "
                 f"{invocation.vinery()} model list"
             )
@@ -146,8 +146,17 @@ def _print_example() -> None:
     if known is None or not _within(lambda: readiness(base_url) is Readiness.READY or None):
         return
     if models := _within(lambda: models_for(known.api_key, base_url)):
-        line = curl_line(base_url, known.api_key, models[0])
-        print(f"\n  {escaped(line)}\n", flush=True)
+        line = escaped(curl_line(base_url, known.api_key, models[0]))
+        logs.show(f"a request to try:\n\n  {line}\n")  # the key is for no log
+
+
+def _print(line: str) -> None:
+    """Print a line; as a process of `vinery up`, also log it."""
+    if logs.has_begun():
+        logs.announce(escaped(line))
+    else:
+        print_line(line)
+        sys.stdout.flush()
 
 
 def _within(ask: Callable[[], T | None]) -> T | None:

@@ -77,6 +77,9 @@ VINERY_FIELD_LIMITS = {
     for limit in field_limits.FIELD_LIMITS
 }
 field_limits.configure(VINERY_FIELD_LIMITS)
+# What happens to fields that no server's documents have, and to hosted tools and `store: true`.
+VINERY_UNKNOWN_FIELDS = env.choice("VINERY_UNKNOWN_FIELDS", "ignore", among=("ignore", "refuse"))
+VINERY_HOSTED_FEATURES = env.choice("VINERY_HOSTED_FEATURES", "ignore", among=("ignore", "refuse"))
 VINERY_REQUEST_TIMEOUT_S = env.integer(
     "VINERY_REQUEST_TIMEOUT_S", 600, at_least=1, at_most=24 * 3600
 )
@@ -224,6 +227,8 @@ ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
 ACCOUNT_SESSION_REMEMBER = True
+# The tokens of `accounts/services/password_links.py`, too.
+ACCOUNT_PASSWORD_RESET_TOKEN_GENERATOR = "django.contrib.auth.tokens.PasswordResetTokenGenerator"
 ACCOUNT_RATE_LIMITS = {
     "login_failed": "10/m/ip,5/5m/key",
     "login_failed_on_known_device": "5/5m/key",
@@ -402,5 +407,7 @@ VINERY_RETENTION_ALERTS_DAYS = env.integer(
 
 # -- Logs ---------------------------------------------------------------------------------
 
-VINERY_LOG_LEVEL = logs.level_from_env()
+VINERY_LOG_DIR = HOME.logs
+VINERY_LOG = logs.LogSettings.from_env()
+VINERY_LOG_LEVEL = VINERY_LOG.level
 LOGGING = logs.logging_config(VINERY_LOG_LEVEL)
