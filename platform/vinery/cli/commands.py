@@ -48,6 +48,8 @@ COMMANDS: Final = {
     "capture": "see and delete captured texts of requests",
     "replay": "send a captured request again, and compare",
     "admin": "a new password, or a new secret key",
+    "backup": "write all state to one file, while Vinery runs",
+    "restore": "put the state of a backup into this home folder",
     "prepare": "migrate, collect static files, create the first admin and key",
     "web": "run one web process (started by `up`)",
     "node": "run the engines of this host (started by `up`)",
@@ -64,6 +66,10 @@ _PROCESSES: Final = {
     "old one takes no more connections, and running requests finish. Engines, node and jobs go on.",
     "config": "Show each setting with its value and its source: the environment, a configuration "
     "file, or the default. Secrets are hidden.",
+    "backup": "Write the database, the secrets, usage that is not stored yet, the first "
+    "credentials and vinery.toml of the home to one file. It works while Vinery runs.",
+    "restore": "Check a whole backup, and put its state into this home folder. Vinery must be "
+    "stopped. The state before is kept in a folder of the home.",
     "prepare": "Create or upgrade the home folder and the database. `vinery up` does this itself; "
     "hosts that run single processes need it once after an upgrade.",
     "web": "Serve the APIs, the console and the admin site on VINERY_HOST, VINERY_PORT.",
