@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,23 +17,12 @@ import pytest
 
 from tests import prepared_home, stores
 from tests.conftest import REPOSITORY, Running, clean_environment, run_platform, until
+from tests.platform_.scripts import vinery
 from tests.system.ledger import is_written, outcomes, rows
 
 pytestmark = pytest.mark.system
 
 GUIDE = (REPOSITORY / "docs" / "guides" / "backup.md").read_text(encoding="utf-8")
-
-
-def run(*words: str, environment: Mapping[str, str], cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "vinery.cli", *words],
-        env=environment,
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def guide_command(start: str, **values: str) -> list[str]:
@@ -62,7 +49,7 @@ async def back_up_during_requests(platform: Running, folder: Path) -> list[str]:
         for _ in range(8)
     ]
     words = guide_command("backup FILE", FILE="one.tar.gz")
-    made = await asyncio.to_thread(run, *words, environment=platform.environment, cwd=folder)
+    made = await asyncio.to_thread(vinery, *words, environment=platform.environment, cwd=folder)
     assert made.returncode == 0, made.stderr
     await asyncio.gather(*running)
     return [answer.headers["x-request-id"] for answer in early]
@@ -94,7 +81,7 @@ def test_a_lost_database_comes_back_with_its_keys_and_balanced_usage(
     with run_platform(home, server) as platform:
         early = asyncio.run(back_up_during_requests(platform, tmp_path))
         words = guide_command("restore FILE", FILE="one.tar.gz")
-        refused = run(*words, "--yes", environment=platform.environment, cwd=tmp_path)
+        refused = vinery(*words, "--yes", environment=platform.environment, cwd=tmp_path)
         key, environment = platform.api_key, platform.environment
     assert refused.returncode == 2
     assert "is in use" in refused.stderr
@@ -102,11 +89,11 @@ def test_a_lost_database_comes_back_with_its_keys_and_balanced_usage(
     assert archive.stat().st_mode & 0o777 == 0o600
 
     lose_database(home, environment)
-    unable = run("key", "list", environment=environment, cwd=tmp_path)
-    checked = run(
+    unable = vinery("key", "list", environment=environment, cwd=tmp_path)
+    checked = vinery(
         *guide_command("backup --verify", FILE="one.tar.gz"), environment=environment, cwd=tmp_path
     )
-    restored = run(*words, "--yes", environment=environment, cwd=tmp_path)
+    restored = vinery(*words, "--yes", environment=environment, cwd=tmp_path)
 
     assert unable.returncode != 0
     assert checked.returncode == 0, checked.stderr
@@ -120,25 +107,25 @@ def test_a_lost_database_comes_back_with_its_keys_and_balanced_usage(
         assert set(early) <= set(stored)
         assert len(set(stored)) == len(stored)
         assert set(outcomes(platform)) <= {"ok", "interrupted"}
-        balanced = run("usage", "verify", environment=platform.environment, cwd=tmp_path)
+        balanced = vinery("usage", "verify", environment=platform.environment, cwd=tmp_path)
         assert balanced.returncode == 0, balanced.stdout
 
 
 def test_a_restore_is_undone(tmp_path: Path) -> None:
     home, clean = tmp_path / "home", clean_environment()
     environment = clean | prepared_home.copy_to(home, clean)
-    made = run("backup", "one.tar.gz", environment=environment, cwd=tmp_path)
+    made = vinery("backup", "one.tar.gz", environment=environment, cwd=tmp_path)
     assert made.returncode == 0, made.stderr
-    later = run("project", "create", "later", environment=environment, cwd=tmp_path)
+    later = vinery("project", "create", "later", environment=environment, cwd=tmp_path)
     assert later.returncode == 0, later.stderr
 
     words = guide_command("restore FILE", FILE="one.tar.gz")
-    restored = run(*words, "--yes", environment=environment, cwd=tmp_path)
-    without = run("project", "list", environment=environment, cwd=tmp_path)
+    restored = vinery(*words, "--yes", environment=environment, cwd=tmp_path)
+    without = vinery("project", "list", environment=environment, cwd=tmp_path)
     [kept] = home.glob("before-restore-*")
     words = guide_command("restore --undo", FOLDER=str(kept))
-    undone = run(*words, "--yes", environment=environment, cwd=tmp_path)
-    again = run("project", "list", environment=environment, cwd=tmp_path)
+    undone = vinery(*words, "--yes", environment=environment, cwd=tmp_path)
+    again = vinery("project", "list", environment=environment, cwd=tmp_path)
 
     assert (restored.returncode, undone.returncode) == (0, 0), restored.stderr + undone.stderr
     assert str(kept) in restored.stdout

@@ -95,5 +95,5 @@ def _left_out() -> list[str]:
     names = sorted(name for name in os.environ if name.startswith(_SECRETS))
     lines = [f"Not in the backup: {name}, which the environment sets." for name in names]
     own = settings.HOME.path / config_file.NAME
-    files = [file.path for file in config_file.apply() if file.path != own]
+    files = [file.path for file in config_file.apply() if file.values and file.path != own]
     return lines + [f"Not in the backup: the configuration file {path}." for path in files]
