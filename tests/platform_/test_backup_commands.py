@@ -82,11 +82,8 @@ def test_usage_in_the_journal_of_a_running_process_counts_once_after_a_restore(
         "-c", _RECOVER, environment=other | {"DJANGO_SETTINGS_MODULE": "vinery.settings"}
     )
     assert recovered.stdout.strip() == "[('open', 'interrupted'), ('over', 'ok')]"
-    names = [
-        vinery("key", "list", environment=each, cwd=tmp_path).stdout
-        for each in (environment, other)
-    ]
-    assert names[0] == names[1] != ""
+    keys, restored_keys = (vinery("key", "list", environment=each) for each in (environment, other))
+    assert keys.stdout == restored_keys.stdout != ""
 
 
 def test_a_home_in_use_is_not_replaced(environment: dict[str, str], tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def read(archive: Path, into: Path | None = None) -> Manifest:
     written.
     """
     with archive.open("rb") as file, _checking(archive):
-        content = _Bounded(gzip.GzipFile(fileobj=file))
+        content = _Bounded(fileobj=file)
         with tarfile.open(fileobj=content, mode="r:") as tar:
             manifest = _read_manifest(tar, archive)
             if into is not None:
@@ -185,22 +185,13 @@ def _checking(archive: Path) -> Iterator[None]:
         raise BackupFailed(f"{archive} is damaged or no backup of Vinery: {error}.") from error
 
 
-class _Bounded(io.BufferedIOBase):
+class _Bounded(gzip.GzipFile):
     """A file that refuses to read much at once: a tar header may name any size."""
 
-    def __init__(self, file: gzip.GzipFile) -> None:
-        self._file = file
-
-    def read(self, size: int | None = -1, /) -> bytes:
+    def read(self, size: int | None = -1) -> bytes:
         if size is None or not 0 <= size <= _MAX_READ_BYTES + tarfile.BLOCKSIZE:
             raise tarfile.ReadError("a header is too large")
-        return self._file.read(size)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._file.tell()
+        return super().read(size)
 
 
 def _add(tar: tarfile.TarFile, name: str, content: BinaryIO) -> None:
