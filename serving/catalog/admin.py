@@ -7,6 +7,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils import formats, timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
@@ -16,7 +17,7 @@ from vinery_serving.catalog import registry
 from vinery_serving.catalog.models import EngineState, ServedModel
 from vinery_serving.engine.config import option_documents
 
-_ENGINE_FIELDS: Final = ("state", "num_restarts", "last_error")
+_ENGINE_FIELDS: Final = ("state", "attempts", "num_restarts", "last_error")
 # A change of these restarts the engine.
 _NEEDS_NEW_ENGINE: Final = frozenset({"name", "folder", "device", "options"})
 
@@ -104,11 +105,22 @@ class ServedModelAdmin(AuditedAdmin):
 
     @admin.display(description="last error")
     def short_error(self, model: ServedModel) -> str:
-        return Truncator(self.last_error(model)).chars(80)
+        return Truncator(model.status.reason or "-").chars(80)
 
     @admin.display(description="last error")
     def last_error(self, model: ServedModel) -> str:
+        """What happened and what to do, and below the original words of OpenVINO."""
         return model.status.last_error or "-"
+
+    @admin.display(description="attempts")
+    def attempts(self, model: ServedModel) -> str:
+        status = model.status
+        if not status.num_attempts:
+            return "-"
+        if status.next_attempt_at is None:
+            return f"{status.num_attempts} of {status.max_attempts} failed"
+        next_at = formats.localize(timezone.localtime(status.next_attempt_at))
+        return f"{status.num_attempts} of {status.max_attempts} failed; the next is at {next_at}"
 
     @admin.display(description="restarts")
     def num_restarts(self, model: ServedModel) -> int:
@@ -116,7 +128,12 @@ class ServedModelAdmin(AuditedAdmin):
 
     @admin.action(description="Load selected models", permissions=["change"])
     def load(self, request: HttpRequest, models: QuerySet[ServedModel]) -> None:
-        if names := self._set_loaded(request, models, is_loaded=True):
+        failed = [model for model in models if model.is_loaded and model.status.has_failed]
+        names = [*self._set_loaded(request, models, is_loaded=True)]
+        for model in failed:
+            registry.retry(model)
+            self.log_change(request, model, "Tried again.")
+        if names := ", ".join([*names, *(model.name for model in failed)]):
             messages.success(request, f"Loading {names}. Reload the page to see when it is ready.")
         else:
             messages.info(request, "There is nothing to load: each is loaded, or being loaded.")
@@ -124,7 +141,7 @@ class ServedModelAdmin(AuditedAdmin):
     @admin.action(description="Unload selected models", permissions=["change"])
     def unload(self, request: HttpRequest, models: QuerySet[ServedModel]) -> None:
         """Ask the node to end the engines. Their running requests fail."""
-        if names := self._set_loaded(request, models, is_loaded=False):
+        if names := ", ".join(self._set_loaded(request, models, is_loaded=False)):
             messages.success(
                 request, f"Unloading {names}. Clients get an error until it is loaded."
             )
@@ -145,13 +162,13 @@ class ServedModelAdmin(AuditedAdmin):
 
     def _set_loaded(
         self, request: HttpRequest, models: QuerySet[ServedModel], *, is_loaded: bool
-    ) -> str:
+    ) -> list[str]:
         """The names of the models that this changes."""
         changed = [model for model in models if model.is_loaded is not is_loaded]
         for model in changed:
             registry.load(model, is_loaded)
             self.log_change(request, model, "Loaded." if is_loaded else "Unloaded.")
-        return ", ".join(model.name for model in changed)
+        return [model.name for model in changed]
 
 
 def _state_of(model: ServedModel) -> tuple[EngineState, str]:
@@ -162,7 +179,7 @@ def _state_of(model: ServedModel) -> tuple[EngineState, str]:
         return EngineState.LOADING, "Waiting to load"
     if not model.is_loaded and state is not EngineState.UNLOADED:
         return EngineState.LOADING, "Unloading"
-    return state, str(state.label)
+    return state, model.status.state_text.capitalize()
 
 
 def _options_help() -> SafeString:

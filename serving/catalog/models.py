@@ -41,6 +41,12 @@ class ServedModel(models.Model):
     is_loaded = models.BooleanField(
         "load", default=True, help_text="Whether an engine should be running for it."
     )
+    retried_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="When an administrator last asked to load it again after a failure.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -80,7 +86,8 @@ class EngineState(models.TextChoices):
     UNLOADED = "unloaded"
     LOADING = "loading"
     READY = "ready"
-    FAILED = "failed"
+    RETRYING = "retrying"  # it could not load, and is tried again
+    FAILED = "failed"  # until its files or settings change, or an administrator tries again
 
 
 class EngineStatus(models.Model):
@@ -88,11 +95,27 @@ class EngineStatus(models.Model):
     state = models.CharField(
         max_length=16, choices=EngineState.choices, default=EngineState.UNLOADED
     )
-    last_error = models.TextField(blank=True)
+    last_error = models.TextField(
+        blank=True,
+        help_text="What happened and what to do; the original error stands below, after a blank "
+        "line.",
+    )
     pid = models.PositiveIntegerField(null=True, blank=True)
     num_restarts = models.PositiveIntegerField(default=0)
     num_failures_in_row = models.PositiveIntegerField(
         default=0, help_text="How often the engine has failed since it was ready."
+    )
+    num_attempts = models.PositiveIntegerField(
+        default=0, help_text="How many attempts to load it have failed since it was ready."
+    )
+    max_attempts = models.PositiveIntegerField(
+        default=0, help_text="After how many failed attempts it is no longer tried; 0: none failed."
+    )
+    next_attempt_at = models.DateTimeField(
+        null=True, blank=True, help_text="When it is tried again."
+    )
+    max_context = models.PositiveIntegerField(
+        default=0, help_text="Tokens of prompt and output together; 0: unknown."
     )
     changed_at = models.DateTimeField(auto_now=True)
 
@@ -101,6 +124,23 @@ class EngineStatus(models.Model):
 
     def __str__(self) -> str:
         return f"{self.model_id}: {self.state}"
+
+    @property
+    def state_text(self) -> str:
+        """The state in words: `retrying (2 of 4)` before and during the second of four attempts."""
+        if self.state == EngineState.RETRYING:
+            return f"{self.state} ({self.num_attempts + 1} of {self.max_attempts})"
+        return str(self.state)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the model could not load, even if it is tried again by itself."""
+        return self.state in (EngineState.RETRYING, EngineState.FAILED)
+
+    @property
+    def reason(self) -> str:
+        """The last error without the original error below it."""
+        return self.last_error.partition("\n\n")[0]
 
 
 def _check_options(options: object) -> None:

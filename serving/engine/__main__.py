@@ -36,8 +36,11 @@ def main(config: EngineConfig) -> int:
         loop = EngineLoop(config, Pipeline(config), heartbeat, lifeline)
         loop.warm_up()
         freeze_heap()
-    except (RuntimeError, OSError) as error:
-        print(json.dumps({"event": "failed", "error": str(error)[:2000]}), file=reports)
+    except (RuntimeError, OSError, MemoryError) as error:
+        print(
+            json.dumps({"event": "failed", "error": (str(error) or repr(error))[:2000]}),
+            file=reports,
+        )
         return 1
 
     def on_listening(server: SocketServer) -> None:

@@ -31,6 +31,10 @@ _PASSED_ON: Final = ("PATH", "PYTHONPATH", "LANG", "LD_LIBRARY_PATH", "HOME")
 class EngineDied(Exception):
     """The engine did not load, ended, or hung and was killed. The message gives the reason."""
 
+    def __init__(self, reason: str, *, is_killed: bool = False) -> None:
+        super().__init__(reason)
+        self.is_killed = is_killed  # by a signal from outside of the node
+
 
 class EngineProcess:
     """Call `start` or `adopt`, then `watch` until it raises, and `end` in any case."""
@@ -133,7 +137,9 @@ class EngineProcess:
         line = await engine.report()
         if not line:
             why = self._why_ended(await engine.wait())
-            raise EngineDied(f"{why} It had not loaded yet. See the server's log.")
+            is_killed = engine.was_killed and self._hang is None
+            text = f"{why} It had not loaded yet. See the server's log."
+            raise EngineDied(text, is_killed=is_killed)
         report = json.loads(line)
         if report["event"] != "ready":
             raise EngineDied(report["error"])

@@ -114,7 +114,7 @@ def remove(arguments: argparse.Namespace) -> str:
 
 def list_models(_: argparse.Namespace) -> int:
     rows = [
-        (model.name, model.status.state, model.device, model.folder, model.status.last_error)
+        (model.name, model.status.state_text, model.device, model.folder, model.status.reason)
         for model in registry.list_models()
     ]
     print(table(("NAME", "STATE", "DEVICE", "FOLDER", "LAST ERROR"), rows))
