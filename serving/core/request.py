@@ -320,6 +320,8 @@ class Stopping:
     # The client's limit of output tokens. None: the client sent none. 0: the answer is only
     # the echo of its prompt.
     max_tokens: int | None = None
+    # Whether the client asked for no limit, so that only the options of the model limit it.
+    is_unlimited: bool = False
     stop: tuple[str, ...] = ()
     include_stop_text: bool = False  # whether the answer includes the stop string
     # The endpoint's limit when the client sent none. None: only the model's limits apply.

@@ -236,6 +236,8 @@ def _default_max_tokens(request: GenerationRequest, model: LoadedModel) -> int |
     """The limit for a client that sets none: the endpoint's or that of generation_config.json,
     and at most that of the model's options. None: the rest of the context."""
     stopping, limit = request.stopping, model.entry.options.max_tokens_limit
+    if stopping.is_unlimited:
+        return limit or None
     default = stopping.default_max_tokens or model.assets.folder.defaults.max_new_tokens
     if default is None:
         return limit or None

@@ -10,7 +10,7 @@ from django.views.decorators.csrf import csrf_exempt
 from vinery_accounts.keys.table import Caller
 from vinery_serving.core.errors import MethodNotAllowed, ModelNotFound, NotFound, ServingError
 from vinery_serving.flow.directory import ModelEntry
-from vinery_serving.http.callers import authenticate, grant_errors
+from vinery_serving.http.callers import authenticate, authorization_of, grant_errors
 from vinery_serving.http.edge import error_response
 from vinery_serving.prompting.folder import TOKEN_KEYS
 from vinery_serving.runtime.runtime import runtime
@@ -92,7 +92,8 @@ async def no_response(
 def _caller(request: HttpRequest) -> Caller:
     """Raises `ServingError` without a valid key, or for a key that does not allow the address."""
     scope = getattr(request, "scope", {})  # WSGI requests have none
-    caller = authenticate(runtime().required_keys, scope, request.headers.get("authorization"))
+    sent = [(name.lower().encode(), value.encode()) for name, value in request.headers.items()]
+    caller = authenticate(runtime().required_keys, scope, authorization_of(sent))
     with grant_errors():
         caller.grants.check_address(request.META.get("REMOTE_ADDR"))
     return caller

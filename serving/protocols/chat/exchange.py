@@ -78,7 +78,7 @@ def _called(call: ToolCall) -> dict[str, object]:
 
 def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> ChatExchange:
     """Read the body of a chat completion request. Raises `InvalidRequest`."""
-    wire = read_body(Endpoint.CHAT, ChatBody, body)
+    wire = read_body(Endpoint.CHAT, ChatBody, body, dialect)
     wire.refuse_contradictions()
     request = wire.request(
         Endpoint.CHAT, wire.conversation(), dialect, grammar=wire.constraint(wire.response_format)

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vinery_serving.core.errors import UnsupportedParameter
-from vinery_serving.core.request import Endpoint
+from vinery_serving.core.request import Dialect, Endpoint
+from vinery_serving.protocols.common.numbers import with_numbers
 from vinery_serving.protocols.common.parameters import Parameter
 from vinery_serving.protocols.common.reading import WireT, read_model, read_object
 
@@ -136,7 +137,7 @@ REFUSED: Mapping[Endpoint, Refusals] = {
 }
 
 
-def read_body(endpoint: Endpoint, model: type[WireT], body: bytes) -> WireT:
+def read_body(endpoint: Endpoint, model: type[WireT], body: bytes, dialect: Dialect) -> WireT:
     """Return `body` as `model`. Raises `UnsupportedParameter` for the first refused parameter,
     then `InvalidRequest` for the first error."""
     members = read_object(body)
@@ -144,4 +145,4 @@ def read_body(endpoint: Endpoint, model: type[WireT], body: bytes) -> WireT:
         refused = REFUSED[endpoint].get(name)
         if refused is not None and not refused.accepts(value):
             raise UnsupportedParameter(refused.message(name), param=name)
-    return read_model(model, members)
+    return read_model(model, with_numbers(model, members, dialect))

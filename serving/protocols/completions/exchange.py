@@ -27,7 +27,7 @@ from vinery_serving.protocols.completions.body import CompletionsBody
 
 def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> CompletionsExchange:
     """Read the body of a completion request. Raises `InvalidRequest`."""
-    wire = read_body(Endpoint.COMPLETIONS, CompletionsBody, body)
+    wire = read_body(Endpoint.COMPLETIONS, CompletionsBody, body, dialect)
     wire.refuse_contradictions()
     request = wire.request(
         Endpoint.COMPLETIONS,

@@ -36,6 +36,10 @@ and {answers} to one request; {text} characters in all texts of a prompt, and {t
 tools. The fields have their own limits, and `x-setting` names the setting that replaces one. A \
 model has further limits: its context, and those that its administrator sets.
 
+The key is a bearer token, or the value of the header `api-key` or `x-api-key`. The paths of \
+Azure's clients work too: `/openai/v1/...`, and `/openai/deployments/MODEL/chat/completions`, \
+whose model replaces that of the body.
+
 This document needs no key."""
 
 _ERRORS: Final[Mapping[str, str]] = {

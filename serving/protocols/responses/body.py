@@ -23,7 +23,13 @@ from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFor
 from vinery_serving.protocols.common.generation import GenerationBody
 from vinery_serving.protocols.common.limited import Limited, Text
 from vinery_serving.protocols.common.metadata import Metadata, PromptCacheOptions
-from vinery_serving.protocols.common.parameters import EFFORT, Effort, TopLogprobs, parameter
+from vinery_serving.protocols.common.parameters import (
+    EFFORT,
+    NO_LIMIT,
+    Effort,
+    TopLogprobs,
+    parameter,
+)
 from vinery_serving.protocols.common.prompting import TemplateFields
 from vinery_serving.protocols.common.reading import Wire, refuse_if
 from vinery_serving.protocols.common.tools import (
@@ -196,7 +202,7 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
     are the tools that the client runs."""
     return {
         "instructions": wire.instructions,
-        "max_output_tokens": wire.output_limit[1],
+        "max_output_tokens": _limit(wire),
         "max_tool_calls": wire.max_tool_calls,
         "previous_response_id": None,
         "tools": [_tool(tool) for tool in wire.tools or () if not isinstance(tool, HostedTool)],
@@ -222,6 +228,11 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
         "prompt_cache_retention": _retention(wire.prompt_cache_retention),
         **_cache_options(wire.prompt_cache_options),
     }
+
+
+def _limit(wire: ResponsesBody) -> int | None:
+    _, limit = wire.output_limit
+    return None if limit == NO_LIMIT else limit
 
 
 def _or(number: float | None, default: float) -> float:

@@ -20,7 +20,7 @@ from vinery_serving.protocols.responses.objects import Names, ResponseObjects, n
 
 def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> ResponsesExchange:
     """Read the body of a Responses request. Raises `InvalidRequest`."""
-    wire = read_body(Endpoint.RESPONSES, ResponsesBody, body)
+    wire = read_body(Endpoint.RESPONSES, ResponsesBody, body, dialect)
     if wire.input is None:
         raise MissingParameter("`input` is required.", param="input")
     wire.refuse_contradictions()
@@ -67,7 +67,7 @@ class ResponsesExchange:
 def parse_count(body: bytes, dialect: Dialect) -> GenerationRequest:
     """Read the body of `POST responses/input_tokens`: that of a Responses request, but `input`
     may be absent if it has `instructions`. Raises `InvalidRequest`."""
-    wire = read_body(Endpoint.RESPONSES, ResponsesBody, body)
+    wire = read_body(Endpoint.RESPONSES, ResponsesBody, body, dialect)
     if wire.input is None and not wire.instructions:
         raise MissingParameter("`input` is required.", param="input")
     return wire.request(Endpoint.RESPONSES, wire.conversation(), dialect)
