@@ -1,9 +1,12 @@
 """Served models in Django's admin."""
 
 import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -13,7 +16,8 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
 from vinery_accounts.admin.base import AuditedAdmin
-from vinery_serving.catalog import registry
+from vinery_serving.catalog import devices, registry
+from vinery_serving.catalog.devices import Device
 from vinery_serving.catalog.models import EngineState, ServedModel
 from vinery_serving.engine.config import option_documents
 
@@ -21,13 +25,10 @@ _ENGINE_FIELDS: Final = ("state", "attempts", "num_restarts", "last_error")
 # A change of these restarts the engine.
 _NEEDS_NEW_ENGINE: Final = frozenset({"name", "folder", "device", "options"})
 
-_DEVICES: Final = ("CPU", "GPU", "GPU.0", "GPU.1")
 _HELP_TEXTS: Final = {
     "name": "What clients send as <code>model</code>.",
     "folder": "Absolute path, on this server, of the folder that holds "
     "<code>openvino_model.xml</code>.",
-    "device": "OpenVINO's name of a device: CPU, GPU, or GPU.1 for the second GPU. With a device "
-    "that this server lacks the model fails to load, and its last error names the reason.",
     "is_loaded": "An engine runs for it as long as this is ticked. Saving returns at once. Loading "
     "takes seconds to minutes; the list of served models shows the state.",
 }
@@ -39,12 +40,13 @@ class _IndentedEncoder(json.JSONEncoder):
 
 
 class DeviceInput(forms.TextInput):
-    """A text field with suggestions, because devices differ by machine."""
+    """A text field that suggests the devices of this machine. Several can be combined."""
 
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
         list_id = f"{name}_choices"
         field = super().render(name, value, {**(attrs or {}), "list": list_id}, renderer)
-        options = format_html_join("", '<option value="{}">', ((each,) for each in _DEVICES))
+        rows = ((each.name, each.full_name) for each in _devices())
+        options = format_html_join("", '<option value="{}">{}</option>', rows)
         return format_html('{}<datalist id="{}">{}</datalist>', field, list_id, options)
 
 
@@ -70,8 +72,15 @@ class ServedModelForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if "options" in self.fields:  # a user who may only view has no fields
-            self.fields["options"].help_text = _options_help()
+        for name, text in (("options", _options_help), ("device", _device_help)):
+            if name in self.fields:  # a user who may only view has fewer fields
+                self.fields[name].help_text = text()
+
+    def _get_validation_exclusions(self) -> set[str]:
+        """What is unchanged is not checked: a model whose folder is gone can be renamed."""
+        excluded: set[str] = super()._get_validation_exclusions()  # type: ignore[misc]
+        is_stored = self.instance.pk is not None
+        return excluded | (set(self.fields) - set(self.changed_data) if is_stored else set())
 
     def clean_options(self) -> Any:
         """An empty field means no options."""
@@ -180,6 +189,16 @@ def _state_of(model: ServedModel) -> tuple[EngineState, str]:
     if not model.is_loaded and state is not EngineState.UNLOADED:
         return EngineState.LOADING, "Unloading"
     return state, model.status.state_text.capitalize()
+
+
+def _devices() -> Sequence[Device]:
+    known = devices.read(Path(settings.VINERY_RUN_DIR))
+    return known.devices if known else ()
+
+
+def _device_help() -> str:
+    known = ", ".join(map(str, _devices())) or "not known yet"
+    return f"The devices of this machine: {known}. AUTO:GPU,CPU names several."
 
 
 def _options_help() -> SafeString:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
 
+from vinery_serving.catalog import devices
+from vinery_serving.catalog.devices import check_device
 from vinery_serving.core.output_formats import check_output_format
 from vinery_serving.engine.config import parse_options
 
@@ -66,18 +69,20 @@ class ServedModel(models.Model):
             return EngineStatus(model=self)
         return engine
 
-    def clean(self) -> None:
-        """Raises ValidationError for options or a folder with which no engine can start."""
-        errors: dict[str, str] = {}
+    def clean_fields(self, exclude: Collection[str] | None = None) -> None:
+        """Raises ValidationError, also for a folder, a device or options with which no engine can
+        start. Fields in `exclude` are not checked: a model whose folder is gone can be renamed."""
+        errors: dict[str, Any] = {}
         try:
-            _check_options(self.options)
-        except ValueError as error:
-            errors["options"] = str(error)
-        try:
-            if self.folder:  # the field itself refuses an empty one
-                _check_folder(Path(self.folder))
-        except ValueError as error:
-            errors["folder"] = str(error)
+            super().clean_fields(exclude)
+        except ValidationError as error:
+            errors = error.update_error_dict(errors)
+        for name, check in _CHECKS.items():
+            if name not in (exclude or ()) and name not in errors:
+                try:
+                    check(getattr(self, name))
+                except ValueError as error:
+                    errors[name] = [ValidationError(str(error))]
         if errors:
             raise ValidationError(errors)
 
@@ -152,14 +157,31 @@ def _check_options(options: object) -> None:
         check_output_format(parsed.output_format)
 
 
-def _check_folder(path: Path) -> None:
+def _check_folder(text: str) -> None:
     """Raises ValueError for a folder that has no OpenVINO language model."""
+    path = Path(text)
     if not path.is_absolute():
         raise ValueError(f"{path} is not an absolute path.")
     if not path.is_dir():
         raise ValueError(f"There is no folder {path}.")
-    if not any((path / graph).is_file() for graph in _GRAPHS):
+    graph = next((path / name for name in _GRAPHS if (path / name).is_file()), None)
+    if graph is None:
         raise ValueError(
             f"{path} has no openvino_model.xml. Export the model first, for example with "
             "`optimum-cli export openvino`."
         )
+    weights = graph.with_suffix(".bin")
+    if not weights.is_file():
+        raise ValueError(f"{path} has no {weights.name}, the weights. Copy the folder again.")
+
+
+def _check_device(text: str) -> None:
+    """Raises ValueError for a device that this machine does not have."""
+    check_device(text, devices.read(Path(settings.VINERY_RUN_DIR)))
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
+    "folder": _check_folder,
+    "device": _check_device,
+    "options": _check_options,
+}

@@ -1,7 +1,7 @@
 """Finds the devices on which OpenVINO can run models.
 
-`python -m vinery_serving.node.device_probe` prints them as JSON. It is a process of its own: OpenVINO
-is large, and a driver may crash or hang. `find` runs it.
+As a program, `python -m`, it prints them as JSON. It runs in a process of its own, because OpenVINO
+is large, and a driver may crash or hang. `find` starts it.
 """
 
 import asyncio

@@ -19,8 +19,9 @@ from django.db import DatabaseError, close_old_connections
 
 from vinery_accounts.base import change_signal
 from vinery_accounts.base.commits import commit_state
+from vinery_serving.catalog import devices
 from vinery_serving.catalog.models import ServedModel
-from vinery_serving.node import adoption, status
+from vinery_serving.node import adoption, device_probe, status
 from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.keeper import Keeper, ModelSpec
 from vinery_serving.node.running_engine import end_engine
@@ -53,6 +54,7 @@ async def _watch(on_loop: Callable[[], None]) -> None:
     # First: without a node, engines end soon.
     found = adoption.find(Path(settings.VINERY_RUN_DIR))
     keepers: dict[ModelSpec, Keeper] = {}
+    probing = asyncio.create_task(_find_devices(), name="devices")
     state, is_first = None, True
     with _listening(wake.set):
         while not stop.is_set():
@@ -68,8 +70,20 @@ async def _watch(on_loop: Callable[[], None]) -> None:
                 if specs is not None:
                     await _reconcile(keepers, specs, found)
             await _wait(wake, stop)
+    probing.cancel()
     await _end(keepers.values())
-    await asyncio.gather(*map(end_engine, found.values()))
+    await asyncio.gather(probing, *map(end_engine, found.values()), return_exceptions=True)
+
+
+async def _find_devices() -> None:
+    """Store the devices of this machine for the other processes."""
+    try:
+        found = await device_probe.find()
+        devices.write(Path(settings.VINERY_RUN_DIR), found)
+    except (device_probe.ProbeFailed, OSError) as error:
+        log.error("the devices of this machine are unknown: %s", error)
+    else:
+        log.info("devices: %s", ", ".join(map(str, found)))
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from django.urls import reverse
 
 from tests.conftest import REPOSITORY
 from vinery_accounts.models import User
+from vinery_serving.catalog import devices
+from vinery_serving.catalog.devices import Device
 from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
 
 TINY_CHAT = str(REPOSITORY / "models" / "tiny-chat")
@@ -72,6 +75,46 @@ def test_a_wrong_folder_and_wrong_options_are_refused_together(client: Client, r
         "folder": ["There is no folder /nowhere."],
         "options": ['Write a JSON object, such as {"max_running": 16}.'],
     }
+
+
+@pytest.fixture
+def with_devices(settings: Any, tmp_path: Path) -> None:
+    """The node has found a processor."""
+    settings.VINERY_RUN_DIR = tmp_path
+    devices.write(tmp_path, [Device("CPU", "Intel Core")])
+
+
+def test_a_device_that_this_machine_lacks_is_refused(
+    client: Client, root: User, with_devices: None
+) -> None:
+    errors = errors_of(client, device="GPU")
+
+    assert errors.keys() == {"device"}
+    assert (
+        "There is no device GPU on this machine. Devices: CPU (Intel Core)." in errors["device"][0]
+    )
+
+
+def test_the_form_names_the_devices_of_this_machine(
+    client: Client, root: User, with_devices: None
+) -> None:
+    page = client.get(reverse(ADD)).content.decode()
+
+    assert '<option value="CPU">Intel Core</option>' in page
+    assert "The devices of this machine: CPU (Intel Core)." in page
+
+
+def test_a_model_whose_folder_and_device_are_gone_can_be_renamed(
+    client: Client, root: User, with_devices: None
+) -> None:
+    model = ServedModel.objects.create(name="chat", folder="/nowhere", device="GPU")
+    page = reverse("admin:serving_servedmodel_change", args=[model.pk])
+    form = {"name": "new", "folder": "/nowhere", "device": "GPU", "options": "{}"}
+
+    assert client.post(page, form).status_code == 302
+
+    model.refresh_from_db()
+    assert model.name == "new"
 
 
 def test_a_missing_folder_is_refused_once(client: Client, root: User) -> None:

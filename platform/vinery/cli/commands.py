@@ -100,6 +100,7 @@ COMMANDS: Final = {
     "ready": "report whether the server is ready",
     "reload": "replace the web processes without losing a request",
     "model": "add, load, unload and list models",
+    "devices": "list the devices of this machine on which models can run",
     "key": "create, list, pause, rotate and revoke API keys",
     "usage": "show, export and verify usage",
     "refusals": "see why limits refused requests",
@@ -128,6 +129,8 @@ _PROCESSES: Final = {
     "reload": "Let the `vinery up` of this home folder replace its web processes one after the "
     "other, for example to load new code of the same version. Each new process serves before the "
     "old one takes no more connections, and running requests finish. Engines, node and jobs go on.",
+    "devices": "List the devices of this machine on which OpenVINO can run models. It looks for "
+    "them now, and a running Vinery then knows them, too. Vinery need not run.",
     "prepare": "Create or upgrade the home folder and the database. `vinery up` does this itself; "
     "hosts that run single processes need it once after an upgrade.",
     "web": "Serve the APIs, the console and the admin site on VINERY_HOST, VINERY_PORT.",

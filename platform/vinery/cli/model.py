@@ -32,7 +32,12 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     add_.add_argument("folder", type=Path, metavar="FOLDER", help="where openvino_model.xml is")
     add_.add_argument("--name", required=True, help="the name that clients use")
-    add_.add_argument("--device", default="CPU", help="OpenVINO device (default: %(default)s)")
+    add_.add_argument(
+        "--device",
+        default="CPU",
+        help="a device that `vinery devices` lists, or several of them, such as AUTO:GPU,CPU "
+        "(default: %(default)s)",
+    )
     add_.add_argument(
         "--option",
         type=option,
