@@ -18,7 +18,8 @@ from django.utils.text import Truncator
 from vinery_accounts.admin.base import AuditedAdmin
 from vinery_serving.catalog import devices, registry
 from vinery_serving.catalog.devices import Device
-from vinery_serving.catalog.models import EngineState, ServedModel
+from vinery_serving.catalog.models import ServedModel
+from vinery_serving.catalog.renaming import left_behind
 from vinery_serving.engine.config import option_documents
 
 _ENGINE_FIELDS: Final = ("state", "attempts", "num_restarts", "last_error")
@@ -50,8 +51,23 @@ class DeviceInput(forms.TextInput):
         return format_html('{}<datalist id="{}">{}</datalist>', field, list_id, options)
 
 
+class OptionsField(forms.JSONField):
+    """JSON, whose error names the position."""
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            if isinstance(value, str) and value.strip():
+                json.loads(value)
+        except json.JSONDecodeError as error:
+            raise forms.ValidationError(
+                f"This is not JSON: line {error.lineno}, column {error.colno}: {error.msg}. "
+                'Write an object such as {"max_running": 16}, with names in double quotes.'
+            ) from None
+        return super().to_python(value)
+
+
 class ServedModelForm(forms.ModelForm):  # type: ignore[type-arg]
-    options = forms.JSONField(
+    options = OptionsField(
         required=False,
         initial=dict,
         encoder=_IndentedEncoder,
@@ -110,7 +126,8 @@ class ServedModelAdmin(AuditedAdmin):
     @admin.display(description="state", ordering="engine__state")
     def state(self, model: ServedModel) -> SafeString:
         """The engine's state, or the change that the node has not made yet."""
-        return format_html('<span class="state state-{}">{}</span>', *_state_of(model))
+        text = model.state_text.capitalize()
+        return format_html('<span class="state state-{}">{}</span>', model.shown_state, text)
 
     @admin.display(description="last error")
     def short_error(self, model: ServedModel) -> str:
@@ -137,12 +154,13 @@ class ServedModelAdmin(AuditedAdmin):
 
     @admin.action(description="Load selected models", permissions=["change"])
     def load(self, request: HttpRequest, models: QuerySet[ServedModel]) -> None:
+        """Load what is not loaded, and try again what could not be loaded."""
         failed = [model for model in models if model.is_loaded and model.status.has_failed]
-        names = [*self._set_loaded(request, models, is_loaded=True)]
         for model in failed:
             registry.retry(model)
             self.log_change(request, model, "Tried again.")
-        if names := ", ".join([*names, *(model.name for model in failed)]):
+        loaded = self._set_loaded(request, models, is_loaded=True)
+        if names := ", ".join(sorted([*loaded, *(model.name for model in failed)])):
             messages.success(request, f"Loading {names}. Reload the page to see when it is ready.")
         else:
             messages.info(request, "There is nothing to load: each is loaded, or being loaded.")
@@ -168,6 +186,16 @@ class ServedModelAdmin(AuditedAdmin):
             )
         elif change and "is_loaded" in changed:
             messages.info(request, f"Unloading {obj.name}.")
+        if change and "name" in changed:
+            for warning in left_behind(form.initial["name"], obj.name):
+                messages.warning(request, warning)
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """Name the models alone: the status of an engine is a row of Vinery's own."""
+        _, counts, permissions, protected = super().get_deleted_objects(objs, request)
+        own = {str(self.opts.verbose_name), str(self.opts.verbose_name_plural)}
+        counts = {name: number for name, number in counts.items() if name in own}
+        return [str(model) for model in objs], counts, permissions & own, protected
 
     def _set_loaded(
         self, request: HttpRequest, models: QuerySet[ServedModel], *, is_loaded: bool
@@ -178,17 +206,6 @@ class ServedModelAdmin(AuditedAdmin):
             registry.load(model, is_loaded)
             self.log_change(request, model, "Loaded." if is_loaded else "Unloaded.")
         return [model.name for model in changed]
-
-
-def _state_of(model: ServedModel) -> tuple[EngineState, str]:
-    """The state that chooses the colour, and its text. The node needs a moment for a change, so
-    the text names a change that is pending."""
-    state = EngineState(model.status.state)
-    if model.is_loaded and state is EngineState.UNLOADED:
-        return EngineState.LOADING, "Waiting to load"
-    if not model.is_loaded and state is not EngineState.UNLOADED:
-        return EngineState.LOADING, "Unloading"
-    return state, model.status.state_text.capitalize()
 
 
 def _devices() -> Sequence[Device]:

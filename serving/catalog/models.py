@@ -26,6 +26,7 @@ class ServedModel(models.Model):
     name = models.CharField(
         max_length=128,
         unique=True,
+        error_messages={"unique": "Another model is served under this name."},
         validators=[
             RegexValidator(
                 r"^[A-Za-z0-9][A-Za-z0-9._:/-]*\Z",
@@ -69,6 +70,27 @@ class ServedModel(models.Model):
             return EngineStatus(model=self)
         return engine
 
+    @property
+    def shown_state(self) -> ShownState:
+        """The state of the engine, or the change that the node has not followed yet."""
+        status = self.status
+        if not self.is_loaded:
+            is_gone = status.state == EngineState.UNLOADED
+            return ShownState.UNLOADED if is_gone else ShownState.UNLOADING
+        # The node reports each step after a change; what it reported before is obsolete.
+        is_obsolete = status.has_failed and self.updated_at > status.changed_at
+        if status.state == EngineState.UNLOADED or is_obsolete:
+            return ShownState.WAITING
+        return ShownState(status.state)
+
+    @property
+    def state_text(self) -> str:
+        """The state in words: `retrying (2 of 4)` before and during the second of four attempts."""
+        state, status = self.shown_state, self.status
+        if state is ShownState.RETRYING:
+            return f"retrying ({status.num_attempts + 1} of {status.max_attempts})"
+        return str(state.label).lower()
+
     def clean_fields(self, exclude: Collection[str] | None = None) -> None:
         """Raises ValidationError, also for a folder, a device or options with which no engine can
         start. Fields in `exclude` are not checked: a model whose folder is gone can be renamed."""
@@ -93,6 +115,18 @@ class EngineState(models.TextChoices):
     READY = "ready"
     RETRYING = "retrying"  # it could not load, and is tried again
     FAILED = "failed"  # until its files or settings change, or an administrator tries again
+
+
+class ShownState(models.TextChoices):
+    """The state of a model: that of its engine, or a change that is pending."""
+
+    UNLOADED = "unloaded"
+    WAITING = "waiting", "Waiting to load"
+    LOADING = "loading"
+    READY = "ready"
+    RETRYING = "retrying"
+    FAILED = "failed"
+    UNLOADING = "unloading"
 
 
 class EngineStatus(models.Model):
@@ -129,13 +163,6 @@ class EngineStatus(models.Model):
 
     def __str__(self) -> str:
         return f"{self.model_id}: {self.state}"
-
-    @property
-    def state_text(self) -> str:
-        """The state in words: `retrying (2 of 4)` before and during the second of four attempts."""
-        if self.state == EngineState.RETRYING:
-            return f"{self.state} ({self.num_attempts + 1} of {self.max_attempts})"
-        return str(self.state)
 
     @property
     def has_failed(self) -> bool:
