@@ -11,31 +11,30 @@ def left_behind(old_name: str, new_name: str) -> list[str]:
     """Return a warning for each kind of rows that have the old name; none without a new name."""
     if new_name == old_name:
         return []
-    return [
-        f"{subject} {old_name}: {advice}"
-        for subject, advice in (
-            (_limits(old_name), f"they do not limit {new_name}."),
-            (_weights(old_name), f"tokens of {new_name} count 1 in budgets."),
-            (_keys(old_name), f"they may not use {new_name}."),
-        )
-        if subject
-    ]
+    warnings = (
+        _limits(old_name, new_name),
+        _weights(old_name, new_name),
+        _keys(old_name, new_name),
+    )
+    return [each for each in warnings if each]
 
 
-def _limits(name: str) -> str:
-    num = Limit.objects.filter(model=name).count()
-    return f"{_counted(num, 'limit is', 'limits are')} for" if num else ""
+def _limits(old: str, new: str) -> str:
+    num = Limit.objects.filter(model=old).count()
+    if num == 1:
+        return f"1 limit is for {old}: it does not hold for {new}."
+    return f"{num} limits are for {old}: they do not hold for {new}." if num else ""
 
 
-def _weights(name: str) -> str:
-    return "The token weights are for" if ModelWeight.objects.filter(model=name).exists() else ""
+def _weights(old: str, new: str) -> str:
+    if not ModelWeight.objects.filter(model=old).exists():
+        return ""
+    return f"The token weights are for {old}: they do not count for {new}."
 
 
-def _keys(name: str) -> str:
-    allowed = ApiKey.objects.filter(revoked_at=None).exclude(allowed_models=[])
-    num = sum(name in names for names in allowed.values_list("allowed_models", flat=True))
-    return f"{_counted(num, 'API key is', 'API keys are')} allowed to use" if num else ""
-
-
-def _counted(num: int, one: str, many: str) -> str:
-    return f"{num} {one if num == 1 else many}"
+def _keys(old: str, new: str) -> str:
+    lists = ApiKey.objects.filter(revoked_at=None).exclude(allowed_models=[])
+    num = sum(old in names for names in lists.values_list("allowed_models", flat=True))
+    if num == 1:
+        return f"1 API key is allowed to use {old}: it may not use {new}."
+    return f"{num} API keys are allowed to use {old}: they may not use {new}." if num else ""
