@@ -44,6 +44,9 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
     reason = serializers.CharField(
         read_only=True, help_text="What happened and what to do; empty: nothing failed."
     )
+    changed_at = serializers.DateTimeField(
+        read_only=True, allow_null=True, help_text="When it last reported; null: it never has."
+    )
     memory_bytes = serializers.SerializerMethodField(
         help_text="Resident memory of the process; null: it does not run on this host."
     )

@@ -198,7 +198,7 @@ def _check_type(name: str, value: object) -> None:
         msgspec.convert(value, kind)
     except msgspec.ValidationError:
         shown = json.dumps(value, ensure_ascii=False, default=str)
-        shown = shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
+        shown = shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}…"
         raise ValueError(f"{name} must be {_TYPE_NAMES[kind]}, not {shown}.") from None
 
 

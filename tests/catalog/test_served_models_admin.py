@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from tests.conftest import REPOSITORY
-from vinery_accounts.models import User
+from vinery_accounts.models import AuditEntry, ModelWeight, User
 from vinery_serving.catalog import devices
 from vinery_serving.catalog.devices import Device
 from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
@@ -156,6 +156,67 @@ def test_a_long_error_is_cut_in_the_list_and_complete_on_the_page(
     assert "went wrong" in client.get(reverse(MODELS)).content.decode()
     assert "here." not in client.get(reverse(MODELS)).content.decode()
     assert error in unescape(client.get(page).content.decode())
+
+
+def test_the_page_of_a_model_that_is_tried_again_shows_how_often(
+    client: Client, root: User
+) -> None:
+    model = ServedModel.objects.create(name="chat", folder=TINY_CHAT)
+    EngineStatus.objects.create(
+        model=model,
+        state=EngineState.RETRYING,
+        last_error="There is not enough memory.\n\nstd::bad_alloc",
+        num_attempts=1,
+        max_attempts=4,
+    )
+    page = client.get(reverse("admin:serving_servedmodel_change", args=[model.pk]))
+
+    assert ">Retrying (2 of 4)</span>" in page.content.decode()
+    assert "1 of 4 failed" in page.content.decode()
+    assert "There is not enough memory.<br><br>std::bad_alloc" in page.content.decode()
+    rows = client.get(reverse(MODELS)).content.decode()
+    assert "There is not enough memory." in rows
+    assert "bad_alloc" not in rows
+
+
+def test_a_failed_model_is_tried_again_by_the_action_to_load(client: Client, root: User) -> None:
+    model = ServedModel.objects.create(name="chat", folder=TINY_CHAT)
+    EngineStatus.objects.create(model=model, state=EngineState.FAILED)
+
+    client.post(reverse(MODELS), {"action": "load", "_selected_action": [model.pk]})
+
+    model.refresh_from_db()
+    assert model.retried_at is not None
+    assert AuditEntry.objects.get(target_kind="model").action == "model.retry"
+
+
+def test_a_new_name_warns_of_what_has_the_old_one(client: Client, root: User) -> None:
+    model = ServedModel.objects.create(name="chat", folder=TINY_CHAT)
+    ModelWeight.objects.create(model="chat")
+    form = {"name": "new", "folder": TINY_CHAT, "device": "CPU", "options": "{}"}
+
+    page = reverse("admin:serving_servedmodel_change", args=[model.pk])
+    response = client.post(page, form, follow=True)
+
+    assert "The token weights are for chat: they do not count for new." in unescape(
+        response.content.decode()
+    )
+
+
+def test_no_internal_row_is_named_before_a_model_is_deleted(client: Client, root: User) -> None:
+    model = ServedModel.objects.create(name="chat", folder=TINY_CHAT)
+    EngineStatus.objects.create(model=model, state=EngineState.FAILED)
+    page = reverse("admin:serving_servedmodel_delete", args=[model.pk])
+    chosen = {"action": "delete_selected", "_selected_action": [model.pk]}
+
+    for response in (client.get(page), client.post(reverse(MODELS), chosen)):
+        text = response.content.decode()
+        assert "chat" in text
+        assert "ngine status" not in text
+
+    assert client.post(page, {"post": "yes"}).status_code == 302
+    assert not ServedModel.objects.exists()
+    assert not EngineStatus.objects.exists()
 
 
 def test_a_user_with_view_permission_cannot_load(client: Client, db: None) -> None:

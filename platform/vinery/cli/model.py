@@ -154,10 +154,12 @@ def show(model: ServedModel, arguments: argparse.Namespace) -> int:
 
 def _lines(model: ServedModel) -> list[tuple[str, object]]:
     status = model.status
+    # A model that was never loaded has no report of an engine.
+    since = f", since {status.changed_at:%Y-%m-%d %H:%M:%S} UTC" if status.changed_at else ""
     engine = f"process {status.pid}, " if status.pid else ""
     lines: list[tuple[str, object]] = [
         ("name", model),
-        ("state", f"{model.state_text}, since {status.changed_at:%Y-%m-%d %H:%M:%S} UTC"),
+        ("state", f"{model.state_text}{since}"),
         ("folder", model.folder),
         ("device", model.device),
         ("options", json.dumps(model.options)),
