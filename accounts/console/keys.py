@@ -21,7 +21,7 @@ from vinery_accounts.models.keys import usual_scopes
 from vinery_accounts.resources.base import Conflict, Issued
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import ResourceForm
-from vinery_accounts.resources.keys import KEYS
+from vinery_accounts.resources.keys import KEYS, scope_choices
 from vinery_accounts.services.access import Access, Action
 
 _ROTATION: Final = ("rotate_every_days", "rotation_grace_days")
@@ -68,13 +68,16 @@ class NewKeyForm(ResourceForm):
     # A reload of the page that shows the secret sends the form again.
     once = forms.CharField(widget=forms.HiddenInput, max_length=64)
 
-    def __init__(self, projects: Any, data: Any = None) -> None:
+    def __init__(self, access: Access, projects: Any, data: Any = None) -> None:
         initial = {"scopes": usual_scopes(), "once": secrets.token_urlsafe(12)}
         names = [name for name in KEYS.writable() if name != "owner"]
         super().__init__(KEYS, names, data, initial=initial)
         field = self.fields["project"]
         assert isinstance(field, forms.ModelChoiceField)
         field.queryset = projects
+        scopes = self.fields["scopes"]
+        assert isinstance(scopes, forms.MultipleChoiceField)
+        scopes.choices = scope_choices(access)
 
 
 class KeysPage(Page):
@@ -101,6 +104,7 @@ class KeysPage(Page):
             "key": new.row,
             "secret": new.secret,
             "base_url": f"{base_url}/v1",
+            "api_url": f"{base_url}/api",
             "model": next(iter(new.row.allowed_models), "") or self._model(),
         }
         page = KeysPage.get_context_data(self, **context)
@@ -182,7 +186,7 @@ class MakeKey(KeysPage, FormPage):
         return projects_for(self.access, self.user)
 
     def form_of(self, data: QueryDict | None) -> NewKeyForm:
-        return NewKeyForm(self.projects, data)
+        return NewKeyForm(self.access, self.projects, data)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return super().get_context_data(**kwargs) | {"may_make": self.projects.exists()}

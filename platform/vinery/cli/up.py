@@ -22,7 +22,9 @@ from pathlib import Path
 from vinery.cli.ready import Readiness, models_for, readiness
 from vinery.config import credentials
 from vinery.config.credentials import Credentials
-from vinery.config.home import REPOSITORY, Home
+from vinery.config.distribution import REPOSITORY
+from vinery.config.env import SettingError
+from vinery.config.home import Home
 from vinery.process import logs, parent_watch
 from vinery.process.child import Service
 from vinery.process.heartbeats import RELOAD, hung_after_from_env
@@ -45,7 +47,7 @@ _PARENT_GRACE_S = 12.0
 _FEW_ARENAS = (("MALLOC_ARENA_MAX", "2"),)
 
 # What `--reload` watches, and the folders whose changes need `vinery prepare`.
-_SOURCES = tuple(REPOSITORY / name for name in ("accounts", "platform", "serving", "templates"))
+_SOURCES = ("accounts", "platform", "serving", "templates")
 _NEEDS_PREPARE = frozenset({"migrations", "static"})
 
 
@@ -94,6 +96,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run until a signal. Raises `SettingError` before any process is started."""
+    if arguments.reload and REPOSITORY is None:
+        raise SettingError("--reload is for a clone of the repository, and this is a package.")
     if arguments.end_with_parent:
         parent_watch.end_with(os.getppid(), grace_s=_PARENT_GRACE_S)
     logging.config.dictConfig(logs.logging_config(logs.level_from_env()))
@@ -222,7 +226,8 @@ async def _reload(plan: Plan, supervisor: Supervisor, services: Iterable[Service
     if not plan.is_reloading:
         return
     front = [service for service in services if service.is_front]
-    async for paths in changed_files(_SOURCES):
+    assert REPOSITORY is not None  # `run` refuses `--reload` without a clone
+    async for paths in changed_files([REPOSITORY / name for name in _SOURCES]):
         _print(f"restarting after a change of {min(paths)}")
         if any(_NEEDS_PREPARE & set(path.parts) for path in paths):
             await supervisor.run_once(_service("prepare", "prepare"))

@@ -137,7 +137,9 @@ class ChatExchange(ChunkExchange):
     def finish_reason(self, reason: FinishReason) -> str:
         return self.calls.reason(reason)
 
-    def logprobs(self, *, is_streamed: bool) -> Callable[[Sequence[Token]], object]:
+    def logprobs(
+        self, source: Started | Result, choice: int, *, is_streamed: bool
+    ) -> Callable[[Sequence[Token]], object]:
         def logprobs(tokens: Sequence[Token]) -> object:
             if is_streamed and not tokens:
                 return None

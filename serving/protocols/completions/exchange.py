@@ -65,8 +65,11 @@ class CompletionsExchange(ChunkExchange):
         """Strict clients refuse `tool_calls` in completions."""
         return (FinishReason.STOP if reason is FinishReason.TOOL_CALLS else reason).value
 
-    def logprobs(self, *, is_streamed: bool) -> Callable[[Sequence[Token]], object]:
-        return TextLogprobs().of
+    def logprobs(
+        self, source: Started | Result, choice: int, *, is_streamed: bool
+    ) -> Callable[[Sequence[Token]], object]:
+        prompt = choice // self.request.n
+        return TextLogprobs(source.prompt_chars[prompt] if source.prompt_chars else 0).of
 
     def start(self, event: Started, choice: int) -> Chunk | None:
         members = self._prompt(event, choice // self.request.n)
