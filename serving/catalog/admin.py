@@ -18,11 +18,12 @@ from django.utils.text import Truncator
 from vinery_accounts.admin.base import AuditedAdmin
 from vinery_serving.catalog import devices, registry
 from vinery_serving.catalog.devices import Device
+from vinery_serving.catalog.engine_log import engine_log_text
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.renaming import left_behind
 from vinery_serving.engine.config import option_documents
 
-_ENGINE_FIELDS: Final = ("state", "attempts", "num_restarts", "last_error")
+_ENGINE_FIELDS: Final = ("state", "attempts", "num_restarts", "last_error", "log")
 # A change of these restarts the engine.
 _NEEDS_NEW_ENGINE: Final = frozenset({"name", "folder", "device", "options"})
 
@@ -137,6 +138,10 @@ class ServedModelAdmin(AuditedAdmin):
     def last_error(self, model: ServedModel) -> str:
         """What happened and what to do, and below the original words of OpenVINO."""
         return model.status.last_error or "-"
+
+    @admin.display(description="last log lines")
+    def log(self, model: ServedModel) -> SafeString:
+        return format_html('<pre class="log">{}</pre>', engine_log_text(model.name))
 
     @admin.display(description="attempts")
     def attempts(self, model: ServedModel) -> str:

@@ -425,6 +425,19 @@ class Handling:
 
 
 @dataclass(frozen=True, slots=True)
+class Unused:
+    """The parts of a body that take no effect, by their paths. A client may have sent any name."""
+
+    unknown: tuple[str, ...] = ()  # fields that this server does not know: the first of them
+    num_unknown: int = 0
+    harmless: tuple[str, ...] = ()  # fields of other servers that could not change the answer
+    hosted: tuple[str, ...] = ()  # features of OpenAI's service, such as `store`
+
+
+NOTHING_UNUSED: Final = Unused()
+
+
+@dataclass(frozen=True, slots=True)
 class SpeculativeDecoding:
     """From OVMS. None: the model's or the server's default."""
 
@@ -475,6 +488,8 @@ class GenerationRequest:
     # Whether the text includes special tokens. Reasoning and tool calls are then not parsed.
     shows_special_tokens: bool = False
     handling: Handling = Handling()
+    # Not a part of the request: it describes what else was in its body.
+    unused: Unused = field(default=NOTHING_UNUSED, compare=False)
 
     @property
     def must_call(self) -> bool:

@@ -135,7 +135,8 @@ class EngineProcess:
         if not line:
             why = self._why_ended(await engine.wait())
             is_killed = engine.was_killed and self._hang is None
-            text = f"{why} It had not loaded yet. See the server's log."
+            advice = f"See: vinery logs --model {self._config.name}"
+            text = f"{why} It had not loaded yet. {advice}"
             raise EngineDied(text, is_killed=is_killed)
         report = json.loads(line)
         if report["event"] != "ready":
@@ -160,10 +161,11 @@ class EngineProcess:
             async with asyncio.timeout(_STACKS_WITHIN_S):
                 await engine.wait()
         kill_engine(engine)
+        named = {"model": self._config.name, "pid": engine.pid}
         log.error(
-            "engine stood still model=%s pid=%s for %.1f s (%s); its stacks: %s",
-            *(self._config.name, engine.pid, self._hang.silent_s, self._hang.reason),
-            page.stacks() or "unknown",
+            "engine stood still for %.1f s (%s); its stacks: %s",
+            *(self._hang.silent_s, self._hang.reason, page.stacks() or "unknown"),
+            extra={"fields": named},
         )
 
     async def _keep_pinging(self, engine: RunningEngine) -> None:
@@ -184,6 +186,7 @@ class EngineProcess:
         except EngineDisconnected:
             return  # the process is ending; its exit status has the reason
         except TimeoutError:
-            log.error("engine hung model=%s pid=%s", self._config.name, engine.pid)
+            named = {"model": self._config.name, "pid": engine.pid}
+            log.error("engine hung", extra={"fields": named})
             kill_engine(engine)
             raise EngineDied(f"A step took longer than {timeout_s:g} s.") from None

@@ -19,7 +19,8 @@ from django.conf import settings
 from django.utils import timezone
 
 from vinery_serving.catalog.models import EngineState
-from vinery_serving.engine.config import EngineConfig, parse_options
+from vinery_serving.engine.config import EngineConfig, EngineLog, parse_options
+from vinery_serving.logs.folder import engine_name, log_path
 from vinery_serving.node import status
 from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.backoff import Backoff, FailureKind, LoadAttempts
@@ -88,9 +89,8 @@ class Keeper:
                 started_at, files = loop.time(), await self._read_files()
                 end = await self._run_once(found)
                 found = None
-                log.error(
-                    "engine died model=%s reason=%s", self._spec.name, " ".join(end.text.split())
-                )
+                fields = {"model": self._spec.name, "reason": end.text}
+                log.error("engine died", extra={"fields": fields})
                 if isinstance(end, _Crash):
                     await self._report(EngineState.LOADING, error=end.text)
                     await asyncio.sleep(backoff.after(loop.time() - started_at))
@@ -128,14 +128,14 @@ class Keeper:
     async def _start(self, engine: EngineProcess, found: AdoptedEngine | None) -> None:
         """Adopt the engine that was found, or start one. Raises EngineDied."""
         if found is not None and await engine.adopt(found):
-            log.info("engine adopted model=%s pid=%s", self._spec.name, engine.pid)
+            self._log_pid("engine adopted", engine)
             return
         if self._attempts.num_failed:
             await self._report(EngineState.RETRYING)
         else:
             await self._report(EngineState.LOADING, forgets_error=self._num_restarts == 0)
         await engine.start()
-        log.info("engine ready model=%s pid=%s", self._spec.name, engine.pid)
+        self._log_pid("engine ready", engine)
 
     async def _wait_for_next_attempt(self, failure: LoadFailure, files: FolderState) -> None:
         pause_s = self._attempts.pause_after(failure.kind)
@@ -170,8 +170,22 @@ class Keeper:
     async def _read_files(self) -> FolderState:
         return await asyncio.to_thread(folder_state, _folders(self._spec))
 
+    def _log_pid(self, event: str, engine: EngineProcess) -> None:
+        log.info(event, extra={"fields": {"model": self._spec.name, "pid": engine.pid}})
+
     async def _report(self, state: EngineState, **details: Any) -> None:
         await status.report(self._spec.id, state, self._num_restarts, self._attempts, **details)
+
+
+def _new_log(model: str) -> EngineLog:
+    log_settings = settings.VINERY_LOG
+    return EngineLog(
+        path=log_path(Path(settings.VINERY_LOG_DIR), engine_name(model)),
+        is_json=log_settings.is_json,
+        level=log_settings.level,
+        max_bytes=log_settings.bounds.max_bytes,
+        num_files=log_settings.bounds.num_files,
+    )
 
 
 def _folders(spec: ModelSpec) -> Sequence[Path]:
@@ -197,4 +211,5 @@ def _new_config(spec: ModelSpec) -> EngineConfig:
         sysfs=settings.VINERY_SYSFS,
         max_context=options.max_context or folder.max_context or 0,
         options=options,
+        log=_new_log(spec.name),
     )

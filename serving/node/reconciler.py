@@ -21,8 +21,11 @@ from vinery_accounts.base import change_signal
 from vinery_accounts.base.commits import commit_state
 from vinery_serving.catalog import devices
 from vinery_serving.catalog.models import ServedModel
+from vinery_serving.logs.entries import LogEntry
+from vinery_serving.logs.folder import delete_former_engines
 from vinery_serving.node import adoption, device_probe, status
 from vinery_serving.node.adoption import AdoptedEngine
+from vinery_serving.node.engine_output import EngineOutput
 from vinery_serving.node.keeper import Keeper, ModelSpec
 from vinery_serving.node.running_engine import end_engine
 
@@ -34,14 +37,16 @@ _POLL_INTERVAL_S: Final = 3.0
 _SETTLE_S: Final = 0.05
 
 
-def run(on_loop: Callable[[], None]) -> int:
-    """Run until SIGTERM or SIGINT. `on_loop` is called first, in the event loop."""
-    asyncio.run(_watch(on_loop))
+def run(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]) -> int:
+    """Run until SIGTERM or SIGINT. `on_loop` is called first, in the event loop. `repeat` takes
+    what engines log."""
+    asyncio.run(_watch(on_loop, repeat))
     return 0
 
 
-async def _watch(on_loop: Callable[[], None]) -> None:
+async def _watch(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]) -> None:
     on_loop()
+    output = EngineOutput(Path(settings.VINERY_LOG_DIR), repeat)
     wake, stop = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -54,7 +59,7 @@ async def _watch(on_loop: Callable[[], None]) -> None:
     # First: without a node, engines end soon.
     found = adoption.find(Path(settings.VINERY_RUN_DIR))
     keepers: dict[ModelSpec, Keeper] = {}
-    probing = asyncio.create_task(_find_devices(), name="devices")
+    beside = [asyncio.create_task(output.follow()), asyncio.create_task(_find_devices())]
     state, is_first = None, True
     with _listening(wake.set):
         while not stop.is_set():
@@ -70,9 +75,12 @@ async def _watch(on_loop: Callable[[], None]) -> None:
                 if specs is not None:
                     await _reconcile(keepers, specs, found)
             await _wait(wake, stop)
-    probing.cancel()
     await _end(keepers.values())
-    await asyncio.gather(probing, *map(end_engine, found.values()), return_exceptions=True)
+    await asyncio.gather(*map(end_engine, found.values()))
+    for task in beside:
+        task.cancel()
+    await asyncio.gather(*beside, return_exceptions=True)
+    output.read()
 
 
 async def _find_devices() -> None:
@@ -118,6 +126,9 @@ async def _reconcile(
     """Start and end engines. Takes all engines out of `found`, to adopt or to end them."""
     surplus = [each for each in keepers if each not in specs]
     await _end([keepers.pop(each) for each in surplus])
+    if specs.keys() - keepers.keys():
+        models = [each.name for each in specs]
+        await asyncio.to_thread(delete_former_engines, Path(settings.VINERY_LOG_DIR), models)
     for each, retried_at in specs.items():
         if each in keepers:
             keepers[each].retry(retried_at)

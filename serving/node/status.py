@@ -46,7 +46,8 @@ async def report(
     try:
         await asyncio.to_thread(_write, model_id, values)
     except DatabaseError as failure:
-        log.warning("state not written model=%s state=%s error=%s", model_id, state, failure)
+        named = {"model_id": model_id, "state": state, "error": failure}
+        log.warning("state not written", extra={"fields": named})
 
 
 def _write(model_id: int, values: dict[str, object]) -> None:

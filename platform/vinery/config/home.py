@@ -25,6 +25,7 @@ class Home:
         self.usage = path / "usage"  # usage journals that are not stored in the database yet
         self.static = path / "static"  # collected static files
         self.secrets = path / "secrets"  # one file for each secret
+        self.logs = path / "logs"  # one log for each process
         self.broker = path / "broker"  # messages to the jobs process, without Redis
         self.bootstrap_file = path / "bootstrap.json"  # the first credentials
 
@@ -46,7 +47,10 @@ class Home:
 
         Raises `SettingError` if that fails, and for a folder that is not for Vinery alone.
         """
-        folders = (self.run, self.cache, self.usage, self.static, self.secrets, self.broker)
+        folders = (
+            *(self.run, self.cache, self.usage, self.static),
+            *(self.secrets, self.broker, self.logs),
+        )
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._close()

@@ -77,6 +77,9 @@ VINERY_FIELD_LIMITS = {
     for limit in field_limits.FIELD_LIMITS
 }
 field_limits.configure(VINERY_FIELD_LIMITS)
+# What happens to fields that no server's documents have, and to hosted tools and `store: true`.
+VINERY_UNKNOWN_FIELDS = env.choice("VINERY_UNKNOWN_FIELDS", "ignore", among=("ignore", "refuse"))
+VINERY_HOSTED_FEATURES = env.choice("VINERY_HOSTED_FEATURES", "ignore", among=("ignore", "refuse"))
 VINERY_REQUEST_TIMEOUT_S = env.integer(
     "VINERY_REQUEST_TIMEOUT_S", 600, at_least=1, at_most=24 * 3600
 )
@@ -349,7 +352,7 @@ SPECTACULAR_SETTINGS = {
         "DeliveryState": "vinery_accounts.models.DeliveryState",
         "KeyState": "vinery_accounts.models.keys.STATES",
         "Break": "vinery_accounts.services.audit.Break",
-        "ModelState": "vinery_serving.catalog.models.ShownState",
+        "ServedModelState": "vinery_serving.catalog.models.ShownState",
     },
 }
 
@@ -406,5 +409,7 @@ VINERY_RETENTION_ALERTS_DAYS = env.integer(
 
 # -- Logs ---------------------------------------------------------------------------------
 
-VINERY_LOG_LEVEL = logs.level_from_env()
+VINERY_LOG_DIR = HOME.logs
+VINERY_LOG = logs.LogSettings.from_env()
+VINERY_LOG_LEVEL = VINERY_LOG.level
 LOGGING = logs.logging_config(VINERY_LOG_LEVEL)

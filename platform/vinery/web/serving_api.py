@@ -20,6 +20,8 @@ from rest_framework.routers import SimpleRouter
 
 from vinery_accounts.api.views import ApiView, ResourceViewSet, viewset_of
 from vinery_serving.catalog import devices
+from vinery_serving.catalog.engine_log import engine_log
+from vinery_serving.catalog.models import ServedModel, ShownState
 from vinery_serving.catalog.resource import MODELS, EngineSerializer, EngineWork
 from vinery_serving.runtime.runtime import runtime
 
@@ -29,8 +31,15 @@ class ModelStateSerializer(serializers.Serializer):  # type: ignore[type-arg]
 
     id = serializers.IntegerField()
     name = serializers.CharField()
-    state = serializers.CharField(source="shown_state")
+    state = serializers.ChoiceField(choices=ShownState.choices, source="shown_state")
     engine = EngineSerializer(source="status")
+    log = serializers.SerializerMethodField(
+        help_text="The last lines that the engine has logged on this host, the oldest first; null: "
+        "there are none."
+    )
+
+    def get_log(self, model: ServedModel) -> list[str] | None:
+        return engine_log(model.name)
 
 
 class DeviceSerializer(serializers.Serializer):  # type: ignore[type-arg]
@@ -74,7 +83,7 @@ class Devices(ApiView):
 @extend_schema(responses=ModelStateSerializer)
 @action(detail=True, methods=["get"])
 def state(self: ResourceViewSet, request: Request, pk: str) -> Response:
-    """Read the state of a model alone, with its engine."""
+    """Read the state of a model, with its engine and what it has logged last."""
     (model,) = MODELS.load([self.get_object()])
     return Response(ModelStateSerializer(model).data)
 

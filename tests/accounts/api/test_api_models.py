@@ -16,6 +16,9 @@ from vinery_serving.catalog import devices, resource
 from vinery_serving.catalog.devices import Device
 from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
 from vinery_serving.catalog.resource import EngineWork, show_engine_work
+from vinery_serving.logs.file import LogBounds, LogFile
+from vinery_serving.logs.folder import engine_name, log_path
+from vinery_serving.logs.lines import time_text
 
 TINY_CHAT = str(REPOSITORY / "models" / "tiny-chat")
 
@@ -23,7 +26,7 @@ TINY_CHAT = str(REPOSITORY / "models" / "tiny-chat")
 @pytest.fixture(autouse=True)
 def run_dir(settings: Any, tmp_path: Path) -> Path:
     """The node has found a processor."""
-    settings.VINERY_RUN_DIR = tmp_path
+    settings.VINERY_RUN_DIR = settings.VINERY_LOG_DIR = tmp_path
     devices.write(tmp_path, [Device("CPU", "Intel Core", 2**35)])
     return tmp_path
 
@@ -169,6 +172,20 @@ def test_the_state_has_the_reason_above_the_original_error(root: Api, chat: dict
     assert engine["last_error"] == "There is not enough memory.\n\nstd::bad_alloc"
     assert (engine["num_attempts"], engine["max_attempts"]) == (1, 4)
     assert engine["pid"] is engine["memory_bytes"] is engine["num_running"] is None
+
+
+def test_the_state_has_what_the_engine_has_logged_last(
+    root: Api, chat: dict[str, Any], run_dir: Path
+) -> None:
+    path = f"models/{chat['id']}/state/"
+    assert root.get(path)["log"] is None
+    LogFile(log_path(run_dir, engine_name("chat")), LogBounds()).write(
+        f"{time_text(0)} ERROR engine-chat room: the weights do not fit\n".encode()
+    )
+
+    (line,) = root.get(path)["log"]
+
+    assert line.endswith("the weights do not fit")
 
 
 def test_the_work_of_an_engine_is_shown_if_this_process_knows_it(
