@@ -7,7 +7,7 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, get_type_hints
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_type_hints
 
 import msgspec
 
@@ -16,6 +16,9 @@ NUM_ASSISTANT_TOKENS: Final = 5
 NGRAM_SIZE: Final = 3
 _MAX_NUMBER: Final = 2**31 - 1  # what GenAI takes for each of its numbers
 _MAX_SHOWN: Final = 40  # characters of a wrong value in a message
+
+
+Clamping = Literal["defaults", "always", "never"]
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,6 +74,13 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "the most output tokens of a request, and its number if the request names none; 0: as "
         "many as fit into the context",
     ] = 0
+    clamp_max_tokens: Annotated[
+        Clamping,
+        "a request that asks for more output tokens than max_tokens_limit or the context allows "
+        "gets as many as fit, and the header x-vinery-clamped: always, never, or defaults: only "
+        "if the number is one that clients send by default, such as 4096; other requests are "
+        "refused",
+    ] = "defaults"
     best_of_limit: Annotated[int, "the most answers of a request, by n or best_of; 0: 128"] = 0
     trust_request_chat_template: Annotated[
         bool,

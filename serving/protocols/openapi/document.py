@@ -71,6 +71,7 @@ _HEADERS: Final[Mapping[str, str]] = {
 }
 _HEADERS_OF_BODIES: Final[Mapping[str, str]] = {
     "x-vinery-ignored": "The fields of the body that took no effect, if there are any.",
+    "x-vinery-clamped": "The limit of output tokens, if it is less than the body asks for.",
 }
 _HEADERS_OF_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
     "401": ("WWW-Authenticate",),
