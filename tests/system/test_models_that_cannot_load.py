@@ -106,7 +106,7 @@ def test_a_model_with_cut_weights_stays_failed_and_loads_when_they_are_whole(
     assert status(platform, "cut") == ("ready", "")
     assert answers(platform, "cut") == 200
     assert states in (["unloaded", "failed", "loading", "ready"], ["failed", "loading", "ready"])
-    assert len(platform.pids("engine")) == 2
+    until(lambda: len(platform.pids("engine")) == 2)
 
 
 def test_a_failed_model_loads_after_a_change_of_its_options_or_when_it_is_asked_to(
