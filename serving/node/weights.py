@@ -9,7 +9,7 @@ from xml.etree.ElementTree import ParseError, iterparse
 
 
 class UnusableWeights(Exception):
-    """A weights file is missing or cut. The message says which one, and what to do."""
+    """A weights file is missing or cut. The message names it, and what to do."""
 
 
 def check_weights(folder: Path) -> None:

@@ -39,7 +39,7 @@ LOADING, READY, RETRYING, FAILED = (
 )
 
 
-class World:
+class Script:
     """What happens to the model: the ends of its engines, its files, and its administrators."""
 
     def __init__(self) -> None:
@@ -89,21 +89,21 @@ class World:
 
 
 class ScriptedEngine:
-    """Ends as the world says."""
+    """Ends as the script has it."""
 
     pid = 4242
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, script: Script) -> None:
+        self._script = script
 
     async def start(self) -> None:
-        if isinstance(self._world.end, Exception):
-            raise self._world.end
+        if isinstance(self._script.end, Exception):
+            raise self._script.end
 
     async def watch(self) -> None:
-        if self._world.end == CRASHES:
+        if self._script.end == CRASHES:
             raise EngineDied("It crashed.")
-        self._world.is_over.set()
+        self._script.is_over.set()
         await asyncio.sleep(60)
 
     async def end(self) -> None:
@@ -111,88 +111,88 @@ class ScriptedEngine:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    world = World()
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    script = Script()
 
     async def is_asked_within(self: Keeper, timeout_s: float) -> bool:
-        return await world.is_asked_within(self, timeout_s)
+        return await script.is_asked_within(self, timeout_s)
 
-    monkeypatch.setattr(keeper, "EngineProcess", lambda *_, **__: ScriptedEngine(world))
-    monkeypatch.setattr(keeper, "folder_state", world.folder_state)
-    monkeypatch.setattr(keeper, "_new_config", world.new_config)
-    monkeypatch.setattr(status, "report", world.report)
+    monkeypatch.setattr(keeper, "EngineProcess", lambda *_, **__: ScriptedEngine(script))
+    monkeypatch.setattr(keeper, "folder_state", script.folder_state)
+    monkeypatch.setattr(keeper, "_new_config", script.new_config)
+    monkeypatch.setattr(status, "report", script.report)
     monkeypatch.setattr(Keeper, "_is_asked_within", is_asked_within)
-    return world
+    return script
 
 
-async def live(world: World, *ends: End) -> list[tuple[EngineState, str]]:
+async def live(script: Script, *ends: End) -> list[tuple[EngineState, str]]:
     """Let engines end so. Returns the reports until one stays, or nothing happens any more."""
-    world.ends = iter(ends)
+    script.ends = iter(ends)
     a_keeper = Keeper(SPEC, None, None)
     async with asyncio.timeout(30):
-        await world.is_over.wait()
-    reports = list(world.reports)
+        await script.is_over.wait()
+    reports = list(script.reports)
     await a_keeper.end()
-    assert world.reports[-1][0] is EngineState.UNLOADED
+    assert script.reports[-1][0] is EngineState.UNLOADED
     return reports
 
 
 async def test_a_model_that_cannot_load_is_retried_without_flicker_and_stays_failed(
-    world: World,
+    script: Script,
 ) -> None:
-    reports = await live(world, MEMORY, MEMORY, MEMORY, MEMORY)
+    reports = await live(script, MEMORY, MEMORY, MEMORY, MEMORY)
 
     assert reports == [(LOADING, ""), (RETRYING, NO_MEMORY), (FAILED, NO_MEMORY)]
-    assert world.started_at == [0, 1, 6, 26]
+    assert script.started_at == [0, 1, 6, 26]
 
 
-async def test_a_failure_that_no_attempt_can_heal_is_final_at_once(world: World) -> None:
-    reports = await live(world, UNKNOWN_DEVICE)
+async def test_a_failure_that_no_attempt_can_heal_is_final_at_once(script: Script) -> None:
+    reports = await live(script, UNKNOWN_DEVICE)
 
     assert reports == [(LOADING, ""), (FAILED, "OpenVINO knows no device X")]
-    assert world.started_at == [0]
+    assert script.started_at == [0]
 
 
-async def test_files_that_are_unusable_fail_before_an_engine_starts(world: World) -> None:
-    assert await live(world, CUT) == [(FAILED, str(CUT))]
+async def test_files_that_are_unusable_fail_before_an_engine_starts(script: Script) -> None:
+    assert await live(script, CUT) == [(FAILED, str(CUT))]
 
 
-async def test_a_corrected_model_loads_without_its_old_error(world: World) -> None:
-    world.files = {0: (("cut", 1, 1, 1),), 30: (("whole", 2, 2, 2),)}
+async def test_a_corrected_model_loads_without_its_old_error(script: Script) -> None:
+    script.files = {0: (("cut", 1, 1, 1),), 30: (("whole", 2, 2, 2),)}
 
-    reports = await live(world, CUT, LOADS)
+    reports = await live(script, CUT, LOADS)
 
     assert reports == [(FAILED, str(CUT)), (LOADING, ""), (READY, "")]
-    assert 30 <= world.started_at[1] <= 35
+    assert 30 <= script.started_at[1] <= 35
 
 
 async def test_files_that_are_being_copied_are_left_alone_until_they_stay_the_same(
-    world: World,
+    script: Script,
 ) -> None:
-    world.files = {0: (), **{5 + at: (("copied", at, at, 1),) for at in range(20)}}
+    script.files = {0: (), **{5 + at: (("copied", at, at, 1),) for at in range(20)}}
 
-    await live(world, CUT, LOADS)
+    await live(script, CUT, LOADS)
 
-    assert 24 <= world.started_at[1] <= 30
+    assert 24 <= script.started_at[1] <= 30
 
 
-async def test_a_file_that_changes_during_an_attempt_counts_as_a_change(world: World) -> None:
-    world.attempt_s = 5
-    world.files = {0: (), 3: (("new", 1, 1, 1),)}
+async def test_a_file_that_changes_during_an_attempt_counts_as_a_change(script: Script) -> None:
+    script.attempt_s = 5
+    script.files = {0: (), 3: (("new", 1, 1, 1),)}
 
-    await live(world, UNKNOWN_DEVICE, LOADS)
+    await live(script, UNKNOWN_DEVICE, LOADS)
 
-    assert world.started_at == [0, 9]
+    assert script.started_at == [0, 9]
 
 
 async def test_an_administrator_ends_a_pause_or_a_failure_and_gets_a_new_series(
-    world: World,
+    script: Script,
 ) -> None:
-    world.asked_at = 6
+    script.asked_at = 6
 
-    reports = await live(world, MEMORY, MEMORY, MEMORY, MEMORY, MEMORY, LOADS)
+    reports = await live(script, MEMORY, MEMORY, MEMORY, MEMORY, MEMORY, LOADS)
 
-    assert world.started_at[:3] == [0, 1, 6]
+    assert script.started_at[:3] == [0, 1, 6]
     assert reports[:4] == [
         (LOADING, ""),
         (RETRYING, NO_MEMORY),
@@ -202,36 +202,38 @@ async def test_an_administrator_ends_a_pause_or_a_failure_and_gets_a_new_series(
     assert reports[-1] == (READY, "")
 
 
-async def test_an_administrator_tries_a_failed_model_again(world: World) -> None:
-    world.asked_at = 40
+async def test_an_administrator_tries_a_failed_model_again(script: Script) -> None:
+    script.asked_at = 40
 
-    reports = await live(world, UNKNOWN_DEVICE, LOADS)
+    reports = await live(script, UNKNOWN_DEVICE, LOADS)
 
     assert [state for state, _ in reports] == [LOADING, FAILED, LOADING, READY]
-    assert world.started_at == [0, 40]
+    assert script.started_at == [0, 40]
 
 
-async def test_an_engine_that_is_killed_while_it_loads_is_started_soon_again(world: World) -> None:
-    reports = await live(world, KILLED, KILLED, LOADS)
+async def test_an_engine_that_is_killed_while_it_loads_is_started_soon_again(
+    script: Script,
+) -> None:
+    reports = await live(script, KILLED, KILLED, LOADS)
 
-    assert world.started_at == pytest.approx([0, 0.1, 0.3])
+    assert script.started_at == pytest.approx([0, 0.1, 0.3])
     assert reports[-1] == (READY, "")
 
 
 async def test_an_engine_that_had_loaded_is_restarted_however_often_it_crashes(
-    world: World,
+    script: Script,
 ) -> None:
-    reports = await live(world, *[CRASHES] * 6, LOADS)
+    reports = await live(script, *[CRASHES] * 6, LOADS)
 
     assert reports[:4] == [(LOADING, ""), (READY, ""), (LOADING, "It crashed"), (READY, "")]
-    assert len(world.started_at) == 7
+    assert len(script.started_at) == 7
     assert reports[-1] == (READY, "")
 
 
 async def test_a_new_start_begins_a_new_series_after_an_engine_that_had_loaded(
-    world: World,
+    script: Script,
 ) -> None:
-    reports = await live(world, MEMORY, MEMORY, CRASHES, MEMORY, MEMORY, LOADS)
+    reports = await live(script, MEMORY, MEMORY, CRASHES, MEMORY, MEMORY, LOADS)
 
-    assert world.started_at == [0, 1, 6, 6, 7, 12]
+    assert script.started_at == [0, 1, 6, 6, 7, 12]
     assert FAILED not in {state for state, _ in reports}
