@@ -8,7 +8,6 @@ the credentials. This process does not import Django.
 import argparse
 import asyncio
 import json
-import logging.config
 import os
 import resource
 import shlex
@@ -100,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise SettingError("--reload is for a clone of the repository, and this is a package.")
     if arguments.end_with_parent:
         parent_watch.end_with(os.getppid(), grace_s=_PARENT_GRACE_S)
-    logging.config.dictConfig(logs.logging_config(logs.level_from_env()))
+    logs.LogSettings.from_env()  # wrong ones are reported before anything is created
     plan = Plan(
         Home.from_env(),
         Address.from_env(),
@@ -112,6 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
     plan.home.create()
     with listen(plan.address) as server, plan.home.locked():
         server_for(server)
+        logs.begin("supervisor")
         _allow_many_open_files()
         port = server.getsockname()[1]
         plan = replace(plan, address=replace(plan.address, port=port))
@@ -124,7 +124,7 @@ async def _run(plan: Plan, server: socket.socket) -> int:
     _obey_signals(supervisor)
     orphans.begin()
     is_first_start = credentials.read(plan.home.bootstrap_file) is None
-    _print(f"preparing {plan.home.path}")
+    logs.announce(f"preparing {plan.home.path}")
     status = await supervisor.run_once(_service("prepare", "prepare"))
     if supervisor.is_stopping:
         return 0
@@ -138,7 +138,7 @@ async def _run(plan: Plan, server: socket.socket) -> int:
         await orphans.end()
         reloading.cancel()
     _ignore_signals()
-    _print("stopped")
+    logs.announce("stopped")
     return 0
 
 
@@ -152,16 +152,26 @@ async def _greet_when_ready(plan: Plan, supervisor: Supervisor, *, is_first_star
             return
         waited_s = clock() - began_at
         if waited_s >= report_after_s:
-            _print(f"waiting for {state.value} ({waited_s:.0f} s)")
+            logs.announce(f"waiting for {state.value} ({waited_s:.0f} s)")
             report_after_s *= 2
         await asyncio.sleep(_READINESS_POLL_S)
     file = plan.home.bootstrap_file
     known = credentials.read(file)
     if not sys.stdout.isatty():
-        _print(banner_without_secrets(base_url, file, known))
+        _announce_ready(base_url, banner_without_secrets(base_url, file, known))
         return
     model = await _first_model(base_url, known.api_key, supervisor) if known else None
-    _print(banner(base_url, file, known, model, is_first_start=is_first_start))
+    # The lines with credentials are for the terminal, and for no log.
+    logs.show(banner(base_url, file, known, model, is_first_start=is_first_start))
+    logs.note_printed(f"ready at {base_url}")
+
+
+def _announce_ready(base_url: str, lines: str) -> None:
+    if logs.is_json():
+        logs.announce(f"ready at {base_url}")
+    else:
+        logs.show(lines)
+        logs.note_printed(f"ready at {base_url}")
 
 
 async def _first_model(base_url: str, api_key: str, supervisor: Supervisor) -> str | None:
@@ -228,7 +238,7 @@ async def _reload(plan: Plan, supervisor: Supervisor, services: Iterable[Service
     front = [service for service in services if service.is_front]
     assert REPOSITORY is not None  # `run` refuses `--reload` without a clone
     async for paths in changed_files([REPOSITORY / name for name in _SOURCES]):
-        _print(f"restarting after a change of {min(paths)}")
+        logs.announce(f"restarting after a change of {min(paths)}")
         if any(_NEEDS_PREPARE & set(path.parts) for path in paths):
             await supervisor.run_once(_service("prepare", "prepare"))
         supervisor.restart(front)
@@ -260,7 +270,7 @@ def _interrupt(supervisor: Supervisor) -> None:
 
 def _end(supervisor: Supervisor) -> None:
     if not supervisor.is_stopping:
-        _print("stopping; press Ctrl-C again to kill")
+        logs.announce("stopping; press Ctrl-C again to kill")
         supervisor.stop()
 
 
@@ -276,7 +286,3 @@ def _allow_many_open_files() -> None:
     wanted = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _print(line: str) -> None:
-    print(f"vinery: {line}", flush=True)

@@ -25,6 +25,7 @@ class Home:
         self.usage = path / "usage"  # usage journals that are not stored in the database yet
         self.static = path / "static"  # collected static files
         self.secrets = path / "secrets"  # one file for each secret
+        self.logs = path / "logs"  # one log for each process
         self.broker = path / "broker"  # messages to the jobs process, without Redis
         self.bootstrap_file = path / "bootstrap.json"  # the first credentials
         self.restore_plan = path / "restoring" / "plan.json"  # of a restore that has begun
@@ -57,7 +58,10 @@ class Home:
         unfinished restore.
         """
         self.refuse_unfinished()
-        folders = (self.run, self.cache, self.usage, self.static, self.secrets, self.broker)
+        folders = (
+            *(self.run, self.cache, self.usage, self.static),
+            *(self.secrets, self.broker, self.logs),
+        )
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._close()
