@@ -33,13 +33,13 @@ class Greeting:
     def for_terminal(self, known: Credentials | None, *, is_first_start: bool) -> str:
         """With the key, and at the first start also with the password."""
         rows = [*self._addresses(), *self._credentials(known, is_first_start=is_first_start)]
-        return _block("running", [*rows, *self._places()])
+        return _block("running", [*rows, *self._commands()])
 
     def for_log(self, known: Credentials | None) -> str:
         """Without secrets: more people and programs read a log than the credentials are for."""
         file = self.home.bootstrap_file
         show = f"To see the credentials: cat {invocation.quoted(file)}" if known else ""
-        rows = [*self._addresses(), *self._places(), *([] if known else [self._no_key()])]
+        rows = [*self._addresses(), *self._commands(), *([] if known else [self._no_key()])]
         return _block("running", rows, show)
 
     def already_running(self) -> str:
@@ -72,7 +72,7 @@ class Greeting:
     def _no_key(self) -> Row:
         return "API key", f"create one: {self.vinery} key create --name NAME"
 
-    def _places(self) -> Iterator[Row]:
+    def _commands(self) -> Iterator[Row]:
         yield "commands", f"{self.vinery} --help"
         yield "logs", f"{self.vinery} logs (in {self.home.logs})"
         yield "stop", f"Ctrl-C, or: kill {self.pid}"
