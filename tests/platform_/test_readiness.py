@@ -164,7 +164,7 @@ def greeting_of(url: str, folder: Path, *, is_terminal: bool) -> str:
     home.create()
     plan = up.Plan(home, Address("127.0.0.1", int(url.rpartition(":")[2])), 1)
     credentials.write(home.bootstrap_file, Credentials(url, "vny_key", "admin", "pa55word"))
-    noted = running_server.write(home, url)
+    noted = running_server.write(home, url, "1.0")
     supervisor, output = Supervisor({}), io.StringIO()
     with (
         mock.patch.object(sys, "stdout", output),

@@ -58,7 +58,7 @@ def test_a_home_that_another_supervisor_uses_is_refused(platform_home: Home) -> 
 def served_home(platform_home: Home) -> Iterator[Home]:
     """A home of which this process is the supervisor, at port 18500."""
     with platform_home.locked():
-        running_server.write(platform_home, "http://127.0.0.1:18500")
+        running_server.write(platform_home, "http://127.0.0.1:18500", "1.0")
         yield platform_home
 
 
@@ -86,7 +86,7 @@ def test_a_second_start_on_another_port_is_refused(served_home: Home) -> None:
 def test_a_home_in_use_is_reported_before_its_port(served_home: Home) -> None:
     with listen(Address("127.0.0.1", 0)) as used:
         port = used.getsockname()[1]
-        running_server.write(served_home, f"http://127.0.0.1:{port}")
+        running_server.write(served_home, f"http://127.0.0.1:{port}", "1.0")
 
         result = scripts.vinery(
             "up", environment={"VINERY_PORT": str(port), "VINERY_HOME": str(served_home.path)}
@@ -97,7 +97,7 @@ def test_a_home_in_use_is_reported_before_its_port(served_home: Home) -> None:
 
 
 def test_what_a_dead_server_has_noted_does_not_count(platform_home: Home) -> None:
-    running_server.write(platform_home, "http://127.0.0.1:18500")
+    running_server.write(platform_home, "http://127.0.0.1:18500", "1.0")
 
     assert running_server.read(platform_home) is None
 

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from vinery import __version__
 from vinery.cli import greeting
 from vinery.cli.ready import Readiness, readiness
 from vinery.config import credentials
@@ -131,7 +132,7 @@ def _answer_beside(other: RunningServer, plan: Plan) -> int:
 
 
 async def _run(plan: Plan, server: socket.socket) -> int:
-    noted = running_server.write(plan.home, plan.address.base_url)
+    noted = running_server.write(plan.home, plan.address.base_url, __version__)
     supervisor = Supervisor(plan.environment(), plan.hung_after_s)
     orphans = Orphans(lambda: supervisor.pids)
     _obey_signals(supervisor)

@@ -7,7 +7,6 @@ import os
 import time
 from dataclasses import asdict, dataclass
 
-from vinery import __version__
 from vinery.config.home import Home, write_private
 
 _NAME = "server.json"
@@ -20,12 +19,12 @@ class RunningServer:
     pid: int
     base_url: str
     started_at_s: float  # of the wall clock
-    version: str = __version__
+    version: str
 
 
-def write(home: Home, base_url: str) -> RunningServer:
+def write(home: Home, base_url: str, version: str) -> RunningServer:
     """Note this process as the supervisor: it holds the lock of the home. Raises OSError."""
-    server = RunningServer(os.getpid(), base_url, time.time())
+    server = RunningServer(os.getpid(), base_url, time.time(), version)
     write_private(home.run / _NAME, json.dumps(asdict(server)) + "\n")
     return server
 
