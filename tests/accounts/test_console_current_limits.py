@@ -229,7 +229,7 @@ def test_older_refusals_are_on_the_next_page(alice: User) -> None:
     client = signed_in(alice)
 
     first = page(client, "/console/refusals/")
-    older = unescape(re.search(r'href="(\?.*?before.*?|/console/refusals/\?.*?)"', first)[1])  # type: ignore[index]
+    older = unescape(re.search(r'href="([^"]*)">Older ones<', first)[1])  # type: ignore[index]
 
     assert first.count("<code>r") == 50
     assert page(client, older).count("<code>r") == 10
@@ -269,3 +269,26 @@ def test_the_overview_reports_until_when_the_user_cannot_make_requests(
     assert "You cannot make requests until" in text
     assert "your quota of 1 requests per month is exhausted" in text
     assert "You cannot make requests" not in page(signed_in(bob), "/console/")
+
+
+def test_events_are_summed_up_and_filtered_by_effect_and_limit(alice: User, bob: User) -> None:
+    store(
+        used(alice, "r1", bound_limits=(bound_limit(alice, 1),), http_status=429),
+        used(alice, "r2", bound_limits=(bound_limit(alice, 1),), http_status=429),
+        used(alice, "r3", bound_limits=(bound_limit(alice, 2),)),
+    )
+    client = signed_in(alice)
+
+    def requests(query: str) -> list[str]:
+        text = page(client, f"/console/refusals/?{query}")
+        return re.findall(r'data-name="Request"><code>(.*?)<', text)
+
+    assert requests("") == ["r3", "r2", "r1"]
+    assert requests("effect=refused") == ["r2", "r1"]
+    assert requests("effect=cut_short") == ["r3"]
+    assert requests("limit=2") == ["r3"]
+    text = page(client, "/console/refusals/")
+    found = re.search(r'data-name="Events"><a href="(.*?)">2<', text)
+    assert found is not None
+    assert requests(unescape(found[1]).partition("?")[2]) == ["r2", "r1"]
+    assert "effect=nonsense" in page(client, "/console/refusals/?effect=nonsense")

@@ -302,7 +302,7 @@ def test_a_viewer_sees_keys_and_cannot_change_them(member: User, bob: User, step
     text = client.get(KEYS).content.decode()
 
     assert "laptop" in text
-    assert f"{KEYS}{key.pk}/{action}/" not in text
+    assert f"{KEYS}{key.pk}/{step}/" not in text
     assert client.post(f"{KEYS}{key.pk}/{step}/").status_code == 403
     assert state_of(key) is KeyState.ACTIVE
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,14 +37,23 @@ pytestmark = pytest.mark.django_db
 # -- Setup
 
 
-def test_setup_needs_the_password_and_a_code_and_returns_recovery_codes(
-    client: Client,
+def test_setup_asks_for_the_password_again_some_minutes_after_the_sign_in(
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alice = person("alice")
+    person("alice")
     sign_in(client, "alice")
+    assert client.get(reverse("mfa_activate_totp")).status_code == 200
+
+    later = SimpleNamespace(time=lambda: time.time() + 301)
+    monkeypatch.setattr("vinery_accounts.signin.people.time", later)
+
     page = client.get(reverse("mfa_activate_totp"), follow=True)
     assert page.redirect_chain[-1][0].startswith(reverse("account_reauthenticate"))
-    confirm_password(client)
+
+
+def test_setup_needs_a_code_and_returns_recovery_codes_to_save(client: Client) -> None:
+    alice = person("alice")
+    sign_in(client, "alice")
 
     page = client.get(reverse("mfa_activate_totp"))
     secret = page.context["form"].secret
@@ -54,6 +65,7 @@ def test_setup_needs_the_password_and_a_code_and_returns_recovery_codes(
     assert shown is not None
     assert shown[1].split() == recovery_codes(alice)
     assert len(recovery_codes(alice)) == 10
+    assert "I have saved them" in done.content.decode()
 
 
 def test_the_code_of_the_setup_cannot_be_used_to_sign_in(client: Client) -> None:
