@@ -34,6 +34,12 @@ from vinery_accounts.signin.recovery import reset_second_factor
 pytestmark = pytest.mark.django_db
 
 
+def five_minutes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the sign-in be too old to count as a proof of the user."""
+    later = SimpleNamespace(time=lambda: time.time() + 301)
+    monkeypatch.setattr("vinery_accounts.signin.people.time", later)
+
+
 # -- Setup
 
 
@@ -44,8 +50,7 @@ def test_setup_asks_for_the_password_again_some_minutes_after_the_sign_in(
     sign_in(client, "alice")
     assert client.get(reverse("mfa_activate_totp")).status_code == 200
 
-    later = SimpleNamespace(time=lambda: time.time() + 301)
-    monkeypatch.setattr("vinery_accounts.signin.people.time", later)
+    five_minutes_later(monkeypatch)
 
     page = client.get(reverse("mfa_activate_totp"), follow=True)
     assert page.redirect_chain[-1][0].startswith(reverse("account_reauthenticate"))
@@ -120,16 +125,17 @@ def test_secrets_are_readable_with_an_old_key_of_django(settings: Any) -> None:
 
 
 def test_turning_the_factor_off_needs_a_confirmation_and_deletes_the_recovery_codes(
-    client: Client,
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alice = person("alice")
     secret = give_factor(alice)
     sign_in(client, "alice")
     enter_code(client, code_of(secret))
+    five_minutes_later(monkeypatch)
 
     client.post(reverse("mfa_deactivate_totp"))
     assert has_second_factor(alice)
-    confirm_password(client)
+    monkeypatch.undo()
     client.post(reverse("mfa_deactivate_totp"))
 
     assert not Authenticator.objects.filter(user=alice).exists()
