@@ -184,7 +184,7 @@ def test_a_viewer_cannot_create_a_key(bob: User) -> None:
     set_role(bob, first_project().organization, Role.VIEWER)
     client = signed_in(bob)
 
-    assert "Make a key</a>" not in client.get(KEYS).content.decode()
+    assert "Create API key</a>" not in client.get(KEYS).content.decode()
     assert "There is no project for your keys" in make(client)
 
 
