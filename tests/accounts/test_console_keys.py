@@ -499,7 +499,7 @@ def test_a_key_is_changed_on_its_page(member: User) -> None:
 
     changed = {
         "name": "desk",
-        "note": "second floor",
+        "note": "ticket 12",
         "scopes": ["inference"],
         "networks": "10.0.0.0/8",
         "expires_at": "2999-01-01T00:00",
@@ -508,7 +508,7 @@ def test_a_key_is_changed_on_its_page(member: User) -> None:
 
     assert "desk is changed." in text
     key.refresh_from_db()
-    assert (key.name, key.note, key.scopes) == ("desk", "second floor", ["inference"])
+    assert (key.name, key.note, key.scopes) == ("desk", "ticket 12", ["inference"])
     assert key.allowed_networks == ["10.0.0.0/8"]
     assert key.expires_at is not None
     assert ("alice", "key.update") in actions()
