@@ -64,7 +64,10 @@ class Refusals(UsagePage):
         limit_id, effect = id_of(self.request.GET.get("limit", "")), self.request.GET.get("effect")
         if limit_id is not None:
             rows = rows.filter(limit_id=limit_id)
-        return rows.filter(effect=effect) if effect in Effect.values else rows
+        if effect in Effect.values:
+            narrowed: QuerySet[RefusedRequest] = REFUSALS.filters().narrow(rows, "effect", effect)
+            return narrowed
+        return rows
 
     def _sum(self, row: dict[str, Any], owner: str) -> dict[str, Any]:
         user, limit = str(row["user_id"] or ""), str(row["limit_id"] or "")
