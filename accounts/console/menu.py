@@ -43,6 +43,7 @@ _GROUPS: Final = (
             Entry("keys", "Keys"),
             Entry("limits", "Limits"),
             Entry("refusals", "Rate limit events"),
+            Entry("models", "Models"),
             Entry("quarantine", "Quarantine"),
         ),
     ),

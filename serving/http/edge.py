@@ -83,7 +83,8 @@ class ApiEdge:
             await send_error(send_with_headers, error)
         except Exception:
             # The last handler of errors: the client gets JSON, and the log the traceback.
-            log.exception("request failed id=%s path=%s", request_id, scope["path"])
+            named = {"request_id": request_id, "path": scope["path"]}
+            log.exception("request failed", extra={"fields": named})
             if has_started:
                 raise
             await send_error(send_with_headers, server_failed())

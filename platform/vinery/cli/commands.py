@@ -5,6 +5,7 @@ Only the module of the command that runs is loaded, so the supervisor starts fas
 
 import argparse
 import getpass
+import logging
 import os
 import shutil
 import sys
@@ -18,6 +19,7 @@ from vinery.cli.shape import Failure, load_django, require_home
 from vinery.config import config_file
 from vinery.config.env import SettingError
 from vinery.config.setting_table import SETTINGS
+from vinery.process import logs
 from vinery_accounts.base.actors import Actor, acting_as
 from vinery_accounts.base.names import escaped
 
@@ -31,9 +33,12 @@ A setting with a secret may also name a file: add _FILE to the name."""
 COMMANDS: Final = {
     "up": "start everything on this machine",
     "ready": "report whether the server is ready",
+    "logs": "show and follow the logs of all processes",
     "reload": "replace the web processes without losing a request",
+    "wait": "show what models do until they are ready",
     "config": "show the settings in force and where they are set",
     "model": "add, load, unload and list models",
+    "devices": "list the devices of this machine on which models can run",
     "key": "create, list, pause, rotate and revoke API keys",
     "usage": "show, export and verify usage",
     "refusals": "see why limits refused requests",
@@ -48,6 +53,8 @@ COMMANDS: Final = {
     "capture": "see and delete captured texts of requests",
     "replay": "send a captured request again, and compare",
     "admin": "a new password, or a new secret key",
+    "backup": "write all state to one file, while Vinery runs",
+    "restore": "put the state of a backup into this home folder",
     "prepare": "migrate, collect static files, create the first admin and key",
     "web": "run one web process (started by `up`)",
     "node": "run the engines of this host (started by `up`)",
@@ -59,17 +66,27 @@ _PROCESSES: Final = {
     "Ctrl-C or SIGTERM ends all of them; a second Ctrl-C kills them.",
     "ready": "Ask the server on VINERY_HOST, VINERY_PORT whether a model has generated a token "
     "lately. The exit status is 0 if it has, and 1 if not.",
+    "logs": "Show the last log lines of all processes of this home in the order of their times. It "
+    "needs no running server. The files are in the folder logs of the home.",
     "reload": "Let the `vinery up` of this home folder replace its web processes one after the "
     "other, for example to load new code of the same version. Each new process serves before the "
     "old one takes no more connections, and running requests finish. Engines, node and jobs go on.",
+    "devices": "List the devices of this machine on which OpenVINO can run models. It looks for "
+    "them now, and a running Vinery then knows them, too. Vinery need not run.",
     "config": "Show each setting with its value and its source: the environment, a configuration "
     "file, or the default. Secrets are hidden.",
+    "backup": "Write the database, the secrets, usage that is not stored yet, the first "
+    "credentials and vinery.toml of the home to one file. It works while Vinery runs.",
+    "restore": "Check a whole backup, and put its state into this home folder. Vinery must be "
+    "stopped. The state before is kept in a folder of the home.",
     "prepare": "Create or upgrade the home folder and the database. `vinery up` does this itself; "
     "hosts that run single processes need it once after an upgrade.",
     "web": "Serve the APIs, the console and the admin site on VINERY_HOST, VINERY_PORT.",
     "node": "Watch which models should be loaded here, and run an engine for each.",
     "jobs": "Run background jobs and periodic tasks from Redis, or from the home folder.",
 }
+# They log to files also if they were started without `up`.
+_SERVERS: Final = frozenset({"web", "node", "jobs"})
 _NEED_DJANGO: Final = COMMANDS.keys() - _PROCESSES.keys() - {"admin"}
 
 
@@ -124,6 +141,8 @@ def run(argv: Sequence[str] | None) -> int:
             load_django()
         arguments = parser(name).parse_args(words)
         config_file.apply()
+        if process := os.environ.get(logs.PROCESS_VARIABLE) or (name if name in _SERVERS else ""):
+            logs.begin(process)
         if name in _NEED_DJANGO:
             require_home()
         with acting_as(_actor):
@@ -172,4 +191,5 @@ def _actor() -> Actor:
 def _print_error(error: Exception, status: int) -> int:
     line = escaped(str(error), keep="\n")
     print(f"vinery: {line}", file=sys.stderr)
+    logs.note_printed(line, logging.ERROR)
     return status
