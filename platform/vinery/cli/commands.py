@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "reload": "replace the web processes without losing a request",
     "config": "show the settings in force and where they are set",
     "model": "add, load, unload and list models",
+    "devices": "list the devices of this machine on which models can run",
     "key": "create, list, pause, rotate and revoke API keys",
     "usage": "show, export and verify usage",
     "refusals": "see why limits refused requests",
@@ -51,6 +52,8 @@ COMMANDS: Final = {
     "capture": "see and delete captured texts of requests",
     "replay": "send a captured request again, and compare",
     "admin": "a new password, or a new secret key",
+    "backup": "write all state to one file, while Vinery runs",
+    "restore": "put the state of a backup into this home folder",
     "prepare": "migrate, collect static files, create the first admin and key",
     "web": "run one web process (started by `up`)",
     "node": "run the engines of this host (started by `up`)",
@@ -67,8 +70,14 @@ _PROCESSES: Final = {
     "reload": "Let the `vinery up` of this home folder replace its web processes one after the "
     "other, for example to load new code of the same version. Each new process serves before the "
     "old one takes no more connections, and running requests finish. Engines, node and jobs go on.",
+    "devices": "List the devices of this machine on which OpenVINO can run models. It looks for "
+    "them now, and a running Vinery then knows them, too. Vinery need not run.",
     "config": "Show each setting with its value and its source: the environment, a configuration "
     "file, or the default. Secrets are hidden.",
+    "backup": "Write the database, the secrets, usage that is not stored yet, the first "
+    "credentials and vinery.toml of the home to one file. It works while Vinery runs.",
+    "restore": "Check a whole backup, and put its state into this home folder. Vinery must be "
+    "stopped. The state before is kept in a folder of the home.",
     "prepare": "Create or upgrade the home folder and the database. `vinery up` does this itself; "
     "hosts that run single processes need it once after an upgrade.",
     "web": "Serve the APIs, the console and the admin site on VINERY_HOST, VINERY_PORT.",
