@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "ready": "report whether the server is ready",
     "logs": "show and follow the logs of all processes",
     "reload": "replace the web processes without losing a request",
+    "wait": "show what models do until they are ready",
     "config": "show the settings in force and where they are set",
     "model": "add, load, unload and list models",
     "devices": "list the devices of this machine on which models can run",
