@@ -62,7 +62,7 @@ def test_every_warning_and_failure_has_a_cure(tmp_path: Path) -> None:
                 "VINERY_HOST": "127.0.0.1",
                 "VINERY_PORT": port,
                 "VINERY_PROT": "1",
-                "DATABASE_URL": "postgres://nobody@127.0.0.1:9/none",
+                "DATABASE_URL": "postgres://unknown@127.0.0.1:9/none",
                 "REDIS_URL": "redis://127.0.0.1:9/0",
             }
         )
