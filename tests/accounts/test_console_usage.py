@@ -58,7 +58,8 @@ def test_usage_is_shown_by_every_dimension(alice: User, by: str) -> None:
 
     text = page(signed_in(alice), f"/console/usage/?by={by}&most=num_tokens")
 
-    assert f"<title>Usage by {by} | Vinery</title>" in text
+    name = "organisation" if by is Dimension.ORGANIZATION else by
+    assert f"<title>Usage by {name} | Vinery</title>" in text
     assert f'aria-label="Tokens by {by}' in text
 
 
