@@ -60,7 +60,7 @@ def test_usage_is_shown_by_every_dimension(alice: User, by: str) -> None:
 
     name = "organisation" if by is Dimension.ORGANIZATION else by
     assert f"<title>Usage by {name} | Vinery</title>" in text
-    assert f'aria-label="Tokens by {by}' in text
+    assert f'aria-label="Tokens by {name}' in text
 
 
 def test_small_groups_are_summed_as_others(alice: User) -> None:
