@@ -178,6 +178,8 @@ def test_the_table_is_exported_as_it_is_shown(alice: User) -> None:
     response = signed_in(alice).get("/console/usage/table.csv?by=model&period=7d")
 
     assert response.headers["Content-Disposition"] == 'attachment; filename="usage-by-model.csv"'
+    assert response.headers["Content-Type"] == "text/csv; charset=utf-8"
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
     rows = list(csv.DictReader(io.StringIO(response.content.decode())))
     assert [(row["model"], row["num_requests"]) for row in rows] == [
         ("b", "2"),
