@@ -32,7 +32,7 @@ END {
     } else if (missing && python) {
         explain("no version of " missing " is for this Python.", "Set PYTHON to another one, such as PYTHON=python3.12.")
     } else if (missing) {
-        explain("there is no " missing " for this Python and this platform.", "Set PYTHON to another one, such as PYTHON=python3.12; OpenVINO has wheels for Linux (x86-64, ARM64), macOS and Windows. " offline)
+        explain("the package index has no " missing " for this Python and this platform.", "Check PIP_INDEX_URL, or set PYTHON to another one, such as PYTHON=python3.12. OpenVINO has wheels for Linux (x86-64, ARM64), macOS and Windows. " offline)
     } else if (permission) {
         explain("a file may not be written.", "Check the owner of the folder of VENV and of pip's cache.")
     } else {

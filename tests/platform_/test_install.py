@@ -44,7 +44,7 @@ def make_install(folder: Path, output: str, status: int) -> subprocess.Completed
         ("ERROR: [Errno 28] No space left on device", "the disk is full", "Free some space"),
         (
             _NOTHING_FOUND,
-            "there is no openvino==2026.4.1 for this Python and this platform",
+            "the package index has no openvino==2026.4.1 for this Python and this platform",
             "PYTHON=python3.12",
         ),
         (
