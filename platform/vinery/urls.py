@@ -1,4 +1,5 @@
-"""The URLs that Django handles: the admin, sign-in, the console and the management API."""
+"""The URLs that Django handles: the admin, sign-in, the console, the management API and
+the pages about both APIs."""
 
 from django.contrib import admin
 from django.urls import include, path
@@ -14,6 +15,7 @@ urlpatterns = [
     path("accounts/", include("vinery_accounts.signin.urls")),
     path("console/", include("vinery_accounts.console.urls")),
     path("api/", include("vinery_accounts.api.urls")),
+    path("docs/", include("vinery.web.api_docs")),
     path("", include("vinery_serving.http.urls")),
 ]
 
