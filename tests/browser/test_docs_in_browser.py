@@ -23,14 +23,14 @@ def test_the_index_leads_to_swagger_ui_and_redoc(stranger: Administrator) -> Non
     page.get_by_role("link", name="Read it in Redoc").last.click()
 
     page.get_by_role("heading", name="Vinery management API").first.wait_for()
-    page.get_by_text("Create an organisation").first.wait_for()
+    page.get_by_role("heading", name="Create an organisation").wait_for()
 
 
 @pytest.mark.parametrize(
     ("path", "title", "operation"),
     [
         ("openai/swagger/", "Vinery", "/v1/chat/completions"),
-        ("management/swagger/", "Vinery management API", "/api/organizations/"),
+        ("management/swagger/", "Vinery management API", "/api/organizations"),
         ("openai/redoc/", "Vinery", "temperature"),
         ("management/redoc/", "Vinery management API", "Create an organisation"),
     ],
@@ -41,7 +41,7 @@ def test_a_page_shows_its_api(
     page = _go(stranger, path)
 
     page.get_by_role("heading", name=re.compile(title)).first.wait_for()
-    page.get_by_text(operation).first.wait_for()
+    page.locator("h2, h3, td, .opblock-summary-path").filter(has_text=operation).first.wait_for()
 
 
 def _authorise(page: sync_api.Page, key: str) -> None:
@@ -54,7 +54,7 @@ def _authorise(page: sync_api.Page, key: str) -> None:
 
 def _send(page: sync_api.Page, method: str, path: str, body: str = "") -> str:
     """Run an operation in Swagger UI. Returns the text of the response."""
-    of_path = page.locator(f'.opblock-{method} [data-path="{path}"]')
+    of_path = page.locator(f'[data-path="{path}"]')
     operation = page.locator(f".opblock-{method}").filter(has=of_path)
     operation.locator(".opblock-summary-control").click()
     operation.get_by_role("button", name="Try it out").click()
@@ -71,7 +71,7 @@ def test_an_authorised_call_of_the_management_api_is_answered(stranger: Administ
     page = _go(stranger, "management/swagger/")
 
     _authorise(page, key.strip())
-    response = _send(page, "get", "/api/organizations/")
+    response = _send(page, "get", "/api/organizations")
 
     assert re.search(r"\b200\b", response)
     assert '"name": "default"' in response

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Final
 
 from django.conf import settings
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.urls import path
+from django.urls import URLPattern, path
 from django.views.decorators.http import require_safe
 
 
@@ -40,7 +40,7 @@ APIS: Final = (
         "/api/schema/?format=json",
     ),
 )
-VIEWERS: Final = {"swagger": "Swagger UI", "redoc": "Redoc"}
+VIEWERS: Final = ("swagger", "redoc")
 # Both write style elements into the page, and Swagger UI has its icons in data URLs.
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
@@ -51,19 +51,23 @@ _POLICY: Final = (
 
 @require_safe
 def _page(request: HttpRequest, template: str, **context: object) -> HttpResponse:
-    """Raises `Http404` if the pages are turned off."""
-    if not settings.VINERY_DOCS:
-        raise Http404
     response = render(request, f"docs/{template}.html", {"apis": APIS, **context})
     response.headers["Content-Security-Policy"] = _POLICY
     return response
 
 
-urlpatterns = [
-    path("", partial(_page, template="index"), name="docs"),
-    *(
-        path(f"{api.slug}/{viewer}/", partial(_page, template=viewer, api=api))
-        for api in APIS
-        for viewer in VIEWERS
-    ),
-]
+def pages(*, is_on: bool) -> list[URLPattern]:
+    """Return the URLs of the pages; none if they are turned off, so that nothing links them."""
+    if not is_on:
+        return []
+    return [
+        path("", partial(_page, template="index"), name="docs"),
+        *(
+            path(f"{api.slug}/{viewer}/", partial(_page, template=viewer, api=api))
+            for api in APIS
+            for viewer in VIEWERS
+        ),
+    ]
+
+
+urlpatterns = pages(is_on=settings.VINERY_DOCS)

@@ -2,10 +2,17 @@
 // the content security policy forbids.
 
 // Redoc's menu has a logo of its maker, on another server. This page loads nothing from there.
-const setAttribute = Element.prototype.setAttribute;
-Element.prototype.setAttribute = function (name, value) {
-  const isElsewhere = this instanceof HTMLImageElement && name === "src" && /^https?:/.test(value);
-  if (!isElsewhere) setAttribute.call(this, name, value);
+const isElsewhere = (value) => /^https?:/.test(value);
+const image = HTMLImageElement.prototype;
+const source = Object.getOwnPropertyDescriptor(image, "src");
+Object.defineProperty(image, "src", {
+  ...source,
+  set(value) {
+    if (!isElsewhere(value)) source.set.call(this, value);
+  },
+});
+image.setAttribute = function (name, value) {
+  if (name !== "src" || !isElsewhere(value)) Element.prototype.setAttribute.call(this, name, value);
 };
 
 const shown = document.getElementById("document");
