@@ -71,7 +71,7 @@ def test_an_authorised_call_of_the_management_api_is_answered(stranger: Administ
     page = _go(stranger, "management/swagger/")
 
     _authorise(page, key.strip())
-    response = _send(page, "get", "/api/organizations")
+    response = _send(page, "get", "/api/organizations/")
 
     assert re.search(r"\b200\b", response)
     assert '"name": "default"' in response
