@@ -225,7 +225,11 @@ ACCEPTED: Sequence[tuple[Sequence[Endpoint], Mapping[str, Any], str]] = (
     (_EVERY, {"stop": []}, "No stop string."),
     (_EVERY, {"stop": ""}, "No stop string."),
     (_EVERY, {"user": {"id": "alice", "name": "Alice"}}, "The user alice."),
-    (_EVERY, {"unknown_field": {"a": 1}}, "Unknown fields are accepted."),
+    (
+        _EVERY,
+        {"unknown_field": {"a": 1}},
+        "Unknown fields are ignored; the header `x-vinery-ignored` names them.",
+    ),
     (
         _EVERY,
         {"stream": True, "stream_options": {"include_usage": True, "unknown_field": 1}},

@@ -10,6 +10,7 @@ from vinery_accounts.console.charts import Chart, Series, duration
 from vinery_accounts.console.limits import quota_rows
 from vinery_accounts.console.page import UsagePage
 from vinery_accounts.console.quarantine import num_quarantined
+from vinery_accounts.resources.invitations import INVITATIONS
 from vinery_accounts.usage import reports
 from vinery_accounts.usage.histogram import Percentiles
 from vinery_accounts.usage.reports import Figures
@@ -87,6 +88,7 @@ class Overview(UsagePage):
             "tiles": tiles(figures),
             "charts": charts,
             "quotas": quota_rows(self.access, timezone.now()),
+            "invitations": INVITATIONS.rows(self.access).filter(username=self.user.username),
             "num_quarantined": num_quarantined(self.access),
             "is_empty": not figures.num_requests,
         }

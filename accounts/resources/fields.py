@@ -140,6 +140,13 @@ def with_secret(serializer: Any, help_text: str) -> Any:
     return type(f"New{serializer.__name__}", (serializer,), members)
 
 
+def name_of(relation: str) -> serializers.CharField:
+    """Return the name of a related row, or null."""
+    return serializers.CharField(
+        source=f"{relation}.name", read_only=True, default=None, allow_null=True
+    )
+
+
 class Filters(StrictSerializer):
     """The query string of a list. The source of a filter is its lookup, unless a method
     `filter_<source>` gives another condition."""

@@ -33,6 +33,7 @@ from vinery_accounts.models import (
     ApiKey,
     AuditEntry,
     Capture,
+    Invitation,
     KeyReminder,
     Limit,
     LimitScope,
@@ -76,6 +77,7 @@ class Action(StrEnum):
     SWITCH = "switch"  # activate or deactivate an organisation
     REMOVE = "remove"  # remove an organisation or a user; MANAGE covers other rows
     CAPTURE = "capture"  # choose which texts of requests a project keeps
+    ANSWER = "answer"  # accept an invitation
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +206,9 @@ class Access:
         if model is Membership:
             in_scope = Q(organization_id__in=self.organizations) | by_project
             return in_scope | Q(user_id__in=self._oneself)
+        if model is Invitation:
+            invited = User.objects.filter(pk__in=self._oneself).values("username")
+            return self._owned | Q(username__in=invited)
         if model is User:
             members = Membership.objects.filter(
                 Q(organization_id__in=self.organizations) | by_project
@@ -250,11 +255,33 @@ class Access:
         return {pk for pk in self.organizations if self.rank_at(pk) >= _RANKS["admin"]}
 
     @property
+    def _owned(self) -> Q:
+        """Rows with an organisation and a project, where the caller gives and takes roles."""
+        owned = [pk for pk in self.organizations if self.rank_at(pk) >= _RANKS[Role.OWNER]]
+        projects = [pk for pk, role in self.projects.items() if role == Role.OWNER]
+        return Q(organization_id__in=owned) | Q(project_id__in=projects)
+
+    @property
     def _oneself(self) -> frozenset[int]:
         """The caller, whose rows are visible in any project; empty for a key."""
         return frozenset() if self.user_id is None or self.is_of_key else frozenset({self.user_id})
 
     # -- Actions that are permitted
+
+    def leads(self, organization_id: int | None, project_id: int | None = None) -> bool:
+        """Whether the caller is an admin or owner there."""
+        return self._leads(Role.ADMIN, organization_id, project_id)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether the caller is an admin or owner of an organisation or of a project."""
+        roles = {*self.organizations.values(), *self.projects.values()}
+        return self.is_superuser or any(_RANKS[role] >= _RANKS[Role.ADMIN] for role in roles)
+
+    @property
+    def leads_organization(self) -> bool:
+        """Whether the caller is an admin or owner of a whole organisation."""
+        return self.is_superuser or bool(self._led)
 
     def rank_at(self, organization_id: int | None, project_id: int | None = None) -> int:
         """The rank of the caller's role there: 0 for no role, then from viewer to superuser."""
@@ -268,6 +295,8 @@ class Access:
 
     def may(self, action: Action, row: Model) -> bool:
         """Whether the caller may do this to the row."""
+        if action is Action.ANSWER:
+            return isinstance(row, Invitation) and self._is_named(row.username)
         if self.is_superuser:
             return not self.is_of_key or _may_with_admin_key(action, row)
         if self.user_id is None:
@@ -281,7 +310,9 @@ class Access:
                 return self.rows(Capture).filter(pk=row.pk).exists()
             case Project():
                 return self._leads(Role.ADMIN, row.organization_id, row.pk)
-            case Membership():
+            case Invitation() if action is Action.REMOVE and self._is_named(row.username):
+                return True
+            case Membership() | Invitation():
                 return self._leads(Role.OWNER, row.organization_id, row.project_id)
             case User() if action is Action.REMOVE:
                 return False  # owners deactivate users, who may belong to other organisations too
@@ -351,6 +382,9 @@ class Access:
         if not self._leads(Role.MEMBER, *scope):
             return False
         return action is not Action.RESUME or self._has_paused(key)
+
+    def _is_named(self, username: str) -> bool:
+        return User.objects.filter(pk__in=self._oneself, username=username).exists()
 
     def _has_paused(self, key: ApiKey) -> bool:
         """Whether the caller paused the key: only who paused it may resume it."""

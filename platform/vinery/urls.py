@@ -1,6 +1,8 @@
 """The URLs that Django handles: the admin, sign-in, the console, the management API and
 the pages about both APIs."""
 
+from importlib import import_module
+
 from django.contrib import admin
 from django.urls import include, path
 
@@ -9,11 +11,18 @@ from vinery_accounts.signin.views import root
 
 admin.autodiscover()
 
+# `accounts` does not know models, so their page joins the others here.
+_CONSOLE = [
+    pattern
+    for name in ("vinery_accounts.console.urls", "vinery_serving.catalog.console")
+    for pattern in import_module(name).urlpatterns
+]
+
 urlpatterns = [
     path("", root),
     path("admin/", admin.site.urls),
     path("accounts/", include("vinery_accounts.signin.urls")),
-    path("console/", include("vinery_accounts.console.urls")),
+    path("console/", include((_CONSOLE, "console"))),
     path("api/", include("vinery_accounts.api.urls")),
     path("docs/", include("vinery.web.api_docs")),
     path("", include("vinery_serving.http.urls")),

@@ -13,10 +13,11 @@ from django.utils.text import Truncator
 
 from vinery_accounts.admin.base import AuditedAdmin
 from vinery_serving.catalog import registry
+from vinery_serving.catalog.engine_log import engine_log_text
 from vinery_serving.catalog.models import EngineState, ServedModel
 from vinery_serving.engine.config import option_documents
 
-_ENGINE_FIELDS: Final = ("state", "num_restarts", "last_error")
+_ENGINE_FIELDS: Final = ("state", "num_restarts", "last_error", "log")
 # A change of these restarts the engine.
 _NEEDS_NEW_ENGINE: Final = frozenset({"name", "folder", "device", "options"})
 
@@ -109,6 +110,10 @@ class ServedModelAdmin(AuditedAdmin):
     @admin.display(description="last error")
     def last_error(self, model: ServedModel) -> str:
         return model.status.last_error or "-"
+
+    @admin.display(description="last log lines")
+    def log(self, model: ServedModel) -> SafeString:
+        return format_html('<pre class="log">{}</pre>', engine_log_text(model.name))
 
     @admin.display(description="restarts")
     def num_restarts(self, model: ServedModel) -> int:

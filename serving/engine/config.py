@@ -124,6 +124,16 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 raise ValueError(f"{name} must not be negative")
 
 
+class EngineLog(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and how an engine logs."""
+
+    path: Path
+    is_json: bool = False
+    level: str = "INFO"
+    max_bytes: int = 10 << 20  # of a file
+    num_files: int = 5  # the present one and the older ones
+
+
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration of an engine process, which it reads from its standard input."""
 
@@ -136,6 +146,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     sysfs: Path = Path("/sys")  # where the kernel's energy counters are
     max_context: int  # tokens, prompt and output together; 0: unknown
     options: EngineOptions
+    log: EngineLog | None = None  # None: standard error
     heartbeat_fd: int | None = None  # the page that the engine shares with its node
     # Of this configuration and the code. A new node keeps an engine whose digest is the right one.
     digest: str = ""

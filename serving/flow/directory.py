@@ -229,7 +229,7 @@ class LocalDirectory:
             loop = asyncio.get_running_loop()
             assets = await loop.run_in_executor(self._loading, ModelAssets.load, entry.folder)
         except UnusableFolder as error:
-            log.error("model unusable name=%s: %s", entry.name, error)
+            log.error("model unusable: %s", error, extra={"fields": {"model": entry.name}})
             return None
         family = self._select_family(entry.options.output_format, assets.template_text)
         client = EngineClient(engine_socket(self._run_dir, entry.id))

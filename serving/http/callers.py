@@ -13,7 +13,7 @@ from urllib.parse import quote
 from vinery_accounts.base.errors import KeyRefused, NotAllowed
 from vinery_accounts.keys.table import ANONYMOUS, Caller, KeyTable
 from vinery_serving.core.errors import InvalidKey, NotPermitted
-from vinery_serving.http.edge import CALLER_HEADERS, Scope
+from vinery_serving.http.edge import OWN_HEADERS, Scope
 
 # Printable ASCII, except the percent sign that encodes other characters.
 _UNQUOTED: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
@@ -53,7 +53,7 @@ def authenticate(
         caller = keys.authenticate(authorization)
     except KeyRefused as refused:
         raise InvalidKey(refused.message) from None
-    scope.get(CALLER_HEADERS, [])[:] = organization_headers(caller.organization_name)
+    scope.get(OWN_HEADERS, [])[:] = organization_headers(caller.organization_name)
     return caller
 
 

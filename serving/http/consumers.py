@@ -56,9 +56,16 @@ from vinery_serving.http.edge import (
     send_whole,
     server_failed,
 )
+from vinery_serving.http.notices import report_unused
 from vinery_serving.http.paths import DEPLOYMENT, OwnPaths
 from vinery_serving.http.starts import BeginInTurns
-from vinery_serving.intake.reading import InProcess, answer_tokens, generation_reader, model_of
+from vinery_serving.intake.reading import (
+    Head,
+    InProcess,
+    answer_tokens,
+    generation_reader,
+    model_of,
+)
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.common.encoding import KEEP_ALIVE
 from vinery_serving.protocols.common.exchange import Encoder, Exchange
@@ -161,8 +168,9 @@ class TokensConsumer(JsonConsumer):
     async def _answer(self, caller: Caller, body: bytes) -> None:
         headers: list[tuple[bytes, bytes]] = []
 
-        async def engine_of(model: str | None) -> Engine:
-            engine = self._engine(caller, model)
+        async def engine_of(head: Head) -> Engine:
+            report_unused(head.unused, self.scope, self._runtime.traffic)
+            engine = self._engine(caller, head.model)
             limits, request_id = self._runtime.limits, self.scope[REQUEST_ID]
             headers.extend(await count_request(limits, caller, engine.entry.name, request_id))
             return engine
@@ -255,6 +263,8 @@ class GenerationConsumer(JsonConsumer):
             head = await reader.parse(body, self._endpoint, self._tree, fingerprint)
             model = self._deployment or head.model
             record.admit(model=model or "", is_streamed=head.is_streamed)
+            replaced = () if head.model in (None, model) else ("model",)
+            report_unused(head.unused, self.scope, self._runtime.traffic, *replaced)
             engine = self._engine(caller, model)
             record.name_model(engine.entry.name)
             self._passage = engine.gate.enter(lane, record.meter, is_expected=is_expected)

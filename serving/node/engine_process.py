@@ -133,7 +133,8 @@ class EngineProcess:
         line = await engine.report()
         if not line:
             why = self._why_ended(await engine.wait())
-            raise EngineDied(f"{why} It had not loaded yet. See the server's log.")
+            advice = f"See: vinery logs --model {self._config.name}"
+            raise EngineDied(f"{why} It had not loaded yet. {advice}")
         report = json.loads(line)
         if report["event"] != "ready":
             raise EngineDied(report["error"])
@@ -157,10 +158,11 @@ class EngineProcess:
             async with asyncio.timeout(_STACKS_WITHIN_S):
                 await engine.wait()
         kill_engine(engine)
+        named = {"model": self._config.name, "pid": engine.pid}
         log.error(
-            "engine stood still model=%s pid=%s for %.1f s (%s); its stacks: %s",
-            *(self._config.name, engine.pid, self._hang.silent_s, self._hang.reason),
-            page.stacks() or "unknown",
+            "engine stood still for %.1f s (%s); its stacks: %s",
+            *(self._hang.silent_s, self._hang.reason, page.stacks() or "unknown"),
+            extra={"fields": named},
         )
 
     async def _keep_pinging(self, engine: RunningEngine) -> None:
@@ -181,6 +183,7 @@ class EngineProcess:
         except EngineDisconnected:
             return  # the process is ending; its exit status has the reason
         except TimeoutError:
-            log.error("engine hung model=%s pid=%s", self._config.name, engine.pid)
+            named = {"model": self._config.name, "pid": engine.pid}
+            log.error("engine hung", extra={"fields": named})
             kill_engine(engine)
             raise EngineDied(f"A step took longer than {timeout_s:g} s.") from None

@@ -22,10 +22,13 @@ from django.utils import timezone
 from vinery_accounts.base import change_signal
 from vinery_accounts.base.commits import commit_state
 from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
-from vinery_serving.engine.config import EngineConfig, parse_options
+from vinery_serving.engine.config import EngineConfig, EngineLog, parse_options
+from vinery_serving.logs.entries import LogEntry
+from vinery_serving.logs.folder import delete_former_engines, engine_name, log_path
 from vinery_serving.node import adoption
 from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.backoff import Backoff
+from vinery_serving.node.engine_output import EngineOutput
 from vinery_serving.node.engine_process import EngineDied, EngineProcess
 from vinery_serving.node.running_engine import end_engine
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
@@ -58,14 +61,17 @@ class _End:
     has_loaded: bool
 
 
-def run(on_loop: Callable[[], None]) -> int:
-    """Run until SIGTERM or SIGINT. `on_loop` is called first, in the event loop."""
-    asyncio.run(_watch(on_loop))
+def run(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]) -> int:
+    """Run until SIGTERM or SIGINT. `on_loop` is called first, in the event loop. `repeat` takes
+    what engines log."""
+    asyncio.run(_watch(on_loop, repeat))
     return 0
 
 
-async def _watch(on_loop: Callable[[], None]) -> None:
+async def _watch(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]) -> None:
     on_loop()
+    output = EngineOutput(Path(settings.VINERY_LOG_DIR), repeat)
+    repeating = asyncio.create_task(output.follow())
     wake, stop = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -95,6 +101,8 @@ async def _watch(on_loop: Callable[[], None]) -> None:
             await _wait(wake, stop)
     await _cancel(list(keepers.values()))
     await asyncio.gather(*map(end_engine, found.values()))
+    await _cancel([repeating])
+    output.read()
 
 
 @contextlib.contextmanager
@@ -129,7 +137,11 @@ async def _reconcile(
     """Start and end engines. Takes all engines out of `found`, to adopt or to end them."""
     surplus = [each for each in keepers if each not in specs]
     await _cancel([keepers.pop(each) for each in surplus])
-    for each in specs - keepers.keys():
+    new = specs - keepers.keys()
+    if new:
+        models = [each.name for each in specs]
+        await asyncio.to_thread(delete_former_engines, Path(settings.VINERY_LOG_DIR), models)
+    for each in new:
         engine = found.pop(each.id, None)
         keepers[each] = asyncio.create_task(_keep_alive(each, engine), name=f"engine {each.name}")
     if found:
@@ -153,7 +165,7 @@ async def _keep_alive(spec: _ModelSpec, found: AdoptedEngine | None) -> None:
             started_at = loop.time()
             engine, found = found, None
             end = await _run_once(spec, num_restarts, engine)
-            log.error("engine died model=%s reason=%s", spec.name, end.reason)
+            log.error("engine died", extra={"fields": {"model": spec.name, "reason": end.reason}})
             delay_s = backoff.after(loop.time() - started_at, has_loaded=end.has_loaded)
             await _report(spec, EngineState.FAILED, num_restarts, error=end.reason)
             await asyncio.sleep(delay_s)
@@ -174,11 +186,11 @@ async def _run_once(spec: _ModelSpec, num_restarts: int, found: AdoptedEngine | 
     engine = EngineProcess(config, replaces_hung=settings.VINERY_HUNG_AFTER_S > 0)
     try:
         if found is not None and await engine.adopt(found):
-            log.info("engine adopted model=%s pid=%s", spec.name, engine.pid)
+            _log_pid("engine adopted", spec, engine)
         else:
             await _report(spec, EngineState.LOADING, num_restarts)
             await engine.start()
-            log.info("engine ready model=%s pid=%s", spec.name, engine.pid)
+            _log_pid("engine ready", spec, engine)
         has_loaded = True
         await _report(spec, EngineState.READY, num_restarts, pid=engine.pid)
         await engine.watch()
@@ -186,6 +198,10 @@ async def _run_once(spec: _ModelSpec, num_restarts: int, found: AdoptedEngine | 
         return _End(str(died), has_loaded)
     finally:
         await asyncio.shield(engine.end())
+
+
+def _log_pid(event: str, spec: _ModelSpec, engine: EngineProcess) -> None:
+    log.info(event, extra={"fields": {"model": spec.name, "pid": engine.pid}})
 
 
 def _new_config(spec: _ModelSpec) -> EngineConfig:
@@ -202,6 +218,18 @@ def _new_config(spec: _ModelSpec) -> EngineConfig:
         sysfs=settings.VINERY_SYSFS,
         max_context=options.max_context or folder.max_context or 0,
         options=options,
+        log=_new_log(spec.name),
+    )
+
+
+def _new_log(model: str) -> EngineLog:
+    log_settings = settings.VINERY_LOG
+    return EngineLog(
+        path=log_path(Path(settings.VINERY_LOG_DIR), engine_name(model)),
+        is_json=log_settings.is_json,
+        level=log_settings.level,
+        max_bytes=log_settings.bounds.max_bytes,
+        num_files=log_settings.bounds.num_files,
     )
 
 
@@ -244,7 +272,8 @@ async def _report(
     try:
         await asyncio.to_thread(_write_status, spec.id, values)
     except DatabaseError as failure:
-        log.warning("state not written model=%s state=%s error=%s", spec.name, state, failure)
+        named = {"model": spec.name, "state": state, "error": failure}
+        log.warning("state not written", extra={"fields": named})
 
 
 def _write_status(model_id: int, values: dict[str, object]) -> None:

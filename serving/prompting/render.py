@@ -4,6 +4,8 @@ Each message is changed to the form that the template renders (see `capabilities
 message is dropped or printed in a form that the model never saw.
 """
 
+import base64
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +21,6 @@ from vinery_serving.core.request import (
     TextPart,
     Tool,
     ToolCall,
-    ToolMode,
 )
 from vinery_serving.prompting.capabilities import TemplateCapabilities
 from vinery_serving.prompting.reasoning_effort import reasoning_settings
@@ -30,6 +31,9 @@ _END_MARK = "\u2e28vinery:end\u2e29"
 
 # For templates that read the schema of every tool.
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+# The length of the ids that Mistral's templates accept.
+_NUM_ID_CHARS = 9
 
 _INSTRUCTING = (Role.SYSTEM, Role.DEVELOPER)
 
@@ -110,15 +114,25 @@ class ChatRenderer:
         return [dict(document) for document in documents] or None
 
     def _tools(self, conversation: Conversation) -> list[Any] | None:
-        if not conversation.tools or conversation.tool_choice.mode is ToolMode.NONE:
-            return None
+        if not self._gives_tools(conversation):
+            return [] if self._capabilities.needs_tool_list else None
         if not self._capabilities.has_tools:
             raise UnsupportedParameter(
                 "The chat template of this model takes no tools. Leave out tools, or choose "
                 "a model that was trained to call them.",
                 param="tools",
             )
-        return [_tool(tool) for tool in conversation.tools]
+        tools = [_tool(tool) for tool in conversation.tools]
+        needs_descriptions = self._capabilities.needs_descriptions
+        return [_described(tool) for tool in tools] if needs_descriptions else tools
+
+    def _gives_tools(self, conversation: Conversation) -> bool:
+        """Where no tool may be called the tools are left out, unless the template would leave
+        out earlier calls with them."""
+        if conversation.offers_tools:
+            return True
+        needs_tools = self._capabilities.calls_need_tools and conversation.has_calls
+        return bool(conversation.tools) and needs_tools
 
     def _turns(self, conversation: Conversation) -> list[dict[str, Any]]:
         messages = conversation.messages
@@ -128,11 +142,12 @@ class ChatRenderer:
 
     def _turn(self, index: int, message: Message, callees: Mapping[str, str]) -> dict[str, Any]:
         turn: dict[str, Any] = {"role": message.role.value, "content": self._content(message)}
-        name = message.name or callees.get(message.tool_call_id or "")
+        name, call_id = message.name, message.tool_call_id
+        if call_id is not None:  # some clients leave ids empty
+            turn["tool_call_id"] = self._call_id(call_id)
+            name = name or callees.get(call_id)
         if name:
             turn["name"] = name
-        if message.tool_call_id:
-            turn["tool_call_id"] = message.tool_call_id
         if message.reasoning and self._capabilities.reasoning_key:
             turn[self._capabilities.reasoning_key] = message.reasoning
         if message.tool_calls:
@@ -153,7 +168,19 @@ class ChatRenderer:
         text = call.arguments or "{}"
         wants_object = self._capabilities.wants_argument_objects
         function = {"name": call.name, "arguments": _parsed(text, param) if wants_object else text}
-        return {"id": call.id, "type": "function", "function": function}
+        return {"id": self._call_id(call.id), "type": "function", "function": function}
+
+    def _call_id(self, call_id: str) -> str:
+        return short_call_id(call_id) if self._capabilities.wants_short_ids else call_id
+
+
+def short_call_id(call_id: str) -> str:
+    """Return nine letters and digits for an id, always the same ones: the id itself, if it has
+    this form."""
+    if len(call_id) == _NUM_ID_CHARS and call_id.isascii() and call_id.isalnum():
+        return call_id
+    digest = hashlib.sha256(call_id.encode(errors="replace")).digest()
+    return base64.b32encode(digest)[:_NUM_ID_CHARS].decode()
 
 
 def _with_end_mark(conversation: Conversation) -> Conversation:
@@ -206,6 +233,19 @@ def _tool(tool: Tool) -> dict[str, Any]:
         function["description"] = tool.description
     function["parameters"] = dict(_NO_PARAMETERS if tool.parameters is None else tool.parameters)
     return {"type": "function", "function": function}
+
+
+def _described(tool: dict[str, Any]) -> dict[str, Any]:
+    """The tool with an empty description where it has none, and so its parameters."""
+    function = {"description": "", **tool["function"]}
+    properties = function["parameters"].get("properties")
+    if isinstance(properties, dict):
+        described = {
+            name: {"description": "", **schema} if isinstance(schema, dict) else schema
+            for name, schema in properties.items()
+        }
+        function["parameters"] = {**function["parameters"], "properties": described}
+    return {**tool, "function": function}
 
 
 def arranged_instructions(

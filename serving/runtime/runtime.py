@@ -403,7 +403,7 @@ def _entry(model: ServedModel) -> ModelEntry:
     try:
         options = parse_options(model.options)
     except ValueError as error:  # the engine cannot start, and the node reports why
-        log.warning("bad options model=%s: %s", model.name, error)
+        log.warning("bad options: %s", error, extra={"fields": {"model": model.name}})
         options = EngineOptions()
     return ModelEntry(
         id=model.pk,

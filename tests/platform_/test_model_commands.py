@@ -11,7 +11,7 @@ import pytest
 
 from tests import forked_commands, prepared_home
 from tests.conftest import clean_environment
-from vinery.config.home import REPOSITORY
+from vinery.config.distribution import REPOSITORY
 
 TINY_CHAT = str(REPOSITORY / "models" / "tiny-chat")
 Vinery = Callable[..., subprocess.CompletedProcess[str]]

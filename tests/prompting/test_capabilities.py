@@ -97,3 +97,35 @@ def test_a_template_may_leave_out_a_part_of_the_questions(text):
 @pytest.mark.parametrize("text", [templates.CHATML, templates.NO_SYSTEM, templates.PARTS])
 def test_most_templates_show_all_questions(text):
     assert capabilities_of(text).shows_questions
+
+
+def test_a_template_may_demand_short_ids_of_calls():
+    assert capabilities_of(templates.SHORT_IDS).wants_short_ids
+    assert not capabilities_of(templates.TEXT_ARGUMENTS).wants_short_ids
+    assert not capabilities_of(templates.CHATML).wants_short_ids
+
+
+def test_how_calls_are_written_is_found_beside_tools_where_they_are_shown_only_there():
+    capabilities = capabilities_of(templates.CALLS_BESIDE_TOOLS)
+
+    assert capabilities.calls_need_tools
+    assert capabilities.wants_argument_objects
+    # Null content would raise in a request without tools.
+    assert not capabilities.wants_null_content
+
+
+def test_a_template_may_need_a_list_of_tools():
+    capabilities = capabilities_of(templates.LISTED_TOOLS)
+
+    assert capabilities.needs_tool_list
+    assert capabilities.has_system
+    assert capabilities.has_tools
+    assert capabilities.wants_argument_objects
+    assert not capabilities.calls_need_tools
+    assert not capabilities_of(templates.TOOLS).needs_tool_list
+
+
+@pytest.mark.parametrize("text", [templates.LISTED_TOOLS, templates.JOINED_DESCRIPTION])
+def test_a_template_may_need_descriptions(text):
+    assert capabilities_of(text).needs_descriptions
+    assert not capabilities_of(templates.TOOLS).needs_descriptions

@@ -8,7 +8,6 @@ the credentials. This process does not import Django.
 import argparse
 import asyncio
 import json
-import logging.config
 import os
 import resource
 import shlex
@@ -22,7 +21,9 @@ from pathlib import Path
 from vinery.cli.ready import Readiness, models_for, readiness
 from vinery.config import credentials
 from vinery.config.credentials import Credentials
-from vinery.config.home import REPOSITORY, Home
+from vinery.config.distribution import REPOSITORY
+from vinery.config.env import SettingError
+from vinery.config.home import Home
 from vinery.process import logs, parent_watch
 from vinery.process.child import Service
 from vinery.process.heartbeats import RELOAD, hung_after_from_env
@@ -45,7 +46,7 @@ _PARENT_GRACE_S = 12.0
 _FEW_ARENAS = (("MALLOC_ARENA_MAX", "2"),)
 
 # What `--reload` watches, and the folders whose changes need `vinery prepare`.
-_SOURCES = tuple(REPOSITORY / name for name in ("accounts", "platform", "serving", "templates"))
+_SOURCES = ("accounts", "platform", "serving", "templates")
 _NEEDS_PREPARE = frozenset({"migrations", "static"})
 
 
@@ -94,9 +95,11 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run until a signal. Raises `SettingError` before any process is started."""
+    if arguments.reload and REPOSITORY is None:
+        raise SettingError("--reload is for a clone of the repository, and this is a package.")
     if arguments.end_with_parent:
         parent_watch.end_with(os.getppid(), grace_s=_PARENT_GRACE_S)
-    logging.config.dictConfig(logs.logging_config(logs.level_from_env()))
+    logs.LogSettings.from_env()  # wrong ones are reported before anything is created
     plan = Plan(
         Home.from_env(),
         Address.from_env(),
@@ -108,6 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
     plan.home.create()
     with listen(plan.address) as server, plan.home.locked():
         server_for(server)
+        logs.begin("supervisor")
         _allow_many_open_files()
         port = server.getsockname()[1]
         plan = replace(plan, address=replace(plan.address, port=port))
@@ -120,7 +124,7 @@ async def _run(plan: Plan, server: socket.socket) -> int:
     _obey_signals(supervisor)
     orphans.begin()
     is_first_start = credentials.read(plan.home.bootstrap_file) is None
-    _print(f"preparing {plan.home.path}")
+    logs.announce(f"preparing {plan.home.path}")
     status = await supervisor.run_once(_service("prepare", "prepare"))
     if supervisor.is_stopping:
         return 0
@@ -134,7 +138,7 @@ async def _run(plan: Plan, server: socket.socket) -> int:
         await orphans.end()
         reloading.cancel()
     _ignore_signals()
-    _print("stopped")
+    logs.announce("stopped")
     return 0
 
 
@@ -148,16 +152,28 @@ async def _greet_when_ready(plan: Plan, supervisor: Supervisor, *, is_first_star
             return
         waited_s = clock() - began_at
         if waited_s >= report_after_s:
-            _print(f"waiting for {state.value} ({waited_s:.0f} s)")
+            logs.announce(f"waiting for {state.value} ({waited_s:.0f} s)")
             report_after_s *= 2
         await asyncio.sleep(_READINESS_POLL_S)
     file = plan.home.bootstrap_file
     known = credentials.read(file)
     if not sys.stdout.isatty():
-        _print(banner_without_secrets(base_url, file, known))
+        _announce_ready(base_url, banner_without_secrets(base_url, file, known))
         return
     model = await _first_model(base_url, known.api_key, supervisor) if known else None
-    _print(banner(base_url, file, known, model, is_first_start=is_first_start))
+    # The lines with credentials are for the terminal, and for no log.
+    print(
+        f"vinery: {banner(base_url, file, known, model, is_first_start=is_first_start)}", flush=True
+    )
+    logs.note_printed(f"ready at {base_url}")
+
+
+def _announce_ready(base_url: str, lines: str) -> None:
+    if logs.is_json():
+        logs.announce(f"ready at {base_url}")
+    else:
+        print(f"vinery: {lines}", flush=True)
+        logs.note_printed(f"ready at {base_url}")
 
 
 async def _first_model(base_url: str, api_key: str, supervisor: Supervisor) -> str | None:
@@ -222,8 +238,9 @@ async def _reload(plan: Plan, supervisor: Supervisor, services: Iterable[Service
     if not plan.is_reloading:
         return
     front = [service for service in services if service.is_front]
-    async for paths in changed_files(_SOURCES):
-        _print(f"restarting after a change of {min(paths)}")
+    assert REPOSITORY is not None  # `run` refuses `--reload` without a clone
+    async for paths in changed_files([REPOSITORY / name for name in _SOURCES]):
+        logs.announce(f"restarting after a change of {min(paths)}")
         if any(_NEEDS_PREPARE & set(path.parts) for path in paths):
             await supervisor.run_once(_service("prepare", "prepare"))
         supervisor.restart(front)
@@ -255,7 +272,7 @@ def _interrupt(supervisor: Supervisor) -> None:
 
 def _end(supervisor: Supervisor) -> None:
     if not supervisor.is_stopping:
-        _print("stopping; press Ctrl-C again to kill")
+        logs.announce("stopping; press Ctrl-C again to kill")
         supervisor.stop()
 
 
@@ -271,7 +288,3 @@ def _allow_many_open_files() -> None:
     wanted = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _print(line: str) -> None:
-    print(f"vinery: {line}", flush=True)

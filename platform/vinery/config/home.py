@@ -11,10 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vinery.config import env
+from vinery.config.distribution import REPOSITORY
 from vinery.config.env import SettingError
-
-# `platform/vinery/config/home.py` is three folders below the repository.
-REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 class Home:
@@ -27,20 +25,32 @@ class Home:
         self.usage = path / "usage"  # usage journals that are not stored in the database yet
         self.static = path / "static"  # collected static files
         self.secrets = path / "secrets"  # one file for each secret
+        self.logs = path / "logs"  # one log for each process
         self.broker = path / "broker"  # messages to the jobs process, without Redis
         self.bootstrap_file = path / "bootstrap.json"  # the first credentials
 
     @classmethod
     def from_env(cls) -> Home:
-        """The home folder in VINERY_HOME, by default `var` in the repository."""
-        return cls(env.folder("VINERY_HOME", REPOSITORY / "var"))
+        """The home folder in VINERY_HOME, by default `var` in a clone of the repository, and in
+        the user's data folder without one. A configuration file may have set VINERY_HOME."""
+        return cls(env.folder("VINERY_HOME", _default_path()))
+
+    def missing(self) -> SettingError:
+        """What to raise in a command that needs a home and never creates one."""
+        return SettingError(
+            f"There is no Vinery home at {self.path}. Start it with `vinery up`, or set "
+            "VINERY_HOME to the home folder of your installation."
+        )
 
     def create(self) -> None:
         """Create all folders, with mode 0700, and close a home that others may open.
 
         Raises `SettingError` if that fails, and for a folder that is not for Vinery alone.
         """
-        folders = (self.run, self.cache, self.usage, self.static, self.secrets, self.broker)
+        folders = (
+            *(self.run, self.cache, self.usage, self.static),
+            *(self.secrets, self.broker, self.logs),
+        )
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._close()
@@ -109,6 +119,14 @@ class Home:
         except FileNotFoundError:
             pass
         return None
+
+
+def _default_path() -> Path:
+    if REPOSITORY is not None:
+        return REPOSITORY / "var"
+    from platformdirs import user_data_path  # 10 ms, for nothing in a clone
+
+    return user_data_path("vinery", appauthor=False)
 
 
 def _forbid_others(path: Path) -> None:

@@ -10,7 +10,13 @@ from vinery_serving.core.request import DIALECTS, Endpoint
 from vinery_serving.protocols.chat.body import ChatBody
 from vinery_serving.protocols.completions.body import CompletionsBody
 from vinery_serving.protocols.openapi.answers import ANSWERS
-from vinery_serving.protocols.openapi.schema import PREFIX, Schema, add_refused, component_schemas
+from vinery_serving.protocols.openapi.schema import (
+    PREFIX,
+    Schema,
+    add_foreign,
+    add_refused,
+    component_schemas,
+)
 from vinery_serving.protocols.responses.body import ResponsesBody
 from vinery_serving.protocols.tokens import DetokenizeBody, TokenizeBody
 
@@ -25,8 +31,10 @@ BODIES: Final[Mapping[Endpoint, type[BaseModel]]] = {
 _DESCRIPTION: Final = """\
 Vinery serves OpenVINO models to OpenAI's clients, under two URL trees: `/v1` has OpenAI's \
 defaults, `/v3` those of OpenVINO Model Server. The description of a field states where they \
-differ. Every field may be null, which is the same as absent, and unknown fields are accepted. The \
-server refuses the fields that it does not implement (`x-refused`). What is no right HTTP, or \
+differ. Every field may be null, which is the same as absent. Unknown fields are ignored, and the \
+header `x-vinery-ignored` names them, unless an administrator lets the server refuse them. The \
+server refuses the fields that it does not implement (`x-refused`). `x-foreign` has the \
+parameters of other servers, and what becomes of them. What is no right HTTP, or \
 comes too slowly or from too many connections, may get 400, 408, 413, 429 or 431 before its path \
 is read, and its connection is closed.
 
@@ -61,6 +69,9 @@ _HEADERS: Final[Mapping[str, str]] = {
     "Allow": "The accepted methods.",
     "WWW-Authenticate": "How to send the key: `Authorization: Bearer KEY`.",
 }
+_HEADERS_OF_BODIES: Final[Mapping[str, str]] = {
+    "x-vinery-ignored": "The fields of the body that took no effect, if there are any.",
+}
 _HEADERS_OF_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
     "401": ("WWW-Authenticate",),
     "405": ("Allow",),
@@ -84,8 +95,12 @@ def document(*, version: str, max_body_mb: int) -> Document:
         "components": {
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
             "headers": {
-                name: {"description": text, "required": True, "schema": {"type": "string"}}
-                for name, text in _HEADERS.items()
+                name: {
+                    "description": text,
+                    "required": name in _HEADERS,
+                    "schema": {"type": "string"},
+                }
+                for name, text in {**_HEADERS, **_HEADERS_OF_BODIES}.items()
             },
             "responses": {
                 f"Error{status}": {
@@ -119,6 +134,7 @@ def _schemas() -> Mapping[str, Schema]:
     schemas = component_schemas(models)
     for endpoint, body in BODIES.items():
         add_refused(schemas[body.__name__], endpoint)
+        add_foreign(schemas[body.__name__])
     return _reachable(schemas, [model.__name__ for model in models])
 
 
@@ -283,6 +299,7 @@ def _body(model: type[BaseModel], *sources: str) -> Document:
 def _post(tree: str, name: str, summary: str, body: Document, answer: Document) -> Document:
     content = {"application/json": {"schema": body}}
     operation = _operation(tree, name, summary, answer, _BODY_ERRORS)
+    operation["responses"]["200"]["headers"] |= _headers(*_HEADERS_OF_BODIES)
     return {"post": {**operation, "requestBody": {"required": True, "content": content}}}
 
 

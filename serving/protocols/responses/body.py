@@ -44,6 +44,7 @@ from vinery_serving.protocols.common.tools import (
     WireTools,
     clients_tools,
     echoed_choice,
+    hosted_kinds,
     resolve_choice,
 )
 from vinery_serving.protocols.responses.input import Input, messages_of, without_old_reasoning
@@ -158,6 +159,11 @@ class ResponsesBody(TemplateFields, GenerationBody):
         """`top_logprobs` also asks for the log-probability of the token itself."""
         is_included = "message.output_text.logprobs" in (self.include or ())
         return self.top_logprobs or 0 if self.logprobs or self.top_logprobs or is_included else None
+
+    def hosted_features(self) -> tuple[str, ...]:
+        """Return also the tools that OpenAI hosts, which the model does not get."""
+        kinds = (f"tools.{kind}" for kind in hosted_kinds(self.tools or ()))
+        return (*super().hosted_features(), *dict.fromkeys(kinds))
 
     def conversation(self) -> Conversation:
         """Return the prompt. Raises `InvalidRequest` for a tool choice that `tools` contradicts."""
