@@ -385,8 +385,8 @@ def _check_may_go(row: Model) -> None:
             raise ValidationError(f"{row} has projects: remove them first, or deactivate it.")
         case Project() if row.api_keys.exists():
             raise ValidationError(
-                f"{row} has keys, and revoked keys count too: delete them in the admin first, or "
-                "deactivate the project."
+                f"{row} has keys, and revoked keys count too: remove them first, such as with "
+                "`vinery key remove`, or deactivate the project."
             )
         case User():
             if row.pk == current_actor().user_id:
