@@ -182,7 +182,7 @@ BEFORE_THE_BODY: Sequence[Failure] = (
 WITH_THE_MODEL: Sequence[Failure] = (
     Failure(
         "model: 'x'", _CHAT, 404, "model_not_found", "model",
-        "The model `x` does not exist. GET /v1/models lists the models served here.",
+        "The model `x` does not exist. GET /v1/models lists the models that can answer now.",
         body={"model": "x", "messages": MESSAGES},
     ),
     Failure(
@@ -191,7 +191,7 @@ WITH_THE_MODEL: Sequence[Failure] = (
     ),
     Failure(
         "model=x", "/{tree}/tokenizer_info?model=x", 404, "model_not_found", "model",
-        "The model `x` does not exist. GET /v1/models lists the models served here.",
+        "The model `x` does not exist. GET /v1/models lists the models that can answer now.",
         method="GET",
     ),
     _chat({"messages": [5] * 3000}, TOO_LONG, "messages", _too_long(3000, 2, "messages")),

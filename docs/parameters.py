@@ -14,6 +14,7 @@ from docs.parts import PARTS, Part
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.field_limits import FIELD_LIMITS
 from vinery_serving.core.request import V1, Endpoint
+from vinery_serving.flow.clamping import CLIENT_DEFAULTS
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.foreign import FOREIGN
@@ -66,6 +67,15 @@ of an error after the body was read, names those that took no effect, such as
 The header has at most sixteen names; names with other characters than letters, digits, `_`, `.`
 and `-` are only counted. `vinery_ignored_fields_total` in `/metrics` counts the requests.
 """
+_CLAMPED = """\
+`max_tokens`, `max_completion_tokens` or `max_output_tokens` may be more than the context has room
+for, or than the model's `max_tokens_limit`. A number that clients send by default is then clamped
+to what fits: the answer has the header `x-vinery-clamped: max_tokens=1987`, and ends with the
+reason `length` if it gets that far. Other numbers are refused with status 400. The option
+`clamp_max_tokens` of a served model changes this: with `always` any number is clamped, with
+`never` none is. -1 asks for as many tokens as fit. These are the numbers that clients send by
+default:
+"""
 _FOREIGN = """\
 Parameters that are not in the tables above, of the servers that have them. Those that mean exactly
 what a parameter of this server means are **honoured**: a value that contradicts the parameter
@@ -96,6 +106,9 @@ def parameters_page() -> str:
             *_endpoints(),
             "## Fields that take no effect\n",
             _NO_EFFECT,
+            "## Limits of output tokens that do not fit\n",
+            _CLAMPED,
+            _client_defaults(),
             "## Parameters of other servers\n",
             _FOREIGN,
             _foreign(),
@@ -151,6 +164,11 @@ def _endpoints() -> Iterator[str]:
         rows = rows_of(endpoint)
         cells = ((row.name, row.systems, f"**{row.state}**: {row.description}") for row in rows)
         yield _table("parameter", cells)
+
+
+def _client_defaults() -> str:
+    rows = ((f"{number:,}", source) for number, source in CLIENT_DEFAULTS.items())
+    return table(("number", "of"), rows)
 
 
 def _foreign() -> str:

@@ -24,6 +24,7 @@ urlpatterns = [
     path("accounts/", include("vinery_accounts.signin.urls")),
     path("console/", include((_CONSOLE, "console"))),
     path("api/", include("vinery_accounts.api.urls")),
+    path("api/", include("vinery.web.serving_api")),
     path("docs/", include("vinery.web.api_docs")),
     path("", include("vinery_serving.http.urls")),
 ]

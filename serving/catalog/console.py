@@ -17,16 +17,16 @@ class Row:
 
     name: str
     state: str
+    state_text: str
     reason: str = ""
     log: str = ""
 
     @classmethod
     def of(cls, model: ServedModel, *, has_log: bool) -> "Row":
-        status = model.status
-        state = status.get_state_display()
+        seen = (model.name, model.shown_state.value, model.state_text.capitalize())
         if not has_log:
-            return cls(model.name, state)
-        return cls(model.name, state, status.last_error, engine_log_text(model.name))
+            return cls(*seen)
+        return cls(*seen, model.status.last_error, engine_log_text(model.name))
 
 
 class Models(Page):

@@ -335,6 +335,8 @@ class Stopping:
     # The client's limit of output tokens. None: the client sent none. 0: the answer is only
     # the echo of its prompt.
     max_tokens: int | None = None
+    # Whether the answer may get fewer tokens if there is no room for `max_tokens`.
+    may_shrink: bool = False
     # Whether the client asked for no limit, so that only the options of the model limit it.
     is_unlimited: bool = False
     stop: tuple[str, ...] = ()

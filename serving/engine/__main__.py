@@ -44,9 +44,10 @@ def main(config: EngineConfig) -> int:
         loop = EngineLoop(config, Pipeline(config), heartbeat, lifeline, log_file)
         loop.warm_up()
         freeze_heap()
-    except (RuntimeError, OSError) as error:
-        logger.error("the model does not load: %s", error)
-        print(json.dumps({"event": "failed", "error": str(error)[:2000]}), file=reports)
+    except (RuntimeError, OSError, MemoryError) as error:
+        text = str(error) or repr(error)
+        logger.error("the model does not load: %s", text)
+        print(json.dumps({"event": "failed", "error": text[:2000]}), file=reports)
         return 1
 
     def on_listening(server: SocketServer) -> None:

@@ -56,7 +56,7 @@ from vinery_serving.http.edge import (
     send_whole,
     server_failed,
 )
-from vinery_serving.http.notices import report_unused
+from vinery_serving.http.notices import report_clamp, report_unused
 from vinery_serving.http.paths import DEPLOYMENT, OwnPaths
 from vinery_serving.http.starts import BeginInTurns
 from vinery_serving.intake.reading import (
@@ -275,6 +275,7 @@ class GenerationConsumer(JsonConsumer):
                 request_id=self.scope[REQUEST_ID],
                 lane=lane,
             )
+        report_clamp(draft.request.stopping.max_tokens_param, draft.clamped_to, self.scope)
         prepared = PreparedRequest.of(draft, engine, record.meter, identity.token)
         return _Answering(exchange, identity), prepared
 

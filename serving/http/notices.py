@@ -1,4 +1,4 @@
-"""Reports what of a request took no effect, in a header of its answer.
+"""Reports what of a request took no effect, or less than it asked for, in headers of its answer.
 
 A client chooses the names of fields. So the header has only short names of plain characters, at
 most sixteen of them, and the number of all others; and the metric has only the names of a table.
@@ -17,6 +17,7 @@ from vinery_serving.protocols.common.foreign import FOREIGN, Harmless
 from vinery_serving.runtime.traffic import Traffic
 
 IGNORED: Final = b"x-vinery-ignored"
+CLAMPED: Final = b"x-vinery-clamped"
 _NAME: Final = re.compile(r"[A-Za-z0-9_.\-]{1,64}\Z")
 _MAX_NAMES: Final = 16
 # OpenAI's names of tools that it hosts, and of those that its own clients know.
@@ -44,6 +45,12 @@ def report_unused(unused: Unused, scope: Scope, traffic: Traffic, *others: str) 
     for label in set(map(_label, names)):
         traffic.ignored[label] += 1
     _refuse(unused)
+
+
+def report_clamp(param: str, max_tokens: int | None, scope: Scope) -> None:
+    """Add the header with the limit of output tokens, if it is less than the client asked for."""
+    if max_tokens is not None:
+        scope[OWN_HEADERS].append((CLAMPED, f"{param}={max_tokens}".encode("ascii")))
 
 
 def ignored(names: Iterable[str], num_names: int) -> bytes:

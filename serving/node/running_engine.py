@@ -82,6 +82,11 @@ class StartedEngine:
     def has_ended(self) -> bool:
         return self._process.returncode is not None
 
+    @property
+    def was_killed(self) -> bool:
+        """Whether a signal that a process cannot cause by its own mistake has ended it."""
+        return self._process.returncode in (-signal.SIGKILL, -signal.SIGTERM)
+
     async def report(self) -> bytes:
         """The next line that it writes about itself; b"" when it has ended."""
         assert self._process.stdout is not None

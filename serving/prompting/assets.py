@@ -79,6 +79,16 @@ class ModelAssets:
         templates = self.folder.templates
         return None if templates is None else templates.tools or templates.default
 
+    @property
+    def takes_tools(self) -> bool:
+        """Whether prompts can show tools to the model."""
+        return bool(self._renderers) and self._renderers[-1].takes_tools
+
+    @property
+    def fills_in_middle(self) -> bool:
+        """Whether the model takes a `suffix`."""
+        return self._infill is not None
+
     def render(self, conversation: Conversation, encoding: Encoding = _WHOLE) -> Prompt:
         """Return the prompt of a chat. Raises `InvalidRequest` for what the model cannot render.
 

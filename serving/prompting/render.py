@@ -53,6 +53,11 @@ class ChatRenderer:
         self._template = template
         self._capabilities = TemplateCapabilities(template.text, template.render)
 
+    @property
+    def takes_tools(self) -> bool:
+        """Whether the template shows tools to the model."""
+        return self._capabilities.has_tools
+
     def render(self, conversation: Conversation) -> Rendered:
         """Raises `InvalidRequest` for what the template refuses or cannot render."""
         rendering, template = conversation.rendering, self._template

@@ -394,8 +394,8 @@ def _read_models() -> tuple[dict[str, ModelEntry], frozenset[str]]:
 
 def _is_failing(model: ServedModel) -> bool:
     status = model.status
-    if status.state == EngineState.READY:
-        return False
+    if status.state in (EngineState.READY, EngineState.FAILED):
+        return status.state == EngineState.FAILED
     return status.num_failures_in_row >= _FAILING_AFTER_FAILURES
 
 

@@ -153,6 +153,20 @@ def test_a_home_is_not_created(
     assert not list(tmp_path.iterdir())
 
 
+def test_logs_of_another_user_name_what_to_do(
+    busy: Path, show: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: Path) -> list[Path]:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr("vinery.cli.logs.log_paths", refuse)
+
+    status, lines, error = show()
+
+    assert (status, lines) == (1, [])
+    assert "Use the user that runs the server" in error
+
+
 @pytest.mark.parametrize("text", ["", "soon", "5", "2w", "-1h", "9999999d", "2026-13-01"])
 def test_a_wrong_time_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="neither"):

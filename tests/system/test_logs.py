@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,23 @@ from vinery_serving.logs.reading import last_lines
 
 pytestmark = pytest.mark.system
 
-_SETTINGS = {"VINERY_LOG_LEVEL": "debug", "VINERY_LOG_FORMAT": "json"}
+_SETTINGS = {
+    "VINERY_LOG_LEVEL": "debug",
+    "VINERY_LOG_FORMAT": "json",
+    "VINERY_LOG_FILE_MB": "1",
+}
 _KEY = "vny_live_0000000000000000000000000000000000"
 _ENDLESS = {"temperature": 1.7, "max_tokens": 1500, "ignore_eos": True, "stream": True}
+
+
+# A pipe that is never read, as a terminal after Ctrl-S. It takes 64 KiB.
+_UNREAD = """
+import os, sys
+reader, writer = os.pipe()
+os.dup2(writer, 1)
+from vinery.cli import main
+sys.exit(main(["up"]))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -232,6 +247,16 @@ def test_the_command_shows_the_logs_of_the_running_platform(platform: Running) -
     assert any(" node " in line and "engine ready" in line for line in lines)
 
 
+async def test_what_native_code_writes_is_bounded_too(platform: Running) -> None:
+    path = log_path(platform.home / "logs", engine_name("tiny-chat"))
+    with path.open("ab") as file:
+        file.write(b"[ WARNING ] from a library\n" * 50_000)
+
+    until(path.with_name(f"{path.name}.1").exists)
+
+    until(lambda: path.exists() and path.stat().st_size < 2**20)
+
+
 async def test_a_removed_log_of_an_engine_begins_anew(platform: Running) -> None:
     path = log_path(platform.home / "logs", engine_name("tiny-chat"))
     path.unlink()
@@ -262,3 +287,18 @@ async def test_a_model_that_does_not_load_logs_why(platform: Running) -> None:
 
     assert "Incorrect weights in bin file" in until(reason, timeout_s=60)
     vinery(platform, "model", "remove", "broken")
+
+
+def test_a_standard_output_that_is_not_read_holds_up_nothing(tmp_path: Path) -> None:
+    command = (sys.executable, "-c", _UNREAD)
+    with run_platform(tmp_path / "home", _SETTINGS, command) as platform:
+        headers = {"authorization": f"Bearer {platform.api_key}"}
+        with httpx.Client(base_url=platform.base_url, headers=headers, timeout=60) as client:
+            body = {"model": "none", "messages": [{"role": "user", "content": "Hello"}]}
+            statuses = {
+                client.post("/v1/chat/completions", json=body).status_code for _ in range(500)
+            }
+        assert statuses == {404}
+        file = platform.home / "logs" / "web-1.log"
+
+        until(lambda: file.read_text().count('"message": "request"') == 500)

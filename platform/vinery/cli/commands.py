@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "reload": "replace the web processes without losing a request",
     "config": "show the settings in force and where they are set",
     "model": "add, load, unload and list models",
+    "devices": "list the devices of this machine on which models can run",
     "key": "create, list, pause, rotate and revoke API keys",
     "usage": "show, export and verify usage",
     "refusals": "see why limits refused requests",
@@ -67,6 +68,8 @@ _PROCESSES: Final = {
     "reload": "Let the `vinery up` of this home folder replace its web processes one after the "
     "other, for example to load new code of the same version. Each new process serves before the "
     "old one takes no more connections, and running requests finish. Engines, node and jobs go on.",
+    "devices": "List the devices of this machine on which OpenVINO can run models. It looks for "
+    "them now, and a running Vinery then knows them, too. Vinery need not run.",
     "config": "Show each setting with its value and its source: the environment, a configuration "
     "file, or the default. Secrets are hidden.",
     "prepare": "Create or upgrade the home folder and the database. `vinery up` does this itself; "

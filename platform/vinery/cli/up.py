@@ -162,9 +162,7 @@ async def _greet_when_ready(plan: Plan, supervisor: Supervisor, *, is_first_star
         return
     model = await _first_model(base_url, known.api_key, supervisor) if known else None
     # The lines with credentials are for the terminal, and for no log.
-    print(
-        f"vinery: {banner(base_url, file, known, model, is_first_start=is_first_start)}", flush=True
-    )
+    logs.show(banner(base_url, file, known, model, is_first_start=is_first_start))
     logs.note_printed(f"ready at {base_url}")
 
 
@@ -172,7 +170,7 @@ def _announce_ready(base_url: str, lines: str) -> None:
     if logs.is_json():
         logs.announce(f"ready at {base_url}")
     else:
-        print(f"vinery: {lines}", flush=True)
+        logs.show(lines)
         logs.note_printed(f"ready at {base_url}")
 
 

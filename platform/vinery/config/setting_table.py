@@ -111,7 +111,7 @@ SETTINGS: Final = (
     Setting("VINERY_MAX_FORM_MB", "largest form or body of the management API", "1"),
     Setting(
         "VINERY_UNKNOWN_FIELDS",
-        "ignore (and name in a header) or refuse: fields of a request that the server does not know",
+        "ignore (and name in a header) or refuse: fields that the server does not know",
         "ignore",
     ),
     Setting(

@@ -177,8 +177,16 @@ def announce(text: str) -> None:
     if is_json():
         log.info("%s", text)
         return
-    print(f"vinery: {text}", flush=True)  # noqa: T201
+    show(text)
     note_printed(text)
+
+
+def show(text: str) -> None:
+    """Print lines for the people at the terminal, which may hold credentials, and log nothing."""
+    if _process_log is None:
+        print(f"vinery: {text}", flush=True)  # noqa: T201
+    else:  # a terminal that is not read must not hold up the supervisor
+        _process_log.stdout.put(f"vinery: {text}\n".encode(errors="replace"), is_urgent=True)
 
 
 def note_printed(text: str, level: int = logging.INFO) -> None:

@@ -335,7 +335,8 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Vinery management API",
-    "DESCRIPTION": "Users, keys, limits, alerts, usage, refusals, quarantine and the audit log.",
+    "DESCRIPTION": "Users, keys, limits, alerts, usage, refusals, quarantine, served models, "
+    "devices and the audit log.",
     "VERSION": __version__,
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
@@ -356,6 +357,7 @@ SPECTACULAR_SETTINGS = {
         "DeliveryState": "vinery_accounts.models.DeliveryState",
         "KeyState": "vinery_accounts.models.keys.STATES",
         "Break": "vinery_accounts.services.audit.Break",
+        "ServedModelState": "vinery_serving.catalog.models.ShownState",
     },
 }
 

@@ -71,6 +71,7 @@ _HEADERS: Final[Mapping[str, str]] = {
 }
 _HEADERS_OF_BODIES: Final[Mapping[str, str]] = {
     "x-vinery-ignored": "The fields of the body that took no effect, if there are any.",
+    "x-vinery-clamped": "The limit of output tokens, if it is less than the body asks for.",
 }
 _HEADERS_OF_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
     "401": ("WWW-Authenticate",),
@@ -163,6 +164,7 @@ def _references(value: Any) -> Iterable[str]:
 
 _READ_ERRORS: Final = ("401", "403", "405", "429", "503")
 _INFO_ERRORS: Final = ("400", "404", *_READ_ERRORS)
+_LIST_ERRORS: Final = ("400", *_READ_ERRORS)
 _BODY_ERRORS: Final = (*_INFO_ERRORS, "413", "415", "500")
 
 
@@ -201,7 +203,7 @@ def _generation(tree: str) -> Document:
 
 def _models(tree: str) -> Document:
     first = _link(tree, "retrieveModel", id="$response.body#/data/0/id")
-    models = _json("All served models.", "ModelList") | {"links": {"first": first}}
+    models = _json("The models.", "ModelList") | {"links": {"first": first}}
     model = _json("The model.", "Model")
     name = {
         "name": "id",
@@ -210,9 +212,18 @@ def _models(tree: str) -> Document:
         "schema": {"type": "string", "minLength": 1},
         "description": "May contain slashes, percent-encoded.",
     }
+    everything = {
+        "name": "all",
+        "in": "query",
+        "schema": {"type": "boolean"},
+        "description": "Whether models that cannot answer now are listed too.",
+    }
     errors = (*_READ_ERRORS, "404")
     return {
-        f"/{tree}/models": _get(tree, "listModels", "List the served models", models),
+        f"/{tree}/models": {
+            **_get(tree, "listModels", "List the models that can answer now", models, _LIST_ERRORS),
+            "parameters": [everything],
+        },
         f"/{tree}/models/{{id}}": {
             **_get(tree, "retrieveModel", "Return one model", model, errors),
             "parameters": [name],
