@@ -4,7 +4,7 @@ from django.urls import path
 
 from vinery_accounts.console.alerts import Alerts
 from vinery_accounts.console.audit import AuditLog
-from vinery_accounts.console.keys import ActOnKey, Keys, MakeKey, SwitchKey
+from vinery_accounts.console.keys import ActOnKey, KeyPage, Keys, MakeKey, SwitchKey
 from vinery_accounts.console.limits import ChangeLimit, Limits, RemoveLimit, SetLimit
 from vinery_accounts.console.members import (
     ActOnMember,
@@ -20,7 +20,7 @@ from vinery_accounts.console.overview import Overview
 from vinery_accounts.console.projects import ActOnProject, NewProject, ProjectPage, Projects
 from vinery_accounts.console.quarantine import Quarantine, Release
 from vinery_accounts.console.refusals import Refusals
-from vinery_accounts.console.usage import Usage
+from vinery_accounts.console.usage import Usage, UsageTable
 from vinery_accounts.console.webhooks import (
     ActOnWebhook,
     NewWebhook,
@@ -33,8 +33,10 @@ app_name = "console"
 urlpatterns = [
     path("", Overview.as_view(), name="overview"),
     path("usage/", Usage.as_view(), name="usage"),
+    path("usage/table.csv", UsageTable.as_view(), name="usage-table"),
     path("keys/", Keys.as_view(), name="keys"),
     path("keys/new/", MakeKey.as_view(), name="key-new"),
+    path("keys/<int:key_id>/", KeyPage.as_view(), name="key"),
     path("keys/<int:key_id>/rotate/", ActOnKey.as_view(does="rotate"), name="key-rotate"),
     path("keys/<int:key_id>/revoke/", ActOnKey.as_view(does="revoke"), name="key-revoke"),
     path("keys/<int:key_id>/pause/", SwitchKey.as_view(does="pause"), name="key-pause"),

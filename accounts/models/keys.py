@@ -39,9 +39,9 @@ STATES = [state.value for state in KeyState]
 class Scope(models.TextChoices):
     """What a key may be used for."""
 
-    INFERENCE = "inference", "inference"
-    USAGE = "usage", "read usage"
-    MANAGE = "manage", "manage"
+    INFERENCE = "inference", "Inference"
+    USAGE = "usage", "Read usage"
+    MANAGE = "manage", "Management API"
     ADMIN = "admin", "administrate the platform"
 
 

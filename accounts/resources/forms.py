@@ -1,7 +1,7 @@
 """Django form fields from the fields of serializers: one text for the API and for pages."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -94,6 +94,9 @@ class ResourceForm(forms.Form):
     """A form with fields of a resource. Rules are checked when the row is stored: pass their
     errors to `add_errors`. `rows` has the rows that fields with the id of a row offer."""
 
+    rare: ClassVar[tuple[str, ...]] = ()
+    """Fields that few users need: pages fold them."""
+
     def __init__(
         self,
         resource: Resource[Any],
@@ -111,6 +114,15 @@ class ResourceForm(forms.Form):
             elif name not in self.fields:
                 self.fields[name] = form_field(fields[name])
         self.order_fields(self.field_order)
+
+    def usual_fields(self) -> list[forms.BoundField]:
+        return [field for field in self.visible_fields() if field.name not in self.rare]
+
+    def rare_fields(self) -> list[forms.BoundField]:
+        return [self[name] for name in self.rare if name in self.fields]
+
+    def has_rare_error(self) -> bool:
+        return any(name in self.errors for name in self.rare)
 
     @property
     def columns(self) -> dict[str, Any]:

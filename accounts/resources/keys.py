@@ -46,7 +46,7 @@ class KeySerializer(StrictModelSerializer):
     organization = serializers.IntegerField(source="project.organization_id", read_only=True)
     state = serializers.SerializerMethodField(help_text="Whether the key works, and why not.")
     scopes = serializers.ListField(
-        label="May be used for",
+        label="Permissions",
         child=serializers.ChoiceField(choices=Scope.choices),
         required=False,
         allow_empty=False,
@@ -62,8 +62,9 @@ class KeySerializer(StrictModelSerializer):
         help_text="The endpoints that the key may call, such as chat/completions; empty: all.",
     )
     networks = NameListField(
+        label="Allowed IP ranges (CIDR)",
         source="allowed_networks",
-        help_text="The networks that the key may be used from, such as 10.0.0.0/8; empty: all.",
+        help_text="The networks that the key may be used from, such as 10.0.0.0/8; empty: any.",
     )
     rotation_due_at = serializers.DateTimeField(
         read_only=True, allow_null=True, help_text="When the key must be rotated; null: never."
@@ -93,18 +94,18 @@ class KeySerializer(StrictModelSerializer):
         ]
         fixed = ("owner", "project")
         extra_kwargs = {
-            "name": {"help_text": "Where the key is used, such as laptop or nightly-report."},
+            "name": {"help_text": "A label to recognise the key by, such as laptop."},
             "note": {"help_text": "Free text, such as a contact or a ticket."},
             "expires_at": {"label": "Expires", "help_text": "Empty: never."},
             "rotate_every_days": {
-                "label": "Rotation interval (days)",
-                "help_text": "The rotation is due this many days after the creation of the key, "
-                "and its owner is reminded before. Empty: never.",
+                "label": "Rotation period (days)",
+                "help_text": "The rotation is due this many days after the key was created. Its "
+                "owner is reminded before. Empty: never.",
             },
             "rotation_grace_days": {
                 "label": "Grace period (days)",
-                "help_text": "The key expires this many days after a missed rotation. Empty: it is "
-                "only shown as overdue.",
+                "help_text": "The key is disabled this many days after a missed rotation. Empty: "
+                "it is only marked as overdue.",
             },
         }
 

@@ -31,7 +31,7 @@ class LimitSerializer(StrictModelSerializer):
         default=0, min_value=0, max_value=MAX_ID, help_text="0 for models and the platform."
     )
     amount = serializers.IntegerField(
-        min_value=1, max_value=MAX_ID, help_text="The largest amount in the window."
+        min_value=1, max_value=MAX_ID, help_text="Maximum per window."
     )
     alert_at = serializers.ListField(
         label="Alerts at",
@@ -62,8 +62,8 @@ class LimitSerializer(StrictModelSerializer):
                 "help_text": "The first day of a week; monday for limits of another window.",
             },
             "is_shadow": {
-                "label": "Shadow",
-                "help_text": "Refuse nothing, only count what would have been refused.",
+                "label": "Monitor only",
+                "help_text": "Log violations, do not block (a shadow limit).",
             },
         }
 

@@ -20,6 +20,7 @@ _REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 
 # Mistral's templates accept only ids of nine letters and digits. The other is as OpenAI's.
 _CALL_ID = "zqcall001"
+_OTHER_CALL_ID = "zqcall002"
 _LONG_CALL_ID = "call_zqcall00000000000002"
 
 _TOOL_WORD = "zqtool"
@@ -79,8 +80,12 @@ class TemplateCapabilities:
         self.wants_null_content = self._renders_null_content()
         # Arguments of tool calls are objects; otherwise JSON text.
         self.wants_argument_objects = self._renders_argument_objects()
+        # A turn has one call, because the template raises for more or shows only the first.
+        self.wants_single_calls = self._shows_calls() and self._loses_second_calls()
         # The name of the reasoning in earlier turns; None: the template drops it.
         self.reasoning_key = self._reasoning_key()
+        # A turn with calls has text or reasoning, because the template raises for both.
+        self.refuses_text_beside_reasoning = self._refuses_text_beside_reasoning()
         # Every message of the user is rendered as a whole, but for white space around it.
         self.shows_questions = self._shows_questions(text)
 
@@ -125,6 +130,27 @@ class TemplateCapabilities:
         text = self._render_calls(turns)
         return _KEY in text and _VALUE in text and f"'{_KEY}'" not in text
 
+    def _loses_second_calls(self) -> bool:
+        """Whether the second of two calls is shown only in a turn of its own."""
+        question, first, result = self._usual_call_turns(_WORD, _CALL_ID)
+        _, second, other_result = self._usual_call_turns(_OTHER, _OTHER_CALL_ID)
+        both = {**first, "tool_calls": [*first["tool_calls"], *second["tool_calls"]]}
+        together = self._render_calls([question, both, result, other_result])
+        apart = self._render_calls([question, first, result, second, other_result])
+        return _OTHER not in together and _WORD in apart and _OTHER in apart
+
+    def _refuses_text_beside_reasoning(self) -> bool:
+        question, calling, result = self._usual_call_turns(_WORD, _CALL_ID)
+        reasoned = {**calling, **({self.reasoning_key: _OTHER} if self.reasoning_key else {})}
+        both = {**reasoned, "content": self._turn("assistant", "Wait")["content"]}
+        alone, beside = (self._render_calls([question, each, result]) for each in (reasoned, both))
+        return bool(alone) and not beside
+
+    def _usual_call_turns(self, name: str, call_id: str) -> list[dict[str, Any]]:
+        """A conversation with a call in the form that the template takes."""
+        kind: Any = {_KEY: _VALUE} if self.wants_argument_objects else json.dumps({_KEY: _VALUE})
+        return self._call_turns(kind, call_id, null=self.wants_null_content, name=name)
+
     def _reasoning_key(self) -> str | None:
         """Many templates render reasoning only since the last question, or only before a
         call, so both are tried."""
@@ -149,8 +175,10 @@ class TemplateCapabilities:
         texts = (self._render_calls(each, **variables) for each in turns)
         return next((text for text in texts if _WORD in text), "")
 
-    def _call_turns(self, arguments: Any, call_id: str = _CALL_ID, *, null: bool) -> list[Turn]:
-        function = {"name": _WORD, "arguments": arguments}
+    def _call_turns(
+        self, arguments: Any, call_id: str = _CALL_ID, *, null: bool, name: str = _WORD
+    ) -> list[dict[str, Any]]:
+        function = {"name": name, "arguments": arguments}
         call = {"id": call_id, "type": "function", "function": function}
         calling = {**self._turn("assistant", ""), "tool_calls": [call]}
         if null:

@@ -143,9 +143,16 @@ class ChatRenderer:
         messages = conversation.messages
         callees = {call.id: call.name for message in messages for call in message.tool_calls}
         arranged = arranged_instructions(messages, self._capabilities)
-        return [self._turn(index, message, callees) for index, message in arranged]
+        if self._capabilities.wants_single_calls:
+            arranged = _with_single_calls(arranged)
+        if self._capabilities.refuses_text_beside_reasoning:
+            arranged = [(index, _without_text_beside_reasoning(each)) for index, each in arranged]
+        return [self._turn(messages[index], message, callees, index) for index, message in arranged]
 
-    def _turn(self, index: int, message: Message, callees: Mapping[str, str]) -> dict[str, Any]:
+    def _turn(
+        self, original: Message, message: Message, callees: Mapping[str, str], index: int
+    ) -> dict[str, Any]:
+        """`original` is the client's message of this index, which has all calls."""
         turn: dict[str, Any] = {"role": message.role.value, "content": self._content(message)}
         name, call_id = message.name, message.tool_call_id
         if call_id is not None:  # some clients leave ids empty
@@ -156,9 +163,12 @@ class ChatRenderer:
         if message.reasoning and self._capabilities.reasoning_key:
             turn[self._capabilities.reasoning_key] = message.reasoning
         if message.tool_calls:
+            positions = {id(call): at for at, call in enumerate(original.tool_calls)}
             turn["tool_calls"] = [
-                self._call(call, f"messages[{index}].tool_calls[{at}].function.arguments")
-                for at, call in enumerate(message.tool_calls)
+                self._call(
+                    call, f"messages[{index}].tool_calls[{positions[id(call)]}].function.arguments"
+                )
+                for call in message.tool_calls
             ]
         return turn
 
@@ -280,6 +290,40 @@ def arranged_instructions(
             whole = _with_text(question, [*texts, question])
             return [*others[:at], (question_index, whole), *others[at + 1 :]]
     return [(index, _with_text(replace(first, role=Role.USER), texts)), *others]
+
+
+def _with_single_calls(arranged: Sequence[tuple[int, Message]]) -> list[tuple[int, Message]]:
+    """The same messages, with a turn for each call. The results of a call follow its turn."""
+    groups: list[list[tuple[int, Message]]] = []  # each message with the results after it
+    for pair in arranged:
+        if groups and pair[1].role is Role.TOOL:
+            groups[-1].append(pair)
+        else:
+            groups.append([pair])
+    return [pair for turn, *results in groups for pair in _split(turn, results)]
+
+
+def _split(
+    turn: tuple[int, Message], results: Sequence[tuple[int, Message]]
+) -> list[tuple[int, Message]]:
+    index, message = turn
+    if len(message.tool_calls) < 2:
+        return [turn, *results]
+    first, *others = message.tool_calls
+    turns = [[(index, replace(message, tool_calls=(first,)))]]
+    turns += [[(index, Message(message.role, tool_calls=(call,)))] for call in others]
+    positions = {call.id: at for at, call in enumerate(message.tool_calls)}
+    for pair in results:
+        # A result without a call stays behind all calls.
+        turns[positions.get(pair[1].tool_call_id or "", -1)].append(pair)
+    return [pair for each in turns for pair in each]
+
+
+def _without_text_beside_reasoning(message: Message) -> Message:
+    """A turn with calls, whose text is a part of its reasoning."""
+    if not (message.tool_calls and message.reasoning and message.text):
+        return message
+    return replace(message, content=(), reasoning=f"{message.reasoning}\n{message.text}")
 
 
 def _known(message: Message, capabilities: TemplateCapabilities) -> Message:

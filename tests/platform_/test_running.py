@@ -159,7 +159,7 @@ def test_credentials_that_a_terminal_shows_are_in_no_log_file(second_start: Seco
 
     texts = [path.read_text() for path in (second.home / "logs").iterdir()]
 
-    assert any(f"ready at {second.base_url}" in text for text in texts)
+    assert any(f"running at {second.base_url}" in text for text in texts)
     assert not [text for text in texts if second.api_key in text or second.admin_password in text]
 
 

@@ -165,3 +165,19 @@ JOINED_DESCRIPTION = """\
 {%- endfor -%}
 {%- for message in messages -%}<{{ message.role }}>{{ message.content }}{%- endfor -%}
 """
+
+# gpt-oss and Llama 3: a turn has one call, and text or reasoning before it, not both.
+SINGLE_CALLS = """\
+{%- set last = namespace(name=none) -%}
+{%- for message in messages -%}
+{%- if message.tool_calls -%}
+{%- if message.content and message.thinking -%}{{ raise_exception('both') }}{%- endif -%}
+{%- set call = message.tool_calls[0].function -%}
+<think>{{ message.thinking or message.content }}</think>{{ call.name }}{{ call.arguments | tojson }}
+{%- set last.name = call.name -%}
+{%- elif message.role == 'tool' -%}
+{%- if last.name is none -%}{{ raise_exception('no call') }}{%- endif -%}
+<{{ last.name }}>{{ message.content }}
+{%- else -%}<{{ message.role }}>{{ message.content }}{%- set last.name = none -%}{%- endif -%}
+{%- endfor -%}
+"""

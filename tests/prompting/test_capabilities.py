@@ -129,3 +129,24 @@ def test_a_template_may_need_a_list_of_tools():
 def test_a_template_may_need_descriptions(text):
     assert capabilities_of(text).needs_descriptions
     assert not capabilities_of(templates.TOOLS).needs_descriptions
+
+
+RAISES_FOR_TWO_CALLS = templates.SINGLE_CALLS.replace(
+    "{%- if message.content and",
+    "{%- if message.tool_calls | length != 1 -%}{{ raise_exception('one') }}{%- endif -%}"
+    "{%- if message.content and",
+)
+
+
+@pytest.mark.parametrize("text", [templates.SINGLE_CALLS, RAISES_FOR_TWO_CALLS])
+def test_a_template_may_take_one_call_in_a_turn(text):
+    assert capabilities_of(text).wants_single_calls
+    assert not capabilities_of(templates.TEXT_ARGUMENTS).wants_single_calls
+    assert not capabilities_of(templates.CHATML).wants_single_calls
+
+
+def test_a_template_may_refuse_text_beside_reasoning():
+    assert capabilities_of(templates.SINGLE_CALLS).reasoning_key == "thinking"
+    assert capabilities_of(templates.SINGLE_CALLS).refuses_text_beside_reasoning
+    for text in (templates.REASONING.replace("KEY", "thinking"), templates.TEXT_ARGUMENTS):
+        assert not capabilities_of(text).refuses_text_beside_reasoning

@@ -315,3 +315,54 @@ def test_a_schema_without_properties_needs_no_description():
     chat = a_chat(("user", "Hi"), tools=(odd, Tool("pong", None, {"properties": []})))
 
     assert rendered(templates.JOINED_DESCRIPTION, chat) == "//  ping//  pong<user>Hi"
+
+
+def parallel_calls(**fields) -> Conversation:
+    calls = (ToolCall("a", "get_weather", "{}"), ToolCall("b", "ping", '{"n": 1}'))
+    results = [("b", "Pong"), ("x", "Odd"), ("a", "Sunny")]
+    return a_chat(
+        ("user", "Hi"),
+        a_message("assistant", tool_calls=calls, **fields),
+        *(a_message("tool", text, tool_call_id=call_id) for call_id, text in results),
+        ("assistant", "Done"),
+    )
+
+
+def test_each_call_has_a_turn_where_the_template_takes_one():
+    assert rendered(templates.SINGLE_CALLS, parallel_calls(reasoning="Hm.")) == (
+        "<user>Hi"
+        "<think>Hm.</think>get_weather{}<get_weather>Sunny"
+        '<think></think>ping{"n": 1}<ping>Pong<ping>Odd'
+        "<assistant>Done"
+    )
+
+
+def test_other_templates_keep_calls_together():
+    text = (
+        "{% for m in messages %}{{ m.role }}{{ m.tool_calls | length if m.tool_calls }};"
+        "{% for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor %}{% endfor %}"
+    )
+
+    assert rendered(text, parallel_calls()).startswith("user;assistant2;get_weatherpingtool;")
+
+
+def test_the_error_of_a_call_in_a_turn_of_its_own_has_the_clients_path():
+    broken = ToolCall("b", "ping", "[1]")
+    chat = a_chat(
+        ("user", "Hi"), a_message("assistant", tool_calls=(ToolCall("a", "f", ""), broken))
+    )
+
+    with pytest.raises(InvalidRequest) as caught:
+        rendered(templates.SINGLE_CALLS, chat)
+
+    assert caught.value.param == "messages[1].tool_calls[1].function.arguments"
+
+
+def test_text_joins_the_reasoning_where_the_template_refuses_both():
+    chat = a_calling_chat("{}", reasoning="Hm.")
+    question, calling, result = chat.messages
+    spoken = replace(calling, content=(TextPart("Wait."),))
+
+    text = rendered(templates.SINGLE_CALLS, a_chat(question, spoken, result))
+
+    assert text == "<user>Hi<think>Hm.\nWait.</think>get_weather{}<get_weather>Sunny"
