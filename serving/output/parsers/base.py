@@ -11,6 +11,7 @@ Tags after the first pair are text: an answer may mention them.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from vinery_serving.core.request import Tool
 from vinery_serving.output.lexer import EndOfText, Lexer, Reading, Tag, UnexpectedText
@@ -100,6 +101,9 @@ def _read_text(lexer: Lexer, writer: EventWriter, _: Sequence[Tool]) -> Reading[
 # Models whose output is only text.
 PLAIN = ParserFamily(_read_text)
 
+# So many characters of an opening tag are hardly text.
+_LEAST_TAG: Final = 5
+
 # Reads one call, or all calls of one opening tag, from after the spelling of the tag that was
 # met. Raises `UnexpectedText` for what is no call, unless a call has started.
 ReadCalls = Callable[[Lexer, EventWriter, str, Sequence[Tool]], Reading[None]]
@@ -152,11 +156,18 @@ def read_with_calls(
                 answer.write(lexer.text[lexer.mark : lexer.at])
             lexer.mark = None
             is_text = True
-    except EndOfText:
+    except EndOfText as end:
         start = lexer.at if is_text else lexer.mark
-        if start is not None:
+        if start is not None and (end.is_closed or not _is_syntax(opening, lexer.text[start:])):
             answer.write(lexer.text[start:])
         answer.finish()
+
+
+def _is_syntax(opening: Tag, cut: str) -> bool:
+    """Whether the text at the end of an answer that is cut begins a call, so that a client has no
+    use for it. A bracket and a few letters do not suffice."""
+    usual = opening.text
+    return len(usual) > _LEAST_TAG and cut.startswith(usual[:_LEAST_TAG])
 
 
 class _AnswerText:
@@ -239,11 +250,11 @@ def _without_tags(read_answer: Read, opening: Tag, closing: Tag) -> Read:
             while True:
                 answer.feed(lexer.take_all())
                 yield
-        except EndOfText:
+        except EndOfText as end:
             rest = lexer.take_all()
             if rest.strip() or not is_tagged:
                 answer.feed(trimmed.space + rest)
-            answer.finish()
+            answer.finish(is_closed=end.is_closed)
 
     return read
 
