@@ -27,13 +27,10 @@ def main(argv: list[str] | None = None) -> int:
     print(_row("---", ["---"] * (len(KINDS) + len(_COLUMNS))))
     is_right = True
     for family in options.family or FORMS:
-        verdicts = {kind: list(_verdicts(family, kind, options)) for kind in KINDS}
-        print(_row(family, [*map(_cell, verdicts.values()), *_totals(verdicts.values())]), flush=True)
-        is_right = is_right and not any(
-            verdict.has_markup or verdict.differs_in_parts
-            for each in verdicts.values()
-            for verdict in each
-        )
+        verdicts = [list(_verdicts(family, kind, options)) for kind in KINDS]
+        every = [verdict for each in verdicts for verdict in each]
+        print(_row(family, [*map(_cell, verdicts), *_totals(every)]), flush=True)
+        is_right = is_right and not any(each.differs_in_parts for each in every)
     return 0 if is_right else 1
 
 
@@ -67,13 +64,12 @@ def _cell(verdicts: Sequence[Verdict]) -> str:
     return f"{sum(verdict.num_whole for verdict in verdicts)}/{total}" if total else "-"
 
 
-def _totals(verdicts: Iterator[Sequence[Verdict]] | object) -> list[str]:
-    each = [verdict for some in verdicts for verdict in some]  # type: ignore[attr-defined]
+def _totals(every: Sequence[Verdict]) -> list[str]:
     return [
-        f"{sum(v.num_neighbours_whole for v in each)}/{sum(v.num_neighbours for v in each)}",
-        f"{sum(v.num_valid for v in each)}/{sum(v.num_ended for v in each)}",
-        str(sum(v.has_markup for v in each)),
-        str(sum(v.differs_in_parts for v in each)),
+        f"{sum(v.num_neighbours_whole for v in every)}/{sum(v.num_neighbours for v in every)}",
+        f"{sum(v.num_valid for v in every)}/{sum(v.num_ended for v in every)}",
+        str(sum(v.has_markup for v in every)),
+        str(sum(v.differs_in_parts for v in every)),
     ]
 
 

@@ -29,7 +29,12 @@ from benchmarks.calls.together import TOGETHER
 from benchmarks.calls.values import Call, Drawing
 
 _PROSE: Final = ("", "", "I look.\n")
-_QUOTED_PARTS: Final = ('say "hi" to all', 'the "best" one', 'a 5" pipe', 'he wrote "no", then left')
+_QUOTED_PARTS: Final = (
+    'say "hi" to all',
+    'the "best" one',
+    'a 5" pipe',
+    'he wrote "no", then left',
+)
 _APOSTROPHES: Final = ("it's fine", "O'Neil's", "the dogs' home", "don't, won't")
 _BACKSLASHES: Final = (
     *("C:\\Users\\me", "C:\\Program Files\\x", "D:\\work\\new", "\\d+", "\\w*\\.py", "a\\_b"),
@@ -229,7 +234,7 @@ def _together(family: str, form: Form, drawing: Drawing) -> Sample | None:
     """Several calls where the template shows one."""
     if family not in TOGETHER:
         return None
-    calls = drawing.calls() + [drawing.call()]
+    calls = [*drawing.calls(), drawing.call()]
     speller = Speller(form.notation, drawing.random)
     written = [(call.name, form.arguments(call.arguments, speller)) for call in calls]
     return Sample(TOGETHER[family](written, drawing.random), "", tuple(calls), None)

@@ -51,7 +51,9 @@ class Form:
                 return joined(list(speller.separated(members)))
             case Style.TAGS:
                 return "".join(
-                    self.argument(key, value if isinstance(value, str) else joined(list(speller.value(value))))
+                    self.argument(
+                        key, value if isinstance(value, str) else joined(list(speller.value(value)))
+                    )
                     for key, value in arguments.items()
                 )
 
@@ -103,17 +105,31 @@ FORMS: Final[dict[str, Form]] = {
         Style.OBJECT, _object(), JSON, "functools[", ", ", "]", markup=("functools", "arguments")
     ),
     "granite": Form(
-        Style.OBJECT, _object(), JSON, "<|tool_call|>[", ", ", "]", markup=("tool_call", "arguments")
+        Style.OBJECT,
+        _object(),
+        JSON,
+        "<|tool_call|>[",
+        ", ",
+        "]",
+        markup=("tool_call", "arguments"),
     ),
     "mistral": Form(
-        Style.OBJECT, _object(), JSON, "[TOOL_CALLS][", ", ", "]", markup=("TOOL_CALLS", "arguments")
+        Style.OBJECT,
+        _object(),
+        JSON,
+        "[TOOL_CALLS][",
+        ", ",
+        "]",
+        markup=("TOOL_CALLS", "arguments"),
     ),
     "devstral": Form(
         Style.OBJECT, _around("[TOOL_CALLS]", "[ARGS]"), markup=("TOOL_CALLS", "ARGS")
     ),
     "deepseek_v3": Form(
         Style.OBJECT,
-        _around("<｜tool▁call▁begin｜>function<｜tool▁sep｜>", "\n```json\n", f"\n```{_DEEPSEEK[2]}"),
+        _around(
+            "<｜tool▁call▁begin｜>function<｜tool▁sep｜>", "\n```json\n", f"\n```{_DEEPSEEK[2]}"
+        ),
         JSON,
         _DEEPSEEK[0],
         "\n",
@@ -132,7 +148,9 @@ FORMS: Final[dict[str, Form]] = {
     ),
     "kimi_k2": Form(
         Style.OBJECT,
-        _around("<|tool_call_begin|>functions.", ":0<|tool_call_argument_begin|>", "<|tool_call_end|>"),
+        _around(
+            "<|tool_call_begin|>functions.", ":0<|tool_call_argument_begin|>", "<|tool_call_end|>"
+        ),
         JSON,
         "<|tool_calls_section_begin|>",
         "",

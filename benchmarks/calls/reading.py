@@ -88,10 +88,9 @@ def judge(family: str, sample: Sample, cuts: Iterable[Sequence[str]]) -> Verdict
     whole = read(family, [sample.text], is_cut=sample.is_cut)
     ended = whole.calls[:-1] if whole.is_open else whole.calls
     values = [Call(name, value) for name, text in ended if (value := _parsed(text)) is not None]
-    meant = [call for at, call in enumerate(sample.meant) if not (sample.is_cut and at == sample.damaged)]
-    neighbours = [call for at, call in enumerate(sample.meant) if at != sample.damaged]
-    if sample.damaged is None:
-        neighbours = []
+    undamaged = [call for at, call in enumerate(sample.meant) if at != sample.damaged]
+    meant = undamaged if sample.is_cut else sample.meant
+    neighbours = [] if sample.damaged is None else undamaged
     in_parts = (read(family, parts, is_cut=sample.is_cut) for parts in cuts)
     return Verdict(
         len(meant),

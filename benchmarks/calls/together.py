@@ -82,7 +82,9 @@ def _spread(family: str) -> Join:
     """With blanks and line breaks between them, or none."""
 
     def join(calls: Written, random: Random) -> str:
-        return random.choice(("", "\n", "\n\n", " ")).join(FORMS[family].call(*call) for call in calls)
+        return random.choice(("", "\n", "\n\n", " ")).join(
+            FORMS[family].call(*call) for call in calls
+        )
 
     return join
 
@@ -98,9 +100,7 @@ TOGETHER: Final[dict[str, Join]] = {
     "lfm2": _pythonic("<|tool_call_start|>", "<|tool_call_end|>"),
     "llama3_pythonic": _pythonic("", ""),
     "llama4_pythonic": _pythonic("<|python_start|>", "<|python_end|>"),
-    "qwen3coder": _inside(
-        "qwen3coder", "<tool_call>\n", "\n</tool_call>", ("\n", "")
-    ),
+    "qwen3coder": _inside("qwen3coder", "<tool_call>\n", "\n</tool_call>", ("\n", "")),
     "glm4": _spread("glm4"),
     "minicpm5": _spread("minicpm5"),
     "onyx": _inside("onyx", "<atem:function_calls>\n", "\n</atem:function_calls>", ("\n", "")),

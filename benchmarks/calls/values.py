@@ -92,7 +92,9 @@ class Drawing:
         return self.random.choice(choices)
 
     def _mixture(self) -> str:
-        return "".join(self.random.choices("ab{}[]()\"'\\;,=<>/|: \n😀é", k=self.random.randint(1, 12)))
+        return "".join(
+            self.random.choices("ab{}[]()\"'\\;,=<>/|: \n😀é", k=self.random.randint(1, 12))
+        )
 
     def _small_call(self) -> Call:
         if self.random.random() < 0.4:

@@ -101,8 +101,7 @@ def _read_text(lexer: Lexer, writer: EventWriter, _: Sequence[Tool]) -> Reading[
 # Models whose output is only text.
 PLAIN = ParserFamily(_read_text)
 
-# So many characters of an opening tag are hardly text.
-_LEAST_TAG: Final = 5
+_LEAST_TAG: Final = 2
 
 # Reads one call, or all calls of one opening tag, from after the spelling of the tag that was
 # met. Raises `UnexpectedText` for what is no call, unless a call has started.
@@ -158,16 +157,25 @@ def read_with_calls(
             is_text = True
     except EndOfText as end:
         start = lexer.at if is_text else lexer.mark
-        if start is not None and (end.is_closed or not _is_syntax(opening, lexer.text[start:])):
-            answer.write(lexer.text[start:])
+        rest = "" if start is None else lexer.text[start:]
+        if end.is_closed or not (_begins_tag if is_text else _begins_call)(opening, rest):
+            answer.write(rest)
         answer.finish()
 
 
-def _is_syntax(opening: Tag, cut: str) -> bool:
-    """Whether the text at the end of an answer that is cut begins a call, so that a client has no
-    use for it. A bracket and a few letters do not suffice."""
-    usual = opening.text
-    return len(usual) > _LEAST_TAG and cut.startswith(usual[:_LEAST_TAG])
+def _begins_tag(opening: Tag, cut: str) -> bool:
+    """Whether an answer is cut inside the tag that opens a call. Clients have no use for that. A
+    word, or one bracket, may be text."""
+    return (
+        len(cut) >= _LEAST_TAG
+        and not cut[0].isalnum()
+        and any(tag.startswith(cut) for tag in opening.strings)
+    )
+
+
+def _begins_call(opening: Tag, cut: str) -> bool:
+    """Whether an answer is cut after such a tag. Text after brackets alone may be an answer."""
+    return any(len(tag) > _LEAST_TAG and cut.startswith(tag) for tag in opening.strings)
 
 
 class _AnswerText:

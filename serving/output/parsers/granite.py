@@ -10,4 +10,6 @@ from vinery_serving.output.parsers.json_calls import CallTags, read_json_calls
 OPEN = Tag("<|tool_call|>")
 _TAGS = CallTags(OPEN.strings)
 
-GRANITE = calls_family(OPEN, lambda lexer, writer, *_: read_json_calls(lexer, writer, _TAGS), [OPEN.text])
+GRANITE = calls_family(
+    OPEN, lambda lexer, writer, *_: read_json_calls(lexer, writer, _TAGS), [OPEN.text]
+)

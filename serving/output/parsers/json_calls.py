@@ -33,6 +33,7 @@ from vinery_serving.output.parsers.value_text import (
     Border,
     ValueText,
     read_key,
+    read_quote,
 )
 from vinery_serving.output.writer import EventWriter
 
@@ -167,8 +168,8 @@ class _JsonCall:
                 yield from read_broken_call(
                     lexer, self._writer, self._tags, is_in_arguments=self._is_in_arguments
                 )
-        except EndOfText as end:
-            if lexer.mark is None and (end.is_closed or not self._is_in_arguments):
+        except EndOfText:
+            if lexer.mark is None and not self._is_in_arguments:
                 self._end()
             raise
         self._end()
@@ -182,7 +183,9 @@ class _JsonCall:
                 lexer.at += 1
                 depth -= 1
                 continue
-            key = str(json.loads((yield from read_key(lexer, JSON)).rstrip(":")))
+            quote = yield from read_quote(lexer, JSON)
+            written = yield from read_key(lexer, JSON, quote)
+            key = str(json.loads(written.rstrip(":")))
             first = yield from lexer.peek()
             is_unnamed = self._name is None
             if allowed is not None and key not in allowed:

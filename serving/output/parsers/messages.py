@@ -19,7 +19,6 @@ from vinery_serving.output.writer import EventWriter
 
 START = "<|start|>"
 MESSAGE = "<|message|>"
-_RESIDUE = re.compile(r"[\s}\])]*")
 _RECIPIENT = re.compile(r"\bto=((?:(?!<\|)\S)+)")
 
 
@@ -74,23 +73,22 @@ def read_call_message(
     lexer: Lexer, writer: EventWriter, name: str, *, is_custom: bool
 ) -> Reading[None]:
     """Read a message that is a call: arguments, in JSON or as they are, or the input of a custom
-    tool. White space and brackets after JSON are dropped. A message that is cut after its last bracket holds a
+    tool. Text after JSON is dropped. A message that is cut after its last bracket holds a
     complete call."""
-    is_complete = is_empty = False
+    is_complete, is_empty = False, True
     lexer.mark = 0
     try:
         while not lexer.text:
             yield
         start_call(lexer, writer, name)
-        is_empty = True
         first = yield from lexer.peek()
         is_empty = False
         if first == "{" and not is_custom:
             with suppress(UnexpectedText):
                 is_complete = yield from ValueText(lexer, JSON, writer.arguments).read()
-                yield from lexer.peek(_RESIDUE)
         while True:
-            writer.arguments(lexer.take_all())
+            rest = lexer.take_all()
+            writer.arguments("" if is_complete else rest)
             yield
     except EndOfText as end:
         start_call(lexer, writer, name)

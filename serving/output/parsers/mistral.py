@@ -30,7 +30,9 @@ OPEN = "[TOOL_CALLS]"
 ARGS = "[ARGS]"
 _TAGS = CallTags((OPEN,))
 _BARE = "[{"
-_HEAD = re.compile(r"\s*(?P<name>[\w.-]+)\s*(?:\[CALL_ID\]\s*[\w-]*\s*)?(?P<mark>\[ARGS\]\s*)?", re.ASCII)
+_HEAD = re.compile(
+    r"\s*(?P<name>[\w.-]+)\s*(?:\[CALL_ID\]\s*[\w-]*\s*)?(?P<mark>\[ARGS\]\s*)?", re.ASCII
+)
 
 
 def _read(lexer: Lexer, writer: EventWriter, opening: str, tools: Sequence[Tool]) -> Reading[None]:

@@ -76,6 +76,7 @@ class _PythonicCall:
         self._is_bare = is_bare
         self._before = ""  # the JSON text before the next value
         self._is_whole = False  # the arguments are one dictionary
+        self._is_in_value = False
 
     def read(self) -> Reading[None]:
         """Read up to and with the last parenthesis. A call that has started can only end. Raises
@@ -89,7 +90,7 @@ class _PythonicCall:
             yield from read_broken_call(lexer, writer, self._tags, is_in_arguments=True)
             writer.end_call()
         except EndOfText as end:
-            if end.is_closed and lexer.mark is None:
+            if end.is_closed and lexer.mark is None and not self._is_in_value:
                 self._end(is_empty=False)
             raise
 
@@ -104,7 +105,9 @@ class _PythonicCall:
                 key = yield from self._read_key()
                 self._before = f"{'{' if is_empty else ', '}{quoted(key)}: "
             is_empty = False
+            self._is_in_value = True
             yield from ValueText(lexer, PYTHON, self._write, self._border).read()
+            self._is_in_value = False
         self._end(is_empty=is_empty)
 
     def _is_at_end(self) -> Reading[bool]:

@@ -205,7 +205,7 @@ class TaggedCall:
     def _has_lost_its_end(self, tag: str) -> Reading[bool]:
         """Whether a tag in a value shows that the value's closing tag is missing: it begins
         another argument, or ends the call. Otherwise it is text."""
-        lexer, syntax = self._lexer, self._syntax
+        syntax = self._syntax
         try:
             if tag == syntax.key_begin:
                 return (yield from self._begins_argument())
@@ -250,9 +250,7 @@ class _Value:
     """Passes on the JSON text of one value, after `prefix`. Text is quoted at once; what may be
     JSON is passed on when it is complete. `has_lines`: a line break at its end is syntax."""
 
-    def __init__(
-        self, writer: EventWriter, prefix: str, types: frozenset[str]
-    ) -> None:
+    def __init__(self, writer: EventWriter, prefix: str, types: frozenset[str]) -> None:
         self._writer = writer
         self._is_text = kind_of(types) is Kind.TEXT
         self._prefix = f'{prefix}"' if self._is_text else prefix
