@@ -83,7 +83,7 @@ def _object_between(before: str, after: str) -> Callable[[str, str], str]:
 
 
 def _named(begin: str, end: str) -> Form:
-    markup = (begin.rstrip("["), end.lstrip("]"), "(")
+    markup = tuple(filter(None, (begin.rstrip("["), end.lstrip("]"), "(")))
     return Form(Style.NAMED, _around("", "(", ")"), PYTHON, begin, ", ", end, markup=markup)
 
 

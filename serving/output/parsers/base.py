@@ -143,12 +143,12 @@ def read_with_calls(
     What begins like a call but is none is given back as text.
     """
     answer = _AnswerText(writer)
-    is_text = True
+    is_text, num_calls = True, 0
     try:
         while True:
             spelling = yield from lexer.take_until(opening, answer.write)
             lexer.mark = lexer.at - len(spelling)
-            is_text = False
+            is_text, num_calls = False, writer.num_calls
             try:
                 yield from read_calls(lexer, writer, spelling, tools)
             except UnexpectedText:
@@ -158,7 +158,12 @@ def read_with_calls(
     except EndOfText as end:
         start = lexer.at if is_text else lexer.mark
         rest = "" if start is None else lexer.text[start:]
-        if end.is_closed or not (_begins_tag if is_text else _begins_call)(opening, rest):
+        is_syntax = (
+            _begins_tag(opening, rest)
+            if is_text
+            else _begins_call(opening, rest) or writer.num_calls > num_calls
+        )
+        if end.is_closed or not is_syntax:
             answer.write(rest)
         answer.finish()
 
