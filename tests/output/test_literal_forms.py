@@ -63,7 +63,7 @@ def test_reasoning_is_read_without_tools_too() -> None:
 def test_what_is_no_value_is_kept_up_to_the_closing_tag() -> None:
     text = "<|tool_call>call:f{count:1,=}<tool_call|>Done."
 
-    assert read("gemma4", text) == [("f", '{"count":1=}'), ("text", "Done.")]
+    assert read("gemma4", text) == [("f", '{"count":1,=}'), ("text", "Done.")]
 
 
 # Python
