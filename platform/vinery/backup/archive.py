@@ -221,12 +221,23 @@ def _draft_of(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        if replace:
-            draft.replace(target)
-        else:
-            target.hardlink_to(draft)  # unlike a rename, a link fails if the name exists
+        _give_name(draft, target, replace=replace)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _give_name(draft: Path, target: Path, *, replace: bool) -> None:
+    """Raises FileExistsError unless `replace`, and OSError."""
+    try:
+        if not replace:
+            target.hardlink_to(draft)  # unlike a rename, a link fails if the name exists
+            return
+    except FileExistsError:
+        raise
+    except OSError:  # some file systems have no links
+        if target.exists():
+            raise FileExistsError(target) from None
+    draft.replace(target)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
