@@ -385,7 +385,7 @@ def test_impossible_restores_are_refused(
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"migrations": ["accounts.9999_later"]}, "accounts.9999_later is unknown here"),
+        ({"migrations": ["accounts.9999_later"]}, "9999_later is unknown here"),
         ({"database": "postgresql"}, "this home uses sqlite"),
         ({}, "Add --yes to agree"),
     ],

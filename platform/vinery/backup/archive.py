@@ -58,6 +58,10 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The size of all members on the disk."""
         return sum(member.size_bytes for member in self.members)
 
+    @property
+    def is_of_older_version(self) -> bool:
+        return _numbers(self.version) < _numbers(__version__)
+
 
 def new_manifest(database: str, migrations: tuple[str, ...]) -> Manifest:
     return Manifest(__version__, datetime.now(UTC), database, migrations)
