@@ -22,7 +22,7 @@ VINERY = "vinery"
 MIN_OPEN_FILES = 1024
 
 # SQLite's WAL needs shared memory between all processes that use the file.
-_NETWORK_FILESYSTEMS = frozenset({"9p", "cifs", "nfs", "nfs4", "smb3", "smbfs"})
+NETWORK_FILESYSTEMS = frozenset({"9p", "cifs", "nfs", "nfs4", "smb3", "smbfs"})
 
 
 @register(VINERY)
@@ -77,7 +77,7 @@ def sqlite_is_on_a_local_disk(**_: Any) -> Iterable[CheckMessage]:
     if not database["ENGINE"].endswith("sqlite3"):
         return
     kind = filesystem_of(Path(database["NAME"]))
-    if kind in _NETWORK_FILESYSTEMS:
+    if kind in NETWORK_FILESYSTEMS:
         yield Warning(
             f"The SQLite file {database['NAME']} is on a network file system ({kind}).",
             hint="Set VINERY_HOME to a local disk, or DATABASE_URL to a PostgreSQL server.",

@@ -25,7 +25,7 @@ def engine_log(model: str, num_lines: int = NUM_LINES) -> list[str] | None:
         return None
 
 
-def engine_log_text(model: str) -> str:
+def engine_log_text(model: str, num_lines: int = NUM_LINES) -> str:
     """Return the last lines as one text, or where to find them."""
-    lines = engine_log(model)
+    lines = engine_log(model, num_lines)
     return "\n".join(lines) if lines else NO_LOG.format(model=model)

@@ -13,6 +13,7 @@ import pytest
 from tests import forked_commands, prepared_home
 from tests.conftest import clean_environment
 from vinery.config.distribution import REPOSITORY
+from vinery_serving.logs.folder import engine_name, log_path
 
 TINY_CHAT = str(REPOSITORY / "models" / "tiny-chat")
 Vinery = Callable[..., subprocess.CompletedProcess[str]]
@@ -119,3 +120,14 @@ def test_a_mistake_is_reported_in_one_line(
     assert result.stderr.startswith("vinery: ")
     assert reason in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_a_model_is_shown_with_the_last_lines_of_its_engine(vinery: Vinery) -> None:
+    vinery("model", "add", TINY_CHAT, "--name", "logged", "--no-load")
+    assert "the log is on the host" in vinery("model", "show", "logged").stdout
+    home = Path(vinery.keywords["environment"]["VINERY_HOME"])  # type: ignore[attr-defined]
+    line = "2026-01-31T12:00:00.000Z ERROR engine-logged room: the weights do not fit"
+    log_path(home / "logs", engine_name("logged")).write_text(f"{line}\n")
+
+    assert vinery("model", "show", "logged").stdout.endswith(f"\n\n{line}\n")
+    assert json.loads(vinery("model", "show", "logged", "--json").stdout)["log"] == [line]

@@ -35,6 +35,9 @@ COMMANDS: Final = {
     "ready": "report whether the server is ready",
     "logs": "show and follow the logs of all processes",
     "reload": "replace the web processes without losing a request",
+    "status": "show what runs, its addresses, processes, models and stores",
+    "doctor": "check machine, drivers, home, settings and stores, and name cures",
+    "env": "print address and key of this home for a shell",
     "wait": "show what models do until they are ready",
     "config": "show the settings in force and where they are set",
     "model": "add, load, unload and list models",
@@ -73,6 +76,14 @@ _PROCESSES: Final = {
     "old one takes no more connections, and running requests finish. Engines, node and jobs go on.",
     "devices": "List the devices of this machine on which OpenVINO can run models. It looks for "
     "them now, and a running Vinery then knows them, too. Vinery need not run.",
+    "status": "Show what runs with this home: addresses, versions, processes with their memory, "
+    "models, database, Redis and usage journals. The exit status is 0 if a model is ready, 1 if "
+    "none is, 2 if there is no home, and 3 if Vinery does not run.",
+    "doctor": "Check Python, OpenVINO, drivers, memory, disk, port, secrets, settings, database, "
+    "Redis and clocks. Each warning and failure has its cure. The exit status is 1 if there is a "
+    "failure. Needs no home and no running server.",
+    "env": "Print lines for a shell, with the address of the server and the first key: eval "
+    '"$(vinery env)". OpenAI\'s clients read these variables.',
     "config": "Show each setting with its value and its source: the environment, a configuration "
     "file, or the default. Secrets are hidden.",
     "backup": "Write the database, the secrets, usage that is not stored yet, the first "
@@ -140,7 +151,8 @@ def run(argv: Sequence[str] | None) -> int:
         if name in _NEED_DJANGO:
             load_django()
         arguments = parser(name).parse_args(words)
-        config_file.apply()
+        if name != "doctor":  # which reports a wrong file among others
+            config_file.apply()
         if process := os.environ.get(logs.PROCESS_VARIABLE) or (name if name in _SERVERS else ""):
             logs.begin(process)
         if name in _NEED_DJANGO:

@@ -16,6 +16,7 @@ from vinery.cli.shape import Failure, add_json, json_of, print_line, subcommands
 from vinery_accounts.base.names import escaped
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_serving.catalog import registry
+from vinery_serving.catalog.engine_log import engine_log, engine_log_text
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import MODELS, ServedModelSerializer
 from vinery_serving.engine.config import option_documents
@@ -23,6 +24,9 @@ from vinery_serving.engine.config import option_documents
 _DEVICE_HELP: Final = (
     "a device that `vinery devices` lists, or several of them, such as AUTO:GPU,CPU"
 )
+
+# `vinery logs` shows more.
+_NUM_LOG_LINES: Final = 20
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -41,9 +45,11 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     add_.add_argument("--device", default="CPU", help=f"{_DEVICE_HELP} (default: %(default)s)")
     _add_options(add_, "an engine option of the list below, such as max_running=8")
     add_.add_argument("--no-load", action="store_true", help="do not load it now")
-    resource.add_list(actions, MODELS, "List all models and their state.")
+    resource.add_list(
+        actions, MODELS, "List all models and their state. `show` has log lines, too."
+    )
     one = RowCommands(actions, MODELS, _model_named, help="the name that clients use")
-    show_ = one.add("show", show, "Show a model, its state and its last error.")
+    show_ = one.add("show", show, "Show a model, its state, its last error and log lines.")
     add_json(show_)
     change_ = one.add_change(
         "Change the folder, the device or the options of a model. Its engine is restarted.",
@@ -139,16 +145,17 @@ def rename(model: ServedModel, arguments: argparse.Namespace) -> str:
 
 
 def show(model: ServedModel, arguments: argparse.Namespace) -> int:
-    """Print a model with its engine, and the whole last error."""
+    """Print a model with its engine, the whole last error and the last log lines."""
     (model,) = MODELS.load([model])
     body = ServedModelSerializer(model, context={"access": EVERYTHING}).data
     if arguments.json:
-        print(json_of(body))
+        print(json_of({**body, "log": engine_log(model.name)}))
         return 0
     for name, value in _lines(model):
         print_line(f"{name + ':':<10}{value}")
     if model.status.last_error:
         print(f"\n{escaped(model.status.last_error, keep=chr(10))}")
+    print(f"\n{engine_log_text(model.name, _NUM_LOG_LINES)}")
     return 0
 
 
