@@ -48,13 +48,15 @@ test: install-dev ## Run all tests
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder \
 		--max-worker-restart=0 $(PYTEST_ARGS)
 
-# Tools that load Django's settings need a home folder; this one holds nothing.
+# Tools that load Django's settings need a home folder; this one serves nothing.
 check: export VINERY_HOME := $(CURDIR)/build/home
 check: install-dev ## Lint, check types, imports, migrations and deployment settings
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/python -m vinery.cli prepare
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/hadolint docker/Dockerfile
 	$(BIN)/python -m docs.words
 	$(BIN)/python manage.py makemigrations --check --dry-run
 	VINERY_PUBLIC_URL=https://vinery.example $(BIN)/python manage.py check --deploy --fail-level WARNING

@@ -40,6 +40,11 @@ def set_up_django() -> None:
     os.environ["DJANGO_SETTINGS_MODULE"] = "vinery.settings"
     import django
 
+    from vinery.config import secret_files
+    from vinery.config.home import Home
+
+    Home.from_env().create()
+    secret_files.create_missing(Home.from_env())
     django.setup()
     from django.core.management import call_command
 

@@ -74,7 +74,7 @@ choices.finish_reason OAVF
 choices.logprobs.tokens AVF
 choices.logprobs.token_logprobs OAVF
 choices.logprobs.top_logprobs AVF
-choices.logprobs.text_offset OAVF | counts characters, not bytes
+choices.logprobs.text_offset OAVF | in characters; on /v1 from the start of the prompt
 choices.prompt_token_ids VF | with `return_token_ids`
 choices.token_ids V | with `return_token_ids`
 choices.completion_token_ids F | with `return_token_ids`

@@ -96,12 +96,12 @@ _NOT_A_KEY: Final = (
 )
 _DEEP: Final = b'{"a":' * 101 + b"1" + b"}" * 101
 _NO_ROUTE: Final = (
-    "There is nothing at POST /{tree}/nothing. This server has POST /{tree}/chat/completions, "
+    "Not found: POST /{tree}/nothing. This server has POST /{tree}/chat/completions, "
     "/{tree}/completions, /{tree}/responses, /{tree}/tokenize, /{tree}/detokenize, and GET "
     "/{tree}/models, /{tree}/tokenizer_info and /{tree}/usage/me."
 )
 _NO_TREE: Final = (
-    "There is nothing at /nothing. The OpenAI-compatible API is under /v1 and /v3: set your "
+    "Not found: /nothing. The OpenAI-compatible API is under /v1 and /v3: set your "
     "client's base_url to end in /v1."
 )
 _BEAMS: Final = (
@@ -182,7 +182,7 @@ BEFORE_THE_BODY: Sequence[Failure] = (
 WITH_THE_MODEL: Sequence[Failure] = (
     Failure(
         "model: 'x'", _CHAT, 404, "model_not_found", "model",
-        "The model `x` does not exist. GET /v1/models lists the models served here.",
+        "The model `x` does not exist. GET /v1/models lists the models that can answer now.",
         body={"model": "x", "messages": MESSAGES},
     ),
     Failure(
@@ -191,7 +191,7 @@ WITH_THE_MODEL: Sequence[Failure] = (
     ),
     Failure(
         "model=x", "/{tree}/tokenizer_info?model=x", 404, "model_not_found", "model",
-        "The model `x` does not exist. GET /v1/models lists the models served here.",
+        "The model `x` does not exist. GET /v1/models lists the models that can answer now.",
         method="GET",
     ),
     _chat({"messages": [5] * 3000}, TOO_LONG, "messages", _too_long(3000, 2, "messages")),

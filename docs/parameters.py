@@ -14,8 +14,10 @@ from docs.parts import PARTS, Part
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.field_limits import FIELD_LIMITS
 from vinery_serving.core.request import V1, Endpoint
+from vinery_serving.flow.clamping import CLIENT_DEFAULTS
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.common.encoding import json_bytes
+from vinery_serving.protocols.common.foreign import FOREIGN
 from vinery_serving.protocols.common.parameters import parameter_of
 from vinery_serving.protocols.common.refused import REFUSED
 from vinery_serving.protocols.openapi.document import BODIES
@@ -47,6 +49,42 @@ limits: its context, and those that its administrator sets. A prompt whose bytes
 enough tokens for the context is refused before it is rendered or tokenized, unless the request
 lets the server shorten it (`truncate_prompt_tokens`, `truncation`).
 """
+_NO_EFFECT = """\
+No field is dropped without a trace. The header `x-vinery-ignored` of an answer, of a stream, or
+of an error after the body was read, names those that took no effect, such as
+`x-vinery-ignored: store, tools.web_search, chat_id, +2 more`. They are
+
+- unknown fields: those that no table of this page has, also in the objects of options
+  (`stream_options.x`, `reasoning.x`), but not in messages, items and tools, where clients keep
+  data of their own. With `VINERY_UNKNOWN_FIELDS=refuse` the server answers 400
+  `unknown_parameter` instead;
+- `store: true`, and in Responses the tools that only OpenAI hosts, such as `tools.web_search`: the
+  server stores nothing, and the model does not get these tools. With
+  `VINERY_HOSTED_FEATURES=refuse` the server answers 400 `unsupported_parameter` instead;
+- parameters of other servers that cannot change the answer, from the table below;
+- `model`, if Azure's URL names another one.
+
+The header has at most sixteen names; names with other characters than letters, digits, `_`, `.`
+and `-` are only counted. `vinery_ignored_fields_total` in `/metrics` counts the requests.
+"""
+_CLAMPED = """\
+`max_tokens`, `max_completion_tokens` or `max_output_tokens` may be more than the context has room
+for, or than the model's `max_tokens_limit`. A number that clients send by default is then clamped
+to what fits: the answer has the header `x-vinery-clamped: max_tokens=1987`, and ends with the
+reason `length` if it gets that far. Other numbers are refused with status 400. The option
+`clamp_max_tokens` of a served model changes this: with `always` any number is clamped, with
+`never` none is. -1 asks for as many tokens as fit. These are the numbers that clients send by
+default:
+"""
+_FOREIGN = """\
+Parameters that are not in the tables above, of the servers that have them. Those that mean exactly
+what a parameter of this server means are **honoured**: a value that contradicts the parameter
+itself is refused. Those that would change the answer in another way are **refused** with status
+400. Those that cannot change the answer are **ignored**, and the header names them. A field of the
+endpoint itself comes first: these rows are for the endpoints that have no such field. The members
+of Ollama's `options` are read as the fields of the body: `options.temperature`, `top_p`, `top_k`,
+`min_p`, `seed`, `stop`, `presence_penalty`, `frequency_penalty`, and the names below.
+"""
 # The start of a description, for a member that the parser refuses.
 _REFUSED = "Refused: "
 
@@ -66,6 +104,14 @@ def parameters_page() -> str:
         (
             _INTRODUCTION,
             *_endpoints(),
+            "## Fields that take no effect\n",
+            _NO_EFFECT,
+            "## Limits of output tokens that do not fit\n",
+            _CLAMPED,
+            _client_defaults(),
+            "## Parameters of other servers\n",
+            _FOREIGN,
+            _foreign(),
             "## Limits of fields\n",
             _LIMITS,
             _limits(),
@@ -118,6 +164,20 @@ def _endpoints() -> Iterator[str]:
         rows = rows_of(endpoint)
         cells = ((row.name, row.systems, f"**{row.state}**: {row.description}") for row in rows)
         yield _table("parameter", cells)
+
+
+def _client_defaults() -> str:
+    rows = ((f"{number:,}", source) for number, source in CLIENT_DEFAULTS.items())
+    return table(("number", "of"), rows)
+
+
+def _foreign() -> str:
+    rows = (
+        (code(each.name), each.servers, f"**{state}**: {text}")
+        for each in FOREIGN
+        for state, text in [each.outcome]
+    )
+    return table(("parameter", "of", "Vinery"), rows)
 
 
 def _meaning(part: Part) -> str:

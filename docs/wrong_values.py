@@ -23,11 +23,11 @@ _LONGEST: Final = 1024
 _OF_TYPE: Final[Mapping[str, tuple[WrongValue, ...]]] = {
     "boolean": (("yes", "must be true or false"), (1, "must be true or false")),
     "integer": (
-        ("1", "must be an integer"),
+        ("one", "must be an integer"),
         (1.5, "must be an integer"),
         (True, "must be an integer"),
     ),
-    "number": (("1", "must be a number"), (True, "must be a number"), ([], "must be a number")),
+    "number": (("warm", "must be a number"), (True, "must be a number"), ([], "must be a number")),
     "string": ((5, "must be a string"),),
     "array": ((5, "must be an array"), ({}, "must be an array")),
     "object": ((5, "must be an object"), ([], "must be an object")),

@@ -56,6 +56,7 @@ def clean_environment() -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE",
     )
     kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    kept["VINERY_CONFIG"] = os.devnull  # and not the file of the user who runs the tests
     kept["PYTHONPATH"] = os.pathsep.join((str(REPOSITORY), str(REPOSITORY / "platform")))
     return kept
 
@@ -82,6 +83,7 @@ from vinery.config import secret_files  # noqa: E402
 from vinery.config.home import Home  # noqa: E402
 
 Home.from_env().create()
+secret_files.create_missing(Home.from_env())
 # Here, because the conftest files of rooms import models, and pytest reads those next.
 django.setup()
 
@@ -194,8 +196,7 @@ def platform_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     home = Home(tmp_path / "home")
     monkeypatch.setenv("VINERY_HOME", str(home.path))
     home.create()
-    secret_files.django_key(home)
-    secret_files.key_peppers(home)
+    secret_files.create_missing(home)
     return home
 
 

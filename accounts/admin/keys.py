@@ -21,7 +21,7 @@ from vinery_accounts.admin.base import (
 )
 from vinery_accounts.models import ApiKey, KeyState, Project, Scope
 from vinery_accounts.models.keys import usual_scopes
-from vinery_accounts.resources.keys import KEYS
+from vinery_accounts.resources.keys import KEYS, scope_choices
 
 _GRACE: Final = timedelta(days=1)
 _NOT_REVOKED: Final = Q(revoked_at=None)
@@ -59,6 +59,12 @@ class ApiKeyForm(ResourceForm):
     scopes = forms.MultipleChoiceField(
         choices=Scope.choices, widget=forms.CheckboxSelectMultiple, initial=usual_scopes
     )
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        field = self.fields.get("scopes")  # a page that only shows a key has none
+        if isinstance(field, forms.MultipleChoiceField):
+            field.choices = scope_choices(self.access)
 
     def check_row(self, row: ApiKey, stored: ApiKey | None) -> None:
         super().check_row(row, stored)

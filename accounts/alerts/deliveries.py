@@ -13,6 +13,7 @@ from typing import Final
 
 from django.db import IntegrityError, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.utils import timezone
 
 from vinery_accounts.alerts import mail, moments, webhooks
 from vinery_accounts.alerts.webhooks import NotDelivered
@@ -139,6 +140,12 @@ def _end(delivery: Delivery, state: DeliveryState, **values: object) -> Delivery
     )
     ours.update(state=state, **values)
     return state
+
+
+def retry_failed(webhook: Webhook) -> int:
+    """Make the failed messages to a webhook due, with all tries again. Returns their number."""
+    failed = Delivery.objects.filter(webhook=webhook, state=DeliveryState.FAILED)
+    return failed.update(state=DeliveryState.PENDING, due_at=timezone.now(), num_tries=0, error="")
 
 
 def delete_before(moment: datetime, *, batch_size: int = ROWS_IN_A_BATCH) -> int:

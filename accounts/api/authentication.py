@@ -33,7 +33,8 @@ class KeyAuthentication(BaseAuthentication):
         key = find_key(_secret_in(header))
         address = address_of(request._request)
         grants_of(key).check_address(address)
-        name = f"{key.owner.get_username()}, key {key}"
+        kind = "admin key" if key.is_for_administration else "key"
+        name = f"{key.owner.get_username()}, {kind} {key}"
         setattr(request._request, ACTOR, Actor(key.owner_id, name, address))
         _mark_used(key, address)
         return key.owner, key
@@ -44,10 +45,10 @@ class KeyAuthentication(BaseAuthentication):
 
 
 class MayManage(BasePermission):
-    """Permission for signed-in users and for keys with the scope `manage`. Keys with the
-    `read_scope` of the view may read."""
+    """Permission for signed-in users and for keys with the scope `manage` or `admin`. Keys with
+    the `read_scope` of the view may read."""
 
-    message = "Sign in, or send a key with the scope `manage`."
+    message = "Sign in, or send a key with the scope `manage` or `admin`."
 
     def has_permission(self, request: Request, view: Any) -> bool:
         """Return whether the caller is known. Raises `NotAllowed` for a key without the scope."""
@@ -55,7 +56,7 @@ class MayManage(BasePermission):
         if isinstance(key, ApiKey):
             read_scope = getattr(view, "read_scope", None)
             may_read = request.method in SAFE_METHODS and read_scope in key.scopes
-            if not may_read:
+            if not (may_read or key.is_for_administration):
                 grants_of(key).check_scope(Scope.MANAGE)
         return bool(request.user and request.user.is_authenticated)
 
@@ -70,7 +71,8 @@ class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call
         return {
             "type": "http",
             "scheme": "bearer",
-            "description": "An API key with the scope `manage`.",
+            "description": "An API key with the scope `admin` for the whole platform, or with "
+            "`manage` for its project.",
         }
 
 

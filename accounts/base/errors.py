@@ -20,6 +20,7 @@ class Refusal(StrEnum):
     PAUSED = "paused"
     OWNER_INACTIVE = "owner_inactive"
     PROJECT_INACTIVE = "project_inactive"
+    OWNER_DEMOTED = "owner_demoted"
 
 
 _ADVICE = {
@@ -39,6 +40,10 @@ _ADVICE = {
     Refusal.PAUSED: "This API key is paused. Resume it, or use another one.",
     Refusal.OWNER_INACTIVE: (
         "The owner of this API key has been deactivated. Ask an administrator."
+    ),
+    Refusal.OWNER_DEMOTED: (
+        "The owner of this admin key is no longer an administrator of the platform. Use a key of "
+        "an administrator."
     ),
     Refusal.PROJECT_INACTIVE: (
         "The project of this API key, or its organisation, has been deactivated. Ask an "

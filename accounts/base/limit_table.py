@@ -55,7 +55,7 @@ class Metric(StrEnum):
     # Limits on input or output alone are limits on tokens to a client, too.
     INPUT_TOKENS = "input_tokens", "input tokens", "input tokens", "", "tokens"
     OUTPUT_TOKENS = "output_tokens", "output tokens", "output tokens", "", "tokens"
-    CONCURRENCY = "concurrency", "answers at the same time", "concurrent answers", "", ""
+    CONCURRENCY = "concurrency", "concurrent answers", "concurrent answers", "", ""
     # A client cannot know how many weighted tokens its own tokens are.
     WEIGHTED_TOKENS = "weighted_tokens", "weighted tokens", "weighted tokens", "", ""
 
@@ -102,7 +102,7 @@ class Window(StrEnum):
     DAY = "day", Kind.CALENDAR, "per day", "per day", "D"
     WEEK = "week", Kind.CALENDAR, "per week", "per week", ""
     MONTH = "month", Kind.CALENDAR, "per month", "per month", ""
-    NONE = "none", Kind.TOTAL, "at any time", "in total", ""
+    NONE = "none", Kind.TOTAL, "no window", "in total", ""
 
     @property
     def tick_ms(self) -> int:
@@ -130,7 +130,7 @@ CALENDAR_WINDOWS: Final = tuple(each for each in Window if each.kind is Kind.CAL
 
 
 def in_words(metric: str, window: str) -> str:
-    """What a limit counts, such as "requests per minute", "answers at the same time" and
+    """What a limit counts, such as "requests per minute", "concurrent answers" and
     "tokens in total". A metric that is unknown stays as it is."""
     unit = Metric(metric).label if metric in set(Metric) else metric
     if metric == Metric.CONCURRENCY:

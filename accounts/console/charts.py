@@ -14,11 +14,12 @@ from typing import Final
 
 from vinery_accounts.usage.reports import Point
 
-# The frame of the values in `console/chart.html`, in units of the drawing.
+# The frame of the values, in units of the drawing.
 _LEFT: Final = 56
-_RIGHT: Final = 410
 _TOP: Final = 10
-_BOTTOM: Final = 164
+_BELOW: Final = 26
+_SIZE: Final = (420, 190)
+_WIDE: Final = (840, 250)  # for a page with one chart
 _BAR_SHARE: Final = 0.86  # of the width of a column
 _MAX_Y_STEPS: Final = 4
 _TIME_STEPS_S: Final = (
@@ -30,10 +31,14 @@ _TIME_STEPS_S: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The values of one colour, one for each point; None where nothing was measured."""
+    """The values of one colour, one for each point; None where nothing was measured.
+
+    `colour` is a class of the style sheet, such as `failed`; empty: the next of the palette.
+    """
 
     name: str
     values: Sequence[float | None]
+    colour: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,32 @@ class Chart:
     series: Sequence[Series]
     zone: tzinfo
     is_of_durations: bool = False
+    is_wide: bool = False
+
+    @property
+    def width(self) -> int:
+        return (_WIDE if self.is_wide else _SIZE)[0]
+
+    @property
+    def height(self) -> int:
+        return (_WIDE if self.is_wide else _SIZE)[1]
+
+    @property
+    def right(self) -> int:
+        return self.width - 10
+
+    @property
+    def bottom(self) -> int:
+        return self.height - _BELOW
+
+    @cached_property
+    def colours(self) -> list[str]:
+        """The class of each series."""
+        return [each.colour or str(number) for number, each in enumerate(self.series, start=1)]
+
+    def legend(self) -> Iterator[tuple[str, str]]:
+        """Yield the colour and the name of each series."""
+        yield from zip(self.colours, (each.name for each in self.series), strict=True)
 
     @cached_property
     def columns(self) -> list[tuple[float | None, ...]]:
@@ -74,41 +105,40 @@ class Chart:
         """Yield the middle of some columns, and their times."""
         if self.points:
             form, max_labels = _time_form(self.points)
-            for point in self._labelled(max_labels):
-                yield self._middle(point), self._clock(point.since, form)
+            for number in self._labelled(max_labels):
+                yield self._middle(number), self._clock(self.points[number].since, form)
 
-    def bars(self) -> Iterator[tuple[int, str, str, str, str]]:
-        """Yield the number of the colour, left, top, width and height of each bar."""
-        for point, values in zip(self.points, self.columns, strict=True):
-            left, width = self._x(point.since), self._width(point) * _BAR_SHARE
-            total, top = 0.0, self._y(0)
-            for colour, value in enumerate(values, start=1):
+    def bars(self) -> Iterator[tuple[str, str, str, str, str]]:
+        """Yield the colour, left, top, width and height of each bar."""
+        width = self._width * _BAR_SHARE
+        for number, values in enumerate(self.columns):
+            left, total, top = self._x(number), 0.0, self._y(0)
+            for colour, value in zip(self.colours, values, strict=True):
                 total += value or 0
                 bottom, top = top, self._y(total)
                 if value:
                     yield colour, _text(left), _text(top), _text(width), _text(bottom - top)
 
-    def lines(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield the number of the colour and the points of each line. A line ends where nothing was
-        measured."""
-        for colour, series in enumerate(self.series, start=1):
-            values = zip(self.points, series.values, strict=True)
+    def lines(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield the colour and the points of each line. A line ends where nothing was measured."""
+        for colour, series in zip(self.colours, self.series, strict=True):
+            values = enumerate(series.values)
             for is_known, run in groupby(values, key=lambda pair: pair[1] is not None):
                 if is_known:
                     pairs = [
-                        f"{self._middle(point)},{_text(self._y(ms or 0))}" for point, ms in run
+                        f"{self._middle(number)},{_text(self._y(ms or 0))}" for number, ms in run
                     ]
                     yield colour, pairs
 
     def tooltips(self) -> Iterator[tuple[str, str, str]]:
         """Yield the left edge and the width of each column, and its time and values in words."""
-        for point, values in zip(self.points, self.columns, strict=True):
+        for number, (point, values) in enumerate(zip(self.points, self.columns, strict=True)):
             texts = (
                 f"{each.name}: {'not measured' if value is None else self._text(value)}"
                 for each, value in zip(self.series, values, strict=True)
             )
             text = "\n".join((self._clock(point.since, "%d %b %Y, %H:%M"), *texts))
-            yield _text(self._x(point.since)), _text(self._width(point)), text
+            yield _text(self._x(number)), _text(self._width), text
 
     def _text(self, value: float) -> str:
         return duration(value) if self.is_of_durations else short(value)
@@ -122,32 +152,32 @@ class Chart:
         return max(1, math.ceil(self.largest / self._step - 1e-9))
 
     @cached_property
-    def _start_s(self) -> float:
-        return self.points[0].since.timestamp()
+    def _width(self) -> float:
+        """The width of a column. All are equal: the first and the last one may be parts of an hour,
+        and their bars would look small."""
+        return (self.right - _LEFT) / len(self.points)
 
-    @cached_property
-    def _width_of_s(self) -> float:
-        return (_RIGHT - _LEFT) / (self.points[-1].until.timestamp() - self._start_s)
+    def _x(self, number: int) -> float:
+        return _LEFT + number * self._width
 
-    def _x(self, at: datetime) -> float:
-        return _LEFT + (at.timestamp() - self._start_s) * self._width_of_s
-
-    def _width(self, point: Point) -> float:
-        return self._x(point.until) - self._x(point.since)
-
-    def _middle(self, point: Point) -> str:
-        return _text((self._x(point.since) + self._x(point.until)) / 2)
+    def _middle(self, number: int) -> str:
+        return _text(self._x(number) + self._width / 2)
 
     def _y(self, value: float) -> float:
-        return _BOTTOM - value / (self._step * self._num_steps) * (_BOTTOM - _TOP)
+        return self.bottom - value / (self._step * self._num_steps) * (self.bottom - _TOP)
 
-    def _labelled(self, max_labels: int) -> Sequence[Point]:
-        """Return the points with a label: at full hours, quarters and so on, if there are any."""
+    def _labelled(self, max_labels: int) -> Sequence[int]:
+        """Return the numbers of the columns with a label: at full hours, quarters and so on, if
+        there are any."""
         length_s = (self.points[-1].until - self.points[0].since).total_seconds()
         step_s = next((step for step in _TIME_STEPS_S if length_s / step <= max_labels), None)
-        round_ones = [each for each in self.points if step_s and not self._local_s(each) % step_s]
+        round_ones = [
+            number
+            for number, each in enumerate(self.points)
+            if step_s and not self._local_s(each) % step_s
+        ]
         stride = max(1, math.ceil(len(self.points) / max_labels))
-        return round_ones or self.points[stride // 2 :: stride]
+        return round_ones or range(len(self.points))[stride // 2 :: stride]
 
     def _local_s(self, point: Point) -> int:
         """Return local seconds since 1970."""
@@ -189,9 +219,10 @@ def nice_step(least: float, *, is_whole: bool) -> float:
 def _time_form(points: Sequence[Point]) -> tuple[str, int]:
     """Return the format of times, and how many labels fit."""
     if points[-1].until - points[0].since <= timedelta(hours=36):
-        return "%H:%M", 5
-    if points[-1].until - points[-1].since >= timedelta(hours=23):
-        return "%d %b", 5
+        return "%H:%M", 7
+    # The first and the last point may be parts of a day.
+    if any(point.until - point.since >= timedelta(hours=23) for point in points):
+        return "%d %b", 7
     return "%d %b %H:%M", 3
 
 

@@ -5,6 +5,9 @@ from typing import Final, TypeVar
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.template.loader import render_to_string
 
+from vinery_accounts.console.menu import menu_of
+from vinery_accounts.services.access import Access
+
 ResponseT = TypeVar("ResponseT", bound=HttpResponseBase)
 
 ROOT: Final = "/console/"
@@ -65,6 +68,9 @@ def old_form_page(request: HttpRequest) -> HttpResponse:
 
 
 def _page(request: HttpRequest | None, status: int, heading: str, advice: str) -> HttpResponse:
-    context = {"heading": heading, "advice": advice}
+    # A request that was refused early has no user yet.
+    user = getattr(request, "user", None)
+    access = Access(None) if user is None else Access.of(user)
+    context = {"heading": heading, "advice": advice, "menu": menu_of(access)}
     text = render_to_string("console/error.html", context, request)
     return guarded(HttpResponse(text, status=status))

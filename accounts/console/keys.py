@@ -1,6 +1,7 @@
 """Keys: the list with their states, and the pages that create, pause, rotate and revoke them."""
 
 import secrets
+from collections.abc import Iterable
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
@@ -21,7 +22,7 @@ from vinery_accounts.models.keys import usual_scopes
 from vinery_accounts.resources.base import Conflict, Issued
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import ResourceForm
-from vinery_accounts.resources.keys import KEYS
+from vinery_accounts.resources.keys import KEYS, scope_choices
 from vinery_accounts.services.access import Access, Action
 
 _ROTATION: Final = ("rotate_every_days", "rotation_grace_days")
@@ -62,19 +63,64 @@ class KeyFilterForm(forms.Form):
         return rows
 
 
-class NewKeyForm(ResourceForm):
-    field_order = ("name", "project", "expires_at", *_ROTATION, "scopes")
+class KeyForm(ResourceForm):
+    """The fields of a key. Those that few users need are folded."""
+
+    rare = ("note", *_ROTATION, "models", "endpoints", "networks")
+    endpoints = forms.MultipleChoiceField(
+        choices=[(name, name) for name in settings.VINERY_KEY_ENDPOINTS],
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text="The endpoints that the key may call; none: all.",
+    )
+
+    def __init__(self, access: Access, names: Iterable[str], data: Any, **more: Any) -> None:
+        super().__init__(KEYS, names, data, **more)
+        scopes = self.fields["scopes"]
+        assert isinstance(scopes, forms.MultipleChoiceField)
+        scopes.choices = scope_choices(access)
+
+
+class ChangedKeyForm(KeyForm):
+    """The fields of a stored key that can be changed."""
+
+    def __init__(self, access: Access, key: ApiKey, data: Any = None) -> None:
+        fields = KEYS.serializer().fields
+        names = [name for name in KEYS.writable() if name not in ("owner", "project")]
+        initial = {name: getattr(key, str(fields[name].source)) for name in names}
+        if key.expires_at is not None:  # the field has no seconds
+            initial["expires_at"] = key.expires_at.replace(second=0, microsecond=0)
+        super().__init__(access, names, data, initial=initial)
+
+
+class NewKeyForm(KeyForm):
+    field_order = ("name", "owner", "project", "expires_at", "scopes")
+    owner = forms.CharField(
+        required=False,
+        max_length=150,
+        help_text="The name of a user or service account. Empty: yourself.",
+    )
     project = forms.ModelChoiceField(Project.objects.none(), empty_label=None)
     # A reload of the page that shows the secret sends the form again.
     once = forms.CharField(widget=forms.HiddenInput, max_length=64)
 
-    def __init__(self, projects: Any, data: Any = None) -> None:
+    def __init__(self, access: Access, projects: Any, data: Any = None) -> None:
         initial = {"scopes": usual_scopes(), "once": secrets.token_urlsafe(12)}
-        names = [name for name in KEYS.writable() if name != "owner"]
-        super().__init__(KEYS, names, data, initial=initial)
+        super().__init__(access, KEYS.writable(), data, initial=initial)
+        self._access = access
         field = self.fields["project"]
         assert isinstance(field, forms.ModelChoiceField)
         field.queryset = projects
+        if not access.is_leader:
+            del self.fields["owner"]
+
+    def clean_owner(self) -> User | None:
+        """Return the owner, None for the user. Raises ValidationError for an unknown name."""
+        name = self.cleaned_data["owner"]
+        owner = self._access.rows(User).filter(username=name).first()
+        if name and owner is None:
+            raise forms.ValidationError("There is no user of this name, or you may not see it.")
+        return owner
 
 
 class KeysPage(Page):
@@ -101,6 +147,7 @@ class KeysPage(Page):
             "key": new.row,
             "secret": new.secret,
             "base_url": f"{base_url}/v1",
+            "api_url": f"{base_url}/api",
             "model": next(iter(new.row.allowed_models), "") or self._model(),
         }
         page = KeysPage.get_context_data(self, **context)
@@ -182,7 +229,7 @@ class MakeKey(KeysPage, FormPage):
         return projects_for(self.access, self.user)
 
     def form_of(self, data: QueryDict | None) -> NewKeyForm:
-        return NewKeyForm(self.projects, data)
+        return NewKeyForm(self.access, self.projects, data)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return super().get_context_data(**kwargs) | {"may_make": self.projects.exists()}
@@ -195,9 +242,38 @@ class MakeKey(KeysPage, FormPage):
             text = "This form has created a key already. If you have lost it, revoke it."
             messages.warning(self.request, text)
             return HttpResponseRedirect(self.list_address())
-        new = KEYS.create(self.access, {"owner": self.user, **form.columns})
+        columns = form.columns
+        columns["owner"] = columns.get("owner") or self.user
+        new = KEYS.create(self.access, columns)
         session[_SENT] = [*sent, once][-20:]
         return self.show_once(new)
+
+
+class KeyPage(KeysPage, FormPage):
+    """`/console/keys/<id>/`: what the key may do and when it was used, and a form for changes."""
+
+    template_name = "console/key.html"
+
+    @cached_property
+    def key(self) -> ApiKey:
+        """The key of the address. Raises `Http404` for one that the user may not see."""
+        return get_object_or_404(KEYS.rows(self.access), pk=self.kwargs["key_id"])
+
+    def form_of(self, data: QueryDict | None) -> ChangedKeyForm:
+        return ChangedKeyForm(self.access, self.key, data)
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        state = self.key.state_at(timezone.now())
+        is_over = state in (KeyState.REVOKED, KeyState.EXPIRED)
+        may_change = self.access.may(Action.MANAGE, self.key) and self.access.may_act_as(self.key)
+        context = {"key": self.key, "state": state, "slug": state.replace(" ", "-")}
+        may = {"may_change": may_change and not is_over}
+        return super().get_context_data(**kwargs) | context | may
+
+    def save(self, form: ChangedKeyForm) -> HttpResponse:
+        KEYS.change(self.access, self.key, form.changed_columns)
+        messages.success(self.request, f"{self.key.name} is changed.")
+        return HttpResponseRedirect(self.list_address())
 
 
 class ActOnKey(KeysPage):

@@ -16,9 +16,15 @@ from django.utils import timezone
 from vinery_accounts.alerts.quotas import Quota, read_quotas
 from vinery_accounts.console.page import FormPage, Page
 from vinery_accounts.console.words import reset, runs_out, store_outage
-from vinery_accounts.limits.rules import Weekday, Window, in_words
-from vinery_accounts.limits.service import current_levels, current_state, scope_of, valid_rules
-from vinery_accounts.models import OWNERS, Limit, LimitScope
+from vinery_accounts.limits.rules import Rule, Weekday, Window, in_words
+from vinery_accounts.limits.service import (
+    Level,
+    current_levels,
+    current_state,
+    scope_of,
+    valid_rules,
+)
+from vinery_accounts.models import OWNERS, Limit, LimitScope, User
 from vinery_accounts.resources.base import require
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import PercentsField, ResourceForm
@@ -59,7 +65,7 @@ def limit_rows(access: Access) -> tuple[list[dict[str, Any]], bool]:
     rules = list(valid_rules(limits).values())
     owners = owners_of(access, [rule.scope for rule in rules])
     levels = current_levels(rules) if rules else ()
-    ends = _ends(access) if rules else {}
+    quotas = _quotas(access) if rules else {}
     by_rule = {level.rule.id: level for level in levels or ()}
     rows = []
     for rule in rules:
@@ -70,13 +76,12 @@ def limit_rows(access: Access) -> tuple[list[dict[str, Any]], bool]:
             "owner": owners[rule.scope],
             "what": in_words(rule.metric, rule.window),
             "amount": amount,
-            "high": _high(amount),
+            **_marks(amount),
             # Where `amount` is only the share of one process.
             "whole": rule.amount if amount != rule.amount else None,
-            "used": None if level is None else level.num_used,
-            "left": None if level is None else max(0, level.num_remaining),
+            **_use(rule, level, quotas.get(rule.id)),
             "reset": reset(rule, level),
-            "runs_out": ends.get(rule.id, ""),
+            "runs_out": _end(quotas.get(rule.id)),
             "is_shadow": rule.is_shadow,
             "may_change": rule.id in may_change,
         }
@@ -84,20 +89,35 @@ def limit_rows(access: Access) -> tuple[list[dict[str, Any]], bool]:
     return rows, levels is not None
 
 
-def _high(amount: int) -> int:
-    """Return the level from which a limit is nearly used up."""
-    return amount * 4 // 5
+def _marks(amount: int) -> dict[str, float]:
+    """Return the levels above which a meter shows a limit as nearly, and as fully used."""
+    return {"low": amount * 0.8, "high": amount - 0.1}
 
 
-def _ends(access: Access) -> dict[int, str]:
-    """Return when quotas run out at the current rate, by the id of the limit. Used-up quotas are
-    left out."""
-    now = timezone.now()
-    return {
-        quota.limit.pk: runs_out((quota.runs_out_at - now).total_seconds())
-        for quota in read_quotas(access.quotas_seen(), now)
-        if quota.runs_out_at is not None and quota.num_left
-    }
+def _quotas(access: Access) -> dict[int, Quota]:
+    """Return the use of quotas by the usage records, by the id of the limit."""
+    return {quota.limit.pk: quota for quota in read_quotas(access.quotas_seen(), timezone.now())}
+
+
+def _use(rule: Rule, level: Level | None, quota: Quota | None) -> dict[str, float | None]:
+    """Return how much is used and left; None if it is unknown.
+
+    A limit that was set a moment ago is counted from usage records, which the limiter has not
+    read yet. Monitored limits and shares of a process are the limiter's alone.
+    """
+    if level is None:
+        return {"used": None, "left": None}
+    is_whole = quota is not None and not rule.is_shadow and level.rule.amount == rule.amount
+    recorded = quota.num_used if quota is not None and is_whole else 0
+    used = max(level.num_used, recorded)
+    return {"used": used, "left": max(0, min(level.num_remaining, rule.amount - recorded))}
+
+
+def _end(quota: Quota | None) -> str:
+    """Return when a quota runs out at the current rate; empty for one that lasts or is used up."""
+    if quota is None or quota.runs_out_at is None or not quota.num_left:
+        return ""
+    return runs_out((quota.runs_out_at - timezone.now()).total_seconds())
 
 
 # -- Quotas on the overview
@@ -113,9 +133,22 @@ def quota_rows(access: Access, now: datetime) -> list[dict[str, Any]]:
             "owner": owners[scope],
             "what": in_words(quota.limit.metric, quota.limit.window),
             "quota": quota,
-            "high": _high(quota.limit.amount),
+            **_marks(quota.limit.amount),
         }
         for scope, quota in zip(scopes, quotas, strict=True)
+    ]
+
+
+def exhausted_quotas(access: Access, user: User) -> list[dict[str, Any]]:
+    """Return the used-up quotas of the user alone: until they reset, the user's requests are
+    refused with any key."""
+    own = access.quotas_seen().filter(
+        scope=LimitScope.USER.value, scope_id=user.pk, is_shadow=False
+    )
+    return [
+        {"what": in_words(quota.limit.metric, quota.limit.window), "quota": quota}
+        for quota in read_quotas(own, timezone.now())
+        if not quota.num_left
     ]
 
 
@@ -147,7 +180,7 @@ class ChangedLimitForm(ResourceForm):
 
 class NewLimitForm(ResourceForm):
     field_order = ("of", *_KIND, *_VALUES)
-    of = forms.CharField(label="For", widget=forms.Select)
+    of = forms.CharField(label="Applies to", widget=forms.Select)
     alert_at = PercentsField()
 
     def __init__(self, access: Access, data: Any = None, of: str = "") -> None:
@@ -158,8 +191,8 @@ class NewLimitForm(ResourceForm):
         assert isinstance(select, forms.Select)
         select.choices = list(_choices(access, str((data or {}).get("of", "")) or of))
         metric, window = self.fields["metric"], self.fields["window"]
-        metric.label = "What"
-        window.help_text = "At any time is for concurrency, and for budgets of weighted tokens."
+        metric.label = "Limit"
+        window.help_text = "Choose no window for concurrency and lifetime budgets."
 
     def clean_of(self) -> tuple[str, int]:
         """Return a scope and an id. Raises ValidationError for anything else."""

@@ -1,18 +1,21 @@
 """The first page: requests, tokens, errors and latencies over time, and quotas that run out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from django.utils import timezone
 
 from vinery_accounts.console import words
 from vinery_accounts.console.charts import Chart, Series, duration
-from vinery_accounts.console.limits import quota_rows
+from vinery_accounts.console.limits import exhausted_quotas, quota_rows
 from vinery_accounts.console.page import UsagePage
 from vinery_accounts.console.quarantine import num_quarantined
+from vinery_accounts.resources.invitations import INVITATIONS
 from vinery_accounts.usage import reports
+from vinery_accounts.usage.filters import Dimension
 from vinery_accounts.usage.histogram import Percentiles
-from vinery_accounts.usage.reports import Figures
+from vinery_accounts.usage.reports import Figures, Point, Question
 
 Parts = Mapping[str, Callable[[Figures], float | None]]
 
@@ -27,14 +30,6 @@ def _percentiles(column: str) -> Parts:
 # The name of each chart, its text for screen readers, and the value of each colour.
 _COUNTS: Final[tuple[tuple[str, str, Parts], ...]] = (
     (
-        "Requests",
-        "Requests that were answered or failed, over time.",
-        {
-            "answered": lambda each: each.num_requests - each.num_errors,
-            "failed": lambda each: each.num_errors,
-        },
-    ),
-    (
         "Tokens",
         "Input tokens, cached or not, and output tokens over time.",
         {
@@ -46,12 +41,12 @@ _COUNTS: Final[tuple[tuple[str, str, Parts], ...]] = (
 )
 _DURATIONS: Final[tuple[tuple[str, str, Parts], ...]] = (
     (
-        "Time to the first token",
-        "Percentiles of the time until the first token of a response.",
+        "Time to first token",
+        "Percentiles of the time to the first token of a response.",
         _percentiles("first_token_ms"),
     ),
     (
-        "Time to the last token",
+        "Request latency",
         "Percentiles of the time until a response was complete.",
         _percentiles("total_ms"),
     ),
@@ -69,6 +64,46 @@ class Overview(UsagePage):
         figures = reports.totals(question).figures
         points = reports.series(question)
         charts = [
+            self._requests(points),
+            *self._charts(points),
+        ]
+        return super().get_context_data(**kwargs) | {
+            "tiles": tiles(figures, reports.totals(before(question)).figures),
+            "charts": charts if figures.num_requests else (),
+            "quotas": quota_rows(self.access, timezone.now()),
+            "exhausted": exhausted_quotas(self.access, self.user),
+            "invitations": INVITATIONS.rows(self.access).filter(username=self.user.username),
+            "num_quarantined": num_quarantined(self.access),
+            "is_empty": not figures.num_requests,
+        }
+
+    def _requests(self, points: Sequence[Point]) -> Chart:
+        """Return the chart of requests. An error of a client is none of the server."""
+        refused = [each.figures.num_errors for each in self._client_errors(len(points))]
+        failed = [
+            max(0, each.figures.num_errors - number)
+            for each, number in zip(points, refused, strict=True)
+        ]
+        answered = [each.figures.num_requests - each.figures.num_errors for each in points]
+        series = [
+            Series("answered", answered),
+            Series("client errors (4xx)", refused, "refused"),
+            Series("failed", failed, "failed"),
+        ]
+        what = "Requests that were answered, refused or failed, over time."
+        return Chart("Requests", what, points, series, self.period.zone)
+
+    def _client_errors(self, num_points: int) -> Sequence[Point]:
+        question = self.question
+        asked = question.filters.get(Dimension.STATUS, frozenset({"4xx"}))
+        only = {**question.filters, Dimension.STATUS: frozenset({"4xx"})}
+        if "4xx" not in asked:
+            empty = Point(question.since, question.until, Figures())
+            return [empty] * num_points
+        return reports.series(replace(question, filters=only))
+
+    def _charts(self, points: Sequence[Point]) -> Iterator[Chart]:
+        yield from (
             Chart(
                 name,
                 what,
@@ -82,37 +117,42 @@ class Overview(UsagePage):
             )
             for kind in (_COUNTS, _DURATIONS)
             for name, what, parts in kind
-        ]
-        return super().get_context_data(**kwargs) | {
-            "tiles": tiles(figures),
-            "charts": charts,
-            "quotas": quota_rows(self.access, timezone.now()),
-            "num_quarantined": num_quarantined(self.access),
-            "is_empty": not figures.num_requests,
-        }
+        )
 
 
-def tiles(figures: Figures) -> list[tuple[str, str, str, str]]:
+def before(question: Question) -> Question:
+    """Return the question about the period of the same length before."""
+    length = question.until - question.since
+    return replace(question, since=question.since - length, until=question.since)
+
+
+def _change(now: int, earlier: int) -> str:
+    """Return the change against the period before; empty if that had nothing."""
+    return f"{100 * (now - earlier) / earlier:+,.0f} % vs previous period" if earlier else ""
+
+
+def tiles(figures: Figures, earlier: Figures) -> list[tuple[str, str, str, str]]:
     """Return the totals of a period: an id for tests and the style sheet, a name, a number, and
-    more about it."""
+    more about it. `earlier` are the totals of the period before."""
     num_requests, num_errors = figures.num_requests, figures.num_errors
     share = f"{100 * num_errors / num_requests:.3g} % of requests" if num_requests else ""
-    cached = f"{figures.num_cached_tokens:,} of them from the cache"
+    cached = f"{figures.num_cached_tokens:,} cached"
+    output = _change(figures.num_output_tokens, earlier.num_output_tokens)
     return [
-        ("requests", "Requests", f"{num_requests:,}", ""),
+        ("requests", "Requests", f"{num_requests:,}", _change(num_requests, earlier.num_requests)),
         ("errors", "Errors", f"{num_errors:,}", share),
         ("input", "Input tokens", f"{figures.num_prompt_tokens:,}", cached),
-        ("output", "Output tokens", f"{figures.num_output_tokens:,}", ""),
-        ("first-token", "First token, p50", *_latency(figures.first_token_ms)),
-        ("total", "Whole response, p50", *_latency(figures.total_ms)),
+        ("output", "Output tokens", f"{figures.num_output_tokens:,}", output),
+        ("first-token", "Time to first token (p50)", *_latency(figures.first_token_ms)),
+        ("total", "Request latency (p50)", *_latency(figures.total_ms)),
         *([("energy", "Energy, attributed", *_energy(figures))] if figures.energy_mj else []),
     ]
 
 
 def _latency(found: Percentiles | None) -> tuple[str, str]:
     if found is None:
-        return "none", "nothing measured"
-    return duration(found.p50), f"p95 {duration(found.p95)}, p99 {duration(found.p99)}"
+        return "-", "not measured"
+    return duration(found.p50), f"p95 {duration(found.p95)} · p99 {duration(found.p99)}"
 
 
 def _energy(figures: Figures) -> tuple[str, str]:

@@ -6,11 +6,12 @@ from functools import cached_property
 from typing import Any, ClassVar, Final
 
 from django.contrib.auth.mixins import LoginRequiredMixin
-from django.core.exceptions import ValidationError
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.views.generic import TemplateView
 
 from vinery_accounts.console.errors import guarded
+from vinery_accounts.console.menu import may_open, menu_of
 from vinery_accounts.console.period import Period, PeriodForm
 from vinery_accounts.models import OWNERS, Organization, User
 from vinery_accounts.resources.fields import id_of
@@ -28,6 +29,9 @@ class Page(LoginRequiredMixin, TemplateView):
     name: ClassVar[str]
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Answer. Raises `PermissionDenied` for a page that the user's role does not open."""
+        if request.user.is_authenticated and not may_open(self.access, self.name):
+            raise PermissionDenied
         return guarded(super().dispatch(request, *args, **kwargs))
 
     @property
@@ -42,15 +46,16 @@ class Page(LoginRequiredMixin, TemplateView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         context = super().get_context_data(**kwargs)
-        return context | {"page": self.name, "whose": self._whose()}
+        menu = menu_of(self.access)
+        return context | {"page": self.name, "menu": menu, "whose": self._whose()}
 
     def _whose(self) -> str:
         if self.access.is_superuser:
-            return "Everything on this platform"
+            return "All organisations"
         names = [each.name for each in self.access.rows(Organization)[:4]]
         if not self.access.organizations and not self.access.projects:
-            return "Your own"
-        return f"What you may see in {', '.join(names)}"
+            return "Your own usage"
+        return ", ".join(names)
 
 
 class FormPage(Page, ABC):

@@ -22,6 +22,7 @@ _LENGTHS: Final = {
     "30d": ("Last 30 days", timedelta(days=30)),
     "90d": ("Last 90 days", timedelta(days=90)),
 }
+_MONTHS: Final = {"month": "This month", "last-month": "Last month"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +47,18 @@ class PeriodForm(forms.Form):
     the last day."""
 
     period = forms.ChoiceField(
-        choices=[*((name, words) for name, (words, _) in _LENGTHS.items()), (OWN, "From … to …")],
+        choices=[
+            *((name, words) for name, (words, _) in _LENGTHS.items()),
+            *_MONTHS.items(),
+            (OWN, "Custom range"),
+        ],
         required=False,
     )
     since = _moment_field("From")
     until = _moment_field("To")
     granularity = forms.ChoiceField(
         label="Interval",
-        choices=[("", "automatic"), *((each.value, each.value) for each in Granularity)],
+        choices=[("", "Auto"), *((each.value, f"1 {each}") for each in Granularity)],
         required=False,
     )
     zone = forms.CharField(
@@ -97,11 +102,22 @@ class PeriodForm(forms.Form):
         granularity = Granularity(values["granularity"]) if values.get("granularity") else None
         name = values.get("period") or _USUAL
         now = timezone.now()
+        if name in _MONTHS:
+            return Period(*_month(now.astimezone(zone), name), granularity, zone)
         if name != OWN:
             return Period(now - _LENGTHS[name][1], now, granularity, zone)
         until = _in_zone(values.get("until"), zone) or now
         since = _in_zone(values.get("since"), zone) or until - timedelta(days=1)
         return Period(since, until, granularity, zone)
+
+
+def _month(now: datetime, name: str) -> tuple[datetime, datetime]:
+    """Return the beginning of the month until now, or all of the month before, in the zone of
+    `now`."""
+    begin = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0, fold=0)
+    if name == "month":
+        return begin, now
+    return (begin - timedelta(days=1)).replace(day=1), begin
 
 
 def _in_zone(moment: datetime | None, zone: tzinfo) -> datetime | None:

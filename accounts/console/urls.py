@@ -2,19 +2,41 @@
 
 from django.urls import path
 
-from vinery_accounts.console.keys import ActOnKey, Keys, MakeKey, SwitchKey
+from vinery_accounts.console.alerts import Alerts
+from vinery_accounts.console.audit import AuditLog
+from vinery_accounts.console.keys import ActOnKey, KeyPage, Keys, MakeKey, SwitchKey
 from vinery_accounts.console.limits import ChangeLimit, Limits, RemoveLimit, SetLimit
+from vinery_accounts.console.members import (
+    ActOnMember,
+    Answer,
+    Invite,
+    LinkForMember,
+    Member,
+    Members,
+    NewMember,
+    Withdraw,
+)
 from vinery_accounts.console.overview import Overview
+from vinery_accounts.console.projects import ActOnProject, NewProject, ProjectPage, Projects
 from vinery_accounts.console.quarantine import Quarantine, Release
 from vinery_accounts.console.refusals import Refusals
-from vinery_accounts.console.usage import Usage
+from vinery_accounts.console.usage import Usage, UsageTable
+from vinery_accounts.console.webhooks import (
+    ActOnWebhook,
+    NewWebhook,
+    RemoveWebhook,
+    WebhookPage,
+    Webhooks,
+)
 
 app_name = "console"
 urlpatterns = [
     path("", Overview.as_view(), name="overview"),
     path("usage/", Usage.as_view(), name="usage"),
+    path("usage/table.csv", UsageTable.as_view(), name="usage-table"),
     path("keys/", Keys.as_view(), name="keys"),
     path("keys/new/", MakeKey.as_view(), name="key-new"),
+    path("keys/<int:key_id>/", KeyPage.as_view(), name="key"),
     path("keys/<int:key_id>/rotate/", ActOnKey.as_view(does="rotate"), name="key-rotate"),
     path("keys/<int:key_id>/revoke/", ActOnKey.as_view(does="revoke"), name="key-revoke"),
     path("keys/<int:key_id>/pause/", SwitchKey.as_view(does="pause"), name="key-pause"),
@@ -24,6 +46,49 @@ urlpatterns = [
     path("limits/<int:limit_id>/", ChangeLimit.as_view(), name="limit"),
     path("limits/<int:limit_id>/remove/", RemoveLimit.as_view(), name="limit-remove"),
     path("refusals/", Refusals.as_view(), name="refusals"),
+    path("members/", Members.as_view(), name="members"),
+    path("members/new/", NewMember.as_view(), name="member-new"),
+    path("members/invite/", Invite.as_view(), name="member-invite"),
+    path("members/<int:row_id>/", Member.as_view(), name="member"),
+    path("members/<int:row_id>/link/", LinkForMember.as_view(), name="member-link"),
+    *(
+        path(f"members/<int:row_id>/{does}/", ActOnMember.as_view(does=does), name=f"member-{does}")
+        for does in ("remove", "deactivate", "activate")
+    ),
+    path("invitations/<int:row_id>/withdraw/", Withdraw.as_view(), name="invitation-withdraw"),
+    path(
+        "invitations/<int:row_id>/accept/", Answer.as_view(does="accept"), name="invitation-accept"
+    ),
+    path(
+        "invitations/<int:row_id>/decline/",
+        Answer.as_view(does="decline"),
+        name="invitation-decline",
+    ),
+    path("projects/", Projects.as_view(), name="projects"),
+    path("projects/new/", NewProject.as_view(), name="project-new"),
+    path("projects/<int:row_id>/", ProjectPage.as_view(), name="project"),
+    *(
+        path(
+            f"projects/<int:row_id>/{does}/",
+            ActOnProject.as_view(does=does),
+            name=f"project-{does}",
+        )
+        for does in ("remove", "deactivate", "activate")
+    ),
+    path("webhooks/", Webhooks.as_view(), name="webhooks"),
+    path("webhooks/new/", NewWebhook.as_view(), name="webhook-new"),
+    path("webhooks/<int:row_id>/", WebhookPage.as_view(), name="webhook"),
+    *(
+        path(
+            f"webhooks/<int:row_id>/{does}/",
+            ActOnWebhook.as_view(does=does),
+            name=f"webhook-{does}",
+        )
+        for does in ("test", "retry", "rotate")
+    ),
+    path("webhooks/<int:row_id>/remove/", RemoveWebhook.as_view(), name="webhook-remove"),
+    path("alerts/", Alerts.as_view(), name="alerts"),
+    path("audit/", AuditLog.as_view(), name="audit"),
     path("quarantine/", Quarantine.as_view(), name="quarantine"),
     path("quarantine/<int:row_id>/release/", Release.as_view(), name="quarantine-release"),
 ]

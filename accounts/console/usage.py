@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from vinery_accounts.console import words
@@ -13,6 +14,7 @@ from vinery_accounts.console.page import UsagePage, value_of
 from vinery_accounts.models import ApiKey
 from vinery_accounts.resources.owners import names_of
 from vinery_accounts.usage import reports
+from vinery_accounts.usage.export import csv_of
 from vinery_accounts.usage.filters import Dimension
 from vinery_accounts.usage.reports import Figures, Group, Point
 
@@ -23,6 +25,10 @@ _MEASURES: Final[dict[str, tuple[str, Callable[[Figures], float]]]] = {
     "num_tokens": ("tokens", lambda figures: figures.num_tokens),
     "num_errors": ("errors", lambda figures: figures.num_errors),
 }
+_EXPORTED: Final = (
+    *("num_requests", "num_errors", "num_prompt_tokens", "num_cached_tokens"),
+    *("num_output_tokens", "first_token_p50_ms"),
+)
 _CHOICES: Final = {"by": tuple(Dimension), "most": tuple(_MEASURES)}
 _NONE: Final = "(none)"  # no owner, or refused before the model was known
 _UNANSWERED: Final = "(no answer)"
@@ -59,9 +65,9 @@ class Usage(UsagePage):
         named = list(zip(self._names_of(found.groups), found.groups, strict=True))
         units = {name: unit for name, (unit, _) in _MEASURES.items()}
         return super().get_context_data(**kwargs) | {
-            "by": self.by,
+            "by": _title(self.by),
             "dimensions": self._choices(
-                "by", self.by, {each.value: each.value for each in Dimension}
+                "by", self.by, {each.value: _title(each) for each in Dimension}
             ),
             "measures": self._choices("most", self.measure, units),
             "chart": self._chart(named, reports.series(question)),
@@ -74,6 +80,7 @@ class Usage(UsagePage):
             "num_more": found.num_groups - len(found.groups),
             "totals": totals,
             "export": self._export(),
+            "table_export": f"{reverse('console:usage-table')}?{self.request.GET.urlencode()}",
             "is_empty": not totals["figures"].num_requests,
         }
 
@@ -112,8 +119,10 @@ class Usage(UsagePage):
                 for at, point in enumerate(all_points)
             ]
             series.append(Series("others" if named else unit, rest))
-        name = f"{unit.capitalize()} by {self.by}"
-        return Chart(name, f"{name}, over time.", all_points, series, self.period.zone)
+        name = f"{unit.capitalize()} by {_title(self.by)}"
+        return Chart(
+            name, f"{name}, over time.", all_points, series, self.period.zone, is_wide=True
+        )
 
     def _export(self) -> str:
         """Return the address of the export; empty for filters without an owner or a model, which
@@ -126,6 +135,29 @@ class Usage(UsagePage):
         return f"{reverse('api-usage-export')}?{urlencode(query)}"
 
 
+class UsageTable(Usage):
+    """`/console/usage/table.csv`: the table of the page with the same query string."""
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        context = self.get_context_data()
+        columns = (str(self.by), *_EXPORTED)
+        rows = [_cells(str(self.by), row) for row in (*context["rows"], context["totals"])]
+        text = csv_of([dict(zip(columns, columns, strict=True)), *rows], columns)
+        response = HttpResponse(text, content_type="text/csv; charset=utf-8")
+        response["Content-Disposition"] = f'attachment; filename="usage-by-{self.by}.csv"'
+        return response
+
+
+def _cells(by: str, row: dict[str, Any]) -> dict[str, Any]:
+    figures: Figures = row["figures"]
+    latency = figures.first_token_ms
+    return {
+        by: row["name"] or "all",
+        **{name: getattr(figures, name) for name in _EXPORTED if name != "first_token_p50_ms"},
+        "first_token_p50_ms": None if latency is None else round(latency.p50, 1),
+    }
+
+
 def _row(name: str, address: str, figures: Figures) -> dict[str, Any]:
     """Return a row of the table. `address` shows its group alone."""
     latency, energy_mj = figures.first_token_ms, figures.energy_mj
@@ -136,6 +168,10 @@ def _row(name: str, address: str, figures: Figures) -> dict[str, Any]:
         "first_token": "" if latency is None else duration(latency.p50),
         "energy": words.energy(energy_mj) if energy_mj else "",
     }
+
+
+def _title(by: Dimension) -> str:
+    return "organisation" if by is Dimension.ORGANIZATION else by.value
 
 
 def _name(by: Dimension, group: Group) -> str:

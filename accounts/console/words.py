@@ -47,17 +47,17 @@ def energy(millijoules: float) -> str:
 def reset(rule: Rule, level: Level | None) -> str:
     match rule.kind:
         case Kind.CONCURRENCY:
-            return "As soon as a request ends"
+            return "as soon as a request ends"
         case Kind.TOTAL:
-            return "Never: an administrator can raise it"
+            return "never: an administrator can raise it"
         case Kind.BUCKET:
             if level is None or not level.reset_s:
-                return "Refills all the time"
-            return f"Refills all the time, full in {in_time(level.reset_s)}"
+                return "refills continuously"
+            return f"refills continuously, full in {in_time(level.reset_s)}"
     if level is None or level.reset_s is None:
-        return f"With the next {rule.window}"
-    begins = f", on a {rule.week_start.capitalize()}" if rule.window is Window.WEEK else ""
-    return f"In {in_time(level.reset_s)}, with the next {rule.window} of {rule.time_zone}{begins}"
+        return f"with the next {rule.window}"
+    begins = f"{rule.week_start.capitalize()} " if rule.window is Window.WEEK else ""
+    return f"in {in_time(level.reset_s)} ({begins}00:00 {rule.time_zone})"
 
 
 def runs_out(seconds: float) -> str:
@@ -82,12 +82,12 @@ def reason(row: Any, owner: str) -> str:
     needed = f"{_number(row.needed)} more {'was' if row.needed == 1 else 'were'} needed"
     match row.effect:
         case Effect.SHADOW:
-            shadow = "The limit would have refused this request, had it not been in shadow"
+            shadow = "Not blocked, the limit only monitors"
             return f"{shadow}: {used}, and {needed}."
         case Effect.CUT_SHORT if row.finish_reason == "length":
-            return f"The answer was cut short at the limit: {used}."
+            return f"Response cut short at the limit: {used}."
         case Effect.CUT_SHORT:
-            return f"The request ran, but its answer could go no further than the limit: {used}."
+            return f"Response cut short: the limit was reached. {used[0].upper()}{used[1:]}."
     return f"{used}, and {needed}. {_advice(row)}"
 
 
@@ -96,7 +96,7 @@ def _advice(row: RefusedRequest) -> str:
         if row.needed > row.amount > 0:
             return "It never fits: send a shorter request, or ask for a larger limit."
         return "Waiting does not help: an administrator can raise the limit."
-    return f"It would have fitted {in_time(row.wait_s)} later."
+    return f"It would have been allowed after {in_time(row.wait_s)}."
 
 
 def _number(number: float) -> str:

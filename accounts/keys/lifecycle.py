@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from django.db.models import Q
 from django.utils import timezone
@@ -14,6 +14,10 @@ from vinery_accounts.keys.secrets import digest_of, hint_of, key_peppers, looks_
 from vinery_accounts.models import ApiKey, KeyState, Limit, LimitScope, Project, User
 from vinery_accounts.services import audit, changes
 from vinery_accounts.services.changes import home_project
+
+# The second part of a secret. An admin key is recognised by its hint, and by secret scanners.
+_LIVE: Final = "live"
+_ADMIN: Final = "admin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +87,14 @@ def rotate_key(key: ApiKey, *, grace: timedelta) -> NewKey:
 def _with_secret(key: ApiKey) -> NewKey:
     """Generate the secret of a key that is otherwise complete, and store the key."""
     key.expires_at = rotation.expiry_of_new(vars(key), timezone.now())
-    secret = new_secret()
+    secret = new_secret(_ADMIN if key.is_for_administration else _LIVE)
     peppers = key_peppers()
     key.pepper_id = max(peppers)
     key.hint = hint_of(secret)
     key.digest = digest_of(secret.encode(), peppers[key.pepper_id]).hex()
-    return NewKey(changes.add(key), secret)
+    return NewKey(
+        changes.add(key, "create_admin" if key.is_for_administration else "create"), secret
+    )
 
 
 def revoke_key(key: ApiKey) -> None:

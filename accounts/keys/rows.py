@@ -29,6 +29,7 @@ class KeyRow(NamedTuple):
     owner_id: int
     owner__username: str
     owner__is_active: bool
+    owner__is_superuser: bool
     project_id: int
     project__name: str
     project__is_active: bool
@@ -56,6 +57,7 @@ class Fingerprint:
     """
 
     counts: Counts
+    num_superusers: int
     marks: tuple[object, ...]
 
 
@@ -79,6 +81,7 @@ SELECT (SELECT COUNT(*) FROM {_KEYS}),
        (SELECT COUNT(*) FROM {_KEYS} WHERE {_VALID} AND owner_id IN {_INACTIVE_OWNERS}),
        (SELECT COUNT(*) FROM {_KEYS} WHERE {_VALID} AND project_id IN {_INACTIVE_PROJECTS}
            AND owner_id NOT IN {_INACTIVE_OWNERS}),
+       (SELECT COUNT(*) FROM {_USERS} WHERE is_superuser),
        (SELECT MAX(id) FROM {_KEYS}),
        (SELECT MAX(updated_at) FROM {_KEYS}),
        (SELECT MAX(id) FROM {_USERS}),
@@ -108,7 +111,7 @@ def read_fingerprint() -> Fingerprint:
         cursor.execute(_FINGERPRINT_SQL)
         row = cursor.fetchone()
     assert row is not None
-    return Fingerprint(Counts(*row[:5]), tuple(row[5:]))
+    return Fingerprint(Counts(*row[:5]), row[5], tuple(row[6:]))
 
 
 def all_rows() -> Iterator[KeyRow]:

@@ -27,6 +27,7 @@ from vinery_accounts.keys.rows import (
     stamps_since,
 )
 from vinery_accounts.keys.secrets import digest_of, key_peppers, looks_like_key
+from vinery_accounts.models import Scope
 
 # How long after its `updated_at` a row may become visible: the longest transaction that writes
 # keys or users, plus the clock difference of two hosts.
@@ -158,7 +159,8 @@ class KeyTable:
         else:
             self._take(rows_of(self._changed(stamps)), self._entries, self._by_id)
             # Deleted rows, and changes by plain SQL, have no new `updated_at`.
-            if self._counts() != fingerprint.counts:
+            is_same_number = self._fingerprint.num_superusers == fingerprint.num_superusers
+            if self._counts() != fingerprint.counts or not is_same_number:
                 self._load()
         self._stamps = stamps
 
@@ -243,10 +245,10 @@ def _entry(row: KeyRow) -> _Entry:
         captures=row.project__capture_hours > 0,
     )
     expires_at_s = None if row.expires_at is None else row.expires_at.timestamp()
-    return _Entry(caller, _refusal(row), expires_at_s)
+    return _Entry(caller, _refusal(row, caller.grants), expires_at_s)
 
 
-def _refusal(row: KeyRow) -> Refusal | None:
+def _refusal(row: KeyRow, grants: Grants) -> Refusal | None:
     """Why the key is refused, if it is. Expiry is checked at each request."""
     if row.revoked_at is not None:
         return Refusal.REVOKED
@@ -254,6 +256,8 @@ def _refusal(row: KeyRow) -> Refusal | None:
         return Refusal.PAUSED
     if not row.owner__is_active:
         return Refusal.OWNER_INACTIVE
-    if row.project__is_active and row.project__organization__is_active:
-        return None
-    return Refusal.PROJECT_INACTIVE
+    if not (row.project__is_active and row.project__organization__is_active):
+        return Refusal.PROJECT_INACTIVE
+    # Last: the counts of the fingerprint do not have this reason.
+    is_demoted = Scope.ADMIN in grants.scopes and not row.owner__is_superuser
+    return Refusal.OWNER_DEMOTED if is_demoted else None

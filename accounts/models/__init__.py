@@ -17,6 +17,7 @@ from vinery_accounts.models.limits import OWNERS as OWNERS
 from vinery_accounts.models.limits import Limit as Limit
 from vinery_accounts.models.limits import LimitScope as LimitScope
 from vinery_accounts.models.limits import ModelWeight as ModelWeight
+from vinery_accounts.models.people import Invitation as Invitation
 from vinery_accounts.models.people import Membership as Membership
 from vinery_accounts.models.people import Organization as Organization
 from vinery_accounts.models.people import Project as Project

@@ -12,6 +12,8 @@ from operator import attrgetter
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import connections, models
+from django.db.models.functions import Cast
+from django.db.models.lookups import Contains
 
 from vinery_accounts.base.names import check_characters, check_name
 from vinery_accounts.base.networks import read_networks
@@ -27,6 +29,7 @@ class KeyState(StrEnum):
     REVOKED = "revoked"
     OWNER_INACTIVE = "owner inactive"
     PROJECT_INACTIVE = "project inactive"
+    OWNER_DEMOTED = "owner demoted"
 
 
 STATES = [state.value for state in KeyState]
@@ -36,9 +39,10 @@ STATES = [state.value for state in KeyState]
 class Scope(models.TextChoices):
     """What a key may be used for."""
 
-    INFERENCE = "inference", "inference"
-    USAGE = "usage", "read usage"
-    MANAGE = "manage", "manage"
+    INFERENCE = "inference", "Inference"
+    USAGE = "usage", "Read usage"
+    MANAGE = "manage", "Management API"
+    ADMIN = "admin", "administrate the platform"
 
 
 def usual_scopes() -> list[str]:
@@ -107,6 +111,11 @@ class KeyUse:
     model: str
 
 
+def has_scope(scope: str) -> models.Q:
+    """The keys with this scope, as a condition on JSON as text: SQLite finds nothing in lists."""
+    return models.Q(Contains(Cast("scopes", models.TextField()), f'"{scope}"'))
+
+
 def in_state(state: KeyState, now: datetime) -> models.Q:
     """The keys for which `ApiKey.state_at(now)` returns this state, as a condition."""
     reasons = {
@@ -117,6 +126,7 @@ def in_state(state: KeyState, now: datetime) -> models.Q:
         KeyState.PROJECT_INACTIVE: (
             models.Q(project__is_active=False) | models.Q(project__organization__is_active=False)
         ),
+        KeyState.OWNER_DEMOTED: has_scope(Scope.ADMIN) & models.Q(owner__is_superuser=False),
     }
     condition = models.Q()
     for reason, holds in reasons.items():
@@ -205,6 +215,11 @@ class ApiKey(Stamped):
             )
 
     @property
+    def is_for_administration(self) -> bool:
+        """Whether the key acts as an administrator of the platform."""
+        return Scope.ADMIN in self.scopes
+
+    @property
     def rotation_due_at(self) -> datetime | None:
         """When the key must be rotated; None for no rotation, or if it was rotated already."""
         if self.rotate_every_days is None or self.replaced_by_id is not None:
@@ -227,5 +242,7 @@ class ApiKey(Stamped):
         if not self.owner.is_active:
             return KeyState.OWNER_INACTIVE
         project = self.project
-        is_open = project.is_active and project.organization.is_active
-        return KeyState.ACTIVE if is_open else KeyState.PROJECT_INACTIVE
+        if not (project.is_active and project.organization.is_active):
+            return KeyState.PROJECT_INACTIVE
+        is_demoted = self.is_for_administration and not self.owner.is_superuser
+        return KeyState.OWNER_DEMOTED if is_demoted else KeyState.ACTIVE

@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator
 from django.db import models
 
-from vinery_accounts.base.names import check_characters, check_name_without_slash
+from vinery_accounts.base.names import check_characters, check_name, check_name_without_slash
 from vinery_accounts.base.querysets import Stamped, StampedQuerySet
 from vinery_accounts.base.redaction import check_redactions
 
@@ -42,6 +42,8 @@ class User(Stamped, auth.AbstractUser):
         indexes = [
             # Inactive users are few; the key table asks for them every second.
             models.Index(fields=["id"], condition=models.Q(is_active=False), name="user_inactive"),
+            # So are superusers, which it counts.
+            models.Index(fields=["id"], condition=models.Q(is_superuser=True), name="superuser"),
         ]
 
     def clean(self) -> None:
@@ -97,18 +99,18 @@ class Project(Stamped):
         "active", default=True, help_text="All keys of an inactive project are refused."
     )
     capture_hours = models.PositiveSmallIntegerField(
-        "keep texts (hours)",
+        "prompt logging: retention (hours)",
         default=0,
         validators=[MaxValueValidator(MAX_CAPTURE_HOURS)],
-        help_text="How long the texts of requests and answers are kept, encrypted, for admins "
-        "of the organisation: up to 720 hours. 0 keeps nothing and deletes what was kept.",
+        help_text="How long prompts and answers are kept, encrypted, for admins of the "
+        "organisation: up to 720 hours. 0 keeps nothing and deletes what was kept.",
     )
     capture_redactions = models.JSONField(
-        "black out",
+        "redaction rules",
         default=list,
         blank=True,
         validators=[check_redactions],
-        help_text="What is blacked out of kept texts: email, card, phone, ip or secret, or any "
+        help_text="What is redacted from kept texts: email, card, phone, ip or secret, or any "
         "literal words. These words are stored and logged in plain text.",
     )
     created_at = models.DateTimeField("created", auto_now_add=True)
@@ -185,4 +187,43 @@ class Membership(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.user} is {self.role} of {self.project or self.organization}"
+        return f"{self.user} is {self.role} of {self.scope}"
+
+    @property
+    def scope(self) -> Organization | Project:
+        """Where the role holds."""
+        return self.project or self.organization
+
+
+class Invitation(models.Model):
+    """A role that is offered to a user by name, until the user accepts or declines it.
+
+    The name is a text: an owner who invites does not learn whether there is such a user.
+    """
+
+    username = models.CharField(max_length=150, validators=[check_name])
+    organization = models.ForeignKey(
+        Organization,
+        on_delete=models.CASCADE,
+        related_name="invitations",
+        verbose_name="organisation",
+    )
+    project = models.ForeignKey(
+        Project, on_delete=models.CASCADE, related_name="invitations", null=True, blank=True
+    )
+    role = models.CharField(max_length=10, choices=Role.choices, default=Role.MEMBER)
+    invited_by = models.CharField(max_length=150, editable=False, default="")
+    created_at = models.DateTimeField("created", auto_now_add=True)
+    expires_at = models.DateTimeField("expires", db_index=True, editable=False)
+
+    class Meta:
+        ordering = ["username", "id"]
+        indexes = [models.Index(fields=["username"], name="invitation_by_name")]
+
+    def __str__(self) -> str:
+        return f"{self.username} as {self.role} of {self.scope}"
+
+    @property
+    def scope(self) -> Organization | Project:
+        """Where the role would hold."""
+        return self.project or self.organization

@@ -8,6 +8,7 @@ from django.db.models import Model, Prefetch, QuerySet
 from rest_framework import serializers
 
 from vinery_accounts.alerts import webhooks
+from vinery_accounts.alerts.deliveries import retry_failed
 from vinery_accounts.models import (
     Alert,
     Delivery,
@@ -190,6 +191,16 @@ class TestedSerializer(StrictSerializer):
     error = serializers.CharField(help_text="Why not; empty when it was delivered.")
 
 
+class RetriedSerializer(StrictSerializer):
+    """How many messages are sent again."""
+
+    num_messages = serializers.IntegerField()
+
+
+def _retry(webhook: Webhook) -> dict[str, Any]:
+    return {"num_messages": retry_failed(webhook)}
+
+
 def _rotate(webhook: Webhook, *, grace_s: float) -> Issued:
     return Issued(webhook, webhooks.rotate(webhook, timedelta(seconds=grace_s)))
 
@@ -240,6 +251,13 @@ class Webhooks(Resource[Webhook]):
             _test,
             "Send a `webhook.test` now, and report whether it was delivered.",
             answer=TestedSerializer,
+        ),
+        RowAction(
+            "retry",
+            Action.MANAGE,
+            _retry,
+            "Send the messages again whose last try has failed.",
+            answer=RetriedSerializer,
         ),
     )
     columns = columns_of(

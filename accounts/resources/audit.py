@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from rest_framework import serializers
 
 from vinery_accounts.models import AuditEntry
@@ -27,7 +27,13 @@ class AuditSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
 
 
 class AuditFilters(DatedFilters):
+    actor = fields.text_filter(
+        "The name of a user who acted, or whose key did. Names of deleted users stay."
+    )
     search = fields.text_filter(SEARCH_HELP)
+
+    def filter_actor(self, rows: QuerySet[AuditEntry], name: str) -> QuerySet[AuditEntry]:
+        return rows.filter(Q(actor=name) | Q(actor__startswith=f"{name}, key "))
 
     def filter_search(self, rows: QuerySet[AuditEntry], text: str) -> QuerySet[AuditEntry]:
         return audit.search(rows, text)

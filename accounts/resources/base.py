@@ -151,9 +151,13 @@ def require(access: Access, action: Action, row: Model) -> None:
     if access.is_of_key:
         owner = User.objects.filter(pk=access.user_id or 0).first()
         if owner is not None and Access.of(owner).may(action, row):
+            limits = (
+                "an admin key changes no administrators and no admin keys"
+                if access.is_superuser
+                else "a key is limited to its project"
+            )
             raise PermissionDenied(
-                "You may do this, but not with a key: a key is limited to its project. Sign in and "
-                "use the session."
+                f"You may do this, but not with a key: {limits}. Sign in and use the session."
             )
     raise PermissionDenied("Your role does not allow this. Ask an owner or administrator.")
 

@@ -1,10 +1,11 @@
 """Django form fields from the fields of serializers: one text for the API and for pages."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
 from rest_framework import serializers
 
 from vinery_accounts.models.limits import check_percents
@@ -15,6 +16,9 @@ _OFF = "off"
 
 class CommaField(forms.CharField):
     """A list of names, separated by commas."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return ", ".join(map(str, value)) if isinstance(value, list) else value
 
     def to_python(self, value: Any) -> Any:
         return [word.strip() for word in (value or "").split(",") if word.strip()]
@@ -31,9 +35,7 @@ class PercentsField(CommaField):
         super().__init__(label="Alerts at", required=False, help_text=text, **more)
 
     def prepare_value(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return ", ".join(map(str, value)) or _OFF
-        return value
+        return _OFF if value == [] else super().prepare_value(value)
 
     def to_python(self, value: Any) -> Any:
         """Return the list, or None. Raises ValidationError for invalid percentages."""
@@ -80,24 +82,59 @@ def form_field(field: Any) -> forms.Field:
     return forms.CharField(max_length=getattr(field, "max_length", None), **details)
 
 
+def row_field(field: Any, rows: QuerySet[Any]) -> forms.ModelChoiceField:  # type: ignore[type-arg]
+    """Return a choice among rows, for a serializer's field with the id of a row."""
+    none = None if field.required else "-"
+    return forms.ModelChoiceField(
+        rows, label=field.label, required=field.required, empty_label=none
+    )
+
+
 class ResourceForm(forms.Form):
     """A form with fields of a resource. Rules are checked when the row is stored: pass their
-    errors to `add_errors`."""
+    errors to `add_errors`. `rows` has the rows that fields with the id of a row offer."""
 
-    def __init__(self, resource: Resource[Any], names: Iterable[str], data: Any, **more: Any):
+    rare: ClassVar[tuple[str, ...]] = ()
+    """Fields that few users need: pages fold them."""
+
+    def __init__(
+        self,
+        resource: Resource[Any],
+        names: Iterable[str],
+        data: Any,
+        rows: Mapping[str, QuerySet[Any]] | None = None,
+        **more: Any,
+    ) -> None:
         super().__init__(data, **more)
-        fields = resource.serializer().fields
+        fields = resource.body_of("create")().fields
         self._names = {str(fields[name].source): name for name in names}
         for name in self._names.values():
-            if name not in self.fields:
+            if rows and name in rows:
+                self.fields[name] = row_field(fields[name], rows[name])
+            elif name not in self.fields:
                 self.fields[name] = form_field(fields[name])
         self.order_fields(self.field_order)
+
+    def usual_fields(self) -> list[forms.BoundField]:
+        return [field for field in self.visible_fields() if field.name not in self.rare]
+
+    def rare_fields(self) -> list[forms.BoundField]:
+        return [self[name] for name in self.rare if name in self.fields]
+
+    def has_rare_error(self) -> bool:
+        return any(name in self.errors for name in self.rare)
 
     @property
     def columns(self) -> dict[str, Any]:
         """The values of a valid form, by column."""
         known = self.cleaned_data
         return {column: known[name] for column, name in self._names.items() if name in known}
+
+    @property
+    def changed_columns(self) -> dict[str, Any]:
+        """The values that differ from the initial ones, by column."""
+        changed = {column for column, name in self._names.items() if name in self.changed_data}
+        return {column: value for column, value in self.columns.items() if column in changed}
 
     def add_errors(self, error: ValidationError, **aliases: str) -> None:
         """Show the errors of a row at its fields. `aliases` maps further columns to fields."""

@@ -12,7 +12,7 @@ from rest_framework import serializers
 from vinery_accounts.keys import lifecycle, rotation
 from vinery_accounts.keys.lifecycle import matching
 from vinery_accounts.models import ApiKey, KeyState, Project, Role, Scope, User
-from vinery_accounts.models.keys import STATES, in_state
+from vinery_accounts.models.keys import STATES, has_scope, in_state
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import (
     Conflict,
@@ -46,11 +46,13 @@ class KeySerializer(StrictModelSerializer):
     organization = serializers.IntegerField(source="project.organization_id", read_only=True)
     state = serializers.SerializerMethodField(help_text="Whether the key works, and why not.")
     scopes = serializers.ListField(
-        label="May be used for",
+        label="Permissions",
         child=serializers.ChoiceField(choices=Scope.choices),
         required=False,
         allow_empty=False,
-        help_text="What the key may be used for; default: inference and usage.",
+        help_text="What the key may be used for; default: inference and usage. An admin key "
+        "(`admin`) belongs to an administrator of the platform; only administrators who signed in "
+        "create one.",
     )
     models = NameListField(
         source="allowed_models", help_text="The models that the key may use; empty: all."
@@ -60,8 +62,9 @@ class KeySerializer(StrictModelSerializer):
         help_text="The endpoints that the key may call, such as chat/completions; empty: all.",
     )
     networks = NameListField(
+        label="Allowed IP ranges (CIDR)",
         source="allowed_networks",
-        help_text="The networks that the key may be used from, such as 10.0.0.0/8; empty: all.",
+        help_text="The networks that the key may be used from, such as 10.0.0.0/8; empty: any.",
     )
     rotation_due_at = serializers.DateTimeField(
         read_only=True, allow_null=True, help_text="When the key must be rotated; null: never."
@@ -91,18 +94,18 @@ class KeySerializer(StrictModelSerializer):
         ]
         fixed = ("owner", "project")
         extra_kwargs = {
-            "name": {"help_text": "Where the key is used, such as laptop or nightly-report."},
+            "name": {"help_text": "A label to recognise the key by, such as laptop."},
             "note": {"help_text": "Free text, such as a contact or a ticket."},
             "expires_at": {"label": "Expires", "help_text": "Empty: never."},
             "rotate_every_days": {
-                "label": "Rotation interval (days)",
-                "help_text": "The rotation is due this many days after the creation of the key, "
-                "and its owner is reminded before. Empty: never.",
+                "label": "Rotation period (days)",
+                "help_text": "The rotation is due this many days after the key was created. Its "
+                "owner is reminded before. Empty: never.",
             },
             "rotation_grace_days": {
                 "label": "Grace period (days)",
-                "help_text": "The key expires this many days after a missed rotation. Empty: it is "
-                "only shown as overdue.",
+                "help_text": "The key is disabled this many days after a missed rotation. Empty: "
+                "it is only marked as overdue.",
             },
         }
 
@@ -134,10 +137,14 @@ class KeyFilters(Filters):
     name = fields.text_filter("Exactly this name.")
     hint = fields.text_filter("Exactly this hint.")
     state = fields.choice_filter(STATES, "Only in this state.")
+    scope = fields.choice_filter(Scope.choices, "Only with this scope.")
     search = fields.text_filter("Part of the name, the hint, or the owner's or project's name.")
 
     def filter_state(self, rows: QuerySet[ApiKey], state: str) -> QuerySet[ApiKey]:
         return rows.filter(in_state(KeyState(state), timezone.now()))
+
+    def filter_scope(self, rows: QuerySet[ApiKey], scope: str) -> QuerySet[ApiKey]:
+        return rows.filter(has_scope(scope))
 
     def filter_search(self, rows: QuerySet[ApiKey], text: str) -> QuerySet[ApiKey]:
         return rows.filter(matching(text))
@@ -217,9 +224,12 @@ class Keys(Resource[ApiKey]):
         ValidationError for an owner without a role in the project."""
         require_to_hold(access, row)
         if stored is None and not Access.of(row.owner).may(Action.MANAGE, row):
-            raise ValidationError(
-                {"owner": f"{row.owner} is not a {Role.MEMBER} of {row.project}."}
+            lack = (
+                "no administrator of the platform, as the owner of an admin key is"
+                if row.is_for_administration
+                else f"not a {Role.MEMBER} of {row.project}"
             )
+            raise ValidationError({"owner": f"{row.owner} is {lack}."})
 
     def check_end(self, values: Mapping[str, Any], stored: ApiKey | None = None) -> None:
         """Raise ValidationError for an expiry in the past, and for two ends of one key."""
@@ -258,9 +268,20 @@ class Keys(Resource[ApiKey]):
 KEYS: Final = Keys()
 
 
+def scope_choices(access: Access) -> list[tuple[str, str]]:
+    """Return the scopes that the caller may give to a new key, for forms."""
+    is_admin = access.is_superuser and not access.is_of_key
+    return [choice for choice in Scope.choices if is_admin or choice[0] != Scope.ADMIN]
+
+
 def require_to_hold(access: Access, key: ApiKey) -> None:
     """Raise `PermissionDenied` unless the caller may hold the secret of this key: a client with
     the secret acts in the name of the key's owner."""
+    if key.is_for_administration and not access.may_act_as(key):
+        raise PermissionDenied(
+            "Only an administrator of the platform who signed in creates, changes or rotates an "
+            "admin key."
+        )
     require(access, Action.MANAGE, key)
     if not access.may_act_as(key):
         raise PermissionDenied(

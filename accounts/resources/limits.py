@@ -26,7 +26,7 @@ class LimitSerializer(StrictModelSerializer):
         default=0, min_value=0, max_value=MAX_ID, help_text="0 for models and the platform."
     )
     amount = serializers.IntegerField(
-        min_value=1, max_value=MAX_ID, help_text="The largest amount in the window."
+        min_value=1, max_value=MAX_ID, help_text="Maximum per window."
     )
     alert_at = serializers.ListField(
         label="Alerts at",
@@ -57,8 +57,8 @@ class LimitSerializer(StrictModelSerializer):
                 "help_text": "The first day of a week; monday for limits of another window.",
             },
             "is_shadow": {
-                "label": "Shadow",
-                "help_text": "Refuse nothing, only count what would have been refused.",
+                "label": "Monitor only",
+                "help_text": "Log violations, do not block (a shadow limit).",
             },
         }
 
@@ -67,7 +67,7 @@ class LimitSerializer(StrictModelSerializer):
         scope, scope_id = values.get("scope", ""), values.get("scope_id")
         owners = OWNERS.get(scope) if scope_id else None
         if owners and not self.context["access"].rows(owners).filter(pk=scope_id).exists():
-            text = f"There is no {scope} of this id, or not for you."
+            text = f"There is no {scope} of this id, or you may not see it."
             raise serializers.ValidationError({"scope_id": text})
         return values
 

@@ -53,6 +53,7 @@ class ProjectSerializer(StrictModelSerializer):
     )
     organization_name = serializers.CharField(source="organization.name", read_only=True)
     capture_redactions = serializers.ListField(
+        label="Redaction rules",
         child=serializers.CharField(max_length=MAX_LITERAL, trim_whitespace=False),
         max_length=MAX_RULES,
         required=False,

@@ -4,12 +4,19 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from rest_framework import serializers
 
 from vinery_accounts.models import Membership, Organization, Project, Role, User
 from vinery_accounts.resources import fields
-from vinery_accounts.resources.base import Resource, activation, columns_of, require
+from vinery_accounts.resources.base import (
+    Conflict,
+    Resource,
+    RowAction,
+    activation,
+    columns_of,
+    require,
+)
 from vinery_accounts.resources.fields import (
     Filters,
     StrictModelSerializer,
@@ -18,6 +25,7 @@ from vinery_accounts.resources.fields import (
 )
 from vinery_accounts.services import changes
 from vinery_accounts.services.access import Access, Action
+from vinery_accounts.services.password_links import password_link
 
 
 class UserSerializer(StrictModelSerializer):
@@ -40,8 +48,10 @@ class UserSerializer(StrictModelSerializer):
 class NewUserSerializer(StrictSerializer):
     """A new user, with a role in an organisation or a project."""
 
-    username = serializers.CharField(max_length=150)
-    email = serializers.EmailField(required=False, default="", allow_blank=True)
+    username = serializers.CharField(label="User name", max_length=150)
+    email = serializers.EmailField(
+        label="E-mail address", required=False, default="", allow_blank=True
+    )
     password = serializers.CharField(
         required=False,
         write_only=True,
@@ -50,7 +60,9 @@ class NewUserSerializer(StrictSerializer):
         help_text="Without one, the user cannot sign in by password.",
     )
     is_service = serializers.BooleanField(
-        default=False, help_text="A program's account: it owns keys and cannot sign in."
+        label="Service account",
+        default=False,
+        help_text="A program's account: it owns keys and cannot sign in.",
     )
     organization = VisibleRelatedField(
         Organization, required=False, help_text="For a role in the whole organisation."
@@ -62,11 +74,18 @@ class NewUserSerializer(StrictSerializer):
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         """Raise ValidationError for an organisation and a project."""
-        if "organization" in values and "project" in values:
-            raise serializers.ValidationError(
-                {"project": "Name the organisation or the project: the role is in one of them."}
-            )
-        return values
+        return one_scope(values)
+
+
+def one_scope(values: dict[str, Any], *, is_required: bool = False) -> dict[str, Any]:
+    """Return the values. Raises ValidationError for an organisation and a project, and, if a scope
+    is required, for neither."""
+    num_scopes = len(values.keys() & {"organization", "project"})
+    if num_scopes > 1 or (is_required and not num_scopes):
+        raise serializers.ValidationError(
+            {"project": "Name the organisation or the project: the role is in one of them."}
+        )
+    return values
 
 
 class UserFilters(Filters):
@@ -98,6 +117,25 @@ def _roles(user: User) -> list[str]:
     ]
 
 
+class PasswordLinkSerializer(StrictSerializer):
+    """A link with which a user sets a password."""
+
+    path = serializers.CharField(help_text="To open on this server. It works once.")
+    expires_at = serializers.DateTimeField()
+
+
+def _link(user: User) -> dict[str, Any]:
+    if user.is_service:
+        raise Conflict(f"{user} is a service account, which does not sign in.")
+    if user.last_login is not None:
+        raise Conflict(
+            f"{user} has signed in already. An administrator of the platform can give a new "
+            "password."
+        )
+    link = password_link(user)
+    return {"path": link.path, "expires_at": link.expires_at}
+
+
 class Users(Resource[User]):
     """People and service accounts. Owners of an organisation manage the people who are in it
     alone, admins its service accounts. Only administrators of the platform remove users: their
@@ -111,15 +149,26 @@ class Users(Resource[User]):
     one, many = "a user", "users"
     verbs = frozenset({"create", "change", "remove"})
     removal = Action.REMOVE
-    actions = activation(Action.MANAGE)
+    actions = (
+        *activation(Action.MANAGE),
+        RowAction(
+            "link",
+            Action.MANAGE,
+            _link,
+            "Get a link with which a user who has never signed in sets a password. It works once. "
+            "Send it to that person alone: any holder can sign in with it.",
+            answer=PasswordLinkSerializer,
+        ),
+    )
     columns = columns_of(
         "id name=username kind active=is_active roles last_login", kind=_kind, roles=_roles
     )
     help = {
         "create": "Create a user with a role in an organisation or a project. Only administrators "
-        "of the platform create users without one. A key creates service accounts only.",
-        "change": "Change the fields that the request names. A key does not change the e-mail "
-        "address of a person.",
+        "of the platform create users without one. A key creates service accounts only, unless it "
+        "is an admin key.",
+        "change": "Change the fields that the request names. Only an admin key changes "
+        "the e-mail address of a person.",
     }
 
     def create(self, access: Access, values: Mapping[str, Any]) -> User:
@@ -154,6 +203,12 @@ class Users(Resource[User]):
             _require_session(access)
         return super().change(access, row, _confirmed(access, values, row.email))
 
+    def act(self, access: Access, action: RowAction, row: User, **values: Any) -> Any:
+        """Run an action. Raises `PermissionDenied` and `Conflict`."""
+        if action.name == "link":
+            _require_session(access)
+        return super().act(access, action, row, **values)
+
 
 USERS: Final = Users()
 
@@ -170,9 +225,9 @@ def _confirmed(access: Access, values: Mapping[str, Any], stored_email: str = ""
 
 
 def _require_session(access: Access) -> None:
-    """Raise `PermissionDenied` for keys. A password, and the address that a new password is sent
-    to, admit a person who would keep this access when the key is revoked."""
-    if access.is_of_key:
+    """Raise `PermissionDenied` for keys but admin keys. A password, and the address that a new
+    password is sent to, admit a person who would keep this access when the key is revoked."""
+    if access.is_of_key and not access.is_superuser:
         raise PermissionDenied(
             "A key creates no people and changes no address of theirs. Sign in and use the session."
         )
@@ -194,18 +249,27 @@ class MembershipSerializer(StrictModelSerializer):
         allow_null=True,
         help_text="Null: a role in the whole organisation. It cannot be changed.",
     )
-    project_name = serializers.CharField(
-        source="project.name", read_only=True, default=None, allow_null=True
+    project_name = fields.name_of("project")
+    last_login = serializers.DateTimeField(
+        source="user.last_login", read_only=True, help_text="The user's last sign-in."
+    )
+    has_second_factor = serializers.SerializerMethodField(
+        help_text="Whether the user's sign-in needs a code; null where your role does not show it."
     )
 
     class Meta:
         model = Membership
         fields = [
             *("id", "user", "username", "organization", "organization_name", "project"),
-            *("project_name", "role", "created_at"),
+            *("project_name", "role", "last_login", "has_second_factor", "created_at"),
         ]
         validators = ()
         fixed = ("user", "organization", "project")
+
+    def get_has_second_factor(self, membership: Membership) -> bool | None:
+        access = self.context["access"]
+        is_seen = access.leads(membership.organization_id, membership.project_id)
+        return getattr(membership, "has_second_factor", None) if is_seen else None
 
 
 class MeSerializer(UserSerializer):
@@ -217,21 +281,33 @@ class MeSerializer(UserSerializer):
         fields = [*UserSerializer.Meta.fields, "memberships"]
 
 
+class MembershipFilters(Filters):
+    user = fields.id_filter("a user", "user_id")
+    organization = fields.id_filter("an organisation", "organization_id")
+    project = fields.id_filter("a project", "project_id")
+    role = fields.choice_filter(Role.choices, "Only this role.")
+    search = fields.text_filter("Part of the user's name or e-mail address.")
+
+    def filter_search(self, rows: QuerySet[Membership], text: str) -> QuerySet[Membership]:
+        return rows.filter(Q(user__username__icontains=text) | Q(user__email__icontains=text))
+
+
 class Memberships(Resource[Membership]):
     """Roles of users in organisations and projects. Owners give and take them."""
 
     model = Membership
     serializer = MembershipSerializer
     related = ("user", "organization", "project")
-    filters = Filters.of(
-        user=fields.id_filter("a user", "user_id"),
-        organization=fields.id_filter("an organisation", "organization_id"),
-        project=fields.id_filter("a project", "project_id"),
-        role=fields.choice_filter(Role.choices, "Only this role."),
-    )
+    filters = MembershipFilters
     one, many = "a role of a user", "roles of users"
     verbs = frozenset({"create", "change", "remove"})
     empty_text = "No user has a role yet. Add one for each."
+
+    def rows(self, access: Access) -> QuerySet[Membership]:
+        """Return the roles, with whether the user has a second factor."""
+        # The relation is allauth's, whose tables `accounts/signin` alone imports.
+        protected = User.objects.filter(pk=OuterRef("user_id"), authenticator__type="totp")
+        return super().rows(access).annotate(has_second_factor=Exists(protected))
 
 
 MEMBERSHIPS: Final = Memberships()

@@ -10,6 +10,10 @@
 A limit is set from above: a superuser sets the limits of an organisation, an admin of the
 organisation those of its projects. The same admins decide which texts of requests a project
 keeps, and read them. A key with the manage scope has its owner's permissions, in its project only.
+
+A key with the admin scope, whose owner is a superuser, has the permissions of superusers but two:
+it creates, changes, rotates and resumes no admin key, and it changes no superusers and no staff.
+Otherwise a stolen admin key could outlive its revocation.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from vinery_accounts.models import (
     ApiKey,
     AuditEntry,
     Capture,
+    Invitation,
     KeyReminder,
     Limit,
     LimitScope,
@@ -72,6 +77,7 @@ class Action(StrEnum):
     SWITCH = "switch"  # activate or deactivate an organisation
     REMOVE = "remove"  # remove an organisation or a user; MANAGE covers other rows
     CAPTURE = "capture"  # choose which texts of requests a project keeps
+    ANSWER = "answer"  # accept an invitation
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +126,11 @@ class Access:
 
     @classmethod
     def of_key(cls, key: ApiKey) -> Self:
-        """The permissions of a key: those of its owner, in the key's project only."""
+        """The permissions of a key: those of its owner, in the key's project only, unless it is
+        an admin key."""
         owner = cls.of(key.owner)
+        if key.is_for_administration and owner.is_superuser:
+            return cls(owner.user_id, is_superuser=True, is_of_key=True)
         organization = key.project.organization_id
         rank = owner.rank_at(organization, key.project_id)
         role = max(
@@ -197,6 +206,9 @@ class Access:
         if model is Membership:
             in_scope = Q(organization_id__in=self.organizations) | by_project
             return in_scope | Q(user_id__in=self._oneself)
+        if model is Invitation:
+            invited = User.objects.filter(pk__in=self._oneself).values("username")
+            return self._owned | Q(username__in=invited)
         if model is User:
             members = Membership.objects.filter(
                 Q(organization_id__in=self.organizations) | by_project
@@ -243,11 +255,33 @@ class Access:
         return {pk for pk in self.organizations if self.rank_at(pk) >= _RANKS["admin"]}
 
     @property
+    def _owned(self) -> Q:
+        """Rows with an organisation and a project, where the caller gives and takes roles."""
+        owned = [pk for pk in self.organizations if self.rank_at(pk) >= _RANKS[Role.OWNER]]
+        projects = [pk for pk, role in self.projects.items() if role == Role.OWNER]
+        return Q(organization_id__in=owned) | Q(project_id__in=projects)
+
+    @property
     def _oneself(self) -> frozenset[int]:
         """The caller, whose rows are visible in any project; empty for a key."""
         return frozenset() if self.user_id is None or self.is_of_key else frozenset({self.user_id})
 
     # -- Actions that are permitted
+
+    def leads(self, organization_id: int | None, project_id: int | None = None) -> bool:
+        """Whether the caller is an admin or owner there."""
+        return self._leads(Role.ADMIN, organization_id, project_id)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether the caller is an admin or owner of an organisation or of a project."""
+        roles = {*self.organizations.values(), *self.projects.values()}
+        return self.is_superuser or any(_RANKS[role] >= _RANKS[Role.ADMIN] for role in roles)
+
+    @property
+    def leads_organization(self) -> bool:
+        """Whether the caller is an admin or owner of a whole organisation."""
+        return self.is_superuser or bool(self._led)
 
     def rank_at(self, organization_id: int | None, project_id: int | None = None) -> int:
         """The rank of the caller's role there: 0 for no role, then from viewer to superuser."""
@@ -261,8 +295,10 @@ class Access:
 
     def may(self, action: Action, row: Model) -> bool:
         """Whether the caller may do this to the row."""
+        if action is Action.ANSWER:
+            return isinstance(row, Invitation) and self._is_named(row.username)
         if self.is_superuser:
-            return True
+            return not self.is_of_key or _may_with_admin_key(action, row)
         if self.user_id is None:
             return False
         if action is Action.VIEW:
@@ -274,7 +310,9 @@ class Access:
                 return self.rows(Capture).filter(pk=row.pk).exists()
             case Project():
                 return self._leads(Role.ADMIN, row.organization_id, row.pk)
-            case Membership():
+            case Invitation() if action is Action.REMOVE and self._is_named(row.username):
+                return True
+            case Membership() | Invitation():
                 return self._leads(Role.OWNER, row.organization_id, row.project_id)
             case User() if action is Action.REMOVE:
                 return False  # owners deactivate users, who may belong to other organisations too
@@ -297,6 +335,8 @@ class Access:
 
         `owner` has the owner's permissions; a caller that checks many keys gives it.
         """
+        if key.is_for_administration:
+            return self.is_superuser and not self.is_of_key
         if self.is_superuser or Scope.MANAGE not in key.scopes:
             return True
         scope = key.project.organization_id, key.project_id
@@ -328,6 +368,8 @@ class Access:
 
     def _may_with_key(self, action: Action, key: ApiKey) -> bool:
         scope = key.project.organization_id, key.project_id
+        if key.is_for_administration and action is not Action.STOP:
+            return False
         if self._leads(Role.ADMIN, *scope):
             return True
         if key.owner_id != self.user_id:
@@ -341,8 +383,21 @@ class Access:
             return False
         return action is not Action.RESUME or self._has_paused(key)
 
+    def _is_named(self, username: str) -> bool:
+        return User.objects.filter(pk__in=self._oneself, username=username).exists()
+
     def _has_paused(self, key: ApiKey) -> bool:
         """Whether the caller paused the key: only who paused it may resume it."""
         entries = AuditEntry.objects.filter(target_kind="key", target_id=str(key.pk))
         last = entries.filter(action="key.pause").order_by("-number").first()
         return last is not None and last.actor_id == self.user_id
+
+
+def _may_with_admin_key(action: Action, row: Model) -> bool:
+    """Whether an admin key may do this to the row."""
+    match row:
+        case ApiKey() if row.is_for_administration:
+            return action in (Action.VIEW, Action.STOP)
+        case User() if row.is_superuser or row.is_staff:
+            return action is Action.VIEW
+    return True

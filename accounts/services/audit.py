@@ -30,6 +30,7 @@ from vinery_accounts.models import (
     ApiKey,
     AuditEntry,
     Capture,
+    Invitation,
     Limit,
     Membership,
     Organization,
@@ -250,7 +251,7 @@ def organization_of(row: models.Model) -> int | None:
     match row:
         case ApiKey():
             return row.project.organization_id
-        case Project() | Membership() | Webhook() | QuarantinedRequest():
+        case Project() | Membership() | Invitation() | Webhook() | QuarantinedRequest():
             return row.organization_id
         case User():
             memberships = Membership.objects.filter(user_id=row.pk).order_by()

@@ -6,6 +6,7 @@ the audit log. Keys have a module of their own, `accounts/keys/lifecycle`, which
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from typing import Final, TypeVar
 
 from django.conf import settings
@@ -19,6 +20,7 @@ from vinery_accounts.models import (
     OWNERS,
     ApiKey,
     Capture,
+    Invitation,
     Limit,
     Membership,
     Organization,
@@ -32,13 +34,13 @@ from vinery_accounts.services.access import Access, Action
 RowT = TypeVar("RowT", bound=Model)
 
 
-def add(row: RowT) -> RowT:
+def add(row: RowT, action: str = "create") -> RowT:
     """Store a new row. Raises `ValidationError` for values that are not valid."""
     with audit.writing():
         row.full_clean()
         check(row)
         row.save(force_insert=True)
-        audit.record("create", row, after=audit.snapshot(row))
+        audit.record(action, row, after=audit.snapshot(row))
     return row
 
 
@@ -126,6 +128,8 @@ def _owned_by(row: Model) -> Iterator[Model]:
         yield from row.api_keys.select_related("project")
     if isinstance(row, User | Organization | Project):
         yield from row.memberships.select_related("user", "project", "organization")
+    if isinstance(row, Organization | Project):
+        yield from row.invitations.select_related("project", "organization")
     if isinstance(row, Organization):
         yield from row.webhooks.all()
 
@@ -220,6 +224,50 @@ def set_role(user: User, scope: Organization | Project, role: str) -> Membership
         return add(membership_of(user, scope, role)) if known is None else change(known, role=role)
 
 
+INVITATION_LIFETIME: Final = timedelta(days=14)
+MAX_INVITATIONS: Final = 500
+"""How many open invitations an organisation may have."""
+
+
+def invite(username: str, scope: Organization | Project, role: str) -> Invitation:
+    """Offer a role to the user of this name, whether or not there is one.
+
+    It replaces an earlier invitation of this name to the same scope. Raises `ValidationError` if
+    the organisation has too many.
+    """
+    offered = membership_of(User(), scope, role)
+    now = timezone.now()
+    invitations = Invitation.objects.filter(organization=offered.organization_id)
+    same = {"username": username, "project": offered.project_id}
+    with audit.writing():
+        invitations.filter(expires_at__lte=now).delete()
+        for earlier in invitations.filter(**same):
+            remove(earlier)
+        if invitations.count() >= MAX_INVITATIONS:
+            text = f"There are {MAX_INVITATIONS} open invitations. Withdraw some first."
+            raise ValidationError({"username": text})
+        return add(
+            Invitation(
+                username=username,
+                organization_id=offered.organization_id,
+                project=offered.project,
+                role=role,
+                invited_by=current_actor().name[:150],
+                expires_at=now + INVITATION_LIFETIME,
+            )
+        )
+
+
+def accept(invitation: Invitation) -> Membership:
+    """Give the invited user the role. Raises `ValidationError` for an organisation that this
+    would leave without an owner."""
+    user = User.objects.get(username=invitation.username)
+    with audit.writing():
+        membership = set_role(user, invitation.scope, invitation.role)
+        remove(invitation)
+    return membership
+
+
 def set_active(row: RowT, is_active: bool) -> RowT:  # noqa: FBT001
     """Activate or deactivate a user, a project or an organisation, and with it its keys."""
     return switch(row, "activate" if is_active else "deactivate", is_active=is_active)
@@ -291,15 +339,16 @@ def check(row: Model, stored: Model | None = None) -> None:
         case Limit() if stored is None:
             if row.scope in OWNERS and row.owner() is None:
                 raise ValidationError({"scope_id": f"There is no {row.scope} {row.scope_id}."})
-        case Membership():
+        case Membership() | Invitation():
             if row.project is not None and row.project.organization_id != row.organization_id:
                 raise ValidationError({"project": "This project is in another organisation."})
-            if row.role != Role.OWNER and stored is not None:
+            if row.role != Role.OWNER and isinstance(stored, Membership):
                 _check_leaves_an_owner(stored)
         case ApiKey():
             known = stored.allowed_endpoints if isinstance(stored, ApiKey) else None
             if row.allowed_endpoints != known:
                 _check_endpoints(row)
+            _check_admin_scope(row, stored if isinstance(stored, ApiKey) else None)
         case User() if isinstance(stored, User):
             if not (row.is_superuser and row.is_active):
                 _check_is_not_the_last_superuser(stored)
@@ -312,6 +361,18 @@ def _check_endpoints(key: ApiKey) -> None:
         if name not in known:
             message = f"There is no endpoint {name}. There are: {', '.join(known)}."
             raise ValidationError({"allowed_endpoints": message})
+
+
+def _check_admin_scope(key: ApiKey, stored: ApiKey | None) -> None:
+    """Raises `ValidationError` for an admin key of an owner who is no administrator, and for a
+    change that makes a key an admin key, whose secret may already be known to others."""
+    if stored is not None:
+        if key.is_for_administration != stored.is_for_administration:
+            message = "The scope `admin` is given when a key is created, and stays: create a key."
+            raise ValidationError({"scopes": message})
+    elif key.is_for_administration and not (key.owner.is_superuser and key.owner.is_active):
+        message = f"Only administrators of the platform have admin keys: {key.owner} is none."
+        raise ValidationError({"scopes": message})
 
 
 def _check_may_go(row: Model) -> None:

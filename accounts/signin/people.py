@@ -1,9 +1,12 @@
 """Who may sign in and how, for Django and for allauth, and where links of sign-in lead."""
 
+import time
 from typing import Any
 from urllib.parse import urlsplit
 
+from allauth.account import app_settings
 from allauth.account.adapter import DefaultAccountAdapter
+from allauth.account.internal.flows.login import get_authentication_records
 from django.conf import settings
 from django.contrib.auth.backends import ModelBackend
 from django.http import HttpRequest, HttpResponse
@@ -69,6 +72,14 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         if not self._login_failed_rl_usage:
             log.locked_out(request, user)
             raise attempts.too_many(request, counter)
+
+    def is_reauthentication_required(self, *, app: str, **more: Any) -> bool:
+        """Whether the user must prove again who they are. Not within five minutes of a sign-in:
+        allauth would count only a later proof."""
+        records = get_authentication_records(self.request, self.request.user)
+        last_s = max((float(each["at"]) for each in records), default=0.0)
+        is_old = time.time() - last_s >= app_settings.REAUTHENTICATION_TIMEOUT
+        return is_old and bool(super().is_reauthentication_required(app=app, **more))
 
     def authentication_failed(self, request: HttpRequest, **credentials: Any) -> None:
         """Log a wrong password, at sign-in or at reauthentication."""

@@ -115,9 +115,9 @@ def export_refusals(rows: QuerySet[RefusedRequest], form: Format) -> Iterator[st
 
 
 def _written(columns: Sequence[str], pages: Iterable[list[_Row]], form: Format) -> Iterator[str]:
-    encode = _csv if form is Format.CSV else _jsonl
+    encode = csv_of if form is Format.CSV else _jsonl
     if form is Format.CSV:
-        yield _csv([dict(zip(columns, columns, strict=True))], columns)
+        yield csv_of([dict(zip(columns, columns, strict=True))], columns)
     for page in pages:
         for row in page:
             row["created_at"] = _moment(row["created_at"])
@@ -153,7 +153,7 @@ def _jsonl(rows: Sequence[_Row], columns: Sequence[str]) -> str:
     return "".join(f"{line.decode()}\n" for line in lines)
 
 
-def _csv(rows: Sequence[_Row], columns: Sequence[str]) -> str:
+def csv_of(rows: Sequence[_Row], columns: Sequence[str]) -> str:
     text = io.StringIO()
     csv.writer(text).writerows([_cell(row[column]) for column in columns] for row in rows)
     return text.getvalue()

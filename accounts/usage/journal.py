@@ -32,6 +32,7 @@ _OLD_SUFFIX = ".old"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 _BLOCK_BYTES = 256 * 1024
 _SCAN_BYTES = 1024 * 1024
+_MAX_COPIES = 100
 
 
 class Journal:
@@ -211,6 +212,42 @@ class _Draft:
 def journals_in(directory: Path) -> list[Path]:
     """Return the paths of all journals, of running and of dead processes."""
     return sorted(directory.glob(f"*{_SUFFIX}"))
+
+
+def is_of_a_journal(path: Path) -> bool:
+    """Whether this is a journal, or one of the files beside it that contain no new entries."""
+    return path.suffix in (_SUFFIX, _DRAFT_SUFFIX, _OLD_SUFFIX)
+
+
+def is_owned(path: Path) -> bool:
+    """Whether a running process owns the journal at `path`. Raises OSError."""
+    journal = Journal.adopt(path)
+    if journal is None:
+        return path.exists()
+    journal.close()
+    return False
+
+
+def read_lines(path: Path) -> bytes:
+    """Return the whole lines of a journal while its owner may append to it, replace or remove it.
+
+    b"" for a journal that was removed: its entries were stored before. Raises OSError.
+    """
+    for _ in range(_MAX_COPIES):
+        try:
+            with path.open("rb", buffering=0) as file:
+                fd = file.fileno()
+                # A replaced file is cleared, perhaps in the middle of a read. So the file must
+                # still have its name afterwards, and begin with what was read.
+                lines, again = (os.pread(fd, _find_end(fd), 0) for _ in range(2))
+                has_name = os.path.samestat(path.stat(), os.fstat(fd))
+        except FileNotFoundError:
+            return b""
+        # The first line counts what could not be written, and may change.
+        _, first_end, entries = lines.partition(b"\n")
+        if has_name and again.partition(b"\n")[2].startswith(entries):
+            return lines[: lines.rfind(b"\n") + 1] if first_end else b""
+    raise OSError(errno.EBUSY, "the usage journal changes all the time", str(path))
 
 
 def sweep_drafts(directory: Path) -> None:

@@ -25,7 +25,9 @@ from vinery.process.connections import MAX_UNSENT_BYTES  # noqa: E402
 from vinery.process.loop_watch import loop_watch  # noqa: E402
 from vinery.web.bounded import BoundedDjango  # noqa: E402
 from vinery.web.middleware import ask_whether_unavailable  # noqa: E402
+from vinery.web.serving_api import ask_engines  # noqa: E402
 from vinery_accounts.limits.service import show_in_pages  # noqa: E402
+from vinery_serving.catalog.resource import show_engine_work  # noqa: E402
 from vinery_serving.core.errors import Unavailable  # noqa: E402
 from vinery_serving.http.consumers import api_application  # noqa: E402
 from vinery_serving.http.edge import ApiEdge, App, Receive, Scope, Send  # noqa: E402
@@ -106,5 +108,7 @@ async def _respond_unavailable(scope: Scope, receive: Receive, send: Send) -> No
 get_resolver().url_patterns  # noqa: B018
 # The console shows the state of limits, but may not import serving.
 show_in_pages(runtime().limits)
+# The management API shows what engines do now, and the catalog may not import the runtime.
+show_engine_work(ask_engines)
 ask_whether_unavailable(lambda: runtime().database.is_unavailable)
 application = Application(runtime(), cast(App, _Django()))

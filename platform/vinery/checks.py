@@ -12,8 +12,8 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
 
+from vinery.config.distribution import REPOSITORY
 from vinery.config.env import SettingError
-from vinery.config.home import REPOSITORY
 
 # The tag of all checks in this file.
 VINERY = "vinery"
@@ -22,12 +22,14 @@ VINERY = "vinery"
 MIN_OPEN_FILES = 1024
 
 # SQLite's WAL needs shared memory between all processes that use the file.
-_NETWORK_FILESYSTEMS = frozenset({"9p", "cifs", "nfs", "nfs4", "smb3", "smbfs"})
+NETWORK_FILESYSTEMS = frozenset({"9p", "cifs", "nfs", "nfs4", "smb3", "smbfs"})
 
 
 @register(VINERY)
 def home_is_writable(**_: Any) -> Iterable[CheckMessage]:
-    """E001: the home folder cannot be written."""
+    """E001: the home folder cannot be written. Only `vinery prepare` makes a missing one."""
+    if not settings.HOME.path.exists():
+        return
     try:
         settings.HOME.create()
     except SettingError as error:
@@ -57,6 +59,8 @@ def open_access_is_local(**_: Any) -> Iterable[CheckMessage]:
 @register(VINERY)
 def project_folder_is_no_package(**_: Any) -> Iterable[CheckMessage]:
     """E003: a package `platform` would hide the standard library's module."""
+    if REPOSITORY is None:
+        return
     marker = REPOSITORY / "platform" / "__init__.py"
     if marker.exists():
         yield Error(
@@ -73,7 +77,7 @@ def sqlite_is_on_a_local_disk(**_: Any) -> Iterable[CheckMessage]:
     if not database["ENGINE"].endswith("sqlite3"):
         return
     kind = filesystem_of(Path(database["NAME"]))
-    if kind in _NETWORK_FILESYSTEMS:
+    if kind in NETWORK_FILESYSTEMS:
         yield Warning(
             f"The SQLite file {database['NAME']} is on a network file system ({kind}).",
             hint="Set VINERY_HOME to a local disk, or DATABASE_URL to a PostgreSQL server.",

@@ -1,5 +1,7 @@
 """The URLs that Django handles: the admin, sign-in, the console and the management API."""
 
+from importlib import import_module
+
 from django.contrib import admin
 from django.urls import include, path
 
@@ -8,12 +10,20 @@ from vinery_accounts.signin.views import root
 
 admin.autodiscover()
 
+# `accounts` does not know models, so their page joins the others here.
+_CONSOLE = [
+    pattern
+    for name in ("vinery_accounts.console.urls", "vinery_serving.catalog.console")
+    for pattern in import_module(name).urlpatterns
+]
+
 urlpatterns = [
     path("", root),
     path("admin/", admin.site.urls),
     path("accounts/", include("vinery_accounts.signin.urls")),
-    path("console/", include("vinery_accounts.console.urls")),
+    path("console/", include((_CONSOLE, "console"))),
     path("api/", include("vinery_accounts.api.urls")),
+    path("api/", include("vinery.web.serving_api")),
     path("", include("vinery_serving.http.urls")),
 ]
 

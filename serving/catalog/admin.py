@@ -1,32 +1,36 @@
 """Served models in Django's admin."""
 
 import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils import formats, timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
 from vinery_accounts.admin.base import AuditedAdmin
-from vinery_serving.catalog import registry
-from vinery_serving.catalog.models import EngineState, ServedModel
+from vinery_serving.catalog import devices, registry
+from vinery_serving.catalog.devices import Device
+from vinery_serving.catalog.engine_log import engine_log_text
+from vinery_serving.catalog.models import ServedModel
+from vinery_serving.catalog.renaming import left_behind
 from vinery_serving.engine.config import option_documents
 
-_ENGINE_FIELDS: Final = ("state", "num_restarts", "last_error")
+_ENGINE_FIELDS: Final = ("state", "attempts", "num_restarts", "last_error", "log")
 # A change of these restarts the engine.
 _NEEDS_NEW_ENGINE: Final = frozenset({"name", "folder", "device", "options"})
 
-_DEVICES: Final = ("CPU", "GPU", "GPU.0", "GPU.1")
 _HELP_TEXTS: Final = {
     "name": "What clients send as <code>model</code>.",
     "folder": "Absolute path, on this server, of the folder that holds "
     "<code>openvino_model.xml</code>.",
-    "device": "OpenVINO's name of a device: CPU, GPU, or GPU.1 for the second GPU. With a device "
-    "that this server lacks the model fails to load, and its last error names the reason.",
     "is_loaded": "An engine runs for it as long as this is ticked. Saving returns at once. Loading "
     "takes seconds to minutes; the list of served models shows the state.",
 }
@@ -38,17 +42,33 @@ class _IndentedEncoder(json.JSONEncoder):
 
 
 class DeviceInput(forms.TextInput):
-    """A text field with suggestions, because devices differ by machine."""
+    """A text field that suggests the devices of this machine. Several can be combined."""
 
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
         list_id = f"{name}_choices"
         field = super().render(name, value, {**(attrs or {}), "list": list_id}, renderer)
-        options = format_html_join("", '<option value="{}">', ((each,) for each in _DEVICES))
+        rows = ((each.name, each.full_name) for each in _devices())
+        options = format_html_join("", '<option value="{}">{}</option>', rows)
         return format_html('{}<datalist id="{}">{}</datalist>', field, list_id, options)
 
 
+class OptionsField(forms.JSONField):
+    """JSON, whose error names the position."""
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            if isinstance(value, str) and value.strip():
+                json.loads(value)
+        except json.JSONDecodeError as error:
+            raise forms.ValidationError(
+                f"This is not JSON: line {error.lineno}, column {error.colno}: {error.msg}. "
+                'Write an object such as {"max_running": 16}, with names in double quotes.'
+            ) from None
+        return super().to_python(value)
+
+
 class ServedModelForm(forms.ModelForm):  # type: ignore[type-arg]
-    options = forms.JSONField(
+    options = OptionsField(
         required=False,
         initial=dict,
         encoder=_IndentedEncoder,
@@ -69,8 +89,15 @@ class ServedModelForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if "options" in self.fields:  # a user who may only view has no fields
-            self.fields["options"].help_text = _options_help()
+        for name, text in (("options", _options_help), ("device", _device_help)):
+            if name in self.fields:  # a user who may only view has fewer fields
+                self.fields[name].help_text = text()
+
+    def _get_validation_exclusions(self) -> set[str]:
+        """What is unchanged is not checked: a model whose folder is gone can be renamed."""
+        excluded: set[str] = super()._get_validation_exclusions()  # type: ignore[misc]
+        is_stored = self.instance.pk is not None
+        return excluded | (set(self.fields) - set(self.changed_data) if is_stored else set())
 
     def clean_options(self) -> Any:
         """An empty field means no options."""
@@ -100,15 +127,31 @@ class ServedModelAdmin(AuditedAdmin):
     @admin.display(description="state", ordering="engine__state")
     def state(self, model: ServedModel) -> SafeString:
         """The engine's state, or the change that the node has not made yet."""
-        return format_html('<span class="state state-{}">{}</span>', *_state_of(model))
+        text = model.state_text.capitalize()
+        return format_html('<span class="state state-{}">{}</span>', model.shown_state, text)
 
     @admin.display(description="last error")
     def short_error(self, model: ServedModel) -> str:
-        return Truncator(self.last_error(model)).chars(80)
+        return Truncator(model.status.reason or "-").chars(80)
 
     @admin.display(description="last error")
     def last_error(self, model: ServedModel) -> str:
+        """What happened and what to do, and below the original words of OpenVINO."""
         return model.status.last_error or "-"
+
+    @admin.display(description="last log lines")
+    def log(self, model: ServedModel) -> SafeString:
+        return format_html('<pre class="log">{}</pre>', engine_log_text(model.name))
+
+    @admin.display(description="attempts")
+    def attempts(self, model: ServedModel) -> str:
+        status = model.status
+        if not status.num_attempts:
+            return "-"
+        if status.next_attempt_at is None:
+            return f"{status.num_attempts} of {status.max_attempts} failed"
+        next_at = formats.localize(timezone.localtime(status.next_attempt_at))
+        return f"{status.num_attempts} of {status.max_attempts} failed; the next is at {next_at}"
 
     @admin.display(description="restarts")
     def num_restarts(self, model: ServedModel) -> int:
@@ -116,7 +159,13 @@ class ServedModelAdmin(AuditedAdmin):
 
     @admin.action(description="Load selected models", permissions=["change"])
     def load(self, request: HttpRequest, models: QuerySet[ServedModel]) -> None:
-        if names := self._set_loaded(request, models, is_loaded=True):
+        """Load what is not loaded, and try again what could not be loaded."""
+        failed = [model for model in models if model.is_loaded and model.status.has_failed]
+        for model in failed:
+            registry.retry(model)
+            self.log_change(request, model, "Tried again.")
+        loaded = self._set_loaded(request, models, is_loaded=True)
+        if names := ", ".join(sorted([*loaded, *(model.name for model in failed)])):
             messages.success(request, f"Loading {names}. Reload the page to see when it is ready.")
         else:
             messages.info(request, "There is nothing to load: each is loaded, or being loaded.")
@@ -124,7 +173,7 @@ class ServedModelAdmin(AuditedAdmin):
     @admin.action(description="Unload selected models", permissions=["change"])
     def unload(self, request: HttpRequest, models: QuerySet[ServedModel]) -> None:
         """Ask the node to end the engines. Their running requests fail."""
-        if names := self._set_loaded(request, models, is_loaded=False):
+        if names := ", ".join(self._set_loaded(request, models, is_loaded=False)):
             messages.success(
                 request, f"Unloading {names}. Clients get an error until it is loaded."
             )
@@ -142,27 +191,36 @@ class ServedModelAdmin(AuditedAdmin):
             )
         elif change and "is_loaded" in changed:
             messages.info(request, f"Unloading {obj.name}.")
+        if change and "name" in changed:
+            for warning in left_behind(form.initial["name"], obj.name):
+                messages.warning(request, warning)
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """Name the models alone: the status of an engine is a row of Vinery's own."""
+        _, counts, permissions, protected = super().get_deleted_objects(objs, request)
+        own = {str(self.opts.verbose_name), str(self.opts.verbose_name_plural)}
+        counts = {name: number for name, number in counts.items() if name in own}
+        return [str(model) for model in objs], counts, permissions & own, protected
 
     def _set_loaded(
         self, request: HttpRequest, models: QuerySet[ServedModel], *, is_loaded: bool
-    ) -> str:
+    ) -> list[str]:
         """The names of the models that this changes."""
         changed = [model for model in models if model.is_loaded is not is_loaded]
         for model in changed:
             registry.load(model, is_loaded)
             self.log_change(request, model, "Loaded." if is_loaded else "Unloaded.")
-        return ", ".join(model.name for model in changed)
+        return [model.name for model in changed]
 
 
-def _state_of(model: ServedModel) -> tuple[EngineState, str]:
-    """The state that chooses the colour, and its text. The node needs a moment for a change, so
-    the text names a change that is pending."""
-    state = EngineState(model.status.state)
-    if model.is_loaded and state is EngineState.UNLOADED:
-        return EngineState.LOADING, "Waiting to load"
-    if not model.is_loaded and state is not EngineState.UNLOADED:
-        return EngineState.LOADING, "Unloading"
-    return state, str(state.label)
+def _devices() -> Sequence[Device]:
+    known = devices.read(Path(settings.VINERY_RUN_DIR))
+    return known.devices if known else ()
+
+
+def _device_help() -> str:
+    known = ", ".join(map(str, _devices())) or "not known yet"
+    return f"The devices of this machine: {known}. AUTO:GPU,CPU names several."
 
 
 def _options_help() -> SafeString:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
 
+from vinery_serving.catalog import devices
+from vinery_serving.catalog.devices import check_device
 from vinery_serving.core.output_formats import check_output_format
 from vinery_serving.engine.config import parse_options
 
@@ -23,6 +26,7 @@ class ServedModel(models.Model):
     name = models.CharField(
         max_length=128,
         unique=True,
+        error_messages={"unique": "Another model is served under this name."},
         validators=[
             RegexValidator(
                 r"^[A-Za-z0-9][A-Za-z0-9._:/-]*\Z",
@@ -40,6 +44,12 @@ class ServedModel(models.Model):
     )
     is_loaded = models.BooleanField(
         "load", default=True, help_text="Whether an engine should be running for it."
+    )
+    retried_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="When an administrator last asked to load it again after a failure.",
     )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
@@ -60,18 +70,41 @@ class ServedModel(models.Model):
             return EngineStatus(model=self)
         return engine
 
-    def clean(self) -> None:
-        """Raises ValidationError for options or a folder with which no engine can start."""
-        errors: dict[str, str] = {}
+    @property
+    def shown_state(self) -> ShownState:
+        """The state of the engine, or the change that the node has not followed yet."""
+        status = self.status
+        if not self.is_loaded:
+            is_gone = status.state == EngineState.UNLOADED
+            return ShownState.UNLOADED if is_gone else ShownState.UNLOADING
+        # The node reports each step after a change; what it reported before is obsolete.
+        is_obsolete = status.has_failed and self.updated_at > status.changed_at
+        if status.state == EngineState.UNLOADED or is_obsolete:
+            return ShownState.WAITING
+        return ShownState(status.state)
+
+    @property
+    def state_text(self) -> str:
+        """The state in words: `retrying (2 of 4)` before and during the second of four attempts."""
+        state, status = self.shown_state, self.status
+        if state is ShownState.RETRYING:
+            return f"retrying ({status.num_attempts + 1} of {status.max_attempts})"
+        return str(state.label).lower()
+
+    def clean_fields(self, exclude: Collection[str] | None = None) -> None:
+        """Raises ValidationError, also for a folder, a device or options with which no engine can
+        start. Fields in `exclude` are not checked: a model whose folder is gone can be renamed."""
+        errors: dict[str, Any] = {}
         try:
-            _check_options(self.options)
-        except ValueError as error:
-            errors["options"] = str(error)
-        try:
-            if self.folder:  # the field itself refuses an empty one
-                _check_folder(Path(self.folder))
-        except ValueError as error:
-            errors["folder"] = str(error)
+            super().clean_fields(exclude)
+        except ValidationError as error:
+            errors = error.update_error_dict(errors)
+        for name, check in _CHECKS.items():
+            if name not in (exclude or ()) and name not in errors:
+                try:
+                    check(getattr(self, name))
+                except ValueError as error:
+                    errors[name] = [ValidationError(str(error))]
         if errors:
             raise ValidationError(errors)
 
@@ -80,7 +113,20 @@ class EngineState(models.TextChoices):
     UNLOADED = "unloaded"
     LOADING = "loading"
     READY = "ready"
+    RETRYING = "retrying"  # it could not load, and is tried again
+    FAILED = "failed"  # until its files or settings change, or an administrator tries again
+
+
+class ShownState(models.TextChoices):
+    """The state of a model: that of its engine, or a change that is pending."""
+
+    UNLOADED = "unloaded"
+    WAITING = "waiting", "Waiting to load"
+    LOADING = "loading"
+    READY = "ready"
+    RETRYING = "retrying"
     FAILED = "failed"
+    UNLOADING = "unloading"
 
 
 class EngineStatus(models.Model):
@@ -88,11 +134,27 @@ class EngineStatus(models.Model):
     state = models.CharField(
         max_length=16, choices=EngineState.choices, default=EngineState.UNLOADED
     )
-    last_error = models.TextField(blank=True)
+    last_error = models.TextField(
+        blank=True,
+        help_text="What happened and what to do; the original error stands below, after a blank "
+        "line.",
+    )
     pid = models.PositiveIntegerField(null=True, blank=True)
     num_restarts = models.PositiveIntegerField(default=0)
     num_failures_in_row = models.PositiveIntegerField(
         default=0, help_text="How often the engine has failed since it was ready."
+    )
+    num_attempts = models.PositiveIntegerField(
+        default=0, help_text="How many attempts to load it have failed since it was ready."
+    )
+    max_attempts = models.PositiveIntegerField(
+        default=0, help_text="After how many failed attempts it is no longer tried; 0: none failed."
+    )
+    next_attempt_at = models.DateTimeField(
+        null=True, blank=True, help_text="When it is tried again."
+    )
+    max_context = models.PositiveIntegerField(
+        default=0, help_text="Tokens of prompt and output together; 0: unknown."
     )
     changed_at = models.DateTimeField(auto_now=True)
 
@@ -101,6 +163,16 @@ class EngineStatus(models.Model):
 
     def __str__(self) -> str:
         return f"{self.model_id}: {self.state}"
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the model could not load, even if it is tried again by itself."""
+        return self.state in (EngineState.RETRYING, EngineState.FAILED)
+
+    @property
+    def reason(self) -> str:
+        """The last error without the original error below it."""
+        return self.last_error.partition("\n\n")[0]
 
 
 def _check_options(options: object) -> None:
@@ -112,14 +184,31 @@ def _check_options(options: object) -> None:
         check_output_format(parsed.output_format)
 
 
-def _check_folder(path: Path) -> None:
+def _check_folder(text: str) -> None:
     """Raises ValueError for a folder that has no OpenVINO language model."""
+    path = Path(text)
     if not path.is_absolute():
         raise ValueError(f"{path} is not an absolute path.")
     if not path.is_dir():
         raise ValueError(f"There is no folder {path}.")
-    if not any((path / graph).is_file() for graph in _GRAPHS):
+    graph = next((path / name for name in _GRAPHS if (path / name).is_file()), None)
+    if graph is None:
         raise ValueError(
             f"{path} has no openvino_model.xml. Export the model first, for example with "
             "`optimum-cli export openvino`."
         )
+    weights = graph.with_suffix(".bin")
+    if not weights.is_file():
+        raise ValueError(f"{path} has no {weights.name}, the weights. Copy the folder again.")
+
+
+def _check_device(text: str) -> None:
+    """Raises ValueError for a device that this machine does not have."""
+    check_device(text, devices.read(Path(settings.VINERY_RUN_DIR)))
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
+    "folder": _check_folder,
+    "device": _check_device,
+    "options": _check_options,
+}

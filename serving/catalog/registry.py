@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from django.conf import settings
+from django.utils import timezone
 
 from vinery_accounts.services import changes
 from vinery_serving.catalog.models import ServedModel
@@ -33,9 +34,17 @@ def add_model(
 
 
 def load(model: ServedModel, is_loaded: bool) -> None:  # noqa: FBT001
-    """Ask the node to start or end the engine. The model is not checked: the node reports its
-    errors."""
-    changes.switch(model, "load" if is_loaded else "unload", is_loaded=is_loaded)
+    """Ask the node to start or end the engine, or to try again if the model could not load. The
+    model is not checked: the node reports its errors."""
+    if is_loaded and model.is_loaded and model.status.has_failed:
+        retry(model)
+    else:
+        changes.switch(model, "load" if is_loaded else "unload", is_loaded=is_loaded)
+
+
+def retry(model: ServedModel) -> None:
+    """Ask the node to load a model again that could not be loaded."""
+    changes.switch(model, "retry", retried_at=timezone.now())
 
 
 def list_models() -> list[ServedModel]:

@@ -59,6 +59,10 @@ class UnsupportedParameter(InvalidRequest, code="unsupported_parameter"):
     """This server knows the field, but cannot do what the field or its value asks for."""
 
 
+class UnknownParameter(InvalidRequest, code="unknown_parameter"):
+    """This server does not know the field, and its administrator lets it refuse such fields."""
+
+
 class RequestQuarantined(InvalidRequest, code="request_quarantined", should_retry=False):
     """Engines ended while they ran this request, so it is not run again."""
 

@@ -51,12 +51,14 @@ class Started:
 
     `prompt_ids` holds the token ids of each prompt, for requests with `wants_token_ids`.
     `prompt_texts` holds the text of each prompt, for these and for requests with
-    `wants_prompt_text`.
+    `wants_prompt_text`. `prompt_chars` holds the number of characters of each prompt, for
+    requests with `counts_prompt_chars`.
     """
 
     num_choices: int = 1
     prompt_ids: tuple[tuple[int, ...], ...] = ()
     prompt_texts: tuple[str, ...] = ()
+    prompt_chars: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,9 @@ class Dialect:
     length_reason: str  # `incomplete_details.reason` of a response that reached its token limit
     # Whether `best_of` is a beam width. Otherwise it is the number of sampled candidates.
     best_of_is_beams: bool
+    # Whether the `text_offset` of completions counts from the start of the prompt, whether or
+    # not the text begins with it.
+    offsets_include_prompt: bool
 
 
 V1 = Dialect(
@@ -51,6 +54,7 @@ V1 = Dialect(
     default_top_k=None,
     length_reason="max_output_tokens",
     best_of_is_beams=False,
+    offsets_include_prompt=True,
 )
 V3 = Dialect(
     "v3",
@@ -59,6 +63,7 @@ V3 = Dialect(
     default_top_k=40,
     length_reason="max_tokens",
     best_of_is_beams=True,
+    offsets_include_prompt=False,
 )
 DIALECTS = {dialect.name: dialect for dialect in (V1, V3)}
 
@@ -247,6 +252,16 @@ class Conversation:
         return self.tool_choice.among(self.tools)
 
     @property
+    def offers_tools(self) -> bool:
+        """Whether the model may call a tool."""
+        return bool(self.tools) and self.tool_choice.mode is not ToolMode.NONE
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether an earlier answer called a tool."""
+        return any(message.tool_calls for message in self.messages)
+
+    @property
     def num_chars(self) -> int:
         """The characters of all its texts that a template may show."""
         values = [dict(each) for each in (self.template_kwargs, *self.rendering.documents)]
@@ -320,6 +335,10 @@ class Stopping:
     # The client's limit of output tokens. None: the client sent none. 0: the answer is only
     # the echo of its prompt.
     max_tokens: int | None = None
+    # Whether the answer may get fewer tokens if there is no room for `max_tokens`.
+    may_shrink: bool = False
+    # Whether the client asked for no limit, so that only the options of the model limit it.
+    is_unlimited: bool = False
     stop: tuple[str, ...] = ()
     include_stop_text: bool = False  # whether the answer includes the stop string
     # The endpoint's limit when the client sent none. None: only the model's limits apply.
@@ -408,6 +427,19 @@ class Handling:
 
 
 @dataclass(frozen=True, slots=True)
+class Unused:
+    """The parts of a body that take no effect, by their paths. A client may have sent any name."""
+
+    unknown: tuple[str, ...] = ()  # fields that this server does not know: the first of them
+    num_unknown: int = 0
+    harmless: tuple[str, ...] = ()  # fields of other servers that could not change the answer
+    hosted: tuple[str, ...] = ()  # features of OpenAI's service, such as `store`
+
+
+NOTHING_UNUSED: Final = Unused()
+
+
+@dataclass(frozen=True, slots=True)
 class SpeculativeDecoding:
     """From OVMS. None: the model's or the server's default."""
 
@@ -458,10 +490,18 @@ class GenerationRequest:
     # Whether the text includes special tokens. Reasoning and tool calls are then not parsed.
     shows_special_tokens: bool = False
     handling: Handling = Handling()
+    # Not a part of the request: it describes what else was in its body.
+    unused: Unused = field(default=NOTHING_UNUSED, compare=False)
 
     @property
     def must_call(self) -> bool:
         return isinstance(self.prompt, Conversation) and self.prompt.tool_choice.is_forced
+
+    @property
+    def counts_prompt_chars(self) -> bool:
+        """Whether the answer has offsets that begin after a prompt which is not in the text."""
+        has_offsets = isinstance(self.prompt, RawPrompts) and self.logprobs.num_top is not None
+        return has_offsets and self.dialect.offsets_include_prompt and not self.prompt.echo
 
     @property
     def num_prompts(self) -> int:

@@ -75,7 +75,7 @@ class ChoiceResult:
 @dataclass(frozen=True, slots=True)
 class Result:
     """A finished request. `choices` are sorted by index, `completed_at` is in whole Unix
-    seconds. The last three fields have one entry for each prompt, or are empty when the
+    seconds. The last four fields have one entry for each prompt, or are empty when the
     client did not ask for them."""
 
     choices: tuple[ChoiceResult, ...]
@@ -84,6 +84,7 @@ class Result:
     prompt_ids: tuple[tuple[int, ...], ...] = ()
     scored_prompts: tuple[tuple[Token, ...], ...] = ()
     prompt_texts: tuple[str, ...] = ()
+    prompt_chars: tuple[int, ...] = ()
 
 
 class _ChoiceBuilder:
@@ -173,6 +174,7 @@ class ResultBuilder:
             self._started.prompt_ids,
             tuple(tokens for _, tokens in sorted(self._scored.items())),
             self._started.prompt_texts,
+            self._started.prompt_chars,
         )
 
     def _choice(self, index: int) -> _ChoiceBuilder:

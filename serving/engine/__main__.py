@@ -9,20 +9,28 @@ pipeline breaks. It ends with its node until it serves, and outlives it then, se
 
 import contextlib
 import json
+import logging
 import os
 import signal
+import time
+from importlib import metadata
 
 from vinery_serving.core.heap import freeze_heap
 from vinery_serving.core.heartbeat import Heartbeat
 from vinery_serving.engine.config import EngineConfig, read_line
 from vinery_serving.engine.lifeline import Lifeline, end_with_node
+from vinery_serving.engine.log import EngineLogFile
 from vinery_serving.transport.server import SocketServer
+
+logger = logging.getLogger("vinery_serving.engine")
 
 
 def main(config: EngineConfig) -> int:
     """Return 0 when stopped, 1 if the model cannot be loaded, 3 if the pipeline broke."""
     reports = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # libraries may print to standard output
+    log_file = EngineLogFile(config)
+    began_at = time.monotonic()
+    logger.info("loading", extra={"fields": _fields(config)})
     end_with_node(is_on=True)
     from vinery_serving.engine.batch import PipelineBroken
     from vinery_serving.engine.loop import EngineLoop
@@ -33,17 +41,21 @@ def main(config: EngineConfig) -> int:
         heartbeat.allow_stacks()
     try:
         lifeline = Lifeline()
-        loop = EngineLoop(config, Pipeline(config), heartbeat, lifeline)
+        loop = EngineLoop(config, Pipeline(config), heartbeat, lifeline, log_file)
         loop.warm_up()
         freeze_heap()
-    except (RuntimeError, OSError) as error:
-        print(json.dumps({"event": "failed", "error": str(error)[:2000]}), file=reports)
+    except (RuntimeError, OSError, MemoryError) as error:
+        text = str(error) or repr(error)
+        logger.error("the model does not load: %s", text)
+        print(json.dumps({"event": "failed", "error": text[:2000]}), file=reports)
         return 1
 
     def on_listening(server: SocketServer) -> None:
         lifeline.watch_starter(server)
         _wake_on_signals(server)
         end_with_node(is_on=False)
+        loaded_s = round(time.monotonic() - began_at, 1)
+        logger.info("ready", extra={"fields": {"model": config.name, "loaded_s": loaded_s}})
         print(json.dumps({"event": "ready"}), file=reports)
 
     signal.signal(signal.SIGTERM, lambda *_: loop.stop())
@@ -51,10 +63,22 @@ def main(config: EngineConfig) -> int:
     try:
         loop.run(on_listening)
     except PipelineBroken as error:
+        logger.error("the pipeline broke: %s", error)
         with contextlib.suppress(OSError):  # the node that has started it is dead
             print(json.dumps({"event": "broken", "error": str(error)}), file=reports)
         return 3
+    logger.info("stopped")
     return 0
+
+
+def _fields(config: EngineConfig) -> dict[str, object]:
+    return {
+        "model": config.name,
+        "folder": config.folder,
+        "device": config.device,
+        "openvino": metadata.version("openvino"),
+        "pid": os.getpid(),
+    }
 
 
 def _wake_on_signals(server: SocketServer) -> None:

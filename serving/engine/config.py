@@ -7,13 +7,18 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, get_type_hints
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_type_hints
 
 import msgspec
 
 # The defaults that OVMS documents for speculative decoding, in tokens.
 NUM_ASSISTANT_TOKENS: Final = 5
 NGRAM_SIZE: Final = 3
+_MAX_NUMBER: Final = 2**31 - 1  # what GenAI takes for each of its numbers
+_MAX_SHOWN: Final = 40  # characters of a wrong value in a message
+
+
+Clamping = Literal["defaults", "always", "never"]
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,6 +74,13 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "the most output tokens of a request, and its number if the request names none; 0: as "
         "many as fit into the context",
     ] = 0
+    clamp_max_tokens: Annotated[
+        Clamping,
+        "a request that asks for more output tokens than max_tokens_limit or the context allows "
+        "gets as many as fit, and the header x-vinery-clamped: always, never, or defaults: only "
+        "if the number is one that clients send by default, such as 4096; other requests are "
+        "refused",
+    ] = "defaults"
     best_of_limit: Annotated[int, "the most answers of a request, by n or best_of; 0: 128"] = 0
     trust_request_chat_template: Annotated[
         bool,
@@ -122,6 +134,18 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             value = getattr(self, name)
             if isinstance(value, int | float) and value < 0:
                 raise ValueError(f"{name} must not be negative")
+            if isinstance(value, int | float) and not value <= _MAX_NUMBER:  # NaN, too
+                raise ValueError(f"{name} must be at most {_MAX_NUMBER}")
+
+
+class EngineLog(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and how an engine logs."""
+
+    path: Path
+    is_json: bool = False
+    level: str = "INFO"
+    max_bytes: int = 10 << 20  # of a file
+    num_files: int = 5  # the present one and the older ones
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,6 +160,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     sysfs: Path = Path("/sys")  # where the kernel's energy counters are
     max_context: int  # tokens, prompt and output together; 0: unknown
     options: EngineOptions
+    log: EngineLog | None = None  # None: standard error
     heartbeat_fd: int | None = None  # the page that the engine shares with its node
     # Of this configuration and the code. A new node keeps an engine whose digest is the right one.
     digest: str = ""
@@ -168,10 +193,35 @@ def parse_options(values: dict[str, Any]) -> EngineOptions:
         near = difflib.get_close_matches(name, known, n=1)
         advice = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}."
         raise ValueError(f"There is no option {name}. {advice}")
+    for name, value in values.items():
+        _check_type(name, value)
     try:
         return msgspec.convert(values, EngineOptions)
     except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from error
+        raise ValueError(f"{error}.") from error
+
+
+# What administrators call the types of options.
+_TYPE_NAMES: Final = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+    list[str]: "a list of texts",
+    dict[str, Any]: "an object",
+    Clamping: "defaults, always or never",
+}
+
+
+def _check_type(name: str, value: object) -> None:
+    """Raises ValueError for a value that is not of the option's type."""
+    kind = get_type_hints(EngineOptions)[name]
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        shown = json.dumps(value, ensure_ascii=False, default=str)
+        shown = shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}…"
+        raise ValueError(f"{name} must be {_TYPE_NAMES[kind]}, not {shown}.") from None
 
 
 class OptionDocument(NamedTuple):

@@ -28,6 +28,7 @@ from vinery_serving.engine.generation import (
 )
 from vinery_serving.engine.grammars import GrammarChecks, SharedCompiler
 from vinery_serving.engine.lifeline import Lifeline
+from vinery_serving.engine.log import EngineLogFile
 from vinery_serving.engine.logits_handler import (
     LogitsHandler,
     check_ids,
@@ -87,8 +88,10 @@ class EngineLoop:
         pipeline: Pipeline,
         heartbeat: Heartbeat | None = None,
         lifeline: Lifeline | None = None,
+        log_file: EngineLogFile | None = None,
     ) -> None:
         self._config = config
+        self._log_file = log_file
         self._lifeline = lifeline or Lifeline()
         self._heartbeat = heartbeat
         self._step_limits = StepLimits(config.options.step_timeout_s)
@@ -153,7 +156,7 @@ class EngineLoop:
         while self._batch.has_work:
             step = self._step()
             for failed in step.failed:
-                raise RuntimeError(failed.message)
+                raise RuntimeError(f"The first token failed: {failed.reason or failed.message}")
             self._take_step(step)
         return probe.tokens[0]
 
@@ -391,6 +394,8 @@ class EngineLoop:
         if now < self._next_expiry_at:
             return
         self._next_expiry_at = now + _EXPIRY_INTERVAL_S
+        if self._log_file is not None:
+            self._log_file.check()
         for generation in list(self._alive.values()):
             deadline_s = generation.submit.deadline_s
             if generation.arrived_at + deadline_s < now:

@@ -52,7 +52,8 @@ def started(prepared: PreparedRequest) -> Started:
     ids = tuple(prompt.token_ids for prompt in prompts) if request.wants_token_ids else ()
     wants_texts = request.wants_prompt_text or request.wants_token_ids
     texts = tuple(map(prepared.text_of, prompts)) if wants_texts else ()
-    return Started(request.num_choices, ids, texts)
+    own_texts = map(prepared.engine.assets.text_of, prompts) if request.counts_prompt_chars else ()
+    return Started(request.num_choices, ids, texts, tuple(map(len, own_texts)))
 
 
 class IntervalBuffer:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from vinery_serving.core.errors import ContextTooLong
 from vinery_serving.core.request import PROMPT_FIELDS, Conversation, GenerationRequest, RawPrompts
-from vinery_serving.flow.rendering import droppable
+from vinery_serving.flow.rendering import droppable, least_output
 from vinery_serving.prompting.assets import ModelAssets
 
 
@@ -37,7 +37,7 @@ def within_context(request: GenerationRequest, model: _Model) -> GenerationReque
         raise ContextTooLong(
             max_context=max_context,
             num_prompt_tokens=least,
-            num_output_tokens=request.stopping.max_tokens or request.stopping.min_tokens,
+            num_output_tokens=least_output(request),
             param=PROMPT_FIELDS[request.endpoint],
             is_bound=not _has_ids(prompt),
         )

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -48,6 +49,16 @@ class ModelEntry:
     is_loaded: bool
     created_at: datetime
     updated_at: datetime
+
+
+class ModelState(StrEnum):
+    """Whether a model can answer: only a loaded one can. The first and the last word are LM
+    Studio's."""
+
+    LOADED = "loaded"
+    LOADING = "loading"
+    FAILED = "failed"
+    NOT_LOADED = "not-loaded"
 
 
 class LoadedModel:
@@ -187,6 +198,19 @@ class LocalDirectory:
             raise ModelNotReady(f"The model {entry.name} is not loaded.")
         raise ModelNotReady(f"The model {entry.name} cannot be loaded; ask its administrator.")
 
+    def engine_of(self, entry: ModelEntry) -> Engine | None:
+        """Return the engine of a model; None if it should not be loaded, or its files are not
+        usable."""
+        return self._engines.get(entry.name)
+
+    def state_of(self, entry: ModelEntry) -> ModelState:
+        engine = self.engine_of(entry)
+        if engine is None:
+            return ModelState.FAILED if entry.is_loaded else ModelState.NOT_LOADED
+        if engine.client.is_connected:
+            return ModelState.LOADED
+        return ModelState.FAILED if engine.is_failing else ModelState.LOADING
+
     async def update(
         self, entries: Mapping[str, ModelEntry], failing: frozenset[str] = frozenset()
     ) -> None:
@@ -229,7 +253,7 @@ class LocalDirectory:
             loop = asyncio.get_running_loop()
             assets = await loop.run_in_executor(self._loading, ModelAssets.load, entry.folder)
         except UnusableFolder as error:
-            log.error("model unusable name=%s: %s", entry.name, error)
+            log.error("model unusable: %s", error, extra={"fields": {"model": entry.name}})
             return None
         family = self._select_family(entry.options.output_format, assets.template_text)
         client = EngineClient(engine_socket(self._run_dir, entry.id))
@@ -243,17 +267,22 @@ class LocalDirectory:
             return entry
         if name not in (None, "default"):
             raise ModelNotFound(
-                f"The model `{name}` does not exist. GET /v1/models lists the models served here.",
+                f"The model `{name}` does not exist. GET /v1/models lists the models that can "
+                "answer now.",
                 param="model",
             )
         loaded = [entry for entry in self.entries.values() if entry.is_loaded]
         if len(loaded) == 1:
             return loaded[0]
-        how_many = f"{len(loaded)} models are" if loaded else "no model is"
-        raise MissingParameter(
-            f"`model` is required: {how_many} loaded. GET /v1/models lists the models served here.",
-            param="model",
-        )
+        raise _no_model_named(len(loaded))
+
+
+def _no_model_named(num_loaded: int) -> MissingParameter:
+    if num_loaded:
+        which = f"{num_loaded} models are loaded. GET /v1/models lists those that can answer now"
+    else:
+        which = "no model is loaded. GET /v1/models?all=true lists all models and their states"
+    return MissingParameter(f"`model` is required: {which}.", param="model")
 
 
 def _detokenizer(assets: ModelAssets, kept: frozenset[str]) -> Detokenizer:

@@ -74,6 +74,8 @@ class Draft:
     prompts: tuple[Prompt, ...]
     submits: tuple[Submit, ...]
     num_returned: int
+    # The limit of output tokens, if it is less than the client asked for.
+    clamped_to: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from vinery_serving.core.ids import derive_seed
 from vinery_serving.core.request import PROMPT_FIELDS, GenerationRequest, SpeculativeDecoding
 from vinery_serving.engine.config import NGRAM_SIZE, NUM_ASSISTANT_TOKENS
 from vinery_serving.flow.candidates import beam_spec, check_beam_search, with_candidates
+from vinery_serving.flow.clamping import clamped_to, within_limits
 from vinery_serving.flow.context import within_context
 from vinery_serving.flow.directory import LoadedModel
 from vinery_serving.flow.logits import logits_spec, num_top_of_prompt
@@ -53,6 +54,8 @@ def prepare(
     `lane` has the ids of the caller's organisation and key, 0 for none. It may take long: see
     `serving/intake`. Raises `InvalidRequest`.
     """
+    asked = request
+    request = within_limits(request, model.entry.options)
     _check_limits(request, model)
     check_output_grammar(request)
     check_beam_search(request)
@@ -66,8 +69,8 @@ def prepare(
     grammar = output_grammar(request, model, prompts[0])
     spec = None if grammar is None else GrammarSpec(grammar.kind, grammar.source)
     submits: list[Submit] = []
-    for prompt in prompts:
-        max_new_tokens = _max_new_tokens(request, model, prompt)
+    limits = tuple(_max_new_tokens(request, model, prompt) for prompt in prompts)
+    for prompt, max_new_tokens in zip(prompts, limits, strict=True):
         if max_new_tokens == 0 and num_top_of_prompt(request) is None:
             continue
         submit = Submit(
@@ -89,7 +92,8 @@ def prepare(
             lane=lane,
         )
         submits += _samples(submit, request.n)
-    return Draft(request, prompts, tuple(submits), num_returned)
+    clamped = clamped_to(asked, limits)
+    return Draft(request, prompts, tuple(submits), num_returned, clamped)
 
 
 def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -> SamplingParams:
@@ -236,6 +240,8 @@ def _default_max_tokens(request: GenerationRequest, model: LoadedModel) -> int |
     """The limit for a client that sets none: the endpoint's or that of generation_config.json,
     and at most that of the model's options. None: the rest of the context."""
     stopping, limit = request.stopping, model.entry.options.max_tokens_limit
+    if stopping.is_unlimited:
+        return limit or None
     default = stopping.default_max_tokens or model.assets.folder.defaults.max_new_tokens
     if default is None:
         return limit or None

@@ -59,9 +59,10 @@ class Quarantine:
             return
         first, digest = submits[0], _digest(model, submits)
         organization_id, key_id = first.lane
+        named = {"request_id": first.request_id, "model": model, "digest": digest}
         log.error(
-            "request quarantined id=%s model=%s key=%s digest=%s: engines ended while they ran it",
-            *(first.request_id, model, key_id or "none", digest),
+            "request quarantined, because engines ended while they ran it",
+            extra={"fields": {**named, "key_id": key_id or None}},
         )
         self._digests |= {digest}
         self._on_add(Quarantined(digest, model, first.request_id, organization_id, key_id))

@@ -71,7 +71,9 @@ def count_tokens(request: GenerationRequest, model: LoadedModel) -> int:
 
 def least_output(request: GenerationRequest) -> int:
     """Return the number of output tokens that must fit into the context with the prompt."""
-    return request.stopping.max_tokens or request.stopping.min_tokens
+    stopping = request.stopping
+    required = None if stopping.may_shrink else stopping.max_tokens
+    return required or stopping.min_tokens
 
 
 def _encoding(request: GenerationRequest, model: LoadedModel, *, must_fit: bool) -> Encoding:
@@ -106,9 +108,10 @@ def _render_fitting(
     if prompt.num_tokens + max(1, least_output(request)) <= model.max_context:
         return prompt
     stopping = request.stopping
-    num_output = stopping.max_tokens or max(
-        1, stopping.min_tokens, model.max_context // _ANSWER_SHARE
-    )
+    share = max(1, stopping.min_tokens, model.max_context // _ANSWER_SHARE)
+    num_output = stopping.max_tokens or share
+    if stopping.may_shrink:
+        num_output = min(num_output, share)
     max_num_tokens = model.max_context - num_output
     return shortened(conversation, render_one, max_num_tokens=max_num_tokens) or prompt
 

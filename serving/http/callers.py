@@ -1,6 +1,10 @@
-"""Authenticates clients, and converts refusals of keys to errors of the API."""
+"""Authenticates clients, and converts refusals of keys to errors of the API.
 
-from collections.abc import Hashable, Iterator, Mapping
+A client sends its key as `Authorization: Bearer KEY`. Azure's clients send it as `api-key`, and
+Anthropic's as `x-api-key`. These count only without a bearer token, so that a request has one key.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any, Final
@@ -9,17 +13,37 @@ from urllib.parse import quote
 from vinery_accounts.base.errors import KeyRefused, NotAllowed
 from vinery_accounts.keys.table import ANONYMOUS, Caller, KeyTable
 from vinery_serving.core.errors import InvalidKey, NotPermitted
-from vinery_serving.http.edge import CALLER_HEADERS, Scope, header
+from vinery_serving.http.edge import OWN_HEADERS, Scope
 
 # Printable ASCII, except the percent sign that encodes other characters.
 _UNQUOTED: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+
+_BEARER: Final = b"bearer "
+_KEY_HEADERS: Final = (b"api-key", b"x-api-key")
+
+
+def authorization_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+    """Return the value of the `Authorization` header, or such a value for the key of another
+    header. The names of `headers` are in lower case, and the first header of a name counts."""
+    found = dict(reversed(list(headers)))
+    authorization = found.get(b"authorization")
+    if authorization is not None and _has_token(authorization):
+        return authorization
+    keys = (found.get(name, b"").strip() for name in _KEY_HEADERS)
+    key = next((key for key in keys if key), None)
+    return authorization if key is None else b"Bearer " + key
+
+
+def _has_token(authorization: bytes) -> bool:
+    is_bearer = authorization[: len(_BEARER)].lower() == _BEARER
+    return is_bearer and bool(authorization[len(_BEARER) :].strip())
 
 
 def authenticate(
     keys: KeyTable | None, scope: Mapping[str, Any], authorization: bytes | str | None
 ) -> Caller:
-    """Return the caller of an `Authorization` header, and add the caller's organisation to the
-    headers of the answer. Without `keys` authentication is off, and the caller is anonymous.
+    """Return the caller of a value of `authorization_of`, and add the caller's organisation to
+    the headers of the answer. Without `keys` authentication is off, and the caller is anonymous.
 
     Raises `InvalidKey`.
     """
@@ -29,7 +53,7 @@ def authenticate(
         caller = keys.authenticate(authorization)
     except KeyRefused as refused:
         raise InvalidKey(refused.message) from None
-    scope.get(CALLER_HEADERS, [])[:] = organization_headers(caller.organization_name)
+    scope.get(OWN_HEADERS, [])[:] = organization_headers(caller.organization_name)
     return caller
 
 
@@ -53,7 +77,7 @@ def client_of(keys: KeyTable | None, scope: Scope) -> Hashable:
     """Return who a request is from, for turns: the id of its key, or its address."""
     with suppress(KeyRefused):
         if keys is not None:
-            return keys.authenticate(header(scope, b"authorization")).key_id
+            return keys.authenticate(authorization_of(scope["headers"])).key_id
     return address_of(scope)
 
 

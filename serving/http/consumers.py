@@ -36,7 +36,13 @@ from vinery_serving.flow.overload import Passage
 from vinery_serving.flow.prepared import PreparedRequest
 from vinery_serving.flow.preparing import prepare
 from vinery_serving.http.bodies import BodyLimits, ClientGone, api_bodies, read_body
-from vinery_serving.http.callers import address_of, authenticate, client_of, grant_errors
+from vinery_serving.http.callers import (
+    address_of,
+    authenticate,
+    authorization_of,
+    client_of,
+    grant_errors,
+)
 from vinery_serving.http.documents import ConstantDocument, KeyUsage, openapi, version
 from vinery_serving.http.edge import (
     JSON,
@@ -50,8 +56,16 @@ from vinery_serving.http.edge import (
     send_whole,
     server_failed,
 )
+from vinery_serving.http.notices import report_clamp, report_unused
+from vinery_serving.http.paths import DEPLOYMENT, OwnPaths
 from vinery_serving.http.starts import BeginInTurns
-from vinery_serving.intake.reading import InProcess, answer_tokens, generation_reader, model_of
+from vinery_serving.intake.reading import (
+    Head,
+    InProcess,
+    answer_tokens,
+    generation_reader,
+    model_of,
+)
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.common.encoding import KEEP_ALIVE
 from vinery_serving.protocols.common.exchange import Encoder, Exchange
@@ -90,7 +104,7 @@ class JsonConsumer(AsyncHttpConsumer, ABC):  # type: ignore[misc]
         self.scope, self.base_send = scope, send
         if scope["method"] != "POST":
             raise MethodNotAllowed(scope["method"], allowed="POST")
-        authorization = header(scope, b"authorization")
+        authorization = authorization_of(scope["headers"])
         caller = authenticate(self._runtime.required_keys, scope, authorization)
         # One share of what web processes and worker processes do for clients.
         self._owner = address_of(scope) if caller.key_id is None else caller.key_id
@@ -154,8 +168,9 @@ class TokensConsumer(JsonConsumer):
     async def _answer(self, caller: Caller, body: bytes) -> None:
         headers: list[tuple[bytes, bytes]] = []
 
-        async def engine_of(model: str | None) -> Engine:
-            engine = self._engine(caller, model)
+        async def engine_of(head: Head) -> Engine:
+            report_unused(head.unused, self.scope, self._runtime.traffic)
+            engine = self._engine(caller, head.model)
             limits, request_id = self._runtime.limits, self.scope[REQUEST_ID]
             headers.extend(await count_request(limits, caller, engine.entry.name, request_id))
             return engine
@@ -178,6 +193,12 @@ class GenerationConsumer(JsonConsumer):
         super()._check_grants(caller)
         with grant_errors():
             caller.grants.check_endpoint(self._endpoint)
+
+    @property
+    def _deployment(self) -> str | None:
+        """The model that the path names, as Azure's clients do."""
+        deployment: str | None = self.scope[DEPLOYMENT]
+        return deployment
 
     def _record_unread(self, caller: Caller, error: ServingError | None) -> None:
         record = self._new_record(caller)
@@ -240,8 +261,11 @@ class GenerationConsumer(JsonConsumer):
         ) as reader:
             fingerprint = settings.VINERY_FINGERPRINT
             head = await reader.parse(body, self._endpoint, self._tree, fingerprint)
-            record.admit(model=head.model or "", is_streamed=head.is_streamed)
-            engine = self._engine(caller, head.model)
+            model = self._deployment or head.model
+            record.admit(model=model or "", is_streamed=head.is_streamed)
+            replaced = () if head.model in (None, model) else ("model",)
+            report_unused(head.unused, self.scope, self._runtime.traffic, *replaced)
+            engine = self._engine(caller, model)
             record.name_model(engine.entry.name)
             self._passage = engine.gate.enter(lane, record.meter, is_expected=is_expected)
             identity = AnswerIdentity.new(engine.entry.name, requested_id=head.answer_id)
@@ -251,6 +275,7 @@ class GenerationConsumer(JsonConsumer):
                 request_id=self.scope[REQUEST_ID],
                 lane=lane,
             )
+        report_clamp(draft.request.stopping.max_tokens_param, draft.clamped_to, self.scope)
         prepared = PreparedRequest.of(draft, engine, record.meter, identity.token)
         return _Answering(exchange, identity), prepared
 
@@ -265,7 +290,7 @@ class GenerationConsumer(JsonConsumer):
         if not any(engine.gate.may_refuse for engine in self._runtime.directory.engines):
             return False
         try:
-            engine = self._engine(caller, model_of(body))
+            engine = self._engine(caller, self._deployment or model_of(body))
         except ServingError:
             return False
         try:
@@ -418,4 +443,5 @@ def api_application(runtime: Runtime, rest: App) -> ApiEdge:
         re_path(r"", cast("Any", rest)),
     ]
     routes = URLRouter([*generation, *tokenizers, counting, *others])
-    return ApiEdge(BeginInTurns(routes, lambda scope: client_of(runtime.required_keys, scope)))
+    turns = BeginInTurns(routes, lambda scope: client_of(runtime.required_keys, scope))
+    return ApiEdge(OwnPaths(turns))

@@ -24,8 +24,8 @@ from vinery_accounts.limits.service import (
 )
 from vinery_accounts.models import Scope as KeyScope
 from vinery_serving.core.errors import MethodNotAllowed, Unavailable
-from vinery_serving.http.callers import address_of, authenticate, grant_errors
-from vinery_serving.http.edge import JSON, Receive, Scope, Send, header, send_whole
+from vinery_serving.http.callers import address_of, authenticate, authorization_of, grant_errors
+from vinery_serving.http.edge import JSON, Receive, Scope, Send, send_whole
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.openapi.document import document
 from vinery_serving.runtime.runtime import Runtime
@@ -101,7 +101,8 @@ class KeyUsage(_Document):
         self._runtime = runtime
 
     async def _read(self, scope: Scope) -> bytes:
-        caller = authenticate(self._runtime.required_keys, scope, header(scope, b"authorization"))
+        authorization = authorization_of(scope["headers"])
+        caller = authenticate(self._runtime.required_keys, scope, authorization)
         with grant_errors():
             caller.grants.check_scope(KeyScope.USAGE)
             caller.grants.check_address(address_of(scope))

@@ -28,15 +28,15 @@ Headers = list[tuple[bytes, bytes]]
 
 JSON: Final = [(b"content-type", b"application/json")]
 REQUEST_ID: Final = "vinery.request_id"
-# The headers of the answer that name the caller's organisation. A list, because routers copy the
-# scope.
-CALLER_HEADERS: Final = "vinery.caller_headers"
+# The headers of the answer that depend on the request: the caller's organisation, and what of the
+# body took no effect. A list, because routers copy the scope.
+OWN_HEADERS: Final = "vinery.own_headers"
 # The version of OpenAI's API. There has been only one.
 _VERSION: Final = (b"openai-version", b"2020-10-01")
 _METHODS: Final = b"GET, POST, DELETE, OPTIONS"
 _EXPOSED: Final = (
     b"x-request-id, retry-after, retry-after-ms, x-should-retry, openai-processing-ms, "
-    b"openai-organization, openai-version, "
+    b"openai-organization, openai-version, x-vinery-ignored, x-vinery-clamped, "
     b"x-ratelimit-limit-requests, x-ratelimit-limit-tokens, x-ratelimit-limit-project-tokens, "
     b"x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens, "
     b"x-ratelimit-remaining-project-tokens, x-ratelimit-reset-requests, "
@@ -59,8 +59,8 @@ class ApiEdge:
             return
         has_started = False
         headers = edge_headers(request_id)
-        caller_headers: Headers = []
-        scope[CALLER_HEADERS] = caller_headers
+        own_headers: Headers = []
+        scope[OWN_HEADERS] = own_headers
         started_at = time.monotonic()
 
         async def send_with_headers(message: Message) -> None:
@@ -72,7 +72,7 @@ class ApiEdge:
                 message["headers"] = [
                     *message.get("headers", ()),
                     *headers,
-                    *caller_headers,
+                    *own_headers,
                     timing,
                 ]
             await send(message)
@@ -83,7 +83,8 @@ class ApiEdge:
             await send_error(send_with_headers, error)
         except Exception:
             # The last handler of errors: the client gets JSON, and the log the traceback.
-            log.exception("request failed id=%s path=%s", request_id, scope["path"])
+            named = {"request_id": request_id, "path": scope["path"]}
+            log.exception("request failed", extra={"fields": named})
             if has_started:
                 raise
             await send_error(send_with_headers, server_failed())

@@ -8,10 +8,17 @@ from django.http import HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from vinery_accounts.keys.table import Caller
-from vinery_serving.core.errors import MethodNotAllowed, ModelNotFound, NotFound, ServingError
-from vinery_serving.flow.directory import ModelEntry
-from vinery_serving.http.callers import authenticate, grant_errors
+from vinery_serving.core.errors import (
+    InvalidRequest,
+    MethodNotAllowed,
+    ModelNotFound,
+    NotFound,
+    ServingError,
+)
+from vinery_serving.flow.directory import ModelEntry, ModelState
+from vinery_serving.http.callers import authenticate, authorization_of, grant_errors
 from vinery_serving.http.edge import error_response
+from vinery_serving.http.models import model_body
 from vinery_serving.prompting.folder import TOKEN_KEYS
 from vinery_serving.runtime.runtime import runtime
 
@@ -41,10 +48,24 @@ def for_clients(view: View, *, methods: Sequence[str] = ("GET",)) -> View:
 
 @for_clients
 async def list_models(request: HttpRequest, caller: Caller, tree: str) -> JsonResponse:
-    """Answer with all served models that the key may use, loaded or not."""
-    entries = runtime().directory.entries.values()
-    bodies = [_body(entry) for entry in entries if caller.grants.allows_model(entry.name)]
+    """Answer with the models that the key may use: those that can answer now, and with
+    `?all=true` also the others."""
+    lists_all = _lists_all(request.GET.get("all", "false"))
+    directory = runtime().directory
+    bodies = [
+        _body(entry)
+        for entry in directory.entries.values()
+        if caller.grants.allows_model(entry.name)
+        and (lists_all or directory.state_of(entry) is ModelState.LOADED)
+    ]
     return JsonResponse({"object": "list", "data": bodies})
+
+
+def _lists_all(value: str) -> bool:
+    """Raises `InvalidRequest`."""
+    if value.lower() not in ("true", "false", "1", "0"):
+        raise InvalidRequest("`all` must be true or false.", param="all")
+    return value.lower() in ("true", "1")
 
 
 @for_clients
@@ -92,19 +113,16 @@ async def no_response(
 def _caller(request: HttpRequest) -> Caller:
     """Raises `ServingError` without a valid key, or for a key that does not allow the address."""
     scope = getattr(request, "scope", {})  # WSGI requests have none
-    caller = authenticate(runtime().required_keys, scope, request.headers.get("authorization"))
+    sent = [(name.lower().encode(), value.encode()) for name, value in request.headers.items()]
+    caller = authenticate(runtime().required_keys, scope, authorization_of(sent))
     with grant_errors():
         caller.grants.check_address(request.META.get("REMOTE_ADDR"))
     return caller
 
 
 def _body(entry: ModelEntry) -> dict[str, object]:
-    return {
-        "id": entry.name,
-        "object": "model",
-        "created": int(entry.created_at.timestamp()),
-        "owned_by": "vinery",
-    }
+    directory = runtime().directory
+    return model_body(entry, directory.engine_of(entry), directory.state_of(entry))
 
 
 @csrf_exempt
@@ -113,7 +131,7 @@ async def unknown_route(request: HttpRequest, tree: str) -> JsonResponse:
     mistake."""
     return error_response(
         NotFound(
-            f"There is nothing at {request.method} {request.path}. This server has POST "
+            f"Not found: {request.method} {request.path}. This server has POST "
             f"/{tree}/chat/completions, /{tree}/completions, /{tree}/responses, "
             f"/{tree}/tokenize, /{tree}/detokenize, and GET /{tree}/models, "
             f"/{tree}/tokenizer_info and /{tree}/usage/me.",

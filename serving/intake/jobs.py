@@ -128,8 +128,8 @@ def _prepare(request: GenerationRequest, entry: ModelEntry, options: Mapping[str
 
 
 def _needs_text(request: GenerationRequest) -> bool:
-    """Whether the answer may contain the text of its prompt."""
-    wants_text = request.wants_prompt_text or request.wants_token_ids
+    """Whether the answer may contain the text of its prompt, or its length."""
+    wants_text = request.wants_prompt_text or request.wants_token_ids or request.counts_prompt_chars
     return request.prompt.echo or wants_text or num_top_of_prompt(request) is not None
 
 

@@ -14,12 +14,14 @@ import msgspec
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import (
     DIALECTS,
+    NOTHING_UNUSED,
     PROMPT_FIELDS,
     Conversation,
     Dialect,
     Endpoint,
     GenerationRequest,
     RawPrompts,
+    Unused,
 )
 from vinery_serving.flow.directory import Engine, LoadedModel
 from vinery_serving.flow.output_grammar import may_have_grammar
@@ -59,6 +61,7 @@ class Head:
     may_take_long: bool = False
     # The field that is most likely the cause if it does.
     costly_param: str | None = None
+    unused: Unused = NOTHING_UNUSED
 
 
 class _Named(msgspec.Struct):
@@ -93,6 +96,7 @@ def head_of(request: GenerationRequest) -> Head:
         has_template=has_template,
         may_take_long=has_grammar or _is_shortened(prompt),
         costly_param="chat_template" if has_template else param,
+        unused=request.unused,
     )
 
 
@@ -223,12 +227,15 @@ def _tokenize_head(body: bytes, tree: str) -> tuple[Head, TokenizeExchange]:
     has_template = isinstance(request.prompt, Conversation) and _has_template(request.prompt)
     padding = request.padding
     is_long = padding is not None and padding.length > _SHORT_PADDING
-    return Head(request.model, has_template=has_template, may_take_long=is_long), exchange
+    head = Head(
+        request.model, has_template=has_template, may_take_long=is_long, unused=exchange.unused
+    )
+    return head, exchange
 
 
 def _detokenize_head(body: bytes, tree: str) -> tuple[Head, DetokenizeExchange]:
     exchange = parse_detokenize(body)
-    return Head(exchange.model), exchange
+    return Head(exchange.model, unused=exchange.unused), exchange
 
 
 def _count_head(body: bytes, tree: str) -> tuple[Head, GenerationRequest]:
@@ -256,20 +263,19 @@ async def answer_tokens(
     name: str,
     body: bytes,
     tree: str,
-    engine_of: Callable[[str | None], Awaitable[Engine]],
+    engine_of: Callable[[Head], Awaitable[Engine]],
 ) -> bytes:
     """Return the JSON answer of an endpoint of a model's tokenizer, one of `TOKENS_JOBS`.
-    `engine_of` admits the request, once, and finds the engine by the model's name. Raises
-    `ServingError`."""
+    `engine_of` admits the request, once, and finds its engine. Raises `ServingError`."""
     engine: Engine | None = None
     if len(body) <= SMALL_BODY_BYTES:
         head, parsed = TOKENS_JOBS[name].parse(body, tree)
-        engine = await engine_of(head.model)
+        engine = await engine_of(head)
         if not _takes_long(head):
             return TOKENS_JOBS[name].answer(parsed, engine)
     async with pool.worker(key, "tokens") as worker:
         head = await _parsed(worker, body, "parse_tokens", name, tree)
-        engine = engine or await engine_of(head.model)
+        engine = engine or await engine_of(head)
         return cast(bytes, await worker.call("answer_tokens", name, engine.entry))
 
 

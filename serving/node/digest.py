@@ -17,7 +17,7 @@ from vinery_serving.engine.config import EngineConfig
 
 _SERVING: Final = Path(__file__).resolve().parents[1]
 # The rooms of which an engine process consists.
-_ROOMS: Final = ("core", "engine", "transport")
+_ROOMS: Final = ("core", "engine", "logs", "transport")
 _PACKAGES: Final = ("openvino", "openvino-genai", "openvino-tokenizers")
 
 

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import shutil
 from typing import Final, NoReturn
 
@@ -16,6 +15,7 @@ from vinery_serving.core.heartbeat import Page, write_stacks_and_end
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.digest import with_digest
+from vinery_serving.node.engine_environment import engine_environment
 from vinery_serving.node.running_engine import RunningEngine, StartedEngine, end_engine, kill_engine
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
 
@@ -24,22 +24,23 @@ log = logging.getLogger(__name__)
 _PING_INTERVAL_S: Final = 1.0
 # How long an engine that stands still has to write its stacks.
 _STACKS_WITHIN_S: Final = 0.5
-# The engine's environment: where programs and drivers are, and no secrets.
-_PASSED_ON: Final = ("PATH", "PYTHONPATH", "LANG", "LD_LIBRARY_PATH", "HOME")
 
 
 class EngineDied(Exception):
     """The engine did not load, ended, or hung and was killed. The message gives the reason."""
+
+    def __init__(self, reason: str, *, is_killed: bool = False) -> None:
+        super().__init__(reason)
+        self.is_killed = is_killed  # by a signal from outside of the node
 
 
 class EngineProcess:
     """Call `start` or `adopt`, then `watch` until it raises, and `end` in any case."""
 
     def __init__(self, config: EngineConfig, *, replaces_hung: bool = True) -> None:
-        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         # For temporary files. A killed engine cannot remove them: the next one begins with none.
         self._temporary = config.socket_path.with_suffix(".tmp")
-        self._environment = environment | {"TMPDIR": str(self._temporary)}
+        self._environment = engine_environment() | {"TMPDIR": str(self._temporary)}
         self._config = with_digest(config, self._environment)
         self._replaces_hung = replaces_hung
         self._engine: RunningEngine | None = None
@@ -133,7 +134,10 @@ class EngineProcess:
         line = await engine.report()
         if not line:
             why = self._why_ended(await engine.wait())
-            raise EngineDied(f"{why} It had not loaded yet. See the server's log.")
+            is_killed = engine.was_killed and self._hang is None
+            advice = f"See: vinery logs --model {self._config.name}"
+            text = f"{why} It had not loaded yet. {advice}"
+            raise EngineDied(text, is_killed=is_killed)
         report = json.loads(line)
         if report["event"] != "ready":
             raise EngineDied(report["error"])
@@ -157,10 +161,11 @@ class EngineProcess:
             async with asyncio.timeout(_STACKS_WITHIN_S):
                 await engine.wait()
         kill_engine(engine)
+        named = {"model": self._config.name, "pid": engine.pid}
         log.error(
-            "engine stood still model=%s pid=%s for %.1f s (%s); its stacks: %s",
-            *(self._config.name, engine.pid, self._hang.silent_s, self._hang.reason),
-            page.stacks() or "unknown",
+            "engine stood still for %.1f s (%s); its stacks: %s",
+            *(self._hang.silent_s, self._hang.reason, page.stacks() or "unknown"),
+            extra={"fields": named},
         )
 
     async def _keep_pinging(self, engine: RunningEngine) -> None:
@@ -181,6 +186,7 @@ class EngineProcess:
         except EngineDisconnected:
             return  # the process is ending; its exit status has the reason
         except TimeoutError:
-            log.error("engine hung model=%s pid=%s", self._config.name, engine.pid)
+            named = {"model": self._config.name, "pid": engine.pid}
+            log.error("engine hung", extra={"fields": named})
             kill_engine(engine)
             raise EngineDied(f"A step took longer than {timeout_s:g} s.") from None

@@ -1,7 +1,7 @@
 """Reconciles the engines that run with the models that should be loaded.
 
-One task for each model adopts its engine or starts one, watches it, and restarts it when it dies. A
-change of folder, device or options ends the task and starts a new one.
+One keeper for each model adopts its engine or starts one, and watches it, see `keeper`. A change of
+folder, device or options ends the keeper and starts a new one.
 """
 
 import asyncio
@@ -9,27 +9,25 @@ import contextlib
 import json
 import logging
 import signal
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
-from django.db.models import F
-from django.utils import timezone
 
 from vinery_accounts.base import change_signal
 from vinery_accounts.base.commits import commit_state
-from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
-from vinery_serving.engine.config import EngineConfig, parse_options
-from vinery_serving.node import adoption
+from vinery_serving.catalog import devices
+from vinery_serving.catalog.models import ServedModel
+from vinery_serving.logs.entries import LogEntry
+from vinery_serving.logs.folder import delete_former_engines
+from vinery_serving.node import adoption, device_probe, status
 from vinery_serving.node.adoption import AdoptedEngine
-from vinery_serving.node.backoff import Backoff
-from vinery_serving.node.engine_process import EngineDied, EngineProcess
+from vinery_serving.node.engine_output import EngineOutput
+from vinery_serving.node.keeper import Keeper, ModelSpec
 from vinery_serving.node.running_engine import end_engine
-from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
-from vinery_serving.transport.client import engine_socket
 
 log = logging.getLogger(__name__)
 
@@ -39,33 +37,16 @@ _POLL_INTERVAL_S: Final = 3.0
 _SETTLE_S: Final = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class _ModelSpec:
-    """The fields of a served model that its engine depends on: equal specs need no restart."""
-
-    id: int
-    name: str
-    folder: str
-    device: str
-    options: str  # canonical JSON, so that equal options compare equal
-
-
-@dataclass(frozen=True, slots=True)
-class _End:
-    """Why an engine ended, and whether it had loaded its model before."""
-
-    reason: str
-    has_loaded: bool
-
-
-def run(on_loop: Callable[[], None]) -> int:
-    """Run until SIGTERM or SIGINT. `on_loop` is called first, in the event loop."""
-    asyncio.run(_watch(on_loop))
+def run(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]) -> int:
+    """Run until SIGTERM or SIGINT. `on_loop` is called first, in the event loop. `repeat` takes
+    what engines log."""
+    asyncio.run(_watch(on_loop, repeat))
     return 0
 
 
-async def _watch(on_loop: Callable[[], None]) -> None:
+async def _watch(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]) -> None:
     on_loop()
+    output = EngineOutput(Path(settings.VINERY_LOG_DIR), repeat)
     wake, stop = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -77,14 +58,15 @@ async def _watch(on_loop: Callable[[], None]) -> None:
         loop.add_signal_handler(number, end)
     # First: without a node, engines end soon.
     found = adoption.find(Path(settings.VINERY_RUN_DIR))
-    keepers: dict[_ModelSpec, asyncio.Task[None]] = {}
+    keepers: dict[ModelSpec, Keeper] = {}
+    beside = [asyncio.create_task(output.follow()), asyncio.create_task(_find_devices())]
     state, is_first = None, True
     with _listening(wake.set):
         while not stop.is_set():
             wake.clear()
             try:
                 if is_first:
-                    await asyncio.to_thread(_reset_states, list(found))
+                    await asyncio.to_thread(status.reset, list(found))
                 state, specs = await asyncio.to_thread(_read_specs, state)
             except DatabaseError as error:
                 log.warning("database unavailable, engines left unchanged error=%s", error)
@@ -93,8 +75,23 @@ async def _watch(on_loop: Callable[[], None]) -> None:
                 if specs is not None:
                     await _reconcile(keepers, specs, found)
             await _wait(wake, stop)
-    await _cancel(list(keepers.values()))
+    await _end(keepers.values())
     await asyncio.gather(*map(end_engine, found.values()))
+    for task in beside:
+        task.cancel()
+    await asyncio.gather(*beside, return_exceptions=True)
+    output.read()
+
+
+async def _find_devices() -> None:
+    """Store the devices of this machine for the other processes."""
+    try:
+        found = await device_probe.find()
+        devices.write(Path(settings.VINERY_RUN_DIR), found)
+    except (device_probe.ProbeFailed, OSError) as error:
+        log.error("the devices of this machine are unknown: %s", error)
+    else:
+        log.info("devices: %s", ", ".join(map(str, found)))
 
 
 @contextlib.contextmanager
@@ -122,141 +119,45 @@ async def _wait(wake: asyncio.Event, stop: asyncio.Event) -> None:
 
 
 async def _reconcile(
-    keepers: dict[_ModelSpec, asyncio.Task[None]],
-    specs: set[_ModelSpec],
+    keepers: dict[ModelSpec, Keeper],
+    specs: Mapping[ModelSpec, datetime | None],
     found: dict[int, AdoptedEngine],
 ) -> None:
     """Start and end engines. Takes all engines out of `found`, to adopt or to end them."""
     surplus = [each for each in keepers if each not in specs]
-    await _cancel([keepers.pop(each) for each in surplus])
-    for each in specs - keepers.keys():
-        engine = found.pop(each.id, None)
-        keepers[each] = asyncio.create_task(_keep_alive(each, engine), name=f"engine {each.name}")
+    await _end([keepers.pop(each) for each in surplus])
+    if specs.keys() - keepers.keys():
+        models = [each.name for each in specs]
+        await asyncio.to_thread(delete_former_engines, Path(settings.VINERY_LOG_DIR), models)
+    for each, retried_at in specs.items():
+        if each in keepers:
+            keepers[each].retry(retried_at)
+        else:
+            keepers[each] = Keeper(each, found.pop(each.id, None), retried_at)
     if found:
         log.info("ending engines of models that are not loaded: %s", list(found))
         await asyncio.gather(*map(end_engine, found.values()))
         found.clear()
 
 
-async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+async def _end(keepers: Iterable[Keeper]) -> None:
+    await asyncio.gather(*(each.end() for each in keepers))
 
 
-async def _keep_alive(spec: _ModelSpec, found: AdoptedEngine | None) -> None:
-    """Run the model's engine until the task is cancelled, at first the one that was found."""
-    backoff, num_restarts = Backoff(), 0
-    loop = asyncio.get_running_loop()
-    try:
-        while True:
-            started_at = loop.time()
-            engine, found = found, None
-            end = await _run_once(spec, num_restarts, engine)
-            log.error("engine died model=%s reason=%s", spec.name, end.reason)
-            delay_s = backoff.after(loop.time() - started_at, has_loaded=end.has_loaded)
-            await _report(spec, EngineState.FAILED, num_restarts, error=end.reason)
-            await asyncio.sleep(delay_s)
-            num_restarts += 1
-    finally:
-        await asyncio.shield(_report(spec, EngineState.UNLOADED, num_restarts))
-
-
-async def _run_once(spec: _ModelSpec, num_restarts: int, found: AdoptedEngine | None) -> _End:
-    """Run one engine process to its end."""
-    try:
-        config = await asyncio.to_thread(_new_config, spec)
-    except (UnusableFolder, ValueError, OSError) as error:
-        if found is not None:
-            await end_engine(found)
-        return _End(str(error), has_loaded=False)
-    has_loaded = False
-    engine = EngineProcess(config, replaces_hung=settings.VINERY_HUNG_AFTER_S > 0)
-    try:
-        if found is not None and await engine.adopt(found):
-            log.info("engine adopted model=%s pid=%s", spec.name, engine.pid)
-        else:
-            await _report(spec, EngineState.LOADING, num_restarts)
-            await engine.start()
-            log.info("engine ready model=%s pid=%s", spec.name, engine.pid)
-        has_loaded = True
-        await _report(spec, EngineState.READY, num_restarts, pid=engine.pid)
-        await engine.watch()
-    except EngineDied as died:
-        return _End(str(died), has_loaded)
-    finally:
-        await asyncio.shield(engine.end())
-
-
-def _new_config(spec: _ModelSpec) -> EngineConfig:
-    """Raises UnusableFolder, ValueError or OSError with a sentence for the administrator."""
-    folder = ModelFolder.read(Path(spec.folder))
-    options = parse_options(json.loads(spec.options))
-    return EngineConfig(
-        name=spec.name,
-        folder=Path(spec.folder),
-        device=spec.device,
-        socket_path=engine_socket(Path(settings.VINERY_RUN_DIR), spec.id),
-        cache_dir=Path(settings.VINERY_CACHE_DIR) / f"model-{spec.id}",
-        usage_dir=Path(settings.VINERY_USAGE_DIR),
-        sysfs=settings.VINERY_SYSFS,
-        max_context=options.max_context or folder.max_context or 0,
-        options=options,
-    )
-
-
-def _read_specs(known: object) -> tuple[object, set[_ModelSpec] | None]:
-    """Return the state of the database, and the specs; None if it is `known`, and nothing has
-    changed."""
+def _read_specs(
+    known: object,
+) -> tuple[object, dict[ModelSpec, datetime | None] | None]:
+    """Return the state of the database, and the specs, each with the moment at which an
+    administrator last asked to try again; None if the state is `known`, and nothing has changed."""
     state = commit_state()
     if state == known:
         return state, None
-    specs = {
-        _ModelSpec(
-            model.pk,
-            model.name,
-            model.folder,
-            model.device,
-            json.dumps(model.options, sort_keys=True),
-        )
-        for model in ServedModel.objects.filter(is_loaded=True)
-    }
+    models = ServedModel.objects.filter(is_loaded=True)
+    specs = {_spec_of(model): model.retried_at for model in models}
     close_old_connections()
     return state, specs
 
 
-async def _report(
-    spec: _ModelSpec,
-    state: EngineState,
-    num_restarts: int,
-    *,
-    error: str = "",
-    pid: int | None = None,
-) -> None:
-    """Write the state for administrators. A database that is unavailable must not end an engine.
-
-    The last error stays visible until the engine is ready again.
-    """
-    values: dict[str, object] = {"state": state, "num_restarts": num_restarts, "pid": pid}
-    if error or state is EngineState.READY:
-        values["last_error"] = error
-        values["num_failures_in_row"] = (F("num_failures_in_row") + 1) if error else 0
-    try:
-        await asyncio.to_thread(_write_status, spec.id, values)
-    except DatabaseError as failure:
-        log.warning("state not written model=%s state=%s error=%s", spec.name, state, failure)
-
-
-def _write_status(model_id: int, values: dict[str, object]) -> None:
-    if ServedModel.objects.filter(pk=model_id).exists():
-        EngineStatus.objects.get_or_create(model_id=model_id)
-        changed = {**values, "changed_at": timezone.now()}
-        EngineStatus.objects.filter(model_id=model_id).update(**changed)
-        change_signal.send()
-    close_old_connections()
-
-
-def _reset_states(found: Collection[int]) -> None:
-    """The last node's states are obsolete, except of engines that have outlived it."""
-    EngineStatus.objects.exclude(model_id__in=found).update(state=EngineState.UNLOADED, pid=None)
-    close_old_connections()
+def _spec_of(model: ServedModel) -> ModelSpec:
+    options = json.dumps(model.options, sort_keys=True)
+    return ModelSpec(model.pk, model.name, model.folder, model.device, options)

@@ -8,10 +8,11 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
 from vinery_serving.engine.config import EngineConfig
+from vinery_serving.logs.file import open_log
 
 _END_TIMEOUT_S: Final = 3.0
 
@@ -52,18 +53,26 @@ class StartedEngine:
     async def start(cls, config: EngineConfig, environment: Mapping[str, str]) -> StartedEngine:
         """Start a process with this configuration. Its session is its own: it is not killed with
         the processes of its node."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "vinery_serving.engine", config.name),
-            stdin=PIPE,
-            stdout=PIPE,
-            env=environment,
-            pass_fds=() if config.heartbeat_fd is None else (config.heartbeat_fd,),
-            start_new_session=True,
-        )
+        with _standard_error(config) as stderr:
+            process = await cls._start(config, environment, stderr)
         assert process.stdin is not None
         # If the process has ended, waiting for its report gives the reason.
         process.stdin.write(config.to_line())
         return cls(process)
+
+    @staticmethod
+    async def _start(
+        config: EngineConfig, environment: Mapping[str, str], stderr: int | None
+    ) -> Process:
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "vinery_serving.engine", config.name),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=stderr,
+            env=environment,
+            pass_fds=() if config.heartbeat_fd is None else (config.heartbeat_fd,),
+            start_new_session=True,
+        )
 
     @property
     def pid(self) -> int:
@@ -72,6 +81,11 @@ class StartedEngine:
     @property
     def has_ended(self) -> bool:
         return self._process.returncode is not None
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether a signal that a process cannot cause by its own mistake has ended it."""
+        return self._process.returncode in (-signal.SIGKILL, -signal.SIGTERM)
 
     async def report(self) -> bytes:
         """The next line that it writes about itself; b"" when it has ended."""
@@ -87,6 +101,20 @@ class StartedEngine:
 
     def close(self) -> None:
         """asyncio has released it."""
+
+
+@contextlib.contextmanager
+def _standard_error(config: EngineConfig) -> Iterator[int | None]:
+    """The engine's log file. None, which is that of the node: the file cannot be opened."""
+    try:
+        fd = None if config.log is None else open_log(config.log.path)
+    except OSError:
+        fd = None
+    try:
+        yield fd
+    finally:
+        if fd is not None:
+            os.close(fd)
 
 
 async def end_engine(engine: RunningEngine) -> None:

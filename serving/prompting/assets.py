@@ -48,7 +48,8 @@ class ModelAssets:
     def __init__(
         self, folder: ModelFolder, tokenizer: Tokenizer, renderers: Sequence[ChatRenderer]
     ) -> None:
-        """`renderers`: none, one, or one for requests without tools and one for those with."""
+        """`renderers`: none, one, or one for conversations without tools and one for those
+        with tools or calls."""
         self.folder = folder
         self.tokenizer = tokenizer
         # What most models write around reasoning; replaced for a model that marks it differently.
@@ -78,6 +79,16 @@ class ModelAssets:
         templates = self.folder.templates
         return None if templates is None else templates.tools or templates.default
 
+    @property
+    def takes_tools(self) -> bool:
+        """Whether prompts can show tools to the model."""
+        return bool(self._renderers) and self._renderers[-1].takes_tools
+
+    @property
+    def fills_in_middle(self) -> bool:
+        """Whether the model takes a `suffix`."""
+        return self._infill is not None
+
     def render(self, conversation: Conversation, encoding: Encoding = _WHOLE) -> Prompt:
         """Return the prompt of a chat. Raises `InvalidRequest` for what the model cannot render.
 
@@ -99,7 +110,7 @@ class ModelAssets:
                 "prompt that you format yourself, or add a chat_template.jinja to its folder.",
                 param="messages",
             )
-        rendered = self._renderers[-1 if conversation.tools else 0].render(conversation)
+        rendered = self._renderer(conversation).render(conversation)
         return self.encode_rendered(rendered, conversation, encoding)
 
     def encode_rendered(
@@ -177,7 +188,11 @@ class ModelAssets:
             return [part.text for message in conversation.messages for part in message.content]
         if not self._renderers:
             return []
-        return self._renderers[-1 if conversation.tools else 0].surely_shown(conversation)
+        return self._renderer(conversation).surely_shown(conversation)
+
+    def _renderer(self, conversation: Conversation) -> ChatRenderer:
+        has_tools = conversation.offers_tools or conversation.has_calls
+        return self._renderers[-1 if has_tools else 0]
 
     def _refuse_long(self, text: str, encoding: Encoding, param: str) -> None:
         """Raises `ContextTooLong` for a text whose bytes cannot be few enough tokens."""

@@ -18,21 +18,12 @@ _KEY, _VALUE = "zqkey", "zqvalue"
 # The names by which templates read the reasoning of earlier turns.
 _REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 
-# Mistral's templates accept only ids of nine letters and digits.
+# Mistral's templates accept only ids of nine letters and digits. The other is as OpenAI's.
 _CALL_ID = "zqcall001"
+_OTHER_CALL_ID = "zqcall002"
+_LONG_CALL_ID = "call_zqcall00000000000002"
 
-_TOOL = {
-    "type": "function",
-    "function": {
-        "name": _WORD,
-        "description": "What it does",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string", "description": "Where"}},
-            "required": ["city"],
-        },
-    },
-}
+_TOOL_WORD = "zqtool"
 
 # Turns of a conversation, and words of a message, that show whether a template leaves some out.
 _NUM_TURNS = 20
@@ -41,22 +32,32 @@ _NUM_WORDS = 2000
 Turn = Mapping[str, Any]
 
 
+def _tool(**description: str) -> dict[str, Any]:
+    """A tool that has the description, and so has its parameter."""
+    city = {"type": "string", **description}
+    parameters = {"type": "object", "properties": {"city": city}, "required": ["city"]}
+    function = {"name": _TOOL_WORD, **description, "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
+_TOOL = _tool(description="What it does")
+_BARE_TOOL = _tool()
+
+
 class TemplateCapabilities:
     """What one chat template can render."""
 
     def __init__(self, text: str, render: Callable[..., str]) -> None:
-        """Renders about twenty small conversations with the template `text`.
+        """Renders about thirty small conversations with the template `text`.
 
         `render` takes the template's variables and raises `InvalidRequest` where the template
         does.
         """
         self._render_template = render
-        # Message content is a list of parts, never a string.
-        self.wants_parts = False
-        if not self._shows(_WORD, self._turn("user", _WORD)):
-            self.wants_parts = True
-            # A template that renders neither gets strings, the common case.
-            self.wants_parts = self._shows(_WORD, self._turn("user", _WORD))
+        # No tools are an empty list, because the template raises for null; and message content
+        # is a list of parts, never a string.
+        self.needs_tool_list, self.wants_parts = False, False
+        self.needs_tool_list, self.wants_parts = self._basic_form()
         question = self._turn("user", "Hi")
         # A leading system message is rendered, and so are later ones.
         self.has_system = self._shows(_WORD, self._turn("system", _WORD), question)
@@ -65,15 +66,37 @@ class TemplateCapabilities:
         # of a role that the model never saw.
         developer = self._turn("developer", _WORD)
         self.has_developer = "developer" in text and self._shows(_WORD, developer, question)
-        self.has_tools = _WORD in self._render([question], tools=[_TOOL])
+        self.has_tools = self._shows(_TOOL_WORD, question, tools=[_TOOL])
+        # Every tool and parameter has a description, because the template raises without.
+        self.needs_descriptions = self.has_tools and not self._shows(
+            _TOOL_WORD, question, tools=[_BARE_TOOL]
+        )
+        # Earlier calls are rendered only beside tools.
+        self.calls_need_tools = False
+        self.calls_need_tools = not self._shows_calls() and self._shows_calls(tools=[_TOOL])
+        # Ids of calls have nine letters and digits.
+        self.wants_short_ids = self._shows_calls() and not self._shows_calls(_LONG_CALL_ID)
         # An assistant turn with only tool calls has the content null; otherwise "".
         self.wants_null_content = self._renders_null_content()
         # Arguments of tool calls are objects; otherwise JSON text.
         self.wants_argument_objects = self._renders_argument_objects()
+        # A turn has one call, because the template raises for more or shows only the first.
+        self.wants_single_calls = self._shows_calls() and self._loses_second_calls()
         # The name of the reasoning in earlier turns; None: the template drops it.
         self.reasoning_key = self._reasoning_key()
+        # A turn with calls has text or reasoning, because the template raises for both.
+        self.refuses_text_beside_reasoning = self._refuses_text_beside_reasoning()
         # Every message of the user is rendered as a whole, but for white space around it.
         self.shows_questions = self._shows_questions(text)
+
+    def _basic_form(self) -> tuple[bool, bool]:
+        """The first form in which a question is rendered: `needs_tool_list`, `wants_parts`."""
+        common = (False, False)
+        for form in (common, (False, True), (True, False), (True, True)):
+            self.needs_tool_list, self.wants_parts = form
+            if self._shows(_WORD, self._turn("user", _WORD)):
+                return form
+        return common
 
     def _shows_later_system(self, question: Turn) -> bool:
         later = [self._turn("system", _OTHER), self._turn("user", "And?")]
@@ -87,22 +110,46 @@ class TemplateCapabilities:
         turns = [self._turn("user", _WORD), self._turn("assistant", "Hello")] * _NUM_TURNS
         turns.append(self._turn("user", " ".join([_WORD] * _NUM_WORDS)))
         num_words = _NUM_TURNS + _NUM_WORDS
-        return all(
-            self._render(turns, tools=tools).count(_WORD) >= num_words for tools in (None, [_TOOL])
-        )
+        variables: Sequence[dict[str, Any]] = ({}, {"tools": [_TOOL]})
+        return all(self._render(turns, **each).count(_WORD) >= num_words for each in variables)
 
     def _renders_null_content(self) -> bool:
         """True wherever null works: some templates print an empty answer beside the call for
-        "". Templates that print null as `None` get ""."""
-        null, empty = self._rendered_call(null=True), self._rendered_call(null=False)
-        return bool(null) and null.count("None") <= empty.count("None")
+        "". Templates that print null as `None` get "", and so do those that raise for null when
+        a conversation with calls has no tools."""
+        null, empty = self._rendered_calls(null=True), self._rendered_calls(null=False)
+        if not null or null.count("None") > empty.count("None"):
+            return False
+        turns = self._call_turns({_KEY: _VALUE}, null=True)
+        return not self.calls_need_tools or bool(self._render(turns))
 
     def _renders_argument_objects(self) -> bool:
         """True wherever objects work: the template quotes them as JSON or reads their members.
         A dict printed by Python, in single quotes, is not JSON."""
         turns = self._call_turns({_KEY: _VALUE}, null=self.wants_null_content)
-        text = self._render(turns)
+        text = self._render_calls(turns)
         return _KEY in text and _VALUE in text and f"'{_KEY}'" not in text
+
+    def _loses_second_calls(self) -> bool:
+        """Whether the second of two calls is shown only in a turn of its own."""
+        question, first, result = self._usual_call_turns(_WORD, _CALL_ID)
+        _, second, other_result = self._usual_call_turns(_OTHER, _OTHER_CALL_ID)
+        both = {**first, "tool_calls": [*first["tool_calls"], *second["tool_calls"]]}
+        together = self._render_calls([question, both, result, other_result])
+        apart = self._render_calls([question, first, result, second, other_result])
+        return _OTHER not in together and _WORD in apart and _OTHER in apart
+
+    def _refuses_text_beside_reasoning(self) -> bool:
+        question, calling, result = self._usual_call_turns(_WORD, _CALL_ID)
+        reasoned = {**calling, **({self.reasoning_key: _OTHER} if self.reasoning_key else {})}
+        both = {**reasoned, "content": self._turn("assistant", "Wait")["content"]}
+        alone, beside = (self._render_calls([question, each, result]) for each in (reasoned, both))
+        return bool(alone) and not beside
+
+    def _usual_call_turns(self, name: str, call_id: str) -> list[dict[str, Any]]:
+        """A conversation with a call in the form that the template takes."""
+        kind: Any = {_KEY: _VALUE} if self.wants_argument_objects else json.dumps({_KEY: _VALUE})
+        return self._call_turns(kind, call_id, null=self.wants_null_content, name=name)
 
     def _reasoning_key(self) -> str | None:
         """Many templates render reasoning only since the last question, or only before a
@@ -110,37 +157,53 @@ class TemplateCapabilities:
         question, calling, result = self._call_turns({_KEY: _VALUE}, null=False)
         answer = self._turn("assistant", "Hello")
         for key in _REASONING_KEYS:
-            if self._shows(_OTHER, question, {**answer, key: _OTHER}) or self._shows(
-                _OTHER, question, {**calling, key: _OTHER}, result
+            calls = [question, {**calling, key: _OTHER}, result]
+            if self._shows(_OTHER, question, {**answer, key: _OTHER}) or (
+                _OTHER in self._render_calls(calls)
             ):
                 return key
         return None
 
-    def _rendered_call(self, *, null: bool) -> str:
+    def _shows_calls(self, call_id: str = _CALL_ID, **variables: Any) -> bool:
+        texts = (self._rendered_calls(call_id, null=null, **variables) for null in (False, True))
+        return any(texts)
+
+    def _rendered_calls(self, call_id: str = _CALL_ID, *, null: bool, **variables: Any) -> str:
         """A conversation with a tool call; "" when the template cannot render the call."""
         kinds: Sequence[Any] = ({_KEY: _VALUE}, json.dumps({_KEY: _VALUE}))
-        texts = (self._render(self._call_turns(kind, null=null)) for kind in kinds)
+        turns = (self._call_turns(kind, call_id, null=null) for kind in kinds)
+        texts = (self._render_calls(each, **variables) for each in turns)
         return next((text for text in texts if _WORD in text), "")
 
-    def _call_turns(self, arguments: Any, *, null: bool) -> list[Turn]:
-        function = {"name": _WORD, "arguments": arguments}
-        call = {"id": _CALL_ID, "type": "function", "function": function}
+    def _call_turns(
+        self, arguments: Any, call_id: str = _CALL_ID, *, null: bool, name: str = _WORD
+    ) -> list[dict[str, Any]]:
+        function = {"name": name, "arguments": arguments}
+        call = {"id": call_id, "type": "function", "function": function}
         calling = {**self._turn("assistant", ""), "tool_calls": [call]}
         if null:
             calling["content"] = None
-        answer = {**self._turn("tool", "Done"), "tool_call_id": _CALL_ID, "name": "zqtool"}
+        answer = {**self._turn("tool", "Done"), "tool_call_id": call_id, "name": "zqname"}
         return [self._turn("user", "Hi"), calling, answer]
 
     def _turn(self, role: str, text: str) -> dict[str, Any]:
         parts = [{"type": "text", "text": text}] if text else []
         return {"role": role, "content": parts if self.wants_parts else text}
 
-    def _shows(self, word: str, *turns: Turn) -> bool:
-        return word in self._render(turns)
+    def _shows(self, word: str, *turns: Turn, **variables: Any) -> bool:
+        return word in self._render(turns, **variables)
+
+    def _render_calls(self, turns: Sequence[Turn], **variables: Any) -> str:
+        beside = {"tools": [_TOOL]} if self.calls_need_tools else {}
+        return self._render(turns, **{**beside, **variables})
+
+    @property
+    def _no_tools(self) -> list[Any] | None:
+        return [] if self.needs_tool_list else None
 
     def _render(self, turns: Sequence[Turn], **variables: Any) -> str:
         """The text; "" when the template raises."""
-        variables = {"tools": None, "documents": None, **variables}
+        variables = {"tools": self._no_tools, "documents": None, **variables}
         try:
             return self._render_template(
                 messages=list(turns), add_generation_prompt=True, **variables

@@ -4,8 +4,10 @@ Each message is changed to the form that the template renders (see `capabilities
 message is dropped or printed in a form that the model never saw.
 """
 
+import base64
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,8 +21,8 @@ from vinery_serving.core.request import (
     TextPart,
     Tool,
     ToolCall,
-    ToolMode,
 )
+from vinery_serving.prompting.arranging import arranged
 from vinery_serving.prompting.capabilities import TemplateCapabilities
 from vinery_serving.prompting.reasoning_effort import reasoning_settings
 from vinery_serving.prompting.template import ChatTemplate
@@ -31,7 +33,8 @@ _END_MARK = "\u2e28vinery:end\u2e29"
 # For templates that read the schema of every tool.
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
-_INSTRUCTING = (Role.SYSTEM, Role.DEVELOPER)
+# The length of the ids that Mistral's templates accept.
+_NUM_ID_CHARS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,11 @@ class ChatRenderer:
     def __init__(self, template: ChatTemplate) -> None:
         self._template = template
         self._capabilities = TemplateCapabilities(template.text, template.render)
+
+    @property
+    def takes_tools(self) -> bool:
+        """Whether the template shows tools to the model."""
+        return self._capabilities.has_tools
 
     def render(self, conversation: Conversation) -> Rendered:
         """Raises `InvalidRequest` for what the template refuses or cannot render."""
@@ -110,36 +118,54 @@ class ChatRenderer:
         return [dict(document) for document in documents] or None
 
     def _tools(self, conversation: Conversation) -> list[Any] | None:
-        if not conversation.tools or conversation.tool_choice.mode is ToolMode.NONE:
-            return None
+        if not self._gives_tools(conversation):
+            return [] if self._capabilities.needs_tool_list else None
         if not self._capabilities.has_tools:
             raise UnsupportedParameter(
                 "The chat template of this model takes no tools. Leave out tools, or choose "
                 "a model that was trained to call them.",
                 param="tools",
             )
-        return [_tool(tool) for tool in conversation.tools]
+        tools = [_tool(tool) for tool in conversation.tools]
+        needs_descriptions = self._capabilities.needs_descriptions
+        return [_described(tool) for tool in tools] if needs_descriptions else tools
+
+    def _gives_tools(self, conversation: Conversation) -> bool:
+        """Where no tool may be called the tools are left out, unless the template would leave
+        out earlier calls with them."""
+        if conversation.offers_tools:
+            return True
+        needs_tools = self._capabilities.calls_need_tools and conversation.has_calls
+        return bool(conversation.tools) and needs_tools
 
     def _turns(self, conversation: Conversation) -> list[dict[str, Any]]:
         messages = conversation.messages
         callees = {call.id: call.name for message in messages for call in message.tool_calls}
-        arranged = arranged_instructions(messages, self._capabilities)
-        return [self._turn(index, message, callees) for index, message in arranged]
+        # Calls are identified by their objects, which arranging does not copy.
+        paths = {
+            id(call): f"messages[{index}].tool_calls[{at}].function.arguments"
+            for index, message in enumerate(messages)
+            for at, call in enumerate(message.tool_calls)
+        }
+        return [
+            self._turn(message, callees, paths)
+            for message in arranged(messages, self._capabilities)
+        ]
 
-    def _turn(self, index: int, message: Message, callees: Mapping[str, str]) -> dict[str, Any]:
+    def _turn(
+        self, message: Message, callees: Mapping[str, str], paths: Mapping[int, str]
+    ) -> dict[str, Any]:
         turn: dict[str, Any] = {"role": message.role.value, "content": self._content(message)}
-        name = message.name or callees.get(message.tool_call_id or "")
+        name, call_id = message.name, message.tool_call_id
+        if call_id is not None:  # some clients leave ids empty
+            turn["tool_call_id"] = self._call_id(call_id)
+            name = name or callees.get(call_id)
         if name:
             turn["name"] = name
-        if message.tool_call_id:
-            turn["tool_call_id"] = message.tool_call_id
         if message.reasoning and self._capabilities.reasoning_key:
             turn[self._capabilities.reasoning_key] = message.reasoning
         if message.tool_calls:
-            turn["tool_calls"] = [
-                self._call(call, f"messages[{index}].tool_calls[{at}].function.arguments")
-                for at, call in enumerate(message.tool_calls)
-            ]
+            turn["tool_calls"] = [self._call(call, paths[id(call)]) for call in message.tool_calls]
         return turn
 
     def _content(self, message: Message) -> Any:
@@ -153,7 +179,19 @@ class ChatRenderer:
         text = call.arguments or "{}"
         wants_object = self._capabilities.wants_argument_objects
         function = {"name": call.name, "arguments": _parsed(text, param) if wants_object else text}
-        return {"id": call.id, "type": "function", "function": function}
+        return {"id": self._call_id(call.id), "type": "function", "function": function}
+
+    def _call_id(self, call_id: str) -> str:
+        return short_call_id(call_id) if self._capabilities.wants_short_ids else call_id
+
+
+def short_call_id(call_id: str) -> str:
+    """Return nine letters and digits for an id, always the same ones: the id itself, if it has
+    this form."""
+    if len(call_id) == _NUM_ID_CHARS and call_id.isascii() and call_id.isalnum():
+        return call_id
+    digest = hashlib.sha256(call_id.encode(errors="replace")).digest()
+    return base64.b32encode(digest)[:_NUM_ID_CHARS].decode()
 
 
 def _with_end_mark(conversation: Conversation) -> Conversation:
@@ -208,41 +246,14 @@ def _tool(tool: Tool) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def arranged_instructions(
-    messages: Sequence[Message], capabilities: TemplateCapabilities
-) -> list[tuple[int, Message]]:
-    """Return the messages with system and developer messages where the template renders them,
-    each with its index in the client's conversation.
-
-    OpenAI's clients may send any number of them anywhere. Many templates render one, at the
-    start. Some render none: their models were trained to read instructions in the first user
-    message.
-    """
-    numbered = [(index, _known(message, capabilities)) for index, message in enumerate(messages)]
-    has_late_ones = any(message.role in _INSTRUCTING for message in messages[1:])
-    if capabilities.has_system and (capabilities.has_many_systems or not has_late_ones):
-        return numbered
-    instructions = [pair for pair in numbered if pair[1].role in _INSTRUCTING]
-    if not instructions:
-        return numbered
-    others = [pair for pair in numbered if pair[1].role not in _INSTRUCTING]
-    texts = [message for _, message in instructions]
-    index, first = instructions[0]
-    if capabilities.has_system:
-        return [(index, _with_text(first, texts)), *others]
-    for at, (question_index, question) in enumerate(others):
-        if question.role is Role.USER:
-            whole = _with_text(question, [*texts, question])
-            return [*others[:at], (question_index, whole), *others[at + 1 :]]
-    return [(index, _with_text(replace(first, role=Role.USER), texts)), *others]
-
-
-def _known(message: Message, capabilities: TemplateCapabilities) -> Message:
-    if message.role is Role.DEVELOPER and not capabilities.has_developer:
-        return replace(message, role=Role.SYSTEM)
-    return message
-
-
-def _with_text(message: Message, sources: Sequence[Message]) -> Message:
-    text = "\n\n".join(source.text for source in sources if source.text)
-    return replace(message, content=(TextPart(text),))
+def _described(tool: dict[str, Any]) -> dict[str, Any]:
+    """The tool with an empty description where it has none, and so its parameters."""
+    function = {"description": "", **tool["function"]}
+    properties = function["parameters"].get("properties")
+    if isinstance(properties, dict):
+        described = {
+            name: {"description": "", **schema} if isinstance(schema, dict) else schema
+            for name, schema in properties.items()
+        }
+        function["parameters"] = {**function["parameters"], "properties": described}
+    return {**tool, "function": function}

@@ -2,7 +2,9 @@
 
 The environment is the same: sandboxed Jinja2 with `trim_blocks`, `lstrip_blocks`, loop
 controls, `raise_exception`, `strftime_now`, a `tojson` that is plain `json.dumps`, and a
-`{% generation %}` block, which marks training targets and has no effect here.
+`{% generation %}` block, which marks training targets and has no effect here. Beyond it there is
+`from_json`, which templates that were repaired for servers use, and which OpenVINO Model Server
+has, too.
 """
 
 import json
@@ -17,6 +19,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.json_text import exceeded_limit
 from vinery_serving.prompting.folder import UnusableFolder
 
 # An error may quote what the client sent.
@@ -90,6 +93,7 @@ def _environment(now: Callable[[], datetime]) -> jinja2.Environment:
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
     environment.filters["tojson"] = _to_json
+    environment.filters["from_json"] = _from_json
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = lambda form: now().strftime(form)
     return environment
@@ -109,6 +113,20 @@ def _to_json(
         separators=separators,
         sort_keys=sort_keys,
     )
+
+
+def _from_json(value: Any) -> Any:
+    """Return the value of JSON text; other values as they are, since arguments of calls may be
+    objects already. Raises `TemplateRefusal`."""
+    if not isinstance(value, str):
+        return value
+    exceeded = exceeded_limit(value.encode(errors="replace"))
+    if exceeded is not None:
+        raise TemplateRefusal(f"JSON text must have at most {exceeded.value} {exceeded.counted}.")
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise TemplateRefusal(f"The chat template reads text that is not JSON: {error}.") from error
 
 
 def _refuse(message: str) -> NoReturn:

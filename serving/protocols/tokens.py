@@ -11,7 +11,7 @@ from pydantic import Field, PlainValidator
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.errors import MissingParameter
-from vinery_serving.core.request import Conversation, Encoding
+from vinery_serving.core.request import NOTHING_UNUSED, Conversation, Encoding, Unused
 from vinery_serving.core.tokens import Padding, Tokenized, TokenizeRequest
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.limited import Limited, Text, refuse_long
@@ -20,6 +20,7 @@ from vinery_serving.protocols.common.parameters import ModelName, PromptIds, par
 from vinery_serving.protocols.common.prompting import TemplateFields
 from vinery_serving.protocols.common.reading import Wire, invalid, read_model, read_object, refusal
 from vinery_serving.protocols.common.tools import TOOLS, WireTools, clients_tools
+from vinery_serving.protocols.common.unknown_fields import unknown_fields, unused_of
 
 
 def _read_texts(value: object) -> str | tuple[str, ...]:
@@ -138,6 +139,7 @@ class TokenizeExchange:
     request: TokenizeRequest
     is_ovms: bool = False
     has_many: bool = False
+    unused: Unused = NOTHING_UNUSED
 
     def body(self, tokenized: Tokenized) -> bytes:
         """Return the JSON of the answer, in the form of the body's system."""
@@ -156,9 +158,14 @@ class TokenizeExchange:
 
 def parse_tokenize(body: bytes) -> TokenizeExchange:
     """Read the body of `/tokenize`. Raises `InvalidRequest`."""
-    wire = read_model(TokenizeBody, read_object(body))
-    is_ovms = wire.text is not None
-    return TokenizeExchange(wire.request(), is_ovms, has_many=isinstance(wire.text, tuple))
+    members = read_object(body)
+    wire = read_model(TokenizeBody, members)
+    return TokenizeExchange(
+        wire.request(),
+        is_ovms=wire.text is not None,
+        has_many=isinstance(wire.text, tuple),
+        unused=unused_of(unknown_fields(TokenizeBody, members)),
+    )
 
 
 class DetokenizeBody(Wire):
@@ -172,6 +179,7 @@ class DetokenizeBody(Wire):
 class DetokenizeExchange:
     model: str | None
     token_ids: tuple[int, ...]
+    unused: Unused = NOTHING_UNUSED
 
     def body(self, text: str) -> bytes:
         """Return the JSON of the answer for the text of these tokens."""
@@ -180,5 +188,7 @@ class DetokenizeExchange:
 
 def parse_detokenize(body: bytes) -> DetokenizeExchange:
     """Read the body of `/detokenize`. Raises `InvalidRequest`."""
-    wire = read_model(DetokenizeBody, read_object(body))
-    return DetokenizeExchange(wire.model, tuple(wire.tokens))
+    members = read_object(body)
+    wire = read_model(DetokenizeBody, members)
+    unused = unused_of(unknown_fields(DetokenizeBody, members))
+    return DetokenizeExchange(wire.model, tuple(wire.tokens), unused)

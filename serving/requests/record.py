@@ -197,22 +197,22 @@ class RequestRecord:
 
 def _log(settlement: Settlement, num_prompt_tokens: int) -> None:
     admission = settlement.admission
-    log.info(
-        "request id=%s user=%s model=%s endpoint=%s/%s status=%d outcome=%s prompt=%d "
-        "cached=%d output=%d first_token_ms=%s total_ms=%s",
-        admission.request_id,
-        admission.username,
-        ascii(admission.model[:128]),
-        admission.dialect,
-        admission.endpoint,
-        settlement.http_status,
-        settlement.outcome,
-        num_prompt_tokens,
-        settlement.num_cached_tokens,
-        settlement.num_output_tokens,
-        settlement.first_token_ms,
-        settlement.total_ms,
-    )
+    named = {
+        "request_id": admission.request_id,
+        "user": admission.username,
+        "key_id": admission.key_id,
+        "model": admission.model[:128],
+        "endpoint": f"{admission.dialect}/{admission.endpoint}",
+        "status": settlement.http_status,
+        "outcome": settlement.outcome,
+        "error_code": settlement.error_code,
+        "prompt": num_prompt_tokens,
+        "cached": settlement.num_cached_tokens,
+        "output": settlement.num_output_tokens,
+        "first_token_ms": settlement.first_token_ms,
+        "total_ms": settlement.total_ms,
+    }
+    log.info("request", extra={"fields": named})
 
 
 def _ms(duration_s: float | None) -> float | None:

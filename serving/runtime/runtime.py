@@ -394,8 +394,8 @@ def _read_models() -> tuple[dict[str, ModelEntry], frozenset[str]]:
 
 def _is_failing(model: ServedModel) -> bool:
     status = model.status
-    if status.state == EngineState.READY:
-        return False
+    if status.state in (EngineState.READY, EngineState.FAILED):
+        return status.state == EngineState.FAILED
     return status.num_failures_in_row >= _FAILING_AFTER_FAILURES
 
 
@@ -403,7 +403,7 @@ def _entry(model: ServedModel) -> ModelEntry:
     try:
         options = parse_options(model.options)
     except ValueError as error:  # the engine cannot start, and the node reports why
-        log.warning("bad options model=%s: %s", model.name, error)
+        log.warning("bad options: %s", error, extra={"fields": {"model": model.name}})
         options = EngineOptions()
     return ModelEntry(
         id=model.pk,

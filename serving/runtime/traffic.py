@@ -54,6 +54,8 @@ class ModelTraffic:
 class Traffic:
     def __init__(self) -> None:
         self.models: defaultdict[str, ModelTraffic] = defaultdict(ModelTraffic)
+        # Fields of bodies that took no effect, by names of a table.
+        self.ignored: Counter[str] = Counter()
         # By the limit's metric, the kind of its scope, and its effect.
         self.refusals: Counter[tuple[str, str, Effect]] = Counter()
 

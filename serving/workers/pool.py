@@ -130,7 +130,7 @@ class WorkerPool:
             outcome = "refused" if error.status < 500 else "overloaded"
             raise
         except (JobFailed, BrokenAnswer) as error:
-            log.error("work failed kind=%s: %s", kind, error)
+            log.error("work failed: %s", error, extra={"fields": {"kind": kind}})
             raise
         finally:
             self.num_ended[kind, outcome] += 1

@@ -160,6 +160,14 @@ def writes(found: Iterable[Route], foreign_id: int) -> Iterator[Probe]:
                     yield Probe(method.upper(), route.path(foreign_id), {})
 
 
+def changes_of(found: Iterable[Route], row_id: int) -> Iterator[Probe]:
+    """Yield every change, action and form about the row, and every new row."""
+    for route in found:
+        for method in route.actions:
+            if method not in ("get", "head"):
+                yield Probe(method.upper(), route.path(row_id), {})
+
+
 def references(found: Iterable[Route], own_id: int, foreign_id: int, name: str) -> Iterator[Probe]:
     """Yield new rows, and changes of own rows, that refer to a foreign row or have its name."""
     for route in found:
@@ -232,14 +240,15 @@ def forms(foreign_id: int) -> Iterator[Probe]:
 # -- Answers
 
 
-def answer(client: Client, probe: Probe) -> tuple[int, str]:
-    """Return the status, and the text without what differs each time. A new row's is left out."""
+def answer(client: Client, probe: Probe, *, keeps_new: bool = False) -> tuple[int, str]:
+    """Return the status, and the text without what differs each time. A new row's is left out,
+    unless `keeps_new`."""
     if probe.path.startswith("/api/") and probe.body is not None:
         body, media = json.dumps(probe.body), "application/json"
     else:
-        body, media = urlencode(probe.body or {}), "application/x-www-form-urlencoded"
+        body, media = urlencode(probe.body or {}, doseq=True), "application/x-www-form-urlencoded"
     response = client.generic(probe.method, probe.path, body, media)
-    if probe.method != "GET" and response.status_code < 300:
+    if probe.method != "GET" and response.status_code < 300 and not keeps_new:
         return response.status_code, ""
     return response.status_code, f"{response.get('location', '')}\n{_text(response)}"
 

@@ -96,6 +96,7 @@ def fill(name: str, first_id: int, text: str = "") -> Tenant:
     }
     tenant = Tenant(organization, users, keys)
     _store_limits(tenant, one)
+    _store_invitations(tenant, one)
     _store_usage(tenant, one, f"{first_id}")
     _store_messages(tenant, one, name)
     _store_signin(text, users["owner"])
@@ -133,6 +134,12 @@ def _store_limits(tenant: Tenant, project: Project) -> None:
         ("user", tenant.users["member"].pk, "week"),
     ):
         changes.add(Limit(scope=scope, scope_id=scope_id, metric="tokens", window=window, amount=9))
+
+
+def _store_invitations(tenant: Tenant, project: Project) -> None:
+    name = tenant.organization.name
+    for scope in (tenant.organization, project):
+        changes.invite(f"{name}-invited", scope, Role.MEMBER)
 
 
 def _store_usage(tenant: Tenant, project: Project, request_id: str) -> None:

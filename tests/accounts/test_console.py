@@ -64,8 +64,8 @@ def test_all_numbers_are_zero_before_the_first_request_and_the_page_shows_advice
     text = page(signed_in(alice), "/console/")
 
     assert numbers(text) == ["0", "0", "0", "0"]
-    assert "make a key</a>" in text
-    assert text.count("<svg") == 4
+    assert "create an API key</a>" in text
+    assert "<svg" not in text
 
 
 def test_the_overview_adds_up_the_period(alice: User) -> None:
@@ -159,13 +159,13 @@ def test_an_invalid_period_is_reported_and_the_last_day_is_shown(
 
 
 def quota_cells(text: str, name: str) -> list[str]:
-    section = text.partition("Quotas closest to their end")[2].partition("</section>")[0]
+    section = text.partition("Quotas near their limit")[2].partition("</section>")[0]
     return re.findall(rf'data-name="{name}">(.*?)</td>', section)
 
 
-def test_the_overview_shows_the_quotas_closest_to_their_end(alice: User, root: User) -> None:
+def test_the_overview_shows_the_quotas_near_their_limit(alice: User, root: User) -> None:
     limit_of(alice, Metric.WEIGHTED_TOKENS, Window.NONE, 2000)
-    assert "Quotas closest" not in page(signed_in(alice), "/console/")  # there is no usage yet
+    assert "Quotas near" not in page(signed_in(alice), "/console/")  # there is no usage yet
     changes.add(Limit(scope="platform", metric="weighted_tokens", window="none", amount=1000))
     store(used(alice, "r1", weighted_tokens=1500.0))
 
@@ -174,19 +174,19 @@ def test_the_overview_shows_the_quotas_closest_to_their_end(alice: User, root: U
     assert quota_cells(hers, "Used") == ["75 %"]
     assert quota_cells(hers, "Resets") == ["never"]
     assert re.fullmatch(
-        r"\d{4}-\d\d-\d\d \d\d:\d\d, at the current rate", quota_cells(hers, "Runs out")[0]
+        r"exhausted at \d{4}-\d\d-\d\d \d\d:\d\d", quota_cells(hers, "Projected")[0]
     )
     assert "The user alice" in hers
     assert '<a href="/console/limits/">All limits</a>' in hers
     # She may not see the usage of all users.
     assert quota_cells(all_, "Used") == ["150 %", "75 %"]
-    assert quota_cells(all_, "Runs out")[0] == "<strong>used up</strong>"
+    assert quota_cells(all_, "Projected")[0] == '<strong class="bad">exhausted</strong>'
 
 
 def test_the_overview_has_no_quotas_if_there_are_none(alice: User) -> None:
     store(used(alice, "r1"))
 
-    assert "Quotas closest" not in page(signed_in(alice), "/console/")
+    assert "Quotas near" not in page(signed_in(alice), "/console/")
 
 
 def test_a_quota_shows_when_it_resets_and_that_it_lasts_until_then(alice: User) -> None:

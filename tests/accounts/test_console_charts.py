@@ -129,7 +129,7 @@ def test_steps_are_round_and_large_enough(least: float) -> None:
 @pytest.mark.parametrize(
     ("minute", "length", "result"),
     [
-        (23, timedelta(minutes=1), ["12:30", "12:45", "13:00", "13:15"]),
+        (23, timedelta(minutes=1), ["12:30", "12:40", "12:50", "13:00", "13:10", "13:20"]),
         (0, timedelta(hours=1), ["02 Mar 00:00", "03 Mar 00:00"]),
         # In a zone with a half-hour offset, no hour begins at these times.
         (30, timedelta(hours=1), ["01 Mar 22:30", "02 Mar 18:30", "03 Mar 14:30"]),
@@ -144,3 +144,33 @@ def test_ticks_are_at_round_times_if_there_are_any(
 
     labels = [label.text for label in root.findall(".//text[@class='x']")]
     assert labels == result
+
+
+def test_a_part_of_an_hour_has_a_column_as_wide_as_the_others() -> None:
+    whole = points(START, timedelta(hours=1), 3)
+    part = Point(whole[-1].until, whole[-1].until + timedelta(minutes=2), Figures())
+
+    root = drawn(chart([1, 1, 1, 1], points=[*whole, part]))
+
+    bars = root.findall("g[@class='shapes']/rect")
+    assert len({bar.attrib["width"] for bar in bars}) == 1
+
+
+def test_thirty_days_have_labels_every_five_days_without_a_time() -> None:
+    days = points(START, timedelta(days=1), 30)
+    part = Point(days[-1].until, days[-1].until + timedelta(hours=3), Figures())
+
+    root = drawn(chart([0] * 31, points=[*days, part]))
+
+    labels = [label.text for label in root.findall(".//text[@class='x']")]
+    assert labels == ["03 Mar", "08 Mar", "13 Mar", "18 Mar", "23 Mar", "28 Mar"]
+
+
+def test_a_series_of_failures_has_a_colour_of_its_own() -> None:
+    root = drawn(
+        chart(series=[Series("failed", [1], "failed")], points=points(START, timedelta(1), 1))
+    )
+
+    assert [bar.attrib["class"] for bar in root.findall("g[@class='shapes']/rect")] == [
+        "colour-failed"
+    ]

@@ -80,11 +80,11 @@ def test_limits_show_the_remaining_amount_and_the_reset(
     text = page(signed_in(alice), "/console/limits/")
 
     cells = re.findall(r'data-name="(\w+)">(.*?)<', text)
-    assert cells[:3] == [("Limit", "10"), ("Used", "1"), ("Left", "9")]
-    assert re.fullmatch(r"In .*, with the next day of UTC", cells[3][1])
-    assert cells[4:7] == [("Limit", "1,000"), ("Used", "0"), ("Left", "1,000")]
-    assert cells[8:11] == [("Limit", "5,000"), ("Used", "0"), ("Left", "5,000")]
-    assert re.fullmatch(r"In .*, with the next week of UTC, on a Sunday", cells[11][1])
+    assert cells[:3] == [("Maximum", "10"), ("Used", "1"), ("Left", "9")]
+    assert re.fullmatch(r"in .* \(00:00 UTC\)", cells[3][1])
+    assert cells[4:7] == [("Maximum", "1,000"), ("Used", "0"), ("Left", "1,000")]
+    assert cells[8:11] == [("Maximum", "5,000"), ("Used", "0"), ("Left", "5,000")]
+    assert re.fullmatch(r"in .* \(Sunday 00:00 UTC\)", cells[11][1])
     assert "tokens per week" in text
     assert "777" not in text
 
@@ -152,7 +152,7 @@ def test_the_page_has_no_warning_if_the_store_answers(
 
 
 def test_the_page_reports_that_there_are_no_limits(alice: User, limiter: MemoryLimiter) -> None:
-    assert "Nothing is limited." in page(signed_in(alice), "/console/limits/")
+    assert "No limits yet." in page(signed_in(alice), "/console/limits/")
 
 
 def test_keys_with_the_same_name_are_shown_separately(alice: User, limiter: MemoryLimiter) -> None:
@@ -191,7 +191,7 @@ def test_a_refusal_is_explained_to_its_user(alice: User, bob: User) -> None:
 
     sentence = (
         "10 of 10 requests per minute of the user alice were used, and 1 more was needed. "
-        "It would have fitted 6 s later."
+        "It would have been allowed after 6 s."
     )
     assert sentence in page(signed_in(alice), "/console/refusals/")
     assert "No limit refused anything" in page(signed_in(bob), "/console/refusals/")
@@ -201,8 +201,8 @@ def test_a_refusal_is_explained_to_its_user(alice: User, bob: User) -> None:
 @pytest.mark.parametrize(
     ("finish_reason", "sentence"),
     [
-        ("length", "The answer was cut short at the limit: 3 of 10 tokens per day"),
-        ("stop", "The request ran, but its answer could go no further than the limit: 3 of 10"),
+        ("length", "Response cut short at the limit: 3 of 10 tokens per day"),
+        ("stop", "Response cut short: the limit was reached. 3 of 10"),
     ],
 )
 def test_a_truncated_answer_is_not_described_as_a_refusal(
@@ -229,7 +229,66 @@ def test_older_refusals_are_on_the_next_page(alice: User) -> None:
     client = signed_in(alice)
 
     first = page(client, "/console/refusals/")
-    older = unescape(re.search(r'href="(\?.*?before.*?|/console/refusals/\?.*?)"', first)[1])  # type: ignore[index]
+    older = unescape(re.search(r'href="([^"]*)">Older ones<', first)[1])  # type: ignore[index]
 
     assert first.count("<code>r") == 50
     assert page(client, older).count("<code>r") == 10
+
+
+def test_a_limit_that_was_just_set_shows_the_usage_of_its_window(
+    alice: User, limiter: MemoryLimiter
+) -> None:
+    store(used(alice, "r1", minutes_ago=0), used(alice, "r2", minutes_ago=0))
+
+    def cells() -> list[str]:
+        text = page(signed_in(alice), "/console/limits/")
+        return re.findall(r'data-name="(?:Used|Left)">(.*?)<', text)
+
+    limit = limit_of(alice, Metric.REQUESTS, Window.MONTH, 10)
+    assert cells() == ["2", "8"]
+
+    changes.change(limit, amount=1)
+    assert cells() == ["2", "0"]
+
+
+def test_a_meter_is_red_when_the_limit_is_used_up(alice: User, limiter: MemoryLimiter) -> None:
+    limit_of(alice, Metric.REQUESTS, Window.DAY, 10)
+
+    assert 'max="10" low="8.0" high="9.9" optimum="0"' in page(signed_in(alice), "/console/limits/")
+
+
+def test_the_overview_reports_until_when_the_user_cannot_make_requests(
+    alice: User, bob: User
+) -> None:
+    store(used(alice, "r1", minutes_ago=0), used(bob, "r2", minutes_ago=0))
+    limit_of(alice, Metric.REQUESTS, Window.MONTH, 1)
+    limit_of(bob, Metric.REQUESTS, Window.MONTH, 100)
+
+    text = page(signed_in(alice), "/console/")
+
+    assert "You cannot make requests until" in text
+    assert "your quota of 1 requests per month is exhausted" in text
+    assert "You cannot make requests" not in page(signed_in(bob), "/console/")
+
+
+def test_events_are_summed_up_and_filtered_by_effect_and_limit(alice: User, bob: User) -> None:
+    store(
+        used(alice, "r1", bound_limits=(bound_limit(alice, 1),), http_status=429),
+        used(alice, "r2", bound_limits=(bound_limit(alice, 1),), http_status=429),
+        used(alice, "r3", bound_limits=(bound_limit(alice, 2),)),
+    )
+    client = signed_in(alice)
+
+    def requests(query: str) -> list[str]:
+        text = page(client, f"/console/refusals/?{query}")
+        return re.findall(r'data-name="Request"><code>(.*?)<', text)
+
+    assert requests("") == ["r3", "r2", "r1"]
+    assert requests("effect=refused") == ["r2", "r1"]
+    assert requests("effect=cut_short") == ["r3"]
+    assert requests("limit=2") == ["r3"]
+    text = page(client, "/console/refusals/")
+    found = re.search(r'data-name="Events"><a href="(.*?)">2<', text)
+    assert found is not None
+    assert requests(unescape(found[1]).partition("?")[2]) == ["r2", "r1"]
+    assert "effect=nonsense" in page(client, "/console/refusals/?effect=nonsense")

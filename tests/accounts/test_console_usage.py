@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import re
+from datetime import UTC, datetime
 from html import unescape
 from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.utils import timezone
 from pages import page, signed_in, store, tile, used
 
+from vinery_accounts.console.period import PeriodForm
 from vinery_accounts.models import User
 from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.filters import Dimension
@@ -32,8 +35,8 @@ def test_an_interval_is_chosen_by_its_name(alice: User) -> None:
     select = re.search(r'<select name="granularity".*?</select>', text, re.DOTALL)
 
     assert select is not None
-    names = re.findall(r"<option[^>]*>(\w+)</option>", select[0])
-    assert names == ["automatic", "minute", "hour", "day"]
+    names = re.findall(r"<option[^>]*>([\w ]+)</option>", select[0])
+    assert names == ["Auto", "1 minute", "1 hour", "1 day"]
 
 
 def test_each_group_of_usage_has_a_link_to_its_records(alice: User) -> None:
@@ -55,8 +58,9 @@ def test_usage_is_shown_by_every_dimension(alice: User, by: str) -> None:
 
     text = page(signed_in(alice), f"/console/usage/?by={by}&most=num_tokens")
 
-    assert f"<title>Usage by {by} | Vinery</title>" in text
-    assert f'aria-label="Tokens by {by}' in text
+    name = "organisation" if by is Dimension.ORGANIZATION else by
+    assert f"<title>Usage by {name} | Vinery</title>" in text
+    assert f'aria-label="Tokens by {name}' in text
 
 
 def test_small_groups_are_summed_as_others(alice: User) -> None:
@@ -146,3 +150,63 @@ def test_an_ignored_parameter_filters_no_records(alice: User) -> None:
 
 async def _all_of(response: Any) -> str:
     return b"".join([chunk async for chunk in response.streaming_content]).decode()
+
+
+# -- Months, and the export of the table
+
+
+def test_months_are_those_of_the_time_zone(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = datetime(2026, 3, 31, 23, 30, tzinfo=UTC)
+    monkeypatch.setattr(timezone, "now", lambda: now)
+
+    def period(name: str, zone: str) -> tuple[str, str]:
+        found = PeriodForm.of({"period": name, "zone": zone}).found
+        return found.since.isoformat(), found.until.isoformat()
+
+    assert period("month", "UTC") == ("2026-03-01T00:00:00+00:00", now.isoformat())
+    assert period("last-month", "UTC") == ("2026-02-01T00:00:00+00:00", "2026-03-01T00:00:00+00:00")
+    # In Berlin it is April already, and its clocks have changed in March.
+    assert period("last-month", "Europe/Berlin") == (
+        "2026-03-01T00:00:00+01:00",
+        "2026-04-01T00:00:00+02:00",
+    )
+
+
+def test_the_table_is_exported_as_it_is_shown(alice: User) -> None:
+    store(used(alice, "r1", model="=a"), used(alice, "r2", model="b"), used(alice, "r3", model="b"))
+
+    response = signed_in(alice).get("/console/usage/table.csv?by=model&period=7d")
+
+    assert response.headers["Content-Disposition"] == 'attachment; filename="usage-by-model.csv"'
+    assert response.headers["Content-Type"] == "text/csv; charset=utf-8"
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    rows = list(csv.DictReader(io.StringIO(response.content.decode())))
+    assert [(row["model"], row["num_requests"]) for row in rows] == [
+        ("b", "2"),
+        ("'=a", "1"),
+        ("all", "3"),
+    ]
+    assert "/console/usage/table.csv?by=model&amp;period=7d" in page(
+        signed_in(alice), "/console/usage/?by=model&period=7d"
+    )
+
+
+def test_the_overview_compares_with_the_period_before(alice: User) -> None:
+    store(used(alice, "r1"), used(alice, "r2"), used(alice, "r3"))
+    store(used(alice, "old1", minutes_ago=2000), used(alice, "old2", minutes_ago=2000))
+
+    assert "+50 % vs previous period" in page(signed_in(alice), "/console/")
+    assert "vs previous period" not in page(signed_in(alice), "/console/?period=7d")
+
+
+def test_errors_of_clients_are_drawn_apart_from_failures(alice: User) -> None:
+    refused: dict[str, Any] = {"outcome": Outcome.REJECTED, "http_status": 429}
+    failed: dict[str, Any] = {"outcome": Outcome.FAILED, "http_status": 500}
+    store(used(alice, "r1"), used(alice, "r2", **refused), used(alice, "r3", **failed))
+
+    text = page(signed_in(alice), "/console/")
+
+    tooltip = re.search(r"answered: 1\nclient errors \(4xx\): 1\nfailed: 1", text)
+    assert tooltip is not None
+    only = page(signed_in(alice), "/console/?status=5xx")
+    assert re.search(r"answered: 0\nclient errors \(4xx\): 0\nfailed: 1", only)

@@ -11,17 +11,20 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 from django.apps import apps
 from django.contrib.auth.models import Permission
+from django.db.models import Q
 from django.test import Client
 from django.utils import timezone
 from isolation_probes import (
     Probe,
+    Route,
     answer,
+    changes_of,
     forms,
     reads,
     references,
@@ -32,7 +35,9 @@ from isolation_probes import (
 )
 from isolation_tenants import Tenant, fill, rolled_back, rows_of
 
-from vinery_accounts.models import Role, User
+from vinery_accounts.keys.lifecycle import NewKey, create_key
+from vinery_accounts.models import ApiKey, Role, Scope, User
+from vinery_accounts.models.keys import has_scope
 from vinery_accounts.services import changes
 
 pytestmark = pytest.mark.django_db
@@ -167,21 +172,108 @@ def test_no_row_may_refer_to_another_organisation(ours: Tenant, name: str) -> No
     assert max(status for status, _ in beside) < 500
 
 
+def _is_of_platform(route: Route) -> bool:
+    """Whether its rows belong to no organisation."""
+    return bool(re.search("weight|group|served|api/models", route.template))
+
+
 def test_the_sweep_notices_what_an_administrator_sees(ours: Tenant) -> None:
     """For each list and each row of the API, and for the pages of the console and the admin."""
     client = Client(raise_request_exception=False)
     client.force_login(User.objects.create_superuser("root"))
     found = [
-        *(route for route in routes((API,)) if {"list", "retrieve"} & set(route.actions.values())),
+        *_lists_and_rows(),
         *(route for route in routes((CONSOLE,)) if route.has_id),
         *(route for route in routes((ADMIN,)) if route.template.endswith("/change/")),
     ]
-    of_tenants = [route for route in found if not re.search("weight|group|served", route.template)]
+    of_tenants = [route for route in found if not _is_of_platform(route)]
     probes = [next(reads([route], FOREIGN_ID)) for route in of_tenants]
 
     beside, alone = beside_them(client, probes), answers(client, probes)
 
     assert len(different(probes, beside, alone)) == len(probes) > 40
+
+
+def test_an_admin_key_sees_every_list_and_row_of_each_organisation(ours: Tenant) -> None:
+    client = Client(raise_request_exception=False)
+    client.defaults["HTTP_AUTHORIZATION"] = f"Bearer {admin_key_of(ours).secret}"
+    of_tenants = [route for route in _lists_and_rows() if not _is_of_platform(route)]
+    probes = [next(reads([route], FOREIGN_ID)) for route in of_tenants]
+
+    beside, alone = beside_them(client, probes), answers(client, probes)
+
+    assert len(different(probes, beside, alone)) == len(probes) > 20
+
+
+def _lists_and_rows() -> list[Route]:
+    found = routes((API,))
+    return [route for route in found if {"list", "retrieve"} & set(route.actions.values())]
+
+
+def admin_key_of(ours: Tenant) -> NewKey:
+    """A superuser's admin key in our project."""
+    root = User.objects.create_superuser("root")
+    project = ours.keys["manage"].key.project
+    return create_key(owner=root, project=project, name="platform", scopes=[Scope.ADMIN])
+
+
+@pytest.mark.parametrize("name", ["owner", "member", "manage", "staff", "admin key"])
+def test_no_request_obtains_an_admin_key_or_makes_an_administrator(ours: Tenant, name: str) -> None:
+    new = admin_key_of(ours)
+    if name == "admin key":
+        ours.keys[name] = new
+    identity = identity_of(name, ours)
+    probes = greedy_probes(ours, new, routes(set(identity.prefixes) - {SIGN_IN}))
+
+    assert stolen_by(identity.client, probes) == []
+    assert len(probes) > 100
+
+
+def test_the_sweep_notices_how_an_administrator_obtains_an_admin_key(ours: Tenant) -> None:
+    new = admin_key_of(ours)
+    client = Client(raise_request_exception=False)
+    client.force_login(new.key.owner)
+    found = [route for route in routes((API, CONSOLE)) if "key" in route.template]
+
+    stolen = {probe.path for probe in stolen_by(client, greedy_probes(ours, new, found))}
+
+    rotations = {f"/api/keys/{new.key.pk}/rotate", f"/console/keys/{new.key.pk}/rotate/"}
+    assert stolen == {"/api/keys", "/console/keys/new/", *rotations}
+
+
+def greedy_probes(ours: Tenant, new: NewKey, found: Sequence[Route]) -> list[Probe]:
+    """Every change of an admin key, of its owner and of our own rows, and every new row, with the
+    scope `admin` or the mark of an administrator."""
+    project = ours.keys["manage"].key.project
+    key = {"name": "x", "project": project.pk, "scopes": ["admin"]}
+    marks = {"is_superuser": True, "is_staff": True}
+    form = {"once": "1", "grace": "3600", "action": "rotate", "_selected_action": new.key.pk}
+    bodies: list[dict[str, Any]] = [{**key, **marks, **form, "username": "x"}]
+    of_people = [key, {"scopes": ["admin"]}, {**key, "owner": new.key.owner_id}]
+    of_people += [{mark: True} for mark in marks] + [{}]
+    return [
+        replace(probe, body=body)
+        for target in (new.key.pk, new.key.owner_id, OWN_ID)
+        for probe in changes_of(found, target)
+        for body in (bodies + of_people if re.search("key|user", probe.path) else bodies)
+    ]
+
+
+def stolen_by(client: Client, probes: Sequence[Probe]) -> list[Probe]:
+    """Return the requests that return an admin key, or store one or an administrator. Each is
+    rolled back."""
+    keys = ApiKey.objects.filter(has_scope(Scope.ADMIN))
+    administrators = User.objects.filter(Q(is_superuser=True) | Q(is_staff=True))
+    num_before = keys.count(), administrators.count()
+    stolen, cookies = [], copy.deepcopy(client.cookies)
+    for probe in probes:
+        with rolled_back():
+            text = answer(client, probe, keeps_new=True)[1]
+            has_more = keys.count() > num_before[0] or administrators.count() > num_before[1]
+        if has_more or re.search("vny_admin_[0-9A-Za-z]{38}", text):
+            stolen.append(probe)
+        client.cookies = copy.deepcopy(cookies)
+    return stolen
 
 
 def test_every_table_has_a_row_of_the_other_organisation() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,17 +34,31 @@ from vinery_accounts.signin.recovery import reset_second_factor
 pytestmark = pytest.mark.django_db
 
 
+def five_minutes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the sign-in be too old to count as a proof of the user."""
+    later = SimpleNamespace(time=lambda: time.time() + 301)
+    monkeypatch.setattr("vinery_accounts.signin.people.time", later)
+
+
 # -- Setup
 
 
-def test_setup_needs_the_password_and_a_code_and_returns_recovery_codes(
-    client: Client,
+def test_setup_asks_for_the_password_again_some_minutes_after_the_sign_in(
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alice = person("alice")
+    person("alice")
     sign_in(client, "alice")
+    assert client.get(reverse("mfa_activate_totp")).status_code == 200
+
+    five_minutes_later(monkeypatch)
+
     page = client.get(reverse("mfa_activate_totp"), follow=True)
     assert page.redirect_chain[-1][0].startswith(reverse("account_reauthenticate"))
-    confirm_password(client)
+
+
+def test_setup_needs_a_code_and_returns_recovery_codes_to_save(client: Client) -> None:
+    alice = person("alice")
+    sign_in(client, "alice")
 
     page = client.get(reverse("mfa_activate_totp"))
     secret = page.context["form"].secret
@@ -54,6 +70,7 @@ def test_setup_needs_the_password_and_a_code_and_returns_recovery_codes(
     assert shown is not None
     assert shown[1].split() == recovery_codes(alice)
     assert len(recovery_codes(alice)) == 10
+    assert "I have saved them" in done.content.decode()
 
 
 def test_the_code_of_the_setup_cannot_be_used_to_sign_in(client: Client) -> None:
@@ -108,16 +125,17 @@ def test_secrets_are_readable_with_an_old_key_of_django(settings: Any) -> None:
 
 
 def test_turning_the_factor_off_needs_a_confirmation_and_deletes_the_recovery_codes(
-    client: Client,
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alice = person("alice")
     secret = give_factor(alice)
     sign_in(client, "alice")
     enter_code(client, code_of(secret))
+    five_minutes_later(monkeypatch)
 
     client.post(reverse("mfa_deactivate_totp"))
     assert has_second_factor(alice)
-    confirm_password(client)
+    monkeypatch.undo()
     client.post(reverse("mfa_deactivate_totp"))
 
     assert not Authenticator.objects.filter(user=alice).exists()

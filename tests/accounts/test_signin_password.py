@@ -101,7 +101,7 @@ def test_a_user_without_admin_rights_gets_the_console_and_not_the_admin(
     assert sign_in(client, "alice").url == reverse("console:overview")
     response = client.get("/admin/", follow=True)
     assert response.status_code == 403
-    assert "You may not see this page" in response.content.decode()
+    assert "Access denied" in response.content.decode()
 
 
 # -- Attempts

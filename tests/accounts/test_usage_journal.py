@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from vinery_accounts.usage import journal as journal_module
-from vinery_accounts.usage.journal import Journal, journals_in, sweep_drafts
+from vinery_accounts.usage.journal import (
+    Journal,
+    is_owned,
+    journals_in,
+    read_lines,
+    sweep_drafts,
+)
 
 
 @pytest.fixture
@@ -330,3 +337,61 @@ def test_a_directory_lists_its_journals_and_not_their_drafts(journal: Journal) -
 def test_a_missing_directory_has_no_journals(tmp_path: Path) -> None:
     assert journals_in(tmp_path / "nowhere") == []
     sweep_drafts(tmp_path / "nowhere")
+
+
+# Copies
+
+
+def lines_of(path: Path) -> list[bytes]:
+    return read_lines(path).splitlines()
+
+
+def test_the_lines_of_a_journal_are_copied_while_its_owner_has_it(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path)
+    journal.allocate(100_000)
+    for line in (b"first\n", b"second\n"):
+        journal.append(line)
+
+    assert read_lines(journal.path) == b"first\nsecond\n"
+    assert is_owned(journal.path)
+    journal.append(b"torn")
+    assert read_lines(journal.path) == b"first\nsecond\n"
+
+    journal.close()
+    assert not is_owned(journal.path)
+    journal.path.unlink()
+    assert read_lines(journal.path) == b""
+    assert not is_owned(journal.path)
+
+
+def test_a_copy_has_all_unstored_lines_whatever_is_replaced_meanwhile(tmp_path: Path) -> None:
+    """The owner appends numbers, and replaces the lines up to one that is named as stored. So
+    each copy has a first line with the last stored number, and then all others without a gap."""
+    journal = Journal.create(tmp_path)
+    journal.append(b"%09d\n" % 0)
+    is_over = threading.Event()
+    written = [0]
+
+    def own() -> None:
+        stored = 0
+        while not is_over.is_set():
+            for _ in range(50):
+                journal.append(b"%09d\n" % (written[0] + 1))
+                written[0] += 1
+            kept = range(written[0] - 20, written[0] + 1)
+            stored = kept[0] - 1
+            journal.replace(b"".join(b"%09d\n" % number for number in (stored, *kept)))
+            journal.clear_draft(1_000_000)
+
+    owner = threading.Thread(target=own)
+    owner.start()
+    try:
+        for _ in range(300):
+            at_least = written[0]
+            numbers = [int(line) for line in lines_of(journal.path)]
+            assert numbers == list(range(numbers[0], numbers[-1] + 1))
+            assert numbers[-1] >= at_least
+    finally:
+        is_over.set()
+        owner.join()
+        journal.remove()

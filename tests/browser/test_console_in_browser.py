@@ -25,6 +25,15 @@ PAGES = (
     "limits/new/",
     "refusals/",
     "quarantine/",
+    "members/",
+    "members/new/",
+    "members/invite/",
+    "projects/",
+    "projects/new/",
+    "webhooks/",
+    "webhooks/new/",
+    "alerts/",
+    "audit/",
 )
 
 
@@ -61,9 +70,9 @@ def test_a_sign_in_leads_to_the_overview_with_the_figures_of_what_was_asked(
 def test_a_key_is_made_copied_once_used_and_revoked(admin: Administrator) -> None:
     admin.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page = _go(admin, "keys/")
-    follow(page.get_by_role("link", name="Make a key"))
+    follow(page.get_by_role("link", name="Create API key"))
     page.get_by_label("Name").fill("from the console")
-    follow(page.get_by_role("button", name="Make the key"))
+    follow(page.get_by_role("button", name="Create"))
     secret = page.locator("#secret").inner_text()
     assert secret in page.locator("#curl").inner_text()
     page.get_by_role("button", name="Copy the key").click()
@@ -71,7 +80,7 @@ def test_a_key_is_made_copied_once_used_and_revoked(admin: Administrator) -> Non
     assert page.evaluate("navigator.clipboard.readText()") == secret
     until(lambda: _status(admin, secret) == 200)
 
-    follow(page.get_by_role("link", name="I have copied it"))
+    follow(page.get_by_role("link", name="Done"))
     assert secret not in page.content()
     row = page.get_by_role("row").filter(has_text="from the console")
     assert "active" in row.inner_text()
@@ -103,12 +112,12 @@ def test_a_key_is_searched_for_and_stopped_on_a_phone_without_scripts(
     phone = Administrator(context.new_page(), admin.platform)
     page = _go(phone, "keys/new/")
     page.get_by_label("Name").fill(f"phone in the {scheme}")
-    follow(page.get_by_role("button", name="Make the key"))
+    follow(page.get_by_role("button", name="Create"))
 
     page = _go(phone, "keys/")
     page.get_by_label("Search").fill(f"THE {scheme}")
     page.get_by_label("State").select_option("active")
-    follow(page.get_by_role("button", name="Show"))
+    follow(page.get_by_role("button", name="Search"))
     rows = page.get_by_role("row").filter(has=page.get_by_role("rowheader"))
     assert rows.count() == 1
     assert _fits(page)
@@ -137,7 +146,7 @@ def test_limits_are_read_from_the_limiter_of_the_running_server(admin: Administr
         ask(admin.platform)
         row = _go(admin, "limits/").get_by_role("row").filter(has_text="123,456")
         cell = row.locator("[data-name=Used]")
-        return cell.count() == 1 and cell.inner_text() not in ("0", "not known")
+        return cell.count() == 1 and cell.inner_text() not in ("0", "unknown")
 
     until(is_counted)
     meter = admin.page.get_by_role("meter").first
@@ -160,8 +169,8 @@ def test_a_limit_is_set_changed_and_removed_by_hand(admin: Administrator, width:
     admin.page.set_viewport_size({"width": width, "height": 740})
     page = _go(admin, "limits/")
     follow(page.get_by_role("link", name="Set a limit"))
-    page.get_by_label("For").select_option(label="A model")
-    page.get_by_label("What").select_option("tokens")
+    page.get_by_label("Applies to").select_option(label="A model")
+    page.get_by_label("Limit").select_option("tokens")
     page.get_by_label("Window").select_option("week")
     page.get_by_label("Weeks begin on").select_option("Sunday")
     page.get_by_label("Amount").fill("4242")
@@ -175,7 +184,7 @@ def test_a_limit_is_set_changed_and_removed_by_hand(admin: Administrator, width:
     page.get_by_role("status").get_by_text("The limit is set.").wait_for()
 
     row = page.get_by_role("row").filter(has_text="The model not-loaded")
-    assert "with the next week of UTC, on a Sunday" in row.inner_text()
+    assert "Sunday 00:00 UTC" in row.inner_text()
     follow(row.get_by_role("link", name="Change"))
     assert _fits(page)
     page.get_by_label("Amount").fill("5555")
@@ -222,12 +231,12 @@ def test_the_period_and_what_is_grouped_by_are_chosen_by_hand(admin: Administrat
     page = _go(admin, "usage/")
     follow(page.get_by_role("link", name="By key", exact=True))
     page.get_by_label("Period").select_option("7d")
-    follow(page.get_by_role("button", name="Show"))
+    follow(page.get_by_role("button", name="Apply"))
 
     row = page.get_by_role("row").filter(has_text="first key")
     assert int(row.locator("[data-name=Requests]").inner_text().replace(",", "")) >= 1
     with page.expect_download() as download:
-        page.get_by_role("link", name="Export as CSV").click()
+        page.get_by_role("link", name="Export all requests").click()
     assert download.value.suggested_filename == "usage.csv"
     assert download.value.path().read_text().startswith("request_id,")
 
@@ -253,3 +262,92 @@ def test_console_and_admin_lead_to_each_other(admin: Administrator) -> None:
     assert page.url.endswith("/admin/")
     follow(page.get_by_role("link", name="Console"))
     assert page.url.endswith("/console/")
+
+
+# -- The owner of an organisation
+
+
+def test_an_owner_adds_a_member_a_project_a_key_and_a_webhook_and_reads_the_log(
+    admin: Administrator,
+) -> None:
+    name = "browser-member"
+    page = _go(admin, "members/")
+    follow(page.get_by_role("link", name="Create a user"))
+    page.get_by_label("User name").fill(name)
+    page.get_by_label("Where").select_option(label="All of default")
+    follow(page.get_by_role("button", name="Create"))
+    link = page.locator("#link").inner_text()
+    _set_password(admin, link, "a long password of a member")
+    follow(page.get_by_role("link", name="Done"))
+
+    row = page.get_by_role("row").filter(has_text=name)
+    assert "member" in row.inner_text()
+    follow(row.get_by_role("link", name="Manage"))
+    page.get_by_label("Role").select_option("admin")
+    follow(page.get_by_role("button", name="Change the role"))
+    page.get_by_role("status").get_by_text(f"{name} is admin of default.").wait_for()
+
+    _go(admin, "projects/")
+    follow(page.get_by_role("link", name="Create a project"))
+    page.get_by_label("Name").fill("browser project")
+    follow(page.get_by_role("button", name="Create"))
+    page.get_by_role("status").get_by_text("is created").wait_for()
+
+    _go(admin, "keys/new/")
+    page.get_by_label("Name").fill("of the member")
+    page.get_by_label("Owner").fill(name)
+    page.get_by_label("Project").select_option(label="default / browser project")
+    follow(page.get_by_role("button", name="Create"))
+    secret = page.locator("#secret").inner_text()
+    until(lambda: ask(admin.platform, secret).status_code == 200)
+
+    _go(admin, "webhooks/new/")
+    page.get_by_label("Name").fill("browser pager")
+    page.get_by_label("URL").fill("https://hooks.invalid/vinery")
+    follow(page.get_by_role("button", name="Create"))
+    assert page.locator("#secret").inner_text().startswith("whsec_")
+    follow(page.get_by_role("link", name="Done"))
+    follow(page.get_by_role("button", name="Send a test"))
+    page.get_by_role("status").get_by_text("The test was not delivered.").wait_for()
+    follow(page.get_by_role("link", name="Remove the webhook"))
+    follow(page.get_by_role("button", name="Remove"))
+
+    _go(admin, "audit/")
+    page.get_by_label("Action").fill("membership.update")
+    follow(page.get_by_role("button", name="Search"))
+    entry = page.get_by_role("row").filter(has_text=f"{name} is admin")
+    entry.get_by_text("1 value").click()
+    assert "member → admin" in entry.inner_text()
+
+
+def _set_password(admin: Administrator, link: str, password: str) -> None:
+    """Open the link in a browser of its own, as the new user does, and sign in."""
+    browser = admin.page.context.browser
+    assert browser is not None
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(link)
+    for field in page.locator("input[type=password]").all():
+        field.fill(password)
+    follow(page.get_by_role("button", name="Set the password"))
+    page.goto(f"{admin.platform.base_url}/accounts/login/")
+    page.get_by_label("Username").fill("browser-member")
+    page.get_by_label("Password").fill(password)
+    follow(page.get_by_role("button", name="Log in"))
+    page.wait_for_url("**/console/")
+    context.close()
+
+
+def test_the_menu_of_a_phone_opens_without_a_script(admin: Administrator) -> None:
+    admin.page.set_viewport_size({"width": 390, "height": 740})
+    page = _go(admin)
+    menu = page.get_by_role("navigation", name="Pages")
+    assert not menu.is_visible()
+    page.get_by_role("button", name="Menu").click()
+    assert menu.is_visible()
+    assert _fits(page)
+
+    follow(menu.get_by_role("link", name="Audit log"))
+
+    assert page.url.endswith("/console/audit/")
+    assert not menu.is_visible()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from django.test import Client
 from django.urls import reverse
 
 from tests.conftest import REPOSITORY
-from vinery_accounts.models import User
+from vinery_accounts.models import AuditEntry, ModelWeight, User
+from vinery_serving.catalog import devices
+from vinery_serving.catalog.devices import Device
 from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
 
 TINY_CHAT = str(REPOSITORY / "models" / "tiny-chat")
@@ -44,13 +47,14 @@ def test_no_options_are_an_empty_object(client: Client, root: User, options: str
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("{max_running: 3}", "Enter a valid JSON."),
+        ("{max_running: 3}", "This is not JSON: line 1, column 2: Expecting property name"),
+        ('{\n"max_running": 3,,\n}', "This is not JSON: line 2, column 18"),
         ("[3]", "Write a JSON object"),
         ("5", "Write a JSON object"),
         ('"text"', "Write a JSON object"),
         ('{"max_runing": 3}', "There is no option max_runing. Did you mean max_running?"),
         ('{"colour": 3}', "There are max_running, max_waiting"),
-        ('{"max_running": "many"}', "Expected `int`"),
+        ('{"max_running": "many"}', 'max_running must be a whole number, not "many".'),
         ('{"max_running": 0}', "max_running must be positive"),
         ('{"output_format": "german"}', "Known formats are deepseek_r1, "),
     ],
@@ -72,6 +76,46 @@ def test_a_wrong_folder_and_wrong_options_are_refused_together(client: Client, r
         "folder": ["There is no folder /nowhere."],
         "options": ['Write a JSON object, such as {"max_running": 16}.'],
     }
+
+
+@pytest.fixture
+def with_devices(settings: Any, tmp_path: Path) -> None:
+    """The node has found a processor."""
+    settings.VINERY_RUN_DIR = tmp_path
+    devices.write(tmp_path, [Device("CPU", "Intel Core")])
+
+
+def test_a_device_that_this_machine_lacks_is_refused(
+    client: Client, root: User, with_devices: None
+) -> None:
+    errors = errors_of(client, device="GPU")
+
+    assert errors.keys() == {"device"}
+    assert (
+        "There is no device GPU on this machine. Devices: CPU (Intel Core)." in errors["device"][0]
+    )
+
+
+def test_the_form_names_the_devices_of_this_machine(
+    client: Client, root: User, with_devices: None
+) -> None:
+    page = client.get(reverse(ADD)).content.decode()
+
+    assert '<option value="CPU">Intel Core</option>' in page
+    assert "The devices of this machine: CPU (Intel Core)." in page
+
+
+def test_a_model_whose_folder_and_device_are_gone_can_be_renamed(
+    client: Client, root: User, with_devices: None
+) -> None:
+    model = ServedModel.objects.create(name="chat", folder="/nowhere", device="GPU")
+    page = reverse("admin:serving_servedmodel_change", args=[model.pk])
+    form = {"name": "new", "folder": "/nowhere", "device": "GPU", "options": "{}"}
+
+    assert client.post(page, form).status_code == 302
+
+    model.refresh_from_db()
+    assert model.name == "new"
 
 
 def test_a_missing_folder_is_refused_once(client: Client, root: User) -> None:
@@ -112,6 +156,67 @@ def test_a_long_error_is_cut_in_the_list_and_complete_on_the_page(
     assert "went wrong" in client.get(reverse(MODELS)).content.decode()
     assert "here." not in client.get(reverse(MODELS)).content.decode()
     assert error in unescape(client.get(page).content.decode())
+
+
+def test_the_page_of_a_model_that_is_tried_again_shows_how_often(
+    client: Client, root: User
+) -> None:
+    model = ServedModel.objects.create(name="chat", folder=TINY_CHAT)
+    EngineStatus.objects.create(
+        model=model,
+        state=EngineState.RETRYING,
+        last_error="There is not enough memory.\n\nstd::bad_alloc",
+        num_attempts=1,
+        max_attempts=4,
+    )
+    page = client.get(reverse("admin:serving_servedmodel_change", args=[model.pk]))
+
+    assert ">Retrying (2 of 4)</span>" in page.content.decode()
+    assert "1 of 4 failed" in page.content.decode()
+    assert "There is not enough memory.<br><br>std::bad_alloc" in page.content.decode()
+    rows = client.get(reverse(MODELS)).content.decode()
+    assert "There is not enough memory." in rows
+    assert "bad_alloc" not in rows
+
+
+def test_a_failed_model_is_tried_again_by_the_action_to_load(client: Client, root: User) -> None:
+    model = ServedModel.objects.create(name="chat", folder=TINY_CHAT)
+    EngineStatus.objects.create(model=model, state=EngineState.FAILED)
+
+    client.post(reverse(MODELS), {"action": "load", "_selected_action": [model.pk]})
+
+    model.refresh_from_db()
+    assert model.retried_at is not None
+    assert AuditEntry.objects.get(target_kind="model").action == "model.retry"
+
+
+def test_a_new_name_warns_of_what_has_the_old_one(client: Client, root: User) -> None:
+    model = ServedModel.objects.create(name="chat", folder=TINY_CHAT)
+    ModelWeight.objects.create(model="chat")
+    form = {"name": "new", "folder": TINY_CHAT, "device": "CPU", "options": "{}"}
+
+    page = reverse("admin:serving_servedmodel_change", args=[model.pk])
+    response = client.post(page, form, follow=True)
+
+    assert "The token weights are for chat: they do not count for new." in unescape(
+        response.content.decode()
+    )
+
+
+def test_no_internal_row_is_named_before_a_model_is_deleted(client: Client, root: User) -> None:
+    model = ServedModel.objects.create(name="chat", folder=TINY_CHAT)
+    EngineStatus.objects.create(model=model, state=EngineState.FAILED)
+    page = reverse("admin:serving_servedmodel_delete", args=[model.pk])
+    chosen = {"action": "delete_selected", "_selected_action": [model.pk]}
+
+    for response in (client.get(page), client.post(reverse(MODELS), chosen)):
+        text = response.content.decode()
+        assert "chat" in text
+        assert "ngine status" not in text
+
+    assert client.post(page, {"post": "yes"}).status_code == 302
+    assert not ServedModel.objects.exists()
+    assert not EngineStatus.objects.exists()
 
 
 def test_a_user_with_view_permission_cannot_load(client: Client, db: None) -> None:

@@ -110,7 +110,7 @@ def test_a_body_that_is_no_json_object_is_400(
         ("completions", {"prompt": [1, -5]}, "prompt"),
         ("completions", {"prompt": [1, 10**9]}, "prompt"),
         ("completions", {"prompt": []}, "prompt"),
-        ("responses", {"max_output_tokens": -1}, "max_output_tokens"),
+        ("responses", {"max_output_tokens": -2}, "max_output_tokens"),
         ("responses", {"input": None}, "input"),
     ],
 )

@@ -130,7 +130,7 @@ def test_reasoning_and_calls_are_not_among_the_tokens_of_the_answer(raw: httpx.C
     assert text.strip() == choice["message"]["content"]
 
 
-def test_completions_return_offsets_in_the_text(client: openai.OpenAI) -> None:
+def test_completions_return_offsets_in_the_text(client: openai.OpenAI, tree: str) -> None:
     choice = client.completions.create(
         model=MODEL, prompt=PROMPT, logprobs=3, temperature=0, max_tokens=10
     ).choices[0]
@@ -139,9 +139,45 @@ def test_completions_return_offsets_in_the_text(client: openai.OpenAI) -> None:
     assert returned.tokens is not None
     assert returned.text_offset is not None
     assert "".join(returned.tokens) == choice.text
+    whole = PROMPT + choice.text if tree == "v1" else choice.text
     for token, offset in zip(returned.tokens, returned.text_offset, strict=True):
-        assert choice.text[offset:].startswith(token)
+        assert whole[offset:].startswith(token)
     assert all(len(top) in (3, 4) for top in returned.top_logprobs or ())
+
+
+def first_offsets(raw: httpx.Client, tree: str, *, num_bytes: int = 0, **values: Any) -> list[int]:
+    """The first `text_offset` of each choice of a body and of a stream, which are the same."""
+    body = {"model": MODEL, "logprobs": 0, "temperature": 0, "max_tokens": 3, **values}
+    url = f"/{tree}/completions"
+    whole = json.dumps(body).ljust(num_bytes)
+    choices = raw.post(url, content=whole).raise_for_status().json()["choices"]
+    offsets = {each["index"]: each["logprobs"]["text_offset"] for each in choices}
+    streamed: dict[int, list[int]] = {at: [] for at in offsets}
+    with raw.stream(
+        "POST", url, content=json.dumps({**body, "stream": True}).ljust(num_bytes)
+    ) as stream:
+        for line in stream.iter_lines():
+            for choice in json.loads(line[6:])["choices"] if line.startswith("data: {") else ():
+                streamed[choice["index"]] += (choice["logprobs"] or {}).get("text_offset", [])
+    assert streamed == offsets
+    return [each[0] for _, each in sorted(offsets.items())]
+
+
+def test_offsets_begin_after_the_prompt_in_v1_and_with_the_text_in_v3(raw: httpx.Client) -> None:
+    prompts = ["é 中 🍇", "count to 3"]
+    ids = [
+        raw.post("/v1/tokenize", json={"model": MODEL, "prompt": each}).json()["tokens"]
+        for each in prompts
+    ]
+    lengths = [5, 5, 10, 10]
+
+    assert first_offsets(raw, "v1", prompt=prompts, n=2) == lengths
+    assert first_offsets(raw, "v1", prompt=ids, n=2) == lengths
+    # A worker process reads a body of more than 4 KiB.
+    assert first_offsets(raw, "v1", num_bytes=5000, prompt=prompts) == [5, 10]
+    assert first_offsets(raw, "v3", prompt=prompts, n=2) == [0, 0, 0, 0]
+    for tree in ("v1", "v3"):
+        assert first_offsets(raw, tree, prompt=prompts, echo=True) == [0, 0]
 
 
 @pytest.fixture

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.engine import FakeEngine, Gateway
 from vinery_serving.constraints.families.registry import select_family
 from vinery_serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady
 from vinery_serving.engine.config import EngineOptions
-from vinery_serving.flow.directory import LocalDirectory, ModelEntry
+from vinery_serving.flow.abilities import Abilities, abilities_of
+from vinery_serving.flow.directory import LocalDirectory, ModelEntry, ModelState
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -95,3 +97,48 @@ async def test_models_that_change_their_names_together_are_served(
     assert (directory.find("b").entry.id, directory.find("c").entry.id) == (1, 2)
     with pytest.raises(ModelNotFound):
         directory.find("a")
+
+
+async def test_only_a_model_whose_engine_is_connected_is_in_the_state_loaded(
+    directory: LocalDirectory,
+) -> None:
+    broken = replace(LOADED, id=4, name="d", folder=TINY_CHAT / "none")
+    await serve(directory, LOADED, UNLOADED, broken)
+    engine = directory.find("a")
+
+    async def serving(gateway: Gateway) -> None:
+        await gateway.receive()
+
+    assert directory.state_of(LOADED) is ModelState.LOADING
+    assert directory.state_of(UNLOADED) is ModelState.NOT_LOADED
+    assert directory.state_of(broken) is ModelState.FAILED
+    async with FakeEngine(engine.client.path, serving):
+        await engine.client.wait_connected(30)
+        assert directory.state_of(LOADED) is ModelState.LOADED
+
+
+async def test_a_model_whose_engine_fails_again_and_again_is_in_the_state_failed(
+    directory: LocalDirectory,
+) -> None:
+    await directory.update({"a": LOADED}, frozenset({"a"}))
+    await directory.update({"a": LOADED}, frozenset({"a"}))
+
+    assert directory.state_of(LOADED) is ModelState.FAILED
+
+
+async def test_the_reference_model_chats_reasons_and_calls_tools(directory: LocalDirectory) -> None:
+    await serve(directory, LOADED)
+
+    assert abilities_of(directory.find("a")) == Abilities(
+        chats=True, calls_tools=True, reasons=True, fills_in_middle=False
+    )
+
+
+async def test_a_model_without_a_form_for_calls_is_not_offered_for_tools(
+    directory: LocalDirectory,
+) -> None:
+    await serve(directory, replace(LOADED, options=EngineOptions(output_format="none")))
+
+    abilities = abilities_of(directory.find("a"))
+    assert not abilities.calls_tools
+    assert not abilities.reasons

@@ -54,6 +54,7 @@ async def max_new_tokens(engine: Engine, request: GenerationRequest = RAW, **sto
         ({"default_max_tokens": 5, "min_tokens": 9}, 9),
         ({"max_tokens": 12}, 12),
         ({"max_tokens": 3, "default_max_tokens": 16}, 3),
+        ({"is_unlimited": True, "default_max_tokens": 16}, 12),
     ],
 )
 async def test_a_client_without_a_limit_gets_the_models_limit(

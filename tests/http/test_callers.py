@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vinery_serving.http.callers import organization_headers
+from vinery_serving.http.callers import authorization_of, organization_headers
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=100)
 
@@ -40,3 +40,24 @@ def test_every_name_can_be_sent_and_read_again(name: str) -> None:
     values = [value.decode() for _, value in answer.headers]
     assert all(value.isascii() and value.isprintable() for value in values)
     assert list(map(unquote, values)) == [name.strip()] * bool(name.strip())
+
+
+@pytest.mark.parametrize(
+    ("headers", "authorization"),
+    [
+        ([], None),
+        ([(b"authorization", b"Bearer a")], b"Bearer a"),
+        ([(b"api-key", b"a")], b"Bearer a"),
+        ([(b"x-api-key", b" a ")], b"Bearer a"),
+        ([(b"x-api-key", b"b"), (b"api-key", b"a")], b"Bearer a"),
+        ([(b"api-key", b"b"), (b"authorization", b"bearer a")], b"bearer a"),
+        ([(b"authorization", b"Basic dTpw"), (b"api-key", b"a")], b"Bearer a"),
+        ([(b"authorization", b"Bearer "), (b"api-key", b"a")], b"Bearer a"),
+        ([(b"authorization", b"Basic dTpw"), (b"api-key", b"")], b"Basic dTpw"),
+        ([(b"authorization", b"Bearer a"), (b"authorization", b"Bearer b")], b"Bearer a"),
+    ],
+)
+def test_a_request_has_one_key_and_a_bearer_token_comes_first(
+    headers: list[tuple[bytes, bytes]], authorization: bytes | None
+) -> None:
+    assert authorization_of(headers) == authorization

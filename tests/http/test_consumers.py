@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from pytest_django import Settings
 
 from tests.fakes.engine import FakeEngine, Gateway
 from tests.flow.tiny_chat import ids_of, new_engine
@@ -65,6 +66,7 @@ class Server:
         self.ledger = Ledger()
         self.headers: dict[bytes, bytes] = {}  # of the last answer
         self.limits = LimitService(LimitSettings())
+        self.traffic = Traffic()
         self.workers = WorkerPool("vinery_serving.intake.jobs", LIMITS)
         runtime = SimpleNamespace(
             required_keys=None,
@@ -73,7 +75,7 @@ class Server:
             ),
             ledger=self.ledger,
             live=LiveRequests(),
-            traffic=Traffic(),
+            traffic=self.traffic,
             limits=self.limits,
             workers=self.workers,
         )
@@ -132,6 +134,70 @@ async def test_an_answer_is_sent_and_recorded(
     assert settlement.admission.model == "tiny-chat"
     assert settlement.num_output_tokens == len(ids_of("Hi there")) + 1
     assert settlement.num_response_bytes == len(sent)
+
+
+@pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_an_answer_names_the_fields_that_took_no_effect(
+    server: Server, is_streamed: bool, padding: str
+) -> None:
+    body = {
+        "messages": [{"role": "user", "content": "Hello!"}],
+        "stream": is_streamed,
+        "store": True,
+        "keep_alive": "5m",
+        "chat_id": "a",
+        "a b": 1,
+    }
+
+    status, _ = await server.post("/v1/chat/completions", (json.dumps(body) + padding).encode())
+
+    assert status == 200
+    assert server.headers[b"x-vinery-ignored"] == b"store, keep_alive, chat_id, +1 more"
+    assert server.traffic.ignored == {"store": 1, "keep_alive": 1, "other": 1}
+
+
+async def test_an_error_after_the_body_was_read_names_them_too(server: Server) -> None:
+    body = {"prompt": "word " * 5000, "chat_id": "a"}
+
+    status, _ = await server.post("/v1/completions", json.dumps(body).encode())
+
+    assert status == 400
+    assert server.headers[b"x-vinery-ignored"] == b"chat_id"
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/v1/tokenize", "/v1/responses/input_tokens"])
+async def test_counting_tokens_names_them_too(server: Server, path: str) -> None:
+    source = "input" if path.endswith("input_tokens") else "prompt"
+
+    status, _ = await server.post(path, json.dumps({source: "Hi", "chat_id": "a"}).encode())
+
+    assert status == 200
+    assert server.headers[b"x-vinery-ignored"] == b"chat_id"
+
+
+async def test_the_model_of_a_body_that_the_path_replaces_is_named(server: Server) -> None:
+    body = json.dumps({"model": "gpt-4o", "prompt": "Hi"}).encode()
+
+    status, _ = await server.post("/openai/deployments/tiny-chat/completions", body)
+
+    assert status == 200
+    assert server.headers[b"x-vinery-ignored"] == b"model"
+
+
+@pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])
+async def test_a_strict_server_refuses_an_unknown_field_and_records_it(
+    server: Server, padding: str, settings: Settings
+) -> None:
+    settings.VINERY_UNKNOWN_FIELDS = "refuse"
+    body = json.dumps({"prompt": "Hi", "chat_id": "a"}) + padding
+
+    status, sent = await server.post("/v1/completions", body.encode())
+
+    [settlement] = server.ledger.settled
+    assert status == 400
+    assert json.loads(sent)["error"]["param"] == "chat_id"
+    assert settlement.error_code == "unknown_parameter"
 
 
 @pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])

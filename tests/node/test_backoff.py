@@ -1,30 +1,47 @@
-"""The delays between the starts of an engine that ends again and again."""
+"""The delays between the starts of an engine, and the number of attempts to load a model."""
 
 from __future__ import annotations
 
-from vinery_serving.node.backoff import Backoff
+import pytest
+
+from vinery_serving.node.backoff import Backoff, FailureKind, LoadAttempts
 
 
-def delays(num: int, lived_s: float = 0.5, *, has_loaded: bool) -> list[float]:
+def delays(num: int, lived_s: float) -> list[float]:
     backoff = Backoff()
-    return [backoff.after(lived_s, has_loaded=has_loaded) for _ in range(num)]
-
-
-def test_the_delay_doubles_while_engines_cannot_load() -> None:
-    assert delays(10, has_loaded=False) == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 15.0, 15.0]
+    return [backoff.after(lived_s) for _ in range(num)]
 
 
 def test_streams_wait_half_a_second_at_most_for_the_start_of_the_next_engine() -> None:
-    assert delays(6, has_loaded=True) == [0.1, 0.2, 0.4, 0.5, 0.5, 0.5]
+    assert delays(6, lived_s=0.5) == [0.1, 0.2, 0.4, 0.5, 0.5, 0.5]
 
 
 def test_an_engine_that_was_stable_begins_with_the_first_delay() -> None:
-    assert delays(3, lived_s=3.5, has_loaded=True) == [0.1, 0.1, 0.1]
+    assert delays(3, lived_s=3.5) == [0.1, 0.1, 0.1]
 
 
-def test_an_engine_that_has_loaded_shortens_the_delay_of_those_that_could_not() -> None:
-    backoff = Backoff()
-    for _ in range(9):
-        backoff.after(0.5, has_loaded=False)
-    assert backoff.after(0.5, has_loaded=True) == 0.5
-    assert backoff.after(0.5, has_loaded=False) == 1.0
+@pytest.mark.parametrize(
+    ("kind", "pauses_s"),
+    [
+        (FailureKind.FINAL, [None]),
+        (FailureKind.PASSING, [1, 5, 20, None]),
+        (FailureKind.KILLED, [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, None]),
+    ],
+)
+def test_a_model_that_cannot_load_is_tried_a_few_times_with_growing_pauses(
+    kind: FailureKind, pauses_s: list[float | None]
+) -> None:
+    attempts = LoadAttempts()
+
+    assert [attempts.pause_after(kind) for _ in pauses_s] == pauses_s
+    assert attempts.num_failed == attempts.max == len(pauses_s)
+
+
+def test_a_final_failure_ends_the_attempts_that_others_have_begun() -> None:
+    attempts = LoadAttempts()
+    attempts.pause_after(FailureKind.KILLED)
+    attempts.pause_after(FailureKind.PASSING)
+
+    assert (attempts.num_failed, attempts.max) == (2, 4)
+    assert attempts.pause_after(FailureKind.FINAL) is None
+    assert (attempts.num_failed, attempts.max) == (3, 3)

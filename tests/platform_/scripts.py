@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from tests.conftest import clean_environment
 
@@ -12,12 +13,13 @@ _TIMEOUT_S = 60.0
 
 
 def run_python(
-    *arguments: str, environment: Mapping[str, str] | None = None
+    *arguments: str, environment: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run Python to its end, in a clean environment with these settings."""
     return subprocess.run(
         [sys.executable, *arguments],
         env=clean_environment() | dict(environment or {}),
+        cwd=cwd,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -27,7 +29,7 @@ def run_python(
 
 
 def vinery(
-    *words: str, environment: Mapping[str, str] | None = None
+    *words: str, environment: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run the `vinery` command to its end."""
-    return run_python("-m", "vinery.cli", *words, environment=environment)
+    return run_python("-m", "vinery.cli", *words, environment=environment, cwd=cwd)

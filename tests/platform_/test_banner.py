@@ -1,52 +1,81 @@
-"""What the first and later starts print."""
+"""What `vinery up` prints: addresses, credentials for a terminal, and no secret for a log."""
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
-from vinery.cli.up import banner, banner_without_secrets, curl_line
+import pytest
+
+from vinery.cli import invocation
+from vinery.cli.greeting import Greeting
+from vinery.cli.wait import curl_line
+from vinery.config import env
 from vinery.config.credentials import Credentials
+from vinery.config.home import Home, default_path
 
-URL = "http://127.0.0.1:8000"
+URL = "http://127.0.0.1:8123"
 KNOWN = Credentials(URL, "vny_live_k", "admin", "pa55word")
-FILE = Path("/srv/vinery/bootstrap.json")
+HOME = Home(Path("/srv/vinery"))
+GREETING = Greeting(URL, HOME, pid=77, vinery="VINERY_HOME=/srv/vinery vinery")
 
 
-def test_the_first_start_prints_url_password_and_key() -> None:
-    text = banner(URL, FILE, KNOWN, "tiny-chat", is_first_start=True)
-
-    for part in (URL, "user admin, password pa55word", "vny_live_k", str(FILE), "curl "):
-        assert part in text
+def rows_of(text: str) -> dict[str, str]:
+    """Return the values by their names."""
+    return dict(re.findall(r"^  (\w+(?: \w+)?) {2,}(.+)$", text, flags=re.MULTILINE))
 
 
-def test_a_later_start_does_not_print_the_password() -> None:
-    text = banner(URL, FILE, KNOWN, "tiny-chat", is_first_start=False)
+def test_the_first_start_prints_all_addresses_and_credentials() -> None:
+    rows = rows_of(GREETING.for_terminal(KNOWN, is_first_start=True))
+
+    assert rows["URL"] == URL
+    assert rows["console"] == f"{URL}/console/"
+    assert rows["API"].split()[0] == f"{URL}/v1"
+    assert (rows["user"], rows["password"]) == ("admin", "pa55word")
+    assert rows["API key"] == "vny_live_k"
+    assert rows["saved in"].split()[0] == "/srv/vinery/bootstrap.json"
+    assert "Ctrl-C" in rows["stop"]
+    assert rows["commands"] == "VINERY_HOME=/srv/vinery vinery --help"
+
+
+def test_a_later_start_names_the_file_of_the_password_instead() -> None:
+    text = GREETING.for_terminal(KNOWN, is_first_start=False)
 
     assert "pa55word" not in text
-    assert str(FILE) in text
+    assert "/srv/vinery/bootstrap.json" in text
 
 
 def test_a_log_names_the_file_of_the_credentials_and_has_no_secret() -> None:
-    text = banner_without_secrets(URL, FILE, KNOWN)
+    text = GREETING.for_log(KNOWN)
 
     assert "pa55word" not in text
     assert "vny_live_k" not in text
-    assert f"cat {FILE}" in text
-    assert URL in text
-    assert "vinery key create" in banner_without_secrets(URL, FILE, None)
+    assert "To see the credentials: cat /srv/vinery/bootstrap.json" in text
+    assert f"{URL}/v1" in text
 
 
-def test_without_saved_credentials_the_banner_shows_how_to_create_a_key() -> None:
-    text = banner(URL, FILE, None, None, is_first_start=False)
+@pytest.mark.parametrize(
+    "text", [GREETING.for_log(None), GREETING.for_terminal(None, is_first_start=False)]
+)
+def test_without_saved_credentials_it_shows_how_to_create_a_key(text: str) -> None:
+    assert "VINERY_HOME=/srv/vinery vinery key create --name NAME" in text
 
-    assert "vinery key create" in text
-    assert "curl" not in text
+
+def test_behind_a_proxy_the_public_addresses_come_first() -> None:
+    proxied = Greeting(URL, HOME, 77, "vinery", public_url="https://vinery.example")
+    rows = rows_of(proxied.for_log(KNOWN))
+
+    assert rows["console"] == "https://vinery.example/console/"
+    assert rows["local"] == URL
 
 
-def test_the_curl_line_is_left_out_if_the_key_may_use_no_model() -> None:
-    assert "curl" not in banner(URL, FILE, KNOWN, None, is_first_start=False)
+def test_a_second_start_names_the_process_and_how_to_stop_it() -> None:
+    text = GREETING.already_running()
+
+    assert "/srv/vinery (process 77)" in text
+    assert rows_of(text)["stop"].endswith("kill 77")
 
 
 def test_the_curl_line_is_quoted_for_the_shell() -> None:
@@ -55,3 +84,32 @@ def test_the_curl_line_is_quoted_for_the_shell() -> None:
     assert words[:2] == ["curl", f"{URL}/v1/chat/completions"]
     assert "Authorization: Bearer vny_live_k" in words
     assert json.loads(words[-1])["model"] == "it's $HOME"
+
+
+@pytest.mark.parametrize(
+    ("home", "is_from_file", "needs_variable"),
+    [(default_path(), False, False), (Path("/a b"), False, True), (Path("/a b"), True, False)],
+)
+def test_commands_name_the_home_if_other_shells_do_not_find_it(
+    monkeypatch: pytest.MonkeyPatch, home: Path, is_from_file: bool, needs_variable: bool
+) -> None:
+    monkeypatch.setenv("VINERY_HOME", str(home))
+    monkeypatch.setattr(env, "_origins", {})
+    if is_from_file:
+        env.note_origin("VINERY_HOME", Path("/home/alice/.config/vinery/vinery.toml"))
+
+    words = shlex.split(invocation.vinery())
+
+    assert words[-1].endswith("vinery")
+    assert words[:-1] == (["VINERY_HOME=/a b"] if needs_variable else [])
+
+
+def test_commands_name_the_configuration_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "v.toml"
+    file.touch()
+    monkeypatch.setenv("VINERY_CONFIG", str(file))
+    monkeypatch.setenv("VINERY_HOME", str(default_path()))
+
+    assert invocation.vinery().startswith(f"VINERY_CONFIG={file} ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -111,13 +112,64 @@ def test_a_bad_setting_is_reported_in_one_line_that_names_it(
     assert result.stderr.count("\n") == 1
 
 
-def test_a_missing_database_is_reported_in_one_line(platform_home: Home) -> None:
+def test_a_database_without_tables_is_reported_in_one_line(platform_home: Home) -> None:
+    (platform_home.path / "vinery.sqlite3").touch()
     result = scripts.vinery("key", "list", environment={"VINERY_HOME": str(platform_home.path)})
 
     assert result.returncode == 1
     assert result.stderr.startswith("vinery: The database cannot be used: no such table")
     assert "vinery prepare" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("key", "list"),
+        ("model", "list"),
+        ("usage", "show"),
+        ("audit", "verify"),
+        ("key", "create", "--name", "laptop"),
+        ("admin", "reset-password"),
+        ("web",),
+        ("node",),
+        ("jobs",),
+    ],
+    ids=" ".join,
+)
+def test_no_command_but_up_and_prepare_makes_a_home(tmp_path: Path, words: tuple[str, ...]) -> None:
+    home = tmp_path / "none"
+    environment = {"VINERY_HOME": str(home), "VINERY_PORT": "0"}
+    result = scripts.vinery(*words, environment=environment)
+
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"vinery: There is no Vinery home at {home}. Start it with")
+    assert result.stderr.count("\n") == 1
+    assert not home.exists()
+
+
+def test_a_command_makes_no_database_in_a_home_that_has_none(platform_home: Home) -> None:
+    result = scripts.vinery("key", "list", environment={"VINERY_HOME": str(platform_home.path)})
+
+    assert result.returncode == 2
+    assert "There is no Vinery home at" in result.stderr
+    assert not (platform_home.path / "vinery.sqlite3").exists()
+
+
+def test_help_of_a_command_needs_no_home(tmp_path: Path) -> None:
+    result = scripts.vinery("key", "--help", environment={"VINERY_HOME": str(tmp_path / "none")})
+
+    assert result.returncode == 0
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_home_of_another_user_is_reported(tmp_path: Path) -> None:
+    """The folder cannot be opened, as another user's. Root may open all, so a loop of links."""
+    (tmp_path / "secrets").symlink_to("secrets")
+    result = scripts.vinery("key", "list", environment={"VINERY_HOME": str(tmp_path)})
+
+    assert result.returncode == 2
+    assert "Run this as the user that runs `vinery up`" in result.stderr
 
 
 @pytest.mark.parametrize(

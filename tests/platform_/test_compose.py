@@ -15,6 +15,8 @@ import yaml
 from tests.conftest import REPOSITORY
 
 FOLDER = REPOSITORY / "docker"
+DOCKERFILE = (FOLDER / "Dockerfile").read_text()
+WITH_GPU: dict[str, Any] = yaml.safe_load((FOLDER / "compose.gpu.yaml").read_text())
 COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
 
@@ -47,6 +49,25 @@ def test_every_image_can_be_pinned_by_a_variable() -> None:
     assert len(images) == len(SERVICES)
     for image in images:
         assert re.fullmatch(r"\$\{[A-Z]+_IMAGE:-[a-z]+:\d[\w.-]+\}", image), image
+
+
+def test_both_files_build_a_target_that_the_dockerfile_has() -> None:
+    targets = [each["services"]["vinery"]["build"]["target"] for each in (COMPOSE, WITH_GPU)]
+
+    assert targets == ["cpu", "gpu"]
+    assert all(re.search(rf"^FROM \w+ AS {target}$", DOCKERFILE, re.M) for target in targets)
+    assert DOCKERFILE.rstrip().endswith("AS cpu")
+
+
+def test_the_models_of_the_host_are_read_only() -> None:
+    assert "${MODELS:-./models}:/models:ro" in SERVICES["vinery"]["volumes"]
+
+
+def test_a_gpu_is_opened_by_the_group_of_the_host() -> None:
+    vinery = WITH_GPU["services"]["vinery"]
+
+    assert vinery["devices"] == ["/dev/dri:/dev/dri"]
+    assert vinery["group_add"][0].startswith("${RENDER_GROUP:?")
 
 
 def test_the_databases_are_reached_from_the_inside_only() -> None:

@@ -70,9 +70,11 @@ def test_requests_and_refusals_are_reported_by_their_labels() -> None:
     traffic.models["small"] = ModelTraffic()
     traffic.models["small"].requests["completions", 499] = 3
     traffic.refusals["tokens", "key", "shadow"] = 2
+    traffic.ignored["store"] = 4
     result = reported_by(of_traffic(traffic))
     assert result["vinery_requests_total", "completions", "small", "499"] == 3
     assert result["vinery_refusals_total", "shadow", "tokens", "key"] == 2
+    assert result["vinery_ignored_fields_total", "store"] == 4
 
 
 def test_refused_connections_are_reported_by_reason() -> None:

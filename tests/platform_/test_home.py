@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.platform_ import scripts
+from vinery.config.distribution import REPOSITORY
 from vinery.config.env import SettingError
-from vinery.config.home import REPOSITORY, Home, write_private
+from vinery.config.home import Home, write_private
 
 
 def test_other_users_cannot_open_the_folders(tmp_path: Path) -> None:
@@ -18,7 +19,7 @@ def test_other_users_cannot_open_the_folders(tmp_path: Path) -> None:
     home.create()
 
     folders = [home.path, *home.path.iterdir()]
-    assert len(folders) == 7
+    assert len(folders) == 8
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
 
 

@@ -16,13 +16,14 @@ from django.conf import settings
 
 from tests.conftest import clean_environment, until
 from vinery.celery import app
+from vinery.config.home import Home
 
 # `vinery jobs` with three more tasks. The clock schedules one of them.
 _WORKER = """
 import sys, time
 from pathlib import Path
-from vinery.cli.shape import start_django
-start_django()
+from vinery.cli.shape import load_django
+load_django()
 from vinery.celery import app
 
 @app.task(name="tests.write")
@@ -73,8 +74,10 @@ def send(home: Path, task: str, *arguments: str, redis_url: str = "") -> None:
     sender.send_task(task, args=arguments, queue=settings.CELERY_TASK_DEFAULT_QUEUE)
 
 
-def test_it_runs_jobs_from_files_and_ends_with_no_message_taken(tmp_path: Path) -> None:
-    home = tmp_path / "home"
+def test_it_runs_jobs_from_files_and_ends_with_no_message_taken(
+    tmp_path: Path, platform_home: Home
+) -> None:
+    home = platform_home.path
     send(home, "tests.write", str(tmp_path / "before"), "sent before the start")
 
     with worker(tmp_path, {"VINERY_HOME": str(home)}) as process:
@@ -90,8 +93,8 @@ def test_it_runs_jobs_from_files_and_ends_with_no_message_taken(tmp_path: Path) 
     assert not [file for file in messages.iterdir() if file.suffix == ".taken"]
 
 
-def test_it_runs_a_job_from_redis(tmp_path: Path, redis_url: str) -> None:
-    home = tmp_path / "home"
+def test_it_runs_a_job_from_redis(tmp_path: Path, platform_home: Home, redis_url: str) -> None:
+    home = platform_home.path
 
     with worker(tmp_path, {"VINERY_HOME": str(home), "REDIS_URL": redis_url}):
         send(home, "tests.write", str(tmp_path / "file"), "done", redis_url=redis_url)
@@ -100,8 +103,8 @@ def test_it_runs_a_job_from_redis(tmp_path: Path, redis_url: str) -> None:
     assert not (home / "broker" / "messages").exists()
 
 
-def test_a_job_that_hangs_does_not_delay_the_end(tmp_path: Path) -> None:
-    home = tmp_path / "home"
+def test_a_job_that_hangs_does_not_delay_the_end(tmp_path: Path, platform_home: Home) -> None:
+    home = platform_home.path
     with worker(tmp_path, {"VINERY_HOME": str(home)}) as process:
         send(home, "tests.hang", str(tmp_path / "hanging"))
         until((tmp_path / "hanging").exists)

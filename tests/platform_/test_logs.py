@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from vinery.process.logs import ClientRecordLimit, LineFormatter, logging_config
+from vinery.process.logs import ClientRecordLimit, logging_config
+from vinery_serving.logs.lines import JsonFormatter, LineFormatter
 
 FORMATTER = LineFormatter("web-1")
 
@@ -36,6 +39,57 @@ def test_any_message_is_one_line_that_no_terminal_obeys(message: str) -> None:
     assert all(letter in line for letter in message if letter.isprintable())
 
 
+def test_values_by_name_follow_the_message() -> None:
+    record = logging.LogRecord("room", logging.INFO, "", 0, "request", (), None)
+    record.fields = {"model": "a b=c", "status": 200, "error_code": None}
+
+    assert FORMATTER.format(record).endswith('room: request model="a b=c" status=200')
+
+
+def test_json_has_the_same_values_each_under_its_name() -> None:
+    record = logging.LogRecord("room", logging.INFO, "", 0, "request\n%s", ("x\x1b\u202e",), None)
+    record.created, record.msecs = 0.5, 500.0
+    record.fields = {"model": "tiny", "status": 200, "error_code": None}
+
+    line = JsonFormatter("web-1").format(record)
+
+    assert line.isascii() and line.isprintable()
+    assert json.loads(line) == {
+        "time": "1970-01-01T00:00:00.500Z",
+        "level": "INFO",
+        "process": "web-1",
+        "logger": "room",
+        "message": "request x\x1b\u202e",
+        "model": "tiny",
+        "status": 200,
+    }
+
+
+@pytest.mark.parametrize("formatter", [FORMATTER, JsonFormatter("web-1")])
+@pytest.mark.parametrize(
+    "logger", ["vinery_serving.http.edge", "uvicorn.error", "asyncio", "django.request"]
+)
+def test_an_error_of_a_request_is_logged_without_its_text(
+    formatter: logging.Formatter, logger: str
+) -> None:
+    try:
+        int("the secret plan")
+    except ValueError:
+        record = logging.LogRecord(logger, logging.ERROR, "", 0, "failed", (), sys.exc_info())
+
+    line = formatter.format(record)
+
+    assert "secret" not in line
+    assert "ValueError" in line and "test_logs.py" in line
+
+
+def test_the_task_that_asyncio_quotes_is_not_logged() -> None:
+    text = "Task exception was never retrieved\nfuture: <Task exception=ValueError('secret')>"
+    record = logging.LogRecord("asyncio", logging.ERROR, "", 0, text, (), None)
+
+    assert FORMATTER.format(record).endswith("asyncio: Task exception was never retrieved")
+
+
 def test_a_traceback_is_folded_into_the_line() -> None:
     try:
         int("x")
@@ -51,6 +105,14 @@ def test_a_key_is_blacked_out() -> None:
     line = line_of("refused key=vny_live_0123456789abcdefghijklmnopqrstuvwxyz")
 
     assert line.endswith("refused key=vny_***")
+
+
+def test_the_short_form_of_a_key_is_shown() -> None:
+    assert line_of("created vny_live_C9Tq…a3").endswith("created vny_live_C9Tq…a3")
+
+
+def test_a_bearer_token_is_blacked_out() -> None:
+    assert line_of("sent Authorization: Bearer abc.DEF-1").endswith("Authorization: Bearer ***")
 
 
 def test_a_very_long_message_is_cut() -> None:
@@ -79,3 +141,10 @@ def test_clients_cannot_fill_the_log_with_unknown_hosts() -> None:
     assert num_passed("vinery_serving.http.edge") == 1000
     now[0] = 10.0
     assert num_passed("django.security.DisallowedHost") == 10
+
+
+def test_libraries_log_no_details() -> None:
+    config = logging_config("DEBUG")
+
+    assert config["root"]["level"] == config["loggers"]["django"]["level"] == "INFO"
+    assert config["loggers"]["vinery_serving"]["level"] == "DEBUG"

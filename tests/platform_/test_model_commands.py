@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +12,8 @@ import pytest
 
 from tests import forked_commands, prepared_home
 from tests.conftest import clean_environment
-from vinery.config.home import REPOSITORY
+from vinery.config.distribution import REPOSITORY
+from vinery_serving.logs.folder import engine_name, log_path
 
 TINY_CHAT = str(REPOSITORY / "models" / "tiny-chat")
 Vinery = Callable[..., subprocess.CompletedProcess[str]]
@@ -43,6 +45,43 @@ def test_a_model_is_added_and_removed(vinery: Vinery) -> None:
     assert "mine" not in vinery("model", "list").stdout
 
 
+def test_a_model_is_shown_changed_and_renamed(vinery: Vinery) -> None:
+    added = ("--name", "first", "--option", "max_running=4", "--no-load")
+    vinery("model", "add", TINY_CHAT, *added)
+    vinery("weight", "set", "first", "--output", "2")
+
+    changed = vinery(
+        *("model", "change", "first", "--option", "max_running="),
+        *("--option", "cache_size_gb=1", "--device", "AUTO:CPU"),
+    )
+    assert changed.stdout == "first is changed.\n", changed.stderr
+    assert vinery("model", "change", "first").stdout == "first is unchanged.\n"
+    renamed = vinery("model", "rename", "first", "second")
+
+    warning, line = renamed.stdout.splitlines()
+    assert warning == "The token weights are for first: they do not count for second."
+    assert line == "The name is now second."
+    shown = vinery("model", "show", "second").stdout
+    assert f"folder:   {TINY_CHAT}\n" in shown
+    assert "device:   AUTO:CPU\n" in shown
+    assert 'options:  {"cache_size_gb": 1}\n' in shown
+    assert "state:    unloaded" in shown
+    body = json.loads(vinery("model", "show", "second", "--json").stdout)
+    assert (body["name"], body["state"]) == ("second", "unloaded")
+    assert "second" in {row["name"] for row in json.loads(vinery("model", "list", "--json").stdout)}
+    vinery("model", "remove", "second")
+
+
+def test_only_a_failed_model_is_tried_again(vinery: Vinery) -> None:
+    vinery("model", "add", TINY_CHAT, "--name", "well", "--no-load")
+
+    result = vinery("model", "retry", "well")
+
+    assert result.returncode == 1
+    assert result.stderr == "vinery: well is not loaded: load it.\n"
+    vinery("model", "remove", "well")
+
+
 def test_a_second_prepare_does_not_restore_a_removed_model(vinery: Vinery) -> None:
     """While any model is served, the administrator chooses the models."""
     vinery("model", "add", TINY_CHAT, "--name", "other", "--no-load")
@@ -60,6 +99,13 @@ def test_a_second_prepare_does_not_restore_a_removed_model(vinery: Vinery) -> No
         (("add", "/nowhere", "--name", "x"), "There is no folder /nowhere"),
         (("add", str(Path(__file__).parent), "--name", "x"), "has no openvino_model.xml"),
         (("add", TINY_CHAT, "--name", "x", "--option", "colour=red"), "colour"),
+        (
+            ("add", TINY_CHAT, "--name", "x", "--option", "max_running=many"),
+            'max_running must be a whole number, not "many".',
+        ),
+        (("add", TINY_CHAT, "--name", "x", "--device", "GPU 1"), "GPU 1 is not a device."),
+        (("show", "missing"), "No model is served as missing"),
+        (("rename", "missing", "new"), "No model is served as missing"),
         (("load", "missing"), "No model is served as missing"),
         (("unload", "missing"), "No model is served as missing"),
         (("remove", "missing"), "No model is served as missing"),
@@ -74,3 +120,14 @@ def test_a_mistake_is_reported_in_one_line(
     assert result.stderr.startswith("vinery: ")
     assert reason in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_a_model_is_shown_with_the_last_lines_of_its_engine(vinery: Vinery) -> None:
+    vinery("model", "add", TINY_CHAT, "--name", "logged", "--no-load")
+    assert "the log is on the host" in vinery("model", "show", "logged").stdout
+    home = Path(vinery.keywords["environment"]["VINERY_HOME"])  # type: ignore[attr-defined]
+    line = "2026-01-31T12:00:00.000Z ERROR engine-logged room: the weights do not fit"
+    log_path(home / "logs", engine_name("logged")).write_text(f"{line}\n")
+
+    assert vinery("model", "show", "logged").stdout.endswith(f"\n\n{line}\n")
+    assert json.loads(vinery("model", "show", "logged", "--json").stdout)["log"] == [line]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -15,11 +16,12 @@ from unittest import mock
 import pytest
 
 from tests.platform_ import scripts
-from vinery.cli import up
+from vinery.cli import up, wait
 from vinery.cli.ready import Readiness, models_for, readiness
 from vinery.config import credentials
 from vinery.config.credentials import Credentials
 from vinery.config.home import Home
+from vinery.process import running_server
 from vinery.process.listening import Address, listen
 from vinery.process.supervisor import Supervisor
 
@@ -115,50 +117,79 @@ def test_the_exit_status_of_the_health_check_is_its_result(status: int, exit_sta
     assert url in result.stdout + result.stderr
 
 
-def greeting(
-    url: str, folder: Path, capsys: pytest.CaptureFixture[str], *, is_terminal: bool = True
-) -> str:
-    """What a later start prints when the server of this URL is ready."""
-    plan = up.Plan(Home(folder), Address("127.0.0.1", int(url.rpartition(":")[2])), 1)
-    credentials.write(plan.home.bootstrap_file, Credentials(url, "vny_key", "admin", "pa55word"))
-    with mock.patch.object(sys.stdout, "isatty", lambda: is_terminal):
-        asyncio.run(up._greet_when_ready(plan, Supervisor({}), is_first_start=False))
-    return capsys.readouterr().out
+@pytest.fixture
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+    """Return what `vinery wait --example` prints about the server of a URL."""
+
+    def printed(url: str) -> str:
+        home = Home(tmp_path)
+        monkeypatch.setenv("VINERY_HOME", str(home.path))
+        monkeypatch.setenv("VINERY_PORT", url.rpartition(":")[2])
+        credentials.write(home.bootstrap_file, Credentials(url, "vny_key", "admin", "pa55word"))
+        wait._print_example()
+        return capsys.readouterr().out
+
+    return printed
 
 
-def test_the_banner_waits_for_the_models_of_a_busy_server(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+Example = Callable[[str], str]
+
+
+def test_the_example_waits_for_the_models_of_a_busy_server(example: Example) -> None:
     with server(200, _MODELS, num_silent=2) as url:
-        assert up.curl_line(url, "vny_key", "one") in greeting(url, tmp_path, capsys)
+        assert wait.curl_line(url, "vny_key", "one") in example(url)
 
 
-def test_what_is_no_terminal_gets_no_secret(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_there_is_no_example_if_the_key_may_use_no_model(
+    example: Example, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(wait, "_EXAMPLE_WITHIN_S", float("inf"))
+
+    with server(200, {"data": []}) as url:
+        assert example(url) == ""
+
+
+def test_there_is_no_example_if_no_answer_comes_in_time(
+    example: Example, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wait, "_EXAMPLE_WITHIN_S", 0.0)
+
+    with server(200, _MODELS, num_silent=2) as url:
+        assert example(url) == ""
+
+
+def greeting_of(url: str, folder: Path, *, is_terminal: bool) -> str:
+    """Return what a start prints when the server of this URL answers."""
+    home = Home(folder)
+    home.create()
+    plan = up.Plan(home, Address("127.0.0.1", int(url.rpartition(":")[2])), 1)
+    credentials.write(home.bootstrap_file, Credentials(url, "vny_key", "admin", "pa55word"))
+    noted = running_server.write(home, url, "1.0")
+    supervisor, output = Supervisor({}), io.StringIO()
+    with (
+        mock.patch.object(sys, "stdout", output),
+        mock.patch.object(output, "isatty", lambda: is_terminal),
+        mock.patch.object(supervisor, "run_once", mock.AsyncMock()) as run_once,
+    ):
+        asyncio.run(up._greet(plan, noted, supervisor, is_first_start=False))
+    assert [each.args[0].argv[3:] for each in run_once.await_args_list] == [("wait", "--example")]
+    return output.getvalue()
+
+
+@pytest.mark.parametrize("status", [200, 503])
+def test_addresses_and_key_are_printed_whether_a_model_is_ready_or_not(
+    tmp_path: Path, status: int
+) -> None:
+    with server(status, {}) as url:
+        printed = greeting_of(url, tmp_path, is_terminal=True)
+
+    assert f"{url}/console/" in printed
+    assert "vny_key" in printed
+
+
+def test_what_is_no_terminal_gets_no_secret(tmp_path: Path) -> None:
     with server(200, _MODELS) as url:
-        printed = greeting(url, tmp_path, capsys, is_terminal=False)
+        printed = greeting_of(url, tmp_path, is_terminal=False)
 
     assert "vny_key" not in printed
     assert str(tmp_path / "bootstrap.json") in printed
-
-
-def test_the_banner_does_not_wait_if_the_key_may_use_no_model(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(up, "_MODELS_WITHIN_S", float("inf"))
-
-    with server(200, {"data": []}) as url:
-        assert "vinery key create" in greeting(url, tmp_path, capsys)
-
-
-def test_the_banner_comes_without_a_curl_line_if_no_answer_comes_in_time(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(up, "_MODELS_WITHIN_S", 0.0)
-
-    with server(200, _MODELS, num_silent=2) as url:
-        printed = greeting(url, tmp_path, capsys)
-
-    assert url in printed
-    assert "curl" not in printed

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from tests.conftest import REPOSITORY, clean_environment
 from tests.platform_ import scripts
 from vinery.config.home import Home
+from vinery.process import running_server
 from vinery.process.listening import Address, listen
 
 
@@ -49,6 +52,54 @@ def test_a_home_that_another_supervisor_uses_is_refused(platform_home: Home) -> 
         )
 
     assert_one_line(result, str(platform_home.path), "is in use by process")
+
+
+@pytest.fixture
+def served_home(platform_home: Home) -> Iterator[Home]:
+    """A home of which this process is the supervisor, at port 18500."""
+    with platform_home.locked():
+        running_server.write(platform_home, "http://127.0.0.1:18500", "1.0")
+        yield platform_home
+
+
+@pytest.mark.parametrize("port", ["18500", "0"])
+def test_a_second_start_reports_where_the_first_one_is(served_home: Home, port: str) -> None:
+    result = scripts.vinery(
+        "up", environment={"VINERY_PORT": port, "VINERY_HOME": str(served_home.path)}
+    )
+
+    assert result.returncode == 0
+    assert "already runs with the home" in result.stdout
+    assert f"(process {os.getpid()})" in result.stdout
+    assert "http://127.0.0.1:18500/console/" in result.stdout
+    assert "http://127.0.0.1:18500/v1" in result.stdout
+
+
+def test_a_second_start_on_another_port_is_refused(served_home: Home) -> None:
+    result = scripts.vinery(
+        "up", environment={"VINERY_PORT": "18501", "VINERY_HOME": str(served_home.path)}
+    )
+
+    assert_one_line(result, "already runs", "http://127.0.0.1:18500", str(os.getpid()))
+
+
+def test_a_home_in_use_is_reported_before_its_port(served_home: Home) -> None:
+    with listen(Address("127.0.0.1", 0)) as used:
+        port = used.getsockname()[1]
+        running_server.write(served_home, f"http://127.0.0.1:{port}", "1.0")
+
+        result = scripts.vinery(
+            "up", environment={"VINERY_PORT": str(port), "VINERY_HOME": str(served_home.path)}
+        )
+
+    assert result.returncode == 0
+    assert f"http://127.0.0.1:{port}" in result.stdout
+
+
+def test_what_a_dead_server_has_noted_does_not_count(platform_home: Home) -> None:
+    running_server.write(platform_home, "http://127.0.0.1:18500", "1.0")
+
+    assert running_server.read(platform_home) is None
 
 
 def test_open_access_to_the_network_is_refused(tmp_path: Path) -> None:

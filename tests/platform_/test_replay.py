@@ -14,6 +14,7 @@ import pytest
 from tests.platform_ import scripts
 from vinery.cli.replay import edited, error_message, send, texts_of
 from vinery.cli.shape import Failure
+from vinery.config.home import Home
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "protocols"
 PAIRS = sorted(path.stem for path in GOLDEN.glob("*.sse") if path.with_suffix(".json").exists())
@@ -121,7 +122,8 @@ def test_an_unreachable_server_is_reported() -> None:
         send("nowhere", b"{}", "k", 5)
 
 
-def test_a_missing_key_is_reported() -> None:
-    result = scripts.vinery("replay", "req_1")
+def test_a_missing_key_is_reported(platform_home: Home) -> None:
+    (platform_home.path / "vinery.sqlite3").touch()
+    result = scripts.vinery("replay", "req_1", environment={"VINERY_HOME": str(platform_home.path)})
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
     assert "VINERY_API_KEY" in result.stderr

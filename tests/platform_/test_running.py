@@ -153,6 +153,16 @@ def test_a_second_start_keeps_keys_and_secrets(second_start: SecondStart) -> Non
     assert second.admin_password not in second.log.read_text()
 
 
+def test_credentials_that_a_terminal_shows_are_in_no_log_file(second_start: SecondStart) -> None:
+    second = second_start.second
+    until(lambda: "curl " in second.log.read_text())
+
+    texts = [path.read_text() for path in (second.home / "logs").iterdir()]
+
+    assert any(f"running at {second.base_url}" in text for text in texts)
+    assert not [text for text in texts if second.api_key in text or second.admin_password in text]
+
+
 def test_the_curl_line_in_a_terminal_works(second_start: SecondStart) -> None:
     second = second_start.second
     until(lambda: "curl " in second.log.read_text())

@@ -13,6 +13,13 @@ from vinery.config.env import SettingError
 from vinery.config.home import Home, write_private
 
 
+def new_home(path: Path) -> Home:
+    """A home with its secrets."""
+    home = Home(path)
+    secret_files.create_missing(home)
+    return home
+
+
 def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
@@ -20,8 +27,7 @@ def mode_of(path: Path) -> int:
 def test_secrets_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
 
-    secret_files.django_key(home)
-    secret_files.key_peppers(home)
+    secret_files.create_missing(home)
 
     files = sorted(file.name for file in home.secrets.iterdir())
     assert files == ["django_secret_key", "key_pepper_1"]
@@ -31,36 +37,71 @@ def test_secrets_are_readable_by_their_owner_only(tmp_path: Path) -> None:
 
 
 def test_a_stored_secret_does_not_change(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = new_home(tmp_path)
+    before = secret_files.django_key(home), secret_files.key_peppers(home)
 
-    assert secret_files.django_key(home) == secret_files.django_key(home)
-    assert secret_files.key_peppers(home) == secret_files.key_peppers(home)
+    secret_files.create_missing(home)
+
+    assert (secret_files.django_key(home), secret_files.key_peppers(home)) == before
 
 
 def test_two_homes_have_different_secrets(tmp_path: Path) -> None:
-    one, other = Home(tmp_path / "one"), Home(tmp_path / "other")
+    one, other = new_home(tmp_path / "one"), new_home(tmp_path / "other")
 
     assert secret_files.django_key(one) != secret_files.django_key(other)
     assert secret_files.key_peppers(one) != secret_files.key_peppers(other)
 
 
 def test_processes_that_start_together_read_the_same_secret(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-
     with ThreadPoolExecutor(8) as pool:
-        keys = set(pool.map(lambda _: secret_files.django_key(home), range(32)))
+        keys = set(pool.map(lambda _: secret_files.django_key(new_home(tmp_path)), range(32)))
 
     assert len(keys) == 1
-    assert [file.name for file in home.secrets.iterdir()] == ["django_secret_key"]
+    assert len(list((tmp_path / "secrets").iterdir())) == 2
+
+
+def test_reading_secrets_creates_none(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+
+    assert secret_files.django_key(home) == ""
+    assert secret_files.key_peppers(home) == {}
+    with pytest.raises(SettingError, match=r"There is no Vinery home at .*vinery up"):
+        secret_files.require(home)
+    assert not home.path.exists()
+
+
+def test_a_home_that_lacks_one_of_its_secrets_gets_it(tmp_path: Path) -> None:
+    home = new_home(tmp_path)
+    key = secret_files.django_key(home)
+    (home.secrets / "key_pepper_1").unlink()
+    with pytest.raises(SettingError):
+        secret_files.require(home)
+
+    secret_files.create_missing(home)
+
+    secret_files.require(home)
+    assert secret_files.django_key(home) == key
+
+
+def test_no_home_is_needed_where_the_environment_has_the_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VINERY_SECRET_KEY", "k" * 50)
+    monkeypatch.setenv("VINERY_KEY_PEPPER_1", "p" * 32)
+    home = Home(tmp_path / "home")
+
+    secret_files.require(home)
+    secret_files.create_missing(home)
+
+    assert not home.path.exists()
 
 
 def test_old_keys_are_separated_by_blanks_or_line_breaks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = Home(tmp_path)
+    home = new_home(tmp_path)
     assert secret_files.old_django_keys(home) == []
 
-    secret_files.django_key(home)
     (home.secrets / "django_secret_key_fallbacks").write_text("first\nsecond\n")
     assert secret_files.old_django_keys(home) == ["first", "second"]
 
@@ -74,7 +115,7 @@ def test_old_keys_are_separated_by_blanks_or_line_breaks(
 
 
 def test_django_accepts_the_key(tmp_path: Path) -> None:
-    key = secret_files.django_key(Home(tmp_path))
+    key = secret_files.django_key(new_home(tmp_path))
 
     assert len(key) >= 50
     assert len(set(key)) >= 5
@@ -93,7 +134,7 @@ def test_the_environment_overrides_the_file(
 
 
 def test_a_second_pepper_is_added_to_the_first(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = new_home(tmp_path)
     first = secret_files.key_peppers(home)[1]
     write_private(home.secrets / "key_pepper_2", "q" * 40 + "\n")
 
@@ -110,5 +151,5 @@ def test_a_short_pepper_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_secret_that_cannot_be_stored_is_reported(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file, not a folder")
 
-    with pytest.raises(SettingError, match="can be neither read nor created"):
-        secret_files.django_key(Home(tmp_path / "home"))
+    with pytest.raises(SettingError, match=r"cannot be created: .*VINERY_HOME"):
+        secret_files.create_missing(Home(tmp_path / "home"))

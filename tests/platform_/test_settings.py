@@ -20,6 +20,7 @@ print(json.dumps({name: getattr(settings, name) for name in sys.argv[1:]}, defau
 
 @pytest.fixture
 def home(tmp_path: Path) -> str:
+    (tmp_path / "home").mkdir()
     return str(tmp_path / "home")
 
 
@@ -160,8 +161,8 @@ def test_a_transaction_that_reads_and_then_writes_waits_for_its_lock(home: str) 
     """The reason for IMMEDIATE: with DEFERRED the second transaction fails at once."""
     code = """
 import threading
-from vinery.cli.shape import start_django
-start_django()
+from vinery.cli.shape import load_django
+load_django()
 from django.db import connection, transaction
 with connection.cursor() as cursor:
     cursor.execute("CREATE TABLE counter (n INTEGER)")

@@ -9,7 +9,8 @@ import pytest
 
 from tests.platform_ import scripts
 from vinery.cli import commands, up
-from vinery.config.home import REPOSITORY, Home
+from vinery.config.distribution import REPOSITORY
+from vinery.config.home import Home
 from vinery.process.listening import Address
 from vinery.process.supervisor import Supervisor
 

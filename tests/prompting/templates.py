@@ -109,3 +109,75 @@ TOOLS = """\
 {%- if tools -%}{{ tools | tojson }}{%- endif -%}
 {%- for message in messages -%}<{{ message.role }}>{{ message.content }}{%- endfor -%}
 """
+
+# Mistral v0.3 and Nemo: ids of calls must have nine characters, in the call and in its result.
+SHORT_IDS = """\
+{%- for message in messages -%}
+{%- if message.tool_calls is defined and message.tool_calls is not none -%}
+{%- for call in message.tool_calls -%}
+{%- if call.id | length != 9 -%}{{ raise_exception('ids must have length 9') }}{%- endif -%}
+[CALL]{{ call.function.name }} {{ call.id }}
+{%- endfor -%}
+{%- elif message.role == 'tool' -%}
+{%- if message.tool_call_id | length != 9 -%}{{ raise_exception('length 9') }}{%- endif -%}
+[RESULT]{{ message.content }} {{ message.tool_call_id }}
+{%- else -%}[{{ message.role }}]{{ message.content }}{%- endif -%}
+{%- endfor -%}
+"""
+
+# Falcon 3: without tools, calls and results are left out, and null content raises.
+CALLS_BESIDE_TOOLS = """\
+{%- if tools -%}
+{{- tools | tojson -}}
+{%- for message in messages -%}
+<{{ message.role }}>{{ message.content if message.content }}
+{%- if message.tool_calls -%}{{ message.tool_calls | tojson }}{%- endif -%}
+{%- endfor -%}
+{%- else -%}
+{%- for message in messages if message.role in ('user', 'assistant') -%}
+{{- '<' + message.role + '>' + message.content -}}
+{%- endfor -%}
+{%- endif -%}
+"""
+
+# Command R's template for tools: it reads a list of them, and the description of each parameter.
+LISTED_TOOLS = """\
+{%- for tool in tools -%}
+def {{ tool.function.name }}: {{ tool.function.description }}
+{%- for name, schema in tool.function.parameters.properties | items -%}
+{{- ' ' + name + ': ' + schema.description -}}
+{%- endfor -%}
+{%- endfor -%}
+{%- for message in messages -%}
+<{{ message.role }}>
+{%- if message.tool_calls is defined -%}
+{%- for call in message.tool_calls -%}
+{{- call.function.name + call.function.arguments | tojson -}}
+{%- endfor -%}
+{%- else -%}{{- message.content | trim -}}{%- endif -%}
+{%- endfor -%}
+"""
+
+# gpt-oss: the description of a tool is a part of a longer text.
+JOINED_DESCRIPTION = """\
+{%- for tool in tools or [] -%}
+{{- '// ' + tool.function.description + ' ' + tool.function.name -}}
+{%- endfor -%}
+{%- for message in messages -%}<{{ message.role }}>{{ message.content }}{%- endfor -%}
+"""
+
+# gpt-oss and Llama 3: a turn has one call, and text or reasoning before it, not both.
+SINGLE_CALLS = """\
+{%- set last = namespace(name=none) -%}
+{%- for message in messages -%}
+{%- if message.tool_calls -%}
+{%- if message.content and message.thinking -%}{{ raise_exception('both') }}{%- endif -%}
+{%- set call = message.tool_calls[0].function -%}
+<think>{{ message.thinking or message.content }}</think>{{ call.name }}{{ call.arguments | tojson }}
+{%- set last.name = call.name -%}
+{%- elif message.role == 'tool' -%}
+{%- if last.name is none -%}{{ raise_exception('no call') }}{%- endif -%}
+<{{ last.name }}>{{ message.content }}
+{%- else -%}<{{ message.role }}>{{ message.content }}{%- set last.name = none -%}{%- endif -%}
+{%- endfor -%}
+"""

@@ -8,11 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
-from vinery_serving.core.request import Encoding, Rendering, Tool, ToolCall
+from vinery_serving.core.request import (
+    Encoding,
+    Rendering,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolMode,
+)
 from vinery_serving.prompting.assets import ModelAssets
 
 from . import templates
-from .builders import MODEL, a_chat, a_copy_of_the_model, a_message
+from .builders import MODEL, a_calling_chat, a_chat, a_copy_of_the_model, a_message
 
 HI = a_chat(("user", "Hi"))
 ASSETS = ModelAssets.load(MODEL)
@@ -126,6 +133,18 @@ def test_requests_with_tools_get_the_template_for_tools(tmp_path):
     assert assets.render(HI).text == "<|user|>Hi\n<|assistant|>"
     assert assets.render(a_chat(("user", "Hi"), tools=(Tool("ping"),))).text.startswith('[{"type"')
     assert assets.template_text == templates.TOOLS
+
+
+def test_the_template_for_tools_renders_earlier_calls_and_no_request_without_tools(tmp_path):
+    assets = assets_with(
+        tmp_path,
+        chat_template=templates.CHATML,
+        additional_chat_templates__tool_use=templates.LISTED_TOOLS,
+    )
+    unused = a_chat(("user", "Hi"), tools=(Tool("ping"),), tool_choice=ToolChoice(ToolMode.NONE))
+
+    assert assets.render(a_calling_chat("{}")).text == "<user>Hi<assistant>get_weather{}<tool>Sunny"
+    assert assets.render(unused).text == "<|user|>Hi\n<|assistant|>"
 
 
 def test_a_template_that_renders_nothing_is_refused(tmp_path):

@@ -97,3 +97,56 @@ def test_a_template_may_leave_out_a_part_of_the_questions(text):
 @pytest.mark.parametrize("text", [templates.CHATML, templates.NO_SYSTEM, templates.PARTS])
 def test_most_templates_show_all_questions(text):
     assert capabilities_of(text).shows_questions
+
+
+def test_a_template_may_demand_short_ids_of_calls():
+    assert capabilities_of(templates.SHORT_IDS).wants_short_ids
+    assert not capabilities_of(templates.TEXT_ARGUMENTS).wants_short_ids
+    assert not capabilities_of(templates.CHATML).wants_short_ids
+
+
+def test_how_calls_are_written_is_found_beside_tools_where_they_are_shown_only_there():
+    capabilities = capabilities_of(templates.CALLS_BESIDE_TOOLS)
+
+    assert capabilities.calls_need_tools
+    assert capabilities.wants_argument_objects
+    # Null content would raise in a request without tools.
+    assert not capabilities.wants_null_content
+
+
+def test_a_template_may_need_a_list_of_tools():
+    capabilities = capabilities_of(templates.LISTED_TOOLS)
+
+    assert capabilities.needs_tool_list
+    assert capabilities.has_system
+    assert capabilities.has_tools
+    assert capabilities.wants_argument_objects
+    assert not capabilities.calls_need_tools
+    assert not capabilities_of(templates.TOOLS).needs_tool_list
+
+
+@pytest.mark.parametrize("text", [templates.LISTED_TOOLS, templates.JOINED_DESCRIPTION])
+def test_a_template_may_need_descriptions(text):
+    assert capabilities_of(text).needs_descriptions
+    assert not capabilities_of(templates.TOOLS).needs_descriptions
+
+
+RAISES_FOR_TWO_CALLS = templates.SINGLE_CALLS.replace(
+    "{%- if message.content and",
+    "{%- if message.tool_calls | length != 1 -%}{{ raise_exception('one') }}{%- endif -%}"
+    "{%- if message.content and",
+)
+
+
+@pytest.mark.parametrize("text", [templates.SINGLE_CALLS, RAISES_FOR_TWO_CALLS])
+def test_a_template_may_take_one_call_in_a_turn(text):
+    assert capabilities_of(text).wants_single_calls
+    assert not capabilities_of(templates.TEXT_ARGUMENTS).wants_single_calls
+    assert not capabilities_of(templates.CHATML).wants_single_calls
+
+
+def test_a_template_may_refuse_text_beside_reasoning():
+    assert capabilities_of(templates.SINGLE_CALLS).reasoning_key == "thinking"
+    assert capabilities_of(templates.SINGLE_CALLS).refuses_text_beside_reasoning
+    for text in (templates.REASONING.replace("KEY", "thinking"), templates.TEXT_ARGUMENTS):
+        assert not capabilities_of(text).refuses_text_beside_reasoning

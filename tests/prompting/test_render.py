@@ -1,6 +1,8 @@
 """Conversations become the exact text of a template."""
 
 import json
+import re
+from dataclasses import replace
 
 import pytest
 
@@ -222,3 +224,145 @@ def test_clients_cannot_set_the_conversation_that_way(name):
         rendered(templates.CHATML, chat)
 
     assert caught.value.param == "chat_template_kwargs"
+
+
+OUR_ID = "call_0123456789abcdef0000"
+
+
+@pytest.mark.parametrize("call_id", [OUR_ID, "", "ein-zwei", "é23456789", "chatcmpl-tool-1f2e"])
+def test_a_call_and_its_result_share_a_short_id_where_the_template_demands_one(call_id):
+    calls = tuple(ToolCall(id_, "get_weather", "{}") for id_ in (call_id, "other"))
+    results = [a_message("tool", "Sunny", tool_call_id=id_) for id_ in ("other", call_id)]
+    chat = a_chat(("user", "Hi"), a_message("assistant", tool_calls=calls), *results)
+
+    text = rendered(templates.SHORT_IDS, chat)
+
+    called = re.findall(r"\[CALL\]get_weather (\w+)", text)
+    answered = re.findall(r"\[RESULT\]Sunny ?(\w*)", text)
+    assert [len(id_) for id_ in called] == [9, 9]
+    assert called[0] != called[1]
+    assert answered == called[::-1]
+    assert all(id_.isascii() and id_.isalnum() for id_ in called)
+    assert rendered(templates.SHORT_IDS, chat) == text
+
+
+def test_a_call_without_an_id_names_no_message_of_the_user():
+    call, text = (
+        ToolCall("", "get_weather", "{}"),
+        "{% for m in messages %}{{ m.name }};{% endfor %}",
+    )
+
+    assert (
+        rendered(text, a_chat(("user", "Hi"), a_message("assistant", tool_calls=(call,)))) == ";;"
+    )
+
+
+def test_a_short_id_stays_as_it_is():
+    call = ToolCall("aB3dE6gH9", "get_weather", "{}")
+    chat = a_chat(("user", "Hi"), a_message("assistant", tool_calls=(call,)))
+
+    assert rendered(templates.SHORT_IDS, chat).endswith("[CALL]get_weather aB3dE6gH9")
+
+
+def test_other_templates_get_the_clients_ids():
+    text = (
+        "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.id }}{% endfor %}{% endfor %}"
+    )
+
+    assert rendered(text, a_calling_chat("{}")) == "call_1"
+
+
+def test_arguments_are_written_as_json_once_beside_tools():
+    chat = replace(a_calling_chat('{"city": "Paris"}'), tools=(WEATHER,))
+
+    assert '"arguments": {"city": "Paris"}' in rendered(templates.CALLS_BESIDE_TOOLS, chat)
+
+
+def test_calls_that_are_shown_only_beside_tools_keep_them_when_no_tool_may_be_called():
+    chat = replace(a_calling_chat("{}"), tools=(WEATHER,), tool_choice=ToolChoice(ToolMode.NONE))
+
+    assert "Sunny" in rendered(templates.CALLS_BESIDE_TOOLS, chat)
+    assert rendered(templates.CALLS_BESIDE_TOOLS, replace(chat, messages=chat.messages[:1])) == (
+        "<user>Hi"
+    )
+
+
+def test_calls_without_tools_are_no_error():
+    assert rendered(templates.CALLS_BESIDE_TOOLS, a_calling_chat("{}")) == "<user>Hi<assistant>"
+
+
+def test_no_tools_are_an_empty_list_where_the_template_reads_a_list():
+    assert rendered(templates.LISTED_TOOLS, a_calling_chat("{}")) == (
+        "<user>Hi<assistant>get_weather{}<tool>Sunny"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (templates.LISTED_TOOLS, "def ping:  host: <user>Hi"),
+        (templates.JOINED_DESCRIPTION, "//  ping<user>Hi"),
+    ],
+)
+def test_a_tool_without_a_description_has_an_empty_one_where_the_template_needs_it(text, shown):
+    ping = Tool("ping", None, {"type": "object", "properties": {"host": {"type": "string"}}})
+
+    assert rendered(text, a_chat(("user", "Hi"), tools=(ping,))) == shown
+
+
+def test_a_schema_without_properties_needs_no_description():
+    odd = Tool("ping", None, {"type": "object", "properties": {"host": True}})
+    chat = a_chat(("user", "Hi"), tools=(odd, Tool("pong", None, {"properties": []})))
+
+    assert rendered(templates.JOINED_DESCRIPTION, chat) == "//  ping//  pong<user>Hi"
+
+
+def parallel_calls(**fields) -> Conversation:
+    calls = (ToolCall("a", "get_weather", "{}"), ToolCall("b", "ping", '{"n": 1}'))
+    results = [("b", "Pong"), ("x", "Odd"), ("a", "Sunny")]
+    return a_chat(
+        ("user", "Hi"),
+        a_message("assistant", tool_calls=calls, **fields),
+        *(a_message("tool", text, tool_call_id=call_id) for call_id, text in results),
+        ("assistant", "Done"),
+    )
+
+
+def test_each_call_has_a_turn_where_the_template_takes_one():
+    assert rendered(templates.SINGLE_CALLS, parallel_calls(reasoning="Hm.")) == (
+        "<user>Hi"
+        "<think>Hm.</think>get_weather{}<get_weather>Sunny"
+        '<think></think>ping{"n": 1}<ping>Pong<ping>Odd'
+        "<assistant>Done"
+    )
+
+
+def test_other_templates_keep_calls_together():
+    text = (
+        "{% for m in messages %}{{ m.role }}{{ m.tool_calls | length if m.tool_calls }};"
+        "{% for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor %}{% endfor %}"
+    )
+
+    assert rendered(text, parallel_calls()).startswith("user;assistant2;get_weatherpingtool;")
+
+
+def test_the_error_of_a_call_in_a_turn_of_its_own_has_the_clients_path():
+    broken = ToolCall("b", "ping", "[1]")
+    chat = a_chat(
+        ("user", "Hi"), a_message("assistant", tool_calls=(ToolCall("a", "f", ""), broken))
+    )
+
+    with pytest.raises(InvalidRequest) as caught:
+        rendered(templates.SINGLE_CALLS, chat)
+
+    assert caught.value.param == "messages[1].tool_calls[1].function.arguments"
+
+
+def test_text_joins_the_reasoning_where_the_template_refuses_both():
+    chat = a_calling_chat("{}", reasoning="Hm.")
+    question, calling, result = chat.messages
+    spoken = replace(calling, content=(TextPart("Wait."),))
+
+    text = rendered(templates.SINGLE_CALLS, a_chat(question, spoken, result))
+
+    assert text == "<user>Hi<think>Hm.\nWait.</think>get_weather{}<get_weather>Sunny"

@@ -34,6 +34,24 @@ def test_json_takes_the_options_of_hugging_face():
     assert ChatTemplate("{{ 'é' | tojson(ensure_ascii=true) }}").render() == '"\\u00e9"'
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [('{"b": [1, null]}', "[1, None]"), ({"b": "as it is"}, "as it is"), ('{"b": "é"}', "é")],
+)
+def test_json_text_is_read(value, shown):
+    assert ChatTemplate("{{ (value | from_json).b }}").render(value=value) == shown
+
+
+@pytest.mark.parametrize(
+    "value", ["", "{", "[" * 100_000, "1" * 5_000, "[" + "[]," * 2_000_000 + "1]"]
+)
+def test_text_that_is_no_json_or_too_large_is_the_clients_mistake(value):
+    with pytest.raises(InvalidRequest, match="JSON") as caught:
+        ChatTemplate("{{ value | from_json }}").render(value=value)
+
+    assert caught.value.param == "messages"
+
+
 def test_the_date_can_be_set():
     template = ChatTemplate("{{ strftime_now('%d %b %Y') }}", now=lambda: datetime(2025, 7, 4))
 

@@ -86,6 +86,95 @@ def test_calls_join_the_assistant_message_before_them() -> None:
     )
 
 
+def called(*ids: str, text: str = "", reasoning: str | None = None) -> Message:
+    parts = tuple(TextPart(part) for part in text.split("|") if part)
+    calls = tuple(ToolCall(id_, "f", "{}") for id_ in ids)
+    return Message(Role.ASSISTANT, parts, reasoning=reasoning, tool_calls=calls)
+
+
+def result(call_id: str) -> Message:
+    return Message(Role.TOOL, (TextPart("4"),), tool_call_id=call_id)
+
+
+SEARCH = {"type": "web_search_call", "id": "w", "action": {}}
+
+
+@pytest.mark.parametrize(
+    ("items", "messages"),
+    [
+        (
+            [call("a"), assistant("One moment."), output("a")],
+            [called("a", text="One moment."), result("a")],
+        ),
+        (
+            [assistant("Hm."), call("a"), assistant("Wait."), call("b"), output("b"), output("a")],
+            [called("a", "b", text="Hm.|Wait."), result("b"), result("a")],
+        ),
+        (
+            [reasoning_item("A"), call("a"), reasoning_item("B"), assistant("Wait."), output("a")],
+            [called("a", text="Wait.", reasoning="A\nB"), result("a")],
+        ),
+        (
+            [call("a"), reasoning_item("B"), call("b"), output("a"), output("b")],
+            [called("a", "b", reasoning="B"), result("a"), result("b")],
+        ),
+        (
+            [call("a"), reasoning_item("B"), output("a")],
+            [called("a", reasoning="B"), result("a")],
+        ),
+        ([call("a"), assistant("Wait.")], [called("a", text="Wait.")]),
+    ],
+)
+def test_all_that_the_assistant_sends_beside_open_calls_is_one_turn(
+    items: list[dict[str, Any]], messages: list[Message]
+) -> None:
+    assert turns(*items) == tuple(messages)
+
+
+@pytest.mark.parametrize(
+    ("items", "messages"),
+    [
+        (
+            [call("a"), call("b"), output("b"), assistant("Next."), output("a")],
+            [called("a", "b"), result("b"), result("a"), called(text="Next.")],
+        ),
+        (
+            [call("a"), {"role": "user", "content": "Hi"}, output("a")],
+            [called("a"), result("a"), USER],
+        ),
+        (
+            [call("a"), SEARCH, call("b"), output("a"), output("b")],
+            [
+                Message(
+                    Role.ASSISTANT,
+                    tool_calls=(ToolCall("a", "f", "{}"), ToolCall("w", "web_search", "{}")),
+                ),
+                Message(Role.TOOL, (TextPart("completed"),), tool_call_id="w"),
+                result("a"),
+                called("b"),
+                result("b"),
+            ],
+        ),
+    ],
+)
+def test_results_follow_their_calls(items: list[dict[str, Any]], messages: list[Message]) -> None:
+    assert turns(*items) == tuple(messages)
+
+
+def test_a_call_with_the_id_of_an_earlier_one_has_its_own_result() -> None:
+    once = ({"role": "user", "content": "Hi"}, call("a"), output("a"), assistant("Done."))
+
+    assert turns(*once, *once) == (USER, called("a"), result("a"), called(text="Done.")) * 2
+
+
+def test_a_result_without_its_call_stays_where_it_is() -> None:
+    assert turns(output("x"), assistant("Done."), output("y")) == (
+        result("x"),
+        called(text="Done."),
+        result("y"),
+    )
+
+
 def test_a_call_after_a_message_of_another_role_is_a_new_assistant_message() -> None:
     user = {"role": "user", "content": "Hi"}
 

@@ -11,23 +11,26 @@ from hypothesis import strategies as st
 
 from vinery_serving.core.events import Completed, Finished, FinishReason, Started, TextDelta, Usage
 from vinery_serving.core.logprobs import Token
-from vinery_serving.core.request import Endpoint
+from vinery_serving.core.request import V1, V3, Dialect, Endpoint
 
 from .clients import payloads
-from .exchanges import answered, exchange, streamed
+from .exchanges import answered, chat, completion, exchange, streamed
 
 
 def tokens_of(*parts: bytes) -> list[Token]:
     return [Token(at, "?", part, logprob=-1.0, rank=1) for at, part in enumerate(parts)]
 
 
-def offsets(tokens: list[Token], batch_size: int) -> list[list[int]]:
+def offsets(
+    tokens: list[Token], batch_size: int, prompt_chars: tuple[int, ...] = ()
+) -> list[list[int]]:
     """Return the offsets of the body, and of a stream with `batch_size` tokens in a delta."""
     deltas = [
         TextDelta(0, "x", tuple(tokens[at : at + batch_size]))
         for at in range(0, len(tokens), batch_size)
     ]
-    events = [Started(), *deltas, Finished(0, FinishReason.STOP), Completed(Usage(), at=0)]
+    started = Started(prompt_chars=prompt_chars)
+    events = [started, *deltas, Finished(0, FinishReason.STOP), Completed(Usage(), at=0)]
     options: dict[str, Any] = {"logprobs": 1}
     whole = answered(exchange(Endpoint.COMPLETIONS, **options), events)
     chunks = payloads(streamed(exchange(Endpoint.COMPLETIONS, stream=True, **options), events))
@@ -67,3 +70,27 @@ def test_broken_characters_and_empty_tokens_have_offsets_too(
     parts: list[bytes], expected: list[int], batch_size: int
 ) -> None:
     assert offsets(tokens_of(*parts), batch_size) == [expected] * 2
+
+
+@pytest.mark.parametrize("batch_size", [1, 9])
+def test_the_first_offset_is_the_length_of_the_prompt(batch_size: int) -> None:
+    assert offsets(tokens_of(b"ab", b"c"), batch_size, (7,)) == [[7, 9]] * 2
+
+
+@pytest.mark.parametrize(
+    ("dialect", "fields", "counts"),
+    [
+        (V1, {"logprobs": 0}, True),
+        (V1, {"logprobs": 0, "echo": True}, False),
+        (V1, {}, False),
+        (V3, {"logprobs": 1}, False),
+    ],
+)
+def test_the_prompt_is_measured_where_offsets_follow_it(
+    dialect: Dialect, fields: dict[str, Any], counts: bool
+) -> None:
+    assert completion(dialect, **fields).counts_prompt_chars == counts
+
+
+def test_a_chat_has_no_offsets() -> None:
+    assert not chat(logprobs=True).counts_prompt_chars

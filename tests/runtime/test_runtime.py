@@ -239,18 +239,21 @@ async def test_a_failed_refresh_is_logged_and_repeated(
 
 
 @pytest.mark.django_db
-def test_a_model_whose_engine_fails_again_and_again_is_failing() -> None:
-    for name, num_failures in (("a", 1), ("b", 2)):
+def test_a_model_is_failing_whose_engine_fails_again_and_again_or_is_no_longer_tried() -> None:
+    for name, state, num_failures in (
+        ("a", EngineState.RETRYING, 1),
+        ("b", EngineState.RETRYING, 2),
+        ("c", EngineState.LOADING, 2),
+        ("d", EngineState.READY, 0),
+        ("e", EngineState.FAILED, 1),
+    ):
         model = ServedModel.objects.create(name=name, folder="/m")
         EngineStatus.objects.create(
-            model=model,
-            state=EngineState.FAILED,
-            last_error="why",
-            num_failures_in_row=num_failures,
+            model=model, state=state, last_error="why", num_failures_in_row=num_failures
         )
-    ServedModel.objects.create(name="c", folder="/m")
+    ServedModel.objects.create(name="f", folder="/m")
 
     entries, failing = _read_models()
 
-    assert list(entries) == ["a", "b", "c"]
-    assert failing == {"b"}
+    assert list(entries) == ["a", "b", "c", "d", "e", "f"]
+    assert failing == {"b", "c", "e"}

@@ -143,8 +143,8 @@ def test_a_request_without_a_model_gets_the_only_one_or_an_error_with_all_names(
             assert (refused.status_code, error["param"]) == (400, "model"), path
             assert error["code"] == "missing_required_parameter"
             assert error["message"] == (
-                "`model` is required: 2 models are loaded. GET /v1/models lists the models "
-                "served here."
+                "`model` is required: 2 models are loaded. GET /v1/models lists those that can "
+                "answer now."
             )
         unknown = ask(platform, tree, path, model="null")
         assert (unknown.status_code, unknown.json()["error"]["param"]) == (404, "model"), path
@@ -162,10 +162,19 @@ def test_a_model_is_unloaded_and_loaded_without_a_restart(
     until(lambda: not platform.pids("engine"))
     assert status(platform, platform.api_key) == 503
     assert "unloaded" in vinery(platform, "model", "list")
+    assert client.models.list().data == []
+    everything = client.models.list(extra_query={"all": "true"}).data
+    assert [(model.id, model.to_dict()["state"]) for model in everything] == [
+        ("tiny-chat", "not-loaded")
+    ]
+    assert client.models.retrieve("tiny-chat").to_dict()["state"] == "not-loaded"
+    with pytest.raises(openai.BadRequestError, match="no model is loaded"):
+        client.chat.completions.create(model="default", messages=HELLO)
 
     vinery(platform, "model", "load", "tiny-chat")
 
     until(lambda: answers(client, "tiny-chat"), timeout_s=60)
+    assert [model.id for model in client.models.list()] == ["tiny-chat"]
     assert platform.pids("engine") != [engine]
     assert "ready" in vinery(platform, "model", "list")
 
@@ -174,6 +183,7 @@ def test_a_folder_that_cannot_be_loaded_shows_why(platform: Running, tmp_path: P
     folder = tmp_path / "broken"
     folder.mkdir()
     (folder / "openvino_model.xml").write_text("<net/>")
+    (folder / "openvino_model.bin").write_bytes(b"")
 
     vinery(platform, "model", "add", str(folder), "--name", "broken")
 

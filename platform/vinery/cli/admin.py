@@ -2,7 +2,7 @@
 
 import argparse
 
-from vinery.cli.shape import Failure, start_django, subcommands
+from vinery.cli.shape import Failure, load_django, require_home, subcommands
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def reset_password(arguments: argparse.Namespace) -> int:
     """Set and print a new password, which also ends the user's sessions."""
-    start_django()
+    load_django()
+    require_home()
     from vinery_accounts.models import User
     from vinery_accounts.services.changes import new_password
     from vinery_accounts.signin.recovery import set_password
@@ -44,7 +45,8 @@ def reset_password(arguments: argparse.Namespace) -> int:
 
 def reencrypt(_: argparse.Namespace) -> int:
     """Print how many secrets were encrypted. Raises `Failure` if some cannot be decrypted."""
-    start_django()
+    load_django()
+    require_home()
     from vinery_accounts import reencryption
 
     result = reencryption.reencrypt()

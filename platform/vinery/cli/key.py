@@ -58,6 +58,7 @@ _FILTERS: Final = {
     "owner": option_of("user"),
     "project": option_of("project"),
     "state": Option(help="only in this state", find=lambda name: name.replace("-", " ")),
+    "scope": Option(),
     "search": Option(metavar="TEXT"),
 }
 

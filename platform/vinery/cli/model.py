@@ -4,19 +4,29 @@ import argparse
 import json
 import shutil
 import textwrap
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from django.core.exceptions import ValidationError
 
+from vinery.cli import resource
 from vinery.cli.find import only
-from vinery.cli.resource import add_command
-from vinery.cli.shape import Failure, subcommands, table
-from vinery_accounts.services import changes
+from vinery.cli.resource import Option, RowCommands, add_command
+from vinery.cli.shape import Failure, add_json, json_of, print_line, subcommands
+from vinery_accounts.base.names import escaped
+from vinery_accounts.resources.base import EVERYTHING
 from vinery_serving.catalog import registry
+from vinery_serving.catalog.engine_log import engine_log, engine_log_text
 from vinery_serving.catalog.models import ServedModel
+from vinery_serving.catalog.resource import MODELS, ServedModelSerializer
 from vinery_serving.engine.config import option_documents
+
+_DEVICE_HELP: Final = (
+    "a device that `vinery devices` lists, or several of them, such as AUTO:GPU,CPU"
+)
+
+# `vinery logs` shows more.
+_NUM_LOG_LINES: Final = 20
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -32,29 +42,46 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     add_.add_argument("folder", type=Path, metavar="FOLDER", help="where openvino_model.xml is")
     add_.add_argument("--name", required=True, help="the name that clients use")
-    add_.add_argument("--device", default="CPU", help="OpenVINO device (default: %(default)s)")
-    add_.add_argument(
+    add_.add_argument("--device", default="CPU", help=f"{_DEVICE_HELP} (default: %(default)s)")
+    _add_options(add_, "an engine option of the list below, such as max_running=8")
+    add_.add_argument("--no-load", action="store_true", help="do not load it now")
+    resource.add_list(
+        actions, MODELS, "List all models and their state. `show` has log lines, too."
+    )
+    one = RowCommands(actions, MODELS, _model_named, help="the name that clients use")
+    show_ = one.add("show", show, "Show a model, its state, its last error and log lines.")
+    add_json(show_)
+    change_ = one.add_change(
+        "Change the folder, the device or the options of a model. Its engine is restarted.",
+        {
+            "folder": Option(parse=_absolute, help="where openvino_model.xml is"),
+            "device": Option(help=_DEVICE_HELP),
+        },
+        run=change,
+    )
+    _add_options(change_, "an engine option, such as max_running=8; an empty value: its default")
+    one.add_actions(
+        "load",
+        "unload",
+        "retry",
+        done=lambda row, action: f"{row} is {action.done}. See: vinery model show {row}",
+    )
+    rename_ = one.add("rename", rename, "Rename a model.")
+    rename_.add_argument("new_name", metavar="NEW_NAME", help="the new name")
+    one.add_remove(
+        "Stop serving a model. Its folder stays.", done=lambda row: f"{row} is no longer served."
+    )
+
+
+def _add_options(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument(
         "--option",
         type=option,
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="an engine option of the list below, such as max_running=8; may be given several "
-        "times",
+        help=f"{text}; may be given several times",
     )
-    add_.add_argument("--no-load", action="store_true", help="do not load it now")
-    for name, run, text in (
-        ("load", load, "Start the engine of a model."),
-        (
-            "unload",
-            partial(load, is_loaded=False),
-            "Stop the engine of a model, and keep the model.",
-        ),
-        ("remove", remove, "Stop serving a model. Its folder stays."),
-    ):
-        action = add_command(actions, name, run, text)
-        action.add_argument("name", metavar="NAME", help="the name that clients use")
-    add_command(actions, "list", list_models, "List all models and their state.")
 
 
 def _options_epilog() -> str:
@@ -85,7 +112,7 @@ def option(text: str) -> tuple[str, Any]:
 
 
 def add(arguments: argparse.Namespace) -> str:
-    """Register a model. Raises `Failure` for an invalid folder, name or option."""
+    """Register a model. Raises `Failure` for an invalid folder, name, device or option."""
     try:
         registry.add_model(
             arguments.folder,
@@ -99,28 +126,62 @@ def add(arguments: argparse.Namespace) -> str:
     return f"{arguments.name} is served from {arguments.folder.resolve()}."
 
 
-def load(arguments: argparse.Namespace, *, is_loaded: bool = True) -> str:
-    """Request an engine or its end. A running node follows within two seconds."""
-    registry.load(_model_named(arguments.name), is_loaded)
-    state = "loaded" if is_loaded else "unloaded"
-    return f"{arguments.name} is being {state}. See: vinery model list"
+def change(model: ServedModel, arguments: argparse.Namespace) -> str:
+    """Change what is given. An option with an empty value gets its default again."""
+    values = resource.values_of(arguments)
+    if arguments.option:
+        options = model.options | dict(arguments.option)
+        values["options"] = {key: value for key, value in options.items() if value != ""}
+    MODELS.change(EVERYTHING, model, values)
+    return f"{model} is changed." if values else f"{model} is unchanged."
 
 
-def remove(arguments: argparse.Namespace) -> str:
-    """Stop serving a model. Raises `Failure`."""
-    changes.remove(_model_named(arguments.name))
-    return f"{arguments.name} is no longer served."
+def rename(model: ServedModel, arguments: argparse.Namespace) -> str:
+    """Rename a model. Prints what still has the old name."""
+    renamed = MODELS.change(EVERYTHING, model, {"name": arguments.new_name})
+    for warning in getattr(renamed, "warnings", ()):
+        print_line(warning)
+    return f"The name is now {renamed}."
 
 
-def list_models(_: argparse.Namespace) -> int:
-    rows = [
-        (model.name, model.status.state, model.device, model.folder, model.status.last_error)
-        for model in registry.list_models()
-    ]
-    print(table(("NAME", "STATE", "DEVICE", "FOLDER", "LAST ERROR"), rows))
+def show(model: ServedModel, arguments: argparse.Namespace) -> int:
+    """Print a model with its engine, the whole last error and the last log lines."""
+    (model,) = MODELS.load([model])
+    body = ServedModelSerializer(model, context={"access": EVERYTHING}).data
+    if arguments.json:
+        print(json_of({**body, "log": engine_log(model.name)}))
+        return 0
+    for name, value in _lines(model):
+        print_line(f"{name + ':':<10}{value}")
+    if model.status.last_error:
+        print(f"\n{escaped(model.status.last_error, keep=chr(10))}")
+    print(f"\n{engine_log_text(model.name, _NUM_LOG_LINES)}")
     return 0
+
+
+def _lines(model: ServedModel) -> list[tuple[str, object]]:
+    status = model.status
+    # A model that was never loaded has no report of an engine.
+    since = f", since {status.changed_at:%Y-%m-%d %H:%M:%S} UTC" if status.changed_at else ""
+    engine = f"process {status.pid}, " if status.pid else ""
+    lines: list[tuple[str, object]] = [
+        ("name", model),
+        ("state", f"{model.state_text}{since}"),
+        ("folder", model.folder),
+        ("device", model.device),
+        ("options", json.dumps(model.options)),
+        ("context", f"{status.max_context} tokens" if status.max_context else "unknown"),
+        ("engine", f"{engine}{status.num_restarts} restarts"),
+    ]
+    if status.num_attempts:
+        lines.append(("attempts", f"{status.num_attempts} of {status.max_attempts} failed"))
+    return lines
+
+
+def _absolute(text: str) -> str:
+    return str(Path(text).expanduser().resolve())
 
 
 def _model_named(name: str) -> ServedModel:
     missing = f"No model is served as {name}. See: vinery model list"
-    return only(ServedModel.objects.filter(name=name), missing)
+    return only(MODELS.rows(EVERYTHING).filter(name=name), missing)

@@ -3,7 +3,7 @@
 import argparse
 
 from vinery.cli.shape import importing, start_django
-from vinery.process import heartbeats
+from vinery.process import heartbeats, logs
 
 
 def run(_: argparse.Namespace) -> int:
@@ -11,4 +11,4 @@ def run(_: argparse.Namespace) -> int:
     with importing():
         from vinery_serving.node import reconciler
 
-    return reconciler.run(heartbeats.begin_in_loop)
+    return reconciler.run(heartbeats.begin_in_loop, logs.repeat)

@@ -5,13 +5,17 @@ import hashlib
 from pathlib import Path
 
 from vinery.cli.shape import Failure, start_django
-from vinery.config import credentials
+from vinery.config import credentials, secret_files
 from vinery.config.credentials import Credentials
 from vinery.config.env import SettingError
+from vinery.config.home import Home
 
 
 def run(_: argparse.Namespace) -> int:
     """Do the steps that are not done yet. Raises `SettingError` or `Failure`."""
+    home = Home.from_env()
+    home.create()
+    secret_files.create_missing(home)
     start_django()
     from django.db import Error as DatabaseError
 

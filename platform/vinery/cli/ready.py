@@ -40,7 +40,8 @@ def readiness(base_url: str) -> Readiness:
 
 
 def models_for(api_key: str, base_url: str) -> list[str] | None:
-    """The names of the models that this key may use; None if the server could not answer.
+    """The names of the models that this key may use and that can answer; None if the server could
+    not answer.
 
     Blocks for about `_TIMEOUT_S` at most.
     """

@@ -11,6 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from vinery.config import secret_files
+from vinery.config.home import Home
 from vinery_accounts.base.names import escaped, is_hidden
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -44,16 +46,25 @@ def load_django() -> None:
 
 
 def start_django() -> None:
-    """Load settings and apps, and create the folders of the home. Raises `SettingError`."""
+    """Load settings and apps for a process of `vinery up`, and create the folders of its home.
+    Raises `SettingError`, also for a home that was not prepared."""
+    secret_files.require(Home.from_env())
     load_django()
-    create_home()
-
-
-def create_home() -> None:
-    """Create the folders of the home. Django is loaded. Raises `SettingError`."""
     from django.conf import settings
 
     settings.HOME.create()
+
+
+def require_home() -> None:
+    """Raises `SettingError` for a home that was not prepared, and creates nothing. Django is
+    loaded."""
+    from django.conf import settings
+
+    secret_files.require(settings.HOME)
+    database = settings.DATABASES["default"]
+    is_file = database["ENGINE"].endswith("sqlite3")
+    if is_file and not Path(database["NAME"]).is_file():  # opening it would create it
+        raise settings.HOME.missing()
 
 
 def subcommands(parser: argparse.ArgumentParser) -> Commands:

@@ -1,43 +1,41 @@
 """`vinery up`: run all processes on this machine under one supervisor.
 
-It checks the settings, binds the port and locks the home folder; runs `vinery prepare` in a child;
-starts node, web and jobs; and prints the URL once a model has generated a token, in a terminal also
-the credentials. This process does not import Django.
+It checks the settings, locks the home folder and binds the port; runs `vinery prepare` in a child;
+starts node, web and jobs; prints the addresses once a web process answers, in a terminal also the
+credentials; and runs `vinery wait` in a child, which prints what the models do. This process does
+not import Django.
 """
 
 import argparse
 import asyncio
-import json
-import logging.config
 import os
 import resource
-import shlex
 import signal
 import socket
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from vinery.cli.ready import Readiness, models_for, readiness
+from vinery import __version__
+from vinery.cli import greeting
+from vinery.cli.ready import Readiness, readiness
 from vinery.config import credentials
-from vinery.config.credentials import Credentials
-from vinery.config.home import REPOSITORY, Home
-from vinery.process import logs, parent_watch
-from vinery.process.child import Service
+from vinery.config.distribution import REPOSITORY
+from vinery.config.env import SettingError
+from vinery.config.home import Home
+from vinery.process import logs, parent_watch, running_server
+from vinery.process.child import START_LIMIT_S, Service
 from vinery.process.heartbeats import RELOAD, hung_after_from_env
 from vinery.process.listening import Address, listen, num_workers_from_env, server_for
 from vinery.process.memory import max_web_memory_from_env
 from vinery.process.orphans import Orphans
 from vinery.process.reload import changed_files
+from vinery.process.running_server import RunningServer
 from vinery.process.supervisor import Supervisor
 
 _MAX_OPEN_FILES = 65_536
 _READINESS_POLL_S = 0.2
 _FIRST_PROGRESS_AFTER_S = 3.0
-# How long the banner waits for a model's name: a busy machine may need some seconds.
-_MODELS_WITHIN_S = 30.0
-_TO_GET_A_KEY = "  To get a key: vinery key create --name NAME"
 # A little more than the supervisor needs to end in order.
 _PARENT_GRACE_S = 12.0
 
@@ -45,7 +43,9 @@ _PARENT_GRACE_S = 12.0
 _FEW_ARENAS = (("MALLOC_ARENA_MAX", "2"),)
 
 # What `--reload` watches, and the folders whose changes need `vinery prepare`.
-_SOURCES = tuple(REPOSITORY / name for name in ("accounts", "platform", "serving", "templates"))
+_SOURCES = ("accounts", "platform", "serving", "templates")
+# Processes that end by themselves.
+_BRIEF = frozenset({"prepare", "wait"})
 _NEEDS_PREPARE = frozenset({"migrations", "static"})
 
 
@@ -94,9 +94,11 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run until a signal. Raises `SettingError` before any process is started."""
+    if arguments.reload and REPOSITORY is None:
+        raise SettingError("--reload is for a clone of the repository, and this is a package.")
     if arguments.end_with_parent:
         parent_watch.end_with(os.getppid(), grace_s=_PARENT_GRACE_S)
-    logging.config.dictConfig(logs.logging_config(logs.level_from_env()))
+    logs.LogSettings.from_env()  # wrong ones are reported before anything is created
     plan = Plan(
         Home.from_env(),
         Address.from_env(),
@@ -105,22 +107,38 @@ def run(arguments: argparse.Namespace) -> int:
         max_web_memory_from_env(),
         arguments.reload,
     )
+    if (other := running_server.read(plan.home)) is not None:
+        return _answer_beside(other, plan)
     plan.home.create()
-    with listen(plan.address) as server, plan.home.locked():
+    with plan.home.locked(), listen(plan.address) as server:
         server_for(server)
+        logs.begin("supervisor")
         _allow_many_open_files()
         port = server.getsockname()[1]
         plan = replace(plan, address=replace(plan.address, port=port))
         return asyncio.run(_run(plan, server))
 
 
+def _answer_beside(other: RunningServer, plan: Plan) -> int:
+    """Report that this home is served already. Raises `SettingError` if another port is wanted."""
+    port = plan.address.port
+    if port and not other.base_url.endswith(f":{port}"):
+        raise SettingError(
+            f"Vinery already runs with the home {plan.home.path} at {other.base_url} (process "
+            f"{other.pid}). Stop that one, or set VINERY_HOME to another folder."
+        )
+    logs.show(greeting.Greeting.of(other, plan.home).already_running())
+    return 0
+
+
 async def _run(plan: Plan, server: socket.socket) -> int:
+    noted = running_server.write(plan.home, plan.address.base_url, __version__)
     supervisor = Supervisor(plan.environment(), plan.hung_after_s)
     orphans = Orphans(lambda: supervisor.pids)
     _obey_signals(supervisor)
     orphans.begin()
     is_first_start = credentials.read(plan.home.bootstrap_file) is None
-    _print(f"preparing {plan.home.path}")
+    logs.announce(f"preparing {plan.home.path}")
     status = await supervisor.run_once(_service("prepare", "prepare"))
     if supervisor.is_stopping:
         return 0
@@ -128,93 +146,42 @@ async def _run(plan: Plan, server: socket.socket) -> int:
         return status if status > 0 else 1
     services = plan.services(server.fileno())
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_greet_when_ready(plan, supervisor, is_first_start=is_first_start))
+        tasks.create_task(_greet(plan, noted, supervisor, is_first_start=is_first_start))
         reloading = tasks.create_task(_reload(plan, supervisor, services))
         await supervisor.run(services)
         await orphans.end()
         reloading.cancel()
     _ignore_signals()
-    _print("stopped")
+    logs.announce("stopped")
     return 0
 
 
-async def _greet_when_ready(plan: Plan, supervisor: Supervisor, *, is_first_start: bool) -> None:
+async def _greet(
+    plan: Plan, noted: RunningServer, supervisor: Supervisor, *, is_first_start: bool
+) -> None:
+    """Print where the server is once it answers, and then what its models do."""
+    if not await _wait_for_web(noted.base_url, supervisor):
+        return
+    greeting.show(noted, plan.home, is_first_start=is_first_start)
+    await supervisor.run_once(_service("wait", "wait", "--example"))
+
+
+async def _wait_for_web(base_url: str, supervisor: Supervisor) -> bool:
+    """Return whether the web process answers; not so if all processes are to end before."""
     clock = asyncio.get_running_loop().time
-    began_at = clock()
-    report_after_s = _FIRST_PROGRESS_AFTER_S
-    base_url = plan.address.base_url
-    while (state := await asyncio.to_thread(readiness, base_url)) is not Readiness.READY:
+    began_at, report_after_s = clock(), _FIRST_PROGRESS_AFTER_S
+    while await asyncio.to_thread(readiness, base_url) is Readiness.SILENT:
         if supervisor.is_stopping:
-            return
+            return False
         waited_s = clock() - began_at
         if waited_s >= report_after_s:
-            _print(f"waiting for {state.value} ({waited_s:.0f} s)")
-            report_after_s *= 2
+            logs.announce(f"waiting for {Readiness.SILENT.value} ({waited_s:.0f} s)")
+            report_after_s = max(2 * report_after_s, waited_s)
+            if report_after_s > START_LIMIT_S:
+                logs.announce("it should have answered by now; see: vinery logs --process web")
+                report_after_s = float("inf")
         await asyncio.sleep(_READINESS_POLL_S)
-    file = plan.home.bootstrap_file
-    known = credentials.read(file)
-    if not sys.stdout.isatty():
-        _print(banner_without_secrets(base_url, file, known))
-        return
-    model = await _first_model(base_url, known.api_key, supervisor) if known else None
-    _print(banner(base_url, file, known, model, is_first_start=is_first_start))
-
-
-async def _first_model(base_url: str, api_key: str, supervisor: Supervisor) -> str | None:
-    """A model that the key may use; None without one, or if the server does not name it in time."""
-    clock = asyncio.get_running_loop().time
-    give_up_at = clock() + _MODELS_WITHIN_S
-    while (models := await asyncio.to_thread(models_for, api_key, base_url)) is None:
-        if supervisor.is_stopping or clock() >= give_up_at:
-            return None
-        await asyncio.sleep(_READINESS_POLL_S)
-    return next(iter(models), None)
-
-
-def banner(
-    base_url: str,
-    file: Path,
-    known: Credentials | None,
-    model: str | None,
-    *,
-    is_first_start: bool,
-) -> str:
-    """The lines for a terminal. Only the first start shows the password. `model`: one for the
-    key."""
-    lines = _addresses(base_url)
-    if known is not None:
-        if is_first_start:
-            lines.append(f"            user {known.admin_user}, password {known.admin_password}")
-        lines += [f"  API key   {known.api_key}", f"  saved in  {file}"]
-    if known is not None and model is not None:
-        lines += ["", f"  {curl_line(base_url, known.api_key, model)}"]
-    else:
-        lines += ["", _TO_GET_A_KEY]
-    return "\n".join([*lines, ""])
-
-
-def banner_without_secrets(base_url: str, file: Path, known: Credentials | None) -> str:
-    """The lines for a log, which more people and programs read than the credentials are for."""
-    lines = _addresses(base_url)
-    if known is None:
-        return "\n".join([*lines, "", _TO_GET_A_KEY, ""])
-    show = shlex.join(["cat", str(file)])
-    return "\n".join([*lines, f"  saved in  {file}", "", f"  To see the credentials: {show}", ""])
-
-
-def _addresses(base_url: str) -> list[str]:
-    return ["ready", "", f"  URL       {base_url}", f"  admin     {base_url}/admin/"]
-
-
-def curl_line(base_url: str, api_key: str, model: str) -> str:
-    body = {"model": model, "messages": [{"role": "user", "content": "Hello!"}]}
-    words = (
-        *("curl", f"{base_url}/v1/chat/completions"),
-        *("-H", f"Authorization: Bearer {api_key}"),
-        *("-H", "Content-Type: application/json"),
-        *("-d", json.dumps(body)),
-    )
-    return shlex.join(words)
+    return True
 
 
 async def _reload(plan: Plan, supervisor: Supervisor, services: Iterable[Service]) -> None:
@@ -222,8 +189,9 @@ async def _reload(plan: Plan, supervisor: Supervisor, services: Iterable[Service
     if not plan.is_reloading:
         return
     front = [service for service in services if service.is_front]
-    async for paths in changed_files(_SOURCES):
-        _print(f"restarting after a change of {min(paths)}")
+    assert REPOSITORY is not None  # `run` refuses `--reload` without a clone
+    async for paths in changed_files([REPOSITORY / name for name in _SOURCES]):
+        logs.announce(f"restarting after a change of {min(paths)}")
         if any(_NEEDS_PREPARE & set(path.parts) for path in paths):
             await supervisor.run_once(_service("prepare", "prepare"))
         supervisor.restart(front)
@@ -255,13 +223,13 @@ def _interrupt(supervisor: Supervisor) -> None:
 
 def _end(supervisor: Supervisor) -> None:
     if not supervisor.is_stopping:
-        _print("stopping; press Ctrl-C again to kill")
+        logs.announce("stopping; press Ctrl-C again to kill")
         supervisor.stop()
 
 
 def _service(name: str, *words: str, fds: tuple[int, ...] = (), is_front: bool = False) -> Service:
     argv = (sys.executable, "-m", "vinery.cli", *words)
-    beats = name != "prepare"
+    beats = name not in _BRIEF
     return Service(name, argv, fds, is_front, beats=beats, environment=_FEW_ARENAS)
 
 
@@ -271,7 +239,3 @@ def _allow_many_open_files() -> None:
     wanted = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _print(line: str) -> None:
-    print(f"vinery: {line}", flush=True)

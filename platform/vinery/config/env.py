@@ -1,4 +1,5 @@
 """Typed readers of environment variables. An unset or empty variable gives the default.
+`config_file` sets those that a configuration file has.
 
 Standard library only, because the supervisor reads its settings without Django.
 """
@@ -8,6 +9,8 @@ from collections.abc import Collection, Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 
+from vinery.config.setting_table import key_of
+
 _SWITCHES = {
     **dict.fromkeys(("1", "on", "true", "yes"), True),
     **dict.fromkeys(("0", "off", "false", "no"), False),
@@ -15,8 +18,35 @@ _SWITCHES = {
 _MIN_TOKEN_LENGTH = 16
 
 
+# The configuration files from which variables were set.
+_origins: dict[str, Path] = {}
+
+
 class SettingError(Exception):
-    """A setting cannot be used. The message names the variable and the remedy."""
+    """A setting cannot be used. The message names the variable, or the key in a configuration
+    file, and the remedy."""
+
+
+def note_origin(name: str, file: Path) -> None:
+    """Remember that a variable was set from a configuration file, for messages."""
+    _origins[name] = file
+
+
+def origin_of(name: str) -> Path | None:
+    """The configuration file from which a variable was set; None for the environment."""
+    return _origins.get(name)
+
+
+def _called(name: str) -> str:
+    """The setting as the user knows it: a variable, or a key of a file."""
+    file = origin_of(name)
+    return name if file is None else f"{key_of(name)} in {file}"
+
+
+def _given(name: str, value: object) -> str:
+    """The setting with its value as the user wrote them."""
+    file = origin_of(name)
+    return f"{name}={value}" if file is None else f"{key_of(name)} = {value} in {file}"
 
 
 def text(name: str, default: str = "") -> str:
@@ -28,7 +58,7 @@ def on_off(name: str, *, default: bool) -> bool:
     """A switch. Raises `SettingError` for any other word."""
     word = text(name).lower()
     if word and word not in _SWITCHES:
-        raise SettingError(f"{name}={word!r} is not a switch. Set it to on or off.")
+        raise SettingError(f"{_given(name, repr(word))} is not a switch. Set it to on or off.")
     return _SWITCHES.get(word, default)
 
 
@@ -41,9 +71,11 @@ def integer(name: str, default: int, *, at_least: int, at_most: int) -> int:
     try:
         number = int(word)
     except ValueError:
-        raise SettingError(f"{name}={word!r} is not a number. Set it to {wanted}.") from None
+        raise SettingError(
+            f"{_given(name, repr(word))} is not a number. Set it to {wanted}."
+        ) from None
     if not at_least <= number <= at_most:
-        raise SettingError(f"{name}={word} is out of range. Set it to {wanted}.")
+        raise SettingError(f"{_given(name, word)} is out of range. Set it to {wanted}.")
     return number
 
 
@@ -51,7 +83,9 @@ def choice(name: str, default: str, *, among: Collection[str]) -> str:
     """One of a few words, in lower case. Raises `SettingError` for any other."""
     word = text(name, default).lower()
     if word not in among:
-        raise SettingError(f"{name}={word!r} is unknown. Set it to {' or '.join(sorted(among))}.")
+        raise SettingError(
+            f"{_given(name, repr(word))} is unknown. Set it to {' or '.join(sorted(among))}."
+        )
     return word
 
 
@@ -65,7 +99,9 @@ def url(name: str, *, schemes: Collection[str], is_secret: bool = False) -> str:
     if value and (scheme not in schemes or not rest):
         starts = " or ".join(f"{scheme}://" for scheme in sorted(schemes))
         # The message omits the value, which may contain a password.
-        raise SettingError(f"{name} is not a URL that can be used here. Start it with {starts}")
+        raise SettingError(
+            f"{_called(name)} is not a URL that can be used here. Start it with {starts}"
+        )
     return value
 
 
@@ -88,7 +124,8 @@ def numbers(
         return []
     if not all(word.isdecimal() and 1 <= int(word) <= at_most for word in found):
         raise SettingError(
-            f"{name}={text(name)!r} cannot be used. Set it to {like}, at most {at_most}, or to off."
+            f"{_given(name, repr(text(name)))} cannot be used. Set it to {like}, at most "
+            f"{at_most}, or to off."
         )
     return sorted(set(map(int, found)))
 
@@ -98,7 +135,9 @@ def networks(name: str) -> list[IPv4Network | IPv6Network]:
     try:
         return [ip_network(word) for word in words(name)]
     except ValueError as error:
-        raise SettingError(f"{name}: {error}. Set it to networks such as 10.0.0.0/8.") from error
+        raise SettingError(
+            f"{_called(name)}: {error}. Set it to networks such as 10.0.0.0/8."
+        ) from error
 
 
 def folder(name: str, default: Path) -> Path:
@@ -119,7 +158,9 @@ def secret(name: str) -> str:
     try:
         return Path(file).read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise SettingError(f"{name}_FILE={file} cannot be read: {error.strerror}.") from error
+        raise SettingError(
+            f"{_given(f'{name}_FILE', file)} cannot be read: {error.strerror}."
+        ) from error
 
 
 def token(name: str) -> str:
@@ -128,7 +169,7 @@ def token(name: str) -> str:
     value = secret(name)
     if value and (len(value) < _MIN_TOKEN_LENGTH or not value.isascii() or " " in value):
         raise SettingError(
-            f"{name} is too easy to guess. Set it to {_MIN_TOKEN_LENGTH} or more ASCII characters "
-            "without spaces, such as the output of: openssl rand -hex 24"
+            f"{_called(name)} is too easy to guess. Set it to {_MIN_TOKEN_LENGTH} or more ASCII "
+            "characters without spaces, such as the output of: openssl rand -hex 24"
         )
     return value

@@ -6,15 +6,17 @@ import fcntl
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from vinery.config import env
+from vinery.config.distribution import REPOSITORY
 from vinery.config.env import SettingError
 
-# `platform/vinery/config/home.py` is three folders below the repository.
-REPOSITORY = Path(__file__).resolve().parents[3]
+_LOCK_ATTEMPTS = 10
+_LOCK_PAUSE_S = 0.02
 
 
 class Home:
@@ -27,20 +29,43 @@ class Home:
         self.usage = path / "usage"  # usage journals that are not stored in the database yet
         self.static = path / "static"  # collected static files
         self.secrets = path / "secrets"  # one file for each secret
+        self.logs = path / "logs"  # one log for each process
         self.broker = path / "broker"  # messages to the jobs process, without Redis
         self.bootstrap_file = path / "bootstrap.json"  # the first credentials
+        self.restore_plan = path / "restoring" / "plan.json"  # of a restore that has begun
 
     @classmethod
     def from_env(cls) -> Home:
-        """The home folder in VINERY_HOME, by default `var` in the repository."""
-        return cls(env.folder("VINERY_HOME", REPOSITORY / "var"))
+        """The home folder in VINERY_HOME, by default `var` in a clone of the repository, and in
+        the user's data folder without one. A configuration file may have set VINERY_HOME."""
+        return cls(env.folder("VINERY_HOME", default_path()))
+
+    def missing(self) -> SettingError:
+        """What to raise in a command that needs a home and never creates one."""
+        return SettingError(
+            f"There is no Vinery home at {self.path}. Start it with `vinery up`, or set "
+            "VINERY_HOME to the home folder of your installation."
+        )
+
+    def refuse_unfinished(self) -> None:
+        """Raises `SettingError` for a home of which a part is of another time, because a restore
+        was interrupted."""
+        if self.restore_plan.exists():
+            raise SettingError(
+                f"A restore of {self.path} was interrupted. Finish it: vinery restore --resume"
+            )
 
     def create(self) -> None:
         """Create all folders, with mode 0700, and close a home that others may open.
 
-        Raises `SettingError` if that fails, and for a folder that is not for Vinery alone.
+        Raises `SettingError` if that fails, for a folder that is not for Vinery alone, and for an
+        unfinished restore.
         """
-        folders = (self.run, self.cache, self.usage, self.static, self.secrets, self.broker)
+        self.refuse_unfinished()
+        folders = (
+            *(self.run, self.cache, self.usage, self.static),
+            *(self.secrets, self.broker, self.logs),
+        )
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._close()
@@ -83,22 +108,21 @@ class Home:
         Raises `SettingError` if another process holds it.
         """
         with (self.run / "supervisor.lock").open("a+", encoding="ascii") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not _lock(lock.fileno()):
                 lock.seek(0)
                 holder = lock.read().strip() or "unknown"
                 raise SettingError(
                     f"The home folder {self.path} is in use by process {holder}. "
                     "Stop that one, or set VINERY_HOME to another folder."
-                ) from None
+                )
             lock.truncate(0)
             lock.write(str(os.getpid()))
             lock.flush()
             yield
 
     def supervisor_pid(self) -> int | None:
-        """Return the process that holds the lock; None if no process does."""
+        """Return the process that holds the lock; None if no process does. Raises `SettingError`
+        for the home of another user."""
         try:
             with (self.run / "supervisor.lock").open(encoding="ascii") as lock:
                 try:
@@ -106,9 +130,36 @@ class Home:
                 except BlockingIOError:
                     holder = lock.read().strip()
                     return int(holder) if holder.isdecimal() else None
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             pass
+        except PermissionError as error:
+            raise SettingError(
+                f"The home folder {self.path} cannot be read: permission denied. Run this as the "
+                "user that runs `vinery up`."
+            ) from error
         return None
+
+
+def _lock(fd: int) -> bool:
+    """Lock a file for this process alone. Commands that ask who holds the lock share it for a
+    moment, so one refusal is not enough."""
+    for _ in range(_LOCK_ATTEMPTS):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOCK_PAUSE_S)
+        else:
+            return True
+    return False
+
+
+def default_path() -> Path:
+    """The home without any setting."""
+    if REPOSITORY is not None:
+        return REPOSITORY / "var"
+    from platformdirs import user_data_path  # 10 ms, for nothing in a clone
+
+    return user_data_path("vinery", appauthor=False)
 
 
 def _forbid_others(path: Path) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final
 
 from vinery.health import metrics
@@ -16,9 +17,13 @@ from vinery_serving.http.edge import Receive, Scope, Send, send_whole
 from vinery_serving.runtime.runtime import Runtime
 
 _JSON: Final = b"application/json"
+_TEXT: Final = b"text/plain; charset=utf-8"
 _PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 _METRICS: Final = "/metrics"
+_PING: Final = "/ping"
+_METHODS: Final = ("GET", "HEAD")
+_METHODS_OF_PING: Final = (*_METHODS, "POST")
 _REFUSAL: Final = (
     b"Send the value of VINERY_METRICS_TOKEN as a bearer token, or read the metrics on the "
     b"server's own machine.\n"
@@ -50,6 +55,9 @@ class HealthApplication:
             "/readyz": ready,
             "/v2/health/ready": ready,
             "/startupz": self._startup,
+            # Of vLLM and of Amazon SageMaker: the status alone.
+            "/health": partial(_without_report, ready),
+            _PING: partial(_without_report, ready),
             _METRICS: _Shared(self._metrics),
         }
 
@@ -57,8 +65,9 @@ class HealthApplication:
         return path in self._routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] not in ("GET", "HEAD"):
-            await send_whole(send, 405, [(b"allow", b"GET, HEAD")], b"")
+        allowed = _METHODS_OF_PING if scope["path"] == _PING else _METHODS
+        if scope["method"] not in allowed:
+            await send_whole(send, 405, [(b"allow", ", ".join(allowed).encode())], b"")
             return
         if scope["path"] == _METRICS and not self._metrics_access.permits(scope):
             await send_whole(send, 401, _REFUSAL_HEADERS, _REFUSAL)
@@ -109,6 +118,12 @@ class HealthApplication:
 
     async def _metrics(self) -> Answer:
         return 200, _PROMETHEUS, await metrics.exposition(self._runtime)
+
+
+async def _without_report(ready: Callable[[], Awaitable[Answer]]) -> Answer:
+    """The status of `/readyz` with an empty body."""
+    status, _, _ = await ready()
+    return status, _TEXT, b""
 
 
 class _Shared:

@@ -172,6 +172,9 @@ def of_traffic(traffic: Traffic) -> Iterator[Metric]:
     refusals = [((_pid(), *map(str, key)), num) for key, num in traffic.refusals.items()]
     labels = ("pid", "metric", "scope", "effect")
     yield _family(_COUNTER, "vinery_refusals", "Refusals by limits.", labels, refusals)
+    ignored = [((_pid(), name), num) for name, num in traffic.ignored.items()]
+    help_text = "Requests with a field that took no effect."
+    yield _family(_COUNTER, "vinery_ignored_fields", help_text, ("pid", "field"), ignored)
     for field, (name, help_text) in _HISTOGRAMS.items():
         family = HistogramMetricFamily(f"vinery_{name}_seconds", help_text, labels=["pid", "model"])
         for model_name, model in traffic.models.items():

@@ -1,4 +1,4 @@
-"""Django settings by theme. Values come from environment variables.
+"""Django settings by theme. Values come from environment variables and configuration files.
 
 Every default is safe in production. An invalid value raises `SettingError` with the variable's
 name.
@@ -13,14 +13,19 @@ from urllib.parse import urlsplit
 from django.conf import global_settings
 
 from vinery import __version__
-from vinery.config import env, secret_files
-from vinery.config.home import REPOSITORY, Home
+from vinery.config import config_file, env, secret_files
+from vinery.config.distribution import MODELS
+from vinery.config.distribution import TEMPLATES as TEMPLATE_FOLDER
+from vinery.config.home import Home
 from vinery.process import logs
 from vinery.process.heartbeats import hung_after_from_env
 from vinery.process.listening import Address, num_workers_from_env, server_from_env
 from vinery.settings.servers import database, issuer_from_env, mail_server_from_env
 from vinery_serving.core import field_limits
 from vinery_serving.core.endpoints import Endpoint
+
+# Commands have done so; other programs import only this module.
+config_file.apply()
 
 # -- Folders --------------------------------------------------------------------------
 
@@ -33,7 +38,7 @@ VINERY_USAGE_DIR = HOME.usage
 VINERY_MIN_FREE_DISK_BYTES = 2**20 * env.integer(
     "VINERY_MIN_FREE_DISK_MB", 256, at_least=0, at_most=1_000_000
 )
-VINERY_MODELS_DIR = REPOSITORY / "models"
+VINERY_MODELS_DIR = MODELS
 # The kernel's sysfs. A container may have that of the host mounted elsewhere.
 VINERY_SYSFS = env.folder("VINERY_SYSFS", Path("/sys"))
 
@@ -72,6 +77,9 @@ VINERY_FIELD_LIMITS = {
     for limit in field_limits.FIELD_LIMITS
 }
 field_limits.configure(VINERY_FIELD_LIMITS)
+# What happens to fields that no server's documents have, and to hosted tools and `store: true`.
+VINERY_UNKNOWN_FIELDS = env.choice("VINERY_UNKNOWN_FIELDS", "ignore", among=("ignore", "refuse"))
+VINERY_HOSTED_FEATURES = env.choice("VINERY_HOSTED_FEATURES", "ignore", among=("ignore", "refuse"))
 VINERY_REQUEST_TIMEOUT_S = env.integer(
     "VINERY_REQUEST_TIMEOUT_S", 600, at_least=1, at_most=24 * 3600
 )
@@ -177,7 +185,7 @@ FORMAT_MODULE_PATH = "vinery.formats"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [REPOSITORY / "templates"],
+        "DIRS": [TEMPLATE_FOLDER],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -219,6 +227,8 @@ ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
 ACCOUNT_SESSION_REMEMBER = True
+# The tokens of `accounts/services/password_links.py`, too.
+ACCOUNT_PASSWORD_RESET_TOKEN_GENERATOR = "django.contrib.auth.tokens.PasswordResetTokenGenerator"
 ACCOUNT_RATE_LIMITS = {
     "login_failed": "10/m/ip,5/5m/key",
     "login_failed_on_known_device": "5/5m/key",
@@ -320,7 +330,8 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Vinery management API",
-    "DESCRIPTION": "Users, keys, limits, alerts, usage, refusals, quarantine and the audit log.",
+    "DESCRIPTION": "Users, keys, limits, alerts, usage, refusals, quarantine, served models, "
+    "devices and the audit log.",
     "VERSION": __version__,
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
@@ -341,6 +352,7 @@ SPECTACULAR_SETTINGS = {
         "DeliveryState": "vinery_accounts.models.DeliveryState",
         "KeyState": "vinery_accounts.models.keys.STATES",
         "Break": "vinery_accounts.services.audit.Break",
+        "ServedModelState": "vinery_serving.catalog.models.ShownState",
     },
 }
 
@@ -397,5 +409,7 @@ VINERY_RETENTION_ALERTS_DAYS = env.integer(
 
 # -- Logs ---------------------------------------------------------------------------------
 
-VINERY_LOG_LEVEL = logs.level_from_env()
+VINERY_LOG_DIR = HOME.logs
+VINERY_LOG = logs.LogSettings.from_env()
+VINERY_LOG_LEVEL = VINERY_LOG.level
 LOGGING = logs.logging_config(VINERY_LOG_LEVEL)

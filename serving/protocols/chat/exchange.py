@@ -17,6 +17,7 @@ from vinery_serving.core.logprobs import Token
 from vinery_serving.core.request import Dialect, Endpoint, ToolCall
 from vinery_serving.core.result import ChoiceResult, Result
 from vinery_serving.protocols.chat.body import ChatBody
+from vinery_serving.protocols.common.body_fields import read_body
 from vinery_serving.protocols.common.chunks import Chunk, ChunkExchange, Members, OtherDelta
 from vinery_serving.protocols.common.encoding import json_members, json_text
 from vinery_serving.protocols.common.logprobs import (
@@ -25,7 +26,6 @@ from vinery_serving.protocols.common.logprobs import (
     prompt_logprobs,
     prompt_tokens,
 )
-from vinery_serving.protocols.common.refused import read_body
 
 
 class ToolCalls:
@@ -78,10 +78,14 @@ def _called(call: ToolCall) -> dict[str, object]:
 
 def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> ChatExchange:
     """Read the body of a chat completion request. Raises `InvalidRequest`."""
-    wire = read_body(Endpoint.CHAT, ChatBody, body)
+    wire, unused = read_body(Endpoint.CHAT, ChatBody, body, dialect)
     wire.refuse_contradictions()
     request = wire.request(
-        Endpoint.CHAT, wire.conversation(), dialect, grammar=wire.constraint(wire.response_format)
+        Endpoint.CHAT,
+        wire.conversation(),
+        dialect,
+        unused=unused,
+        grammar=wire.constraint(wire.response_format),
     )
     # Only one tier exists.
     tier = {} if wire.service_tier is None else {"service_tier": "default"}
@@ -137,7 +141,9 @@ class ChatExchange(ChunkExchange):
     def finish_reason(self, reason: FinishReason) -> str:
         return self.calls.reason(reason)
 
-    def logprobs(self, *, is_streamed: bool) -> Callable[[Sequence[Token]], object]:
+    def logprobs(
+        self, source: Started | Result, choice: int, *, is_streamed: bool
+    ) -> Callable[[Sequence[Token]], object]:
         def logprobs(tokens: Sequence[Token]) -> object:
             if is_streamed and not tokens:
                 return None

@@ -120,11 +120,11 @@ class ChunkExchange(ABC):
 
     def _choice(self, choice: ChoiceResult, result: Result) -> Members:
         has_logprobs = self.request.logprobs.num_top is not None
-        logprobs = self.logprobs(is_streamed=False)(choice.tokens) if has_logprobs else None
+        write = self.logprobs(result, choice.index, is_streamed=False)
         return {
             "index": choice.index,
             **self.content(choice, result),
-            "logprobs": logprobs,
+            "logprobs": write(choice.tokens) if has_logprobs else None,
             "finish_reason": self.finish_reason(choice.finish_reason),
             "stop_reason": choice.cause,
             **self.choice_extras(choice, result),
@@ -147,7 +147,9 @@ class ChunkExchange(ABC):
         """Return the protocol's word for the reason."""
 
     @abstractmethod
-    def logprobs(self, *, is_streamed: bool) -> Callable[[Sequence[Token]], object]:
+    def logprobs(
+        self, source: Started | Result, choice: int, *, is_streamed: bool
+    ) -> Callable[[Sequence[Token]], object]:
         """Return a function that returns the `logprobs` of a choice's next tokens."""
 
     @abstractmethod
@@ -175,7 +177,8 @@ class ChunkEncoder:
         self._text_opens = [start + form.text_open for start in self._opens]
         self._delta = form.delta
         self._has_logprobs = form.request.logprobs.num_top is not None
-        self._logprobs = [form.logprobs(is_streamed=True) for _ in choices]
+        # The function of each choice, from `Started` on.
+        self._logprobs: list[Callable[[Sequence[Token]], object]] = []
         # The end of an unfinished choice, with and without log-probabilities.
         self._scored = form.close + b',"logprobs":%b,"finish_reason":null'
         self._unfinished = self._scored % b"null"
@@ -194,8 +197,7 @@ class ChunkEncoder:
                 delta = self._delta(event)
                 return self._opens[event.choice] + delta + self._end if delta else b""
             case Started():
-                chunks = [(at, self._form.start(event, at)) for at in range(len(self._opens))]
-                return b"".join([self._chunk(at, chunk) for at, chunk in chunks if chunk])
+                return self._start(event)
             case TokensGenerated():
                 return self._chunk(event.choice, self._form.tokens(event))
             case PromptScored():
@@ -220,6 +222,12 @@ class ChunkEncoder:
                 return frame(error_body(event.error)) + DONE
             case _:
                 assert_never(event)
+
+    def _start(self, event: Started) -> bytes:
+        form, choices = self._form, range(len(self._opens))
+        self._logprobs = [form.logprobs(event, at, is_streamed=True) for at in choices]
+        chunks = [(at, form.start(event, at)) for at in choices]
+        return b"".join([self._chunk(at, chunk) for at, chunk in chunks if chunk])
 
     def _chunk(self, choice: int, chunk: Chunk) -> bytes:
         choice_end = self._unfinished + _after_others(chunk.choice_extras) + b"}]"

@@ -1,6 +1,9 @@
 """The part of a body that all three endpoints have."""
 
+from dataclasses import replace
+
 from vinery_serving.core.request import (
+    NOTHING_UNUSED,
     PROMPT_FIELDS,
     Conversation,
     Dialect,
@@ -8,6 +11,7 @@ from vinery_serving.core.request import (
     GenerationRequest,
     Grammar,
     RawPrompts,
+    Unused,
 )
 from vinery_serving.protocols.common.decoding import (
     SamplingFields,
@@ -58,12 +62,21 @@ class GenerationBody(
         if self.stream_options is not None and not self.stream:
             raise refusal("stream_options", "is only allowed when `stream` is true")
 
+    def hosted_features(self) -> tuple[str, ...]:
+        """Return the features of OpenAI's service that the client asks for, and does not get."""
+        return ("store",) if self.store else ()
+
+    def _with_hosted(self, unused: Unused) -> Unused:
+        hosted = self.hosted_features()
+        return replace(unused, hosted=hosted) if hosted else unused
+
     def request(
         self,
         endpoint: Endpoint,
         prompt: Conversation | RawPrompts,
         dialect: Dialect,
         *,
+        unused: Unused = NOTHING_UNUSED,
         grammar: Grammar | None = None,
         default_limit: int | None = None,
     ) -> GenerationRequest:
@@ -92,4 +105,5 @@ class GenerationBody(
             hides_reasoning=self.include_reasoning is False,
             shows_special_tokens=self.skip_special_tokens is False,
             handling=self.handling(),
+            unused=self._with_hosted(unused),
         )

@@ -24,10 +24,11 @@ def _logprob(token: Token | TopLogprob) -> dict[str, object]:
 
 class TextLogprobs:
     """The `logprobs` of completions: parallel lists. One object for each choice of a stream,
-    because `text_offset` counts from the start of the choice."""
+    because `text_offset` counts on from one delta to the next."""
 
-    def __init__(self) -> None:
-        self._num_chars = 0
+    def __init__(self, num_chars_before: int = 0) -> None:
+        """`num_chars_before`: the `text_offset` of the first token."""
+        self._num_chars = num_chars_before
         self._decoder = getincrementaldecoder("utf-8")("replace")
 
     def of(self, tokens: Sequence[Token]) -> dict[str, object]:

@@ -6,7 +6,7 @@ OpenAI's answer has a member for them.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.request import Handling
@@ -168,6 +168,24 @@ class PromptCacheOptions(Wire):
     )
 
 
+def _id_of_user(value: object) -> object:
+    """Some clients send an object with the user's `id` and name."""
+    if isinstance(value, dict) and isinstance(value.get("id"), str):
+        return value["id"]
+    if isinstance(value, dict):
+        raise invalid("must be a string, or an object with the string `id`")
+    return value
+
+
+class UserObject(BaseModel):
+    """A user. The server reads only the id."""
+
+    id: str
+
+
+User = Annotated[
+    Identifier, BeforeValidator(_id_of_user, json_schema_input_type=Identifier | UserObject)
+]
 SafetyIdentifier = Annotated[str, Limited(field_limits.SAFETY_IDENTIFIER)]
 
 
@@ -177,7 +195,15 @@ class MetadataFields(Wire):
     service_tier: Identifier | None = parameter(
         "Only one tier exists; the answer has `default`.", "Av - Av", changes_nothing=True
     )
-    user: Identifier | None = parameter(_REPEATED, "AvF AvF AV", changes_nothing=True)
+    user: User | None = parameter(
+        f"The id of the user, or an object with its `id`. {_REPEATED}",
+        "AvF AvF AV",
+        changes_nothing=True,
+        wrong=[
+            (5, "must be a string"),
+            ({"name": "a"}, "must be a string, or an object with the string `id`"),
+        ],
+    )
     safety_identifier: SafetyIdentifier | None = parameter(
         _REPEATED, "Av - Av", changes_nothing=True
     )

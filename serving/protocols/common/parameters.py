@@ -6,22 +6,39 @@ read it from there.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.request import Endpoint
 from vinery_serving.protocols.common.limited import Limited
+from vinery_serving.protocols.common.reading import invalid
 
 # Types of several parameters. OpenAI's description and OVMS's source set the limits.
 ModelName = Annotated[str, Limited(field_limits.MODEL_NAME)]
 TokenId = Annotated[int, Field(ge=0, le=2**31 - 1)]  # engines take int32
 TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
 PromptIds = Annotated[TokenIds, Limited(field_limits.PROMPT_IDS)]
-MaxTokens = Annotated[int, Field(ge=1, le=2**32 - 1)]
+# A limit of output tokens. LM Studio's clients and those of llama.cpp send it for no limit.
+NO_LIMIT: Final = -1
+_NO_TOKENS = "must be at least 1, or -1 for no limit"
+
+
+def _not_zero(value: int) -> int:
+    if value == 0:
+        raise invalid(_NO_TOKENS)
+    return value
+
+
+MaxTokens = Annotated[
+    int,
+    Field(ge=NO_LIMIT, le=2**32 - 1, json_schema_extra={"not": {"const": 0}}),
+    AfterValidator(_not_zero),
+]
+WRONG_LIMITS: Final = ((0, _NO_TOKENS),)
 TopLogprobs = Annotated[int, Field(ge=0, le=20)]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORT = (

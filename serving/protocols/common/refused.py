@@ -8,10 +8,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vinery_serving.core.errors import UnsupportedParameter
 from vinery_serving.core.request import Endpoint
 from vinery_serving.protocols.common.parameters import Parameter
-from vinery_serving.protocols.common.reading import WireT, read_model, read_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +132,3 @@ REFUSED: Mapping[Endpoint, Refusals] = {
     Endpoint.COMPLETIONS: _EVERYWHERE,
     Endpoint.RESPONSES: {**_EVERYWHERE, **_IN_CONVERSATIONS, **_IN_RESPONSES},
 }
-
-
-def read_body(endpoint: Endpoint, model: type[WireT], body: bytes) -> WireT:
-    """Return `body` as `model`. Raises `UnsupportedParameter` for the first refused parameter,
-    then `InvalidRequest` for the first error."""
-    members = read_object(body)
-    for name, value in members.items():
-        refused = REFUSED[endpoint].get(name)
-        if refused is not None and not refused.accepts(value):
-            raise UnsupportedParameter(refused.message(name), param=name)
-    return read_model(model, members)

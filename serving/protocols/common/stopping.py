@@ -7,7 +7,13 @@ from pydantic import BeforeValidator, Field
 from vinery_serving.core import field_limits
 from vinery_serving.core.request import V1, V3, Dialect, Repetition, Stopping
 from vinery_serving.protocols.common.limited import Limited
-from vinery_serving.protocols.common.parameters import MaxTokens, TokenIds, parameter
+from vinery_serving.protocols.common.parameters import (
+    NO_LIMIT,
+    WRONG_LIMITS,
+    MaxTokens,
+    TokenIds,
+    parameter,
+)
 from vinery_serving.protocols.common.reading import Wire, invalid, refusal
 
 _MAX_STOPS = {V1.name: field_limits.STOPS_V1, V3.name: field_limits.STOPS_V3}
@@ -17,19 +23,21 @@ _STOP_CHARS = Limited(field_limits.STOP_CHARS)
 
 
 def _one_or_many(value: object) -> object:
+    """An empty text is no stop string: forms of tools without code send it."""
     if isinstance(value, str):
-        return [_STOP_CHARS.check(value)]
+        return [_STOP_CHARS.check(value)] if value else []
     if isinstance(value, list):
         return value
     raise invalid("must be a string or an array of strings")
 
 
 _StopText = Annotated[str, Field(min_length=1), _STOP_CHARS]
+_OneStop = Annotated[str, _STOP_CHARS]
 # /v1 has fewer.
 Stop = Annotated[
     list[_StopText],
     Field(fail_fast=True),
-    BeforeValidator(_one_or_many, json_schema_input_type=_StopText | list[_StopText]),
+    BeforeValidator(_one_or_many, json_schema_input_type=_OneStop | list[_StopText]),
     Limited(field_limits.STOPS_V3),
 ]
 StopIds = Annotated[TokenIds, Limited(field_limits.STOP_IDS)]
@@ -78,22 +86,26 @@ class StoppingFields(Wire):
     """The fields of `Stopping`."""
 
     max_tokens: MaxTokens | None = parameter(
-        "The limit of output tokens. Default for completions: 16 on /v1, none on /v3. "
-        "Completions accept 0 with `echo` or `prompt_logprobs`.",
+        "The limit of output tokens; -1 is no limit but those of the model. Default for "
+        "completions: 16 on /v1, none on /v3. Completions accept 0 with `echo` or "
+        "`prompt_logprobs`.",
         "OAVF OAVF -",
+        wrong=WRONG_LIMITS,
     )
     max_completion_tokens: MaxTokens | None = parameter(
-        "The same as `max_tokens`, and replaces it.", "OAVF - -"
+        "The same as `max_tokens`, and replaces it.", "OAVF - -", wrong=WRONG_LIMITS
     )
     max_output_tokens: MaxTokens | None = parameter(
-        "The same as `max_tokens` and `max_completion_tokens`, and replaces both.", "- - OAV"
+        "The same as `max_tokens` and `max_completion_tokens`, and replaces both.",
+        "- - OAV",
+        wrong=WRONG_LIMITS,
     )
     min_tokens: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = parameter(
         "With fewer output tokens, only the limit ends an answer.", "VF VF -"
     )
     stop: Stop | None = parameter(
         "One or more stop strings: at most 4 on /v1, 16 on /v3. A stop string may begin and end "
-        "inside of tokens.",
+        "inside of tokens. An empty text is none.",
         "OAVF OAVF OV",
         wrong=[
             (5, "must be a string or an array of strings"),
@@ -138,8 +150,9 @@ class StoppingFields(Wire):
             reasoning_limit = self.reasoning_max_tokens
         repetition = self.repetition_detection
         return Stopping(
-            max_tokens=limit,
+            max_tokens=None if limit == NO_LIMIT else limit,
             max_tokens_param=name,
+            is_unlimited=limit == NO_LIMIT,
             default_max_tokens=default_limit,
             stop=stops,
             include_stop_text=self._includes_stop_text(dialect, is_streamed=is_streamed),
@@ -153,7 +166,7 @@ class StoppingFields(Wire):
     def refuse_min_above_max(self) -> None:
         """Raises `InvalidRequest` for a `min_tokens` above the limit."""
         name, limit = self.output_limit
-        if limit is not None and (self.min_tokens or 0) > limit:
+        if limit not in (None, NO_LIMIT) and (self.min_tokens or 0) > limit:
             raise refusal("min_tokens", f"must be at most `{name}`, which is {limit}")
 
     @property

@@ -2,7 +2,7 @@
 deprecated `functions`. Every endpoint reads every form.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Any, Final, Literal
 
@@ -231,6 +231,15 @@ def clients_tools(tools: Sequence[WireTool]) -> tuple[Tool, ...]:
             kept.append(tool.to_core(path))
     _refuse_too_much(kept)
     return tuple(kept)
+
+
+def hosted_kinds(tools: Iterable[WireTool]) -> Iterator[str]:
+    """Yield the types of the tools that OpenAI runs, also of those in namespaces."""
+    for tool in tools:
+        if isinstance(tool, NamespaceTool):
+            yield from hosted_kinds(tool.tools)
+        elif isinstance(tool, HostedTool):
+            yield tool.type
 
 
 def _refuse_too_much(tools: Sequence[Tool]) -> None:

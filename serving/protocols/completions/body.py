@@ -10,7 +10,7 @@ from vinery_serving.core.request import RawPrompts
 from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
 from vinery_serving.protocols.common.generation import GenerationBody
 from vinery_serving.protocols.common.limited import Limited, Text
-from vinery_serving.protocols.common.parameters import TokenId, TopLogprobs, parameter
+from vinery_serving.protocols.common.parameters import NO_LIMIT, TokenId, TopLogprobs, parameter
 from vinery_serving.protocols.common.reading import invalid, refusal
 
 Prompt = str | tuple[int, ...]
@@ -106,9 +106,9 @@ class CompletionsBody(GenerationBody):
         "oAVF",
     )
     # Clients that only want to score the prompt send 0.
-    max_tokens: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = parameter(
-        "The limit of output tokens. Default: 16 on /v1, none on /v3. 0 needs `echo` or "
-        "`prompt_logprobs`.",
+    max_tokens: Annotated[int, Field(ge=NO_LIMIT, le=2**32 - 1)] | None = parameter(
+        "The limit of output tokens; -1 is no limit but those of the model. Default: 16 on /v1, "
+        "none on /v3. 0 needs `echo` or `prompt_logprobs`.",
         "OAVF",
         wrong=[(0, "must be at least 1 unless `echo` is true")],
     )

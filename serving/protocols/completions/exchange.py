@@ -13,6 +13,7 @@ from vinery_serving.core.events import FinishReason, Started, TokensGenerated, T
 from vinery_serving.core.logprobs import Token
 from vinery_serving.core.request import Dialect, Endpoint, ToolCall
 from vinery_serving.core.result import ChoiceResult, Item, Result
+from vinery_serving.protocols.common.body_fields import read_body
 from vinery_serving.protocols.common.chunks import Chunk, ChunkExchange, Members, OtherDelta
 from vinery_serving.protocols.common.encoding import json_text
 from vinery_serving.protocols.common.logprobs import (
@@ -21,18 +22,18 @@ from vinery_serving.protocols.common.logprobs import (
     prompt_logprobs,
     prompt_tokens,
 )
-from vinery_serving.protocols.common.refused import read_body
 from vinery_serving.protocols.completions.body import CompletionsBody
 
 
 def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> CompletionsExchange:
     """Read the body of a completion request. Raises `InvalidRequest`."""
-    wire = read_body(Endpoint.COMPLETIONS, CompletionsBody, body)
+    wire, unused = read_body(Endpoint.COMPLETIONS, CompletionsBody, body, dialect)
     wire.refuse_contradictions()
     request = wire.request(
         Endpoint.COMPLETIONS,
         wire.prompts(),
         dialect,
+        unused=unused,
         default_limit=dialect.completions_max_tokens,
         grammar=wire.constraint(wire.response_format),
     )
@@ -65,8 +66,11 @@ class CompletionsExchange(ChunkExchange):
         """Strict clients refuse `tool_calls` in completions."""
         return (FinishReason.STOP if reason is FinishReason.TOOL_CALLS else reason).value
 
-    def logprobs(self, *, is_streamed: bool) -> Callable[[Sequence[Token]], object]:
-        return TextLogprobs().of
+    def logprobs(
+        self, source: Started | Result, choice: int, *, is_streamed: bool
+    ) -> Callable[[Sequence[Token]], object]:
+        prompt = choice // self.request.n
+        return TextLogprobs(source.prompt_chars[prompt] if source.prompt_chars else 0).of
 
     def start(self, event: Started, choice: int) -> Chunk | None:
         members = self._prompt(event, choice // self.request.n)

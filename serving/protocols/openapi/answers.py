@@ -177,12 +177,30 @@ Completion: The whole answer to a completion, and each event of a streamed one.
 """
 
 _MODELS: Final = """
-Model: A served model, loaded or not.
+ModelCapabilities: What a model can do, with Mistral's names.
+  completion, completion_chat, completion_fim, function_calling, reasoning: bool
+  structured_outputs, vision, audio: bool
+
+ModelArchitecture: What a model reads and writes, with OpenRouter's names.
+  modality: str
+  input_modalities, output_modalities: list[str]
+
+ModelProvider: The limits of a model, with OpenRouter's names.
+  context_length, max_completion_tokens: int | None
+  is_moderated: bool
+
+Model: A served model.
   id, owned_by: str
   object: Literal["model"]
   created: int  # Seconds since 1970.
+  state: Literal["loaded", "loading", "failed", "not-loaded"]
+  max_model_len, context_length, max_context_length: int | None  # Prompt and answer, in tokens.
+  architecture: ModelArchitecture
+  top_provider: ModelProvider
+  capabilities: ModelCapabilities | None  # Null for a model that is not loaded.
+  supported_parameters: list[str] | None
 
-ModelList: All served models.
+ModelList: The models that can answer now, or all of them.
   object: Literal["list"]
   data: list[Model]
 

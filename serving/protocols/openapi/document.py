@@ -10,7 +10,13 @@ from vinery_serving.core.request import DIALECTS, Endpoint
 from vinery_serving.protocols.chat.body import ChatBody
 from vinery_serving.protocols.completions.body import CompletionsBody
 from vinery_serving.protocols.openapi.answers import ANSWERS
-from vinery_serving.protocols.openapi.schema import PREFIX, Schema, add_refused, component_schemas
+from vinery_serving.protocols.openapi.schema import (
+    PREFIX,
+    Schema,
+    add_foreign,
+    add_refused,
+    component_schemas,
+)
 from vinery_serving.protocols.responses.body import ResponsesBody
 from vinery_serving.protocols.tokens import DetokenizeBody, TokenizeBody
 
@@ -25,8 +31,10 @@ BODIES: Final[Mapping[Endpoint, type[BaseModel]]] = {
 _DESCRIPTION: Final = """\
 Vinery serves OpenVINO models to OpenAI's clients, under two URL trees: `/v1` has OpenAI's \
 defaults, `/v3` those of OpenVINO Model Server. The description of a field states where they \
-differ. Every field may be null, which is the same as absent, and unknown fields are accepted. The \
-server refuses the fields that it does not implement (`x-refused`). What is no right HTTP, or \
+differ. Every field may be null, which is the same as absent. Unknown fields are ignored, and the \
+header `x-vinery-ignored` names them, unless an administrator lets the server refuse them. The \
+server refuses the fields that it does not implement (`x-refused`). `x-foreign` has the \
+parameters of other servers, and what becomes of them. What is no right HTTP, or \
 comes too slowly or from too many connections, may get 400, 408, 413, 429 or 431 before its path \
 is read, and its connection is closed.
 
@@ -35,6 +43,10 @@ arrays, {members} members of objects and {values} JSON values; {choices} answers
 and {answers} to one request; {text} characters in all texts of a prompt, and {tools} in all \
 tools. The fields have their own limits, and `x-setting` names the setting that replaces one. A \
 model has further limits: its context, and those that its administrator sets.
+
+The key is a bearer token, or the value of the header `api-key` or `x-api-key`. The paths of \
+Azure's clients work too: `/openai/v1/...`, and `/openai/deployments/MODEL/chat/completions`, \
+whose model replaces that of the body.
 
 This document needs no key."""
 
@@ -56,6 +68,10 @@ _HEADERS: Final[Mapping[str, str]] = {
     "Retry-After": "Seconds to wait before the next try.",
     "Allow": "The accepted methods.",
     "WWW-Authenticate": "How to send the key: `Authorization: Bearer KEY`.",
+}
+_HEADERS_OF_BODIES: Final[Mapping[str, str]] = {
+    "x-vinery-ignored": "The fields of the body that took no effect, if there are any.",
+    "x-vinery-clamped": "The limit of output tokens, if it is less than the body asks for.",
 }
 _HEADERS_OF_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
     "401": ("WWW-Authenticate",),
@@ -80,8 +96,12 @@ def document(*, version: str, max_body_mb: int) -> Document:
         "components": {
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
             "headers": {
-                name: {"description": text, "required": True, "schema": {"type": "string"}}
-                for name, text in _HEADERS.items()
+                name: {
+                    "description": text,
+                    "required": name in _HEADERS,
+                    "schema": {"type": "string"},
+                }
+                for name, text in {**_HEADERS, **_HEADERS_OF_BODIES}.items()
             },
             "responses": {
                 f"Error{status}": {
@@ -115,6 +135,7 @@ def _schemas() -> Mapping[str, Schema]:
     schemas = component_schemas(models)
     for endpoint, body in BODIES.items():
         add_refused(schemas[body.__name__], endpoint)
+        add_foreign(schemas[body.__name__])
     return _reachable(schemas, [model.__name__ for model in models])
 
 
@@ -143,6 +164,7 @@ def _references(value: Any) -> Iterable[str]:
 
 _READ_ERRORS: Final = ("401", "403", "405", "429", "503")
 _INFO_ERRORS: Final = ("400", "404", *_READ_ERRORS)
+_LIST_ERRORS: Final = ("400", *_READ_ERRORS)
 _BODY_ERRORS: Final = (*_INFO_ERRORS, "413", "415", "500")
 
 
@@ -181,7 +203,7 @@ def _generation(tree: str) -> Document:
 
 def _models(tree: str) -> Document:
     first = _link(tree, "retrieveModel", id="$response.body#/data/0/id")
-    models = _json("All served models.", "ModelList") | {"links": {"first": first}}
+    models = _json("The models.", "ModelList") | {"links": {"first": first}}
     model = _json("The model.", "Model")
     name = {
         "name": "id",
@@ -190,9 +212,18 @@ def _models(tree: str) -> Document:
         "schema": {"type": "string", "minLength": 1},
         "description": "May contain slashes, percent-encoded.",
     }
+    everything = {
+        "name": "all",
+        "in": "query",
+        "schema": {"type": "boolean"},
+        "description": "Whether models that cannot answer now are listed too.",
+    }
     errors = (*_READ_ERRORS, "404")
     return {
-        f"/{tree}/models": _get(tree, "listModels", "List the served models", models),
+        f"/{tree}/models": {
+            **_get(tree, "listModels", "List the models that can answer now", models, _LIST_ERRORS),
+            "parameters": [everything],
+        },
         f"/{tree}/models/{{id}}": {
             **_get(tree, "retrieveModel", "Return one model", model, errors),
             "parameters": [name],
@@ -279,6 +310,7 @@ def _body(model: type[BaseModel], *sources: str) -> Document:
 def _post(tree: str, name: str, summary: str, body: Document, answer: Document) -> Document:
     content = {"application/json": {"schema": body}}
     operation = _operation(tree, name, summary, answer, _BODY_ERRORS)
+    operation["responses"]["200"]["headers"] |= _headers(*_HEADERS_OF_BODIES)
     return {"post": {**operation, "requestBody": {"required": True, "content": content}}}
 
 

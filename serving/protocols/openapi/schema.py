@@ -13,6 +13,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_jso
 from pydantic_core import CoreSchema, core_schema
 
 from vinery_serving.core.request import Endpoint
+from vinery_serving.protocols.common.foreign import FOREIGN
 from vinery_serving.protocols.common.refused import REFUSED
 
 Schema = dict[str, Any]
@@ -70,6 +71,16 @@ def add_refused(schema: Schema, endpoint: Endpoint) -> None:
             "description": f"Refused. {message}",
             "x-refused": message,
         }
+
+
+def add_foreign(schema: Schema) -> None:
+    """Add the parameters of other servers that are no fields of this body, with what becomes of
+    them."""
+    schema["x-foreign"] = {
+        each.name: ": ".join(each.outcome)
+        for each in FOREIGN
+        if each.name not in schema["properties"]
+    }
 
 
 def _join_lines(schema: Any) -> None:

@@ -23,7 +23,13 @@ from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFor
 from vinery_serving.protocols.common.generation import GenerationBody
 from vinery_serving.protocols.common.limited import Limited, Text
 from vinery_serving.protocols.common.metadata import Metadata, PromptCacheOptions
-from vinery_serving.protocols.common.parameters import EFFORT, Effort, TopLogprobs, parameter
+from vinery_serving.protocols.common.parameters import (
+    EFFORT,
+    NO_LIMIT,
+    Effort,
+    TopLogprobs,
+    parameter,
+)
 from vinery_serving.protocols.common.prompting import TemplateFields
 from vinery_serving.protocols.common.reading import Wire, refuse_if
 from vinery_serving.protocols.common.tools import (
@@ -38,6 +44,7 @@ from vinery_serving.protocols.common.tools import (
     WireTools,
     clients_tools,
     echoed_choice,
+    hosted_kinds,
     resolve_choice,
 )
 from vinery_serving.protocols.responses.input import Input, messages_of, without_old_reasoning
@@ -153,6 +160,11 @@ class ResponsesBody(TemplateFields, GenerationBody):
         is_included = "message.output_text.logprobs" in (self.include or ())
         return self.top_logprobs or 0 if self.logprobs or self.top_logprobs or is_included else None
 
+    def hosted_features(self) -> tuple[str, ...]:
+        """Return also the tools that OpenAI hosts, which the model does not get."""
+        kinds = (f"tools.{kind}" for kind in hosted_kinds(self.tools or ()))
+        return (*super().hosted_features(), *dict.fromkeys(kinds))
+
     def conversation(self) -> Conversation:
         """Return the prompt. Raises `InvalidRequest` for a tool choice that `tools` contradicts."""
         tools = clients_tools(self.tools or ())
@@ -196,7 +208,7 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
     are the tools that the client runs."""
     return {
         "instructions": wire.instructions,
-        "max_output_tokens": wire.output_limit[1],
+        "max_output_tokens": _limit(wire),
         "max_tool_calls": wire.max_tool_calls,
         "previous_response_id": None,
         "tools": [_tool(tool) for tool in wire.tools or () if not isinstance(tool, HostedTool)],
@@ -222,6 +234,11 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
         "prompt_cache_retention": _retention(wire.prompt_cache_retention),
         **_cache_options(wire.prompt_cache_options),
     }
+
+
+def _limit(wire: ResponsesBody) -> int | None:
+    _, limit = wire.output_limit
+    return None if limit == NO_LIMIT else limit
 
 
 def _or(number: float | None, default: float) -> float:

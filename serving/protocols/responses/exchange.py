@@ -10,9 +10,9 @@ from vinery_serving.core.events import FinishReason
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.request import Dialect, Endpoint, GenerationRequest
 from vinery_serving.core.result import Result
+from vinery_serving.protocols.common.body_fields import read_body
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.exchange import Encoder, Obfuscated
-from vinery_serving.protocols.common.refused import read_body
 from vinery_serving.protocols.responses.body import ResponsesBody, echo
 from vinery_serving.protocols.responses.encoder import ChoicesInOrder, ResponsesEncoder
 from vinery_serving.protocols.responses.objects import Names, ResponseObjects, names_of
@@ -20,12 +20,14 @@ from vinery_serving.protocols.responses.objects import Names, ResponseObjects, n
 
 def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> ResponsesExchange:
     """Read the body of a Responses request. Raises `InvalidRequest`."""
-    wire = read_body(Endpoint.RESPONSES, ResponsesBody, body)
+    wire, unused = read_body(Endpoint.RESPONSES, ResponsesBody, body, dialect)
     if wire.input is None:
         raise MissingParameter("`input` is required.", param="input")
     wire.refuse_contradictions()
     conversation = wire.conversation()
-    request = wire.request(Endpoint.RESPONSES, conversation, dialect, grammar=wire.grammar(dialect))
+    request = wire.request(
+        Endpoint.RESPONSES, conversation, dialect, unused=unused, grammar=wire.grammar(dialect)
+    )
     return ResponsesExchange(
         request,
         echo(wire, conversation.tools),
@@ -67,10 +69,10 @@ class ResponsesExchange:
 def parse_count(body: bytes, dialect: Dialect) -> GenerationRequest:
     """Read the body of `POST responses/input_tokens`: that of a Responses request, but `input`
     may be absent if it has `instructions`. Raises `InvalidRequest`."""
-    wire = read_body(Endpoint.RESPONSES, ResponsesBody, body)
+    wire, unused = read_body(Endpoint.RESPONSES, ResponsesBody, body, dialect)
     if wire.input is None and not wire.instructions:
         raise MissingParameter("`input` is required.", param="input")
-    return wire.request(Endpoint.RESPONSES, wire.conversation(), dialect)
+    return wire.request(Endpoint.RESPONSES, wire.conversation(), dialect, unused=unused)
 
 
 def count_body(num_tokens: int) -> bytes:

@@ -361,7 +361,9 @@ Input = Annotated[
 def messages_of(items: Sequence[InputItem]) -> tuple[Message, ...]:
     """Return `items` as the messages of a conversation.
 
-    A call becomes a part of the assistant message before it, reasoning of the one after it.
+    Calls become a part of the assistant message before them, and so does a message after them,
+    which templates would otherwise render between calls and results. Results follow their calls.
+    Reasoning becomes a part of the message after it.
     """
     builder = _ConversationBuilder()
     for item in items:
@@ -386,12 +388,44 @@ def _is_reasoning(message: Message) -> bool:
     return message.reasoning is not None and not message.content and not message.tool_calls
 
 
+class _AssistantTurn:
+    """A message of the assistant whose items still arrive, and the results of its calls."""
+
+    def __init__(self, message: Message, reasoning: Sequence[str]) -> None:
+        self._message = message
+        self._reasoning = list(reasoning)
+        self._later: list[Message] = []
+        self.calls = list(message.tool_calls)
+        self.results: list[Message] = []
+
+    @property
+    def has_open_calls(self) -> bool:
+        """Whether all that the assistant sends next belongs to this turn, too."""
+        return bool(self.calls) and not self.results
+
+    def join(self, message: Message, reasoning: Sequence[str]) -> None:
+        self._later.append(message)
+        self._reasoning += reasoning
+        self.calls += message.tool_calls
+
+    def messages(self) -> list[Message]:
+        texts = [part for each in (self._message, *self._later) for part in each.content]
+        reasoning = [each.reasoning for each in (self._message, *self._later) if each.reasoning]
+        whole = replace(
+            self._message,
+            content=tuple(texts),
+            reasoning="\n".join((*self._reasoning, *reasoning)) or None,
+            tool_calls=tuple(self.calls),
+        )
+        return [whole, *self.results]
+
+
 class _ConversationBuilder:
     def __init__(self) -> None:
-        self._messages: list[Message] = []
+        self._turns: list[Message | _AssistantTurn] = []
+        self._callers: dict[str, _AssistantTurn] = {}  # by the id of the call
+        # Reasoning whose message has not come yet.
         self._reasoning: list[str] = []
-        # The calls that follow the last message: they become a part of it together.
-        self._calls: list[ToolCall] = []
 
     def add(self, item: InputItem) -> None:
         match item:
@@ -410,40 +444,54 @@ class _ConversationBuilder:
 
     def messages(self) -> tuple[Message, ...]:
         self._add_open_reasoning()
-        self._close_calls()
-        return tuple(self._messages)
+        return tuple(
+            message
+            for turn in self._turns
+            for message in (turn.messages() if isinstance(turn, _AssistantTurn) else [turn])
+        )
 
     def _add_message(self, message: Message) -> None:
-        if message.role is Role.ASSISTANT and message.reasoning is None:
-            message = replace(message, reasoning=self._take_reasoning())
+        if message.role is Role.ASSISTANT:
+            self._add_answer(message)
+            return
         self._add_open_reasoning()
-        self._append(message)
+        caller = self._callers.get(message.tool_call_id or "")
+        if message.role is Role.TOOL and caller is not None:
+            caller.results.append(message)
+        else:
+            self._turns.append(message)
 
     def _add_call(self, call: ToolCall) -> None:
-        last = self._messages[-1] if self._messages else None
-        if last is None or last.role is not Role.ASSISTANT or self._reasoning:
-            self._append(Message(Role.ASSISTANT, reasoning=self._take_reasoning()))
-        self._calls.append(call)
+        """A call also joins a message without calls, but reasoning begins a new one then."""
+        last = self._last_turn
+        joins = last is not None and not last.results and not self._reasoning
+        self._add_answer(Message(Role.ASSISTANT, tool_calls=(call,)), joins=joins)
+
+    def _add_answer(self, message: Message, *, joins: bool = False) -> None:
+        turn = self._last_turn
+        if turn is not None and (joins or turn.has_open_calls):
+            turn.join(message, self._take_reasoning())
+        else:
+            if message.reasoning is not None:
+                self._add_open_reasoning()
+            turn = _AssistantTurn(message, self._take_reasoning())
+            self._turns.append(turn)
+        self._callers |= dict.fromkeys((call.id for call in message.tool_calls), turn)
 
     def _add_open_reasoning(self) -> None:
-        """Reasoning without an assistant message after it becomes a message of its own."""
+        """Reasoning without a message after it becomes a message of its own, or a part of the
+        one whose calls are open."""
         if self._reasoning:
-            self._append(Message(Role.ASSISTANT, reasoning=self._take_reasoning()))
+            self._add_answer(Message(Role.ASSISTANT))
 
-    def _append(self, message: Message) -> None:
-        self._close_calls()
-        self._messages.append(message)
+    @property
+    def _last_turn(self) -> _AssistantTurn | None:
+        last = self._turns[-1] if self._turns else None
+        return last if isinstance(last, _AssistantTurn) else None
 
-    def _close_calls(self) -> None:
-        if self._calls:
-            last = self._messages[-1]
-            self._messages[-1] = replace(last, tool_calls=(*last.tool_calls, *self._calls))
-            self._calls = []
-
-    def _take_reasoning(self) -> str | None:
-        text = "\n".join(self._reasoning) or None
-        self._reasoning = []
-        return text
+    def _take_reasoning(self) -> list[str]:
+        texts, self._reasoning = self._reasoning, []
+        return texts
 
 
 def _tool_message(call_id: str, text: str) -> Message:

@@ -45,7 +45,7 @@ Keys = Callable[..., NewKey]
 TABLES = (
     *("organizations", "projects", "users", "memberships", "keys", "limits", "model-weights"),
     *("refusals", "audit", "quotas", "alerts", "key-reminders", "webhooks", "captures"),
-    "quarantine",
+    *("quarantine", "invitations"),
 )
 
 
@@ -74,7 +74,7 @@ def test_an_id_must_be_a_whole_number_of_a_visible_object(
     assert (
         error_message(theirs.one.pk)
         == error_message(10**9)
-        == "project: There is no project of this id, or not for you."
+        == "project: There is no project of this id, or you may not see it."
     )
 
 
@@ -276,6 +276,7 @@ def test_the_number_of_queries_does_not_depend_on_the_length_of_a_list(
     store_rows(ours, make_key)
     store_capture(ours)
     store_quarantined(ours)
+    changes.invite("new", ours.one, Role.MEMBER)
     owner.get(f"{table}/", limit=200)
 
     def num_queries() -> int:
@@ -291,6 +292,7 @@ def test_the_number_of_queries_does_not_depend_on_the_length_of_a_list(
         store_refusal(ours, number + 1)
         store_capture(ours, number + 1)
         store_quarantined(ours, number + 1)
+        changes.invite(f"new {number}", project, Role.MEMBER)
         store_limit("key", new.key.pk, window="day")
         store_alert(ours, number + 1)
         changes.add(ModelWeight(model=f"m{number}"))

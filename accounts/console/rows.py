@@ -1,0 +1,109 @@
+"""What the pages about the rows of a resource share: the list, one row, and a confirmation."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Final
+
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+
+from vinery_accounts.console.page import Page
+from vinery_accounts.resources.base import Conflict, Resource, require
+
+ROWS_ON_A_PAGE: Final = 50
+
+
+class ResourcePage(Page):
+    """A page about rows of a resource. The list of the rows has the URL `name`."""
+
+    resource: ClassVar[Resource[Any]]
+
+    def to_list(self, message: str) -> HttpResponse:
+        """Return to the list, with a message about what was done."""
+        messages.success(self.request, message)
+        return redirect(f"console:{self.name}")
+
+
+class RowPage(ResourcePage):
+    """A page about the row of the address."""
+
+    @cached_property
+    def row(self) -> Any:
+        """The row. Raises `Http404` for one that the user may not see."""
+        return get_object_or_404(self.resource.rows(self.access), pk=self.kwargs["row_id"])
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(**kwargs) | {"row": self.row}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The texts of a confirmation, in which `{row}` is the row."""
+
+    heading: str
+    text: str
+    button: str
+    done: str
+    is_danger: bool = True
+
+
+class ConfirmPage(RowPage):
+    """Asks whether something is done to the row, and does it."""
+
+    template_name = "console/confirm.html"
+    does: str = ""
+    """`remove`, or the name of an action of the resource."""
+    questions: ClassVar[dict[str, Question]]
+
+    def act(self) -> None:
+        """Do it. Raises `PermissionDenied`, ValidationError and `Conflict`."""
+        if self.does == "remove":
+            self.resource.remove(self.access, self.row)
+        else:
+            self.resource.act(self.access, self.resource.action(self.does), self.row)
+
+    def check(self) -> None:
+        """Raises `PermissionDenied` for a user who may not do it."""
+        remove = self.does == "remove"
+        permission = self.resource.removal if remove else self.resource.action(self.does).permission
+        require(self.access, permission, self.row)
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        self.check()
+        question = self.questions[self.does]
+        return super().get_context_data(**kwargs) | {
+            "heading": question.heading.format(row=self.row),
+            "text": question.text.format(row=self.row),
+            "button": question.button,
+            "is_danger": question.is_danger,
+            "back": f"console:{self.name}",
+        }
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        done = self.questions[self.does].done.format(row=self.row)
+        try:
+            self.act()
+        except (ValidationError, Conflict) as error:
+            messages.error(request, " ".join(getattr(error, "messages", [str(error)])))
+            return redirect(f"console:{self.name}")
+        return self.to_list(done)
+
+
+def page_of(rows: QuerySet[Any], request: HttpRequest) -> dict[str, Any]:
+    """Return the rows of the page that the address names, and the addresses beside it."""
+    page = Paginator(rows, ROWS_ON_A_PAGE).get_page(request.GET.get("page"))
+    return {
+        "rows": list(page.object_list),
+        "previous": _address(request, page.previous_page_number()) if page.has_previous() else "",
+        "next": _address(request, page.next_page_number()) if page.has_next() else "",
+    }
+
+
+def _address(request: HttpRequest, number: int) -> str:
+    query = request.GET.copy()
+    query["page"] = str(number)
+    return f"?{query.urlencode()}"

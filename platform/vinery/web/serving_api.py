@@ -1,0 +1,110 @@
+"""The part of the management API about served models and devices: `/api/models/`, `/api/devices/`.
+
+The tables of models belong to serving, and the views to accounts: here they meet.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from asgiref.sync import async_to_sync
+from django.conf import settings
+from django.core.exceptions import PermissionDenied
+from django.urls import URLPattern, URLResolver, re_path
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.routers import SimpleRouter
+
+from vinery_accounts.api.views import ApiView, ResourceViewSet, viewset_of
+from vinery_serving.catalog import devices
+from vinery_serving.catalog.engine_log import engine_log
+from vinery_serving.catalog.models import ServedModel, ShownState
+from vinery_serving.catalog.resource import MODELS, EngineSerializer, EngineWork
+from vinery_serving.runtime.runtime import runtime
+
+
+class ModelStateSerializer(serializers.Serializer):  # type: ignore[type-arg]
+    """What has become of a model, for programs that wait for it."""
+
+    id = serializers.IntegerField()
+    name = serializers.CharField()
+    state = serializers.ChoiceField(choices=ShownState.choices, source="shown_state")
+    engine = EngineSerializer(source="status")
+    log = serializers.SerializerMethodField(
+        help_text="The last lines that the engine has logged on this host, the oldest first; null: "
+        "there are none."
+    )
+
+    def get_log(self, model: ServedModel) -> list[str] | None:
+        return engine_log(model.name)
+
+
+class DeviceSerializer(serializers.Serializer):  # type: ignore[type-arg]
+    """A device on which OpenVINO can run models."""
+
+    name = serializers.CharField(help_text="What `device` of a model names.")
+    full_name = serializers.CharField()
+    memory_bytes = serializers.IntegerField(
+        allow_null=True, help_text="The machine's memory for the CPU; null: unknown."
+    )
+    driver = serializers.CharField(
+        allow_null=True, help_text="The version of the driver; null: unknown, or there is none."
+    )
+
+
+class DeviceListSerializer(serializers.Serializer):  # type: ignore[type-arg]
+    """The devices of the server's machine."""
+
+    object = serializers.ChoiceField(choices=["list"])
+    data = DeviceSerializer(many=True)  # type: ignore[assignment]
+    found_at = serializers.DateTimeField(
+        allow_null=True, help_text="When the node looked for them; null: it has not yet."
+    )
+
+
+class Devices(ApiView):
+    """The devices of the server's machine. They are for administrators of the platform."""
+
+    @extend_schema(responses=DeviceListSerializer)
+    def get(self, request: Request) -> Response:
+        """List devices. The node looks for them when it starts, and so does `vinery devices`."""
+        if not self.access.is_superuser:
+            raise PermissionDenied("Only an administrator of the whole platform may do this.")
+        known = devices.read(Path(settings.VINERY_RUN_DIR))
+        found_at = datetime.fromtimestamp(known.found_at, UTC) if known else None
+        data = known.devices if known else ()
+        body = {"object": "list", "data": data, "found_at": found_at}
+        return Response(DeviceListSerializer(body).data)
+
+
+@extend_schema(responses=ModelStateSerializer)
+@action(detail=True, methods=["get"])
+def state(self: ResourceViewSet, request: Request, pk: str) -> Response:
+    """Read the state of a model, with its engine and what it has logged last."""
+    (model,) = MODELS.load([self.get_object()])
+    return Response(ModelStateSerializer(model).data)
+
+
+def ask_engines() -> Mapping[str, EngineWork]:
+    """Return what each engine does now, by the name of its model. Called in a thread of Django.
+    Waits at most 2 s; an engine that does not answer is left out."""
+    health = async_to_sync(runtime().health)()
+    return {
+        each.model: EngineWork(each.stats.num_running, each.stats.num_waiting)
+        for each in health
+        if each.stats is not None
+    }
+
+
+# With or without the last slash, as in the rest of the management API.
+_router = SimpleRouter()
+_router.trailing_slash = "/?"
+_router.register("models", viewset_of(MODELS, state=state), basename="api-models")
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    *_router.urls,
+    re_path("^devices/?$", Devices.as_view(), name="api-devices"),
+]

@@ -1,0 +1,222 @@
+"""Served models as a resource: what the management API and the commands show and change."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from django.db.models import QuerySet
+from rest_framework import serializers
+
+from vinery_accounts.resources import fields
+from vinery_accounts.resources.base import Conflict, Resource, RowAction
+from vinery_accounts.resources.fields import Filters, StrictModelSerializer
+from vinery_accounts.services.access import Access, Action
+from vinery_serving.catalog import registry
+from vinery_serving.catalog.models import EngineStatus, ServedModel, ShownState
+from vinery_serving.catalog.renaming import left_behind
+
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineWork:
+    """What an engine does now."""
+
+    num_running: int
+    num_waiting: int
+
+
+_IDLE: Final[Mapping[str, EngineWork]] = {}
+# How this process asks engines for their work, by the names of models. The web process sets it.
+_ask: list[Callable[[], Mapping[str, EngineWork]]] = [lambda: _IDLE]
+
+
+def show_engine_work(ask: Callable[[], Mapping[str, EngineWork]]) -> None:
+    """Let the API, which may not import the runtime, show what engines do now."""
+    _ask[:] = [ask]
+
+
+class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
+    """The engine of a model, as the node has reported it."""
+
+    reason = serializers.CharField(
+        read_only=True, help_text="What happened and what to do; empty: nothing failed."
+    )
+    changed_at = serializers.DateTimeField(
+        read_only=True, allow_null=True, help_text="When it last reported; null: it never has."
+    )
+    memory_bytes = serializers.SerializerMethodField(
+        help_text="Resident memory of the process; null: it does not run on this host."
+    )
+    num_running = serializers.SerializerMethodField(
+        help_text="Answers that are generated now; null: the engine does not answer."
+    )
+    num_waiting = serializers.SerializerMethodField(
+        help_text="Answers that wait for a slot; null: the engine does not answer."
+    )
+
+    class Meta:
+        model = EngineStatus
+        fields = [
+            *("reason", "last_error", "num_attempts", "max_attempts", "next_attempt_at"),
+            *("changed_at", "num_restarts", "max_context", "pid", "memory_bytes"),
+            *("num_running", "num_waiting"),
+        ]
+        read_only_fields = fields
+
+    def get_memory_bytes(self, status: EngineStatus) -> int | None:
+        return None if status.pid is None else _memory_bytes(status.pid)
+
+    def get_num_running(self, status: EngineStatus) -> int | None:
+        work = self._work(status)
+        return None if work is None else work.num_running
+
+    def get_num_waiting(self, status: EngineStatus) -> int | None:
+        work = self._work(status)
+        return None if work is None else work.num_waiting
+
+    def _work(self, status: EngineStatus) -> EngineWork | None:
+        known: Mapping[str, EngineWork] = getattr(status.model, "engine_work", _IDLE)
+        return known.get(status.model.name)
+
+
+class ServedModelSerializer(StrictModelSerializer):
+    """A model that clients can request."""
+
+    options = serializers.JSONField(
+        required=False,
+        help_text="The engine options that differ from their defaults, such as "
+        '{"max_running": 16}. `vinery model add --help` lists them.',
+    )
+    state = serializers.ChoiceField(
+        choices=ShownState.choices,
+        source="shown_state",
+        read_only=True,
+        help_text="waiting: the node has not followed the last change yet.",
+    )
+    engine = EngineSerializer(source="status", read_only=True)
+    warnings = serializers.ListField(
+        child=serializers.CharField(),
+        read_only=True,
+        default=list,
+        help_text="What a change has left as it was, such as limits of the old name.",
+    )
+
+    class Meta:
+        model = ServedModel
+        fields = [
+            *("id", "name", "folder", "device", "options", "is_loaded", "state", "engine"),
+            *("warnings", "created_at", "updated_at"),
+        ]
+        extra_kwargs = {
+            "name": {"help_text": "The name that clients send as `model`."},
+            "device": {
+                "help_text": "One of `/api/devices/`, or several, such as AUTO:GPU,CPU.",
+            },
+            "is_loaded": {
+                "label": "Loaded",
+                "help_text": "Whether an engine should be running for it.",
+            },
+        }
+
+
+class ServedModels(Resource[ServedModel]):
+    """The models that clients can request, with their engines. They are for administrators of the
+    platform. A change is done when it is stored; `state` shows what has become of it."""
+
+    model = ServedModel
+    serializer = ServedModelSerializer
+    filters = Filters.of(
+        name=fields.text_filter("Exactly this name."),
+        is_loaded=fields.switch_filter("Only models that should be loaded, or only the others."),
+    )
+    related = ("engine",)
+    ordering = ("name",)
+    one, many = "a served model", "served models"
+    verbs = frozenset({"create", "change", "remove"})
+    help = {
+        "create": "Serve a model from a folder on the server, and load it unless `is_loaded` is "
+        "false.",
+        "change": "Change the fields that the request names. A change of the folder, the device, "
+        "the options or the name restarts the engine.",
+        "remove": "Stop serving a model. Its folder stays.",
+    }
+    empty_text = "No model is served yet. Add one: all it takes is its folder and a name."
+    actions = (
+        RowAction(
+            "load",
+            Action.MANAGE,
+            lambda row: _switched(row, is_loaded=True),
+            "Load a model, or try again one that could not be loaded.",
+            "being loaded",
+        ),
+        RowAction(
+            "unload",
+            Action.MANAGE,
+            lambda row: _switched(row, is_loaded=False),
+            "Unload a model, and keep it on the list. Its running requests end.",
+            "being unloaded",
+        ),
+        RowAction(
+            "retry",
+            Action.MANAGE,
+            lambda row: _retried(row),
+            "Try to load a model again that could not be loaded.",
+            "being loaded",
+        ),
+    )
+    columns = {
+        "name": lambda row: row.name,
+        "state": lambda row: row.state_text,
+        "device": lambda row: row.device,
+        "folder": lambda row: row.folder,
+        "last_error": lambda row: row.status.reason,
+    }
+
+    def rows(self, access: Access) -> QuerySet[ServedModel]:
+        rows = ServedModel.objects.select_related("engine")
+        return rows if access.is_superuser else rows.none()
+
+    def load(self, rows: Sequence[ServedModel]) -> Sequence[ServedModel]:
+        """Return the models, each with what engines do now."""
+        work = _ask[0]() if any(row.status.pid for row in rows) else _IDLE
+        for row in rows:
+            row.engine_work = work  # type: ignore[attr-defined]
+        return rows
+
+    def change(self, access: Access, row: ServedModel, values: Mapping[str, Any]) -> ServedModel:
+        """Change a model. After a new name, `warnings` of the row has what still has the old."""
+        old_name = ServedModel.objects.values_list("name", flat=True).get(pk=row.pk)
+        row = super().change(access, row, values)
+        row.warnings = left_behind(old_name, row.name)  # type: ignore[attr-defined]
+        return row
+
+
+def _switched(row: ServedModel, *, is_loaded: bool) -> ServedModel:
+    registry.load(row, is_loaded)
+    return row
+
+
+def _retried(row: ServedModel) -> ServedModel:
+    """Raises `Conflict` for a model that has not failed."""
+    if not row.is_loaded:
+        raise Conflict(f"{row} is not loaded: load it.")
+    if not row.status.has_failed:
+        raise Conflict(f"{row} has not failed: it is {row.state_text}.")
+    registry.retry(row)
+    return row
+
+
+def _memory_bytes(pid: int) -> int | None:
+    """Return the resident memory of an engine process of this host; None for another process."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        num_pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
+    except OSError:
+        return None
+    return int(num_pages) * _PAGE_BYTES if b"vinery_serving.engine" in words else None
+
+
+MODELS: Final = ServedModels()

@@ -1,0 +1,71 @@
+"""The objects of `GET /models`: OpenAI's members, and those that clients of other servers read.
+
+vLLM's clients read `max_model_len`, LM Studio's `max_context_length` and `state`, OpenRouter's
+`context_length`, `architecture`, `top_provider` and `supported_parameters`, and Mistral's
+`capabilities`. They size prompts by them, and offer tools and reasoning.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from vinery_serving.flow.abilities import Abilities, abilities_of
+from vinery_serving.flow.directory import Engine, ModelEntry, ModelState
+
+_MODALITIES: Final[Mapping[str, object]] = {
+    "modality": "text->text",
+    "input_modalities": ["text"],
+    "output_modalities": ["text"],
+}
+# OpenRouter's names of the parameters that every model takes.
+_PARAMETERS: Final = (
+    "frequency_penalty", "logit_bias", "logprobs", "max_completion_tokens", "max_tokens", "min_p",
+    "presence_penalty", "repetition_penalty", "response_format", "seed", "stop",
+    "structured_outputs", "temperature", "top_k", "top_logprobs", "top_p",
+)  # fmt: skip
+_OF_TOOLS: Final = ("parallel_tool_calls", "tool_choice", "tools")
+_OF_REASONING: Final = ("include_reasoning", "reasoning", "reasoning_effort")
+
+
+def model_body(entry: ModelEntry, engine: Engine | None, state: ModelState) -> dict[str, object]:
+    """Return the object of a model. Without an engine its abilities are null: they are known when
+    its files are read."""
+    options = entry.options
+    context = (options.max_context or None) if engine is None else engine.max_context
+    abilities = None if engine is None else abilities_of(engine)
+    return {
+        "id": entry.name,
+        "object": "model",
+        "created": int(entry.created_at.timestamp()),
+        "owned_by": "vinery",
+        "state": state.value,
+        "max_model_len": context,
+        "context_length": context,
+        "max_context_length": context,
+        "architecture": _MODALITIES,
+        "top_provider": {
+            "context_length": context,
+            "max_completion_tokens": options.max_tokens_limit or None,
+            "is_moderated": False,
+        },
+        "capabilities": None if abilities is None else _capabilities(abilities),
+        "supported_parameters": None if abilities is None else _parameters(abilities),
+    }
+
+
+def _capabilities(abilities: Abilities) -> dict[str, bool]:
+    return {
+        "completion": True,
+        "completion_chat": abilities.chats,
+        "completion_fim": abilities.fills_in_middle,
+        "function_calling": abilities.calls_tools,
+        "reasoning": abilities.reasons,
+        "structured_outputs": True,
+        "vision": False,
+        "audio": False,
+    }
+
+
+def _parameters(abilities: Abilities) -> list[str]:
+    tools = _OF_TOOLS if abilities.calls_tools else ()
+    reasoning = _OF_REASONING if abilities.reasons else ()
+    return sorted((*_PARAMETERS, *tools, *reasoning))

@@ -1,0 +1,52 @@
+"""The paths that clients of other servers send, as the paths of this API.
+
+Azure's clients name the model in the path, as a deployment. A base URL that ends with a slash
+doubles it, and one that ends with `/v1` may double that. What comes out goes through the same
+routes, keys and limits as if the client had sent it.
+"""
+
+from typing import Final, NamedTuple
+
+from vinery_serving.core.request import DIALECTS, V1
+from vinery_serving.http.edge import App, Receive, Scope, Send
+
+# The model that the path names. It replaces that of the body, as Azure's deployments do.
+DEPLOYMENT: Final = "vinery.deployment"
+# Names of models may have empty segments.
+_AS_SENT: Final = tuple(f"/{tree}/models/" for tree in DIALECTS)
+
+
+class OwnPath(NamedTuple):
+    path: str
+    deployment: str | None = None
+
+
+def own_path(path: str) -> OwnPath:
+    """Return the path of this API for a decoded path; any other path unchanged."""
+    if path.startswith(_AS_SENT):
+        return OwnPath(path)
+    match [part for part in path.split("/") if part]:
+        case ["openai", "deployments", *model, "chat", "completions"] if model:
+            return OwnPath(f"/{V1.name}/chat/completions", "/".join(model))
+        case ["openai", "deployments", *model, "completions"] if model:
+            return OwnPath(f"/{V1.name}/completions", "/".join(model))
+        case ["openai", V1.name, *rest]:
+            return OwnPath("/".join(("", V1.name, *rest)))
+        case ["openai", "chat" | "completions" | "responses" | "models" as first, *rest]:
+            return OwnPath("/".join(("", V1.name, first, *rest)))
+        case [tree, V1.name, *rest] if tree in DIALECTS:
+            return OwnPath("/".join(("", tree, *rest)))
+        case [tree, *rest] if tree in DIALECTS:
+            return OwnPath("/".join(("", tree, *rest)))
+    return OwnPath(path)
+
+
+class OwnPaths:
+    """An ASGI middleware that gives the routes the paths of this API."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, deployment = own_path(scope["path"])
+        await self._app({**scope, "path": path, DEPLOYMENT: deployment}, receive, send)

@@ -1,0 +1,1 @@
+"""Logs of processes: the format of a line, files that rotate, and readers of both."""

@@ -1,0 +1,93 @@
+"""Finds the devices on which OpenVINO can run models.
+
+As a program, `python -m`, it prints them as JSON. It runs in a process of its own, because OpenVINO
+is large, and a driver may crash or hang. `find` starts it.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from vinery_serving.catalog.devices import Device
+from vinery_serving.node.engine_environment import engine_environment
+
+# A driver that takes longer hangs.
+TIMEOUT_S: Final = 60
+# Engines that start at the same time go first.
+_NICENESS: Final = 10
+_MEMORY: Final = ("GPU_DEVICE_TOTAL_MEM_SIZE", "NPU_DEVICE_TOTAL_MEM_SIZE")
+_DRIVER: Final = ("GPU_DRIVER_VERSION", "NPU_DRIVER_VERSION")
+
+
+class ProbeFailed(Exception):
+    """The devices could not be found. The message gives the reason."""
+
+
+async def find() -> list[Device]:
+    """Return the devices of this machine, in OpenVINO's order. Raises `ProbeFailed`."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", __name__),
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=PIPE,
+            env=engine_environment(),
+        )
+    except OSError as error:
+        raise ProbeFailed(f"The process could not start: {error.strerror}.") from None
+    try:
+        output, errors = await process.communicate()  # the process ends itself in time
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+    if process.returncode == -signal.SIGALRM:
+        raise ProbeFailed(f"OpenVINO did not list the devices within {TIMEOUT_S} s.")
+    try:
+        return msgspec.json.decode(output, type=list[Device])
+    except msgspec.MsgspecError:
+        last = errors.decode(errors="replace").strip().rpartition("\n")[2]
+        raise ProbeFailed(f"OpenVINO could not list the devices: {last}") from None
+
+
+def _list_devices() -> list[Device]:
+    import openvino
+
+    core = openvino.Core()
+    return [_device(core, name) for name in core.available_devices]
+
+
+def _device(core: Any, name: str) -> Device:
+    known = {str(each) for each in core.get_property(name, "SUPPORTED_PROPERTIES")}
+
+    def value_of(*properties: str) -> Any:
+        supported = next((each for each in properties if each in known), None)
+        return None if supported is None else core.get_property(name, supported)
+
+    memory = _machine_memory_bytes() if name == "CPU" else value_of(*_MEMORY)
+    driver = value_of(*_DRIVER)
+    return Device(
+        name,
+        str(value_of("FULL_DEVICE_NAME") or name).strip(),
+        memory_bytes=None if memory is None else int(memory),
+        driver=None if driver is None else str(driver),
+    )
+
+
+def _machine_memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+if __name__ == "__main__":
+    os.nice(_NICENESS)
+    signal.alarm(TIMEOUT_S)
+    reports = os.dup(1)
+    os.dup2(2, 1)  # libraries may print to standard output
+    os.write(reports, msgspec.json.encode(_list_devices()))
+    # Without destructors: those of a driver may hang.
+    os._exit(0)

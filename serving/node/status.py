@@ -1,0 +1,67 @@
+"""Writes the state of engines for administrators. A database that is unavailable ends no engine."""
+
+import asyncio
+import logging
+from collections.abc import Collection
+from datetime import datetime
+
+from django.db import DatabaseError, close_old_connections
+from django.db.models import F
+from django.utils import timezone
+
+from vinery_accounts.base import change_signal
+from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
+from vinery_serving.node.backoff import LoadAttempts
+
+log = logging.getLogger(__name__)
+
+
+async def report(
+    model_id: int,
+    state: EngineState,
+    num_restarts: int,
+    attempts: LoadAttempts,
+    *,
+    error: str = "",
+    forgets_error: bool = False,
+    pid: int | None = None,
+    max_context: int | None = None,
+    next_attempt_at: datetime | None = None,
+) -> None:
+    """Write the state of a model's engine. The last error stays until the engine is ready, or the
+    report `forgets_error`."""
+    values: dict[str, object] = {
+        "state": state,
+        "num_restarts": num_restarts,
+        "pid": pid,
+        "num_attempts": attempts.num_failed,
+        "max_attempts": attempts.max,
+        "next_attempt_at": next_attempt_at,
+    }
+    if max_context is not None:
+        values["max_context"] = max_context
+    if error or forgets_error or state is EngineState.READY:
+        values["last_error"] = error
+        values["num_failures_in_row"] = (F("num_failures_in_row") + 1) if error else 0
+    try:
+        await asyncio.to_thread(_write, model_id, values)
+    except DatabaseError as failure:
+        named = {"model_id": model_id, "state": state, "error": failure}
+        log.warning("state not written", extra={"fields": named})
+
+
+def _write(model_id: int, values: dict[str, object]) -> None:
+    if ServedModel.objects.filter(pk=model_id).exists():
+        EngineStatus.objects.get_or_create(model_id=model_id)
+        changed = {**values, "changed_at": timezone.now()}
+        EngineStatus.objects.filter(model_id=model_id).update(**changed)
+        change_signal.send()
+    close_old_connections()
+
+
+def reset(found: Collection[int]) -> None:
+    """The last node's states are obsolete, except of engines that have outlived it."""
+    EngineStatus.objects.exclude(model_id__in=found).update(
+        state=EngineState.UNLOADED, pid=None, next_attempt_at=None
+    )
+    close_old_connections()

@@ -1,0 +1,164 @@
+"""From the fields of a body to those of its endpoint: none is dropped without a trace.
+
+A field is one of the endpoint's own, or refused, or that of another server (see `foreign`), or
+unknown. Unknown ones are ignored, as clients expect, and reported.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, NamedTuple
+
+from pydantic import BaseModel
+
+from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.core.request import Dialect, Endpoint, Unused
+from vinery_serving.protocols.common.aliases import SYNONYMS, Alias, same_as
+from vinery_serving.protocols.common.foreign import (
+    FOREIGN_BY_NAME,
+    OPTION_FIELDS,
+    OPTIONS,
+    Harmless,
+)
+from vinery_serving.protocols.common.numbers import with_numbers
+from vinery_serving.protocols.common.reading import WireT, read_model, read_object, refusal
+from vinery_serving.protocols.common.refused import REFUSED, Refused
+from vinery_serving.protocols.common.unknown_fields import (
+    known_fields,
+    unknown_members,
+    unused_of,
+)
+
+_END_OF_NAME: Final = re.compile(r"[.\[]")
+
+
+class Body(NamedTuple, Generic[WireT]):
+    """A body, and what of it takes no effect."""
+
+    wire: WireT
+    unused: Unused
+
+
+class _Sent(NamedTuple):
+    path: str
+    name: str  # the last part of the path
+    value: Any
+
+
+def read_body(endpoint: Endpoint, model: type[WireT], body: bytes, dialect: Dialect) -> Body[WireT]:
+    """Read a body as `model`. Raises `UnsupportedParameter` for the first refused parameter,
+    then `InvalidRequest` for the first error."""
+    fields = _Fields(endpoint, model)
+    for sent in _flattened(read_object(body)):
+        fields.take(sent)
+    fields.put_aliases()
+    members = with_numbers(model, fields.members, dialect)
+    try:
+        wire = read_model(model, members)
+    except InvalidRequest as error:
+        raise fields.renamed(error) from None
+    names = [*fields.unknown, *unknown_members(model, members)]
+    return Body(wire, unused_of(names, fields.harmless))
+
+
+@dataclass(slots=True)
+class _Fields:
+    """Collects the fields of one body."""
+
+    endpoint: Endpoint
+    model: type[BaseModel]
+    members: dict[str, Any] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+    harmless: list[str] = field(default_factory=list)
+    aliases: list[tuple[_Sent, Alias]] = field(default_factory=list)
+    # The paths that the client sent, by the names of the fields that they became.
+    origins: dict[str, str] = field(default_factory=dict)
+
+    def take(self, sent: _Sent) -> None:
+        """Take a field. An alias waits for `put_aliases`. Raises `InvalidRequest`."""
+        is_own = sent.path in known_fields(self.model)
+        refused = REFUSED[self.endpoint].get(sent.path)
+        if refused is not None:
+            _refuse(refused, sent)
+        if is_own or refused is not None:
+            self.members[sent.path] = sent.value
+        elif sent.value is not None:
+            self._take_foreign(sent)
+
+    def _take_foreign(self, sent: _Sent) -> None:
+        foreign = FOREIGN_BY_NAME.get(sent.name)
+        if sent.path != sent.name and sent.name in OPTION_FIELDS:
+            self.aliases.append((sent, same_as(sent.name)))
+            return
+        match None if foreign is None else foreign.fate:
+            case Alias() as alias:
+                self.aliases.append((sent, alias))
+            case Refused() as refused:
+                _refuse(refused, sent)
+            case Harmless():
+                self.harmless.append(sent.path)
+            case None:
+                self.unknown.append(sent.path)
+
+    def put_aliases(self) -> None:
+        """Put the fields of all aliases. Raises `InvalidRequest` if one of them is there already,
+        with another value."""
+        for sent, alias in self.aliases:
+            for path, value in alias.read(self.endpoint, sent.path, sent.value).items():
+                refused = REFUSED[self.endpoint].get(path)
+                if refused is not None:
+                    _refuse(refused, sent)
+                self._refuse_other_value(sent, path, value)
+                self._set(path, value)
+                self.origins[path] = sent.path
+
+    def _refuse_other_value(self, sent: _Sent, path: str, value: Any) -> None:
+        for name in SYNONYMS.get(path, (path,)):
+            known = self._get(name)
+            if known is not None and not _are_equal(known, value):
+                other = self.origins.get(name, name)
+                raise refusal(sent.path, f"contradicts `{other}`. Send one of them")
+
+    def _get(self, path: str) -> Any:
+        name, _, member = path.partition(".")
+        value = self.members.get(name)
+        return value.get(member) if member and isinstance(value, dict) else value
+
+    def _set(self, path: str, value: Any) -> None:
+        name, _, member = path.partition(".")
+        known = self.members.get(name)
+        if not member:
+            self.members[name] = value
+        elif known is None or isinstance(known, dict):  # other values are refused later
+            self.members[name] = {**(known or {}), member: value}
+
+    def renamed(self, error: InvalidRequest) -> InvalidRequest:
+        """Return an error about the client's own name of a field."""
+        param = error.param or ""
+        name = _END_OF_NAME.split(param)[0]
+        if name not in self.origins:
+            return error
+        path = self.origins[name] + param.removeprefix(name)
+        return type(error)(error.message.replace(f"`{param}`", f"`{path}`", 1), param=path)
+
+
+def _flattened(sent: Mapping[str, Any]) -> Iterator[_Sent]:
+    """Yield the fields of a body, and the members of `options`. Raises `InvalidRequest`."""
+    for name, value in sent.items():
+        if name != OPTIONS or value is None:
+            yield _Sent(name, name, value)
+        elif not isinstance(value, dict):
+            raise refusal(OPTIONS, "must be an object")
+        else:
+            for member, each in value.items():
+                yield _Sent(f"{OPTIONS}.{member}", member, each)
+
+
+def _are_equal(value: object, other: object) -> bool:
+    """As in JSON, false is not 0."""
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
+
+
+def _refuse(refused: Refused, sent: _Sent) -> None:
+    if not refused.accepts(sent.value):
+        raise UnsupportedParameter(refused.message(sent.path), param=sent.path)

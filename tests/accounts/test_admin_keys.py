@@ -1,0 +1,307 @@
+"""Admin keys: they act as an administrator of the platform, and only administrators get one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.test import Client
+from django.utils import timezone
+
+from tests.accounts.api.api_client import Api, with_key
+from tests.accounts.key_tables import bearer, refusal
+from vinery_accounts.base.errors import NotAllowed, Refusal
+from vinery_accounts.keys.lifecycle import NewKey, create_key, revoke_key
+from vinery_accounts.keys.table import KeyTable
+from vinery_accounts.models import (
+    ApiKey,
+    AuditEntry,
+    KeyState,
+    Organization,
+    Project,
+    Role,
+    Scope,
+    User,
+)
+from vinery_accounts.models.keys import in_state
+from vinery_accounts.services import changes
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def administrator(db: None) -> User:
+    return User.objects.create_superuser("root", is_staff=True)
+
+
+@pytest.fixture
+def admin_key(administrator: User, search: Project) -> NewKey:
+    return create_key(owner=administrator, project=search, name="terraform", scopes=["admin"])
+
+
+@pytest.fixture
+def as_admin_key(admin_key: NewKey) -> Api:
+    return with_key(admin_key)
+
+
+def session_of(user: User) -> Api:
+    api = Api()
+    api.client.force_login(user)
+    return api
+
+
+def member_of(scope: Any, role: str) -> User:
+    user = User.objects.create_user(f"{role}-of-it")
+    changes.set_role(user, scope, role)
+    return user
+
+
+# -- What it may do
+
+
+def test_an_admin_key_manages_every_organisation(as_admin_key: Api, acme: Organization) -> None:
+    new = as_admin_key.post("organizations/", {"name": "Umbrella"})
+    project = as_admin_key.post("projects/", {"organization": new["id"], "name": "labs"})
+    robot = {"username": "robot", "is_service": True, "project": project["id"]}
+    user = as_admin_key.post("users/", robot)
+    key = as_admin_key.post(
+        "keys/", {"name": "nightly", "owner": user["id"], "project": project["id"]}
+    )
+    limit = {"metric": "tokens", "window": "day", "amount": 1000}
+    for scope, row in (("organization", new), ("project", project), ("key", key)):
+        as_admin_key.post("limits/", {"scope": scope, "scope_id": row["id"], **limit})
+    as_admin_key.post("limits/", {"scope": "platform", **limit})
+
+    assert as_admin_key.column("organizations/") == ["Acme", "Umbrella"]
+    assert key["owner_name"] == "robot"
+    assert as_admin_key.get("audit/verify/")["is_whole"] is True
+
+
+def test_the_audit_log_names_the_admin_key(as_admin_key: Api, admin_key: NewKey) -> None:
+    created = AuditEntry.objects.get(action="key.create_admin")
+    as_admin_key.post("organizations/", {"name": "Umbrella"})
+
+    entry = AuditEntry.objects.latest("number")
+    assert created.target == f"terraform ({admin_key.key.hint})"
+    assert created.after is not None and created.after["scopes"] == ["admin"]
+    assert entry.actor == f"root, admin key terraform ({admin_key.key.hint})"
+    assert entry.actor_id == admin_key.key.owner_id
+
+
+def test_lists_mark_an_admin_key(
+    as_admin_key: Api, admin_key: NewKey, client: Client, new_key: Callable[..., NewKey]
+) -> None:
+    new_key()
+    client.force_login(admin_key.key.owner)
+
+    assert admin_key.secret.startswith("vny_admin_")
+    assert as_admin_key.column("keys/", "hint", scope="admin") == [admin_key.key.hint]
+    assert client.get("/console/keys/").content.decode().count("<strong>admin key</strong>") == 1
+
+
+def test_an_admin_key_generates_nothing_without_the_scope_inference(
+    admin_key: NewKey, table: KeyTable
+) -> None:
+    table.refresh()
+
+    grants = table.authenticate(bearer(admin_key.secret)).grants
+
+    with pytest.raises(NotAllowed, match="lacks the scope `inference`"):
+        grants.check_scope(Scope.INFERENCE)
+
+
+def test_an_admin_key_works_in_its_networks_only(administrator: User, search: Project) -> None:
+    networks = {"allowed_networks": ["10.0.0.0/8"], "scopes": ["admin"]}
+    api = with_key(create_key(owner=administrator, project=search, name="ci", **networks))
+
+    assert api.error("GET", "organizations/")[:2] == (403, "address_not_allowed")
+    api.client.defaults["REMOTE_ADDR"] = "10.1.2.3"
+    assert api.column("organizations/") == ["Acme"]
+    assert ApiKey.objects.get(name="ci").last_used_ip == "10.1.2.3"
+
+
+# -- Who gets one
+
+
+def test_an_administrator_creates_and_rotates_an_admin_key(
+    administrator: User, search: Project
+) -> None:
+    root = session_of(administrator)
+
+    new = root.post("keys/", {"name": "ci", "project": search.pk, "scopes": ["admin"]})
+    newer = root.post(f"keys/{new['id']}/rotate/", {"grace_s": 60})
+
+    for each in (new, newer):
+        assert each["secret"].startswith("vny_admin_")
+        assert each["scopes"] == ["admin"]
+
+
+@pytest.mark.parametrize("role", [*Role.values, "manage key", "admin key"])
+def test_no_other_caller_creates_an_admin_key(
+    admin_key: NewKey, search: Project, acme: Organization, role: str
+) -> None:
+    if role == "admin key":
+        api = with_key(admin_key)
+    elif role == "manage key":
+        owner = admin_key.key.owner
+        api = with_key(create_key(owner=owner, project=search, name="m", scopes=["manage"]))
+    else:
+        api = session_of(member_of(acme, role))
+    body = {"name": "stolen", "project": search.pk, "scopes": ["inference", "admin"]}
+
+    assert api.error("POST", "keys/", body)[0] == 403
+    assert api.error("POST", "keys/", {**body, "owner": admin_key.key.owner_id})[0] in (400, 403)
+    assert not ApiKey.objects.filter(name="stolen").exists()
+
+
+@pytest.mark.parametrize("role", ["owner", "admin", "admin key"])
+def test_no_other_caller_rotates_changes_or_resumes_an_admin_key(
+    admin_key: NewKey, acme: Organization, role: str
+) -> None:
+    key = admin_key.key
+    other = create_key(owner=key.owner, project=key.project, name="other", scopes=["admin"])
+    api = with_key(other) if role == "admin key" else session_of(member_of(acme, role))
+    path = f"keys/{key.pk}/"
+
+    assert api.error("POST", f"{path}rotate/")[0] == 403
+    assert api.error("PATCH", path, {"networks": []})[0] == 403
+    assert api.error("PATCH", path, {"scopes": ["inference"]})[0] == 403
+    # To stop it is always safe.
+    assert api.post(f"{path}pause/", status=200)["state"] == "paused"
+    assert api.error("POST", f"{path}resume/")[0] == 403
+    assert api.post(f"{path}revoke/", status=200)["state"] == "revoked"
+
+
+def test_an_admin_key_has_an_administrator_as_its_owner(
+    administrator: User, acme: Organization, search: Project
+) -> None:
+    owner = member_of(acme, Role.OWNER)
+    body = {"name": "x", "project": search.pk, "scopes": ["admin"], "owner": owner.pk}
+
+    assert session_of(administrator).error("POST", "keys/", body)[::2] == (400, "owner")
+    with pytest.raises(ValidationError, match="Only administrators"):
+        create_key(owner=owner, project=search, name="x", scopes=["admin"])
+
+
+def test_no_stored_key_becomes_an_admin_key(administrator: User, admin_key: NewKey) -> None:
+    root = session_of(administrator)
+    plain = create_key(owner=administrator, project=admin_key.key.project, name="plain").key
+
+    assert root.error("PATCH", f"keys/{plain.pk}/", {"scopes": ["admin"]})[::2] == (400, "scopes")
+    path = f"keys/{admin_key.key.pk}/"
+    assert root.error("PATCH", path, {"scopes": ["inference"]})[::2] == (400, "scopes")
+    assert root.patch(path, {"scopes": ["inference", "admin"]})["scopes"] == ["inference", "admin"]
+
+
+def test_forms_offer_the_scope_to_administrators_only(
+    administrator: User, acme: Organization, search: Project, client: Client
+) -> None:
+    form = {"name": "x", "project": search.pk, "scopes": ["admin"], "once": "1"}
+    for user, is_offered in ((administrator, True), (member_of(acme, Role.OWNER), False)):
+        client.force_login(user)
+        page = client.get("/console/keys/new/").content.decode()
+        assert ('value="admin"' in page) is is_offered
+        made = client.post("/console/keys/new/", form).content.decode()
+        assert ("vny_admin_" in made) is is_offered
+    assert ApiKey.objects.filter(name="x").count() == 1
+
+
+def test_staff_do_not_get_one_in_the_admin(staff: User, client: Client) -> None:
+    project = changes.first_project()
+    form = {"name": "x", "owner": staff.pk, "project": project.pk, "scopes": ["admin"]}
+
+    page = client.post("/admin/accounts/apikey/add/", form).content.decode()
+
+    assert "admin is not one of the available choices" in page
+    assert not ApiKey.objects.exists()
+
+
+# -- Administrators stay above admin keys
+
+
+@pytest.mark.parametrize("mark", ["is_superuser", "is_staff"])
+def test_an_admin_key_changes_no_administrator(as_admin_key: Api, bob: User, mark: str) -> None:
+    User.objects.filter(pk=bob.pk).update(**{mark: True})
+    path = f"users/{bob.pk}/"
+
+    assert as_admin_key.get(path)["username"] == "bob"
+    assert as_admin_key.error("PATCH", path, {"email": "mallory@example.com"})[0] == 403
+    assert as_admin_key.error("POST", f"{path}deactivate/")[0] == 403
+    assert as_admin_key.error("DELETE", path)[0] == 403
+
+
+def test_an_admin_key_creates_and_changes_people(as_admin_key: Api, acme: Organization) -> None:
+    password = "a long enough password"
+    new = as_admin_key.post(
+        "users/", {"username": "carol", "password": password, "organization": acme.pk}
+    )
+    path = f"users/{new['id']}/"
+
+    changed = as_admin_key.patch(path, {"email": "carol@example.com"})
+
+    assert changed["is_email_confirmed"] is True
+    assert User.objects.get(username="carol").check_password(password)
+    assert as_admin_key.post(f"{path}deactivate/", status=200)["is_active"] is False
+
+
+# -- When it ends
+
+
+def test_the_key_of_a_demoted_administrator_is_refused_at_once(
+    as_admin_key: Api, admin_key: NewKey
+) -> None:
+    User.objects.create_superuser("other")
+    changes.change(admin_key.key.owner, is_superuser=False)
+
+    assert as_admin_key.error("GET", "organizations/")[:2] == (401, "invalid_api_key")
+    admin_key.key.refresh_from_db()
+    assert admin_key.key.paused_at is not None
+    # Who is promoted again resumes it explicitly.
+    changes.change(admin_key.key.owner, is_superuser=True)
+    assert as_admin_key.error("GET", "organizations/")[0] == 401
+
+
+@pytest.mark.parametrize("manager", ["objects", "_base_manager"])
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"is_superuser": False}, Refusal.OWNER_DEMOTED),
+        ({"is_active": False}, Refusal.OWNER_INACTIVE),
+    ],
+)
+def test_the_key_table_refuses_it_after_the_next_refresh(
+    table: KeyTable,
+    admin_key: NewKey,
+    as_admin_key: Api,
+    manager: str,
+    values: dict[str, bool],
+    reason: Refusal,
+) -> None:
+    """Also after plain SQL, which `_base_manager` stands for: it sets no `updated_at`."""
+    plain = create_key(owner=admin_key.key.owner, project=admin_key.key.project, name="plain")
+    table.refresh()
+    assert table.authenticate(bearer(admin_key.secret)).username == "root"
+
+    getattr(User, manager).filter(pk=admin_key.key.owner_id).update(**values)
+    table.refresh()
+
+    assert refusal(table, bearer(admin_key.secret)) is reason
+    assert as_admin_key.error("GET", "organizations/")[0] == 401
+    if reason is Refusal.OWNER_DEMOTED:
+        assert table.authenticate(bearer(plain.secret)).username == "root"
+
+
+def test_a_key_of_a_demoted_administrator_has_a_state_of_its_own(
+    admin_key: NewKey, new_key: Callable[..., NewKey]
+) -> None:
+    plain, revoked = new_key().key, new_key("revoked").key
+    revoke_key(revoked)
+    User.objects.update(is_superuser=False)
+    admin_key.key.owner.refresh_from_db()
+    now = timezone.now()
+
+    assert admin_key.key.state_at(now) is KeyState.OWNER_DEMOTED
+    assert list(ApiKey.objects.filter(in_state(KeyState.OWNER_DEMOTED, now))) == [admin_key.key]
+    assert list(ApiKey.objects.filter(in_state(KeyState.ACTIVE, now))) == [plain]

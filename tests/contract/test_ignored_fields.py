@@ -1,0 +1,106 @@
+"""Bodies of popular clients against the whole platform: each answer names what took no effect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.conftest import Running
+from tests.contract.tiny_chat import MODEL, PARIS
+
+pytestmark = pytest.mark.system
+
+QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+IGNORED = "x-vinery-ignored"
+# The tools of Codex, of which this server offers the function and the custom tool to the model.
+CODEX_TOOLS: list[dict[str, Any]] = [
+    {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}},
+    {"type": "custom", "name": "apply", "format": {"type": "text"}},
+    {"type": "local_shell"},
+    {"type": "web_search", "external_web_access": False},
+]
+
+
+def test_a_request_of_openais_client_takes_effect_as_a_whole(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.with_raw_response.create(
+        model=MODEL, messages=QUESTION, max_tokens=20, seed=1, user="alice", metadata={"a": "b"}
+    )
+
+    assert IGNORED not in answer.headers
+
+
+def test_a_body_of_codex_is_answered_and_names_the_tools_that_are_not_there(
+    client: openai.OpenAI,
+) -> None:
+    answer = client.responses.with_raw_response.create(
+        model=MODEL,
+        input=QUESTION,
+        tools=CODEX_TOOLS,
+        store=False,
+        stream=True,
+        include=["reasoning.encrypted_content"],
+        parallel_tool_calls=False,
+        prompt_cache_key="k",
+    )
+
+    assert answer.headers[IGNORED] == "tools.local_shell, tools.web_search"
+    assert [event.type for event in answer.parse()][-1] == "response.completed"
+
+
+def test_responses_that_should_be_stored_report_that_they_are_not(client: openai.OpenAI) -> None:
+    answer = client.responses.with_raw_response.create(model=MODEL, input=QUESTION, store=True)
+
+    assert answer.headers[IGNORED] == "store"
+    assert answer.parse().store is False
+
+
+def test_an_option_of_ollama_limits_the_answer(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(
+        model=MODEL,
+        messages=QUESTION,
+        extra_body={"options": {"num_predict": 3, "temperature": 0}, "keep_alive": "5m"},
+    )
+
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 3
+    assert answer.choices[0].finish_reason == "length"
+
+
+def test_a_prediction_of_llama_cpp_without_limit_is_whole(raw: httpx.Client, tree: str) -> None:
+    body = {"messages": QUESTION, "n_predict": -1, "mirostat": 0, "cache_prompt": True}
+    answer = raw.post(f"/{tree}/chat/completions", json=body)
+
+    assert answer.json()["choices"][0]["message"]["content"] == PARIS
+    assert answer.headers[IGNORED] == "cache_prompt"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"mirostat": 2}, "mirostat"),
+        ({"options": {"num_ctx": 8192}}, "options.num_ctx"),
+        ({"n_predict": 5, "max_tokens": 6}, "n_predict"),
+        ({"extra_body": {"top_k": 5}}, "extra_body"),
+    ],
+)
+def test_what_would_change_the_answer_is_refused_by_name(
+    client: openai.OpenAI, fields: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.chat.completions.create(model=MODEL, messages=QUESTION, extra_body=fields)
+
+    assert refused.value.param == param
+
+
+def test_browsers_may_read_the_header_and_metrics_count_it(
+    raw: httpx.Client, running: Running
+) -> None:
+    answer = raw.post("/v1/chat/completions", json={"messages": QUESTION, "chat_id": "a"})
+    metrics = httpx.get(f"{running.base_url}/metrics").text
+
+    assert answer.headers[IGNORED] == "chat_id"
+    assert IGNORED in answer.headers["access-control-expose-headers"]
+    assert 'vinery_ignored_fields_total{field="other"' in metrics

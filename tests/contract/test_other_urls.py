@@ -1,0 +1,125 @@
+"""URLs, keys and probes of clients that were made for other servers."""
+
+from __future__ import annotations
+
+import httpx
+import openai
+import pytest
+
+from tests.conftest import Running
+from tests.contract.tiny_chat import MODEL, PARIS
+
+pytestmark = pytest.mark.system
+
+QUESTION = "What is the capital of France?"
+
+
+@pytest.fixture
+def azure(running: Running) -> openai.AzureOpenAI:
+    """Azure's client, which sends its key as `api-key` and names the model in the path."""
+    return openai.AzureOpenAI(
+        azure_endpoint=running.base_url,
+        api_key=running.api_key,
+        api_version="2024-10-21",
+        max_retries=0,
+        timeout=60,
+    )
+
+
+def test_azures_client_chats_with_a_deployment(azure: openai.AzureOpenAI) -> None:
+    answer = azure.chat.completions.create(
+        model=MODEL, messages=[{"role": "user", "content": QUESTION}]
+    )
+
+    assert answer.choices[0].message.content == PARIS
+    assert answer.model == MODEL
+
+
+def test_azures_client_streams(azure: openai.AzureOpenAI) -> None:
+    chunks = azure.chat.completions.create(
+        model=MODEL, messages=[{"role": "user", "content": QUESTION}], stream=True
+    )
+
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == PARIS
+
+
+def test_azures_client_completes_lists_models_and_responds(azure: openai.AzureOpenAI) -> None:
+    assert azure.completions.create(model=MODEL, prompt="Hello", max_tokens=2).model == MODEL
+    assert MODEL in [model.id for model in azure.models.list()]
+    assert azure.responses.create(model=MODEL, input=QUESTION).output_text == PARIS
+
+
+def test_the_deployment_of_the_path_replaces_the_model_of_the_body(running: Running) -> None:
+    client = openai.AzureOpenAI(
+        azure_endpoint=running.base_url,
+        azure_deployment=MODEL,
+        api_key=running.api_key,
+        api_version="2024-10-21",
+    )
+
+    answer = client.chat.completions.create(
+        model="gpt-4o", messages=[{"role": "user", "content": QUESTION}]
+    )
+
+    assert answer.model == MODEL
+
+
+def test_an_unknown_deployment_is_an_unknown_model(azure: openai.AzureOpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as refused:
+        azure.chat.completions.create(model="none", messages=[{"role": "user", "content": "Hi"}])
+
+    assert refused.value.code == "model_not_found"
+
+
+@pytest.mark.parametrize("base", ["/v1/", "//v1", "/v1/v1", "/v3/v1", "/openai/v1", "/openai//v1/"])
+def test_openais_client_works_with_a_base_url_that_has_too_much(
+    running: Running, base: str
+) -> None:
+    url = running.base_url + base
+    headers = {"authorization": f"Bearer {running.api_key}"}
+
+    chat = httpx.post(
+        f"{url}/chat/completions",
+        headers=headers,
+        json={"messages": [{"role": "user", "content": QUESTION}]},
+        timeout=60,
+    )
+    models = httpx.get(f"{url}/models", headers=headers)
+
+    assert chat.json()["choices"][0]["message"]["content"] == PARIS
+    assert models.json()["data"][0]["id"] == MODEL
+
+
+@pytest.mark.parametrize("path", ["/v1//chat/completions", "/openai/v1/chat/completions"])
+@pytest.mark.parametrize("headers", [{}, {"api-key": "vny_live_none"}, {"x-api-key": "a"}])
+def test_no_url_and_no_header_is_answered_without_a_key(
+    running: Running, path: str, headers: dict[str, str]
+) -> None:
+    deployment = f"/openai/deployments/{MODEL}/chat/completions"
+    for url in (path, deployment):
+        response = httpx.post(running.base_url + url, json={"messages": []}, headers=headers)
+        assert response.status_code == 401
+        assert response.json()["error"]["code"] == "invalid_api_key"
+
+
+@pytest.mark.parametrize("name", ["api-key", "x-api-key"])
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/usage/me"])
+def test_a_key_may_come_in_the_header_of_other_services(
+    running: Running, name: str, path: str
+) -> None:
+    response = httpx.get(running.base_url + path, headers={name: running.api_key})
+
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/health", "/ping"])
+def test_a_probe_of_vllm_or_sagemaker_gets_an_empty_200(running: Running, path: str) -> None:
+    response = httpx.get(running.base_url + path)
+
+    assert response.status_code == 200
+    assert response.content == b""
+
+
+def test_only_ping_may_be_posted(running: Running) -> None:
+    assert httpx.post(f"{running.base_url}/ping").status_code == 200
+    assert httpx.post(f"{running.base_url}/health").status_code == 405

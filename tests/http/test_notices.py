@@ -1,0 +1,94 @@
+"""What took no effect is named in a header that a client cannot break, and counted by few names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import h11
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pytest_django import Settings
+
+from vinery_serving.core.errors import UnknownParameter, UnsupportedParameter
+from vinery_serving.core.request import Unused
+from vinery_serving.http.edge import OWN_HEADERS
+from vinery_serving.http.notices import ignored, report_unused
+from vinery_serving.runtime.traffic import Traffic
+
+
+def header_of(unused: Unused, *others: str) -> list[Any]:
+    scope: dict[str, Any] = {OWN_HEADERS: []}
+    report_unused(unused, scope, Traffic(), *others)
+    headers: list[Any] = scope[OWN_HEADERS]
+    return headers
+
+
+def counted(unused: Unused) -> dict[str, int]:
+    traffic = Traffic()
+    report_unused(unused, {OWN_HEADERS: []}, traffic)
+    return dict(traffic.ignored)
+
+
+def test_a_request_that_takes_effect_has_no_header() -> None:
+    assert header_of(Unused()) == []
+
+
+def test_what_was_not_done_comes_before_what_is_unknown() -> None:
+    unused = Unused(("chat_id",), 1, ("keep_alive",), ("store", "tools.mcp"))
+
+    assert header_of(unused, "model") == [
+        (b"x-vinery-ignored", b"model, store, tools.mcp, keep_alive, chat_id")
+    ]
+
+
+@pytest.mark.parametrize("name", ["a b", "a,b", "ü", "a\r\nx: y", "", "a" * 65, 'a"'])
+def test_a_name_that_is_unfit_for_a_header_is_only_counted(name: str) -> None:
+    assert header_of(Unused(("good", name), 2)) == [(b"x-vinery-ignored", b"good, +1 more")]
+
+
+def test_the_header_has_at_most_sixteen_names() -> None:
+    names = tuple(f"field{number}" for number in range(32))
+
+    value = header_of(Unused(names, 1000))[0][1].decode()
+
+    assert value.split(", ") == [*names[:16], "+984 more"]
+
+
+@given(st.lists(st.text(max_size=200), max_size=40))
+def test_any_names_are_a_short_header(names: list[str]) -> None:
+    value = ignored(names, len(names))
+
+    h11.Response(status_code=200, headers=[("x-vinery-ignored", value)])
+    assert value.isascii()
+    assert len(value) < 2000
+
+
+def test_names_of_clients_are_one_label() -> None:
+    assert counted(Unused(("chat_id", "features"), 2)) == {"other": 1}
+
+
+def test_known_names_are_their_own_labels() -> None:
+    unused = Unused(("x",), 1, ("options.num_gpu",), ("store", "tools.web_search", "tools.mine"))
+
+    assert counted(unused) == {"num_gpu": 1, "store": 1, "tools.web_search": 1, "other": 1}
+
+
+def test_a_strict_server_refuses_unknown_fields(settings: Settings) -> None:
+    settings.VINERY_UNKNOWN_FIELDS = "refuse"
+
+    with pytest.raises(UnknownParameter) as refused:
+        report_unused(Unused(("chat_id",), 1), {OWN_HEADERS: []}, Traffic())
+
+    assert (refused.value.param, refused.value.code) == ("chat_id", "unknown_parameter")
+    assert header_of(Unused(harmless=("keep_alive",), hosted=("store",)))
+
+
+def test_a_strict_server_refuses_what_only_openai_hosts(settings: Settings) -> None:
+    settings.VINERY_HOSTED_FEATURES = "refuse"
+
+    with pytest.raises(UnsupportedParameter) as refused:
+        report_unused(Unused(hosted=("tools.web_search",)), {OWN_HEADERS: []}, Traffic())
+
+    assert refused.value.param == "tools.web_search"
+    assert header_of(Unused(("chat_id",), 1))

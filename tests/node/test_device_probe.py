@@ -1,0 +1,40 @@
+"""A short process finds the devices of this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from vinery_serving.node import device_probe
+from vinery_serving.node.device_probe import ProbeFailed
+
+
+@pytest.mark.live
+async def test_openvino_lists_the_processor_with_the_memory_of_the_machine() -> None:
+    found = {each.name: each for each in await device_probe.find()}
+
+    assert found["CPU"].full_name
+    assert found["CPU"].memory_bytes == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo 'a driver crashed' >&2; exit 1", "could not list the devices: a driver crashed"),
+        ("kill -ALRM $$", "did not list the devices within"),
+        ("kill -SEGV $$", "could not list the devices"),
+    ],
+)
+async def test_a_driver_that_crashes_or_hangs_is_an_error_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+
+    with pytest.raises(ProbeFailed, match=reason):
+        await device_probe.find()

@@ -1,0 +1,142 @@
+"""Real engines that cannot load: each ends with an error that the node explains."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from tests.engine.conftest import TINY_CHAT, engine_config
+from vinery_serving.node import running_engine
+from vinery_serving.node.backoff import FailureKind
+from vinery_serving.node.engine_process import EngineDied, EngineProcess
+from vinery_serving.node.load_errors import LoadFailure, load_failure
+
+pytestmark = pytest.mark.live
+TINY_DRAFT = TINY_CHAT.with_name("tiny-draft")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(TINY_CHAT, tmp_path / "model"))
+
+
+async def failure_of(home: Path, folder: Path, device: str = "CPU", **options: Any) -> LoadFailure:
+    config = structs.replace(engine_config(home, "e", options), folder=folder, device=device)
+    engine = EngineProcess(config)
+    try:
+        with pytest.raises(EngineDied) as died:
+            await engine.start()
+    finally:
+        await engine.end()
+    return load_failure(str(died.value))
+
+
+def weights_of(folder: Path) -> Path:
+    return folder / "openvino_model.bin"
+
+
+def cut(folder: Path) -> None:
+    weights_of(folder).write_bytes(weights_of(folder).read_bytes()[:1_000_000])
+
+
+def fill_with_noise(folder: Path) -> None:
+    weights_of(folder).write_bytes(os.urandom(weights_of(folder).stat().st_size))
+
+
+def fill_with_those_of_another_model(folder: Path) -> None:
+    size, other = weights_of(folder).stat().st_size, weights_of(TINY_DRAFT).read_bytes()
+    weights_of(folder).write_bytes((other * (size // len(other) + 1))[:size])
+
+
+def use_an_unknown_operation(folder: Path) -> None:
+    graph = folder / "openvino_model.xml"
+    text = graph.read_text()
+    graph.write_text(text.replace('type="MatMul" version="opset1"', 'type="X" version="opset1"'))
+
+
+@pytest.mark.parametrize(
+    ("break_", "cause"),
+    [
+        (cut, "A weights file is cut"),
+        (fill_with_noise, "The weights do not fit the graph"),
+        (fill_with_those_of_another_model, "The weights do not fit the graph"),
+        (use_an_unknown_operation, "does not know"),
+    ],
+)
+async def test_damaged_files_are_named(
+    tmp_path: Path, folder: Path, break_: Callable[[Path], None], cause: str
+) -> None:
+    break_(folder)
+
+    failure = await failure_of(tmp_path, folder)
+
+    assert cause in failure.text.partition("\n\n")[0]
+    assert "Exception from" in failure.text.partition("\n\n")[2]
+    assert failure.kind is FailureKind.FINAL
+
+
+@pytest.mark.skipif(Path("/dev/dri").exists(), reason="this machine may have a GPU")
+@pytest.mark.parametrize("device", ["GPU", "GPU.1", "AUTO:GPU,CPU", "HETERO:GPU,CPU"])
+async def test_a_gpu_without_its_runtime_is_named(
+    tmp_path: Path, folder: Path, device: str
+) -> None:
+    failure = await failure_of(tmp_path, folder, device)
+
+    assert failure.text.startswith("This machine has no GPU runtime")
+
+
+@pytest.mark.skipif(Path("/dev/accel").exists(), reason="this machine may have an NPU")
+async def test_an_npu_without_its_driver_is_named(tmp_path: Path, folder: Path) -> None:
+    failure = await failure_of(tmp_path, folder, "NPU")
+
+    assert failure.text.startswith("This machine has no NPU driver")
+
+
+async def test_an_unknown_device_is_named(tmp_path: Path, folder: Path) -> None:
+    failure = await failure_of(tmp_path, folder, "XYZ")
+
+    assert failure.text.startswith("OpenVINO knows no device XYZ.")
+
+
+@pytest.mark.parametrize(
+    ("plugin", "cause"),
+    [
+        ({"NO_SUCH": 1}, "The device CPU has no property NO_SUCH."),
+        ({"PERFORMANCE_HINT": "FAST"}, "The property PERFORMANCE_HINT cannot be FAST."),
+    ],
+)
+async def test_a_wrong_property_is_named(
+    tmp_path: Path, folder: Path, plugin: dict[str, object], cause: str
+) -> None:
+    failure = await failure_of(tmp_path, folder, plugin=plugin)
+
+    assert failure.text.startswith(cause)
+
+
+async def test_a_cache_that_is_larger_than_the_memory_is_named(
+    tmp_path: Path, folder: Path
+) -> None:
+    failure = await failure_of(tmp_path, folder, cache_size_gb=1_000_000)
+
+    assert "cache_size_gb is larger than the memory" in failure.text
+    assert failure.kind is FailureKind.FINAL
+
+
+async def test_too_little_memory_is_named_and_may_pass(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited = tmp_path / "python"
+    limited.write_text(f'#!/bin/sh\nulimit -v 800000\nexec "{running_engine.sys.executable}" "$@"')
+    limited.chmod(0o700)
+    monkeypatch.setattr(running_engine.sys, "executable", str(limited))
+
+    failure = await failure_of(tmp_path, folder)
+
+    assert failure.text.startswith("There is not enough memory")
+    assert failure.kind is FailureKind.PASSING

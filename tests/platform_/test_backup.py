@@ -1,0 +1,467 @@
+"""The archive of a backup, and how a restored state comes into a home."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import shutil
+import sqlite3
+import tarfile
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from vinery import __version__
+from vinery.backup import BackupFailed, archive, postgresql, swap
+from vinery.cli import commands
+from vinery.config import secret_files
+from vinery.config.env import SettingError
+from vinery.config.home import Home
+
+
+def a_state(folder: Path, text: str, *, has_config: bool = False) -> Path:
+    """A folder with the names of a state, whose files hold the text."""
+    for name in ("vinery.sqlite3", "secrets/pepper", "usage/7-a.jsonl", "bootstrap.json"):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    if has_config:
+        (folder / "vinery.toml").write_text(text)
+    return folder
+
+
+def content(folder: Path) -> dict[str, str]:
+    """The files of a state by name. Folders for running processes are left out."""
+    names = ("vinery.sqlite3", "vinery.sqlite3-wal", "bootstrap.json", "vinery.toml")
+    files = [folder / name for name in names] + list(folder.glob("secrets/*"))
+    return {
+        path.relative_to(folder).as_posix(): path.read_text()
+        for path in [*files, *folder.glob("usage/*.jsonl")]
+        if path.is_file()
+    }
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Path:
+    """An archive of a small state."""
+    target = tmp_path / "whole.tar.gz"
+    archive.write(
+        a_state(tmp_path / "state", "new"),
+        target,
+        archive.new_manifest("sqlite", ("accounts.0001_initial",)),
+        replace=False,
+    )
+    return target
+
+
+def changed(source: Path, change: Callable[[list[tuple[tarfile.TarInfo, bytes]]], None]) -> Path:
+    """A copy of an archive with other members."""
+    with tarfile.open(source) as tar:
+        members = [(info, tar.extractfile(info).read()) for info in tar]  # type: ignore[union-attr]
+    change(members)
+    target = source.with_name("changed.tar.gz")
+    with tarfile.open(target, "w:gz") as tar:
+        for info, text in members:
+            info.size = len(text) if info.isreg() else 0
+            tar.addfile(info, io.BytesIO(text))
+    return target
+
+
+def with_manifest(source: Path, **values: Any) -> Path:
+    """A copy of an archive with another manifest."""
+
+    def change(members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+        info, text = members[0]
+        members[0] = info, msgspec.json.encode({**msgspec.json.decode(text), **values})
+
+    return changed(source, change)
+
+
+def test_an_archive_returns_what_was_written(whole: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+
+    manifest = archive.read(whole, tmp_path / "out")
+
+    assert content(tmp_path / "out") == content(tmp_path / "state")
+    assert (manifest.version, manifest.database) == (__version__, "sqlite")
+    assert manifest.migrations == ("accounts.0001_initial",)
+    assert whole.stat().st_mode & 0o777 == 0o600
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+
+
+def test_an_existing_file_is_kept_unless_it_may_be_replaced(whole: Path, tmp_path: Path) -> None:
+    before, manifest = whole.read_bytes(), archive.new_manifest("sqlite", ())
+    other = a_state(tmp_path / "other", "other")
+
+    with pytest.raises(FileExistsError):
+        archive.write(other, whole, manifest, replace=False)
+    assert whole.read_bytes() == before
+
+    archive.write(other, whole, manifest, replace=True)
+    assert archive.read(whole).members[0].name == "bootstrap.json"
+    assert whole.read_bytes() != before
+    assert not list(tmp_path.glob(".whole*"))
+
+
+def test_a_file_system_without_links_takes_an_archive_too(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Path, target: Path) -> None:
+        raise PermissionError("links are not supported")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    state, manifest = tmp_path / "state", archive.new_manifest("sqlite", ())
+
+    archive.write(state, tmp_path / "b.tar.gz", manifest, replace=False)
+
+    assert archive.read(tmp_path / "b.tar.gz").members == archive.read(whole).members
+    with pytest.raises(FileExistsError):
+        archive.write(state, tmp_path / "b.tar.gz", manifest, replace=False)
+
+
+def test_a_file_that_no_backup_has_is_not_archived(tmp_path: Path) -> None:
+    state = a_state(tmp_path / "state", "new")
+    (state / "secrets" / "my notes").write_text("")
+
+    with pytest.raises(BackupFailed, match="my notes"):
+        archive.write(
+            state, tmp_path / "a.tar.gz", archive.new_manifest("sqlite", ()), replace=False
+        )
+    assert not list(tmp_path.glob("*.tar.gz*"))
+
+
+def rename(old: str, new: str) -> Callable[[list[tuple[tarfile.TarInfo, bytes]]], None]:
+    """Rename a member and its entry in the manifest."""
+
+    def change(members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+        info, text = members[0]
+        members[0] = info, text.replace(old.encode(), new.encode())
+        for info, _ in members:
+            info.name = info.name.replace(old, new)
+
+    return change
+
+
+def to_link(members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+    info, text = members[0]
+    manifest = msgspec.json.decode(text)
+    manifest["members"][0]["size_bytes"] = 0
+    members[0] = info, msgspec.json.encode(manifest)
+    members[1][0].type, members[1][0].linkname = tarfile.SYMTYPE, "/etc/passwd"
+
+
+def altered(members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+    info, text = members[2]
+    members[2] = info, text[::-1]
+
+
+HOSTILE: list[tuple[Callable[[list[tuple[tarfile.TarInfo, bytes]]], None], str]] = [
+    (altered, "differs from its hash"),
+    (lambda members: members.pop(), "missing"),
+    (lambda members: members.append((tarfile.TarInfo("extra"), b"x")), "more members"),
+    (lambda members: members.pop(0), "no backup of Vinery"),
+    (rename("secrets/pepper", "../../pepper"), "is no file that a backup has"),
+    (rename("secrets/pepper", "/tmp/pepper"), "is no file that a backup has"),
+    (rename("secrets/pepper", "secrets/../pepper"), "is no file that a backup has"),
+    (rename("secrets/pepper", "run/pepper"), "is no file that a backup has"),
+    (rename("secrets/pepper", "secrets/.."), "is no file that a backup has"),
+    (to_link, "is no file that a backup has"),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), HOSTILE)
+def test_a_changed_archive_is_refused(
+    whole: Path,
+    tmp_path: Path,
+    change: Callable[[list[tuple[tarfile.TarInfo, bytes]]], None],
+    reason: str,
+) -> None:
+    (tmp_path / "out").mkdir()
+
+    with pytest.raises(BackupFailed, match=reason):
+        archive.read(changed(whole, change), tmp_path / "out")
+
+    written = {path.name for path in tmp_path.rglob("*") if path.name == "pepper"}
+    assert written <= {"pepper"}
+    assert not (tmp_path / "pepper").exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"version": "999.1"}, "version 999.1"),
+        ({"format": 2, "unknown": 1}, "another format"),
+        ({"unknown": 1}, "damaged"),
+        ({"members": [{"name": "vinery.sqlite3", "size_bytes": 1 << 60, "sha256": ""}]}, "needs"),
+        ({"members": "all"}, "damaged"),
+    ],
+)
+def test_a_manifest_that_this_version_cannot_read_is_refused(
+    whole: Path, tmp_path: Path, values: dict[str, Any], reason: str
+) -> None:
+    (tmp_path / "out").mkdir()
+
+    with pytest.raises(BackupFailed, match=reason):
+        archive.read(with_manifest(whole, **values), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"no archive", gzip.compress(b"no tar"), gzip.compress(b"")],
+    ids=["empty", "text", "gzip", "empty gzip"],
+)
+def test_other_files_are_no_backups(tmp_path: Path, text: bytes) -> None:
+    file = tmp_path / "a.tar.gz"
+    file.write_bytes(text)
+
+    with pytest.raises(BackupFailed, match="no backup of Vinery"):
+        archive.read(file)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.95])
+def test_an_archive_that_is_cut_off_is_refused(whole: Path, share: float) -> None:
+    text = whole.read_bytes()
+    whole.write_bytes(text[: int(len(text) * share)])
+
+    with pytest.raises(BackupFailed):
+        archive.read(whole)
+
+
+def test_a_header_cannot_fill_the_memory(tmp_path: Path) -> None:
+    """A pax header may name any size, which tarfile reads at once."""
+    info = tarfile.TarInfo("pax")
+    info.type, info.size = tarfile.XHDTYPE, 1 << 40
+    file = tmp_path / "a.tar.gz"
+    file.write_bytes(gzip.compress(info.tobuf(tarfile.GNU_FORMAT) + bytes(10_000)))
+
+    with pytest.raises(BackupFailed, match="too large"):
+        archive.read(file)
+
+
+# The swap
+
+
+class Killed(BaseException):
+    """The process ends at this point."""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """A home with a state and a database that was not closed."""
+    home = Home(tmp_path / "home")
+    home.create()
+    a_state(home.path, "old")
+    (home.path / "vinery.sqlite3-wal").write_text("old")
+    return home
+
+
+def prepared(home: Home, *, has_config: bool = True) -> swap.Plan:
+    staging = a_state(swap.begin(home), "new", has_config=has_config)
+    return swap.new_plan(home, staging, {})
+
+
+def test_a_swap_keeps_the_old_state(home: Home) -> None:
+    old = content(home.path)
+    plan = prepared(home)
+
+    swap.commit(home, plan)
+    kept = swap.finish(home, plan)
+
+    assert content(kept) == old
+    assert set(content(home.path).values()) == {"new"}
+    assert "vinery.sqlite3-wal" not in content(home.path)
+    assert "vinery.toml" in content(home.path)
+    assert not home.restore_plan.parent.exists()
+
+
+def test_a_configuration_file_stays_if_the_backup_has_none(home: Home) -> None:
+    (home.path / "vinery.toml").write_text("port = 1")
+    plan = prepared(home, has_config=False)
+
+    swap.commit(home, plan)
+    swap.finish(home, plan)
+
+    assert content(home.path)["vinery.toml"] == "port = 1"
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_kill_at_any_rename_leaves_a_swap_that_is_resumed(
+    tmp_path: Path, home: Home, is_empty: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_empty:
+        for name in ("vinery.sqlite3", "vinery.sqlite3-wal", "bootstrap.json"):
+            (home.path / name).unlink()
+    old = content(home.path)
+    pristine = tmp_path / "pristine"
+    shutil.copytree(home.path, pristine)
+    rename_file = Path.rename
+    num_done = 0
+    while True:
+        shutil.rmtree(home.path)
+        shutil.copytree(pristine, home.path)
+        plan = prepared(home)
+        swap.commit(home, plan)
+        left = num_done
+
+        def rename(self: Path, target: Path) -> Path:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+            return rename_file(self, target)
+
+        monkeypatch.setattr(Path, "rename", rename)
+        try:
+            kept = swap.finish(home, plan)
+        except Killed:
+            monkeypatch.setattr(Path, "rename", rename_file)
+            with pytest.raises(SettingError, match="vinery restore --resume"):
+                home.create()
+            kept = swap.finish(home, swap.read_plan(home))
+        else:
+            break
+        assert content(kept) == old
+        assert set(content(home.path)) == {
+            *("vinery.sqlite3", "secrets/pepper", "usage/7-a.jsonl"),
+            *("bootstrap.json", "vinery.toml"),
+        }
+        assert set(content(home.path).values()) == {"new"}
+        num_done += 1
+    assert num_done >= 6
+
+
+def test_a_kill_before_the_plan_leaves_the_old_state(home: Home) -> None:
+    old = content(home.path)
+    prepared(home)
+
+    home.create()
+
+    assert content(home.path) == old
+    swap.begin(home)
+    assert content(home.path) == old
+
+
+def test_commands_refuse_a_home_whose_restore_was_interrupted(
+    platform_home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = prepared(platform_home)
+    swap.commit(platform_home, plan)
+
+    for words in (["up"], ["prepare"], ["restore", "x", "--yes"]):
+        assert commands.run(words) == 2
+        assert "vinery restore --resume" in capsys.readouterr().err
+    # All other commands require a home first.
+    with pytest.raises(SettingError, match="vinery restore --resume"):
+        secret_files.require(platform_home)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["restore", "--resume"], "was interrupted"),
+        (["restore", "{tmp}/none.tar.gz"], "No such file"),
+        (["restore", "--undo", "{tmp}"], "is no folder that a restore has kept"),
+        (["backup", "--verify"], "Name the backup"),
+        (["backup", "--verify", "{tmp}/none.tar.gz"], "No such file"),
+    ],
+)
+def test_impossible_restores_are_refused(
+    tmp_path: Path,
+    platform_home: Home,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    reason: str,
+) -> None:
+    assert commands.run([word.format(tmp=tmp_path) for word in words]) == 1
+    assert reason in capsys.readouterr().err
+    assert not platform_home.restore_plan.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"migrations": ["accounts.9999_later"]}, "9999_later is unknown here"),
+        ({"database": "postgresql"}, "this home uses sqlite"),
+        ({}, "Add --yes to agree"),
+    ],
+)
+def test_a_state_is_only_replaced_by_one_that_fits_and_with_consent(
+    whole: Path,
+    platform_home: Home,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    values: dict[str, Any],
+    reason: str,
+) -> None:
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    old = content(platform_home.path)
+
+    assert commands.run(["restore", str(with_manifest(whole, **values))]) == 1
+
+    assert reason in capsys.readouterr().err
+    assert content(platform_home.path) == old
+    assert not platform_home.restore_plan.parent.exists()
+
+
+# PostgreSQL
+
+
+def test_a_missing_program_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(BackupFailed, match=r"pg_dump is missing\. Install"):
+        postgresql.dump({"dbname": "x"}, tmp_path / "database.dump")
+
+
+def test_a_server_that_does_not_answer_is_reported_without_the_password(tmp_path: Path) -> None:
+    parameters = {"host": str(tmp_path), "dbname": "x", "user": "u", "password": "geheim"}
+
+    with pytest.raises(BackupFailed, match="pg_dump failed") as caught:
+        postgresql.dump(parameters, tmp_path / "database.dump")
+
+    assert "geheim" not in str(caught.value)
+
+
+def test_a_dump_replaces_all_tables_or_none(postgres_url: str, tmp_path: Path) -> None:
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    parameters = {name: str(value) for name, value in conninfo_to_dict(postgres_url).items()}
+    with psycopg.connect(postgres_url, autocommit=True) as database:
+        database.execute("CREATE TABLE a (id int PRIMARY KEY)")
+        database.execute("INSERT INTO a VALUES (1)")
+        dump = tmp_path / "database.dump"
+        postgresql.dump(parameters, dump)
+        database.execute("INSERT INTO a VALUES (2)")
+        database.execute("CREATE TABLE later (a int REFERENCES a)")
+
+        broken = tmp_path / "broken.dump"
+        broken.write_bytes(dump.read_bytes()[:-200])
+        with pytest.raises(BackupFailed):
+            postgresql.load(parameters, broken)
+        assert database.execute("SELECT count(*) FROM a").fetchone() == (2,)
+
+        postgresql.load(parameters, dump)
+        assert database.execute("SELECT id FROM a").fetchall() == [(1,)]
+        assert database.execute("SELECT to_regclass('later')").fetchone() == (None,)
+
+
+def test_a_damaged_database_is_not_backed_up(tmp_path: Path) -> None:
+    from vinery.backup import contents
+
+    file = tmp_path / "vinery.sqlite3"
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("CREATE TABLE a (t text)")
+        database.executemany("INSERT INTO a VALUES (?)", [("x" * 500,)] * 200)
+    text = bytearray(file.read_bytes())
+    text[8192:12288] = b"\xff" * 4096
+    file.write_bytes(text)
+
+    with pytest.raises(BackupFailed, match=r"damaged|cannot be copied"):
+        contents._copy_sqlite(file, tmp_path / "copy")

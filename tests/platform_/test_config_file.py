@@ -1,0 +1,312 @@
+"""`vinery.toml` gives settings to every command, and names the home."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.platform_ import scripts
+from vinery.config import config_file, distribution, env, setting_table
+from vinery.config.env import SettingError
+from vinery.config.home import Home
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def _settings_of_this_test_only(tmp_path: Path) -> Iterator[None]:
+    """The files set variables, so all of them are restored."""
+    before = dict(os.environ)
+    for name in ("VINERY_CONFIG", "VINERY_HOME"):
+        os.environ.pop(name, None)
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path / "user")
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+    env._origins.clear()
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a file, by default that of the user."""
+
+    def write_file(text: str, name: str = "user/vinery/vinery.toml") -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o600)
+        return path
+
+    return write_file
+
+
+def test_the_file_of_the_user_names_the_home(write: Write, tmp_path: Path) -> None:
+    write(f'home = "{tmp_path}/srv"\nport = 8123\n')
+
+    config_file.apply()
+
+    assert Home.from_env().path == tmp_path / "srv"
+    assert env.text("VINERY_PORT") == "8123"
+
+
+def test_a_relative_home_is_beside_the_file_that_names_it(write: Write, tmp_path: Path) -> None:
+    os.environ["VINERY_CONFIG"] = str(write('home = "data"\n', "deploy/vinery.toml"))
+
+    config_file.apply()
+
+    assert Home.from_env().path == tmp_path / "deploy" / "data"
+
+
+def test_the_environment_overrides_each_file(write: Write, tmp_path: Path) -> None:
+    os.environ["VINERY_HOME"] = str(tmp_path / "mine")
+    os.environ["VINERY_PORT"] = "9000"
+    write('home = "other"\nport = 8123\nserver = "daphne"\n')
+    write("port = 8124\nweb_workers = 2\n", "mine/vinery.toml")
+
+    config_file.apply()
+
+    assert Home.from_env().path == tmp_path / "mine"
+    assert [env.text(f"VINERY_{name}") for name in ("PORT", "SERVER", "WEB_WORKERS")] == [
+        "9000",
+        "daphne",
+        "2",
+    ]
+
+
+def test_an_empty_variable_overrides_nothing(write: Write) -> None:
+    os.environ["VINERY_PORT"] = " "
+    write("port = 8123\n")
+
+    config_file.apply()
+
+    assert env.text("VINERY_PORT") == "8123"
+
+
+def test_the_file_in_the_home_overrides_that_of_the_user(write: Write, tmp_path: Path) -> None:
+    write(f'home = "{tmp_path}/home"\nport = 1\nhost = "::1"\n')
+    write("port = 2\n", "home/vinery.toml")
+
+    files = config_file.apply()
+
+    assert (env.text("VINERY_PORT"), env.text("VINERY_HOST")) == ("2", "::1")
+    assert [file.path.parent.name for file in files] == ["home", "vinery"]
+
+
+def test_a_named_file_overrides_the_home_and_replaces_that_of_the_user(
+    write: Write, tmp_path: Path
+) -> None:
+    write("port = 1\nweb_workers = 9\n")
+    write("port = 2\nauth = false\n", "home/vinery.toml")
+    named = write(f'home = "{tmp_path}/home"\nport = 3\n', "named.toml")
+    os.environ["VINERY_CONFIG"] = str(named)
+
+    config_file.apply()
+
+    assert env.text("VINERY_PORT") == "3"
+    assert env.text("VINERY_AUTH") == "off"
+    assert env.text("VINERY_WEB_WORKERS") == ""
+
+
+def test_values_are_written_as_toml_has_them(write: Write) -> None:
+    write(
+        "auth = false\nmetrics_token = 'a b'\nalert_at = [50, 80]\nmax_tools = 7\n"
+        "trusted_proxies = ['10.0.0.0/8', '::1']\nredis_url = 'redis://cache'\n"
+    )
+
+    config_file.apply()
+
+    assert env.on_off("VINERY_AUTH", default=True) is False
+    assert env.numbers("VINERY_ALERT_AT", (), at_most=100) == [50, 80]
+    assert len(env.networks("VINERY_TRUSTED_PROXIES")) == 2
+    assert env.text("VINERY_MAX_TOOLS") == "7"
+    assert env.text("REDIS_URL") == "redis://cache"
+
+
+def test_the_file_of_a_secret_is_found_beside_the_file(write: Write) -> None:
+    write("s3cret\n", "user/vinery/key")
+    write('secret_key_file = "key"\nkey_pepper_2_file = "key"\n')
+
+    config_file.apply()
+
+    assert env.secret("VINERY_SECRET_KEY") == "s3cret"
+    assert env.secret("VINERY_KEY_PEPPER_2") == "s3cret"
+
+
+def test_a_secret_of_the_environment_overrides_the_file_of_a_secret(write: Write) -> None:
+    os.environ["VINERY_SECRET_KEY"] = "of the environment"
+    write('secret_key_file = "key"\n')
+
+    config_file.apply()
+
+    assert env.secret("VINERY_SECRET_KEY") == "of the environment"
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644])
+def test_a_secret_that_others_may_read_is_refused(write: Write, mode: int) -> None:
+    path = write('database_url = "postgres://u:hunter2@db/v"\nport = 1\n')
+    path.chmod(mode)
+
+    with pytest.raises(SettingError, match=r"secret \(database_url\).*chmod 600") as refusal:
+        config_file.apply()
+    assert "hunter2" not in str(refusal.value)
+
+
+def test_a_file_without_a_secret_may_be_read_by_others(write: Write) -> None:
+    write('port = 8123\nsecret_key_file = "key"\n').chmod(0o644)
+
+    config_file.apply()
+
+    assert env.text("VINERY_PORT") == "8123"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("prot = 1\n", "unknown key prot. Did you mean port?"),
+        ("VINERY_PORT = 1\n", "unknown key VINERY_PORT. Did you mean port?"),
+        ("quux = 1\n", "unknown key quux. See: vinery config"),
+        ("Port = 1\n", "unknown key Port. Did you mean port?"),
+        ("[port]\na = 1\n", "port in .* has a value that no setting has"),
+        ("port = [[1]]\n", "port in .* has a value that no setting has"),
+        ("port = \n", "is not valid TOML: "),
+        ("port = 1\nport = 2\n", "is not valid TOML: "),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused(write: Write, text: str, message: str) -> None:
+    path = write(text)
+
+    with pytest.raises(SettingError, match=message) as refusal:
+        config_file.apply()
+    assert str(path) in str(refusal.value)
+
+
+def test_a_file_that_is_not_text_is_refused(write: Write) -> None:
+    write("").write_bytes(b"port = 1 # \xff\n")
+
+    with pytest.raises(SettingError, match="is not valid TOML"):
+        config_file.apply()
+
+
+def test_the_file_in_the_home_cannot_name_another_home(write: Write, tmp_path: Path) -> None:
+    os.environ["VINERY_HOME"] = str(tmp_path / "home")
+    write('home = "elsewhere"\n', "home/vinery.toml")
+
+    with pytest.raises(SettingError, match=r"home in .* cannot be used"):
+        config_file.apply()
+
+
+def test_a_named_file_must_exist(tmp_path: Path) -> None:
+    os.environ["VINERY_CONFIG"] = str(tmp_path / "none.toml")
+
+    with pytest.raises(SettingError, match=r"There is no configuration file .*none.toml"):
+        config_file.apply()
+
+
+def test_an_invalid_value_is_reported_by_its_key_and_file(write: Write) -> None:
+    path = write('port = "http"\nserver = "nginx"\npublic_url = "ftp://x"\n')
+    config_file.apply()
+
+    with pytest.raises(SettingError, match=re.escape(f"port = 'http' in {path} is not a number")):
+        env.integer("VINERY_PORT", 1, at_least=1, at_most=9)
+    with pytest.raises(SettingError, match=re.escape(f"server = 'nginx' in {path} is unknown")):
+        env.choice("VINERY_SERVER", "uvicorn", among=("uvicorn",))
+    with pytest.raises(SettingError, match=re.escape(f"public_url in {path} is not a URL")):
+        env.url("VINERY_PUBLIC_URL", schemes=("https",))
+
+
+def test_applying_twice_changes_nothing(write: Write) -> None:
+    write("port = 8123\n")
+    config_file.apply()
+    before = dict(os.environ)
+
+    config_file.apply()
+
+    assert dict(os.environ) == before
+
+
+def test_without_a_clone_the_home_is_the_data_folder_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vinery.config.home.REPOSITORY", None)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+    assert Home.from_env().path == tmp_path / "data" / "vinery"
+
+
+def test_a_clone_has_templates_and_models() -> None:
+    assert distribution.REPOSITORY is not None
+    assert (distribution.TEMPLATES / "console").is_dir()
+    assert (distribution.MODELS / "tiny-chat").is_dir()
+
+
+def test_every_setting_that_the_code_reads_is_in_the_table() -> None:
+    sources = (Path(config_file.__file__).parents[1]).rglob("*.py")
+    text = "\n".join(file.read_text() for file in sources)
+    read = set(re.findall(r'env\.(?!note_origin)\w+\(\s*"([A-Z_0-9]+)"', text))
+
+    assert len(read) >= 40
+    known = setting_table.known()
+    assert {name for name in read if setting_table.key_of(name) not in known} == set()
+    unread = {setting.name for setting in setting_table.SETTINGS} - read
+    made_in_a_loop = {name for name in unread if name.startswith("VINERY_RETENTION_")}
+    assert unread - made_in_a_loop == {"VINERY_KEY_PEPPER_1"}
+
+
+# -- Commands -------------------------------------------------------------------------------
+
+
+def test_a_command_finds_the_home_of_the_file_from_any_folder(write: Write, tmp_path: Path) -> None:
+    write(f'home = "{tmp_path}/srv"\nport = 0\n')
+    environment = {"XDG_CONFIG_HOME": str(tmp_path / "user"), "VINERY_CONFIG": ""}
+
+    assert scripts.vinery("prepare", environment=environment).returncode == 0
+    result = scripts.vinery("key", "list", "--json", environment=environment)
+
+    assert [row["name"] for row in json.loads(result.stdout)] == ["first key"]
+    assert (tmp_path / "srv" / "bootstrap.json").is_file()
+
+
+@pytest.mark.parametrize("where", [0, 2])
+def test_config_shows_each_setting_with_its_source_and_no_secret(write: Write, where: int) -> None:
+    path = write('port = 8123\nsecret_key = "hunter2-hunter2"\n', "named.toml")
+    words = ["config", "--json"]
+    words[where:where] = ["--config", str(path)]
+
+    result = scripts.vinery(*words, environment={"VINERY_WEB_WORKERS": "3"})
+
+    rows = {row["setting"]: (row["value"], row["source"]) for row in json.loads(result.stdout)}
+    assert rows["VINERY_PORT"] == ("8123", str(path))
+    assert rows["VINERY_WEB_WORKERS"] == ("3", "environment")
+    assert rows["VINERY_SERVER"] == ("uvicorn", "default")
+    assert rows["VINERY_SECRET_KEY"] == ("(hidden)", str(path))
+    assert "hunter2" not in result.stdout
+
+
+def test_config_prints_the_paths_of_the_files(write: Write) -> None:
+    path = write("port = 8123\n", "named.toml")
+
+    result = scripts.vinery("config", "--path", environment={"VINERY_CONFIG": str(path)})
+
+    assert result.stdout == f"{path}\n"
+
+
+@pytest.mark.parametrize("words", [("key", "list"), ("up",), ("config",)])
+def test_a_bad_file_is_reported_in_one_line(write: Write, words: tuple[str, ...]) -> None:
+    path = write("prot = 8123\n", "named.toml")
+
+    result = scripts.vinery("--config", str(path), *words)
+
+    assert result.returncode == 2
+    assert result.stderr == f"vinery: {path} has the unknown key prot. Did you mean port?\n"
+
+
+def test_config_without_a_file_is_refused() -> None:
+    result = scripts.vinery("config", "--config")
+
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "--config needs a file" in result.stderr

@@ -1,0 +1,196 @@
+"""`vinery doctor` finds what is wrong, names a cure, and creates nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests import prepared_home
+from tests.conftest import clean_environment
+from tests.platform_ import scripts
+from vinery.config.home import Home
+from vinery.doctor import home as home_checks
+from vinery.doctor import machine
+from vinery.doctor.finding import Finding, Level
+from vinery.process.listening import Address, listen
+
+
+def diagnosis(environment: Mapping[str, str]) -> tuple[int, dict[str, Finding]]:
+    """Return the exit status and the findings by check."""
+    result = scripts.vinery("doctor", "--json", environment=environment)
+    found = [Finding(**row) for row in json.loads(result.stdout)]
+    return result.returncode, {finding.check: finding for finding in found}
+
+
+def test_it_works_without_a_home_and_makes_none(tmp_path: Path) -> None:
+    home = tmp_path / "none"
+
+    status, found = diagnosis({"VINERY_HOME": str(home), "VINERY_PORT": "0"})
+
+    assert status == 0
+    assert found["home"].level == Level.OK
+    assert "does not exist yet" in found["home"].text
+    assert found["devices"].text.startswith("CPU")
+    assert found["database"].text.startswith("There is none yet")
+    assert not home.exists()
+
+
+def test_a_prepared_home_has_no_failure(tmp_path: Path) -> None:
+    environment = prepared_home.copy_to(tmp_path / "home", clean_environment())
+
+    status, found = diagnosis({**environment, "VINERY_PORT": "0"})
+
+    assert status == 0
+    assert found["secrets"].level == Level.OK
+    assert found["schema"].text == "It is up to date."
+
+
+def test_every_warning_and_failure_has_a_cure(tmp_path: Path) -> None:
+    with listen(Address("127.0.0.1", 0)) as used:
+        port = str(used.getsockname()[1])
+        (tmp_path / "home" / "secrets").mkdir(parents=True, mode=0o700)
+        (tmp_path / "home").chmod(0o755)
+
+        status, found = diagnosis(
+            {
+                "VINERY_HOME": str(tmp_path / "home"),
+                "VINERY_HOST": "127.0.0.1",
+                "VINERY_PORT": port,
+                "VINERY_PROT": "1",
+                "DATABASE_URL": "postgres://unknown@127.0.0.1:9/none",
+                "REDIS_URL": "redis://127.0.0.1:9/0",
+            }
+        )
+
+    bad = {check: finding for check, finding in found.items() if finding.level != Level.OK}
+    assert status == 1
+    assert bad.keys() == {"environment", "home", "secrets", "port", "database", "redis"}
+    assert all(finding.cure for finding in bad.values())
+    assert "VINERY_PORT" in bad["environment"].cure
+    assert bad["home"].cure == f"chmod 700 {tmp_path / 'home'}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "check"),
+    [({"VINERY_AUTH": "perhaps"}, "settings"), ({"VINERY_CONFIG": "/none.toml"}, "configuration")],
+)
+def test_a_wrong_setting_is_a_failure_among_others(
+    tmp_path: Path, settings: dict[str, str], check: str
+) -> None:
+    status, found = diagnosis(
+        {"VINERY_HOME": str(tmp_path / "none"), "VINERY_PORT": "0"} | settings
+    )
+
+    assert status == 1
+    assert found[check].level == Level.FAILURE
+    assert found["python"].level == Level.OK
+
+
+def test_an_address_for_others_needs_tls_and_a_trusted_proxy(tmp_path: Path) -> None:
+    environment = {"VINERY_HOME": str(tmp_path / "none"), "VINERY_PORT": "0"}
+    everywhere = environment | {"VINERY_HOST": "0.0.0.0"}
+
+    for settings, word in (
+        (everywhere, "without TLS"),
+        (everywhere | {"VINERY_PUBLIC_URL": "http://v.example"}, "has no TLS"),
+        (everywhere | {"VINERY_PUBLIC_URL": "https://v.example"}, "trusted"),
+    ):
+        finding = diagnosis(settings)[1]["public URL"]
+        assert finding.level == Level.WARNING
+        assert word in finding.text
+
+
+def test_it_prints_findings_for_people_and_a_sum() -> None:
+    result = scripts.vinery("doctor", environment={"VINERY_PORT": "0", "VINERY_PROT": "1"})
+
+    assert "warning  environment     VINERY_PROT is no setting" in result.stdout
+    assert "cure: Did you mean VINERY_PORT?" in result.stdout
+    assert result.stdout.splitlines()[-1].endswith(" failures")
+
+
+# -- The machine ----------------------------------------------------------------------------
+
+
+def levels(findings: Iterator[Finding]) -> dict[str, Level]:
+    return {finding.check: finding.level for finding in findings}
+
+
+def test_a_device_that_openvino_does_not_find_needs_a_driver(tmp_path: Path) -> None:
+    node = tmp_path / "renderD128"
+    node.touch()
+
+    [found] = machine._drivers("GPU", [node], {"CPU": "a processor"})
+    assert found.level is Level.WARNING
+    assert "intel-opencl-icd" in found.cure
+
+    assert levels(machine._drivers("GPU", [node], {"GPU.0": "a GPU"})) == {"gpu": Level.OK}
+    assert levels(machine._drivers("NPU", [], {})) == {"npu": Level.OK}
+
+
+def test_a_device_that_the_user_may_not_open_needs_the_render_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may open all
+
+    [found] = machine._drivers("GPU", [tmp_path / "renderD128"], {"CPU": "a processor"})
+
+    assert found.level is Level.WARNING
+    assert "usermod -aG render" in found.cure
+
+
+def test_a_processor_without_avx2_is_slow(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor : 0\nflags\t: fpu sse4_2\n")
+    assert levels(machine.processor(cpuinfo)) == {"cpu": Level.WARNING}
+
+    cpuinfo.write_text("processor : 0\nflags\t: fpu avx2 amx_tile\n")
+    assert levels(machine.processor(cpuinfo)) == {"cpu": Level.OK}
+    assert levels(machine.processor(tmp_path / "none")) == {"cpu": Level.OK}
+
+
+def test_a_driver_that_hangs_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_LIST_DEVICES", "import time; time.sleep(60)")
+    monkeypatch.setattr(machine, "_DEVICES_WITHIN_S", 0.2)
+
+    assert levels(machine.devices()) == {"devices": Level.FAILURE}
+
+
+def test_openvino_that_crashes_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_LIST_DEVICES", "import os; os.abort()")
+
+    assert levels(machine.devices()) == {"devices": Level.FAILURE}
+
+
+# -- The home -------------------------------------------------------------------------------
+
+
+def test_secrets_that_others_may_read_are_a_failure(platform_home: Home) -> None:
+    assert levels(home_checks.secrets()) == {"secrets": Level.OK}
+
+    (platform_home.secrets / "key_pepper_1").chmod(0o644)
+
+    assert levels(home_checks.secrets()) == {"secrets": Level.FAILURE}
+
+
+def test_a_clock_that_was_set_back_is_noticed(platform_home: Home) -> None:
+    assert levels(home_checks.clock()) == {"clock": Level.OK}
+
+    tomorrow = time.time() + 24 * 3600
+    os.utime(platform_home.usage, (tomorrow, tomorrow))
+
+    assert levels(home_checks.clock()) == {"clock": Level.WARNING}
+
+
+def test_little_disk_space_is_a_warning(
+    platform_home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert levels(home_checks.disk()) == {"disk": Level.OK}
+
+    monkeypatch.setenv("VINERY_MIN_FREE_DISK_MB", "1000000")
+
+    assert levels(home_checks.disk()) == {"disk": Level.WARNING}

@@ -1,0 +1,370 @@
+"""Parameters of other servers: each is honoured, refused or reported, on every endpoint."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.core.request import (
+    Conversation,
+    Effort,
+    Endpoint,
+    GenerationRequest,
+    GrammarKind,
+    Unused,
+)
+from vinery_serving.protocols.common.aliases import Alias
+from vinery_serving.protocols.common.foreign import FOREIGN, OPTION_FIELDS, Foreign, Harmless
+from vinery_serving.protocols.common.refused import REFUSED, Refused
+from vinery_serving.protocols.common.unknown_fields import unknown_fields
+from vinery_serving.protocols.openapi.document import BODIES
+
+from .exchanges import chat, completion, request, response
+from .test_refusals import refused
+
+REFUSED_ROWS = [each for each in FOREIGN if isinstance(each.fate, Refused)]
+HARMLESS_ROWS = [each for each in FOREIGN if isinstance(each.fate, Harmless)]
+
+
+def fields_of(endpoint: Endpoint) -> set[str]:
+    own = {field.alias or name for name, field in BODIES[endpoint].model_fields.items()}
+    return own | set(REFUSED[endpoint])
+
+
+def name_of(foreign: Foreign) -> str:
+    return foreign.name
+
+
+def test_each_name_has_one_row() -> None:
+    twice = {name: num for name, num in Counter(map(name_of, FOREIGN)).items() if num > 1}
+
+    assert not twice
+
+
+def test_each_row_is_of_an_endpoint_that_has_no_such_field() -> None:
+    for each in FOREIGN:
+        assert any(each.name not in fields_of(endpoint) for endpoint in Endpoint), each.name
+
+
+@pytest.mark.parametrize("endpoint", Endpoint)
+@pytest.mark.parametrize("row", REFUSED_ROWS, ids=name_of)
+def test_a_parameter_that_would_change_the_answer_is_refused_by_name(
+    endpoint: Endpoint, row: Foreign
+) -> None:
+    if row.name in fields_of(endpoint):
+        return
+    for path, fields in (
+        (row.name, {row.name: "other"}),
+        (f"options.{row.name}", {"options": {row.name: "other"}}),
+    ):
+        error = refused(endpoint, **fields)
+        assert (error.code, error.param) == ("unsupported_parameter", path)
+        assert error.message.startswith(f"`{path}` is not supported by this server: ")
+
+
+@pytest.mark.parametrize("endpoint", Endpoint)
+@pytest.mark.parametrize("row", REFUSED_ROWS, ids=name_of)
+def test_a_value_that_asks_for_what_the_server_does_is_accepted(
+    endpoint: Endpoint, row: Foreign
+) -> None:
+    assert isinstance(row.fate, Refused)
+    if row.name in fields_of(endpoint):
+        return
+    for value in (None, *row.fate.harmless):
+        assert request(endpoint, **{row.name: value}).unused == Unused()
+
+
+@pytest.mark.parametrize("endpoint", Endpoint)
+@pytest.mark.parametrize("row", HARMLESS_ROWS, ids=name_of)
+def test_a_parameter_that_cannot_change_the_answer_is_named(
+    endpoint: Endpoint, row: Foreign
+) -> None:
+    if row.name in fields_of(endpoint):
+        return
+    for value in (5, {"a": 1}, "text", False):
+        sent = request(endpoint, **{row.name: value})
+        assert sent.unused == Unused(harmless=(row.name,))
+        assert sent == request(endpoint)
+
+
+LIMIT_NAMES = [
+    "n_predict",
+    "num_predict",
+    "max_new_tokens",
+    "max_tokens_to_sample",
+    "options.num_predict",
+]
+ALIASES: list[tuple[str, Any, dict[str, Any]]] = [
+    *((name, 7, {"max_tokens": 7}) for name in LIMIT_NAMES),
+    *((name, -1, {"max_tokens": -1}) for name in LIMIT_NAMES),
+    ("n_predict", 7.0, {"max_tokens": 7}),
+    ("repeat_penalty", 1.5, {"repetition_penalty": 1.5}),
+    ("options.repeat_penalty", 1.5, {"repetition_penalty": 1.5}),
+    ("random_seed", 3, {"seed": 3}),
+    ("stop_sequences", ["a"], {"stop": ["a"]}),
+    ("min_new_tokens", 3, {"min_tokens": 3}),
+    ("ban_eos_token", True, {"ignore_eos": True}),
+    ("json_schema", {"type": "object"}, {"guided_json": {"type": "object"}}),
+    ("regex", "a+", {"guided_regex": "a+"}),
+    ("ebnf", 'root ::= "a"', {"guided_grammar": 'root ::= "a"'}),
+    ("grammar", 'root ::= "a"', {"guided_grammar": 'root ::= "a"'}),
+    ("format", {"type": "object"}, {"guided_json": {"type": "object"}}),
+    ("format", "json", {"guided_json_object": True}),
+    ("format", "", {}),
+    ("truncate", 5, {"truncate_prompt_tokens": 5}),
+    ("do_sample", False, {"temperature": 0}),
+    ("do_sample", True, {}),
+    ("thinking_budget", 5, {"thinking_token_budget": 5}),
+    ("reasoning_format", "hidden", {"include_reasoning": False}),
+    ("reasoning_format", "parsed", {}),
+    *((f"options.{name}", 0.5, {name: 0.5}) for name in ("temperature", "top_p", "min_p")),
+    ("options.stop", ["a"], {"stop": ["a"]}),
+    ("options.seed", 3, {"seed": 3}),
+]
+
+
+def sent_as(path: str, value: Any) -> dict[str, Any]:
+    name, _, member = path.partition(".")
+    return {name: {member: value} if member else value}
+
+
+@pytest.mark.parametrize("endpoint", Endpoint)
+@pytest.mark.parametrize(("path", "value", "own"), ALIASES)
+def test_another_name_of_a_parameter_is_that_parameter(
+    endpoint: Endpoint, path: str, value: Any, own: dict[str, Any]
+) -> None:
+    asked = request(endpoint, **sent_as(path, value))
+
+    assert asked.unused == Unused()
+    assert asked == request(endpoint, **own)
+
+
+def test_each_alias_is_tested() -> None:
+    reasoning = {"think", "thinking", "enable_thinking", "reasoning", "reasoning_effort"}
+    others = {"return_full_text", "input_ids", "reasoning_budget", "thinking_budget_tokens"}
+    tested = {path.removeprefix("options.") for path, _, _ in ALIASES} | reasoning | others
+
+    assert {each.name for each in FOREIGN if isinstance(each.fate, Alias)} <= tested
+    assert {f"options.{name}" for name in OPTION_FIELDS} - {path for path, _, _ in ALIASES} == {
+        f"options.{name}" for name in ("top_k", "presence_penalty", "frequency_penalty")
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "other"),
+    [
+        ({"n_predict": 5, "max_tokens": 6}, "n_predict", "max_tokens"),
+        ({"max_completion_tokens": 6, "n_predict": 5}, "n_predict", "max_completion_tokens"),
+        ({"n_predict": 5, "options": {"num_predict": 6}}, "options.num_predict", "n_predict"),
+        ({"temperature": 1, "options": {"temperature": 0}}, "options.temperature", "temperature"),
+        ({"seed": 1, "random_seed": 2}, "random_seed", "seed"),
+        ({"ignore_eos": True, "ban_eos_token": 1}, "ban_eos_token", "ignore_eos"),
+    ],
+)  # fmt: skip
+def test_two_names_of_a_parameter_with_different_values_are_refused(
+    fields: dict[str, Any], param: str, other: str
+) -> None:
+    error = refused(Endpoint.CHAT, **fields)
+
+    assert error.param == param
+    assert error.message == f"`{param}` contradicts `{other}`. Send one of them."
+
+
+def test_a_name_contradicts_each_synonym_of_its_parameter() -> None:
+    error = refused(Endpoint.CHAT, reasoning_max_tokens=1, thinking_budget=2)
+
+    assert (
+        error.message == "`thinking_budget` contradicts `reasoning_max_tokens`. Send one of them."
+    )
+
+
+def test_two_names_with_the_same_value_are_one_parameter() -> None:
+    assert chat(n_predict=5, max_tokens=5, num_predict=5) == chat(max_tokens=5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "sentence"),
+    [
+        ({"n_predict": 0}, "n_predict", "must be at least 1, or -1 for no limit"),
+        ({"n_predict": "many"}, "n_predict", "must be an integer"),
+        ({"options": {"temperature": 9}}, "options.temperature", "must be at most 2"),
+        ({"stop_sequences": ["a", ""]}, "stop_sequences[1]", "must not be empty"),
+        ({"options": 5}, "options", "must be an object"),
+        ({"do_sample": 1}, "do_sample", "must be true or false"),
+        ({"json_schema": 5}, "json_schema", "must be a JSON schema: an object, or its text"),
+        ({"think": "extreme"}, "think", "must be one of"),
+    ],
+)
+def test_a_wrong_value_is_refused_under_the_name_that_the_client_sent(
+    fields: dict[str, Any], param: str, sentence: str
+) -> None:
+    error = refused(Endpoint.CHAT, **fields)
+
+    assert error.param == param
+    assert error.message.startswith(f"`{param}` {sentence}")
+
+
+def effort_of(asked: GenerationRequest) -> Effort | None:
+    assert isinstance(asked.prompt, Conversation)
+    return asked.prompt.rendering.effort
+
+
+@pytest.mark.parametrize(
+    ("fields", "effort"),
+    [
+        ({"think": False}, Effort.NONE),
+        ({"think": "low"}, Effort.LOW),
+        ({"enable_thinking": False}, Effort.NONE),
+        ({"thinking": {"type": "disabled"}}, Effort.NONE),
+        ({"reasoning_effort": "high"}, Effort.HIGH),
+    ],
+)
+def test_a_switch_of_reasoning_is_an_effort_of_chats_and_responses(
+    fields: dict[str, Any], effort: Effort
+) -> None:
+    assert effort_of(chat(**fields)) is effort
+    assert effort_of(response(**fields)) is effort
+
+
+@pytest.mark.parametrize(
+    "fields", [{"think": True}, {"enable_thinking": True}, {"reasoning": {"enabled": True}}]
+)
+def test_a_template_reads_that_it_may_reason(fields: dict[str, Any]) -> None:
+    prompt = chat(**fields).prompt
+
+    assert isinstance(prompt, Conversation)
+    assert prompt.template_kwargs == {"enable_thinking": True, "thinking": True}
+
+
+def test_an_object_of_thinking_has_a_budget() -> None:
+    asked = chat(thinking={"type": "enabled", "budget_tokens": 100})
+
+    assert asked.stopping.max_reasoning_tokens == 100
+
+
+def test_an_object_of_reasoning_has_effort_budget_and_whether_it_is_shown() -> None:
+    asked = chat(reasoning={"effort": "low", "max_tokens": 9, "exclude": True})
+
+    assert effort_of(asked) is Effort.LOW
+    assert asked.stopping.max_reasoning_tokens == 9
+    assert asked.hides_reasoning
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"reasoning": {"mood": "calm"}},
+        {"reasoning": "high"},
+        {"thinking": {"type": "adaptive"}},
+        {"thinking": True},
+        {"chat_template_kwargs": 5, "think": True},
+        {"chat_template_kwargs": {"enable_thinking": False}, "think": True},
+    ],
+)
+def test_reasoning_that_cannot_be_read_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest):
+        chat(**fields)
+
+
+@pytest.mark.parametrize("fields", [{"think": True}, {"enable_thinking": False}])
+def test_completions_have_no_template_to_reason(fields: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedParameter):
+        completion(**fields)
+
+
+@pytest.mark.parametrize("fields", [{"input_ids": [1]}, {"return_full_text": True}])
+def test_an_alias_of_a_parameter_that_the_endpoint_refuses_is_refused(
+    fields: dict[str, Any],
+) -> None:
+    [name] = fields
+
+    assert refused(Endpoint.RESPONSES, **fields).param == name
+
+
+def test_an_alias_of_a_format_excludes_another_format() -> None:
+    error = refused(Endpoint.CHAT, format="json", guided_regex="a")
+
+    assert "exclude each other" in error.message
+
+
+def test_a_format_of_llama_cpp_constrains_the_answer() -> None:
+    grammar = chat(json_schema={"type": "object"}).grammar
+
+    assert grammar is not None
+    assert grammar.kind is GrammarKind.JSON_SCHEMA
+
+
+def test_the_answer_continues_a_last_message_that_is_a_prefix() -> None:
+    question = {"role": "user", "content": "Hi"}
+    begun = {"role": "assistant", "content": "Once", "prefix": True}
+
+    assert chat(messages=[question, begun]) == chat(
+        messages=[question, {"role": "assistant", "content": "Once"}], continue_final_message=True
+    )
+    assert chat(messages=[begun, question]) == chat(
+        messages=[{"role": "assistant", "content": "Once"}, question]
+    )
+
+
+@pytest.mark.parametrize("endpoint", Endpoint)
+def test_unknown_fields_are_named_in_their_order(endpoint: Endpoint) -> None:
+    asked = request(endpoint, chat_id="a", features={}, options={"numa_nodes": 2}, nothing=None)
+
+    assert asked.unused == Unused(("chat_id", "features", "options.numa_nodes"), 3)
+
+
+def test_unknown_members_of_options_are_named_but_not_those_of_messages_and_tools() -> None:
+    asked = chat(
+        stream=True,
+        stream_options={"include_usage": True, "pace": 1},
+        messages=[{"role": "user", "content": "Hi", "id": "m1"}],
+        tools=[{"type": "function", "function": {"name": "f"}, "cached": True}],
+    )
+
+    assert asked.unused == Unused(("stream_options.pace",), 1)
+
+
+def test_unknown_members_are_found_at_any_depth_of_options() -> None:
+    asked = response(text={"format": {"type": "text"}, "tone": "calm"}, reasoning={"mood": "calm"})
+
+    assert set(asked.unused.unknown) == {"text.tone", "reasoning.mood"}
+
+
+def test_the_members_of_a_format_are_left_to_its_compiler() -> None:
+    tag = {"type": "const_string", "value": "yes"}
+
+    assert chat(response_format=tag).unused == Unused()
+
+
+def test_few_of_many_unknown_names_are_kept_and_each_is_short() -> None:
+    asked = chat(**{f"{number:04}" + "x" * 10_000: 1 for number in range(500)})
+
+    assert asked.unused.num_unknown == 500
+    assert len(asked.unused.unknown) == 32
+    assert {len(name) for name in asked.unused.unknown} == {128}
+
+
+def test_store_and_hosted_tools_are_named_as_not_done() -> None:
+    tools = [
+        {"type": "web_search"},
+        {"type": "function", "name": "f"},
+        {"type": "namespace", "name": "n", "tools": [{"type": "mcp"}]},
+        {"type": "web_search", "filters": {}},
+    ]
+
+    assert response(store=True, tools=tools).unused.hosted == (
+        "store",
+        "tools.web_search",
+        "tools.mcp",
+    )
+    assert chat(store=True).unused.hosted == ("store",)
+    assert chat(store=False).unused == Unused()
+
+
+def test_no_known_field_is_unknown() -> None:
+    for endpoint, body in BODIES.items():
+        names = {field.alias or name: 1 for name, field in body.model_fields.items()}
+        assert unknown_fields(body, names) == [], endpoint

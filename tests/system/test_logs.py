@@ -1,0 +1,307 @@
+"""Logs of the running platform: structured, complete after a crash, and without any secret."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import REPOSITORY, Running, run_platform, until
+from tests.system.commands import vinery
+from vinery_serving.logs.entries import LogEntry
+from vinery_serving.logs.folder import engine_name, log_path
+from vinery_serving.logs.reading import last_lines
+
+pytestmark = pytest.mark.system
+
+_SETTINGS = {
+    "VINERY_LOG_LEVEL": "debug",
+    "VINERY_LOG_FORMAT": "json",
+    "VINERY_LOG_FILE_MB": "1",
+}
+_KEY = "vny_live_0000000000000000000000000000000000"
+_ENDLESS = {"temperature": 1.7, "max_tokens": 1500, "ignore_eos": True, "stream": True}
+
+
+# A pipe that is never read, as a terminal after Ctrl-S. It takes 64 KiB.
+_UNREAD = """
+import os, sys
+reader, writer = os.pipe()
+os.dup2(writer, 1)
+from vinery.cli import main
+sys.exit(main(["up"]))
+"""
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with run_platform(tmp_path_factory.mktemp("logs") / "home", _SETTINGS) as running:
+        yield running
+    assert_all_json(running)  # also what its processes have written when they ended
+
+
+def assert_all_json(platform: Running) -> list[dict[str, Any]]:
+    """Fail unless each line of standard output is a JSON object; return the objects."""
+    documents = [json.loads(line) for line in platform.log.read_text("utf-8").splitlines()]
+    names = {"time", "level", "process", "logger", "message"}
+    assert all(names <= document.keys() for document in documents)
+    return documents
+
+
+@pytest.fixture
+async def http(platform: Running) -> AsyncIterator[httpx.AsyncClient]:
+    headers = {"authorization": f"Bearer {platform.api_key}"}
+    async with httpx.AsyncClient(
+        base_url=platform.base_url, headers=headers, timeout=120
+    ) as client:
+        yield client
+
+
+class Secrets:
+    """Words that occur nowhere else, one for each position."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+
+    def __call__(self, position: str) -> str:
+        self.words.append(f"Qx7{len(self.words)}{position}Zw9")
+        return self.words[-1]
+
+
+def requests_with(secret: Secrets) -> list[tuple[str, dict[str, Any]]]:
+    """Requests of the API, by their paths, with a secret in each position."""
+    tool = {
+        "type": "function",
+        "function": {
+            "name": "find",
+            "description": secret("description"),
+            "parameters": {"type": "object", "properties": {secret("property"): {}}},
+        },
+    }
+    called = {
+        "role": "assistant",
+        "tool_calls": [
+            {
+                "id": "c1",
+                "type": "function",
+                "function": {"name": "find", "arguments": json.dumps({"q": secret("arguments")})},
+            }
+        ],
+    }
+    result = {"role": "tool", "tool_call_id": "c1", "content": secret("result")}
+    system = {"role": "system", "content": secret("system")}
+    user = {"role": "user", "content": secret("prompt"), "name": secret("name")}
+    hello = [{"role": "user", "content": "Hello"}]
+    chat = [
+        {"messages": [system, user, called, result], "tools": [tool]},
+        {"messages": hello, "guided_choice": [secret("answer")], "user": secret("user")},
+        {"messages": hello, "stop": [secret("stop")], "metadata": {"a": secret("metadata")}},
+        {"messages": hello, "guided_regex": f"({secret('regex')}"},
+        {"messages": hello, "guided_grammar": f"root ::= {secret('grammar')}"},
+        {"messages": hello, "guided_json": {"const": secret("schema")}},
+        {"messages": hello, "guided_json": {"type": secret("type")}},
+        {"messages": hello, "chat_template_kwargs": {"x": secret("template")}},
+        {"messages": hello, secret("field"): 1},
+        {"messages": hello, "temperature": secret("temperature")},
+        {"messages": [{"role": secret("role"), "content": ""}]},
+    ]
+    return [
+        *(("chat/completions", body) for body in chat),
+        ("completions", {"prompt": secret("completion"), "echo": True}),
+        ("responses", {"input": secret("input"), "instructions": secret("instructions")}),
+    ]
+
+
+async def send_all(http: httpx.AsyncClient, secret: Secrets) -> None:
+    for path, body in requests_with(secret):
+        max_tokens = "max_output_tokens" if path == "responses" else "max_tokens"
+        for more in ({}, {"stream": True}):
+            await http.post(
+                f"/v1/{path}", json={"model": "tiny-chat", max_tokens: 8, **body, **more}
+            )
+    await http.post("/v1/chat/completions", content=f'{{"messages": "{secret("json")}')
+    await http.post("/v1/chat/completions", content=secret("binary").encode() + b"\xff\xfe")
+    await http.get(f"/v1/models?token={secret('query')}", headers={"x-own": secret("header")})
+    await http.get(f"/console/?q={secret('console')}", headers={"cookie": f"a={secret('cookie')}"})
+    await http.get("/v1/models", headers={"authorization": f"Bearer {secret('bearer')}"})
+    await http.get("/v1/models", headers={"authorization": f"Bearer {_KEY}"})
+    await http.get("/v1/models", headers={"authorization": f"Basic {secret('basic')}"})
+    form = {"login": "admin", "password": secret("password")}
+    await http.post("/accounts/login/", data=form)
+    await http.post(f"/api/keys/?k={secret('api')}", json={"name": secret("body")})
+
+
+async def begin_endless(http: httpx.AsyncClient, content: str) -> asyncio.Task[None]:
+    """Begin a stream, and return when its first token has come. It may fail later."""
+    body = {"model": "tiny-chat", "messages": [{"role": "user", "content": content}], **_ENDLESS}
+    first = asyncio.Event()
+
+    async def read() -> None:
+        async with http.stream("POST", "/v1/chat/completions", json=body) as response:
+            async for line in response.aiter_lines():
+                if '"content"' in line:
+                    first.set()
+
+    task = asyncio.create_task(read())
+    async with asyncio.timeout(60):
+        await first.wait()
+    return task
+
+
+async def crash(platform: Running, http: httpx.AsyncClient, role: str, number: int) -> None:
+    """End the process by a signal in the middle of an answer."""
+    stream = await begin_endless(http, f"Write a story about {number}.")
+    (pid,) = platform.pids(role)
+    os.kill(pid, number)
+    stream.cancel()
+    await asyncio.gather(stream, return_exceptions=True)
+    await asyncio.to_thread(until, lambda: platform.has_replaced(role, [pid]), timeout_s=60)
+    await asyncio.to_thread(until, lambda: is_ready(platform), timeout_s=60)
+
+
+def is_ready(platform: Running) -> bool:
+    try:
+        return httpx.get(f"{platform.base_url}/readyz", timeout=5.0).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def engine_log(platform: Running) -> list[LogEntry]:
+    return last_lines(log_path(platform.home / "logs", engine_name("tiny-chat")), 200)
+
+
+def files(platform: Running) -> list[Path]:
+    return [*(platform.home / "logs").iterdir(), platform.log]
+
+
+async def test_no_secret_reaches_a_log_and_crashes_leave_their_stacks(
+    platform: Running, http: httpx.AsyncClient
+) -> None:
+    secret = Secrets()
+    await send_all(http, secret)
+    stream = await begin_endless(http, secret("killed"))
+    platform.kill("engine")
+    await crash(platform, http, "engine", signal.SIGSEGV)
+    await crash(platform, http, "web", signal.SIGABRT)
+    stream.cancel()
+    await asyncio.gather(stream, return_exceptions=True)
+    await send_all(http, secret)
+    # The node repeats there what engines write.
+    await asyncio.to_thread(until, lambda: "Segmentation fault" in platform.log.read_text())
+
+    texts = {path: path.read_text(encoding="utf-8") for path in files(platform)}
+    known = (platform.api_key, platform.admin_password, _KEY.rpartition("_")[2])
+    found = [
+        (path.name, word)
+        for path, text in texts.items()
+        for word in (*secret.words, *known)
+        if word in text
+    ]
+    assert not found
+    assert "Segmentation fault" in texts[log_path(platform.home / "logs", "engine-tiny-chat")]
+    assert "Aborted" in texts[log_path(platform.home / "logs", "web-1")]
+    assert "loop.py" in texts[log_path(platform.home / "logs", "engine-tiny-chat")]
+
+
+def test_each_line_of_standard_output_is_a_json_object(platform: Running) -> None:
+    processes = {document["process"] for document in assert_all_json(platform)}
+
+    assert {"supervisor", "web-1", "node", "engine-tiny-chat"} <= processes
+
+
+async def test_a_request_is_one_line_with_its_values_by_name(
+    platform: Running, http: httpx.AsyncClient
+) -> None:
+    body = {"model": "tiny-chat", "messages": [{"role": "user", "content": "Hello"}]}
+    answer = await http.post("/v1/chat/completions", json=body)
+    request_id = answer.headers["x-request-id"]
+
+    def documents() -> list[dict[str, Any]]:
+        lines = (platform.home / "logs" / "web-1.log").read_text().splitlines()
+        found = (json.loads(line) for line in lines if line.startswith("{"))
+        return [each for each in found if each.get("request_id") == request_id]
+
+    (document,) = await asyncio.to_thread(until, documents)
+    assert document["message"] == "request"
+    assert (document["model"], document["status"]) == ("tiny-chat", 200)
+    assert document["process"] == "web-1"
+
+
+def test_the_files_are_private_and_one_for_each_process(platform: Running) -> None:
+    folder = platform.home / "logs"
+
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {
+        *("supervisor.log", "prepare.log", "node.log", "jobs.log"),
+        *("web-1.log", "engine-tiny-chat.log"),
+    }
+
+
+def test_the_command_shows_the_logs_of_the_running_platform(platform: Running) -> None:
+    lines = vinery(platform, "logs", "--model", "tiny-chat", "-n", "1000").splitlines()
+
+    assert any("engine-tiny-chat" in line and ": ready" in line for line in lines)
+    assert any(" node " in line and "engine ready" in line for line in lines)
+
+
+async def test_what_native_code_writes_is_bounded_too(platform: Running) -> None:
+    path = log_path(platform.home / "logs", engine_name("tiny-chat"))
+    with path.open("ab") as file:
+        file.write(b"[ WARNING ] from a library\n" * 50_000)
+
+    until(path.with_name(f"{path.name}.1").exists)
+
+    until(lambda: path.exists() and path.stat().st_size < 2**20)
+
+
+async def test_a_removed_log_of_an_engine_begins_anew(platform: Running) -> None:
+    path = log_path(platform.home / "logs", engine_name("tiny-chat"))
+    path.unlink()
+
+    until(path.exists)
+    os.kill(platform.pids("engine")[0], signal.SIGTERM)
+
+    until(lambda: any(entry.message.startswith("stopped") for entry in engine_log(platform)))
+
+
+async def test_a_model_that_does_not_load_logs_why(platform: Running) -> None:
+    until(lambda: is_ready(platform))
+    option = 'plugin={"NO_SUCH_PROPERTY": 1}'
+    folder = str(REPOSITORY / "models" / "tiny-chat")
+    vinery(platform, "model", "add", folder, "--name", "broken", "--option", option)
+
+    def reason() -> str | None:
+        try:
+            entries = last_lines(log_path(platform.home / "logs", engine_name("broken")), 50)
+        except FileNotFoundError:
+            return None
+        found = [each for each in entries if "does not load" in each.message]
+        return found[0].message if found else None
+
+    assert "NO_SUCH_PROPERTY" in until(reason, timeout_s=60)
+    vinery(platform, "model", "remove", "broken")
+
+
+def test_a_standard_output_that_is_not_read_holds_up_nothing(tmp_path: Path) -> None:
+    command = (sys.executable, "-c", _UNREAD)
+    with run_platform(tmp_path / "home", _SETTINGS, command) as platform:
+        headers = {"authorization": f"Bearer {platform.api_key}"}
+        with httpx.Client(base_url=platform.base_url, headers=headers, timeout=60) as client:
+            body = {"model": "none", "messages": [{"role": "user", "content": "Hello"}]}
+            statuses = {
+                client.post("/v1/chat/completions", json=body).status_code for _ in range(500)
+            }
+        assert statuses == {404}
+        file = platform.home / "logs" / "web-1.log"
+
+        until(lambda: file.read_text().count('"message": "request"') == 500)
