@@ -30,7 +30,7 @@ from benchmarks.calls.values import Call, Drawing
 
 _PROSE: Final = ("", "", "I look.\n")
 _QUOTED_PARTS: Final = (
-    'say "hi" to all',
+    'cry "hi" to all',
     'the "best" one',
     'a 5" pipe',
     'he wrote "no", then left',
@@ -221,10 +221,10 @@ def _lost_tags(family: str, form: Form, drawing: Drawing) -> Sample | None:
     if not tags:
         return None
     tag = drawing.pick(tags)
-    places = [at for at in range(len(sample.text)) if sample.text.startswith(tag, at)]
-    if not places:
+    starts = [at for at in range(len(sample.text)) if sample.text.startswith(tag, at)]
+    if not starts:
         return sample
-    at = drawing.pick(places)
+    at = drawing.pick(starts)
     is_doubled = tag != form.value_end and drawing.random.random() < 0.4
     text = sample.text[:at] + tag * 2 * is_doubled + sample.text[at + len(tag) :]
     return replace(sample, text=text)

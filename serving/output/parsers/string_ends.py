@@ -1,6 +1,6 @@
 """Where a string in a call ends, though a quote in it has no escape, or its own quote is missing.
 
-    {"text": "say "hi" to all", "city": "Paris, "days": 3}
+    {"text": "cry "hi" to all", "city": "Paris, "days": 3}
 
 A quote ends a string if what follows fits: closing brackets, or a comma and another member. Other
 quotes are text, unless a member begins there: then the string had ended before it. In valid JSON
@@ -60,7 +60,7 @@ _FOLLOWING: Final = {Context.MEMBER: _KEY, Context.ITEM: _ITEM, Context.NAMED: _
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class StringContext:
     """Where a string is. `closing`: the brackets that are open around it, the innermost last.
     `tags` end the call or begin another one. `has_names`: keys have no quotes."""
 

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Final
 
 from vinery_serving.output.lexer import EndOfText, Lexer, Literals, Reading
-from vinery_serving.output.parsers.string_ends import Context, Surroundings
+from vinery_serving.output.parsers.string_ends import Context, StringContext
 
 # Text after a tag in a string is not held back for longer than this.
 _MAX_HELD: Final = 2048
@@ -109,7 +109,7 @@ class StringText:
         lexer: Lexer,
         quote: str,
         escapes: Escapes,
-        around: Surroundings,
+        around: StringContext,
         write: Callable[[str], None],
     ) -> None:
         self._lexer = lexer

@@ -14,7 +14,7 @@ from typing import Final
 
 from vinery_serving.output.lexer import EndOfText, Lexer, Reading, UnexpectedText
 from vinery_serving.output.parser import Parser
-from vinery_serving.output.parsers.string_ends import Context, Surroundings
+from vinery_serving.output.parsers.string_ends import Context, StringContext
 from vinery_serving.output.parsers.string_text import Escapes, StringText, inside, respelled
 
 _WORDS: Final = {
@@ -215,13 +215,13 @@ class ValueText:
         if self._open and len(run) > len(word) and lexer.text[lexer.at - 1].isspace():
             self._write(_NO_JSON_SPACE.sub("", run[len(word) :]))
 
-    def _around(self) -> Surroundings:
+    def _around(self) -> StringContext:
         context = Context.MEMBER
         if self._open and self._open[-1] != "}":
             context = Context.ITEM
         elif not self._open and self._border.is_named:
             context = Context.NAMED
-        return Surroundings(
+        return StringContext(
             context,
             (*self._border.closing, *self._open),
             self._border.tags,
