@@ -96,12 +96,12 @@ _NOT_A_KEY: Final = (
 )
 _DEEP: Final = b'{"a":' * 101 + b"1" + b"}" * 101
 _NO_ROUTE: Final = (
-    "There is nothing at POST /{tree}/nothing. This server has POST /{tree}/chat/completions, "
+    "Not found: POST /{tree}/nothing. This server has POST /{tree}/chat/completions, "
     "/{tree}/completions, /{tree}/responses, /{tree}/tokenize, /{tree}/detokenize, and GET "
     "/{tree}/models, /{tree}/tokenizer_info and /{tree}/usage/me."
 )
 _NO_TREE: Final = (
-    "There is nothing at /nothing. The OpenAI-compatible API is under /v1 and /v3: set your "
+    "Not found: /nothing. The OpenAI-compatible API is under /v1 and /v3: set your "
     "client's base_url to end in /v1."
 )
 _BEAMS: Final = (

@@ -40,7 +40,7 @@ def _response(error: Exception, view: Any) -> Response | None:
         case NotAllowed():
             return _answer(403, error.message, code=error.code)
         case Http404():
-            return _answer(404, "There is no row of that id here, or not for you.")
+            return _answer(404, "There is no row of that id here, or you may not see it.")
         case PermissionDenied():
             return _answer(403, str(error) or "You may not do this.")
         case Conflict():

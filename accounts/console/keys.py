@@ -119,7 +119,7 @@ class NewKeyForm(KeyForm):
         name = self.cleaned_data["owner"]
         owner = self._access.rows(User).filter(username=name).first()
         if name and owner is None:
-            raise forms.ValidationError("There is no user of this name, or not for you.")
+            raise forms.ValidationError("There is no user of this name, or you may not see it.")
         return owner
 
 

@@ -65,9 +65,9 @@ class Usage(UsagePage):
         named = list(zip(self._names_of(found.groups), found.groups, strict=True))
         units = {name: unit for name, (unit, _) in _MEASURES.items()}
         return super().get_context_data(**kwargs) | {
-            "by": self.by,
+            "by": _title(self.by),
             "dimensions": self._choices(
-                "by", self.by, {each.value: each.value for each in Dimension}
+                "by", self.by, {each.value: _title(each) for each in Dimension}
             ),
             "measures": self._choices("most", self.measure, units),
             "chart": self._chart(named, reports.series(question)),
@@ -119,7 +119,7 @@ class Usage(UsagePage):
                 for at, point in enumerate(all_points)
             ]
             series.append(Series("others" if named else unit, rest))
-        name = f"{unit.capitalize()} by {self.by}"
+        name = f"{unit.capitalize()} by {_title(self.by)}"
         return Chart(
             name, f"{name}, over time.", all_points, series, self.period.zone, is_wide=True
         )
@@ -168,6 +168,10 @@ def _row(name: str, address: str, figures: Figures) -> dict[str, Any]:
         "first_token": "" if latency is None else duration(latency.p50),
         "energy": words.energy(energy_mj) if energy_mj else "",
     }
+
+
+def _title(by: Dimension) -> str:
+    return "organisation" if by is Dimension.ORGANIZATION else by.value
 
 
 def _name(by: Dimension, group: Group) -> str:

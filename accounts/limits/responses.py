@@ -20,9 +20,9 @@ _US_IN_MS: Final = 1000
 _NO_RETRY: Final = {"x-should-retry": "false"}
 _OWNERS: Final = {
     "key": "this API key",
-    "user": "its user",
-    "project": "its project",
-    "organization": "its organization",
+    "user": "this key's user",
+    "project": "this key's project",
+    "organization": "this key's organization",
     "model": "this model",
     "platform": "this server",
 }
@@ -165,7 +165,7 @@ def refusal_of(denial: Denial, model: str) -> Refusal:
     if denial.is_quota or denial.wait_s is None:
         advice = "Ask an administrator to raise it."
         if denial.wait_s is not None:
-            advice = f"It starts anew in {duration(denial.wait_s)}."
+            advice = f"It resets in {_rough_duration(denial.wait_s)}."
         message = f"You exceeded your current quota of {limited}{numbers} {advice}"
         return Refusal(message, "insufficient_quota", "insufficient_quota", headers | _NO_RETRY)
     message = (
@@ -178,6 +178,15 @@ def refusal_of(denial: Denial, model: str) -> Refusal:
 def duration(seconds: float) -> str:
     """Return whole milliseconds, as Go writes them."""
     return _go_duration(_whole_us(seconds) // _US_IN_MS)
+
+
+def _rough_duration(seconds: float) -> str:
+    """Return a time that no client has to meet exactly: whole minutes, or seconds, rounded up."""
+    whole_s = -(-_whole_us(seconds) // 1_000_000)
+    minutes = -(-whole_s // 60)
+    if whole_s < 60:
+        return f"{whole_s}s"
+    return f"{minutes // 60}h{minutes % 60}m" if minutes >= 60 else f"{minutes}m"
 
 
 def retry_after(wait_s: float) -> dict[str, str]:

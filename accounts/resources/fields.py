@@ -87,7 +87,8 @@ class VisibleRelatedField(serializers.PrimaryKeyRelatedField):  # type: ignore[t
     def __init__(self, model: type[Model], *related: str, **more: Any) -> None:
         self.model, self.related = model, related
         more["error_messages"] = {
-            "does_not_exist": f"There is no {model._meta.verbose_name} of this id, or not for you.",
+            "does_not_exist": f"There is no {model._meta.verbose_name} of this id, or you may not "
+            "see it.",
             "incorrect_type": "Give an id, a whole number.",
         }
         # REST framework wants a queryset at once; the caller is known later.

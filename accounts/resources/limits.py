@@ -67,7 +67,7 @@ class LimitSerializer(StrictModelSerializer):
         scope, scope_id = values.get("scope", ""), values.get("scope_id")
         owners = OWNERS.get(scope) if scope_id else None
         if owners and not self.context["access"].rows(owners).filter(pk=scope_id).exists():
-            text = f"There is no {scope} of this id, or not for you."
+            text = f"There is no {scope} of this id, or you may not see it."
             raise serializers.ValidationError({"scope_id": text})
         return values
 

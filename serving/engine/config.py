@@ -209,6 +209,7 @@ _TYPE_NAMES: Final = {
     str: "a text",
     list[str]: "a list of texts",
     dict[str, Any]: "an object",
+    Clamping: "defaults, always or never",
 }
 
 

@@ -131,7 +131,7 @@ async def unknown_route(request: HttpRequest, tree: str) -> JsonResponse:
     mistake."""
     return error_response(
         NotFound(
-            f"There is nothing at {request.method} {request.path}. This server has POST "
+            f"Not found: {request.method} {request.path}. This server has POST "
             f"/{tree}/chat/completions, /{tree}/completions, /{tree}/responses, "
             f"/{tree}/tokenize, /{tree}/detokenize, and GET /{tree}/models, "
             f"/{tree}/tokenizer_info and /{tree}/usage/me.",

@@ -68,6 +68,7 @@ class Keeper:
         self._asked = asyncio.Event()
         self._num_restarts = 0
         self._attempts = LoadAttempts()
+        self._loaded_files: FolderState | None = None  # those with which an engine has loaded
         self._task = asyncio.create_task(self._keep_alive(found), name=f"engine {spec.name}")
 
     def retry(self, retried_at: datetime | None) -> None:
@@ -87,23 +88,29 @@ class Keeper:
         try:
             while True:
                 started_at, files = loop.time(), await self._read_files()
-                end = await self._run_once(found)
+                end = await self._run_once(found, files)
                 found = None
                 fields = {"model": self._spec.name, "reason": end.text}
-                log.error("engine died", extra={"fields": fields})
                 if isinstance(end, _Crash):
+                    log.error("engine died", extra={"fields": fields})
                     await self._report(EngineState.LOADING, error=end.text)
                     await asyncio.sleep(backoff.after(loop.time() - started_at))
                 else:
+                    log.error("model does not load", extra={"fields": fields})
                     await self._wait_for_next_attempt(end, files)
                 self._num_restarts += 1
         finally:
             await asyncio.shield(self._report(EngineState.UNLOADED))
 
-    async def _run_once(self, found: AdoptedEngine | None) -> _Crash | LoadFailure:
+    async def _run_once(
+        self, found: AdoptedEngine | None, files: FolderState
+    ) -> _Crash | LoadFailure:
         """Run one engine process to its end."""
         try:
             config = await asyncio.to_thread(_new_config, self._spec)
+            # Streams wait for the next engine, and an engine that runs proves its files.
+            if found is None and files != self._loaded_files:
+                await asyncio.to_thread(_check_weights, self._spec)
         except (UnusableFolder, UnusableWeights, ValueError, OSError) as error:
             if found is not None:
                 await end_engine(found)
@@ -114,7 +121,7 @@ class Keeper:
         engine = EngineProcess(config, replaces_hung=settings.VINERY_HUNG_AFTER_S > 0)
         try:
             await self._start(engine, found)
-            has_loaded, self._attempts = True, LoadAttempts()
+            has_loaded, self._loaded_files, self._attempts = True, files, LoadAttempts()
             self._asked.clear()
             await self._report(EngineState.READY, pid=engine.pid, max_context=config.max_context)
             await engine.watch()
@@ -191,16 +198,19 @@ def _new_log(model: str) -> EngineLog:
 def _folders(spec: ModelSpec) -> Sequence[Path]:
     """Return the folders with the model's files: its own, and that of its draft model."""
     draft = json.loads(spec.options).get("draft_model")
-    return [Path(each) for each in (spec.folder, draft) if each]
+    return [Path(each) for each in (spec.folder, draft) if each and isinstance(each, str)]
+
+
+def _check_weights(spec: ModelSpec) -> None:
+    """Raises UnusableWeights or OSError."""
+    for each in _folders(spec):
+        check_weights(each)
 
 
 def _new_config(spec: ModelSpec) -> EngineConfig:
-    """Raises UnusableFolder, UnusableWeights, ValueError or OSError with a sentence for the
-    administrator."""
+    """Raises UnusableFolder, ValueError or OSError with a sentence for the administrator."""
     folder = ModelFolder.read(Path(spec.folder))
     options = parse_options(json.loads(spec.options))
-    for each in _folders(spec):
-        check_weights(each)
     return EngineConfig(
         name=spec.name,
         folder=Path(spec.folder),

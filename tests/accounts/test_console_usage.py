@@ -58,8 +58,9 @@ def test_usage_is_shown_by_every_dimension(alice: User, by: str) -> None:
 
     text = page(signed_in(alice), f"/console/usage/?by={by}&most=num_tokens")
 
-    assert f"<title>Usage by {by} | Vinery</title>" in text
-    assert f'aria-label="Tokens by {by}' in text
+    name = "organisation" if by is Dimension.ORGANIZATION else by
+    assert f"<title>Usage by {name} | Vinery</title>" in text
+    assert f'aria-label="Tokens by {name}' in text
 
 
 def test_small_groups_are_summed_as_others(alice: User) -> None:
@@ -177,6 +178,8 @@ def test_the_table_is_exported_as_it_is_shown(alice: User) -> None:
     response = signed_in(alice).get("/console/usage/table.csv?by=model&period=7d")
 
     assert response.headers["Content-Disposition"] == 'attachment; filename="usage-by-model.csv"'
+    assert response.headers["Content-Type"] == "text/csv; charset=utf-8"
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
     rows = list(csv.DictReader(io.StringIO(response.content.decode())))
     assert [(row["model"], row["num_requests"]) for row in rows] == [
         ("b", "2"),

@@ -154,7 +154,11 @@ def test_names_are_text_on_every_page() -> None:
     fill("acme", FIRST_ID, HTML)
     client = Client(raise_request_exception=False)
     client.force_login(User.objects.create_superuser("root", first_name=HTML))
-    found = routes(("console/", "admin/", "accounts/"))
+    found = [
+        route
+        for route in routes(("console/", "admin/", "accounts/"))
+        if not route.template.endswith(".csv")  # a download, which browsers do not render
+    ]
     probes = [
         *reads(found, FIRST_ID),
         *searches(found, FIRST_ID, HTML, max_choices=1),

@@ -162,7 +162,7 @@ def test_no_cell_is_a_formula_of_a_spreadsheet(text: str) -> None:
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
 def test_any_text_is_read_again_from_its_cell(text: str) -> None:
     row = {"text": text, "number": 5, "nothing": None}
-    written = export_module._csv([row], tuple(row))
+    written = export_module.csv_of([row], tuple(row))
 
     [[read, number, nothing]] = csv.reader(io.StringIO(written, newline=""))
     assert read.removeprefix("'") == text.removeprefix("'")

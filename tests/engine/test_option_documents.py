@@ -47,6 +47,11 @@ def test_an_unknown_option_is_answered_with_advice(name: str, advice: str) -> No
         ("max_queue_s", -1, "max_queue_s must not be negative."),
         ("enable_prefix_caching", 1, "enable_prefix_caching must be true or false, not 1."),
         ("draft_model", 5, "draft_model must be a text, not 5."),
+        ("clamp_max_tokens", 5, "clamp_max_tokens must be defaults, always or never, not 5."),
+        (
+            *("clamp_max_tokens", "some"),
+            'clamp_max_tokens must be defaults, always or never, not "some".',
+        ),
         ("logits_processors", "a:b", 'logits_processors must be a list of texts, not "a:b".'),
         ("logits_processors", [1], "logits_processors must be a list of texts, not [1]."),
         ("plugin", [], "plugin must be an object, not []."),

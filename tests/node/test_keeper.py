@@ -49,6 +49,7 @@ class Script:
         self.asked_at = float("inf")  # when an administrator tries again
         self.attempt_s = 0.0  # how long an attempt takes
         self.started_at: list[float] = []
+        self.num_checks = 0  # of the weights
         self.reports: list[tuple[EngineState, str]] = []  # with the first sentence of the error
         self.end: End = LOADS
         self.is_over = asyncio.Event()
@@ -57,13 +58,16 @@ class Script:
         return next(self.files[at] for at in sorted(self.files, reverse=True) if at <= self.clock())
 
     def new_config(self, _: ModelSpec) -> Any:
-        """Begin an attempt. Raises what makes it fail before an engine starts."""
+        """Begin an attempt."""
         self.started_at.append(self.clock())
         self.end = next(self.ends)
         self.clock.pass_s(self.attempt_s)
+        return SimpleNamespace(max_context=2048)
+
+    def check_weights(self, _: ModelSpec) -> None:
+        self.num_checks += 1
         if isinstance(self.end, UnusableWeights):
             raise self.end
-        return SimpleNamespace(max_context=2048)
 
     async def is_asked_within(self, a_keeper: Keeper, timeout_s: float) -> bool:
         """Let the pause pass at once. After a minute without an attempt, the test is over."""
@@ -120,6 +124,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     monkeypatch.setattr(keeper, "EngineProcess", lambda *_, **__: ScriptedEngine(script))
     monkeypatch.setattr(keeper, "folder_state", script.folder_state)
     monkeypatch.setattr(keeper, "_new_config", script.new_config)
+    monkeypatch.setattr(keeper, "_check_weights", script.check_weights)
     monkeypatch.setattr(status, "report", script.report)
     monkeypatch.setattr(Keeper, "_is_asked_within", is_asked_within)
     return script
@@ -227,6 +232,7 @@ async def test_an_engine_that_had_loaded_is_restarted_however_often_it_crashes(
 
     assert reports[:4] == [(LOADING, ""), (READY, ""), (LOADING, "It crashed"), (READY, "")]
     assert len(script.started_at) == 7
+    assert script.num_checks == 1, "files that have loaded are not read again: streams wait"
     assert reports[-1] == (READY, "")
 
 

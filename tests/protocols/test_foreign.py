@@ -297,6 +297,18 @@ def test_a_format_of_llama_cpp_constrains_the_answer() -> None:
     assert grammar.kind is GrammarKind.JSON_SCHEMA
 
 
+def test_the_answer_continues_a_last_message_that_is_a_prefix() -> None:
+    question = {"role": "user", "content": "Hi"}
+    begun = {"role": "assistant", "content": "Once", "prefix": True}
+
+    assert chat(messages=[question, begun]) == chat(
+        messages=[question, {"role": "assistant", "content": "Once"}], continue_final_message=True
+    )
+    assert chat(messages=[begun, question]) == chat(
+        messages=[{"role": "assistant", "content": "Once"}, question]
+    )
+
+
 @pytest.mark.parametrize("endpoint", Endpoint)
 def test_unknown_fields_are_named_in_their_order(endpoint: Endpoint) -> None:
     asked = request(endpoint, chat_id="a", features={}, options={"numa_nodes": 2}, nothing=None)

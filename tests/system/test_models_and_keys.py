@@ -183,6 +183,7 @@ def test_a_folder_that_cannot_be_loaded_shows_why(platform: Running, tmp_path: P
     folder = tmp_path / "broken"
     folder.mkdir()
     (folder / "openvino_model.xml").write_text("<net/>")
+    (folder / "openvino_model.bin").write_bytes(b"")
 
     vinery(platform, "model", "add", str(folder), "--name", "broken")
 

@@ -62,7 +62,7 @@ def not_found(request: HttpRequest, exception: Any) -> HttpResponse:
         else "The OpenAI-compatible API is under /v1 and /v3: set your client's base_url to end "
         "in /v1."
     )
-    return error_response(NotFound(f"There is nothing at {request.path}. {advice}"))
+    return error_response(NotFound(f"Not found: {request.path}. {advice}"))
 
 
 def server_error(request: HttpRequest) -> HttpResponse:

@@ -10,7 +10,7 @@ from vinery_serving.core.request import Conversation, Message
 from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
 from vinery_serving.protocols.common.generation import GenerationBody
 from vinery_serving.protocols.common.limited import Limited
-from vinery_serving.protocols.common.messages import Content, WireMessage
+from vinery_serving.protocols.common.messages import AssistantMessage, Content, WireMessage
 from vinery_serving.protocols.common.parameters import (
     EFFORT,
     EFFORTS,
@@ -61,7 +61,8 @@ class ChatBody(TemplateFields, GenerationBody):
     """The parameters of chat completions."""
 
     messages: MessagesOrIds | None = parameter(
-        "The conversation, or as in FastDeploy a list of token ids.",
+        "The conversation, or as in FastDeploy a list of token ids. With `prefix` true, as in "
+        "Mistral's API, the answer continues the last message.",
         "OAVF",
         wrong=[([], "must not be empty"), ("Hi", "must be an array")],
     )
@@ -105,6 +106,13 @@ class ChatBody(TemplateFields, GenerationBody):
         super().refuse_contradictions()
         if self.top_logprobs and not self.logprobs:
             raise refusal("top_logprobs", "needs `logprobs` to be true")
+
+    @property
+    def continues_final_message(self) -> bool:
+        """Also if the last message is a `prefix`, as Mistral and DeepSeek name it."""
+        last = self.messages[-1] if self.messages else None
+        is_prefix = isinstance(last, AssistantMessage) and bool(last.prefix)
+        return is_prefix or super().continues_final_message
 
     def conversation(self) -> Conversation:
         """Return the prompt. Raises `InvalidRequest` for a missing prompt, and for tools and a

@@ -66,6 +66,10 @@ class GenerationBody(
         """Return the features of OpenAI's service that the client asks for, and does not get."""
         return ("store",) if self.store else ()
 
+    def _with_hosted(self, unused: Unused) -> Unused:
+        hosted = self.hosted_features()
+        return replace(unused, hosted=hosted) if hosted else unused
+
     def request(
         self,
         endpoint: Endpoint,
@@ -101,5 +105,5 @@ class GenerationBody(
             hides_reasoning=self.include_reasoning is False,
             shows_special_tokens=self.skip_special_tokens is False,
             handling=self.handling(),
-            unused=replace(unused, hosted=self.hosted_features()),
+            unused=self._with_hosted(unused),
         )

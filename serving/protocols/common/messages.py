@@ -179,6 +179,8 @@ class AssistantMessage(Wire):
     refusal: Text | None = None
     reasoning_content: Text | None = None
     reasoning: Text | None = None
+    # Whether the answer continues this message, if it is the last: Mistral's and DeepSeek's name.
+    prefix: bool | None = None
     tool_calls: WireToolCalls | None = None
     function_call: WireFunctionCall | None = None
 

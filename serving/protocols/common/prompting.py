@@ -97,7 +97,7 @@ class TemplateFields(Wire):
         """Return how messages become text. Raises `InvalidRequest` for fields that contradict
         each other."""
         self._refuse_contradictions()
-        continues = bool(self.continue_final_message)
+        continues = self.continues_final_message
         return Rendering(
             template=self.chat_template,
             uses_template=not self.disable_chat_template,
@@ -107,15 +107,25 @@ class TemplateFields(Wire):
             continues_final_message=continues,
         )
 
+    @property
+    def continues_final_message(self) -> bool:
+        """Whether the prompt ends inside the last message."""
+        return bool(self.continue_final_message)
+
     def _refuse_contradictions(self) -> None:
-        if self.continue_final_message and self.add_generation_prompt:
+        if self.continues_final_message and self.add_generation_prompt:
             raise refusal(
                 "continue_final_message",
                 "and `add_generation_prompt` exclude each other: a prompt ends inside the last "
                 "message or starts a new one",
             )
-        for name in ("chat_template", "continue_final_message", "documents"):
-            if self.disable_chat_template and getattr(self, name):
+        needing = {
+            "chat_template": self.chat_template,
+            "continue_final_message": self.continues_final_message,
+            "documents": self.documents,
+        }
+        for name, value in needing.items():
+            if self.disable_chat_template and value:
                 raise refusal(name, "needs a chat template, but `disable_chat_template` is true")
 
 

@@ -32,19 +32,27 @@ def unknown_fields(model: type[BaseModel], members: Mapping[str, Any]) -> list[s
 
 def unknown_members(model: type[BaseModel], members: Mapping[str, Any]) -> Iterator[str]:
     """Yield the paths of unknown members of the objects of options in `members`."""
-    for name, inner in known_fields(model).items():
-        value = members.get(name)
-        if inner is not None and isinstance(value, dict):
-            for path in unknown_fields(inner, value):
+    objects = _objects(model)
+    for name in objects.keys() & members.keys():
+        value = members[name]
+        if isinstance(value, dict):
+            for path in unknown_fields(objects[name], value):
                 yield f"{name}.{path}"
 
 
 @cache
-def known_fields(model: type[BaseModel]) -> Mapping[str, type[BaseModel] | None]:
-    """The names of the fields, and the models of those that are objects of options."""
+def known_fields(model: type[BaseModel]) -> frozenset[str]:
+    """The names of the fields, as clients send them."""
+    return frozenset(field.alias or name for name, field in model.model_fields.items())
+
+
+@cache
+def _objects(model: type[BaseModel]) -> Mapping[str, type[BaseModel]]:
+    """The models of the fields that are objects of options."""
     return {
-        field.alias or name: _options_of(field.annotation)
+        field.alias or name: inner
         for name, field in model.model_fields.items()
+        if (inner := _options_of(field.annotation)) is not None
     }
 
 

@@ -74,7 +74,7 @@ def test_an_id_must_be_a_whole_number_of_a_visible_object(
     assert (
         error_message(theirs.one.pk)
         == error_message(10**9)
-        == "project: There is no project of this id, or not for you."
+        == "project: There is no project of this id, or you may not see it."
     )
 
 

@@ -167,8 +167,8 @@ def test_too_many_requests_in_a_minute() -> None:
     refusal = refusal_of(denial(bucket, 60, 1), "tiny-chat")
 
     assert refusal.message == (
-        "Rate limit reached for tiny-chat on requests per min (RPM) of its project: Limit 60, "
-        "Used 60, Requested 1. Please try again in 1s."
+        "Rate limit reached for tiny-chat on requests per min (RPM) of this key's project: Limit "
+        "60, Used 60, Requested 1. Please try again in 1s."
     )
     assert (refusal.type, refusal.code) == ("requests", "rate_limit_exceeded")
 
@@ -213,7 +213,7 @@ def test_a_quota_that_is_used_up_until_midnight() -> None:
 
     assert refusal.message == (
         "You exceeded your current quota of tokens per day (TPD) of this API key: Limit 100, "
-        "Used 99, Requested 5. It starts anew in 12h0m0s."
+        "Used 99, Requested 5. It resets in 12h0m."
     )
     assert (refusal.type, refusal.code) == ("insufficient_quota", "insufficient_quota")
     assert refusal.headers["x-should-retry"] == "false"
@@ -227,7 +227,7 @@ def test_a_budget_that_is_used_up() -> None:
     refusal = refusal_of(denial(budget, 99, 5), "tiny-chat")
 
     assert refusal.message == (
-        "You exceeded your current quota of weighted tokens in total of its organization: "
+        "You exceeded your current quota of weighted tokens in total of this key's organization: "
         "Limit 100, Used 99, Requested 5. Ask an administrator to raise it."
     )
     assert refusal.code == "insufficient_quota"
@@ -240,7 +240,7 @@ def test_the_refusal_of_a_week_has_the_start_of_the_next() -> None:
 
     assert refusal.message == (
         "You exceeded your current quota of tokens per week of this API key: "
-        "Limit 100, Used 99, Requested 5. It starts anew in 36h0m0s."
+        "Limit 100, Used 99, Requested 5. It resets in 36h0m."
     )
 
 
