@@ -83,9 +83,7 @@ class Newcomer:
 
     def start(self) -> None:
         with (self.folder / "up.log").open("wb") as log:
-            self.server = self.popen(
-                "vinery", "up", stdout=log, stderr=log, start_new_session=True
-            )
+            self.server = self.popen("vinery", "up", stdout=log, stderr=log, start_new_session=True)
         until(lambda: self.has_started() and _is_ready(self.base_url), timeout_s=120)
 
     def has_started(self) -> bool:
