@@ -27,7 +27,7 @@ from tests.conftest import REPOSITORY, until
 
 WHEEL = Path(os.environ["VINERY_TEST_WHEEL"]).resolve()
 IS_ROOT = os.geteuid() == 0
-# As root, the user is one whom no file of this machine belongs to, and Python is the system's,
+# As root, the user owns no file of this machine, and Python is that of the system,
 # because others may not be able to open that of root.
 USER = 64_001
 PYTHON = "/usr/bin/python3" if IS_ROOT else sys.executable
