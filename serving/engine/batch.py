@@ -487,7 +487,8 @@ def _guilty(generation: Generation, reason: str) -> FailedGeneration:
     if generation.submit.grammar is not None:
         message = f"The grammar cannot be used: {reason}"
         return FailedGeneration(generation, "invalid_grammar", message)
-    return FailedGeneration(generation, "engine_error", "The engine could not run this request.")
+    message = "The engine could not run this request."
+    return FailedGeneration(generation, "engine_error", message, reason)
 
 
 def _last_line(error: Exception) -> str:

@@ -241,6 +241,7 @@ class FailedGeneration(NamedTuple):
     generation: Generation
     code: str
     message: str
+    reason: str = ""  # in OpenVINO's words, which are not for clients
 
 
 def advance(

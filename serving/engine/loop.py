@@ -156,7 +156,7 @@ class EngineLoop:
         while self._batch.has_work:
             step = self._step()
             for failed in step.failed:
-                raise RuntimeError(failed.message)
+                raise RuntimeError(f"The first token failed: {failed.reason or failed.message}")
             self._take_step(step)
         return probe.tokens[0]
 

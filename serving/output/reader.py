@@ -92,7 +92,7 @@ class ChoiceReader:
                 writer.attribution.extend(text)
             if text:
                 self._parser.feed(text)
-            self._parser.finish()
+            self._parser.finish(is_closed=self._is_ended_by_model(reason))
             writer.finish()
         if self._exposes_silent_tokens:
             writer.write_silent_tokens()
@@ -146,6 +146,11 @@ class ChoiceReader:
         if not dropped or dropped.strip(b" "):
             return token
         return without_leading_spaces(token, len(dropped))
+
+    def _is_ended_by_model(self, reason: Literal["stop", "length"]) -> bool:
+        """Whether the text is whole. Otherwise it may be cut anywhere."""
+        is_stopped_by_client = self._met_stop_id in self._stop_ids
+        return reason == "stop" and not self._is_repeating and not is_stopped_by_client
 
     @property
     def _cause(self) -> str | int | None:

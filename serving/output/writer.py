@@ -5,6 +5,7 @@ after the parser because they are about the text that a client reads: reasoning 
 a tool call must not end a choice, and neither may text from both sides of a call.
 """
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 
 from vinery_serving.core.events import (
@@ -18,7 +19,7 @@ from vinery_serving.core.request import Tool
 from vinery_serving.core.tools import INPUT
 from vinery_serving.output.attribution import Attribution
 from vinery_serving.output.json_text import read_key, read_unquoted, read_value
-from vinery_serving.output.lexer import Lexer, Reading, UnexpectedText
+from vinery_serving.output.lexer import EndOfText, Lexer, Reading, UnexpectedText
 from vinery_serving.output.parser import Parser
 from vinery_serving.output.stop import StopStrings
 
@@ -235,6 +236,9 @@ class _CustomInput:
         """All arguments are marked until it is decided what the input is."""
         lexer.mark = 0
         write: Callable[[str], None] = _drop
+        if (yield from lexer.peek()) == '"':
+            lexer.mark = None
+            yield from self._read_quoted(lexer)
         try:
             has_input = yield from _find_input(lexer)
             lexer.mark = None
@@ -247,15 +251,31 @@ class _CustomInput:
             write(lexer.take_all())
             yield
 
+    def _read_quoted(self, lexer: Lexer) -> Reading[None]:
+        """Only its end shows whether text that begins with a quote is a JSON string, or code."""
+        parts: list[str] = []
+        try:
+            while True:
+                parts.append(lexer.take_all())
+                yield
+        except EndOfText:
+            self._input.append(_unquoted_whole("".join(parts)))
+            raise
+
+
+def _unquoted_whole(text: str) -> str:
+    """Return what a JSON string contains; other text as it is."""
+    try:
+        return str(json.loads(text))
+    except ValueError:
+        return text
+
 
 def _find_input(lexer: Lexer) -> Reading[bool]:
-    """Read up to the input: the value of its key, or a string alone. Returns False for an empty
-    object. Raises `UnexpectedText` for arguments without an input."""
-    first = yield from lexer.peek()
-    if first != "{":
-        if first != '"':
-            raise UnexpectedText
-        return True
+    """Read up to the value of the input's key. Returns False for an empty object. Raises
+    `UnexpectedText` for arguments without an input."""
+    if (yield from lexer.peek()) != "{":
+        raise UnexpectedText
     lexer.at += 1
     is_empty = True
     while (key := (yield from read_key(lexer))) is not None:

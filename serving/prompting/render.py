@@ -7,7 +7,7 @@ message is dropped or printed in a form that the model never saw.
 import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from vinery_serving.core.request import (
     Tool,
     ToolCall,
 )
+from vinery_serving.prompting.arranging import arranged
 from vinery_serving.prompting.capabilities import TemplateCapabilities
 from vinery_serving.prompting.reasoning_effort import reasoning_settings
 from vinery_serving.prompting.template import ChatTemplate
@@ -34,8 +35,6 @@ _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 # The length of the ids that Mistral's templates accept.
 _NUM_ID_CHARS = 9
-
-_INSTRUCTING = (Role.SYSTEM, Role.DEVELOPER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,17 +141,20 @@ class ChatRenderer:
     def _turns(self, conversation: Conversation) -> list[dict[str, Any]]:
         messages = conversation.messages
         callees = {call.id: call.name for message in messages for call in message.tool_calls}
-        arranged = arranged_instructions(messages, self._capabilities)
-        if self._capabilities.wants_single_calls:
-            arranged = _with_single_calls(arranged)
-        if self._capabilities.refuses_text_beside_reasoning:
-            arranged = [(index, _without_text_beside_reasoning(each)) for index, each in arranged]
-        return [self._turn(messages[index], message, callees, index) for index, message in arranged]
+        # Calls are identified by their objects, which arranging does not copy.
+        paths = {
+            id(call): f"messages[{index}].tool_calls[{at}].function.arguments"
+            for index, message in enumerate(messages)
+            for at, call in enumerate(message.tool_calls)
+        }
+        return [
+            self._turn(message, callees, paths)
+            for message in arranged(messages, self._capabilities)
+        ]
 
     def _turn(
-        self, original: Message, message: Message, callees: Mapping[str, str], index: int
+        self, message: Message, callees: Mapping[str, str], paths: Mapping[int, str]
     ) -> dict[str, Any]:
-        """`original` is the client's message of this index, which has all calls."""
         turn: dict[str, Any] = {"role": message.role.value, "content": self._content(message)}
         name, call_id = message.name, message.tool_call_id
         if call_id is not None:  # some clients leave ids empty
@@ -163,13 +165,7 @@ class ChatRenderer:
         if message.reasoning and self._capabilities.reasoning_key:
             turn[self._capabilities.reasoning_key] = message.reasoning
         if message.tool_calls:
-            positions = {id(call): at for at, call in enumerate(original.tool_calls)}
-            turn["tool_calls"] = [
-                self._call(
-                    call, f"messages[{index}].tool_calls[{positions[id(call)]}].function.arguments"
-                )
-                for call in message.tool_calls
-            ]
+            turn["tool_calls"] = [self._call(call, paths[id(call)]) for call in message.tool_calls]
         return turn
 
     def _content(self, message: Message) -> Any:
@@ -261,77 +257,3 @@ def _described(tool: dict[str, Any]) -> dict[str, Any]:
         }
         function["parameters"] = {**function["parameters"], "properties": described}
     return {**tool, "function": function}
-
-
-def arranged_instructions(
-    messages: Sequence[Message], capabilities: TemplateCapabilities
-) -> list[tuple[int, Message]]:
-    """Return the messages with system and developer messages where the template renders them,
-    each with its index in the client's conversation.
-
-    OpenAI's clients may send any number of them anywhere. Many templates render one, at the
-    start. Some render none: their models were trained to read instructions in the first user
-    message.
-    """
-    numbered = [(index, _known(message, capabilities)) for index, message in enumerate(messages)]
-    has_late_ones = any(message.role in _INSTRUCTING for message in messages[1:])
-    if capabilities.has_system and (capabilities.has_many_systems or not has_late_ones):
-        return numbered
-    instructions = [pair for pair in numbered if pair[1].role in _INSTRUCTING]
-    if not instructions:
-        return numbered
-    others = [pair for pair in numbered if pair[1].role not in _INSTRUCTING]
-    texts = [message for _, message in instructions]
-    index, first = instructions[0]
-    if capabilities.has_system:
-        return [(index, _with_text(first, texts)), *others]
-    for at, (question_index, question) in enumerate(others):
-        if question.role is Role.USER:
-            whole = _with_text(question, [*texts, question])
-            return [*others[:at], (question_index, whole), *others[at + 1 :]]
-    return [(index, _with_text(replace(first, role=Role.USER), texts)), *others]
-
-
-def _with_single_calls(arranged: Sequence[tuple[int, Message]]) -> list[tuple[int, Message]]:
-    """The same messages, with a turn for each call. The results of a call follow its turn."""
-    groups: list[list[tuple[int, Message]]] = []  # each message with the results after it
-    for pair in arranged:
-        if groups and pair[1].role is Role.TOOL:
-            groups[-1].append(pair)
-        else:
-            groups.append([pair])
-    return [pair for turn, *results in groups for pair in _split(turn, results)]
-
-
-def _split(
-    turn: tuple[int, Message], results: Sequence[tuple[int, Message]]
-) -> list[tuple[int, Message]]:
-    index, message = turn
-    if len(message.tool_calls) < 2:
-        return [turn, *results]
-    first, *others = message.tool_calls
-    turns = [[(index, replace(message, tool_calls=(first,)))]]
-    turns += [[(index, Message(message.role, tool_calls=(call,)))] for call in others]
-    positions = {call.id: at for at, call in enumerate(message.tool_calls)}
-    for pair in results:
-        # A result without a call stays behind all calls.
-        turns[positions.get(pair[1].tool_call_id or "", -1)].append(pair)
-    return [pair for each in turns for pair in each]
-
-
-def _without_text_beside_reasoning(message: Message) -> Message:
-    """A turn with calls, whose text is a part of its reasoning."""
-    if not (message.tool_calls and message.reasoning and message.text):
-        return message
-    return replace(message, content=(), reasoning=f"{message.reasoning}\n{message.text}")
-
-
-def _known(message: Message, capabilities: TemplateCapabilities) -> Message:
-    if message.role is Role.DEVELOPER and not capabilities.has_developer:
-        return replace(message, role=Role.SYSTEM)
-    return message
-
-
-def _with_text(message: Message, sources: Sequence[Message]) -> Message:
-    text = "\n\n".join(source.text for source in sources if source.text)
-    return replace(message, content=(TextPart(text),))

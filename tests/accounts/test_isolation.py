@@ -135,7 +135,7 @@ def probes_of(name: str, identity: Identity) -> Iterator[Probe]:
     if ADMIN in identity.prefixes:
         yield from searches_of_admin(FOREIGN_ID, THEIRS)
     if CONSOLE in identity.prefixes:
-        yield from forms(FOREIGN_ID)
+        yield from forms(OWN_ID, FOREIGN_ID, THEIRS)
 
 
 @pytest.mark.parametrize(

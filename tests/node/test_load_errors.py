@@ -102,6 +102,7 @@ def test_what_another_attempt_cannot_heal_is_explained_and_final(
         "Can not create file mapping for 8, err=Cannot allocate memory",
         f"{_CORE}Resource temporarily unavailable",
         "MemoryError()",
+        "The first token failed: Check 'shape_size(shape) == 0 || m_ptr != nullptr' failed",
         "[GPU] clEnqueueNDRangeKernel, error code: -5 CL_OUT_OF_RESOURCES",
     ],
 )

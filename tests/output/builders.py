@@ -56,8 +56,9 @@ class Parsing:
         self.parser.feed(text)
         return self.writer.take()
 
-    def finish(self) -> list[Event]:
-        self.parser.finish()
+    def finish(self, *, is_whole: bool = False) -> list[Event]:
+        """`is_whole`: the model has ended the text; otherwise it may be cut."""
+        self.parser.finish(is_closed=is_whole)
         self.writer.finish()
         return self.writer.take()
 
@@ -80,15 +81,15 @@ def a_parser(
     return Parsing(family, tools if has_tools else (), opens_reasoning=opens_reasoning)
 
 
-def events_of(parsing: Parsing, parts: Iterable[str]) -> list[Event]:
+def events_of(parsing: Parsing, parts: Iterable[str], *, is_whole: bool = False) -> list[Event]:
     events = [event for part in parts for event in parsing.feed(part)]
-    return events + parsing.finish()
+    return events + parsing.finish(is_whole=is_whole)
 
 
-def folded(parsing: Parsing, parts: Iterable[str]) -> Folded:
+def folded(parsing: Parsing, parts: Iterable[str], *, is_whole: bool = False) -> Folded:
     """Neighbours of one kind joined; a call is one entry, with a mark while it is open."""
     items: Folded = []
-    for event in events_of(parsing, parts):
+    for event in events_of(parsing, parts, is_whole=is_whole):
         match event:
             case TextDelta(_, text):
                 _grow(items, "text", text)
@@ -117,10 +118,11 @@ def read(
     *,
     opens_reasoning: bool = False,
     tools: Sequence[Tool] = (WEATHER,),
+    is_whole: bool = False,
 ) -> Folded:
-    """What a family reads in a whole text."""
+    """What a family reads in a text, in one part."""
     parser = a_parser(format_name, opens_reasoning=opens_reasoning, tools=tools)
-    return folded(parser, [text])
+    return folded(parser, [text], is_whole=is_whole)
 
 
 def cut(text: str, cuts: Iterable[int]) -> list[str]:

@@ -158,11 +158,18 @@ def minicpm5(calls: Sequence[Call]) -> str:
     return "".join(
         f'<function name="{name}">'
         + "".join(
-            f'<param name="{key}">{_between_tags(value)}</param>' for key, value in args.items()
+            f'<param name="{key}">{_in_section_if_needed(value)}</param>'
+            for key, value in args.items()
         )
         + "</function>"
         for name, args in calls
     )
+
+
+def _in_section_if_needed(value: Any) -> str:
+    """Line breaks around a value are syntax."""
+    text = _between_tags(value)
+    return f"<![CDATA[{text}]]>" if "\n" in text else text
 
 
 def minicpm5_in_sections(calls: Sequence[Call]) -> str:

@@ -30,8 +30,23 @@ TOOLS = [
 ]
 
 
-def read(name: str, text: str, *, tools: list[Tool] = TOOLS, opens: bool = False) -> Folded:
-    """What is read in a text, whole and character by character."""
-    whole = folded(a_parser(name, tools=tools, opens_reasoning=opens), [text])
-    assert folded(a_parser(name, tools=tools, opens_reasoning=opens), list(text)) == whole
+def read(
+    name: str,
+    text: str,
+    *,
+    tools: list[Tool] = TOOLS,
+    opens: bool = False,
+    is_whole: bool = False,
+) -> Folded:
+    """What is read in a text: in one part, character by character, and in any two parts.
+    `is_whole`: the model has ended it; otherwise it may be cut."""
+
+    def read_parts(*parts: str) -> Folded:
+        parser = a_parser(name, tools=tools, opens_reasoning=opens)
+        return folded(parser, parts, is_whole=is_whole)
+
+    whole = read_parts(text)
+    assert read_parts(*text) == whole
+    for at in range(1, len(text)):
+        assert read_parts(text[:at], text[at:]) == whole
     return whole

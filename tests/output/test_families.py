@@ -19,6 +19,8 @@ from vinery_serving.core.events import TextDelta, ToolCallDelta
 
 from .builders import a_call_started, a_parser, cut, events_of, folded
 from .families import (
+    AMONG_TEXT,
+    JSON_WRITERS,
     NOON,
     OTHER_WRITERS,
     PARIS,
@@ -140,14 +142,37 @@ def test_a_call_is_sent_with_its_first_argument(way: str) -> None:
 def test_a_call_that_is_cut_inside_its_arguments_stays_open(way: str) -> None:
     text = written(way, [PING, PARIS]).split("aris")[0]
 
-    assert read(way, text) == [("ping", "{}"), ("open get_weather", '{"city": "P')]
+    [ping, (name, arguments)] = read(way, text)
+    assert (ping, name) == (("ping", "{}"), "open get_weather")
+    assert arguments.replace(" ", "") == '{"city":"P'
+
+
+# Without a tag only the tools' names distinguish a call from other brackets.
+_UNTAGGED = (
+    "llama3",
+    "llama3_pythonic",
+    "llama4_pythonic without its tags",
+    "mistral without its tag",
+)
 
 
 @among_text
-def test_a_call_that_is_cut_before_its_name_is_given_back(way: str) -> None:
+def test_a_call_that_ends_before_its_name_is_given_back(way: str) -> None:
+    text = written(way, [PARIS]).split("weather")[0]
+    parser = a_parser(WRITERS[way][0], tools=TOOLS)
+
+    assert folded(parser, [text], is_whole=True) == [("text", text)]
+
+
+@pytest.mark.parametrize(
+    "way",
+    # A tag of phi4 begins like a word.
+    [way for way in (*JSON_WRITERS, *AMONG_TEXT) if way not in (*_UNTAGGED, "phi4")],
+)
+def test_a_call_that_is_cut_before_its_name_leaves_no_markup(way: str) -> None:
     text = written(way, [PARIS]).split("weather")[0]
 
-    assert read(way, text) == [("text", text)]
+    assert all(read(way, f"Hi.{text[:end]}") == [("text", "Hi.")] for end in range(2, len(text)))
 
 
 @ways
@@ -193,13 +218,7 @@ def test_without_tools_there_are_no_calls(way: str) -> None:
     assert folded(parser, [text]) == [("text", text)]
 
 
-# Without a tag only the tools' names distinguish a call from other brackets.
-_UNTAGGED = ("llama3", "llama3_pythonic", "llama4_pythonic")
-
-
-@pytest.mark.parametrize(
-    "way", [way for way in WRITERS if way not in _UNTAGGED and "without its tag" not in way]
-)
+@pytest.mark.parametrize("way", [way for way in WRITERS if way not in _UNTAGGED])
 def test_an_unknown_tool_is_called_all_the_same(way: str) -> None:
     calls = [("unheard_of", {"a": [1, {"b": None}], "c": "x"})]
 

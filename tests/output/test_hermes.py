@@ -42,7 +42,10 @@ def test_it_keeps_text_before_between_and_after_calls():
 def test_text_that_ends_like_the_beginning_of_a_tag_is_kept():
     text = f"{a_call()} A tag is <tool_"
 
-    assert read("hermes", text) == [("get_weather", PARIS), ("text", " A tag is <tool_")]
+    assert read("hermes", text, is_whole=True) == [
+        ("get_weather", PARIS),
+        ("text", " A tag is <tool_"),
+    ]
 
 
 def test_white_space_alone_around_calls_is_not_an_answer():
@@ -102,9 +105,9 @@ def test_arguments_are_sent_while_they_grow():
     assert parser.feed('<tool_call>\n{"name": "get_weather", "arg') == []
     assert parser.feed('uments": {"ci') == [
         a_call_started("get_weather"),
-        ToolCallDelta(0, 0, '{"ci'),
+        ToolCallDelta(0, 0, "{"),
     ]
-    assert parser.feed('ty": "Pa') == [ToolCallDelta(0, 0, 'ty": "Pa')]
+    assert parser.feed('ty": "Pa') == [ToolCallDelta(0, 0, '"city": "Pa')]
 
 
 def test_the_name_may_come_after_the_arguments():
@@ -172,7 +175,7 @@ def test_half_a_surrogate_pair_can_still_be_sent():
     ],
 )
 def test_what_is_no_call_is_given_back_unchanged(text):
-    assert read("hermes", text) == [("text", text)]
+    assert read("hermes", text, is_whole=True) == [("text", text)]
 
 
 def test_white_space_before_what_is_no_call_is_kept():
@@ -198,7 +201,7 @@ def test_a_cut_closing_tag_is_dropped():
 def test_a_missing_brace_does_not_swallow_what_follows():
     text = '<tool_call>{"name": "f", "arguments": {"a": 1</tool_call>Done.'
 
-    assert read("hermes", text) == [("f", '{"a": 1'), ("text", "Done.")]
+    assert read("hermes", text) == [("f", '{"a": 1}'), ("text", "Done.")]
 
 
 def test_without_tools_a_tag_is_text():

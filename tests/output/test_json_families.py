@@ -53,7 +53,8 @@ def test_arguments_are_sent_as_they_grow(way: str) -> None:
 
     grown = [event.text for event in events if isinstance(event, ToolCallDelta)]
     assert "".join(grown) == arguments
-    assert len(grown) >= len(arguments) - 1
+    # A key comes at once, and a quote with what follows it.
+    assert len(grown) >= len(arguments) - len('"text":') - 1
 
 
 @ways

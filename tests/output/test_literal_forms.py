@@ -19,14 +19,14 @@ def gemma(arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "json_text"),
     [
-        ('text:<|"|>a "b" \\n {,}<|"|>', r'{"text": "a \"b\" \\n {,}"}'),
-        ("count:3,share:-0.5e3,is_on:true", '{"count": 3, "share": -0.5e3, "is_on": true}'),
-        ('items:[1,[2,<|"|>x<|"|>],{a:null}]', '{"items": [1, [2, "x"], {"a": null}]}'),
-        ("more:{a:{b:[]},c:{}}", '{"more": {"a": {"b": []}, "c": {}}}'),
-        ('more:{<|"|>a b<|"|>:1}', '{"more": {"a b": 1}}'),
-        ('"text": "a\\n\\u00e9"', '{"text": "a\\né"}'),
-        ("text:New York , count: 2", '{"text": "New York", "count": 2}'),
-        ("any:None", '{"any": null}'),
+        ('text:<|"|>a "b" \\n {,}<|"|>', r'{"text":"a \"b\" \\n {,}"}'),
+        ("count:3,share:-0.5e3,is_on:true", '{"count":3,"share":-0.5e3,"is_on":true}'),
+        ('items:[1,[2,<|"|>x<|"|>],{a:null}]', '{"items":[1,[2,"x"],{"a":null}]}'),
+        ("more:{a:{b:[]},c:{}}", '{"more":{"a":{"b":[]},"c":{}}}'),
+        ('more:{<|"|>a b<|"|>:1}', '{"more":{"a b":1}}'),
+        ('"text": "a\\n\\u00e9"', r'{"text": "a\n\u00e9"}'),
+        ("text:New York , count: 2", '{"text":"New York" , "count": 2}'),
+        ("any:None", '{"any":null}'),
     ],
 )
 def test_gemmas_own_notation_becomes_json(arguments: str, json_text: str) -> None:
@@ -39,7 +39,7 @@ def test_a_channel_before_the_answer_is_reasoning() -> None:
     assert read("gemma4", text) == [
         ("reasoning", "Hm, <b>."),
         ("text", "I call."),
-        ("f", '{"count": 1}'),
+        ("f", '{"count":1}'),
     ]
 
 
@@ -60,10 +60,10 @@ def test_reasoning_is_read_without_tools_too() -> None:
     assert read("gemma4", text, tools=[]) == [("reasoning", "Hm."), ("text", gemma(""))]
 
 
-def test_a_broken_value_ends_the_call() -> None:
-    text = "<|tool_call>call:f{count:1,[}<tool_call|>"
+def test_what_is_no_value_is_kept_up_to_the_closing_tag() -> None:
+    text = "<|tool_call>call:f{count:1,=}<tool_call|>Done."
 
-    assert read("gemma4", text) == [("f", '{"count": 1, '), ("text", "[}<tool_call|>")]
+    assert read("gemma4", text) == [("f", '{"count":1,=}'), ("text", "Done.")]
 
 
 # Python
@@ -127,10 +127,13 @@ def test_a_forgotten_bracket_does_no_harm() -> None:
     assert read("lfm2", text) == [("f", '{"count": 1}'), ("ping", "{}"), ("text", "Done.")]
 
 
-def test_a_broken_value_ends_a_call_that_has_started() -> None:
+def test_a_word_without_quotes_is_a_string_in_a_call_that_has_started() -> None:
     text = "[f(count=1, text=oops)] Done."
 
-    assert read("llama3_pythonic", text) == [("f", '{"count": 1'), ("text", "oops)] Done.")]
+    assert read("llama3_pythonic", text) == [
+        ("f", '{"count": 1, "text": "oops"}'),
+        ("text", " Done."),
+    ]
 
 
 def test_what_breaks_after_a_call_is_given_back() -> None:

@@ -134,7 +134,7 @@ def test_a_stop_string_in_text_that_the_parser_held_back_is_found_at_the_end():
     reader = a_reader(stop=["<tool"])
     reader.feed(ids_of("a <tool_c"))
 
-    assert choice_of(reader.finish("length")).text == ""
+    assert choice_of(reader.finish("stop")).text == ""
     assert reader.is_stopped
 
 
@@ -271,9 +271,9 @@ def test_a_choice_that_repeats_itself_is_over():
 
 
 def test_what_was_held_when_it_repeated_itself_is_sent():
-    result = whole("<tool<tool<tool", repetition=Repetition(9, 1, 3))
+    result = whole("a<a<a<", repetition=Repetition(9, 1, 3))
 
-    assert result.text == "<tool<tool<tool"
+    assert result.text == "a<a<a<"
     assert result.cause == REPETITION
 
 

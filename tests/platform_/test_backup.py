@@ -108,6 +108,22 @@ def test_an_existing_file_is_kept_unless_it_may_be_replaced(whole: Path, tmp_pat
     assert not list(tmp_path.glob(".whole*"))
 
 
+def test_a_file_system_without_links_takes_an_archive_too(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Path, target: Path) -> None:
+        raise PermissionError("links are not supported")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    state, manifest = tmp_path / "state", archive.new_manifest("sqlite", ())
+
+    archive.write(state, tmp_path / "b.tar.gz", manifest, replace=False)
+
+    assert archive.read(tmp_path / "b.tar.gz").members == archive.read(whole).members
+    with pytest.raises(FileExistsError):
+        archive.write(state, tmp_path / "b.tar.gz", manifest, replace=False)
+
+
 def test_a_file_that_no_backup_has_is_not_archived(tmp_path: Path) -> None:
     state = a_state(tmp_path / "state", "new")
     (state / "secrets" / "my notes").write_text("")
@@ -369,7 +385,7 @@ def test_impossible_restores_are_refused(
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"migrations": ["accounts.9999_later"]}, "accounts.9999_later is unknown here"),
+        ({"migrations": ["accounts.9999_later"]}, "9999_later is unknown here"),
         ({"database": "postgresql"}, "this home uses sqlite"),
         ({}, "Add --yes to agree"),
     ],

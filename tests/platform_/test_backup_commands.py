@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
+import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,13 +13,17 @@ from pathlib import Path
 import pytest
 
 from tests import prepared_home, stores
-from tests.conftest import clean_environment
+from tests.conftest import REPOSITORY, clean_environment
 from tests.platform_ import scripts
 from tests.platform_.scripts import vinery
+from vinery.backup import archive
+from vinery.backup.archive import Manifest
 from vinery_accounts.usage.entries import Admission, Outcome, Settlement, encode
 from vinery_accounts.usage.journal import Journal
 
 pytestmark = pytest.mark.skipif(stores.IS_SCALED, reason="both homes would have one server")
+
+RELEASES = REPOSITORY / "tests" / "releases"
 
 _RECOVER = """
 import django; django.setup()
@@ -109,3 +116,26 @@ def test_what_is_outside_of_the_home_is_named(environment: dict[str, str], tmp_p
 
     assert "Not in the backup: VINERY_KEY_PEPPER_2, which the environment sets." in made.stdout
     assert f"Not in the backup: the configuration file {config}." in made.stdout
+
+
+def test_a_backup_of_an_older_version_is_upgraded(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    expected = json.loads((RELEASES / "0.1.json").read_text())
+    state = tmp_path / "state"
+    (state / "secrets").mkdir(parents=True)
+    (state / "secrets" / "django_secret_key").write_text(expected["secret_key"])
+    (state / "secrets" / "key_pepper_1").write_text(expected["pepper"])
+    with closing(sqlite3.connect(state / "vinery.sqlite3")) as database:
+        dump = gzip.decompress((RELEASES / "0.1.sql.gz").read_bytes()).decode()
+        database.executescript(dump)
+        rows = database.execute("SELECT app, name FROM django_migrations").fetchall()
+    manifest = Manifest("0.0.9", datetime.now(UTC), "sqlite", tuple(map(".".join, rows)))
+    archive.write(state, tmp_path / "old.tar.gz", manifest, replace=False)
+
+    home = environment | {"VINERY_HOME": str(tmp_path / "other")}
+    restored = vinery("restore", "old.tar.gz", environment=home, cwd=tmp_path)
+
+    assert restored.returncode == 0, restored.stderr
+    assert "The audit log is intact" in restored.stdout
+    assert "laptop" in vinery("key", "list", environment=home).stdout

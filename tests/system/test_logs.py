@@ -45,6 +45,15 @@ sys.exit(main(["up"]))
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with run_platform(tmp_path_factory.mktemp("logs") / "home", _SETTINGS) as running:
         yield running
+    assert_all_json(running)  # also what its processes have written when they ended
+
+
+def assert_all_json(platform: Running) -> list[dict[str, Any]]:
+    """Fail unless each line of standard output is a JSON object; return the objects."""
+    documents = [json.loads(line) for line in platform.log.read_text("utf-8").splitlines()]
+    names = {"time", "level", "process", "logger", "message"}
+    assert all(names <= document.keys() for document in documents)
+    return documents
 
 
 @pytest.fixture
@@ -185,6 +194,8 @@ async def test_no_secret_reaches_a_log_and_crashes_leave_their_stacks(
     stream.cancel()
     await asyncio.gather(stream, return_exceptions=True)
     await send_all(http, secret)
+    # The node repeats there what engines write.
+    await asyncio.to_thread(until, lambda: "Segmentation fault" in platform.log.read_text())
 
     texts = {path: path.read_text(encoding="utf-8") for path in files(platform)}
     known = (platform.api_key, platform.admin_password, _KEY.rpartition("_")[2])
@@ -201,13 +212,9 @@ async def test_no_secret_reaches_a_log_and_crashes_leave_their_stacks(
 
 
 def test_each_line_of_standard_output_is_a_json_object(platform: Running) -> None:
-    lines = platform.log.read_text(encoding="utf-8").splitlines()
+    processes = {document["process"] for document in assert_all_json(platform)}
 
-    documents = [json.loads(line) for line in lines]
-
-    processes = {document["process"] for document in documents}
     assert {"supervisor", "web-1", "node", "engine-tiny-chat"} <= processes
-    assert all({"time", "level", "logger", "message"} <= document.keys() for document in documents)
 
 
 async def test_a_request_is_one_line_with_its_values_by_name(
@@ -269,13 +276,9 @@ async def test_a_removed_log_of_an_engine_begins_anew(platform: Running) -> None
 
 async def test_a_model_that_does_not_load_logs_why(platform: Running) -> None:
     until(lambda: is_ready(platform))
-    folder = platform.home / "broken"
-    folder.mkdir()
-    for source in (REPOSITORY / "models" / "tiny-chat").iterdir():
-        if source.is_file():
-            (folder / source.name).write_bytes(source.read_bytes())
-    (folder / "openvino_model.bin").write_bytes(b"short")
-    vinery(platform, "model", "add", str(folder), "--name", "broken")
+    option = 'plugin={"NO_SUCH_PROPERTY": 1}'
+    folder = str(REPOSITORY / "models" / "tiny-chat")
+    vinery(platform, "model", "add", folder, "--name", "broken", "--option", option)
 
     def reason() -> str | None:
         try:
@@ -285,7 +288,7 @@ async def test_a_model_that_does_not_load_logs_why(platform: Running) -> None:
         found = [each for each in entries if "does not load" in each.message]
         return found[0].message if found else None
 
-    assert "Incorrect weights in bin file" in until(reason, timeout_s=60)
+    assert "NO_SUCH_PROPERTY" in until(reason, timeout_s=60)
     vinery(platform, "model", "remove", "broken")
 
 

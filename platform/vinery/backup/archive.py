@@ -58,6 +58,10 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The size of all members on the disk."""
         return sum(member.size_bytes for member in self.members)
 
+    @property
+    def is_of_older_version(self) -> bool:
+        return _numbers(self.version) < _numbers(__version__)
+
 
 def new_manifest(database: str, migrations: tuple[str, ...]) -> Manifest:
     return Manifest(__version__, datetime.now(UTC), database, migrations)
@@ -221,12 +225,23 @@ def _draft_of(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        if replace:
-            draft.replace(target)
-        else:
-            target.hardlink_to(draft)  # unlike a rename, a link fails if the name exists
+        _give_name(draft, target, replace=replace)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _give_name(draft: Path, target: Path, *, replace: bool) -> None:
+    """Raises FileExistsError unless `replace`, and OSError."""
+    try:
+        if not replace:
+            target.hardlink_to(draft)  # unlike a rename, a link fails if the name exists
+            return
+    except FileExistsError:
+        raise
+    except OSError:  # some file systems have no links
+        if target.exists():
+            raise FileExistsError(target) from None
+    draft.replace(target)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

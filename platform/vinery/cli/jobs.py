@@ -36,6 +36,7 @@ def run(_: argparse.Namespace) -> int:
     start_django()
     with importing():
         from celery import beat
+        from celery.apps import worker as celery_worker
         from celery.exceptions import SecurityWarning
         from celery.signals import worker_shutting_down
         from django.conf import settings
@@ -44,6 +45,8 @@ def run(_: argparse.Namespace) -> int:
 
     # Celery warns about root because of pickle; our workers accept JSON only.
     warnings.simplefilter("ignore", SecurityWarning)
+    # It writes to standard output past the logger when it ends.
+    celery_worker.safe_say = lambda *_: None  # type: ignore[attr-defined]
     worker_shutting_down.connect(_end_in_time)
     scheduler = beat.Service(app, max_interval=_CLOCK_INTERVAL_S, scheduler_cls=beat.Scheduler)
     clock = threading.Thread(target=_run_beat, args=(scheduler,), name="beat", daemon=True)

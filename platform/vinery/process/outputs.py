@@ -26,7 +26,7 @@ class Output:
         the line that reports how many lines were lost."""
         self._write = write
         self._notice = notice
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler of a signal may log while its thread does
         self._lines: deque[bytes] = deque()
         self._num_bytes = 0
         self._num_lost = 0

@@ -12,6 +12,7 @@ from types import NoneType
 from typing import Any, Final
 
 from vinery_serving.core.request import Tool
+from vinery_serving.output.parsers.value_text import json_text_of
 
 _ALL_TYPES: Final = frozenset(("string", "number", "integer", "boolean", "null", "object", "array"))
 _TYPE_NAMES: Final = {
@@ -24,6 +25,7 @@ _TYPE_NAMES: Final = {
 }
 # A schema that refers to itself without end allows any type.
 MAX_DEPTH: Final = 16
+_BRACKETS: Final = ("{", "[", "(")
 # Parameters are read while an answer streams, so this takes few milliseconds.
 _MAX_SCHEMAS: Final = 1000
 
@@ -42,6 +44,11 @@ class ParameterTypes:
     def __init__(self, tools: Sequence[Tool]) -> None:
         self._schemas = {tool.name: tool.parameters or {} for tool in tools}
         self._by_parameter: dict[tuple[str, str], frozenset[str]] = {}
+
+    def names(self, tool: str) -> frozenset[str]:
+        """Return the names of the parameters that the schema lists."""
+        properties = self._schemas.get(tool, {}).get("properties")
+        return frozenset(properties if isinstance(properties, dict) else ())
 
     def of(self, tool: str, parameter: str) -> frozenset[str]:
         """Return the JSON types that the parameter takes: all for an unknown parameter."""
@@ -137,6 +144,10 @@ def json_of(text: str, types: frozenset[str]) -> str:
         return quoted(text)
     bare = text.strip()
     value, is_json = _parsed(bare)
+    if not is_json and bare[:1] in _BRACKETS:
+        respelled = json_text_of(bare, is_surely_a_value=kind is Kind.JSON)
+        value, is_json = _parsed(respelled or "")
+        bare = respelled if respelled is not None and is_json else bare
     if kind is Kind.JSON:
         return bare if is_json else _translated(bare, text)
     is_wanted = is_json and not isinstance(value, str) and _type_name(value) in types
@@ -154,6 +165,8 @@ def _translated(bare: str, text: str) -> str:
     word = bare.lower()
     if word in ("true", "false", "null"):
         return word
+    if word == "none":
+        return "null"
     try:
         return json.dumps(ast.literal_eval(bare), ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):

@@ -11,6 +11,7 @@ Tags after the first pair are text: an answer may mention them.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from vinery_serving.core.request import Tool
 from vinery_serving.output.lexer import EndOfText, Lexer, Reading, Tag, UnexpectedText
@@ -100,6 +101,8 @@ def _read_text(lexer: Lexer, writer: EventWriter, _: Sequence[Tool]) -> Reading[
 # Models whose output is only text.
 PLAIN = ParserFamily(_read_text)
 
+_LEAST_TAG: Final = 2
+
 # Reads one call, or all calls of one opening tag, from after the spelling of the tag that was
 # met. Raises `UnexpectedText` for what is no call, unless a call has started.
 ReadCalls = Callable[[Lexer, EventWriter, str, Sequence[Tool]], Reading[None]]
@@ -140,23 +143,44 @@ def read_with_calls(
     What begins like a call but is none is given back as text.
     """
     answer = _AnswerText(writer)
-    is_text = True
+    is_text, num_calls = True, 0
     try:
         while True:
             spelling = yield from lexer.take_until(opening, answer.write)
             lexer.mark = lexer.at - len(spelling)
-            is_text = False
+            is_text, num_calls = False, writer.num_calls
             try:
                 yield from read_calls(lexer, writer, spelling, tools)
             except UnexpectedText:
                 answer.write(lexer.text[lexer.mark : lexer.at])
             lexer.mark = None
             is_text = True
-    except EndOfText:
+    except EndOfText as end:
         start = lexer.at if is_text else lexer.mark
-        if start is not None:
-            answer.write(lexer.text[start:])
+        rest = "" if start is None else lexer.text[start:]
+        is_syntax = (
+            _begins_tag(opening, rest)
+            if is_text
+            else _begins_call(opening, rest) or writer.num_calls > num_calls
+        )
+        if end.is_closed or not is_syntax:
+            answer.write(rest)
         answer.finish()
+
+
+def _begins_tag(opening: Tag, cut: str) -> bool:
+    """Whether an answer is cut inside the tag that opens a call. Clients have no use for that. A
+    word, or one bracket, may be text."""
+    return (
+        len(cut) >= _LEAST_TAG
+        and not cut[0].isalnum()
+        and any(tag.startswith(cut) for tag in opening.strings)
+    )
+
+
+def _begins_call(opening: Tag, cut: str) -> bool:
+    """Whether an answer is cut after such a tag. Text after brackets alone may be an answer."""
+    return any(len(tag) > _LEAST_TAG and cut.startswith(tag) for tag in opening.strings)
 
 
 class _AnswerText:
@@ -239,11 +263,11 @@ def _without_tags(read_answer: Read, opening: Tag, closing: Tag) -> Read:
             while True:
                 answer.feed(lexer.take_all())
                 yield
-        except EndOfText:
+        except EndOfText as end:
             rest = lexer.take_all()
             if rest.strip() or not is_tagged:
                 answer.feed(trimmed.space + rest)
-            answer.finish()
+            answer.finish(is_closed=end.is_closed)
 
     return read
 

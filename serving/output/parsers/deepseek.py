@@ -23,10 +23,8 @@ CALL_BEGIN, CALL_END = Tag("<｜tool▁call▁begin｜>"), Tag("<｜tool▁call�
 SEPARATOR = "<｜tool▁sep｜>"
 _HEAD = re.compile(
     rf"\s*(?:\w+{SEPARATOR}\s*(?=[\w.-]))?(?P<name>[\w.-]+)"
-    rf"\s*(?:{SEPARATOR}\s*)?(?:```(?:json)?\s*)?",
+    rf"\s*(?P<mark>{SEPARATOR}\s*)?(?:```(?:json)?\s*)?",
     re.ASCII,
 )
 
-DEEPSEEK = Section(CALLS_BEGIN, CALLS_END, CALL_BEGIN, CALL_END, _HEAD, fence="```").family(
-    SEPARATOR
-)
+DEEPSEEK = Section(CALLS_BEGIN, CALLS_END, CALL_BEGIN, CALL_END, _HEAD).family(SEPARATOR)

@@ -3,7 +3,8 @@
     <|channel>thought
     The user asks ...<channel|><|tool_call>call:get_weather{city:<|"|>Paris<|"|>}<tool_call|>
 
-Keys have no quotes, and strings a mark of their own, without escapes.
+Keys have no quotes, and strings a mark of their own, without escapes. Several calls may share one
+pair of tags.
 """
 
 import re
@@ -16,7 +17,8 @@ from vinery_serving.output.parsers.base import (
     start_call,
     with_reasoning,
 )
-from vinery_serving.output.parsers.literal_text import GEMMA, read_literal
+from vinery_serving.output.parsers.json_calls import CallTags, read_broken_call, read_residue
+from vinery_serving.output.parsers.value_text import GEMMA, Border, ValueText
 from vinery_serving.output.writer import EventWriter
 
 OPEN = Tag("<|tool_call>")
@@ -24,27 +26,40 @@ CLOSE = Tag("<tool_call|>")
 QUOTE = '<|"|>'
 REASONING = ReasoningTags(Tag("<|channel>thought"), Tag("<channel|>"))
 
+_CALL: Final = "call:"
+_TAGS: Final = CallTags(OPEN.strings, CLOSE.strings)
+_BORDER: Final = Border(_TAGS.all)
 _NAME: Final = re.compile(r"[\w.\-]*")
 
 
-def _read_call(lexer: Lexer, writer: EventWriter, *_: object) -> Reading[None]:
-    """Read one call after its opening tag, up to and with the closing tag."""
-    if not (yield from lexer.take("call:")):
+def _read_calls(lexer: Lexer, writer: EventWriter, *_: object) -> Reading[None]:
+    """Read the calls after an opening tag, up to and with the closing tag."""
+    if not (yield from lexer.take(_CALL)):
         raise UnexpectedText
+    is_call = True
+    while is_call:
+        yield from _read_call(lexer, writer)
+        with lexer.after_call():
+            yield from read_residue(lexer, _TAGS, next_call=_CALL[0])
+            lexer.mark = lexer.at
+            is_call = bool((yield from lexer.take(_CALL)))
+
+
+def _read_call(lexer: Lexer, writer: EventWriter) -> Reading[None]:
+    """Read a name and the arguments."""
+    yield from lexer.peek()
     name = yield from lexer.take_run(_NAME)
     if not name or (yield from lexer.peek()) != "{":
         raise UnexpectedText
     start_call(lexer, writer, name)
     try:
-        yield from read_literal(lexer, GEMMA, writer.arguments)
+        yield from ValueText(lexer, GEMMA, writer.arguments, _BORDER).read()
     except UnexpectedText:
-        writer.end_call()
-        return
+        yield from read_broken_call(lexer, writer, _TAGS, is_in_arguments=True)
     writer.end_call()
-    yield from lexer.take(CLOSE.text)
 
 
 GEMMA4 = with_reasoning(
-    calls_family(OPEN, _read_call, (OPEN.text, CLOSE.text, QUOTE, "<|channel>", "<channel|>")),
+    calls_family(OPEN, _read_calls, (OPEN.text, CLOSE.text, QUOTE, "<|channel>", "<channel|>")),
     REASONING,
 )

@@ -52,7 +52,8 @@ def _read(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Reading[N
 def _new_body(writer: EventWriter, tools: Sequence[Tool], head: str) -> Parser:
     name = recipient_of(head).removeprefix(_FUNCTIONS)
     if tools and name and name not in _ROLES:
-        return Parser(lambda lexer: read_call_message(lexer, writer, name))
+        is_custom = any(tool.is_custom for tool in tools if tool.name == name)
+        return Parser(lambda lexer: read_call_message(lexer, writer, name, is_custom=is_custom))
     channel = _CHANNEL_NAME.search(head)
     is_reasoning = channel is not None and channel[1] == "analysis"
     return text_parser(writer, is_reasoning=is_reasoning)

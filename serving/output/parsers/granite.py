@@ -5,8 +5,11 @@
 
 from vinery_serving.output.lexer import Tag
 from vinery_serving.output.parsers.base import calls_family
-from vinery_serving.output.parsers.json_calls import read_json_calls
+from vinery_serving.output.parsers.json_calls import CallTags, read_json_calls
 
 OPEN = Tag("<|tool_call|>")
+_TAGS = CallTags(OPEN.strings)
 
-GRANITE = calls_family(OPEN, lambda lexer, writer, *_: read_json_calls(lexer, writer), [OPEN.text])
+GRANITE = calls_family(
+    OPEN, lambda lexer, writer, *_: read_json_calls(lexer, writer, _TAGS), [OPEN.text]
+)

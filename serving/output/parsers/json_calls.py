@@ -10,54 +10,117 @@ them, with or without an array around them. Models forget the closing bracket an
 tag, so both may be missing. The last form has a head; a `Section` holds several of them.
 """
 
+import json
 import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from vinery_serving.core.request import Tool
-from vinery_serving.output.json_text import read_key, read_unquoted, read_value, read_word, unquote
-from vinery_serving.output.lexer import EndOfText, Lexer, Reading, Tag, UnexpectedText
+from vinery_serving.output.json_text import read_unquoted
+from vinery_serving.output.lexer import (
+    EndOfText,
+    Lexer,
+    Literals,
+    Reading,
+    Tag,
+    UnexpectedText,
+    literals,
+)
 from vinery_serving.output.parsers.base import ParserFamily, calls_family, start_call
+from vinery_serving.output.parsers.value_text import (
+    JSON,
+    Border,
+    ValueText,
+    read_key,
+    read_quote,
+)
 from vinery_serving.output.writer import EventWriter
 
-_SEPARATORS: Final = re.compile(r"[ \t\r\n,;]*")
+_SEPARATORS: Final = re.compile(r"[\s,;]*")
+# Models miscount brackets and quotes at the end of a call.
+_RESIDUE: Final = re.compile(r"[\s,;}\])\"'`]*")
+_BRACKETS: Final = re.compile(r"(?:\s*[}\])])*")
 _ARGUMENT_KEYS: Final = frozenset(("arguments", "parameters"))
 _CALL_KEYS: Final = _ARGUMENT_KEYS | {"name", "function", "type", "id"}
 # A head without a brace for longer than this is no head.
 _MAX_HEAD_CHARS: Final = 512
 
 
+@dataclass(frozen=True, slots=True)
+class CallTags:
+    """The tags of a family: those that open calls, and those that close them, if there are
+    some."""
+
+    open: tuple[str, ...] = ()
+    close: tuple[str, ...] = ()
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return (*self.open, *self.close)
+
+
+NO_TAGS: Final = CallTags()
+
+
 def read_json_calls(
     lexer: Lexer,
     writer: EventWriter,
+    tags: CallTags = NO_TAGS,
     *,
-    is_array: bool = False,
-    close: Tag | None = None,
     only: Container[str] | None = None,
+    is_array: bool = False,
 ) -> Reading[None]:
-    """Read the calls after an opening, up to and with `close`.
+    """Read the calls after an opening, up to and with the closing tag.
 
     `is_array`: the opening has begun the array. `only`: see `_JsonCall`. Raises `UnexpectedText`
     for what is no call, unless a call has started.
     """
     first = yield from lexer.peek()
     if first == "[" and not is_array:
-        is_array = True
         lexer.at += 1
         first = yield from lexer.peek()
     if first != "{":
         raise UnexpectedText
     while first == "{":
-        yield from _JsonCall(lexer, writer, only).read()
+        yield from _JsonCall(lexer, writer, tags, only).read()
         with lexer.after_call():
-            first = yield from lexer.peek(_SEPARATORS)
-            if first != "{":
-                lexer.at = lexer.mark or 0
-                if is_array:
-                    yield from lexer.take("]")
-                if close is not None:
-                    yield from lexer.take(*close.strings)
+            first = yield from read_residue(lexer, tags, next_call="{")
+
+
+def read_residue(lexer: Lexer, tags: CallTags, next_call: str = "\0") -> Reading[str]:
+    """Read what belongs to a call after its end: brackets and quotes that are too many, and
+    closing tags. Returns the next character if it is `next_call`, else "". The text is marked
+    from here on."""
+    following = yield from lexer.peek(_RESIDUE)
+    if following != next_call and not (tags.all and (yield from lexer.next_of(*tags.all))):
+        lexer.at = lexer.mark or 0
+        yield from lexer.take_run(_BRACKETS)
+    while tags.close and (yield from lexer.take(*tags.close)):
+        following = ""
+    return following if following == next_call else ""
+
+
+def read_broken_call(
+    lexer: Lexer, writer: EventWriter, tags: CallTags, *, is_in_arguments: bool
+) -> Reading[None]:
+    """Read the rest of a call that has started, up to the next tag: what cannot be read as
+    arguments is passed on as it is, so that nothing is lost. A family without closing tags does
+    not show where a broken call ends; there the rest is text."""
+    write = writer.arguments if is_in_arguments else _drop
+    if tags.close:
+        try:
+            found = yield from lexer.take_until(literals(*tags.all), write)
+            lexer.at -= len(found)
+        except EndOfText as end:
+            write(lexer.take_all())
+            if end.is_closed:
+                writer.end_call()
+            raise
+
+
+def _drop(_: str) -> None:
+    pass
 
 
 def read_bare_calls(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Reading[None]:
@@ -78,10 +141,14 @@ class _JsonCall:
     keys of calls. None: any name does, and other keys are ignored.
     """
 
-    def __init__(self, lexer: Lexer, writer: EventWriter, only: Container[str] | None) -> None:
+    def __init__(
+        self, lexer: Lexer, writer: EventWriter, tags: CallTags, only: Container[str] | None
+    ) -> None:
         self._lexer = lexer
         self._writer = writer
+        self._tags = tags
         self._only = only
+        self._border = Border(tags.all, closing="}")
         self._name: str | None = None
         self._has_arguments = False
         self._is_in_arguments = False
@@ -91,13 +158,18 @@ class _JsonCall:
     def read(self) -> Reading[None]:
         """Read from the opening brace to the closing one. A call that has started can only
         end. Raises `UnexpectedText` for what is no call."""
+        lexer = self._lexer
         try:
             yield from self._read_members()
         except UnexpectedText:
-            if self._lexer.mark is not None:
+            if lexer.mark is not None:
                 raise
+            if not lexer.text.startswith("{", lexer.at):
+                yield from read_broken_call(
+                    lexer, self._writer, self._tags, is_in_arguments=self._is_in_arguments
+                )
         except EndOfText:
-            if self._lexer.mark is None and not self._is_in_arguments:
+            if lexer.mark is None and not self._is_in_arguments:
                 self._end()
             raise
         self._end()
@@ -107,42 +179,57 @@ class _JsonCall:
         lexer.at += 1
         depth = 1  # 2 inside the value of `function`
         while depth:
-            key = yield from read_key(lexer, allowed)
-            is_unnamed = self._name is None
-            if key is None:
+            if (yield from lexer.peek(_SEPARATORS)) == "}":
+                lexer.at += 1
                 depth -= 1
-            elif key == "function" and is_unnamed and depth == 1 and lexer.text[lexer.at] == "{":
+                continue
+            quote = yield from read_quote(lexer, JSON)
+            written = yield from read_key(lexer, JSON, quote)
+            key = str(json.loads(written.rstrip(":")))
+            first = yield from lexer.peek()
+            is_unnamed = self._name is None
+            if allowed is not None and key not in allowed:
+                raise UnexpectedText
+            if key == "function" and is_unnamed and depth == 1 and first == "{":
                 lexer.at += 1
                 depth = 2
             elif is_unnamed and (key == "name" or (key == "function" and depth == 1)):
                 yield from self._read_name()
             elif key in _ARGUMENT_KEYS and not self._has_arguments:
                 self._is_in_arguments = True
-                yield from self._read_arguments()
+                yield from self._read_arguments(first)
                 self._is_in_arguments = False
             else:
-                yield from read_word(lexer)
+                yield from self._read_whole()
         if self._name is None or (self._only is not None and not self._has_arguments):
             raise UnexpectedText
 
     def _read_name(self) -> Reading[None]:
-        word = yield from read_word(self._lexer)
-        name = unquote(word[1:-1]) if word.startswith('"') else ""
+        word = yield from self._read_whole()
+        name = json.loads(word) if word.startswith('"') else ""
         if not name or (self._only is not None and name not in self._only):
             raise UnexpectedText
         self._name = name
         if self._has_arguments:
             self._write("")
 
-    def _read_arguments(self) -> Reading[None]:
+    def _read_arguments(self, first: str) -> Reading[None]:
         self._has_arguments = True
         self._write("")
-        if self._lexer.text[self._lexer.at] in '"{[':
+        if first == '"':
             yield from read_unquoted(self._lexer, self._write)
-            return
-        word = yield from read_word(self._lexer)
-        if word != "null":
-            self._write(word)
+        elif first in "{[":
+            yield from ValueText(self._lexer, JSON, self._write, self._border).read()
+        else:
+            text = yield from self._read_whole()
+            if text != "null":
+                self._write(json.loads(text) if first == "'" else text)
+
+    def _read_whole(self) -> Reading[str]:
+        """Read one value. Returns its JSON text when it is complete."""
+        parts: list[str] = []
+        yield from ValueText(self._lexer, JSON, parts.append, self._border).read()
+        return "".join(parts)
 
     def _write(self, args: str) -> None:
         self._is_empty = self._is_empty and not args
@@ -159,35 +246,61 @@ class _JsonCall:
         self._writer.end_call()
 
 
-def read_headed_call(lexer: Lexer, writer: EventWriter, head: re.Pattern[str]) -> Reading[None]:
+def read_headed_call(
+    lexer: Lexer,
+    writer: EventWriter,
+    head: re.Pattern[str],
+    tags: CallTags,
+    names: Container[str] = (),
+) -> Reading[None]:
     """Read one call whose name is in a head before a JSON object.
 
     `head` matches all text between the opening and the first brace; its group `name` is the name
-    of the tool. Raises `UnexpectedText` for a text that is no head, and does not read it: it may
-    hold an opening.
+    of the tool. A call whose head is followed by a tag or by the end has no arguments; without a
+    mark after the name (the group `mark`) it must be one of `names`. Raises `UnexpectedText` for
+    a text that is no head, and does not read it: it may hold an opening.
     """
-    while True:
-        brace = lexer.text.find("{", lexer.at)
-        if (len(lexer.text) if brace < 0 else brace) - lexer.at > _MAX_HEAD_CHARS:
-            raise UnexpectedText
-        if brace >= 0:
-            break
-        yield
-    match = head.fullmatch(lexer.text, lexer.at, brace)
-    if match is None:
+    match, has_arguments = yield from _read_head(lexer, head, literals("{", *tags.all))
+    name = match["name"] if match else ""
+    if match is None or not (has_arguments or match["mark"] or name in names):
         raise UnexpectedText
-    lexer.at = brace
-    start_call(lexer, writer, match["name"])
-    yield from read_value(lexer, writer.arguments)
+    lexer.at = match.end()
+    start_call(lexer, writer, name)
+    if not has_arguments:
+        writer.arguments("{}")
+    else:
+        try:
+            yield from ValueText(lexer, JSON, writer.arguments, Border(tags.all)).read()
+        except UnexpectedText:
+            yield from read_broken_call(lexer, writer, tags, is_in_arguments=True)
     writer.end_call()
+
+
+def _read_head(
+    lexer: Lexer, head: re.Pattern[str], ends: Literals
+) -> Reading[tuple[re.Match[str] | None, bool]]:
+    """Find the head, and whether arguments follow it."""
+    try:
+        while (found := ends.find(lexer.text[lexer.at :])) is None:
+            if len(lexer.text) - lexer.at > _MAX_HEAD_CHARS:
+                raise UnexpectedText
+            yield
+    except EndOfText as end:
+        match = head.fullmatch(lexer.text, lexer.at)
+        if not end.is_closed or match is None:
+            raise
+        return match, False
+    start = lexer.at + found[0]
+    if found[0] > _MAX_HEAD_CHARS:
+        raise UnexpectedText
+    return head.fullmatch(lexer.text, lexer.at, start), lexer.text[start] == "{"
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
     """The tags around all calls and around each call, where a call is a head and a JSON object.
 
-    `head`: see `read_headed_call`. `fence`: what may follow the object. The tags around all calls
-    may be missing in the output.
+    `head`: see `read_headed_call`. The tags around all calls may be missing in the output.
     """
 
     begin: Tag
@@ -195,7 +308,6 @@ class Section:
     call_begin: Tag
     call_end: Tag
     head: re.Pattern[str]
-    fence: str = ""
 
     def family(self, *special_texts: str) -> ParserFamily:
         tags = self.begin, self.end, self.call_begin, self.call_end
@@ -207,16 +319,13 @@ class Section:
     ) -> Reading[None]:
         """Read what follows the first opening tag, up to and with the last tag."""
         call_begin = self.call_begin.text
+        tags = CallTags((call_begin,), (self.call_end.text, self.end.text))
         if opening != call_begin and not (yield from lexer.take(call_begin)):
             raise UnexpectedText
         is_call = True
         while is_call:
-            yield from read_headed_call(lexer, writer, self.head)
+            yield from read_headed_call(lexer, writer, self.head, tags)
             with lexer.after_call():
-                if self.fence:
-                    yield from lexer.take(self.fence)
-                yield from lexer.take(self.call_end.text)
+                yield from read_residue(lexer, tags)
                 lexer.mark = lexer.at
                 is_call = bool((yield from lexer.take(call_begin)))
-                if not is_call:
-                    yield from lexer.take(self.end.text)

@@ -15,7 +15,8 @@ BEGIN, END = Tag("<|tool_calls_section_begin|>"), Tag("<|tool_calls_section_end|
 CALL_BEGIN, CALL_END = Tag("<|tool_call_begin|>"), Tag("<|tool_call_end|>")
 ARGUMENTS = "<|tool_call_argument_begin|>"
 _HEAD = re.compile(
-    rf"\s*(?:functions\.)?(?P<name>[\w.-]+?)(?::\d+)?\s*{re.escape(ARGUMENTS)}\s*", re.ASCII
+    rf"\s*(?:functions\.)?(?P<name>[\w.-]+?)(?::\d+)?\s*(?P<mark>{re.escape(ARGUMENTS)})\s*",
+    re.ASCII,
 )
 
 KIMI_K2 = Section(BEGIN, END, CALL_BEGIN, CALL_END, _HEAD).family(ARGUMENTS)

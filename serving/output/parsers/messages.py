@@ -9,11 +9,12 @@ comes, so a message that is cut is not lost. Output without any head is the answ
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 
-from vinery_serving.output.json_text import read_value
-from vinery_serving.output.lexer import EndOfText, Lexer, Reading, Tag
+from vinery_serving.output.lexer import EndOfText, Lexer, Reading, Tag, UnexpectedText
 from vinery_serving.output.parser import Parser
 from vinery_serving.output.parsers.base import PlainParser, start_call
+from vinery_serving.output.parsers.value_text import JSON, ValueText
 from vinery_serving.output.writer import EventWriter
 
 START = "<|start|>"
@@ -48,9 +49,9 @@ def read_messages(
         lexer.is_reasoning = body.is_reasoning
         try:
             end = yield from lexer.take_until(end_tag, body.feed)
-        except EndOfText:
+        except EndOfText as end_of_text:
             body.feed(lexer.take_all())
-            body.finish()
+            body.finish(is_closed=end_of_text.is_closed)
             raise
         body.finish(is_closed=True)
         writer.end_message()
@@ -68,24 +69,30 @@ def text_parser(writer: EventWriter, *, is_reasoning: bool) -> Parser:
     return PlainParser(write, is_reasoning=is_reasoning)
 
 
-def read_call_message(lexer: Lexer, writer: EventWriter, name: str) -> Reading[None]:
-    """Read a message that is the arguments of a call, in JSON. Text after them is dropped. A
-    message that is cut after its last bracket holds a complete call."""
-    has_arguments = is_complete = False
+def read_call_message(
+    lexer: Lexer, writer: EventWriter, name: str, *, is_custom: bool
+) -> Reading[None]:
+    """Read a message that is a call: arguments, in JSON or as they are, or the input of a custom
+    tool. Text after JSON is dropped. A message that is cut after its last bracket holds a
+    complete call."""
+    is_complete, is_empty = False, True
     lexer.mark = 0
     try:
         while not lexer.text:
             yield
         start_call(lexer, writer, name)
-        yield from lexer.peek()
-        has_arguments = True
-        is_complete = yield from read_value(lexer, writer.arguments)
+        first = yield from lexer.peek()
+        is_empty = False
+        if first == "{" and not is_custom:
+            with suppress(UnexpectedText):
+                is_complete = yield from ValueText(lexer, JSON, writer.arguments).read()
         while True:
-            lexer.take_all()
+            rest = lexer.take_all()
+            writer.arguments("" if is_complete else rest)
             yield
     except EndOfText as end:
         start_call(lexer, writer, name)
-        if end.is_closed and not has_arguments:
+        if end.is_closed and is_empty and not is_custom:
             writer.arguments("{}")
         if end.is_closed or is_complete:
             writer.end_call()

@@ -14,6 +14,7 @@ SYNTAX = TagSyntax(
     key_end='">',
     value_end="</param>",
     call_end="</function>",
+    may_have_lines=True,
     has_cdata=True,
 )
 

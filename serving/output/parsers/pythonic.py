@@ -13,35 +13,44 @@ from dataclasses import dataclass
 from typing import Final
 
 from vinery_serving.core.request import Tool
-from vinery_serving.output.lexer import Lexer, Reading, Tag, UnexpectedText
+from vinery_serving.output.lexer import EndOfText, Lexer, Reading, Tag, UnexpectedText
 from vinery_serving.output.parsers.argument_types import quoted
 from vinery_serving.output.parsers.base import ParserFamily, calls_family, start_call
-from vinery_serving.output.parsers.literal_text import PYTHON, read_literal
+from vinery_serving.output.parsers.json_calls import CallTags, read_broken_call, read_residue
+from vinery_serving.output.parsers.value_text import PYTHON, Border, ValueText
 from vinery_serving.output.writer import EventWriter
 
 _NAME: Final = re.compile(r"[\w.\-]*")
-_KEY: Final = re.compile(r"[^\s=,()\[\]{}\"']*\s*")
+_KEY: Final = re.compile(r"[^\s=:,()\[\]{}\"']*\s*")
+_SEPARATORS: Final = re.compile(r"[\s,;]*")
 
 
-def _read_calls(lexer: Lexer, writer: EventWriter, opening: str, close: str) -> Reading[None]:
-    """Read the calls after `opening`, up to and with `close`.
+def _read_calls(lexer: Lexer, writer: EventWriter, opening: str, tags: CallTags) -> Reading[None]:
+    """Read the calls after `opening`, up to and with the closing tag.
 
-    `opening` is a tag, or the bracket and name of the first call with its parenthesis. A single
-    call may do without the brackets.
+    `opening` is a tag, or the bracket and name of the first call with its parenthesis. Several
+    calls may do without the brackets and commas.
     """
-    if opening.endswith("("):
-        is_list, name = True, opening[1:-1]
-    else:
-        is_list = bool((yield from lexer.take("[")))
+    is_bare = opening.endswith("(")
+    name = opening[1:-1] if is_bare else ""
+    if not is_bare:
+        yield from lexer.take("[")
         name = yield from _read_name(lexer)
-    while (yield from _PythonicCall(lexer, writer, name).read()):
+    while name:
+        yield from _PythonicCall(lexer, writer, name, tags, is_bare=is_bare).read()
         with lexer.after_call():
-            has_comma = is_list and (yield from lexer.take("]", ",")) == ","
-            if not has_comma or (yield from lexer.take("]")):
-                if close:
-                    yield from lexer.take(close)
-                return
-        name = yield from _read_name(lexer)
+            name = yield from _read_next_name(lexer, tags)
+
+
+def _read_next_name(lexer: Lexer, tags: CallTags) -> Reading[str]:
+    """Read the name of the next call; "" after the end of the list, which is read too."""
+    yield from lexer.peek(_SEPARATORS)
+    try:
+        return (yield from _read_name(lexer))
+    except UnexpectedText:
+        lexer.at = lexer.mark or 0
+        yield from read_residue(lexer, tags)
+        return ""
 
 
 def _read_name(lexer: Lexer) -> Reading[str]:
@@ -55,55 +64,74 @@ def _read_name(lexer: Lexer) -> Reading[str]:
 
 
 class _PythonicCall:
-    """Reads one call after its parenthesis."""
+    """Reads one call after its parenthesis. `is_bare`: no tag shows that it is one."""
 
-    def __init__(self, lexer: Lexer, writer: EventWriter, name: str) -> None:
+    def __init__(
+        self, lexer: Lexer, writer: EventWriter, name: str, tags: CallTags, *, is_bare: bool
+    ) -> None:
         self._lexer = lexer
         self._writer = writer
         self._name = name
+        self._tags = tags
+        self._is_bare = is_bare
         self._before = ""  # the JSON text before the next value
+        self._is_whole = False  # the arguments are one dictionary
+        self._is_in_value = False
 
-    def read(self) -> Reading[bool]:
-        """Return whether the call is complete. One that has started can only end. Raises
+    def read(self) -> Reading[None]:
+        """Read up to and with the last parenthesis. A call that has started can only end. Raises
         `UnexpectedText` for what is no call."""
-        is_complete = True
+        lexer, writer = self._lexer, self._writer
         try:
             yield from self._read_arguments()
         except UnexpectedText:
-            if self._lexer.mark is not None:
+            if lexer.mark is not None:
                 raise
-            is_complete = False
-        self._writer.end_call()
-        return is_complete
+            yield from read_broken_call(lexer, writer, self._tags, is_in_arguments=True)
+            writer.end_call()
+        except EndOfText as end:
+            if end.is_closed and lexer.mark is None and not self._is_in_value:
+                self._end(is_empty=False)
+            raise
 
     def _read_arguments(self) -> Reading[None]:
-        lexer, mark = self._lexer, ","
-        is_empty, is_whole = True, False  # whole: the arguments are one dictionary
-        while mark == "," and (start := (yield from lexer.take(")", "**"))) != ")":
-            first = yield from lexer.peek()
-            if start:
-                if first != "{" or not is_empty:
+        lexer, is_empty = self._lexer, True
+        while not (yield from self._is_at_end()):
+            if (yield from lexer.take("**")):
+                if (yield from lexer.peek()) != "{" or not is_empty:
                     raise UnexpectedText
-                is_whole = True
+                self._is_whole = True
             else:
-                key = yield from self._read_key(is_allowed=not is_whole)
+                key = yield from self._read_key()
                 self._before = f"{'{' if is_empty else ', '}{quoted(key)}: "
             is_empty = False
-            yield from read_literal(lexer, PYTHON, self._write)
-            mark = yield from lexer.peek()
-            if mark not in ",)":
-                raise UnexpectedText
-            lexer.at += 1
-        start_call(lexer, self._writer, self._name)
-        if not is_whole:
-            self._writer.arguments("{}" if is_empty else "}")
+            self._is_in_value = True
+            yield from ValueText(lexer, PYTHON, self._write, self._border).read()
+            self._is_in_value = False
+        self._end(is_empty=is_empty)
 
-    def _read_key(self, *, is_allowed: bool) -> Reading[str]:
+    def _is_at_end(self) -> Reading[bool]:
+        """Read the commas between two arguments, or the last parenthesis. A tag shows that it is
+        missing."""
+        lexer = self._lexer
+        mark = yield from lexer.peek(_SEPARATORS)
+        if mark in "])" and (mark == ")" or lexer.mark is None):
+            lexer.at += 1
+            return True
+        is_sure = lexer.mark is None and bool(self._tags.all)
+        return is_sure and bool((yield from lexer.next_of(*self._tags.all)))
+
+    @property
+    def _border(self) -> Border:
+        has_bare_strings = not self._is_bare or self._lexer.mark is None
+        return Border(self._tags.all, ")", is_named=True, has_bare_strings=has_bare_strings)
+
+    def _read_key(self) -> Reading[str]:
         """Read a key and the sign after it."""
         lexer = self._lexer
         run = yield from lexer.take_run(_KEY)
         key = run.rstrip()
-        if not (key and is_allowed and lexer.text[lexer.at] == "="):
+        if not key or self._is_whole or lexer.text[lexer.at] != "=":
             lexer.at -= len(run)
             raise UnexpectedText
         lexer.at += 1
@@ -114,6 +142,12 @@ class _PythonicCall:
         start_call(self._lexer, self._writer, self._name)
         self._writer.arguments(self._before + args)
         self._before = ""
+
+    def _end(self, *, is_empty: bool) -> None:
+        start_call(self._lexer, self._writer, self._name)
+        if not self._is_whole:
+            self._writer.arguments("{}" if is_empty else "}")
+        self._writer.end_call()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +163,13 @@ class ListTags:
 def _family(tags: ListTags) -> ParserFamily:
     """Return a family that differs from others only in its tags."""
 
+    call_tags = CallTags((tags.begin,), tuple(filter(None, (tags.end,))))
+
     def opening(tools: Sequence[Tool]) -> Tag:
         return Tag(tags.begin, *(bare_opening(tool) for tool in tools if tags.is_bare))
 
     def read(lexer: Lexer, writer: EventWriter, opening: str, _: object) -> Reading[None]:
-        return _read_calls(lexer, writer, opening, tags.end)
+        return _read_calls(lexer, writer, opening, call_tags)
 
     return calls_family(opening, read, filter(None, (tags.begin, tags.end)))
 

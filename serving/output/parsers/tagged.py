@@ -18,7 +18,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from vinery_serving.core.request import Tool
-from vinery_serving.output.lexer import Lexer, Reading, Tag, UnexpectedText, end_of, literals
+from vinery_serving.output.lexer import (
+    EndOfText,
+    Lexer,
+    Reading,
+    Tag,
+    UnexpectedText,
+    end_of,
+    literals,
+)
 from vinery_serving.output.parsers.argument_types import (
     Kind,
     ParameterTypes,
@@ -31,6 +39,8 @@ from vinery_serving.output.writer import EventWriter
 
 _NAME: Final = re.compile(r"[^\s<>\"']+")
 CDATA: Final = "<![CDATA["
+# What follows a closing tag in a value is not looked at for longer than this.
+_MAX_AHEAD: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,8 @@ class TagSyntax:
     wrapper_end: str = ""
     # A value has lines of its own: one line break at each end is syntax.
     has_lines: bool = False
+    # The same, where the models do it now and then.
+    may_have_lines: bool = False
     # A value may be in a CDATA section, so that it can hold any tag.
     has_cdata: bool = False
     # The white space that models of this family write, for forced calls.
@@ -82,6 +94,8 @@ class TaggedCall:
         self._name_of = name_of
         self._name = ""
         self._has_arguments = False
+        self._given: set[str] = set()  # the keys so far
+        self._is_in_value = False
 
     def read(self, opening: str) -> Reading[None]:
         """Read what follows `opening`, up to and with the wrapper's end. A call that has started
@@ -90,21 +104,38 @@ class TaggedCall:
         if opening != syntax.call_begin and not (yield from lexer.take(syntax.call_begin)):
             raise UnexpectedText
         yield from self._read_name()
-        marks = [*filter(None, (syntax.key_begin, syntax.call_end, syntax.wrapper_end))]
         mark = ""
         try:
-            while (mark := (yield from lexer.take(*marks))) == syntax.key_begin:
-                yield from self._read_argument()
-            if not mark:
-                raise UnexpectedText
-            start_call(lexer, self._writer, self._name)
-            self._writer.arguments("}" if self._has_arguments else "{}")
+            mark = yield from self._read_arguments()
         except UnexpectedText:
             if lexer.mark is not None:
                 raise
+        except EndOfText as end:
+            if lexer.mark is None and end.is_closed and not self._is_in_value:
+                self._end()
+            raise
+        self._end()
+        if mark == syntax.call_end:
+            with lexer.after_call():
+                while (yield from lexer.take(*filter(None, (syntax.call_end, syntax.wrapper_end)))):
+                    lexer.mark = lexer.at
+
+    def _read_arguments(self) -> Reading[str]:
+        """Read all arguments and the closing tag. The next call's opening, which is not read, shows
+        that it is missing. Returns what was met."""
+        lexer, syntax = self._lexer, self._syntax
+        marks = [*filter(None, (syntax.key_begin, syntax.call_end, syntax.wrapper_end))]
+        while (mark := (yield from lexer.take(*marks))) == syntax.key_begin:
+            yield from self._read_argument()
+        is_sure = lexer.mark is None
+        if not (mark or (is_sure and (yield from lexer.next_of(*syntax.opening.strings)))):
+            raise UnexpectedText
+        start_call(lexer, self._writer, self._name)
+        return mark
+
+    def _end(self) -> None:
+        self._writer.arguments("}" if self._has_arguments else "{}")
         self._writer.end_call()
-        if mark == syntax.call_end and syntax.wrapper_end:
-            yield from lexer.take(syntax.wrapper_end)
 
     def _read_name(self) -> Reading[None]:
         lexer, after_name = self._lexer, self._syntax.name_end
@@ -131,25 +162,77 @@ class TaggedCall:
         comma = ", " if self._has_arguments else "{"
         self._has_arguments = True
         prefix, types = f"{comma}{quoted(key)}: ", self._types.of(self._name, key)
-        value = _Value(self._writer, prefix, types, has_lines=syntax.has_lines)
-        yield from self._read_value(value)
+        self._given.add(key)
+        value = _Value(self._writer, prefix, types)
+        self._is_in_value = True
+        try:
+            yield from self._read_value(value)
+        except EndOfText as end:
+            if end.is_closed:
+                value.end()
+                self._is_in_value = False
+            raise
+        self._is_in_value = False
         value.end()
 
     def _read_value(self, value: _Value) -> Reading[None]:
         lexer, syntax = self._lexer, self._syntax
-        mark = "\n" if syntax.has_lines else ""
-        if syntax.has_cdata:
-            mark = CDATA
-        while mark.startswith(rest := lexer.text[lexer.at :]) and rest != mark:
-            yield
-        if rest.startswith(mark):
-            lexer.at += len(mark)
-            if mark == CDATA:
-                yield from lexer.take_until(literals("]]>"), value.feed)
-                # Models write white space before the closing tag.
-                yield from lexer.take_until(literals(syntax.value_end), lambda _: None)
+        if syntax.has_lines or syntax.may_have_lines:
+            value.has_lines = True
+            yield from self._take_exactly("\n")
+        if syntax.has_cdata and (yield from self._take_exactly(CDATA)):
+            value.has_lines = False
+            yield from lexer.take_until(literals("]]>"), value.feed)
+            # Models write white space before the closing tag.
+            yield from lexer.take_until(literals(syntax.value_end), lambda _: None)
+            return
+        ends = literals(syntax.value_end, syntax.key_begin, syntax.call_end)
+        while (found := (yield from lexer.take_until(ends, value.feed))) != syntax.value_end:
+            lexer.at -= len(found)
+            if (yield from self._has_lost_its_end(found)):
                 return
-        yield from lexer.take_until(literals(syntax.value_end), value.feed)
+            lexer.at += len(found)
+            value.feed(found)
+
+    def _take_exactly(self, mark: str) -> Reading[bool]:
+        """Read a text, if it comes next."""
+        lexer = self._lexer
+        while mark.startswith(rest := lexer.text[lexer.at : lexer.at + len(mark)]) and rest != mark:
+            yield
+        lexer.at += len(mark) if rest == mark else 0
+        return rest == mark
+
+    def _has_lost_its_end(self, tag: str) -> Reading[bool]:
+        """Whether a tag in a value shows that the value's closing tag is missing: it begins
+        another argument, or ends the call. Otherwise it is text."""
+        syntax = self._syntax
+        try:
+            if tag == syntax.key_begin:
+                return (yield from self._begins_argument())
+            return (yield from self._ends_call())
+        except EndOfText as end:
+            if end.is_closed and tag == syntax.call_end:
+                return True
+            raise
+
+    def _begins_argument(self) -> Reading[bool]:
+        lexer, syntax = self._lexer, self._syntax
+        names = self._types.names(self._name) - self._given
+        begins = [f"{syntax.key_begin}{name}{syntax.key_end}" for name in names]
+        return bool(begins) and bool((yield from lexer.next_of(*begins)))
+
+    def _ends_call(self) -> Reading[bool]:
+        """Whether a closing tag ends the call: another one or a call follows, or nothing."""
+        lexer, syntax = self._lexer, self._syntax
+        following = [*syntax.opening.strings, *filter(None, (syntax.wrapper_end,))]
+        text = syntax.call_end
+        while True:
+            rest = lexer.text[lexer.at + len(text) : lexer.at + _MAX_AHEAD].lstrip()
+            if rest.startswith(tuple(following)):
+                return True
+            if not any(each.startswith(rest) for each in following):
+                return False
+            yield
 
 
 def tagged_family(syntax: TagSyntax, *special_texts: str) -> ParserFamily:
@@ -165,21 +248,19 @@ def tagged_family(syntax: TagSyntax, *special_texts: str) -> ParserFamily:
 
 class _Value:
     """Passes on the JSON text of one value, after `prefix`. Text is quoted at once; what may be
-    JSON is passed on when it is complete. `has_lines`: see `TagSyntax`."""
+    JSON is passed on when it is complete. `has_lines`: a line break at its end is syntax."""
 
-    def __init__(
-        self, writer: EventWriter, prefix: str, types: frozenset[str], *, has_lines: bool
-    ) -> None:
+    def __init__(self, writer: EventWriter, prefix: str, types: frozenset[str]) -> None:
         self._writer = writer
         self._is_text = kind_of(types) is Kind.TEXT
         self._prefix = f'{prefix}"' if self._is_text else prefix
         self._types = types
-        self._has_lines = has_lines
+        self.has_lines = False
         self._line_break = ""  # held back: it is syntax at the end
         self._held = ""
 
     def feed(self, text: str) -> None:
-        if self._has_lines:
+        if self.has_lines:
             text = self._line_break + text
             self._line_break = "\n" if text.endswith("\n") else ""
             text = text.removesuffix("\n")

@@ -1,0 +1,144 @@
+"""Where a string in a call ends, though a quote in it has no escape, or its own quote is missing.
+
+    {"text": "cry "hi" to all", "city": "Paris, "days": 3}
+
+A quote ends a string if what follows fits: closing brackets, or a comma and another member. Other
+quotes are text, unless a member begins there: then the string had ended before it. In valid JSON
+each quote without an escape fits, so valid JSON is never read otherwise.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+# What follows a quote is not looked at for longer than this, nor is more text held back before one.
+MAX_AHEAD: Final = 256
+MAX_TAIL: Final = 64
+
+_SPACE: Final = " \t\r\n"
+_CLOSING_RUN: Final = re.compile(r"[}\])\s]*")
+# Each with a pattern that matches what may become it.
+_Expected = tuple[re.Pattern[str], re.Pattern[str]]
+_KEY: Final[_Expected] = (
+    re.compile(
+        r""""(?:[^"\\\n]|\\.)*"\s*:|'(?:[^'\\\n]|\\.)*'\s*:|<\|"\|>[^<]*<\|"\|>\s*:|[\w.\-]+["']?\s*:"""
+    ),
+    re.compile(
+        r""""(?:[^"\\\n]|\\.)*\\?"?\s*|'(?:[^'\\\n]|\\.)*\\?'?\s*"""
+        r"""|<(?:\|"?)?|<\|"\|(?:>[^<]*(?:<(?:\|(?:"(?:\|(?:>\s*)?)?)?)?)?)?|[\w.\-]*["']?\s*"""
+    ),
+)
+_ITEM: Final[_Expected] = (
+    re.compile(r"""["'\[{(\d-]|<\||(?:true|True|false|False|null|None)\s*[,\]]"""),
+    re.compile(r"<?|[TFN]?[a-z]{0,5}\s{0,64}"),
+)
+_WHOLE_ITEM: Final[_Expected] = (
+    re.compile(r""""[^"\n]*"\s*[,\]]|'[^'\n]*'\s*[,\]]"""),
+    re.compile(r""""[^"\n]*"?\s*|'[^'\n]*'?\s*"""),
+)
+_NAME: Final[_Expected] = (re.compile(r"\*\*|[\w.\-]+\s*="), re.compile(r"\*?|[\w.\-]+\s*"))
+
+# What may be the end of a value, and the beginning of what follows.
+_TAIL: Final = re.compile(r"[}\]),;][\s}\]),;\[{]*\Z")
+_TAIL_WITH_NAME: Final = re.compile(r"[}\]),;][\s}\]),;\[{]*(?:(?<=[,{\s])[\w.\-]+\s*[:=]?\s*)?\Z")
+_SEPARATED_NAME: Final = re.compile(r"[\s}\])]*,\s*[\w.\-]+\s*[:=]\s*")
+_BLANK: Final = re.compile(r"[\s}\]),;\[{]*")
+
+
+class Context(Enum):
+    """What a string is: a key, or a value in an object, in an array, or of a named argument."""
+
+    KEY = auto()
+    MEMBER = auto()
+    ITEM = auto()
+    NAMED = auto()
+
+
+_FOLLOWING: Final = {Context.MEMBER: _KEY, Context.ITEM: _ITEM, Context.NAMED: _NAME}
+
+
+@dataclass(frozen=True, slots=True)
+class StringContext:
+    """Where a string is. `closing`: the brackets that are open around it, the innermost last.
+    `tags` end the call or begin another one. `has_names`: keys have no quotes."""
+
+    context: Context
+    closing: Sequence[str]
+    tags: tuple[str, ...]
+    has_names: bool = False
+
+    def ends_at(self, text: str, at: int) -> bool | None:
+        """Whether the string ends with a quote before this index. None: more text decides."""
+        rest = text[at : at + MAX_AHEAD]
+        fits = self._fits(rest)
+        return len(rest) == MAX_AHEAD if fits is None and len(rest) == MAX_AHEAD else fits
+
+    def begins_member(self, tail: str, text: str, at: int) -> bool | None:
+        """Whether a quote at this index begins another member, which only a separator in `tail`,
+        the text before it, shows."""
+        if not tail:
+            return False
+        if self.has_names and _SEPARATED_NAME.fullmatch(tail):
+            return True
+        if not _BLANK.fullmatch(tail):
+            return False
+        is_item = self.context is Context.ITEM and not tail.strip(f"{_SPACE},")
+        begins = _matches(_WHOLE_ITEM if is_item else _KEY, text[at : at + MAX_AHEAD])
+        return False if begins is None and len(text) - at >= MAX_AHEAD else begins
+
+    def tail_at(self, text: str, start: int, end: int) -> int:
+        """Return where the text up to `end` may have ended already."""
+        pattern = _TAIL_WITH_NAME if self.has_names else _TAIL
+        found = pattern.search(text, max(start, end - MAX_TAIL), end)
+        return found.start() if found else end
+
+    def _fits(self, rest: str) -> bool | None:
+        bare = rest.lstrip(_SPACE)
+        if not bare:
+            return None
+        if self.context is Context.KEY:
+            return bare[0] == ":"
+        if (is_tag := _begins_any(self.tags, bare)) is not False:
+            return is_tag
+        if bare[0] in "}])":
+            return self._fits_closing(bare)
+        if bare[0] != ",":
+            # A comma may be missing.
+            return _matches(_FOLLOWING[self.context], bare) if len(bare) < len(rest) else False
+        bare = bare.lstrip(f"{_SPACE},")
+        if not bare:
+            return None
+        return bare[0] in "}])" or _matches(_FOLLOWING[self.context], bare)
+
+    def _fits_closing(self, bare: str) -> bool | None:
+        """Whether closing brackets are those of the value: all of them, or something follows."""
+        if bare[0] not in self.closing:
+            return False
+        run = _CLOSING_RUN.match(bare)
+        assert run is not None
+        num_closed = len(run[0]) - sum(map(str.isspace, run[0]))
+        after = bare[run.end() :]
+        if not after:
+            return None
+        if num_closed >= len(self.closing):
+            return after[0] not in "\"'"
+        if after[0] in ",;{<" or (is_tag := _begins_any(self.tags, after)):
+            return True
+        return None if is_tag is None else _matches(_KEY, after)
+
+
+def _matches(expected: _Expected, text: str) -> bool | None:
+    """Whether `text` begins with what is expected. None: it may, with more text."""
+    whole, begin = expected
+    if whole.match(text):
+        return True
+    return None if begin.fullmatch(text) else False
+
+
+def _begins_any(tags: Sequence[str], text: str) -> bool | None:
+    """Whether `text` begins with one of the tags. None: it may, with more text."""
+    if text.startswith(tuple(tags)):
+        return True
+    return None if any(tag.startswith(text) for tag in tags) else False

@@ -1,0 +1,316 @@
+"""A string in a call, as the text of a JSON string while it grows.
+
+What is valid JSON stays as it is. Escapes of other notations are translated; a backslash that
+begins no escape, a line break and a quote in the text get the escape that they lack.
+"""
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable
+from enum import Enum, auto
+from functools import cache
+from typing import Final
+
+from vinery_serving.output.lexer import EndOfText, Lexer, Literals, Reading
+from vinery_serving.output.parsers.string_ends import Context, StringContext
+
+# Text after a tag in a string is not held back for longer than this.
+_MAX_HELD: Final = 2048
+
+_JSON_ESCAPE: Final = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_UNFINISHED_JSON: Final = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
+_PYTHON_ESCAPE: Final = re.compile(
+    r"""\\(?: u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}
+          | u[0-9a-fA-F]{4}
+          | U[0-9a-fA-F]{8}
+          | x[0-9a-fA-F]{2}
+          | N\{[^}]*\}
+          | [0-7]{1,3}
+          | [\s\S] )""",
+    re.VERBOSE,
+)
+# The end of the text, where more of it may make another escape.
+_UNFINISHED_PYTHON: Final = re.compile(
+    r"""\\(?: u[0-9a-fA-F]{0,3}
+          | u[dD][89abAB][0-9a-fA-F]{2}(?: \\ (?: u[0-9a-fA-F]{0,3} )? )?
+          | U[0-9a-fA-F]{0,7}
+          | x[0-9a-fA-F]?
+          | N(?: \{[^}"'\n]{0,64} )?
+          | [0-7]{1,2}
+          )? \Z""",
+    re.VERBOSE,
+)
+_MEANINGS: Final = {
+    "\n": "",
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+    # Not Python's, but models that have read JSON write it.
+    "/": "/",
+    "\\": "\\",
+    "'": "'",
+    '"': '"',
+}
+# A path of Windows without escapes. `Q:\nWho?` is none.
+_DRIVE: Final = re.compile(r"[A-Za-z]:")
+_NO_DRIVE: Final = "..."
+_PATH_IN_PYTHON: Final = re.compile(r"\\(?:[^\W\dn]|n[a-z0-9_])")
+_PATH_IN_JSON: Final = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_UNFINISHED_PATH: Final = re.compile(r"\\n?\Z")
+
+
+class Escapes(Enum):
+    """What a backslash means between a notation's quotes."""
+
+    JSON = auto()
+    PYTHON = auto()
+    NONE = auto()
+
+
+@cache
+def _stops(quote: str, tags: tuple[str, ...], *, has_escapes: bool) -> re.Pattern[str]:
+    marks = (quote, *(("\\",) if has_escapes else ()), *tags)
+    return re.compile("|".join(map(re.escape, sorted(marks, key=len, reverse=True))))
+
+
+@cache
+def _beginnings(quote: str, tags: tuple[str, ...]) -> Literals:
+    return Literals((quote, *tags))
+
+
+def inside(text: str) -> str:
+    """Return `text` as it is written between the quotes of a JSON string. Half of a surrogate pair
+    could not be sent on as UTF-8."""
+    return json.dumps(text.encode("utf-8", "replace").decode(), ensure_ascii=False)[1:-1]
+
+
+def respelled(raw: str, escapes: Escapes) -> str:
+    """Return the JSON text of a string that is whole, from between its quotes."""
+    parts: list[str] = []
+    at = 0
+    while (found := raw.find("\\", at)) >= 0:
+        escape = _json_escape if escapes is Escapes.JSON else _python_escape
+        size, text = escape(raw, found)
+        parts += (inside(raw[at:found]), text)
+        at = found + size
+    return "".join((*parts, inside(raw[at:])))
+
+
+class StringText:
+    """Reads one string from after its opening quote, and passes on its JSON text."""
+
+    def __init__(
+        self,
+        lexer: Lexer,
+        quote: str,
+        escapes: Escapes,
+        around: StringContext,
+        write: Callable[[str], None],
+    ) -> None:
+        self._lexer = lexer
+        self._quote = quote
+        self._escapes = escapes
+        self._around = around
+        self._write = write
+        has_escapes = escapes is not Escapes.NONE
+        self._stops = _stops(quote, around.tags, has_escapes=has_escapes)
+        self._beginnings = _beginnings(quote, around.tags)
+        # Counts of characters from the next one that is to be read: those that were looked at,
+        # those before the first tag, and those in which tags are text.
+        self._num_ahead = 0
+        self._tag: int | None = None
+        self._num_sure = 0
+        self._is_at_quote = False
+        self._head = ""  # the first characters
+        self._is_path = False
+
+    def read(self) -> Reading[None]:
+        """Read up to and with the last quote, or up to what shows that it is missing."""
+        self._write('"')
+        try:
+            while not (yield from self._read_on()):
+                pass
+        except EndOfText as end:
+            if not self._ends_with_text(is_closed=end.is_closed):
+                self._write_cut()
+                raise
+        self._write('"')
+
+    def _read_on(self) -> Reading[bool]:
+        """Read up to the next quote, escape or tag. Returns whether the string has ended."""
+        lexer = self._lexer
+        stop = self._stops.search(lexer.text, lexer.at + self._num_ahead)
+        if stop is None:
+            self._pass_on()
+            yield
+            return False
+        self._num_ahead = stop.start() - lexer.at
+        if stop[0] == self._quote:
+            return (yield from self._read_quote())
+        if stop[0] == "\\":
+            yield from self._read_escape()
+        else:
+            if self._tag is None and self._num_ahead >= self._num_sure:
+                self._tag = self._num_ahead
+            self._num_ahead += len(stop[0])
+        return False
+
+    def _pass_on(self) -> None:
+        """Pass on the text so far, except what may be syntax."""
+        lexer = self._lexer
+        end = len(lexer.text) - self._beginnings.num_held(lexer.text[lexer.at :])
+        if self._tag is None:
+            self._read_to(self._around.tail_at(lexer.text, lexer.at, end))
+        self._num_ahead = end - lexer.at
+        if self._tag is not None and self._num_ahead > _MAX_HELD:
+            self._read_tags_as_text()
+
+    def _read_tags_as_text(self) -> None:
+        """Read what was held back once more, where no tag ends the string."""
+        self._num_sure, self._tag, self._num_ahead = self._num_ahead, None, 0
+
+    def _read_quote(self) -> Reading[bool]:
+        lexer = self._lexer
+        self._is_at_quote = True
+        while (is_end := self._ends_at_quote()) is None:
+            yield
+        self._is_at_quote = False
+        at = lexer.at + self._num_ahead
+        if self._tag is not None:
+            if not is_end:
+                self._end_before(lexer.at + self._tag)
+                return True
+            self._read_tags_as_text()
+        elif is_end:
+            self._read_to(at, at + len(self._quote))
+            return True
+        elif self._begins_member(at):
+            self._read_to(self._around.tail_at(lexer.text, lexer.at, at))
+            return True
+        else:
+            self._read_to(at, at + len(self._quote))
+            self._write(inside(self._quote))
+        return False
+
+    def _ends_at_quote(self) -> bool | None:
+        at = self._lexer.at + self._num_ahead
+        is_end = self._around.ends_at(self._lexer.text, at + len(self._quote))
+        if is_end is False and self._tag is None and self._begins_member(at) is None:
+            return None
+        return is_end
+
+    def _begins_member(self, at: int) -> bool | None:
+        text = self._lexer.text
+        tail = text[self._around.tail_at(text, self._lexer.at, at) : at]
+        return self._around.begins_member(tail, text, at)
+
+    def _read_escape(self) -> Reading[None]:
+        lexer = self._lexer
+        if self._tag is not None:
+            self._num_ahead += 2  # the character after it may come later
+            return
+        self._read_to(lexer.at + self._num_ahead)
+        while (escape := self._escape()) is None:
+            yield
+        size, text = escape
+        self._move_to(lexer.at + size)
+        self._write(text)
+        self._head += _NO_DRIVE
+
+    def _escape(self) -> tuple[int, str] | None:
+        """Return the size of the escape that comes next, and its JSON text. None: more text may
+        change it."""
+        text, at = self._lexer.text, self._lexer.at
+        is_json = self._escapes is Escapes.JSON
+        if (_UNFINISHED_JSON if is_json else _UNFINISHED_PYTHON).match(text, at):
+            return None
+        if _DRIVE.fullmatch(self._head):
+            if _UNFINISHED_PATH.match(text, at):
+                return None
+            path = _PATH_IN_JSON if is_json else _PATH_IN_PYTHON
+            self._is_path = path.match(text, at) is not None
+        if self._is_path:
+            # A backslash is a backslash, also before the last quote.
+            return 2 if text.startswith("\\\\", at) else 1, "\\\\"
+        return _json_escape(text, at) if is_json else _python_escape(text, at)
+
+    def _read_to(self, end: int, start: int | None = None) -> None:
+        """Pass on the text up to an index, and go on after it or at `start`."""
+        text = self._lexer.text[self._lexer.at : end]
+        self._move_to(end if start is None else start)
+        if text:
+            self._head += text[: len(_NO_DRIVE)]
+            self._write(inside(text))
+
+    def _move_to(self, at: int) -> None:
+        self._num_sure -= at - self._lexer.at
+        self._lexer.at = at
+        self._num_ahead = 0
+
+    def _end_before(self, end: int) -> None:
+        """End the string at an index. Closing brackets before it are those of the call, unless
+        there are more of them than are open."""
+        text, start = self._lexer.text, self._lexer.at
+        tail = self._around.tail_at(text, start, end)
+        if tail == end:
+            self._read_to(start + len(text[start:end].rstrip()))
+            return
+        num_closing = sum(map(text[tail:end].count, "}])"))
+        self._read_to(tail + max(0, num_closing - len(self._around.closing)))
+
+    def _ends_with_text(self, *, is_closed: bool) -> bool:
+        """Whether the string ended before the text did, without or with its quote. If it did,
+        read up to there."""
+        lexer = self._lexer
+        if self._is_at_quote and self._tag is None:
+            at = lexer.at + self._num_ahead
+            self._read_to(at, at + len(self._quote))
+            return True
+        if self._around.context is Context.KEY or not (is_closed or self._tag is not None):
+            return False
+        end = len(lexer.text) if self._tag is None else lexer.at + self._tag
+        tail = lexer.text[self._around.tail_at(lexer.text, lexer.at, end) : end]
+        if not any(bracket in tail for bracket in "}])") and not (is_closed and self._tag):
+            return False
+        self._end_before(end)
+        return True
+
+    def _write_cut(self) -> None:
+        """Pass on the rest of a string that is cut."""
+        rest = self._lexer.take_all()
+        self._write(rest if self._escapes is Escapes.JSON else inside(rest))
+
+
+def _json_escape(text: str, at: int) -> tuple[int, str]:
+    if escape := _JSON_ESCAPE.match(text, at):
+        return len(escape[0]), escape[0]
+    return (2, "'") if text.startswith("'", at + 1) else (1, "\\\\")
+
+
+def _python_escape(text: str, at: int) -> tuple[int, str]:
+    escape = _PYTHON_ESCAPE.match(text, at)
+    assert escape is not None
+    return len(escape[0]), inside(_meaning(escape[0]))
+
+
+def _meaning(escape: str) -> str:
+    """The text of an escape; the escape itself where Python does not know it."""
+    kind, digits = escape[1], escape[2:]
+    try:
+        match kind:
+            case "u" | "U" | "x" if digits:
+                codes = digits.split("\\u")
+                pair = "".join(chr(int(code, 16)) for code in codes)
+                return pair.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            case "N" if digits:
+                return unicodedata.lookup(digits[1:-1])
+            case _ if kind in "01234567":
+                return chr(int(escape[1:], 8))
+    except (ValueError, KeyError, OverflowError):
+        return escape
+    return _MEANINGS.get(kind, escape)

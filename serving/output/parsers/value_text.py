@@ -1,0 +1,406 @@
+"""A value in a call as JSON text while it grows: JSON as it is, and other notations translated.
+
+Models write JSON, Python, Gemma's notation, or mixtures of them, and leave out quotes, commas and
+brackets. Nothing is evaluated: the value is written anew mark by mark, so that a long string
+reaches the client while the model still writes it. Valid JSON stays exactly as it is.
+"""
+
+import ast
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from vinery_serving.output.lexer import EndOfText, Lexer, Reading, UnexpectedText
+from vinery_serving.output.parser import Parser
+from vinery_serving.output.parsers.string_ends import Context, StringContext
+from vinery_serving.output.parsers.string_text import Escapes, StringText, inside, respelled
+
+_WORDS: Final = {
+    "True": "true",
+    "true": "true",
+    "False": "false",
+    "false": "false",
+    "None": "null",
+    "null": "null",
+}
+_CLOSING: Final = {"[": "]", "(": ")", "{": "}"}
+_SPACE: Final = re.compile(r"\s*")
+_NO_JSON_SPACE: Final = re.compile(r"[^ \t\r\n]")
+_JSON_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
+# Python converts longer numbers in more than linear time.
+_MAX_NUMBER_CHARS: Final = 64
+
+# Text without quotes: a constant, or a string that has lost its quotes.
+_WORD: Final = re.compile(r"[^,;()\[\]{}\"'<\n]*")
+# A comma is missing after the constant.
+_TWO_MEMBERS: Final = re.compile(r"(\S+)\s+[\w.\-]+\s*[:=]")
+_KEY: Final = re.compile(r"([^,:=()\[\]{}\"'<\n]{1,64})[\"']?\s{0,64}:")
+_UNFINISHED_KEY: Final = re.compile(r"[^,:=()\[\]{}\"'<\n]{1,64}[\"']?\s{0,64}")
+_KEY_WITHOUT_QUOTE: Final = re.compile(r"([\w.\- ]{1,64}?)\s*:")
+
+
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """How a family writes values. `quotes`: the marks around a string, longer marks first, and
+    what a backslash means between them. `arrays`: the opening brackets of arrays. `has_names`: its
+    keys have no quotes."""
+
+    quotes: Mapping[str, Escapes]
+    arrays: str = "["
+    has_names: bool = False
+
+
+JSON: Final = Notation({'"': Escapes.JSON, "'": Escapes.PYTHON}, arrays="[(")
+PYTHON: Final = Notation(dict.fromkeys(('"""', "'''", '"', "'"), Escapes.PYTHON), arrays="[(")
+GEMMA: Final = Notation(
+    {'<|"|>': Escapes.NONE, '"': Escapes.JSON, "'": Escapes.PYTHON}, has_names=True
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """What is around a value. `tags` end the call or begin another one. `closing`: the brackets
+    of the call that are still open, the innermost last. `is_named`: the value is that of a named
+    argument. `has_bare_strings`: a word that is no constant is a string without its quotes."""
+
+    tags: tuple[str, ...] = ()
+    closing: str = ""
+    is_named: bool = False
+    has_bare_strings: bool = True
+
+
+NO_BORDER: Final = Border()
+
+
+class ValueText:
+    """Reads one value."""
+
+    def __init__(
+        self,
+        lexer: Lexer,
+        notation: Notation,
+        write: Callable[[str], None],
+        border: Border = NO_BORDER,
+    ) -> None:
+        self._lexer = lexer
+        self._notation = notation
+        self._write = write
+        self._border = border
+        # What closes the open brackets, the innermost last. Not a recursion, because the depth is
+        # up to the model.
+        self._open: list[str] = []
+        # A comma and the space after it, held back because another item may not come.
+        self._comma: list[str] = []
+        self._is_in_string = False
+
+    def read(self) -> Reading[bool]:
+        """Read the value, and pass on its JSON text while it grows.
+
+        Returns whether it had all its closing brackets; they are written where the call ends
+        without them. Raises `UnexpectedText` for what is no value, and `EndOfText` for what is
+        cut.
+        """
+        try:
+            while (yield from self._read_item()):
+                pass
+        except EndOfText as end:
+            if not end.is_closed or self._is_in_string:
+                raise
+        is_whole = not self._open
+        self._comma.clear()
+        while self._open:
+            self._close_last()
+        return is_whole
+
+    def _read_item(self) -> Reading[bool]:
+        """Read an opening bracket or a value, and what is between it and the next one. Returns
+        whether there is a next one."""
+        bracket = yield from self._peek()
+        if (yield from self._is_at_tag()):
+            return False
+        self._write_comma()
+        is_opening = bracket == "{" or bracket in self._notation.arrays
+        if is_opening:
+            self._lexer.at += 1
+            self._open.append(_CLOSING[bracket])
+            self._write("{" if bracket == "{" else "[")
+        else:
+            yield from self._read_scalar()
+        if not (yield from self._read_to_item(is_first=is_opening)):
+            return False
+        return self._open[-1] != "}" or (yield from self._read_key())
+
+    def _read_to_item(self, *, is_first: bool) -> Reading[bool]:
+        """Read on to the next item in the open brackets, after a bracket (`is_first`) or a
+        value. Returns False at the end of the value."""
+        may_begin = is_first
+        while self._open:
+            mark = yield from self._peek()
+            if (yield from self._is_at_tag()):
+                return False
+            if mark in ",;":
+                self._lexer.at += 1
+                self._comma = [] if is_first else [","]
+                may_begin = True
+            elif mark not in "}])":
+                self._find_item(mark, may_begin=may_begin)
+                return True
+            elif self._close(mark):
+                may_begin = is_first = False
+            else:
+                return False
+        return False
+
+    def _find_item(self, mark: str, *, may_begin: bool) -> None:
+        """Raises `UnexpectedText` if no item begins with this mark. A comma may be missing."""
+        if may_begin:
+            return
+        if mark not in "\"'[{<-" and not mark.isalnum():
+            raise UnexpectedText
+        self._comma = [", "]
+
+    def _close(self, mark: str) -> bool:
+        """Read a closing bracket, and close those inside it. One that is not open is dropped,
+        unless it is the call's: returns False then."""
+        if mark not in self._open:
+            self._lexer.at += mark not in self._border.closing
+            return mark not in self._border.closing
+        self._comma.clear()
+        self._lexer.at += 1
+        while self._close_last() != mark:
+            pass
+        return True
+
+    def _close_last(self) -> str:
+        mark = self._open.pop()
+        self._write("}" if mark == "}" else "]")
+        return mark
+
+    def _read_key(self) -> Reading[bool]:
+        """Read a key and the sign after it. Returns False where another call begins instead."""
+        if self._lexer.text[self._lexer.at] in "{[":
+            return False
+        quote = yield from read_quote(self._lexer, self._notation)
+        try:
+            key = yield from read_key(self._lexer, self._notation, quote)
+        except UnexpectedText:
+            self._write_comma()
+            self._write(quote)
+            raise
+        self._write_comma()
+        self._write(key)
+        return True
+
+    def _read_scalar(self) -> Reading[None]:
+        """Read a string or a word."""
+        lexer, notation = self._lexer, self._notation
+        quote = yield from read_quote(lexer, notation)
+        if quote:
+            escapes = notation.quotes[quote]
+            self._is_in_string = True
+            yield from StringText(lexer, quote, escapes, self._around(), self._write).read()
+            self._is_in_string = False
+            return
+        run = yield from self._read_run()
+        word = run.rstrip()
+        value = _WORDS.get(word) or _number(word)
+        if value is None and word and self._border.has_bare_strings:
+            value = f'"{inside((yield from self._read_bare_string(run)))}"'
+        if value is None:
+            lexer.at -= len(run)
+            raise UnexpectedText
+        self._write(value)
+        if self._open and len(run) > len(word) and lexer.text[lexer.at - 1].isspace():
+            self._write(_NO_JSON_SPACE.sub("", run[len(word) :]))
+
+    def _around(self) -> StringContext:
+        context = Context.MEMBER
+        if self._open and self._open[-1] != "}":
+            context = Context.ITEM
+        elif not self._open and self._border.is_named:
+            context = Context.NAMED
+        return StringContext(
+            context,
+            (*self._border.closing, *self._open),
+            self._border.tags,
+            has_names=self._notation.has_names or context is Context.NAMED,
+        )
+
+    def _read_run(self) -> Reading[str]:
+        """Read text without quotes, and the white space after it."""
+        lexer = self._lexer
+        try:
+            run = yield from lexer.take_run(_WORD)
+        except EndOfText as end:
+            if not end.is_closed:
+                self._write(lexer.take_all())
+                raise
+            run = lexer.take_all()
+        two = _TWO_MEMBERS.match(run)
+        if two and (two[1] in _WORDS or _number(two[1])):
+            lexer.at -= len(run) - two.end(1)
+            return two[1]
+        return run
+
+    def _read_bare_string(self, run: str) -> Reading[str]:
+        """Read the rest of a string whose first quote is missing. The last one may be there."""
+        lexer, around = self._lexer, self._around()
+        parts = [run]
+        while lexer.text[lexer.at : lexer.at + 1] in ("'", '"'):
+            while (is_end := around.ends_at(lexer.text, lexer.at + 1)) is None:
+                yield
+            lexer.at += 1
+            if is_end:
+                break
+            parts.append(lexer.text[lexer.at - 1])
+            parts.append((yield from lexer.take_run(_WORD)))
+        else:
+            parts[-1] = parts[-1].rstrip()
+        return "".join(parts)
+
+    def _is_at_tag(self) -> Reading[bool]:
+        """Whether a tag comes next, or what looks like one. Not inside a string."""
+        lexer, tags = self._lexer, self._border.tags
+        while tags and lexer.text[lexer.at] == "<":
+            quotes = [quote for quote in self._notation.quotes if rest_begins(lexer, quote)]
+            if not quotes:
+                return True
+            if lexer.text.startswith(tuple(quotes), lexer.at):
+                return False
+            yield
+        if tags and lexer.text[lexer.at] == "`":
+            return True
+        return bool(tags) and bool((yield from lexer.next_of(*tags)))
+
+    def _peek(self) -> Reading[str]:
+        """Pass on white space. Return the character after it."""
+        lexer = self._lexer
+        while True:
+            match = _SPACE.match(lexer.text, lexer.at)
+            assert match is not None
+            lexer.at = match.end()
+            if match[0] and self._open:
+                space = _NO_JSON_SPACE.sub("", match[0])
+                if self._comma:
+                    self._comma.append(space)
+                else:
+                    self._write(space)
+            if lexer.at < len(lexer.text):
+                return lexer.text[lexer.at]
+            yield
+
+    def _write_comma(self) -> None:
+        if self._comma:
+            self._write("".join(self._comma))
+            self._comma = []
+
+
+def json_text_of(text: str, *, is_surely_a_value: bool) -> str | None:
+    """Return the JSON text of a value that is written as `text`, in JSON or Python; None for other
+    text. If it is sure to be a value, brackets and quotes may be missing."""
+    parts: list[str] = []
+    has_read_all = False
+
+    def read(lexer: Lexer) -> Reading[None]:
+        nonlocal has_read_all
+        yield
+        border = Border(has_bare_strings=is_surely_a_value)
+        try:
+            is_whole = yield from ValueText(lexer, JSON, parts.append, border).read()
+        except UnexpectedText:
+            return
+        rest = lexer.take_all().strip("}]) \n" if is_surely_a_value else " \n")
+        has_read_all = not rest and (is_whole or is_surely_a_value)
+
+    parser = Parser(read)
+    parser.feed(text)
+    parser.finish(is_closed=True)
+    return "".join(parts) if has_read_all else None
+
+
+def rest_begins(lexer: Lexer, text: str) -> bool:
+    """Whether what comes next begins with `text`, or may begin with it."""
+    rest = lexer.text[lexer.at : lexer.at + len(text)]
+    return text.startswith(rest)
+
+
+def read_quote(lexer: Lexer, notation: Notation) -> Reading[str]:
+    """Read the mark that begins a string; "" for other text. A mark that may begin a longer one
+    waits."""
+    while True:
+        quote = next((each for each in notation.quotes if rest_begins(lexer, each)), "")
+        if lexer.text.startswith(quote, lexer.at):
+            lexer.at += len(quote)
+            return quote
+        yield
+
+
+def read_key(lexer: Lexer, notation: Notation, quote: str) -> Reading[str]:
+    """Read the key of a member, from after its quote if it has one, and the colon. Returns the
+    JSON text of both. Raises `UnexpectedText` for what is no key."""
+    if quote:
+        return (yield from _read_quoted_key(lexer, quote, notation.quotes[quote]))
+    while _UNFINISHED_KEY.fullmatch(lexer.text, lexer.at):
+        yield
+    key = _KEY.match(lexer.text, lexer.at)
+    if key is None:
+        raise UnexpectedText
+    lexer.at = key.end()
+    return f'"{inside(key[1].rstrip())}":'
+
+
+def _read_quoted_key(lexer: Lexer, quote: str, escapes: Escapes) -> Reading[str]:
+    """Read a key from after its first quote. The last one may be missing."""
+    stop = re.compile(rf"\\[\s\S]|{re.escape(quote)}\s*(?!\s)[\s\S]")
+    num_ahead = 0
+    try:
+        while True:
+            found = stop.search(lexer.text, lexer.at + num_ahead)
+            if found is None:
+                num_ahead = _num_read_ahead(lexer, quote, num_ahead)
+                yield
+            elif not found[0].startswith(quote):
+                num_ahead = found.end() - lexer.at
+            elif found[0].endswith(":"):
+                key, lexer.at = lexer.text[lexer.at : found.start()], found.end()
+                space = _NO_JSON_SPACE.sub("", found[0].removeprefix(quote))
+                return f'"{respelled(key, escapes)}"{space}:'
+            else:
+                return _key_without_quote(lexer, found.start())
+    except EndOfText as end:
+        if not end.is_closed:
+            raise
+        return _key_without_quote(lexer, len(lexer.text))
+
+
+def _num_read_ahead(lexer: Lexer, quote: str, num_ahead: int) -> int:
+    """Return how many characters need not be looked at again: those before a quote or backslash
+    that more text may follow."""
+    rest = lexer.text[lexer.at + num_ahead :]
+    at = min((at for mark in (quote, "\\") if (at := rest.find(mark)) >= 0), default=-1)
+    return num_ahead + (at if at >= 0 else max(0, len(rest) - len(quote) + 1))
+
+
+def _key_without_quote(lexer: Lexer, end: int) -> str:
+    key = _KEY_WITHOUT_QUOTE.match(lexer.text, lexer.at, end)
+    if key is None:
+        raise UnexpectedText
+    lexer.at = key.end()
+    return f'"{inside(key[1])}":'
+
+
+def _number(word: str) -> str | None:
+    """JSON's numbers stay unchanged. Python's others (`1_000`, `0x1f`, `.5`) are written anew."""
+    if _JSON_NUMBER.fullmatch(word):
+        return word
+    if len(word) > _MAX_NUMBER_CHARS:
+        return None
+    try:
+        value = ast.literal_eval(word)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return json.dumps(value, allow_nan=False)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        pass
+    return None

@@ -1,0 +1,71 @@
+"""Calls as models write them, odd and damaged: what holds for every one of them.
+
+`python -m benchmarks.calls` shows more samples as a table.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.calls.__main__ import main
+from benchmarks.calls.damage import KINDS, Sample, samples
+from benchmarks.calls.forms import FORMS
+from benchmarks.calls.reading import judge, num_in_order, read
+from benchmarks.calls.values import Call
+
+NUM_SAMPLES = 12
+# What is always read whole, by every family that can write it.
+ALWAYS_WHOLE = ("plain", "odd strings", "spaces", "inner quotes", "backslashes", "cut")
+
+every_family = pytest.mark.parametrize("family", FORMS)
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def any_two_parts(sample: Sample) -> list[list[str]]:
+    text = sample.text
+    return [[text[:at], text[at:]] for at in range(0, len(text), 7)]
+
+
+@every_family
+@every_kind
+def test_a_call_is_read_the_same_in_any_parts(family: str, kind: str) -> None:
+    for sample in samples(family, kind, 3, seed=1):
+        verdict = judge(family, sample, [list(sample.text), *any_two_parts(sample)])
+
+        assert not verdict.differs_in_parts, sample.text
+
+
+@every_family
+@pytest.mark.parametrize("kind", ALWAYS_WHOLE)
+def test_a_call_whose_meaning_is_plain_is_read_whole(family: str, kind: str) -> None:
+    for sample in samples(family, kind, NUM_SAMPLES, seed=2):
+        verdict = judge(family, sample, [])
+
+        assert verdict.num_whole == verdict.num_calls, sample.text
+        assert not verdict.has_markup, sample.text
+
+
+def test_a_seed_gives_the_same_samples() -> None:
+    assert list(samples("hermes", "mixed", 5, seed=3)) == list(
+        samples("hermes", "mixed", 5, seed=3)
+    )
+
+
+def test_only_equal_calls_in_their_order_count() -> None:
+    one, two = Call("f", {"a": 1}), Call("f", {"a": True})
+
+    assert num_in_order([one, two], [two, one]) == 1
+    assert num_in_order([one, two], [one, Call("g", {}), two]) == 2
+
+
+def test_a_call_that_is_cut_has_no_end() -> None:
+    answer = read("hermes", ['<tool_call>{"name": "ping", "arguments": {"a'], is_cut=True)
+
+    assert (answer.text, answer.is_open) == ("", True)
+
+
+def test_the_table_has_a_row_for_each_family(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--number", "2", "--family", "hermes", "--family", "onyx"]) == 0
+
+    rows = capsys.readouterr().out.splitlines()
+    assert [row.split(" | ")[0] for row in rows[-2:]] == ["| hermes", "| onyx"]

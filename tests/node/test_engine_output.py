@@ -1,0 +1,56 @@
+"""The node repeats what engines log from its start on, whatever happens to their files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vinery_serving.logs.entries import LogEntry
+from vinery_serving.logs.file import LogBounds, LogFile
+from vinery_serving.logs.folder import engine_name, log_path
+from vinery_serving.logs.lines import time_text
+from vinery_serving.node.engine_output import EngineOutput
+
+
+def write(folder: Path, process: str, message: str) -> None:
+    line = f"{time_text(0)} INFO {process} room: {message}\n"
+    LogFile(log_path(folder, process), LogBounds()).write(line.encode())
+
+
+def test_lines_of_engines_are_repeated_from_now_on(tmp_path: Path) -> None:
+    old, new = engine_name("old"), engine_name("org/new")
+    write(tmp_path, old, "before")
+    repeated: list[LogEntry] = []
+    output = EngineOutput(tmp_path, repeated.append)
+
+    write(tmp_path, old, "after")
+    write(tmp_path, new, "first")
+    write(tmp_path, "web-1", "its own")
+    with log_path(tmp_path, old).open("ab") as file:
+        file.write(b"Fatal Python error\n")
+    output.read()
+    output.read()
+
+    assert {(entry.process, entry.message) for entry in repeated} == {
+        (old, "after"),
+        (old, "Fatal Python error"),
+        (new, "first"),
+    }
+    assert len(repeated) == 3
+
+
+def test_a_removed_log_is_forgotten_and_a_new_one_followed(tmp_path: Path) -> None:
+    engine = engine_name("tiny")
+    write(tmp_path, engine, "before")
+    repeated: list[LogEntry] = []
+    output = EngineOutput(tmp_path, repeated.append)
+    log_path(tmp_path, engine).unlink()
+    output.read()
+
+    write(tmp_path, engine, "again")
+    output.read()
+
+    assert [entry.message for entry in repeated] == ["again"]
+
+
+def test_a_folder_that_is_missing_is_no_error(tmp_path: Path) -> None:
+    EngineOutput(tmp_path / "none", lambda entry: None).read()
