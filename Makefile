@@ -17,18 +17,23 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 .PHONY: help up dev install install-dev install-locked lock test check format hooks bench bench-usage bench-gateway bench-keys bench-hostile bench-calls docs models clean
 .NOTPARALLEL:
 
+# First the lines for users, marked by `##`, and then those for developers, by `#-`.
 help: ## Show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
+	@echo "To use Vinery:"
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
+	@echo
+	@echo "To work on it:"
+	@awk 'BEGIN {FS = ":.*#- "} /^[a-z-]+:.*#- / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
 
 up: install ## Start everything and serve the reference chat model
 	@exec $(BIN)/python -m vinery.cli up --end-with-parent
 
-dev: install-dev ## Start everything, and restart it when code or templates change
+dev: install-dev #- Start everything, and restart it when code or templates change
 	@exec $(BIN)/python -m vinery.cli up --reload --end-with-parent
 
 install: $(VENV)/runtime.stamp ## Install what `make up` needs
 
-install-dev: $(VENV)/dev.stamp ## Install what `make test` and `make check` need, too
+install-dev: $(VENV)/dev.stamp #- Install what `make test` and `make check` need, too
 
 install-locked: | $(VENV)/bin/python ## Install the versions of requirements.lock, and nothing without its hash
 	@test "$$(uname -s)" = Linux || { echo "vinery: requirements.lock is for Linux; use make install" >&2; exit 2; }
@@ -37,20 +42,20 @@ install-locked: | $(VENV)/bin/python ## Install the versions of requirements.loc
 	@touch $(VENV)/runtime.stamp
 
 # Needs uv (https://docs.astral.sh/uv/). LOCK_ARGS=--upgrade takes new versions.
-lock: ## Write requirements.lock, with hashes from the package index
+lock: #- Write requirements.lock, with hashes from the package index
 	$(UV) pip compile pyproject.toml --extra build --universal --python-version 3.11 \
 		--generate-hashes --no-annotate --no-header --quiet \
 		--default-index https://pypi.org/simple $(LOCK_ARGS) --output-file requirements.lock
 
 # Without bytecode, every worker would compile all tests, and every started process all code.
 test: export PYTHONDONTWRITEBYTECODE :=
-test: install-dev ## Run all tests
+test: install-dev #- Run all tests
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder \
 		--max-worker-restart=0 $(PYTEST_ARGS)
 
 # Tools that load Django's settings need a home folder; this one serves nothing.
 check: export VINERY_HOME := $(CURDIR)/build/home
-check: install-dev ## Lint, check types, imports, migrations and deployment settings
+check: install-dev #- Lint, check types, imports, migrations and deployment settings
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/python -m vinery.cli prepare
@@ -61,48 +66,49 @@ check: install-dev ## Lint, check types, imports, migrations and deployment sett
 	$(BIN)/python manage.py makemigrations --check --dry-run
 	VINERY_PUBLIC_URL=https://vinery.example $(BIN)/python manage.py check --deploy --fail-level WARNING
 
-format: install-dev ## Format the code and repair what the linter can
+format: install-dev #- Format the code and repair what the linter can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-hooks: install-dev ## Run the quick checks before each commit
+hooks: install-dev #- Run the quick checks before each commit
 	$(BIN)/pre-commit install
 
-bench: install-dev ## Measure, and write docs/performance.md; BENCH_ARGS go to the benchmark
+bench: install-dev #- Measure, and write docs/performance.md; BENCH_ARGS go to the benchmark
 	$(BIN)/python -m benchmarks --draw $(BENCH_ARGS)
 
-bench-usage: install-dev ## Measure reports over ten million requests; BENCH_ARGS as above
+bench-usage: install-dev #- Measure reports over ten million requests; BENCH_ARGS as above
 	$(BIN)/python -m benchmarks.usage_reports $(BENCH_ARGS)
 
-bench-gateway: install-dev ## Measure what keys and limits cost a request; BENCH_ARGS as above
+bench-gateway: install-dev #- Measure what keys and limits cost a request; BENCH_ARGS as above
 	$(BIN)/python -m benchmarks.gateway $(BENCH_ARGS)
 
-bench-keys: install-dev ## Measure a hundred thousand keys; BENCH_ARGS as above
+bench-keys: install-dev #- Measure a hundred thousand keys; BENCH_ARGS as above
 	$(BIN)/python -m benchmarks.keys $(BENCH_ARGS)
 
-bench-hostile: install-dev ## Measure what hostile requests cost a neighbour; BENCH_ARGS as above
+bench-hostile: install-dev #- Measure what hostile requests cost a neighbour; BENCH_ARGS as above
 	$(BIN)/python -m benchmarks.hostile $(BENCH_ARGS)
 
-bench-calls: install-dev ## Count the tool calls that are read whole, odd and damaged; BENCH_ARGS as above
+bench-calls: install-dev #- Count the tool calls that are read whole; BENCH_ARGS as above
 	$(BIN)/python -m benchmarks.calls $(BENCH_ARGS)
 
-docs: install-dev ## Write the documents that are made from the code
+docs: install-dev #- Write the documents that are made from the code
 	$(BIN)/python -m docs
 
-models: ## Train the reference models anew, which takes hours
+models: #- Train the reference models anew, which takes hours
 	models/reproduce.sh
 
 clean: ## Delete what is installed and built, but not the home folder
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 # The stamps are renewed when the dependencies may have changed. pip's own output is long:
-# it goes to a log, and what takes time is shown.
+# it goes to a log, and what takes time is shown; after a failure, also the reason.
 define pip_install
 	@echo "vinery: installing into $(VENV); the first time takes a minute or two"
 	@{ $(PIP) install --editable '$(1)' 2>&1; echo "pip ended with $$?"; } | tee $(VENV)/install.log \
 		| awk '/^pip ended with /{status = $$4; next} \
-			/^ *Downloading .* MB|^Installing collected|^ERROR/{print "  " substr($$0, 1, 100); fflush()} \
-			END{if (status) print "vinery: the installation failed; see $(VENV)/install.log"; exit status}'
+			/^ *Downloading .* MB|^Installing collected/{print "  " substr($$0, 1, 100); fflush()} \
+			END{exit status}' \
+		|| { status=$$?; awk -f platform/install_reason.awk $(VENV)/install.log >&2; exit $$status; }
 	@touch $@
 endef
 
@@ -118,7 +124,7 @@ $(VENV)/bin/python:
 		echo "vinery: there is no $(PYTHON). Install Python 3.11 or newer, or set PYTHON=..." >&2; \
 		exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 || { \
-		echo "vinery: Python 3.11 or newer is needed, this is $$($(PYTHON) -V 2>&1). Set PYTHON=..." >&2; \
+		echo "vinery: Python 3.11 or newer is needed, this is $$($(PYTHON) -V 2>&1). Set PYTHON to another one: make PYTHON=python3.12 ..." >&2; \
 		exit 2; }
 	@$(PYTHON) -m venv $(VENV) >/dev/null || { \
 		echo "vinery: $(PYTHON) cannot make a virtual environment. On Debian: apt-get install python3-venv" >&2; \

@@ -84,6 +84,7 @@ _CHAT: Sequence[Mistake] = (
     missing("tools[0].function", {"tools": [{"type": "function"}]}),
     missing("tools[0].function.name", {"tools": [{"type": "function", "function": {}}]}),
     wrong("tools[0].function.name", {"tools": [{"type": "function", "function": {"name": "a b"}}]}, "must match ^[A-Za-z0-9_.-]{1,128}$"),
+    unsupported("tools[0].input_schema", {"tools": [{"name": "f", "input_schema": {"type": "object"}}]}, "is Anthropic's name. Send the schema as `parameters`"),
     wrong("tools[0].type", {"tools": [{"type": "web_search"}]}, "must be function or custom"),
     wrong("tools[0].type", {"tools": [{"type": "namespace", "name": "n", "tools": []}]}, "must be function or custom"),
     wrong("tools[0].custom.name", {"tools": [{"type": "custom", "custom": {"name": "f!"}}]}, "must match ^[A-Za-z0-9_.-]{1,128}$"),

@@ -131,7 +131,3 @@ class ApiKeyAdmin(ResourceAdmin):
         project = access_of(request).rows(Project).order_by("id").first()
         proposed = {"owner": request.user.pk, "project": project and project.pk}
         return {**proposed, **super().get_changeform_initial_data(request)}
-
-    def has_delete_permission(self, request: HttpRequest, obj: ApiKey | None = None) -> bool:
-        """Only superusers delete: a deleted key looks like one that never existed."""
-        return bool(request.user.is_superuser)

@@ -17,6 +17,7 @@ from rest_framework.views import set_rollback
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE, KeyRefused, NotAllowed
 from vinery_accounts.models import Scope
 from vinery_accounts.resources.base import Conflict
+from vinery_accounts.resources.fields import not_found
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ def _response(error: Exception, view: Any) -> Response | None:
         case NotAllowed():
             return _answer(403, error.message, code=error.code)
         case Http404():
-            return _answer(404, "There is no row of that id here, or you may not see it.")
+            return _answer(404, _not_found(view))
         case PermissionDenied():
             return _answer(403, str(error) or "You may not do this.")
         case Conflict():
@@ -67,6 +68,15 @@ def _scopes(view: Any) -> str:
     read_scope = getattr(view, "read_scope", None)
     may_read = read_scope is not None and view.request.method in SAFE_METHODS
     return f"`{read_scope}` or `{Scope.MANAGE}`" if may_read else f"`{Scope.MANAGE}`"
+
+
+def _not_found(view: Any) -> str:
+    """Return the message about the row that the address of the request names."""
+    resource = getattr(view, "resource", None)
+    if resource is None:
+        return "Not found."
+    kind = str(resource.model._meta.verbose_name)
+    return not_found(kind, view.kwargs.get("pk", ""), view.access)
 
 
 def _headers(error: exceptions.APIException) -> dict[str, str]:

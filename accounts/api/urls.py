@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
+from vinery_accounts.api.recovery import password, second_factor_off
 from vinery_accounts.api.usage import Usage, UsageExport
 from vinery_accounts.api.views import ResourceViewSet, viewset_of
 from vinery_accounts.models import User
@@ -68,7 +69,10 @@ _router.trailing_slash = "/?"
 for _name, _view in (
     ("organizations", viewset_of(organizations.ORGANIZATIONS)),
     ("projects", viewset_of(organizations.PROJECTS)),
-    ("users", viewset_of(users.USERS, me=me)),
+    (
+        "users",
+        viewset_of(users.USERS, me=me, password=password, second_factor_off=second_factor_off),
+    ),
     ("memberships", viewset_of(users.MEMBERSHIPS)),
     ("invitations", viewset_of(invitations.INVITATIONS)),
     ("keys", viewset_of(keys.KEYS)),

@@ -33,7 +33,8 @@ class AuditFilters(DatedFilters):
     search = fields.text_filter(SEARCH_HELP)
 
     def filter_actor(self, rows: QuerySet[AuditEntry], name: str) -> QuerySet[AuditEntry]:
-        return rows.filter(Q(actor=name) | Q(actor__startswith=f"{name}, key "))
+        with_key = Q(actor__startswith=f"{name}, key ") | Q(actor__startswith=f"{name}, admin key ")
+        return rows.filter(Q(actor=name) | with_key)
 
     def filter_search(self, rows: QuerySet[AuditEntry], text: str) -> QuerySet[AuditEntry]:
         return audit.search(rows, text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from django.db.models import Model, QuerySet
 from django.http import QueryDict
@@ -13,6 +13,7 @@ from rest_framework.fields import empty
 from rest_framework.validators import UniqueTogetherValidator, UniqueValidator
 
 from vinery_accounts.base.limit_table import METRIC_CHOICES, WINDOW_CHOICES
+from vinery_accounts.services.access import Access
 from vinery_accounts.usage.periods import check_moment
 
 MAX_ID: Final = 2**63 - 1
@@ -21,6 +22,16 @@ DEFAULT_PAGE: Final = 50
 # In the addresses of the API, the console and the admin. Any such number is below `MAX_ID`, and
 # SQLite cannot read larger ones.
 MAX_ID_DIGITS: Final = 18
+
+
+def not_found(kind: str, row_id: object, access: Access | None) -> str:
+    """Return the message about a row that does not exist, or that the caller may not see: a message
+    does not distinguish them."""
+    what = f"{kind[:1].upper()}{kind[1:]} {row_id} not found"
+    if access is not None and access.is_superuser:
+        return f"{what}."
+    seen = "this key's project" if access is not None and access.is_of_key else "your roles"
+    return f"{what}, or outside {seen}."
 
 
 def id_of(text: str) -> int | None:
@@ -86,11 +97,7 @@ class VisibleRelatedField(serializers.PrimaryKeyRelatedField):  # type: ignore[t
 
     def __init__(self, model: type[Model], *related: str, **more: Any) -> None:
         self.model, self.related = model, related
-        more["error_messages"] = {
-            "does_not_exist": f"There is no {model._meta.verbose_name} of this id, or you may not "
-            "see it.",
-            "incorrect_type": "Give an id, a whole number.",
-        }
+        more["error_messages"] = {"incorrect_type": "Give an id, a whole number."}
         # REST framework wants a queryset at once; the caller is known later.
         super().__init__(queryset=model._default_manager.none(), **more)
 
@@ -105,6 +112,14 @@ class VisibleRelatedField(serializers.PrimaryKeyRelatedField):  # type: ignore[t
         if isinstance(data, float):
             self.fail("incorrect_type")
         return super().to_internal_value(data)
+
+    def fail(self, key: str, **values: Any) -> NoReturn:
+        """Raises ValidationError. A row that is not found is named by its id."""
+        if key != "does_not_exist":
+            super().fail(key, **values)
+        kind = str(self.model._meta.verbose_name)
+        text = not_found(kind, values["pk_value"], self.context.get("access"))
+        raise serializers.ValidationError(text, code=key)
 
     def get_queryset(self) -> QuerySet[Any]:
         access = self.context.get("access")

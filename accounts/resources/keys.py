@@ -190,10 +190,14 @@ class Keys(Resource[ApiKey]):
     related = ("owner", "project__organization")
     ordering = ("-created_at",)
     one, many = "a key", "keys"
-    verbs = frozenset({"create", "change"})
+    verbs = frozenset({"create", "change", "remove"})
+    removal = Action.REMOVE
     help = {
         "create": "Create a key. The response holds its secret, which is never returned again.",
         "change": "Change the fields that the request names. Servers follow within a second.",
+        "remove": "Delete a key for good, so that its project can be removed. Only administrators "
+        "of the platform do this: a deleted key looks like one that never existed. Revoke a key to "
+        "stop it.",
     }
     empty_text = "No key yet. Add one: programs send it with each request."
     actions = (

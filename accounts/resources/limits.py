@@ -12,7 +12,12 @@ from vinery_accounts.models import OWNERS, Limit, LimitScope, ModelWeight, Scope
 from vinery_accounts.models.limits import check_percents
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Resource, columns_of
-from vinery_accounts.resources.fields import MAX_ID, Filters, StrictModelSerializer
+from vinery_accounts.resources.fields import (
+    MAX_ID,
+    Filters,
+    StrictModelSerializer,
+    not_found,
+)
 from vinery_accounts.services.access import Access
 
 KIND: Final = ("scope", "scope_id", "model", "metric", "window")
@@ -66,9 +71,10 @@ class LimitSerializer(StrictModelSerializer):
         """Raise ValidationError for an owner that does not exist, or not for the caller."""
         scope, scope_id = values.get("scope", ""), values.get("scope_id")
         owners = OWNERS.get(scope) if scope_id else None
-        if owners and not self.context["access"].rows(owners).filter(pk=scope_id).exists():
-            text = f"There is no {scope} of this id, or you may not see it."
-            raise serializers.ValidationError({"scope_id": text})
+        access = self.context["access"]
+        if owners and not access.rows(owners).filter(pk=scope_id).exists():
+            kind = str(owners._meta.verbose_name)
+            raise serializers.ValidationError({"scope_id": not_found(kind, scope_id, access)})
         return values
 
 

@@ -75,7 +75,7 @@ class Action(StrEnum):
     STOP = "stop"  # pause or revoke a key
     RESUME = "resume"  # resume a paused key
     SWITCH = "switch"  # activate or deactivate an organisation
-    REMOVE = "remove"  # remove an organisation or a user; MANAGE covers other rows
+    REMOVE = "remove"  # remove an organisation, a user or a key; MANAGE covers other rows
     CAPTURE = "capture"  # choose which texts of requests a project keeps
     ANSWER = "answer"  # accept an invitation
 
@@ -368,7 +368,7 @@ class Access:
 
     def _may_with_key(self, action: Action, key: ApiKey) -> bool:
         scope = key.project.organization_id, key.project_id
-        if key.is_for_administration and action is not Action.STOP:
+        if action is Action.REMOVE or (key.is_for_administration and action is not Action.STOP):
             return False
         if self._leads(Role.ADMIN, *scope):
             return True

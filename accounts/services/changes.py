@@ -187,12 +187,7 @@ def add_user(
         is_service=is_service,
     )
     if password is not None:
-        if is_service:
-            raise ValidationError({"password": "A service account does not sign in."})
-        try:
-            validate_password(password, user)
-        except ValidationError as error:
-            raise ValidationError({"password": error.messages}) from None
+        _check_password(password, user)
     user.set_password(password)
     with audit.writing():
         add(user)
@@ -280,13 +275,21 @@ def new_password() -> str:
 
 def set_password(user: User, password: str) -> None:
     """Set a password. Raises `ValidationError` if it is weak, or for a service account."""
-    if user.is_service:
-        raise ValidationError({"password": "A service account does not sign in."})
-    validate_password(password, user)
+    _check_password(password, user)
     with audit.writing():
         user.set_password(password)
         user.save(update_fields=["password"])
         audit.record("password", user)
+
+
+def _check_password(password: str, user: User) -> None:
+    """Raises `ValidationError` for a weak password, and for a service account."""
+    if user.is_service:
+        raise ValidationError({"password": "A service account does not sign in."})
+    try:
+        validate_password(password, user)
+    except ValidationError as error:
+        raise ValidationError({"password": error.messages}) from None
 
 
 # -- Where users and keys belong by default
@@ -382,8 +385,8 @@ def _check_may_go(row: Model) -> None:
             raise ValidationError(f"{row} has projects: remove them first, or deactivate it.")
         case Project() if row.api_keys.exists():
             raise ValidationError(
-                f"{row} has keys, and revoked keys count too: delete them in the admin first, or "
-                "deactivate the project."
+                f"{row} has keys, and revoked keys count too: remove them first, such as with "
+                "`vinery key remove`, or deactivate the project."
             )
         case User():
             if row.pk == current_actor().user_id:

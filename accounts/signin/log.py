@@ -142,5 +142,5 @@ def _password_was_changed(request: HttpRequest, user: User, **_: Any) -> None:
 
 @receiver(account.password_reset)
 def _password_was_reset(request: HttpRequest, user: User, **_: Any) -> None:
-    audit.record("password", user, after={"by": "e-mail"}, by=actor_of(request))
+    audit.record("password", user, after={"by": "link"}, by=actor_of(request))
     attempts.forget(user)

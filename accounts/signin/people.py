@@ -28,11 +28,6 @@ class PeopleBackend(ModelBackend):
         return isinstance(user, User) and may_sign_in(user)
 
 
-def home_of(user: Any) -> str:
-    """The path of a user's first page: the admin for staff, the console for others."""
-    return reverse("admin:index") if user.is_staff else reverse("console:overview")
-
-
 def public_url(url: str) -> str:
     """The same path and query under VINERY_PUBLIC_URL, if that is set."""
     if not settings.VINERY_PUBLIC_URL:
@@ -51,7 +46,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
 
     def get_login_redirect_url(self, request: HttpRequest) -> str:
         """The page after a sign-in that did not begin on another page."""
-        return home_of(request.user)
+        return reverse("console:overview")
 
     def pre_login(self, request: HttpRequest, user: User, **hints: Any) -> HttpResponse | None:
         """The last check before a session, for every way to sign in."""

@@ -12,14 +12,12 @@ from django.views.generic import TemplateView
 
 from vinery_accounts.models import User
 from vinery_accounts.signin.attempts import has_second_factor
-from vinery_accounts.signin.people import home_of
 
 
 def root(request: HttpRequest) -> HttpResponseRedirect:
-    """`/`: redirect to the user's first page, or to sign-in."""
-    user = request.user
-    page = home_of(user) if user.is_authenticated else reverse("account_login")
-    return HttpResponseRedirect(page)
+    """`/`: redirect to the console, or to sign-in."""
+    is_known = request.user.is_authenticated
+    return HttpResponseRedirect(reverse("console:overview" if is_known else "account_login"))
 
 
 class Overview(LoginRequiredMixin, TemplateView):

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 # Django handles these. The API handles all other paths, with CORS headers: a browser's client must
 # be able to read the 404 of a base URL without `/v1`.
-_DJANGO_PATHS = ("/admin", "/accounts", "/console", "/static/", "/api/")
+_DJANGO_PATHS = ("/admin", "/accounts", "/console", "/static/", "/api/", "/docs")
 
 
 class _Django(ASGIHandler):

@@ -1,4 +1,5 @@
-"""The URLs that Django handles: the admin, sign-in, the console and the management API."""
+"""The URLs that Django handles: the admin, sign-in, the console, the management API and
+the pages about both APIs."""
 
 from importlib import import_module
 
@@ -24,6 +25,7 @@ urlpatterns = [
     path("console/", include((_CONSOLE, "console"))),
     path("api/", include("vinery_accounts.api.urls")),
     path("api/", include("vinery.web.serving_api")),
+    path("docs/", include("vinery.web.api_docs")),
     path("", include("vinery_serving.http.urls")),
 ]
 

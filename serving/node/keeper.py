@@ -91,11 +91,12 @@ class Keeper:
                 end = await self._run_once(found, files)
                 found = None
                 fields = {"model": self._spec.name, "reason": end.text}
-                log.error("engine died", extra={"fields": fields})
                 if isinstance(end, _Crash):
+                    log.error("engine died", extra={"fields": fields})
                     await self._report(EngineState.LOADING, error=end.text)
                     await asyncio.sleep(backoff.after(loop.time() - started_at))
                 else:
+                    log.error("model does not load", extra={"fields": fields})
                     await self._wait_for_next_attempt(end, files)
                 self._num_restarts += 1
         finally:

@@ -227,14 +227,24 @@ def _sample(field: Any, own_id: int) -> Any:
             raise TypeError(f"no sample for a {type(field).__name__}")
 
 
-def forms(foreign_id: int) -> Iterator[Probe]:
-    """Yield the console's forms that name a row, with a foreign one."""
+def forms(own_id: int, foreign_id: int, name: str) -> Iterator[Probe]:
+    """Yield the console's forms that name a row, with a foreign one, and those that name a user,
+    with a foreign name."""
     key = {"name": "new", "scopes": "inference", "once": "1"}
     yield Probe("POST", "/console/keys/new/", {**key, "project": foreign_id})
     limit = {"metric": "requests", "window": "minute", "amount": 9, "time_zone": "UTC"}
     for kind in OWNERS:
         of = f"{kind}:{foreign_id}"
         yield Probe("POST", "/console/limits/new/", {**limit, "week_start": "monday", "of": of})
+    role = {"username": "new", "role": "member"}
+    for kind in ("organization", "project"):
+        where = f"{kind}:{foreign_id}"
+        yield Probe("POST", "/console/members/new/", {**role, "where": where})
+        yield Probe("POST", "/console/members/invite/", {**role, "where": where})
+    yield Probe("POST", "/console/keys/new/", {**key, "project": own_id, "owner": name})
+    named = {"name": "new", "organization": foreign_id}
+    yield Probe("POST", "/console/projects/new/", named)
+    yield Probe("POST", "/console/webhooks/new/", {**named, "url": "https://hooks.new.example/"})
 
 
 # -- Answers

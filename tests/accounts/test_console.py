@@ -31,12 +31,12 @@ def test_an_anonymous_user_is_redirected_to_the_sign_in() -> None:
     assert Client().get("/console/").url == "/accounts/login/?next=/console/"  # type: ignore[attr-defined]
 
 
-def test_the_start_page_redirects_administrators_to_the_admin_and_others_to_the_console(
+def test_the_start_page_redirects_users_to_the_console_and_others_to_the_sign_in(
     root: User, alice: User
 ) -> None:
     scopes = [signed_in(user).get("/").url for user in (root, alice)]  # type: ignore[attr-defined]
 
-    assert scopes == ["/admin/", "/console/"]
+    assert scopes == ["/console/", "/console/"]
     assert Client().get("/").url == "/accounts/login/"  # type: ignore[attr-defined]
 
 

@@ -282,7 +282,7 @@ def test_a_password_reset_by_mail_is_logged(client: Client, settings: Any) -> No
     assert User.objects.get().check_password(new)
     [entry] = logged("password")
     assert (entry.actor, entry.ip, entry.target) == ("anonymous", HERE, "alice")
-    assert entry.after == {"by": "e-mail"}
+    assert entry.after == {"by": "link"}
 
 
 def test_the_hash_chain_stays_valid(client: Client) -> None:

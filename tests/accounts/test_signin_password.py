@@ -90,7 +90,7 @@ def test_the_sign_in_leads_to_the_requested_page_and_to_no_other_server(client: 
     assert sign_in(client, "root", next="/admin/").url == "/admin/"
     client.logout()
 
-    assert sign_in(client, "root", next="https://evil.example/").url == "/admin/"
+    assert sign_in(client, "root", next="https://evil.example/").url == "/console/"
 
 
 def test_a_user_without_admin_rights_gets_the_console_and_not_the_admin(

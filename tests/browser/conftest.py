@@ -40,7 +40,7 @@ class Administrator:
         self.page.get_by_label("Username").fill(self.platform.admin_user)
         self.page.get_by_label("Password").fill(self.platform.admin_password)
         follow(self.page.get_by_role("button", name="Log in"))
-        self.page.get_by_role("button", name="Log out").wait_for()
+        self.page.get_by_text("Log out").wait_for()
 
     def save(self) -> None:
         """Press the first button of a form, and see the page that it leads to."""

@@ -27,13 +27,15 @@ PAGES = ("", MODELS, f"{MODELS}add/", KEYS, f"{KEYS}add/", USAGE, "accounts/user
 # -- Coming in
 
 
-def test_the_start_page_leads_to_the_login_and_on_to_the_admin(stranger: Administrator) -> None:
+def test_the_start_page_leads_to_the_login_and_on_to_the_console(stranger: Administrator) -> None:
     stranger.page.goto(stranger.platform.base_url)
     assert stranger.page.url.endswith("/accounts/login/")
 
     stranger.log_in()
 
-    assert stranger.page.url == f"{stranger.platform.base_url}/admin/"
+    assert stranger.page.url == f"{stranger.platform.base_url}/console/"
+    assert stranger.page.title() == "Overview | Vinery"
+    follow(stranger.page.get_by_role("link", name="Administration"))
     assert stranger.page.title() == "Administration | Vinery"
 
 

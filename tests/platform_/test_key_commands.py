@@ -55,6 +55,17 @@ def test_a_key_is_revoked_by_its_id(vinery: Vinery) -> None:
     assert "revoked" in row_of(vinery, "by-id")
 
 
+def test_an_admin_key_is_marked_listed_and_removed(vinery: Vinery) -> None:
+    secret = vinery("key", "create", "--name", "terraform", "--scope", "admin").stdout
+
+    assert secret.startswith("vny_admin_")
+    listed = vinery("key", "list", "--scope", "admin").stdout.splitlines()
+    assert ["terraform" in line for line in listed] == [False, True]
+    hint = row_of(vinery, "terraform")[1]
+    assert vinery("key", "remove", hint).stdout == f"Removed: terraform ({hint}).\n"
+    assert "terraform" not in vinery("key", "list").stdout
+
+
 def test_a_key_is_revoked_by_its_hint(vinery: Vinery) -> None:
     vinery("key", "create", "--name", "by-hint")
     hint = row_of(vinery, "by-hint")[1]

@@ -5,6 +5,7 @@ Needs no Django, no home folder and no running Vinery: a short process asks Open
 
 import argparse
 import asyncio
+import os
 from contextlib import suppress
 from typing import Any, Final
 
@@ -28,8 +29,9 @@ def run(arguments: argparse.Namespace) -> int:
         found = asyncio.run(device_probe.find())
     except device_probe.ProbeFailed as error:
         raise Failure(str(error)) from error
-    if run_dir.is_dir():
-        with suppress(OSError):  # they are printed, also if they cannot be stored
+    with suppress(OSError):  # there is no home yet, or it is full
+        # A file of another user could not be read by Vinery.
+        if run_dir.stat().st_uid == os.getuid():
             devices.write(run_dir, found)
     print_rows(
         [_row(each, as_json=arguments.json) for each in found], _HEADS, as_json=arguments.json

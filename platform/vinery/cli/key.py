@@ -1,4 +1,4 @@
-"""`vinery key`: create, list, change, pause, rotate and revoke API keys."""
+"""`vinery key`: create, list, change, pause, rotate, revoke and remove API keys."""
 
 import argparse
 from datetime import UTC, datetime, timedelta
@@ -98,6 +98,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         help="how long the old key keeps working, like 30m, 12h, 30d or 4w (default: not at all)",
     )
     one.add_actions("pause", "resume", "revoke")
+    one.add_remove(
+        "Delete a key for good, so that its project can be removed. Revoke a key to stop it."
+    )
 
 
 def create(arguments: argparse.Namespace) -> str:

@@ -171,7 +171,7 @@ def _lines(model: ServedModel) -> list[tuple[str, object]]:
         ("device", model.device),
         ("options", json.dumps(model.options)),
         ("context", f"{status.max_context} tokens" if status.max_context else "unknown"),
-        ("engine", f"{engine}{status.num_restarts} restarts"),
+        ("engine", f"{engine}restarts: {status.num_restarts}"),
     ]
     if status.num_attempts:
         lines.append(("attempts", f"{status.num_attempts} of {status.max_attempts} failed"))

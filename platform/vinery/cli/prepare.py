@@ -88,7 +88,10 @@ def _collect_static_files() -> None:
     state = _state_of_static_files()
     if stamp.is_file() and stamp.read_text(encoding="ascii") == state:
         return
-    call_command("collectstatic", interactive=False, clear=True, verbosity=0)
+    # Maps are for developers of Swagger UI and Redoc, and twice as large as the rest.
+    call_command(
+        "collectstatic", interactive=False, clear=True, verbosity=0, ignore_patterns=["*.map"]
+    )
     stamp.write_text(state, encoding="ascii")
 
 

@@ -166,6 +166,7 @@ SETTINGS: Final = (
         "365",
     ),
     Setting("VINERY_SYSFS", "where the kernel's energy counters are", "/sys", is_path=True),
+    Setting("VINERY_DOCS", "off turns off the pages under /docs/", "on"),
     Setting("VINERY_LOG_LEVEL", "debug, info, warning or error", "info"),
     Setting("VINERY_LOG_FORMAT", "text or json: lines on standard output and in files", "text"),
     Setting("VINERY_LOG_FILE_MB", "the size of a log file", "10"),

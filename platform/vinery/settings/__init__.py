@@ -154,6 +154,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "vinery.apps.VineryRestConfig",
     "drf_spectacular",
+    "drf_spectacular_sidecar",  # the files of Swagger UI and Redoc
     "channels",
     "allauth",
     "vinery_accounts.signin.apps.AccountConfig",
@@ -313,6 +314,10 @@ FILE_UPLOAD_PERMISSIONS, FILE_UPLOAD_DIRECTORY_PERMISSIONS = 0o600, 0o700
 # revalidate soon after an upgrade.
 WHITENOISE_MAX_AGE = 300
 WHITENOISE_ALLOW_ALL_ORIGINS = False
+
+# -- The pages under /docs/, which show both APIs ------------------------------------------
+
+VINERY_DOCS = env.on_off("VINERY_DOCS", default=True)
 
 # -- Management API -----------------------------------------------------------------------
 

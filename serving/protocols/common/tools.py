@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Discriminator, Field, PlainValidator, Tag
+from pydantic import BeforeValidator, Discriminator, Field, PlainValidator, Tag
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, ToolMode
@@ -17,7 +17,7 @@ from vinery_serving.protocols.common.limited import (
     JsonSchemaObject,
     Limited,
 )
-from vinery_serving.protocols.common.reading import Wire, invalid, refusal
+from vinery_serving.protocols.common.reading import Wire, invalid, refusal, refuse_if
 
 # The descriptions of parameters that chats and Responses have, and their wrong values.
 TOOLS: Final = (
@@ -60,12 +60,20 @@ WRONG_TOOL_CHOICES: Final = (
 _NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,128}$"
 
 
+_refuse_input_schema = refuse_if(
+    lambda value: value is not None,
+    "is Anthropic's name. Send the schema as `parameters`",
+)
+InputSchema = Annotated[None, BeforeValidator(_refuse_input_schema, json_schema_input_type=None)]
+
+
 class WireFunction(Wire):
     """A function that the model may call."""
 
     name: Annotated[str, Field(pattern=_NAME_PATTERN)]
     description: Description | None = None
     parameters: JsonSchemaObject | None = None
+    input_schema: InputSchema = None
     strict: bool | None = None
 
     def to_core(self, path: str) -> Tool:

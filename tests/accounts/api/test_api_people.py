@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from allauth.mfa.models import Authenticator
 from api_client import Api, Tenant, with_key
 
 from vinery_accounts.base.errors import KeyRefused
@@ -306,3 +307,66 @@ def test_an_address_that_an_owner_gives_is_not_confirmed(
     assert owner.patch(path, {"email": "victim@elsewhere.example"})["is_email_confirmed"] is False
     assert root.post("users/", {**body, "username": "dora"})["is_email_confirmed"] is True
     assert owner.post("users/", {"username": "erin", **scope})["is_email_confirmed"] is True
+
+
+# -- Lost passwords and second factors, and keys that are deleted
+
+
+def test_an_administrator_gives_a_user_a_new_password(root: Api, owner: Api, alice: User) -> None:
+    path = f"users/{alice.pk}/password/"
+    given = "a password that is long"
+
+    assert root.post(path, {"password": given}, status=200) == {"password": given}
+    alice.refresh_from_db()
+    assert alice.check_password(given)
+    drawn = root.post(path, status=200)["password"]
+    alice.refresh_from_db()
+    assert alice.check_password(drawn)
+    assert AuditEntry.objects.filter(action="user.password", target_id=alice.pk).count() == 2
+
+    assert root.error("POST", path, {"password": "short"})[::2] == (400, "password")
+    me = User.objects.get(username="owner").pk
+    assert owner.error("POST", f"users/{me}/password/")[0] == 403
+    assert owner.error("POST", path)[0] == 404
+
+
+def test_a_service_account_gets_no_password(root: Api, ours: Tenant) -> None:
+    robot = changes.add_user("robot", is_service=True, scope=ours.one)
+
+    assert root.error("POST", f"users/{robot.pk}/password/")[0] == 400
+
+
+def test_an_administrator_removes_a_second_factor(root: Api, alice: User) -> None:
+    path = f"users/{alice.pk}/second_factor_off/"
+    Authenticator.objects.create(user=alice, type=Authenticator.Type.RECOVERY_CODES, data={})
+
+    assert root.post(path, status=204) is None
+    assert not Authenticator.objects.exists()
+    assert root.error("POST", path) == (409, "conflict", None)
+    assert AuditEntry.objects.filter(action="user.second_factor_off").count() == 1
+
+
+@pytest.mark.parametrize("does", ["password", "second_factor_off"])
+def test_an_admin_key_recovers_users_but_no_administrators(
+    root: Api, alice: User, ours: Tenant, does: str
+) -> None:
+    administrator = User.objects.get(username="root")
+    robot = with_key(
+        create_key(owner=administrator, project=ours.one, name="robot", scopes=["admin"])
+    )
+    Authenticator.objects.create(user=alice, type=Authenticator.Type.RECOVERY_CODES, data={})
+
+    assert robot.request("POST", f"users/{alice.pk}/{does}/").status_code in (200, 204)
+    assert robot.error("POST", f"users/{administrator.pk}/{does}/")[0] == 403
+
+
+def test_only_administrators_delete_keys(
+    root: Api, owner: Api, ours: Tenant, make_key: Callable[..., NewKey]
+) -> None:
+    path = f"keys/{make_key(ours.one).key.pk}/"
+
+    assert owner.error("DELETE", path)[0] == 403
+    root.delete(path)
+    assert root.error("GET", path)[0] == 404
+    assert AuditEntry.objects.filter(action="key.delete").count() == 1
+    root.delete(f"projects/{ours.one.pk}/")

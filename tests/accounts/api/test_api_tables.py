@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from api_client import Api, Tenant, make_tenant
+from api_client import Api, Tenant, make_tenant, with_key
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -71,11 +71,24 @@ def test_an_id_must_be_a_whole_number_of_a_visible_object(
 
     assert error_message(ours.one.pk + 0.5) == "project: Give an id, a whole number."
     assert error_message(True) == "project: Give an id, a whole number."
-    assert (
-        error_message(theirs.one.pk)
-        == error_message(10**9)
-        == "project: There is no project of this id, or you may not see it."
-    )
+    for absent in (theirs.one.pk, 10**9):
+        text = f"project: Project {absent} not found, or outside your roles."
+        assert error_message(absent) == text
+
+
+def test_a_row_that_is_not_found_is_named_by_its_id(
+    owner: Api, root: Api, ours: Tenant, theirs: Tenant, make_key: Callable[..., NewKey]
+) -> None:
+    robot = with_key(make_key(ours.one, scopes=["manage"]))
+
+    def message(api: Api, row_id: int) -> str:
+        return str(api.request("GET", f"projects/{row_id}/").json()["error"]["message"])
+
+    for absent in (theirs.one.pk, 10**9):
+        assert message(owner, absent) == f"Project {absent} not found, or outside your roles."
+        text = f"Project {absent} not found, or outside this key's project."
+        assert message(robot, absent) == text
+    assert message(root, 10**9) == f"Project {10**9} not found."
 
 
 def test_a_project_name_is_unique_in_its_organization(

@@ -1,0 +1,75 @@
+"""The pages under `/docs/`: from this server alone, without a key, and only if they are on."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from django.contrib.staticfiles import finders
+from django.test import Client
+from django.urls import include, path
+from pytest_django import Settings
+
+from vinery import urls
+from vinery.web.api_docs import APIS, VIEWERS, pages
+from vinery_accounts.models import User
+
+pytestmark = pytest.mark.django_db
+
+PAGES = [f"/docs/{api.slug}/{viewer}/" for api in APIS for viewer in VIEWERS]
+
+
+def test_the_index_links_both_apis_in_both_viewers(client: Client) -> None:
+    page = client.get("/docs/").content.decode()
+
+    assert [f"/docs/{path}" for path in re.findall(r'href="([a-z]+/[a-z]+/)"', page)] == PAGES
+
+
+@pytest.mark.parametrize("address", ["/docs/", *PAGES])
+def test_a_page_needs_no_key_and_loads_files_of_this_server_alone(
+    client: Client, address: str
+) -> None:
+    response = client.get(address)
+
+    page = response.content.decode()
+    assert response.status_code == 200
+    assert "script-src 'self';" in response["Content-Security-Policy"]
+    files = re.findall(r'(?:src|href)="(/static/[^"]+)"', page)
+    assert files
+    assert all(finders.find(file.removeprefix("/static/")) for file in files)
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', page)
+    assert "<script>" not in page
+
+
+def test_the_console_and_the_admin_link_the_pages(client: Client) -> None:
+    client.force_login(User.objects.create_superuser("root"))
+
+    for page in ("/console/", "/admin/"):
+        assert '<a href="/docs/">API reference</a>' in client.get(page).content.decode()
+
+
+def test_the_pages_and_their_links_can_be_turned_off(client: Client, settings: Settings) -> None:
+    client.force_login(User.objects.create_superuser("root"))
+    others = [each for each in urls.urlpatterns if str(each.pattern) != "docs/"]
+    without: Any = ModuleType("urls_without_docs")
+    without.urlpatterns = [*others, path("docs/", include(pages(is_on=False)))]
+    settings.ROOT_URLCONF = without
+
+    assert {client.get(each).status_code for each in ("/docs/", *PAGES)} == {404}
+    for page in ("/console/", "/admin/"):
+        assert "API reference" not in client.get(page).content.decode()
+
+
+def test_an_address_without_its_last_slash_leads_to_the_page(client: Client) -> None:
+    response = client.get("/docs")
+
+    assert (response.status_code, response["Location"]) == (301, "/docs/")
+
+
+def test_the_licences_of_both_viewers_are_served(client: Client) -> None:
+    for viewer in ("redoc", "swagger-ui-dist"):
+        found = finders.find(f"drf_spectacular_sidecar/{viewer}/LICENSE")
+        assert Path(str(found)).is_file()
