@@ -49,10 +49,9 @@ def test_a_page_shows_its_api(
 def _authorise(page: sync_api.Page, key: str) -> None:
     page.get_by_role("button", name="Authorize").first.click()
     dialogue = page.locator(".dialog-ux")
-    # The management API also has the cookie of a session.
-    of_key = dialogue.locator(".auth-container").filter(has_text="http, Bearer")
-    of_key.locator("input").fill(key)
-    of_key.get_by_role("button", name=re.compile("^(Apply|Authorize)")).click()
+    # Not the first field: the management API also has the cookie of a session.
+    dialogue.locator("#auth-bearer-value").fill(key)
+    dialogue.get_by_role("button", name=re.compile("^(Apply|Authorize)")).first.click()
     dialogue.get_by_role("button", name="Close").first.click()
 
 
