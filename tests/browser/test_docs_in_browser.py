@@ -50,8 +50,10 @@ def _authorise(page: sync_api.Page, key: str) -> None:
     page.get_by_role("button", name="Authorize").first.click()
     dialogue = page.locator(".dialog-ux")
     # Not the first field: the management API also has the cookie of a session.
-    dialogue.locator("#auth-bearer-value").fill(key)
-    dialogue.get_by_role("button", name=re.compile("^(Apply|Authorize)")).first.click()
+    field = dialogue.locator("#auth-bearer-value")
+    field.fill(key)
+    field.press("Enter")
+    dialogue.get_by_role("button", name="Logout").wait_for()
     dialogue.get_by_role("button", name="Close").first.click()
 
 
