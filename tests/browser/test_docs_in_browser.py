@@ -49,11 +49,11 @@ def test_a_page_shows_its_api(
 def _authorise(page: sync_api.Page, key: str) -> None:
     page.get_by_role("button", name="Authorize").first.click()
     dialogue = page.locator(".dialog-ux")
-    # Not the first field: the management API also has the cookie of a session.
-    field = dialogue.locator("#auth-bearer-value")
-    field.fill(key)
-    field.press("Enter")
-    dialogue.get_by_role("button", name="Logout").wait_for()
+    # Each scheme has a form. The management API also has one for the cookie of a session.
+    form = dialogue.locator("form").filter(has=page.locator("#auth-bearer-value"))
+    form.locator("input").fill(key)
+    form.get_by_role("button", name="Apply credentials").click()
+    form.get_by_role("button", name="Remove authorization").wait_for()
     dialogue.get_by_role("button", name="Close").first.click()
 
 
