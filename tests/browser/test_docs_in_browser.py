@@ -53,7 +53,7 @@ def _authorise(page: sync_api.Page, key: str) -> None:
     form = dialogue.locator("form").filter(has=page.locator("#auth-bearer-value"))
     form.locator("input").fill(key)
     form.get_by_role("button", name="Apply credentials").click()
-    form.get_by_role("button", name="Remove authorization").wait_for()
+    dialogue.get_by_text("Logout").wait_for()
     dialogue.get_by_role("button", name="Close").first.click()
 
 
