@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help up dev install install-dev install-locked lock test check format hooks bench bench-usage bench-gateway bench-keys bench-hostile docs models clean
+.PHONY: help up dev install install-dev install-locked lock test wheel test-wheel site check format hooks bench bench-usage bench-gateway bench-keys bench-hostile bench-calls docs models clean
 .NOTPARALLEL:
 
 # First the lines for users, marked by `##`, and then those for developers, by `#-`.
@@ -53,6 +53,17 @@ test: install-dev #- Run all tests
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder \
 		--max-worker-restart=0 $(PYTEST_ARGS)
 
+wheel: install-dev ## Build the wheel into dist
+	@rm -rf dist
+	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+test-wheel: export PYTHONDONTWRITEBYTECODE :=
+test-wheel: wheel ## Install the wheel into an empty environment, and use it as a newcomer
+	@VINERY_TEST_WHEEL=$$(echo dist/*.whl) $(BIN)/python -m pytest tests/installed $(PYTEST_ARGS)
+
+site: install-dev ## Build the documentation site into build/site
+	$(BIN)/mkdocs build --strict --quiet
+
 # Tools that load Django's settings need a home folder; this one serves nothing.
 check: export VINERY_HOME := $(CURDIR)/build/home
 check: install-dev #- Lint, check types, imports, migrations and deployment settings
@@ -87,6 +98,9 @@ bench-keys: install-dev #- Measure a hundred thousand keys; BENCH_ARGS as above
 
 bench-hostile: install-dev #- Measure what hostile requests cost a neighbour; BENCH_ARGS as above
 	$(BIN)/python -m benchmarks.hostile $(BENCH_ARGS)
+
+bench-calls: install-dev #- Count the tool calls that are read whole; BENCH_ARGS as above
+	$(BIN)/python -m benchmarks.calls $(BENCH_ARGS)
 
 docs: install-dev #- Write the documents that are made from the code
 	$(BIN)/python -m docs

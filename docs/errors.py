@@ -60,7 +60,8 @@ A web process holds the connections of its clients. If it is killed or stands st
 stream ends without its last event, and a request without an answer. No other process can go on \
 with a connection, so send the request again. What was generated is in the usage records, with the \
 outcome `interrupted`. Connections that were not accepted yet wait for the next process. \
-[deployment.md](deployment.md#restarts-and-what-clients-notice) has what clients notice of restarts.
+[Deployment](guides/deployment.md#restarts-and-what-clients-notice) has what clients notice of \
+restarts.
 """
 _MAX_VALUE_CHARS = 100
 

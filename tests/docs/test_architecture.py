@@ -76,7 +76,7 @@ def test_each_folder_of_the_code_is_a_room() -> None:
 def test_each_path_in_a_document_exists(document: str) -> None:
     text = (REPOSITORY / document).read_text(encoding="utf-8")
     paths = set(
-        re.findall(r"(?<![/\w])(?:serving|accounts|platform|docs|tests)/[\w/]+(?:\.\w+)?", text)
+        re.findall(r"(?<![/\w])(?:serving|accounts|platform|docs|tests)/[\w/-]+(?:\.\w+)?", text)
     )
 
     missing = {path for path in paths if not (REPOSITORY / path.rstrip("/")).exists()}

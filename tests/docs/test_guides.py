@@ -1,0 +1,90 @@
+"""The guides: their links lead somewhere, their commands exist, and the site has all of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conftest import REPOSITORY
+from tests.docs.markdown import DOCUMENTS, GUIDES, anchors, commands, links, name_of
+from vinery.cli.commands import COMMANDS, parser
+
+CONFIGURATION = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_every_link_leads_to_a_file_and_a_heading(document: Path) -> None:
+    for link in links(document):
+        path, _, anchor = link.partition("#")
+        target = (document.parent / path).resolve() if path else document
+
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target), link
+
+
+@pytest.mark.parametrize(
+    "document", [each for each in DOCUMENTS if each.name != "ARCHITECTURE.md"], ids=name_of
+)
+def test_every_command_exists_with_its_options(
+    document: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in commands(document):
+        name = next((word for word in words if not word.startswith("-")), "")
+        try:
+            parser(*({name} & COMMANDS.keys())).parse_args(words)
+        except SystemExit as end:
+            assert not end.code, f"vinery {' '.join(words)}: {capsys.readouterr().err}"
+
+
+def test_the_commands_of_guides_are_found() -> None:
+    found = {words[0] for guide in GUIDES for words in commands(guide) if words}
+
+    assert {"up", "model", "key", "limit", "usage"} <= found
+
+
+def test_the_site_and_the_readme_have_every_guide() -> None:
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    index = (REPOSITORY / "docs" / "index.md").read_text(encoding="utf-8")
+    for guide in GUIDES:
+        assert f"guides/{guide.name}" in CONFIGURATION
+        assert f"guides/{guide.name}" in index
+        assert f"docs/guides/{guide.name}" in readme
+
+
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet")
+    built = subprocess.run(
+        [*command, "--site-dir", str(tmp_path)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert built.returncode == 0, built.stderr
+    assert (tmp_path / "guides" / "deployment" / "index.html").is_file()
+    pages = [page.read_text(encoding="utf-8") for page in tmp_path.rglob("*.html")]
+    assert not [page for page in pages if "fonts.googleapis.com" in page]
+
+
+def test_navigation_has_no_page_twice() -> None:
+    pages = yaml.safe_load(CONFIGURATION)["nav"]
+    listed = [page for section in pages for page in _paths(section)]
+
+    assert len(listed) == len(set(listed))
+
+
+def _paths(section: object) -> list[str]:
+    match section:
+        case str():
+            return [section]
+        case dict():
+            return [path for each in section.values() for path in _paths(each)]
+        case list():
+            return [path for each in section for path in _paths(each)]
+    return []

@@ -1,0 +1,147 @@
+"""The guides' configurations of nginx and Caddy, each in front of a platform with TLS."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.conftest import Running, run_platform, until
+from tests.docs.test_guide_files import FILES, nginx_configuration
+from tests.system.commands import vinery
+from tests.system.ledger import metrics
+
+pytestmark = pytest.mark.system
+
+LONG = {"model": "tiny-chat", "prompt": "one two", "max_tokens": 1500, "ignore_eos": True}
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def nginx(folder: Path, port: int, upstream: str) -> list[str]:
+    path = nginx_configuration(folder, port=port)
+    path.write_text(path.read_text().replace("127.0.0.1:8000", upstream))
+    return ["nginx", "-p", str(folder), "-c", str(path)]
+
+
+def caddy(folder: Path, port: int, upstream: str) -> list[str]:
+    site = (FILES / "Caddyfile").read_text().replace("127.0.0.1:8000", upstream)
+    site = site.replace("vinery.example {", f"vinery.example:{port} {{\n\ttls internal")
+    path = folder / "Caddyfile"
+    alone = "admin off\n\tauto_https disable_redirects\n\tskip_install_trust"
+    path.write_text(f"{{\n\t{alone}\n\tstorage file_system {folder}\n}}\n{site}")
+    return ["caddy", "run", "--config", str(path), "--adapter", "caddyfile"]
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    home = tmp_path_factory.mktemp("proxied") / "home"
+    with run_platform(home, {"VINERY_PUBLIC_URL": "https://vinery.example"}) as running:
+        yield running
+
+
+@contextmanager
+def in_front_of(
+    platform: Running, folder: Path, command: Callable[[Path, int, str], list[str]]
+) -> Iterator[httpx.Client]:
+    """A client of the proxy, which knows it by its public name."""
+    port, upstream = free_port(), platform.base_url.removeprefix("http://")
+    folder.chmod(0o755)
+    with (folder / "log").open("wb") as log:
+        proxy = subprocess.Popen(
+            command(folder, port, upstream),
+            stdout=log,
+            stderr=log,
+            env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+        )
+    headers = {"host": "vinery.example", "authorization": f"Bearer {platform.api_key}"}
+    try:
+        with httpx.Client(
+            base_url=f"https://127.0.0.1:{port}", headers=headers, verify=False, timeout=60
+        ) as client:
+            until(lambda: _answers(client))
+            yield client
+    finally:
+        proxy.terminate()
+        proxy.wait(20)
+
+
+SNI = {"sni_hostname": "vinery.example"}
+
+
+def _answers(client: httpx.Client) -> bool:
+    try:
+        return client.get("/livez", extensions=SNI).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+@pytest.fixture(params=[nginx, caddy], scope="module")
+def client(
+    request: pytest.FixtureRequest, platform: Running, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[httpx.Client]:
+    command = request.param
+    if shutil.which(command.__name__) is None:
+        pytest.skip(f"needs {command.__name__}")
+    with in_front_of(platform, tmp_path_factory.mktemp(command.__name__), command) as client:
+        yield client
+
+
+def test_a_stream_passes_without_being_buffered(client: httpx.Client, platform: Running) -> None:
+    body = LONG | {"stream": True}
+    with client.stream("POST", "/v1/completions", json=body, extensions=SNI) as answer:
+        lines = (line for line in answer.iter_lines() if line.startswith("data: "))
+        first = next(lines)
+        num_live = sum(
+            value for name, value in metrics(platform).items() if "requests_live" in name
+        )
+        rest = list(lines)
+
+    assert first.startswith("data: {")
+    assert num_live == 1, "the answer had ended before its first token came"
+    assert rest[-1] == "data: [DONE]"
+
+
+def test_a_client_cannot_choose_its_address(client: httpx.Client, platform: Running) -> None:
+    keys = {
+        network: re.findall(
+            r"vny_\w+",
+            vinery(*(platform, "key", "create", "--name", network, "--network", network)),
+        )[-1]
+        for network in ("127.0.0.0/8", "10.0.0.0/8")
+    }
+    statuses = {
+        network: client.get(
+            "/v1/models",
+            headers={"authorization": f"Bearer {key}", "x-forwarded-for": "10.9.9.9"},
+            extensions=SNI,
+        ).status_code
+        for network, key in keys.items()
+    }
+
+    assert statuses == {"127.0.0.0/8": 200, "10.0.0.0/8": 403}
+
+
+def test_the_sign_in_page_is_served_over_tls(client: httpx.Client) -> None:
+    page = client.get("/accounts/login/", extensions=SNI)
+
+    assert page.status_code == 200
+    assert "Secure" in page.headers["set-cookie"]
+    assert "max-age=31536000" in page.headers["strict-transport-security"]
+
+
+def test_metrics_do_not_pass_the_proxy_without_the_token(client: httpx.Client) -> None:
+    assert client.get("/metrics", extensions=SNI).status_code == 401
