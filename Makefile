@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help up dev install install-dev install-locked lock test wheel test-wheel site check format hooks bench bench-usage bench-gateway bench-keys bench-hostile docs models clean
+.PHONY: help up dev install install-dev install-locked lock test wheel test-wheel site check format hooks bench bench-usage bench-gateway bench-keys bench-hostile bench-calls docs models clean
 .NOTPARALLEL:
 
 # First the lines for users, marked by `##`, and then those for developers, by `#-`.
@@ -98,6 +98,9 @@ bench-keys: install-dev #- Measure a hundred thousand keys; BENCH_ARGS as above
 
 bench-hostile: install-dev #- Measure what hostile requests cost a neighbour; BENCH_ARGS as above
 	$(BIN)/python -m benchmarks.hostile $(BENCH_ARGS)
+
+bench-calls: install-dev #- Count the tool calls that are read whole; BENCH_ARGS as above
+	$(BIN)/python -m benchmarks.calls $(BENCH_ARGS)
 
 docs: install-dev #- Write the documents that are made from the code
 	$(BIN)/python -m docs

@@ -11,7 +11,7 @@ from django import forms
 from django.utils import timezone
 
 from vinery_accounts.models.limits import check_time_zone
-from vinery_accounts.usage.periods import MAX_POINTS, Granularity, check_moment
+from vinery_accounts.usage.periods import MAX_POINTS, Granularity, calendar_month, check_moment
 
 OWN: Final = "own"
 _USUAL: Final = "24h"
@@ -103,21 +103,13 @@ class PeriodForm(forms.Form):
         name = values.get("period") or _USUAL
         now = timezone.now()
         if name in _MONTHS:
-            return Period(*_month(now.astimezone(zone), name), granularity, zone)
+            months = calendar_month(now.astimezone(zone), is_last=name == "last-month")
+            return Period(*months, granularity, zone)
         if name != OWN:
             return Period(now - _LENGTHS[name][1], now, granularity, zone)
         until = _in_zone(values.get("until"), zone) or now
         since = _in_zone(values.get("since"), zone) or until - timedelta(days=1)
         return Period(since, until, granularity, zone)
-
-
-def _month(now: datetime, name: str) -> tuple[datetime, datetime]:
-    """Return the beginning of the month until now, or all of the month before, in the zone of
-    `now`."""
-    begin = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0, fold=0)
-    if name == "month":
-        return begin, now
-    return (begin - timedelta(days=1)).replace(day=1), begin
 
 
 def _in_zone(moment: datetime | None, zone: tzinfo) -> datetime | None:

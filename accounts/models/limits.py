@@ -18,6 +18,7 @@ from vinery_accounts.base.limit_table import (
     Metric,
     Weekday,
     Window,
+    in_words,
 )
 from vinery_accounts.base.querysets import Stamped, StampedQuerySet
 from vinery_accounts.models.keys import ApiKey
@@ -127,7 +128,7 @@ class Limit(Stamped):
     def described_for(self, name: str) -> str:
         """The limit in words. `name` is the name of what it applies to."""
         whose = f"{self.scope} {name}".strip()
-        return f"{self.amount} {self.get_metric_display()} {self.get_window_display()}, {whose}"
+        return f"{self.amount} {in_words(self.metric, self.window)}, {whose}"
 
     def clean(self) -> None:
         """Raises ValidationError for fields that cannot be combined."""
@@ -137,7 +138,9 @@ class Limit(Stamped):
             raise ValidationError({"window": "A limit of concurrent answers has no window."})
         if has_no_window and not is_concurrency and self.metric != Metric.WEIGHTED_TOKENS:
             names = ", ".join(each.value for each in Window if each is not Window.NONE)
-            raise ValidationError({"window": f"Choose one of these windows: {names}."})
+            raise ValidationError(
+                {"window": f"A limit of {self.metric} needs one of these windows: {names}."}
+            )
         if self.window != Window.WEEK and self.week_start != Weekday.MONDAY:
             raise ValidationError(
                 {"week_start": "Only limits per week have a first day: leave it at Monday."}

@@ -44,6 +44,13 @@ def check_moment(moment: datetime) -> None:
         raise ValidationError(f"Choose a year from {_YEARS[0]} to {_YEARS[-1]}.")
 
 
+def calendar_month(now: datetime, *, is_last: bool) -> tuple[datetime, datetime]:
+    """Return the beginning of the month until now, or all of the month before. Months are those
+    of the time zone of `now`."""
+    begin = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0, fold=0)
+    return ((begin - timedelta(days=1)).replace(day=1), begin) if is_last else (begin, now)
+
+
 class TooManyPoints(ValueError):
     """A series would have too many points. The message names the remedy."""
 

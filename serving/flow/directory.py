@@ -163,10 +163,7 @@ class Engine(LoadedModel):
         if self.is_gone:
             raise ModelNotReady(f"The model {self.entry.name} is not loaded any more.")
         if self.is_failing:
-            raise ModelNotReady(
-                f"The engine of {self.entry.name} does not start. Its last error is in the "
-                "administration's list of served models."
-            )
+            raise _failed(self.entry.name)
 
 
 class LocalDirectory:
@@ -196,7 +193,7 @@ class LocalDirectory:
             return engine
         if not entry.is_loaded:
             raise ModelNotReady(f"The model {entry.name} is not loaded.")
-        raise ModelNotReady(f"The model {entry.name} cannot be loaded; ask its administrator.")
+        raise _failed(entry.name)
 
     def engine_of(self, entry: ModelEntry) -> Engine | None:
         """Return the engine of a model; None if it should not be loaded, or its files are not
@@ -274,15 +271,23 @@ class LocalDirectory:
         loaded = [entry for entry in self.entries.values() if entry.is_loaded]
         if len(loaded) == 1:
             return loaded[0]
-        raise _no_model_named(len(loaded))
+        states = [self.state_of(entry) for entry in loaded]
+        raise _no_model_named(len(loaded), can_answer=ModelState.LOADED in states)
 
 
-def _no_model_named(num_loaded: int) -> MissingParameter:
-    if num_loaded:
-        which = f"{num_loaded} models are loaded. GET /v1/models lists those that can answer now"
+def _no_model_named(num_loaded: int, *, can_answer: bool) -> MissingParameter:
+    """`can_answer`: whether GET /v1/models lists at least one."""
+    if can_answer:
+        which = f"{num_loaded} models are served. GET /v1/models lists those that can answer now"
     else:
-        which = "no model is loaded. GET /v1/models?all=true lists all models and their states"
+        which = "no model can answer now. GET /v1/models?all=true lists all with their states"
     return MissingParameter(f"`model` is required: {which}.", param="model")
+
+
+def _failed(name: str) -> ModelNotReady:
+    return ModelNotReady(
+        f"The model {name} failed to load. Ask an administrator of this server: they see why."
+    )
 
 
 def _detokenizer(assets: ModelAssets, kept: frozenset[str]) -> Detokenizer:

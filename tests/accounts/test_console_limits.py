@@ -163,7 +163,7 @@ def test_administrators_set_limits_of_the_platform_and_of_models(root: User, of:
         ({"of": "model"}, "Name the model for a limit of a model"),
         ({"model": "tiny-chat"}, "Name the model for a limit of a model"),
         ({"metric": "concurrency"}, "has no window"),
-        ({"window": "none"}, "Choose one of these windows: minute"),
+        ({"window": "none"}, "needs one of these windows: minute"),
         ({"week_start": "sunday"}, "Only limits per week have a first day"),
         ({"window": "week", "week_start": "someday"}, "Select a valid choice."),
         ({"time_zone": "Mars"}, "There is no time zone Mars."),

@@ -49,10 +49,11 @@ def test_a_page_shows_its_api(
 def _authorise(page: sync_api.Page, key: str) -> None:
     page.get_by_role("button", name="Authorize").first.click()
     dialogue = page.locator(".dialog-ux")
-    # The management API also has the cookie of a session.
-    of_key = dialogue.locator(".auth-container").filter(has_text="http, Bearer")
-    of_key.locator("input").fill(key)
-    of_key.get_by_role("button", name=re.compile("^(Apply|Authorize)")).click()
+    # Each scheme has a form. The management API also has one for the cookie of a session.
+    form = dialogue.locator("form").filter(has=page.locator("#auth-bearer-value"))
+    form.locator("input").fill(key)
+    form.get_by_role("button", name="Apply credentials").click()
+    dialogue.get_by_text("Logout").wait_for()
     dialogue.get_by_role("button", name="Close").first.click()
 
 

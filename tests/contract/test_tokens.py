@@ -314,6 +314,11 @@ def test_token_ids_come_with_the_text(is_streamed: bool, raw: httpx.Client) -> N
     assert all(1 <= len(ids) <= 5 for ids in found["token_ids"])
 
 
+def source_of(endpoint: str, prompt: str) -> dict[str, Any]:
+    """Return the prompt under the name of the endpoint."""
+    return {"prompt": prompt} if endpoint == "completions" else {"messages": QUESTION}
+
+
 def answers(raw: httpx.Client, endpoint: str, body: dict[str, Any]) -> list[dict[str, Any]]:
     """Return all choices or chunks of choices; for chats their messages or deltas."""
     if not body["stream"]:
@@ -338,9 +343,11 @@ def test_fastdeploys_clients_find_ids_and_their_text_under_its_names(
         "stream": is_streamed,
         "stream_interval": interval,
         "chat_template_kwargs": {"enable_thinking": True},
-        "messages": QUESTION,
-        "prompt": "The capital of France is",
+        **source_of(endpoint, "The capital of France is"),
     }
+    # Completions have no template, and refuse variables for one.
+    if endpoint == "completions":
+        del body["chat_template_kwargs"]
     returned: dict[str, Any] = {
         "prompt_token_ids": [],
         "completion_token_ids": [],
@@ -362,7 +369,7 @@ def test_fastdeploys_clients_find_ids_and_their_text_under_its_names(
 
 @pytest.mark.parametrize("endpoint", ["chat/completions", "completions"])
 def test_token_ids_are_returned_only_on_request(endpoint: str, raw: httpx.Client) -> None:
-    body = {"model": MODEL, "messages": QUESTION, "prompt": "Hi", "max_tokens": 2}
+    body = {"model": MODEL, "max_tokens": 2, **source_of(endpoint, "Hi")}
     for is_streamed in (False, True):
         for each in answers(raw, endpoint, {**body, "stream": is_streamed}):
             assert not [name for name in each if "token" in name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from vinery_serving.core.errors import MissingParameter, ModelNotFound, ModelNot
 from vinery_serving.engine.config import EngineOptions
 from vinery_serving.flow.abilities import Abilities, abilities_of
 from vinery_serving.flow.directory import LocalDirectory, ModelEntry, ModelState
+from vinery_serving.transport.client import EngineClient
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -44,12 +46,9 @@ async def test_the_only_loaded_model_need_not_be_named(
 
 
 @pytest.mark.parametrize("name", [None, "default"])
-@pytest.mark.parametrize(
-    ("entries", "words"),
-    [((LOADED, OTHER), "2 models are loaded"), ((UNLOADED,), "no model is loaded")],
-)
+@pytest.mark.parametrize("entries", [(LOADED, OTHER), (UNLOADED,)])
 async def test_with_several_models_or_none_the_error_names_the_field(
-    directory: LocalDirectory, name: str | None, entries: tuple[ModelEntry, ...], words: str
+    directory: LocalDirectory, name: str | None, entries: tuple[ModelEntry, ...]
 ) -> None:
     await serve(directory, *entries)
 
@@ -57,7 +56,19 @@ async def test_with_several_models_or_none_the_error_names_the_field(
         directory.find(name)
 
     assert caught.value.param == "model"
-    assert f"`model` is required: {words}" in caught.value.message
+    assert "`model` is required: no model can answer now" in caught.value.message
+
+
+async def test_the_error_names_the_list_that_has_the_models(
+    directory: LocalDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await serve(directory, LOADED, OTHER)
+    with pytest.raises(MissingParameter, match=re.escape("GET /v1/models?all=true lists all")):
+        directory.find(None)
+
+    monkeypatch.setattr(EngineClient, "is_connected", True)
+    with pytest.raises(MissingParameter, match=r"2 models are served\. GET"):
+        directory.find(None)
 
 
 async def test_a_model_may_be_called_default(directory: LocalDirectory) -> None:

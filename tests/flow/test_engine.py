@@ -28,7 +28,7 @@ def test_a_prompt_that_ends_with_the_familys_reasoning_tag_opens_reasoning(
 
 
 @pytest.mark.parametrize(
-    ("event", "words"), [("is_gone", "not loaded any more"), ("is_failing", "does not start")]
+    ("event", "words"), [("is_gone", "not loaded any more"), ("is_failing", "failed to load")]
 )
 async def test_waiting_for_an_engine_that_cannot_start_ends_early(
     event: str, words: str, tmp_path: Path

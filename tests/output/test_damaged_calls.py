@@ -261,3 +261,26 @@ def test_an_answer_of_onyx_that_is_cut_inside_the_opening_tags_leaves_no_markup(
 
     for end in range(2, len(text)):
         assert forms.read("onyx", head + text[:end]) == []
+
+
+# Python
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        "f(count=1)), ping()",
+        "f(count=1}), ping()",
+        "f(count=1 , ), ping()",
+        "f(count=1)\nping()",
+        "f(count=1);ping()",
+    ],
+)
+def test_a_miscounted_bracket_in_a_list_leaves_the_next_call(calls: str) -> None:
+    assert read("lfm2", lfm2(calls)) == [COUNT, PING]
+
+
+def test_a_lost_bracket_of_an_array_ends_no_more_than_the_array() -> None:
+    calls = "f(items=['a', None), ping()"
+
+    assert read("lfm2", lfm2(calls)) == [("f", '{"items": ["a", null]}'), PING]

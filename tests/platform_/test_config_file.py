@@ -244,6 +244,11 @@ def test_a_clone_has_templates_and_models() -> None:
     assert (distribution.MODELS / "tiny-chat").is_dir()
 
 
+def test_every_setting_is_in_the_table_once() -> None:
+    names = [setting.name for setting in setting_table.SETTINGS]
+    assert len(names) == len(set(names))
+
+
 def test_every_setting_that_the_code_reads_is_in_the_table() -> None:
     sources = (Path(config_file.__file__).parents[1]).rglob("*.py")
     text = "\n".join(file.read_text() for file in sources)

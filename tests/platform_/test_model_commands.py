@@ -73,7 +73,8 @@ def test_a_model_is_shown_changed_and_renamed(vinery: Vinery) -> None:
 
 
 def test_only_a_failed_model_is_tried_again(vinery: Vinery) -> None:
-    vinery("model", "add", TINY_CHAT, "--name", "well", "--no-load")
+    added = vinery("model", "add", TINY_CHAT, "--name", "well", "--no-load")
+    assert added.stdout.endswith("To load it: vinery model load well\n")
 
     result = vinery("model", "retry", "well")
 

@@ -65,13 +65,27 @@ def cells(line: str) -> list[str]:
     return re.split(r"\s{2,}", line)
 
 
-def test_usage_is_shown_for_each_interval_with_the_total(vinery: Vinery) -> None:
+def test_usage_is_shown_for_each_interval_with_requests_and_the_total(vinery: Vinery) -> None:
     result = vinery("usage", "show")
 
     heads, *points, total = result.stdout.splitlines()
-    assert cells(heads)[:4] == ["HOUR", "REQUESTS", "ERRORS", "PROMPT"]
-    assert len(points) in (24, 25)
+    assert cells(heads)[:4] == ["HOUR", "REQUESTS", "ERRORS", "INPUT"]
+    assert len(points) in (1, 2)  # the requests of the last half hour
+    assert sum(int(cells(point)[1]) for point in points) == 3
     assert cells(total)[:6] == ["TOTAL", "3", "0", "3,000", "0", "55"]
+
+
+def test_usage_of_a_calendar_month_is_shown(vinery: Vinery) -> None:
+    now = datetime.now(UTC)
+    first = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    ages = (timedelta(minutes=30), timedelta(minutes=20), timedelta(minutes=10), timedelta(days=3))
+    num_this = sum(now - age >= first for age in ages)
+
+    this = vinery("usage", "show", "--month", "this").stdout.splitlines()
+    last = vinery("usage", "show", "--month", "last").stdout.splitlines()
+
+    assert cells(this[-1])[:2] == ["TOTAL", str(num_this)]
+    assert cells(last[-1])[:2] == ["TOTAL", str(len(ages) - num_this)]
 
 
 def test_groups_of_usage_are_shown_the_largest_first(vinery: Vinery) -> None:
@@ -115,6 +129,8 @@ def test_usage_is_shown_and_exported_by_status(vinery: Vinery) -> None:
         (("--time-zone", "Mars/Base"), "is no time zone like"),
         (("--last", "30d", "--granularity", "minute"), "coarser granularity"),
         (("--from", "2026-03-02", "--to", "2026-03-01"), "ends before it begins"),
+        (("--month", "this", "--to", "2026-03-01"), "A month has its own end. Leave out --to"),
+        (("--month", "this", "--last", "7d"), "not allowed with argument"),
     ],
 )
 def test_invalid_arguments_are_refused_with_a_message(

@@ -25,7 +25,7 @@ def lines_of(steps: Iterable[tuple[float, str, float]], reason: str = "") -> lis
     return [
         line
         for now_s, state, age_s in steps
-        for line in progress.lines(state, reason=reason, age_s=age_s, now_s=now_s)
+        for line in progress.lines(state, state, reason=reason, age_s=age_s, now_s=now_s)
     ]
 
 
@@ -46,11 +46,17 @@ def test_a_model_that_is_ready_already_has_one_line() -> None:
     assert lines_of([(100.0, "ready", 50.0), (101.0, "ready", 51.0)]) == ["m: ready"]
 
 
-def test_a_failure_is_reported_once_with_its_reason() -> None:
-    steps = [(0.0, "unloaded", 0.0), (1.0, "failed", 0.0), (9.0, "failed", 8.0)]
+def test_each_failure_is_reported_once_with_its_reason() -> None:
+    steps = [
+        (0.0, "waiting", 0.0),
+        (0.5, "retrying", 0.0),
+        (1.0, "failed", 0.0),
+        (9.0, "failed", 8.0),
+    ]
 
     assert lines_of(steps, "There is no folder /x.") == [
-        "m: waiting for an engine",
+        "m: waiting",
+        "m: retrying: There is no folder /x.",
         "m: failed: There is no folder /x.",
     ]
 
@@ -66,6 +72,7 @@ def serve() -> Serve:
         EngineStatus.objects.create(model=model, state=state, last_error=error)
         long_ago = timezone.now() - timedelta(minutes=5)
         EngineStatus.objects.filter(model=model).update(changed_at=long_ago)
+        ServedModel.objects.filter(pk=model.pk).update(updated_at=long_ago)  # no change since
         return model
 
     return serve_model

@@ -143,7 +143,7 @@ def test_a_request_without_a_model_gets_the_only_one_or_an_error_with_all_names(
             assert (refused.status_code, error["param"]) == (400, "model"), path
             assert error["code"] == "missing_required_parameter"
             assert error["message"] == (
-                "`model` is required: 2 models are loaded. GET /v1/models lists those that can "
+                "`model` is required: 2 models are served. GET /v1/models lists those that can "
                 "answer now."
             )
         unknown = ask(platform, tree, path, model="null")
@@ -168,7 +168,7 @@ def test_a_model_is_unloaded_and_loaded_without_a_restart(
         ("tiny-chat", "not-loaded")
     ]
     assert client.models.retrieve("tiny-chat").to_dict()["state"] == "not-loaded"
-    with pytest.raises(openai.BadRequestError, match="no model is loaded"):
+    with pytest.raises(openai.BadRequestError, match="no model can answer now"):
         client.chat.completions.create(model="default", messages=HELLO)
 
     vinery(platform, "model", "load", "tiny-chat")
@@ -306,6 +306,6 @@ def test_an_engine_that_never_starts_is_not_waited_for(platform: Running, tmp_pa
         json={"model": "empty", "messages": HELLO},
         timeout=60,
     )
-    assert "does not start" in answer.json()["error"]["message"]
+    assert "failed to load" in answer.json()["error"]["message"]
     assert answer.headers["retry-after"]
     vinery(platform, "model", "remove", "empty")

@@ -13,7 +13,7 @@ from vinery.cli import resource
 from vinery.cli.find import options_of, organization_named, webhook_of
 from vinery.cli.period import period
 from vinery.cli.resource import Option, RowCommands
-from vinery.cli.shape import Commands, Failure, print_line, subcommands
+from vinery.cli.shape import Commands, Failure, print_line, print_note, subcommands
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.models import Webhook
 from vinery_accounts.resources.alerts import ALERTS, KEY_REMINDERS, WEBHOOKS
@@ -130,6 +130,7 @@ def rotate_webhook(webhook: Webhook, arguments: argparse.Namespace) -> str:
         raise Failure(f"The old secret may be valid for {webhooks.MAX_GRACE.days} days at most.")
     rotate = WEBHOOKS.action("rotate")
     new = WEBHOOKS.act(EVERYTHING, rotate, webhook, grace_s=grace.total_seconds())
+    print_note(f"The new secret of webhook {webhook.pk}. It is not shown again:")
     return str(new.secret)
 
 

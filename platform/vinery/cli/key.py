@@ -8,7 +8,7 @@ from vinery.cli import resource
 from vinery.cli.find import key_named, option_of, project_named
 from vinery.cli.period import period
 from vinery.cli.resource import Option, RowCommands
-from vinery.cli.shape import Failure, subcommands
+from vinery.cli.shape import Failure, print_note, subcommands
 from vinery_accounts.models import ApiKey, Project, User
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_accounts.resources.keys import KEYS
@@ -109,13 +109,16 @@ def create(arguments: argparse.Namespace) -> str:
     with writing():
         project = _project_for(owner, arguments.project)
         values = {**resource.values_of(arguments), "owner": owner, "project": project}
-        return KEYS.create(EVERYTHING, values).secret
+        new = KEYS.create(EVERYTHING, values)
+    print_note(f"The API key of {owner} for {project}. It is not shown again:")
+    return new.secret
 
 
 def rotate_key(key: ApiKey, arguments: argparse.Namespace) -> str:
     """Rotate a key. Returns the new secret."""
     grace_s = arguments.grace.total_seconds()
     new = KEYS.act(EVERYTHING, KEYS.action("rotate"), key, grace_s=grace_s)
+    print_note(f"The API key that replaces {key}. It is not shown again:")
     return str(new.secret)
 
 

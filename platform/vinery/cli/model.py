@@ -123,7 +123,10 @@ def add(arguments: argparse.Namespace) -> str:
         )
     except ValidationError as error:
         raise Failure(" ".join(error.messages)) from error
-    return f"{arguments.name} is served from {arguments.folder.resolve()}."
+    name, folder = arguments.name, arguments.folder.resolve()
+    if arguments.no_load:
+        return f"Added {name} from {folder}. To load it: vinery model load {name}"
+    return f"Added {name} from {folder}. Loading; see: vinery model show {name}"
 
 
 def change(model: ServedModel, arguments: argparse.Namespace) -> str:

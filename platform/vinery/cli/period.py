@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from vinery_accounts.usage.periods import calendar_month
+
 _PERIOD: Final = re.compile(r"([1-9]\d{0,4})([mhdw])", re.ASCII)
 _UNITS: Final = {
     "m": timedelta(minutes=1),
@@ -13,6 +15,8 @@ _UNITS: Final = {
     "d": timedelta(days=1),
     "w": timedelta(weeks=1),
 }
+_THIS: Final = "this"
+_LAST: Final = "last"
 
 
 def period(text: str) -> timedelta:
@@ -40,8 +44,11 @@ def add_period(
         metavar="PERIOD",
         help=f"instead of --from, like 30m, 12h or 7d (default: {default})",
     )
+    begin.add_argument(
+        "--month", choices=(_THIS, _LAST), help="this calendar month until now, or the last one"
+    )
     parser.add_argument(
-        "--time-zone", type=_zone, default=ZoneInfo("UTC"), help="of days (default: UTC)"
+        "--time-zone", type=_zone, default=ZoneInfo("UTC"), help="of days and months (default: UTC)"
     )
 
 
@@ -63,7 +70,12 @@ def _zone(name: str) -> ZoneInfo:
 
 def period_of(arguments: argparse.Namespace) -> tuple[datetime, datetime]:
     """Return the start (inclusive) and the end (exclusive). Times without a zone are in
-    `--time-zone`."""
+    `--time-zone`. Raises ValueError for a month with another end."""
+    if arguments.month:
+        if arguments.until:
+            raise ValueError("A month has its own end. Leave out --to, or set --from.")
+        now = datetime.now(arguments.time_zone)
+        return calendar_month(now, is_last=arguments.month == _LAST)
     until = _in_zone(arguments.until, arguments.time_zone) or datetime.now(UTC)
     since = _in_zone(arguments.since, arguments.time_zone)
     if since is None:

@@ -145,6 +145,11 @@ def print_line(text: str) -> None:
     print(escaped(text))
 
 
+def print_note(text: str) -> None:
+    """Print a line to standard error, because scripts read a secret from standard output."""
+    print(f"vinery: {escaped(text)}", file=sys.stderr)
+
+
 def _plain(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 

@@ -22,7 +22,7 @@ from vinery_accounts.usage.verify import verify
 _COLUMNS: Final = {
     "REQUESTS": "num_requests",
     "ERRORS": "num_errors",
-    "PROMPT": "num_prompt_tokens",
+    "INPUT": "num_prompt_tokens",
     "CACHED": "num_cached_tokens",
     "OUTPUT": "num_output_tokens",
     "REASONING": "num_reasoning_tokens",
@@ -38,7 +38,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "show",
         show_usage,
         "Print a table of usage.",
-        description="Print usage by time, or by the dimensions that it is grouped by.",
+        description="Print usage by time, or by the dimensions that it is grouped by. Intervals "
+        "without a request are left out.",
     )
     _add_selection(show)
     show.add_argument(
@@ -159,6 +160,7 @@ def _points(arguments: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[
     rows = [
         (f"{point.since.astimezone(question.zone):%Y-%m-%d %H:%M}", *_cells(point.figures))
         for point in reports.series(question)
+        if point.figures.num_requests
     ]
     total = ("TOTAL", *_cells(reports.totals(question).figures))
     return (str(question.point).upper(),), [*rows, total]

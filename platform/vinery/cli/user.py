@@ -1,14 +1,13 @@
 """`vinery user`: people and service accounts, their roles, passwords and second factors."""
 
 import argparse
-import sys
 from typing import Any, Final
 
 from vinery.cli import resource
 from vinery.cli.find import organization_named, project_named, user_named
 from vinery.cli.organization import activated
 from vinery.cli.resource import Option, RowCommands
-from vinery.cli.shape import Commands, Failure, subcommands
+from vinery.cli.shape import Commands, Failure, print_note, subcommands
 from vinery_accounts.models import Organization, Project, Role, User
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_accounts.resources.users import MEMBERSHIPS, USERS
@@ -119,10 +118,11 @@ def create(arguments: argparse.Namespace) -> str:
         if arguments.administrator:
             changes.change(user, **_ADMINISTRATOR)
     if scope is None and not arguments.administrator:
-        # To standard error: scripts read the password from standard output.
-        hint = f"{arguments.name} has no role anywhere yet. See: vinery user role --help"
-        print(f"vinery: {hint}", file=sys.stderr)
-    return new_password or f"{arguments.name} is created."
+        print_note(f"{arguments.name} has no role anywhere yet. See: vinery user role --help")
+    if new_password is None:
+        return f"{arguments.name} is created."
+    print_note(f"The password of {arguments.name}. It is not shown again:")
+    return new_password
 
 
 def change_user(user: User, arguments: argparse.Namespace) -> str:
@@ -139,6 +139,7 @@ def password(user: User, _: argparse.Namespace) -> str:
     """Set a new password and return it. It ends the user's sessions, and lifts a lock-out."""
     new = changes.new_password()
     set_password(user, new)
+    print_note(f"The new password of {user}. It is not shown again:")
     return new
 
 

@@ -21,14 +21,13 @@ from vinery.config.home import Home
 from vinery.process import logs
 from vinery.process.listening import Address
 from vinery_accounts.base.names import escaped
-from vinery_serving.catalog.models import EngineState, ServedModel
+from vinery_serving.catalog.models import ServedModel, ShownState
 
 _POLL_S: Final = 0.2
 _FIRST_PROGRESS_AFTER_S: Final = 3.0
 # How long an example waits until the server would answer it.
 _EXAMPLE_WITHIN_S: Final = 30.0
-_SETTLED: Final = frozenset({EngineState.READY, EngineState.FAILED})
-_WORDS: Final = {EngineState.UNLOADED: "waiting for an engine", EngineState.LOADING: "loading"}
+_SETTLED: Final = frozenset({ShownState.READY, ShownState.FAILED})
 
 
 T = TypeVar("T")
@@ -39,28 +38,30 @@ class Progress:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._state: str | None = None  # the last one that a line was about
+        self._words = ""  # of the last state that a line was about
         self._began_at_s: float | None = None  # when it began to load
         self._report_after_s = _FIRST_PROGRESS_AFTER_S
 
-    def lines(self, state: str, *, reason: str, age_s: float, now_s: float) -> Iterator[str]:
-        """Yield what is new. `age_s`: for how long it has been in this state."""
-        is_new, self._state = state != self._state, state
+    def lines(
+        self, state: str, words: str, *, reason: str, age_s: float, now_s: float
+    ) -> Iterator[str]:
+        """Yield what is new. `words` are the state's; `age_s`: how long it has been in it."""
+        is_new, self._words = words != self._words, words
         if state not in _SETTLED and self._began_at_s is None:
             self._began_at_s = now_s - max(age_s, 0.0)
         waited_s = 0.0 if self._began_at_s is None else now_s - self._began_at_s
         if is_new:
-            yield f"{self._name}: {self._text(state, reason, waited_s - max(age_s, 0.0))}"
+            yield f"{self._name}: {self._text(state, words, reason, waited_s - max(age_s, 0.0))}"
         elif state not in _SETTLED and waited_s >= self._report_after_s:
-            yield f"{self._name}: {_WORDS.get(EngineState(state), state)} ({waited_s:.0f} s)"
+            yield f"{self._name}: {words} ({waited_s:.0f} s)"
             self._report_after_s = max(2 * self._report_after_s, waited_s)
 
-    def _text(self, state: str, reason: str, after_s: float) -> str:
-        if state == EngineState.FAILED:
-            return f"failed: {reason}"
-        if state == EngineState.READY and self._began_at_s is not None:
-            return f"ready after {max(after_s, 0.0):.0f} s"
-        return _WORDS.get(EngineState(state), state)
+    def _text(self, state: str, words: str, reason: str, after_s: float) -> str:
+        if state in (ShownState.FAILED, ShownState.RETRYING):
+            return f"{words}: {reason}"
+        if state == ShownState.READY and self._began_at_s is not None:
+            return f"{words} after {max(after_s, 0.0):.0f} s"
+        return words
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -92,12 +93,12 @@ def run(arguments: argparse.Namespace) -> int:
         models = _loaded(arguments.names)
         for model in models:
             _report(model, progress.setdefault(model.name, Progress(model.name)))
-        states = {model.name: model.status.state for model in models}
-        if has_example and EngineState.READY in states.values():
+        states = {model.name: str(model.shown_state) for model in models}
+        if has_example and ShownState.READY in states.values():
             has_example = False
             _print_example()
         if _SETTLED.issuperset(states.values()):
-            return int(EngineState.FAILED in states.values())
+            return int(ShownState.FAILED in states.values())
         if time.monotonic() >= deadline_s:
             return _give_up(states, arguments.timeout)
         time.sleep(_POLL_S)
@@ -106,8 +107,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _report(model: ServedModel, progress: Progress) -> None:
     status = model.status
     age_s = (timezone.now() - status.changed_at).total_seconds() if status.changed_at else 0.0
-    reason = " ".join(status.last_error.partition("\n\n")[0].split())
-    for line in progress.lines(status.state, reason=reason, age_s=age_s, now_s=time.monotonic()):
+    reason = " ".join(status.reason.split())
+    for line in progress.lines(
+        *(model.shown_state, model.state_text), reason=reason, age_s=age_s, now_s=time.monotonic()
+    ):
         _print(line)
 
 

@@ -171,9 +171,6 @@ SETTINGS: Final = (
     Setting("VINERY_LOG_FORMAT", "text or json: lines on standard output and in files", "text"),
     Setting("VINERY_LOG_FILE_MB", "the size of a log file", "10"),
     Setting("VINERY_LOG_FILES", "how many log files each process and each model has", "5"),
-    Setting("VINERY_LOG_FORMAT", "text or json: log lines on standard output and in files", "text"),
-    Setting("VINERY_LOG_FILE_MB", "size of the log files of each process", "10"),
-    Setting("VINERY_LOG_FILES", "number of the log files of each process", "5"),
     Setting("VINERY_DEBUG", "on shows errors in the browser; on this machine only", "off"),
     Setting(
         "DATABASE_URL", "PostgreSQL server", "a SQLite file in the home folder", is_secret=True

@@ -57,7 +57,7 @@ def not_found(request: HttpRequest, exception: Any) -> HttpResponse:
     if _is_page(request):
         return defaults.page_not_found(request, exception)
     advice = (
-        "The endpoints of the management API are described at /api/schema/."
+        "The endpoints of the management API are described at /docs/ and /api/schema/."
         if request.path.startswith("/api/")
         else "The OpenAI-compatible API is under /v1 and /v3: set your client's base_url to end "
         "in /v1."

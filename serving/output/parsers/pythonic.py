@@ -23,6 +23,9 @@ from vinery_serving.output.writer import EventWriter
 _NAME: Final = re.compile(r"[\w.\-]*")
 _KEY: Final = re.compile(r"[^\s=:,()\[\]{}\"']*\s*")
 _SEPARATORS: Final = re.compile(r"[\s,;]*")
+# The same, and brackets that are too many.
+_AFTER_VALUE: Final = re.compile(r"[\s,;}]*")
+_AFTER_CALL: Final = re.compile(r"[\s,;)}]*")
 
 
 def _read_calls(lexer: Lexer, writer: EventWriter, opening: str, tags: CallTags) -> Reading[None]:
@@ -44,7 +47,7 @@ def _read_calls(lexer: Lexer, writer: EventWriter, opening: str, tags: CallTags)
 
 def _read_next_name(lexer: Lexer, tags: CallTags) -> Reading[str]:
     """Read the name of the next call; "" after the end of the list, which is read too."""
-    yield from lexer.peek(_SEPARATORS)
+    yield from lexer.peek(_AFTER_CALL)
     try:
         return (yield from _read_name(lexer))
     except UnexpectedText:
@@ -114,7 +117,7 @@ class _PythonicCall:
         """Read the commas between two arguments, or the last parenthesis. A tag shows that it is
         missing."""
         lexer = self._lexer
-        mark = yield from lexer.peek(_SEPARATORS)
+        mark = yield from lexer.peek(_SEPARATORS if lexer.mark is not None else _AFTER_VALUE)
         if mark in "])" and (mark == ")" or lexer.mark is None):
             lexer.at += 1
             return True

@@ -31,7 +31,7 @@ _KEY: Final[_Expected] = (
     ),
 )
 _ITEM: Final[_Expected] = (
-    re.compile(r"""["'\[{(\d-]|<\||(?:true|True|false|False|null|None)\s*[,\]]"""),
+    re.compile(r"""["'\[{(\d-]|<\||(?:true|True|false|False|null|None)\s*[,\])}]"""),
     re.compile(r"<?|[TFN]?[a-z]{0,5}\s{0,64}"),
 )
 _WHOLE_ITEM: Final[_Expected] = (

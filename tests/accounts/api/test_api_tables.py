@@ -106,7 +106,7 @@ def test_an_unknown_path_returns_a_link_to_the_openapi_document(root: Api) -> No
     for path in ("", "nothing/"):
         response = root.request("GET", path)
         assert response.status_code == 404
-        assert "/api/schema/" in response.json()["error"]["message"]
+        assert "/docs/ and /api/schema/" in response.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,9 @@ def test_a_key_is_created_with_its_scopes_and_limits(vinery_: Vinery, search: Pr
     )
 
     key = find_key(result.out.strip())
+    assert result.err == (
+        "vinery: The API key of alice for acme / search. It is not shown again:\n"
+    )
     assert (key.owner.username, key.project, key.name) == ("alice", search, "ci")
     assert key.scopes == ["inference", "manage"]
     assert key.allowed_models == ["small", "large"]
@@ -47,7 +50,9 @@ def test_a_key_is_created_paused_resumed_rotated_and_revoked(
     (row,) = vinery_("key", "list", "--json").rows
     assert (row["state"], row["project"], row["organization"]) == ("paused", "search", "acme")
     assert vinery_("key", "resume", key.hint).status == 0
-    new = find_key(vinery_("key", "rotate", str(key.pk), "--grace", "1h").out.strip())
+    rotated = vinery_("key", "rotate", str(key.pk), "--grace", "1h")
+    new = find_key(rotated.out.strip())
+    assert rotated.err == (f"vinery: The API key that replaces {key}. It is not shown again:\n")
     assert find_key(secret).replaced_by == new
     assert vinery_("key", "rotate", str(key.pk)).err.startswith("vinery: This key has been rotated")
     assert vinery_("key", "revoke", str(new.pk)).status == 0

@@ -99,11 +99,22 @@ def test_quotas_are_listed_with_the_remaining_amount(vinery_: Vinery, search: Pr
 
 
 @pytest.mark.parametrize(
+    ("metric", "words"),
+    [("concurrency", "4 concurrent answers"), ("weighted_tokens", "4 weighted tokens in total")],
+)
+def test_a_limit_without_a_window_is_named_in_words(
+    vinery_: Vinery, search: Project, metric: str, words: str
+) -> None:
+    result = vinery_("limit", "set", "--user", "alice", "--metric", metric, "--amount", "4")
+    assert result.out.endswith(f": {words}, user alice.\n")
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (
             ("--metric", "tokens", "--amount", "9"),
-            "Choose one of these windows: minute",
+            "A limit of tokens needs one of these windows: minute",
         ),
         (("--metric", "concurrency", "--window", "day", "--amount", "9"), "has no window"),
         (
