@@ -77,6 +77,15 @@ def test_a_recipe_of_the_openai_client_answers(
     assert "Paris" in run({**shell, **server}, sys.executable, "-c", program)
 
 
+def test_monitoring_names_every_metric(platform: Running) -> None:
+    page = httpx.get(f"{platform.base_url}/metrics").text
+    families = set(re.findall(r"^# TYPE (vinery_\w+)", page, re.M))
+    guide = (GUIDES / "monitoring.md").read_text(encoding="utf-8")
+
+    assert len(families) > 30
+    assert {name for name in families if f"`{name}`" not in guide} == set()
+
+
 def test_every_metric_of_the_dashboard_and_the_alerts_exists(platform: Running) -> None:
     page = httpx.get(f"{platform.base_url}/metrics").text
     families = set(re.findall(r"^# TYPE (\w+)", page, re.M))
