@@ -56,13 +56,19 @@ def not_found(request: HttpRequest, exception: Any) -> HttpResponse:
         return error_page(request, 404)
     if _is_page(request):
         return defaults.page_not_found(request, exception)
-    advice = (
-        "The endpoints of the management API are described at /docs/ and /api/schema/."
-        if request.path.startswith("/api/")
-        else "The OpenAI-compatible API is under /v1 and /v3: set your client's base_url to end "
-        "in /v1."
+    return error_response(NotFound(f"Not found: {request.path}. {_advice(request.path)}"))
+
+
+def _advice(path: str) -> str:
+    has_pages = settings.VINERY_DOCS
+    if path.startswith("/api/"):
+        where = "/docs/ and /api/schema/" if has_pages else "/api/schema/"
+        return f"The endpoints of the management API are described at {where}."
+    described = " /docs/ describes it." if has_pages else ""
+    return (
+        "The OpenAI-compatible API is under /v1 and /v3: set your client's base_url to end in /v1."
+        + described
     )
-    return error_response(NotFound(f"Not found: {request.path}. {advice}"))
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
