@@ -64,6 +64,24 @@ outcome `interrupted`. Connections that were not accepted yet wait for the next 
 restarts.
 """
 _MAX_VALUE_CHARS = 100
+# Errors that are no classes of their own: status, type, code, retry, when.
+_WITHOUT_A_CLASS = (
+    (
+        "400",
+        code("invalid_request_error"),
+        code("invalid_json"),
+        "after a change",
+        "The body is not a JSON object, or cannot be read as one.",
+    ),
+    (
+        "429",
+        code("insufficient_quota"),
+        code("insufficient_quota"),
+        "never",
+        "A quota is used up. The message names it, and when it resets.",
+    ),
+    ("500", code("server_error"), code("null"), "unchanged", "An unexpected error."),
+)
 
 
 def errors_page() -> str:
@@ -109,8 +127,7 @@ def _codes() -> str:
         for kind in _kinds(ServingError)
         if kind not in (ServingError, ClientError)
     ]
-    rows.append(("500", code("server_error"), code("null"), "unchanged", "An unexpected error."))
-    return table(("status", "type", "code", "retry", "when"), rows)
+    return table(("status", "type", "code", "retry", "when"), [*rows, *_WITHOUT_A_CLASS])
 
 
 def _kinds(root: type[ServingError]) -> Iterator[type[ServingError]]:

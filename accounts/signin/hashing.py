@@ -30,4 +30,7 @@ class PatientHasher(PBKDF2PasswordHasher):
 
 def _be_patient() -> None:
     if sys.platform == "linux":  # where threads have priorities of their own
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+        thread = threading.get_native_id()
+        # A process that was started with `nice` may have more. Only root may lower it.
+        niceness = max(_NICENESS, os.getpriority(os.PRIO_PROCESS, thread))
+        os.setpriority(os.PRIO_PROCESS, thread, niceness)

@@ -107,7 +107,7 @@ class NotPermitted(ClientError, status=403, code="permission_denied", should_ret
 
 
 class LimitReached(ServingError, status=429, type="requests", code="rate_limit_exceeded"):
-    """The request exceeds a rate limit or a quota."""
+    """The request exceeds a rate limit."""
 
     def __init__(self, message: str, *, type_: str, code: str, headers: Mapping[str, str]) -> None:
         """`headers` report the limits, their use, and the time of the next permitted request."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import threading
 import time
@@ -42,3 +43,20 @@ def test_many_are_hashed_one_after_the_other_with_a_lower_priority(
 
     assert most == 1
     assert min(priorities) > os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def test_a_process_that_was_started_with_nice_keeps_its_lower_priority(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def priority(*_: object, **__: object) -> bytes:
+        return str(os.getpriority(os.PRIO_PROCESS, threading.get_native_id())).encode()
+
+    def encode() -> str:  # in a thread of its own: a thread cannot raise its priority again
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 12)
+        return PatientHasher().encode("secret", "salt", 2)
+
+    monkeypatch.setattr(hashers, "pbkdf2", priority)
+    with ThreadPoolExecutor(1) as thread:
+        encoded = thread.submit(encode).result()
+
+    assert base64.b64decode(encoded.rsplit("$", 1)[1]) == b"12"

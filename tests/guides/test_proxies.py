@@ -143,5 +143,12 @@ def test_the_sign_in_page_is_served_over_tls(client: httpx.Client) -> None:
     assert "max-age=31536000" in page.headers["strict-transport-security"]
 
 
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/startupz"])
+def test_probes_answer_for_the_address_of_a_pod(platform: Running, path: str) -> None:
+    answer = httpx.get(f"{platform.base_url}{path}", headers={"host": "10.42.0.17:8000"})
+
+    assert answer.status_code == 200
+
+
 def test_metrics_do_not_pass_the_proxy_without_the_token(client: httpx.Client) -> None:
     assert client.get("/metrics", extensions=SNI).status_code == 401

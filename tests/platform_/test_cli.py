@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 import vinery.cli
+from tests.conftest import clean_environment
 from tests.platform_ import scripts
 from vinery.cli import commands
 from vinery.cli.model import option
@@ -223,3 +226,23 @@ def test_a_table_is_as_wide_as_its_cells() -> None:
         "1    laptop",
         "200  ci",
     ]
+
+
+def test_a_command_whose_output_is_not_read_to_its_end_prints_no_traceback(
+    platform_home: Home,
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)  # as `head` does when it has its lines
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "vinery.cli", "config"],
+            env=clean_environment() | {"VINERY_HOME": str(platform_home.path)},
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+
+    assert (ended.returncode, ended.stderr) == (0, b"")

@@ -159,10 +159,14 @@ def run(argv: Sequence[str] | None) -> int:
             require_home()
         with acting_as(_actor):
             status: int = arguments.run(arguments)
+        sys.stdout.flush()
     except SettingError as error:
         return _print_error(error, 2)
     except Failure as error:
         return _print_error(error, 1)
+    except BrokenPipeError:  # standard output is read no more, such as by `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except Exception as error:
         # Only commands that have loaded Django end here, so this import costs nothing.
         from django.db import Error as DatabaseError

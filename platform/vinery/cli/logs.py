@@ -5,7 +5,6 @@ It reads files alone, so it needs no running server, no database and no right to
 
 import argparse
 import heapq
-import os
 import re
 import sys
 import time
@@ -175,8 +174,6 @@ def run(arguments: argparse.Namespace) -> int:
         ) from None
     except KeyboardInterrupt:
         pass
-    except BrokenPipeError:  # such as of `head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
