@@ -62,9 +62,12 @@ def test_the_commands_of_a_guide_succeed(name: str, shell: Mapping[str, str]) ->
     assert run(shell, "bash", "-eu", "-o", "pipefail", "-c", script)
 
 
-@pytest.mark.parametrize("client", ["OpenAI(", "AzureOpenAI("])
+@pytest.mark.parametrize(
+    ("client", "words"),
+    [("OpenAI(", "Paris"), ("AzureOpenAI(", "Paris"), ("Client(", "name='Ada' age=36")],
+)
 def test_a_recipe_of_the_openai_client_answers(
-    client: str, platform: Running, shell: Mapping[str, str]
+    client: str, words: str, platform: Running, shell: Mapping[str, str]
 ) -> None:
     [program] = [
         block.text
@@ -74,7 +77,7 @@ def test_a_recipe_of_the_openai_client_answers(
 
     server = {"OPENAI_BASE_URL": f"{platform.base_url}/v1", "OPENAI_API_KEY": platform.api_key}
 
-    assert "Paris" in run({**shell, **server}, sys.executable, "-c", program)
+    assert words in run({**shell, **server}, sys.executable, "-c", program)
 
 
 def test_monitoring_names_every_metric(platform: Running) -> None:

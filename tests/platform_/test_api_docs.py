@@ -63,6 +63,20 @@ def test_the_pages_and_their_links_can_be_turned_off(client: Client, settings: S
         assert "API reference" not in client.get(page).content.decode()
 
 
+@pytest.mark.parametrize("path_", ["/redoc", "/swagger", "/api", "/api/docs/"])
+def test_an_unknown_path_names_the_pages_unless_they_are_off(
+    path_: str, client: Client, settings: Settings
+) -> None:
+    def message() -> str:
+        response = client.get(path_)
+        assert response.status_code == 404
+        return str(response.json()["error"]["message"]).removeprefix(f"Not found: {path_}.")
+
+    assert "/docs/ " in message()
+    settings.VINERY_DOCS = False
+    assert "/docs/" not in message()
+
+
 def test_an_address_without_its_last_slash_leads_to_the_page(client: Client) -> None:
     response = client.get("/docs")
 

@@ -26,20 +26,28 @@ _PAGES = ("/admin/", "/accounts/", "/console/")
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """400, or 413 for an API client whose body is too large."""
-    is_wrong_host = isinstance(exception, DisallowedHost)
-    if is_console(request) and not is_wrong_host:
+    if isinstance(exception, DisallowedHost):
+        return _wrong_host(request)
+    if is_console(request):
         return error_page(request, 400)
     if _is_page(request):
         return defaults.bad_request(request, exception)
     error: ServingError = InvalidRequest("The request cannot be understood.")
-    if is_wrong_host:
-        error = InvalidRequest(
+    if isinstance(exception, RequestDataTooBig):
+        error = BodyTooLarge(settings.VINERY_MAX_FORM_BYTES)
+    return error_response(error)
+
+
+def _wrong_host(request: HttpRequest) -> HttpResponse:
+    if _is_page(request) or request.path == "/":
+        # Without the request, because the template would read its host name.
+        return guarded(HttpResponse(render_to_string("400_host.html"), status=400))
+    return error_response(
+        InvalidRequest(
             "This server does not accept the host name of this request. Add the name to "
             "VINERY_ALLOWED_HOSTS."
         )
-    elif isinstance(exception, RequestDataTooBig):
-        error = BodyTooLarge(settings.VINERY_MAX_FORM_BYTES)
-    return error_response(error)
+    )
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -56,13 +64,19 @@ def not_found(request: HttpRequest, exception: Any) -> HttpResponse:
         return error_page(request, 404)
     if _is_page(request):
         return defaults.page_not_found(request, exception)
-    advice = (
-        "The endpoints of the management API are described at /docs/ and /api/schema/."
-        if request.path.startswith("/api/")
-        else "The OpenAI-compatible API is under /v1 and /v3: set your client's base_url to end "
-        "in /v1."
+    return error_response(NotFound(f"Not found: {request.path}. {_advice(request.path)}"))
+
+
+def _advice(path: str) -> str:
+    has_pages = settings.VINERY_DOCS
+    if path.startswith("/api/"):
+        where = "/docs/ and /api/schema/" if has_pages else "/api/schema/"
+        return f"The endpoints of the management API are described at {where}."
+    described = " /docs/ describes it." if has_pages else ""
+    return (
+        "The OpenAI-compatible API is under /v1 and /v3: set your client's base_url to end in /v1."
+        + described
     )
-    return error_response(NotFound(f"Not found: {request.path}. {advice}"))
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
