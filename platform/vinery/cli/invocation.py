@@ -1,6 +1,5 @@
 """How a user calls `vinery` from another shell, for messages that show a command."""
 
-import os
 import shlex
 import shutil
 import sys
@@ -26,8 +25,10 @@ def _program() -> str:
     found = shutil.which("vinery")
     if found is not None and Path(found).resolve() == script.resolve():
         return "vinery"
-    near = os.path.relpath(script)
-    return str(script) if near.startswith("..") else near
+    here = Path.cwd()
+    # Below the root folder every path would be short, and useless in another one.
+    is_near = here != Path(here.anchor) and script.is_relative_to(here)
+    return str(script.relative_to(here) if is_near else script)
 
 
 def _variables() -> list[str]:
