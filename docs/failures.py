@@ -102,7 +102,7 @@ _NO_ROUTE: Final = (
 )
 _NO_TREE: Final = (
     "Not found: /nothing. The OpenAI-compatible API is under /v1 and /v3: set your "
-    "client's base_url to end in /v1."
+    "client's base_url to end in /v1. /docs/ describes it."
 )
 _BEAMS: Final = (
     "cannot go with beam search, which does not sample and does not let the server change its "
