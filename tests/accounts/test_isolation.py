@@ -247,21 +247,24 @@ def greedy_probes(ours: Tenant, new: NewKey, found: Sequence[Route]) -> list[Pro
     project = ours.keys["manage"].key.project
     key = {"name": "x", "project": project.pk, "scopes": ["admin"]}
     marks = {"is_superuser": True, "is_staff": True}
-    form: dict[str, Any] = {**key, **marks, "owner": new.key.owner_id, "username": "x"}
+    # The admin's forms have the id of an owner, the console's the name; without one, it is ours.
+    owner = User.objects.get(pk=new.key.owner_id)
+    form: dict[str, Any] = {**key, **marks, "username": "x"}
     form |= {"once": "1", "grace": "3600", "action": "rotate", "_selected_action": new.key.pk}
+    forms = [form, {**form, "owner": owner.pk}, {**form, "owner": owner.username}]
     # The API refuses a body with an unknown name, so each of these has few.
     bodies: list[dict[str, Any]] = [key, {"scopes": ["admin"]}, {**key, "owner": new.key.owner_id}]
     bodies += [{mark: True} for mark in marks] + [{}]
     of_people = [route for route in found if re.search("key|user", route.template)]
     targets = {"user": new.key.owner_id, "key": new.key.pk}
     return [
-        *(replace(probe, body=form) for probe in changes_of(found, OWN_ID)),
+        *(replace(probe, body=form) for probe in changes_of(found, OWN_ID) for form in forms),
         *(
             replace(probe, body=body)
             for route in of_people
             for target in {OWN_ID, *(targets[kind] for kind in targets if kind in route.template)}
             for probe in changes_of([route], target)
-            for body in (bodies if route.template.startswith(API) else [form])
+            for body in (bodies if route.template.startswith(API) else forms)
         ),
     ]
 

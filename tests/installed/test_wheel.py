@@ -187,7 +187,7 @@ def _answered(response: httpx.Response) -> httpx.Response | None:
 def test_an_admin_key_creates_a_key_over_the_api(newcomer: Newcomer) -> None:
     headers = {"authorization": f"Bearer {new_key(newcomer)}"}
     with httpx.Client(base_url=newcomer.base_url, headers=headers) as client:
-        [project] = client.get("/api/projects/").json()["results"]
+        [project] = client.get("/api/projects/").json()["data"]
         key = {"name": "from the API", "project": project["id"]}
         created = client.post("/api/keys/", json=key)
 

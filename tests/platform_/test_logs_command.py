@@ -196,6 +196,8 @@ def following(folder: Path) -> Iterator[subprocess.Popen[str]]:
         env=clean_environment() | {"VINERY_HOME": str(folder.parent)},
         stdout=subprocess.PIPE,
         text=True,
+        # A shell's background jobs ignore it, and so would this process.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     yield process
     process.kill()
