@@ -192,7 +192,7 @@ def test_an_admin_key_creates_a_key_over_the_api(newcomer: Newcomer) -> None:
         created = client.post("/api/keys/", json=key)
 
     assert created.status_code == 201, created.text
-    secret = created.json()["key"]
+    secret = created.json()["secret"]
     until(lambda: _answered(newcomer.ask(secret)))
 
 
