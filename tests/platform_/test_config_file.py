@@ -112,7 +112,8 @@ def test_a_named_file_overrides_the_home_and_replaces_that_of_the_user(
     assert env.text("VINERY_WEB_WORKERS") == ""
 
 
-def test_values_are_written_as_toml_has_them(write: Write) -> None:
+def test_values_are_written_as_toml_has_them(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REDIS_URL", raising=False)
     write(
         "auth = false\nmetrics_token = 'a b'\nalert_at = [50, 80]\nmax_tools = 7\n"
         "trusted_proxies = ['10.0.0.0/8', '::1']\nredis_url = 'redis://cache'\n"
