@@ -1,5 +1,6 @@
 """The shape of tiny-vision, a model of the Qwen2-VL architecture, and how it takes pictures."""
 
+import math
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ MEAN, STD = 0.5, 0.5
 POSITIONS = 2048
 
 VISION_WIDTH = 96
+WAVE_GAIN = 2.0
 WIDTH = 128
 PREPROCESSOR: dict[str, Any] = {
     "do_convert_rgb": True,
@@ -89,6 +91,24 @@ def configuration(vocabulary_size: int) -> Qwen2VLConfig:
 
 
 def new_model(vocabulary_size: int, seed: int) -> Qwen2VLForConditionalGeneration:
-    """A model with random weights."""
+    """A model with random weights, whose eye begins with plain waves instead of noise."""
     torch.manual_seed(seed)
-    return Qwen2VLForConditionalGeneration(configuration(vocabulary_size))
+    model = Qwen2VLForConditionalGeneration(configuration(vocabulary_size))
+    model.model.visual.patch_embed.proj.weight.data.copy_(_waves())
+    return model
+
+
+def _waves() -> torch.Tensor:
+    """A patch's slowest waves, every colour's alike: what it shows, only blurred.
+
+    (width, colours, frames, rows, columns), the weights of a patch embedding.
+    """
+    places = (torch.arange(PATCH) + 0.5) / PATCH
+    pairs = [(a, b) for a in range(PATCH) for b in range(PATCH)]
+    pairs.sort(key=lambda pair: pair[0] ** 2 + pair[1] ** 2)
+    weights = torch.zeros(VISION_WIDTH, 3, FRAMES_PER_PATCH, PATCH, PATCH)
+    for index in range(VISION_WIDTH):
+        down, across = pairs[index // 3]
+        wave = torch.outer(torch.cos(math.pi * down * places), torch.cos(math.pi * across * places))
+        weights[index, index % 3] = wave / wave.norm() / PATCH / FRAMES_PER_PATCH * WAVE_GAIN
+    return weights

@@ -4,10 +4,10 @@
 """
 
 import multiprocessing
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Full
 from random import Random
 
 import numpy as np
@@ -29,6 +29,7 @@ VIDEO_ID = SPECIAL_TOKENS.index("<|video_pad|>")
 MEDIA: dict[int | None, float] = {0: 4, 1: 62, 2: 24, None: 10}
 NUM_BATCHES_AT_ONCE = 4  # Drawn together and sorted by length, so that little is padding.
 QUEUE_LENGTH = 6
+S_BETWEEN_LOOKS_AT_PARENT = 5
 
 
 @dataclass(frozen=True)
@@ -135,9 +136,15 @@ def drawn_elsewhere(tokenizer: Path, mixture: Mixture) -> Iterator[Batch]:
 
 
 def _draw_into(queue: "multiprocessing.Queue[Batch]", tokenizer: Path, mixture: Mixture) -> None:
-    os.nice(1)
+    parent = multiprocessing.parent_process()
     for batch in batches(load_tokenizer(tokenizer), mixture):
-        queue.put(batch)
+        while True:
+            try:
+                queue.put(batch, timeout=S_BETWEEN_LOOKS_AT_PARENT)
+                break
+            except Full:
+                if parent is None or not parent.is_alive():
+                    return
 
 
 def _grid(rng: Random, largest: int) -> Grid:
