@@ -6,12 +6,9 @@ from typing import Any
 import torch
 from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
 
+from training.vision.layout import CELL, FRAMES_PER_PATCH, MERGE, PATCH
 from training.vision.tokenization import SPECIAL_TOKENS
 
-PATCH = 14
-MERGE = 2
-FRAMES_PER_PATCH = 2
-CELL = PATCH * MERGE  # One image token stands for a square of so many pixels.
 MIN_PIXELS = (2 * CELL) ** 2
 MAX_PIXELS = (4 * CELL) ** 2
 MEAN, STD = 0.5, 0.5

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from training.vision.architecture import FRAMES_PER_PATCH
 from training.vision.drawing import draw, draw_frames
 from training.vision.labels import CellLabels, cell_labels
-from training.vision.layout import GRIDS, Grid, patches, positions
+from training.vision.layout import FRAMES_PER_PATCH, GRIDS, Grid, patches, positions
 from training.vision.rendering import ANSWER_START, END_OF_TURN, render
 from training.vision.scenes import Scene, scene
 from training.vision.talks import Talk, talk

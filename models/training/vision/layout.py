@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from training.vision.architecture import CELL, MERGE, PATCH
-
+PATCH = 14
+MERGE = 2
+FRAMES_PER_PATCH = 2
+CELL = PATCH * MERGE  # One image token stands for a square of so many pixels.
 CHANNELS = 3
 
 
