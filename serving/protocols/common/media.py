@@ -203,10 +203,10 @@ class WireFileContents(Wire):
 
     def contents(self, path: str) -> MediaPart:
         """Return the file as a part."""
-        name, source = ("file_url", self.file_url)
-        if self.file_data is not None:
-            name, source = ("file_data", self.file_data)
-        return MediaPart(MediaKind.DOCUMENT, source, f"{path}.{name}", filename=self.filename)
+        is_inline = self.file_data is not None
+        source: Any = self.file_data if is_inline else self.file_url
+        param = f"{path}.{'file_data' if is_inline else 'file_url'}"
+        return MediaPart(MediaKind.DOCUMENT, source, param, filename=self.filename)
 
 
 class WireFile(WireMedia):
