@@ -53,7 +53,7 @@ class ScopedRow(models.Model):
             raise ValidationError({"organization": "Name the organisation of the project, too."})
 
 
-def unique_in_scope(name: str, *columns: str, message: str) -> list[models.UniqueConstraint]:
+def unique_in_scope(name: str, *columns: str, message: str) -> list[models.BaseConstraint]:
     """Return the constraints for one row with these columns in each scope: NULLs of a table are
     all different, so each scope has a constraint of its own."""
     return [

@@ -7,7 +7,7 @@ the audit log. Keys have a module of their own, `accounts/keys/lifecycle`, which
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from django.conf import settings
 from django.contrib.auth.password_validation import validate_password
@@ -139,7 +139,8 @@ def _owned_by(row: Model) -> Iterator[Model]:
 
 def _scoped_rows_of(row: Organization | Project) -> Iterator[Model]:
     """The rows of other apps that hold for this organisation or project."""
-    for relation in row._meta.get_fields(include_hidden=True):
+    relations: Any = row._meta.get_fields(include_hidden=True)
+    for relation in relations:
         table = relation.related_model
         if relation.auto_created and isinstance(table, type) and issubclass(table, ScopedRow):
             yield from table._default_manager.filter(**{relation.field.name: row})
@@ -356,7 +357,7 @@ def check(row: Model, stored: Model | None = None) -> None:
         case Membership() | Invitation() | ScopedRow():
             if row.project is not None and row.project.organization_id != row.organization_id:
                 raise ValidationError({"project": "This project is in another organisation."})
-            if isinstance(stored, Membership) and row.role != Role.OWNER:
+            if isinstance(row, Membership) and row.role != Role.OWNER and stored is not None:
                 _check_leaves_an_owner(stored)
         case ApiKey():
             known = stored.allowed_endpoints if isinstance(stored, ApiKey) else None
