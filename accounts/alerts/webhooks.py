@@ -28,8 +28,8 @@ from django.utils import timezone
 from vinery_accounts.base.encryption import cipher
 from vinery_accounts.base.networks import check_address, check_url
 from vinery_accounts.models import Alert, KeyEvent, KeyReminder, Organization, Webhook
-from vinery_accounts.outbound.client import Client
-from vinery_accounts.outbound.errors import OutboundError
+from vinery_accounts.outbound.addresses import AddressRefused
+from vinery_accounts.outbound.client import Client, ExchangeFailed
 from vinery_accounts.outbound.urls import Url
 from vinery_accounts.services import audit
 
@@ -155,7 +155,7 @@ def send(webhook: Webhook, event: Mapping[str, Any]) -> None:
     }
     try:
         status = asyncio.run(_post(check_url(webhook.url), headers, body))
-    except OutboundError as error:
+    except (AddressRefused, ExchangeFailed) as error:
         raise NotDelivered(str(error)) from None
     except TimeoutError:
         raise NotDelivered(f"No answer within {TIMEOUT_S:g} s.") from None
@@ -184,8 +184,8 @@ def _decrypted(encrypted: str) -> str:
 
 
 async def _post(url: Url, headers: Mapping[str, str], body: bytes) -> int:
-    """Send the request to a checked address and return the HTTP status. Raises `OutboundError`,
-    and `TimeoutError` after `TIMEOUT_S` in all."""
+    """Send the request to a checked address and return the HTTP status. Raises `AddressRefused`,
+    `ExchangeFailed`, and `TimeoutError` after `TIMEOUT_S` in all."""
 
     def check(address: str) -> None:
         check_address(address, is_tls=url.is_tls)

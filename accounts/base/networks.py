@@ -1,38 +1,29 @@
-"""IP networks: where a key may be used from, and where webhooks may be sent.
+"""Where webhooks may be sent: to the public internet over TLS.
 
-Webhooks go to the public internet over TLS. Other addresses, such as databases and a cloud's
-metadata service, need the administrator's permission (`VINERY_WEBHOOK_NETWORKS`).
-`vinery_accounts.outbound` reads the URL, resolves its host and connects to a checked address.
+Other addresses, such as databases and a cloud's metadata service, need the administrator's
+permission (`VINERY_WEBHOOK_NETWORKS`). `vinery_accounts.outbound` reads the URL, resolves its host
+and connects to a checked address.
 """
 
 from django.conf import settings
 
 from vinery_accounts.outbound.addresses import (
-    Network,
+    AddressRefused,
     is_within,
     read_address,
-    read_networks,
     why_not_public,
 )
-from vinery_accounts.outbound.errors import AddressRefused
-from vinery_accounts.outbound.urls import Url, read_url
-
-__all__ = [
-    "AddressRefused",
-    "Network",
-    "check_address",
-    "check_url",
-    "is_within",
-    "read_address",
-    "read_networks",
-]
+from vinery_accounts.outbound.urls import Url, UrlRefused, read_url
 
 
 def check_url(url: str) -> Url:
     """The URL of a webhook, without a DNS query. Raises `AddressRefused`."""
     if not url.isascii():
         raise AddressRefused("Write the URL in ASCII, without spaces.")
-    target = read_url(url)
+    try:
+        target = read_url(url)
+    except UrlRefused as error:
+        raise AddressRefused(str(error)) from None
     if not target.is_tls and not settings.VINERY_WEBHOOK_NETWORKS:
         raise AddressRefused("Use https://: without TLS, others can read and change what is sent.")
     if read_address(target.host) is not None:

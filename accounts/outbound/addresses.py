@@ -67,6 +67,10 @@ _SPECIAL: Final[tuple[tuple[Network, str], ...]] = tuple(
 )
 
 
+class AddressRefused(Exception):
+    """The policy of the caller does not allow the address. The message names the reason."""
+
+
 def read_address(text: str) -> Address | None:
     """The address; None for text that is none. An IPv4-mapped address, as IPv6 sockets report it,
     becomes IPv4."""

@@ -31,7 +31,6 @@ from typing import Final
 import httpcore2
 
 from vinery_accounts.outbound.addresses import read_address
-from vinery_accounts.outbound.errors import BadResponse, NotReached, TooLarge
 from vinery_accounts.outbound.threads import DaemonThreads, ThreadsBusy
 from vinery_accounts.outbound.urls import Url
 
@@ -42,6 +41,22 @@ _MAX_LOOKUPS: Final = 32
 _MAX_ADDRESSES: Final = 8  # that are tried
 _YIELD_AFTER_PARTS: Final = 64
 _lookups: Final = DaemonThreads(_MAX_LOOKUPS)
+
+
+class ExchangeFailed(Exception):
+    """The other server did not answer as it should. The message contains nothing that it sent."""
+
+
+class NotReached(ExchangeFailed):
+    """The name has no address, or no connection could be made."""
+
+
+class BadResponse(ExchangeFailed):
+    """The server broke the protocol, or ended the connection before the end of the body."""
+
+
+class TooLarge(ExchangeFailed):
+    """The body has more bytes than the caller takes."""
 
 
 async def resolve(host: str, port: int) -> tuple[str, ...]:

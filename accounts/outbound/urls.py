@@ -15,8 +15,6 @@ from urllib.parse import quote, urljoin
 
 import idna
 
-from vinery_accounts.outbound.errors import UrlRefused
-
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _MAX_CHARS: Final = 8192
 _MAX_HOST_CHARS: Final = 253
@@ -34,6 +32,11 @@ _ENDS_IN_NUMBER: Final = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zs", "Zl", "Zp"})
 # The characters of paths and queries that stay; all others are percent-encoded.
 _SAFE: Final = "".join(set(map(chr, range(0x21, 0x7F))) - set('"<>^`{|}'))
+
+
+class UrlRefused(Exception):
+    """The text is not a URL, or one that different programs read differently. The message names
+    what to change."""
 
 
 @dataclass(frozen=True, slots=True)

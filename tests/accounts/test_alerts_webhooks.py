@@ -24,8 +24,8 @@ from webhook_receiver import Receiver, receiving
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.alerts.webhooks import NotDelivered
 from vinery_accounts.base import networks
-from vinery_accounts.base.networks import AddressRefused, read_networks
 from vinery_accounts.models import AuditEntry, Webhook
+from vinery_accounts.outbound.addresses import AddressRefused, read_networks
 from vinery_accounts.outbound.client import Client
 from vinery_accounts.services import changes
 

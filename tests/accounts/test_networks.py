@@ -6,7 +6,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from vinery_accounts.base.networks import AddressRefused, check_address, is_within, read_networks
+from vinery_accounts.base.networks import check_address
+from vinery_accounts.outbound.addresses import AddressRefused, is_within, read_networks
 
 
 @pytest.mark.parametrize(

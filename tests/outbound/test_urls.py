@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.outbound.attacks import FORBIDDEN_IPV4, numbers
-from vinery_accounts.outbound.errors import UrlRefused
-from vinery_accounts.outbound.urls import Url, join, read_url
+from vinery_accounts.outbound.urls import Url, UrlRefused, join, read_url
 
 
 @pytest.mark.parametrize(
