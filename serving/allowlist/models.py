@@ -13,10 +13,10 @@ from django.db.models import Value
 from django.db.models.functions import Coalesce
 
 from vinery_accounts.base.names import check_characters
-from vinery_accounts.base.networks import read_networks
 from vinery_accounts.base.querysets import Stamped, StampedQuerySet
 from vinery_accounts.models import ScopedRow
 from vinery_accounts.models.scoped import unique_in_scope
+from vinery_accounts.outbound.addresses import read_networks
 from vinery_serving.media.denials import DenialReason
 from vinery_serving.media.hosts import host_pattern
 from vinery_serving.media.policy import DEFAULT_PORTS
