@@ -5,6 +5,7 @@ Sizes, shades, backgrounds, edges, resampling, noise and JPEG's artefacts all va
 
 import io
 import math
+from dataclasses import dataclass
 from functools import cache
 from random import Random
 
@@ -12,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from training.vision.outlines import Points, polygon, strokes, turned
 from training.vision.scenes import Scene, Thing
 
 Rgb = tuple[int, int, int]
-Points = list[tuple[float, float]]
 
 SHADES: dict[str, tuple[Rgb, ...]] = {
     "red": ((255, 0, 0), (220, 20, 30), (200, 30, 30), (235, 50, 50)),
@@ -43,40 +44,51 @@ FILTERS = (
     Image.Resampling.LANCZOS,
     Image.Resampling.BOX,
 )
-# Digits as strokes on a board of 2 by 4, for hands other than the font's.
-STROKES: dict[str, tuple[Points, ...]] = {
-    "0": ([(0.5, 0), (1.5, 0), (2, 1), (2, 3), (1.5, 4), (0.5, 4), (0, 3), (0, 1), (0.5, 0)],),
-    "1": ([(0.4, 0.9), (1.2, 0), (1.2, 4)],),
-    "2": ([(0, 0.8), (0.5, 0), (1.5, 0), (2, 0.8), (2, 1.5), (0, 4), (2, 4)],),
-    "3": (
-        [(0, 0.4), (1, 0), (2, 0.7), (1.9, 1.5), (0.9, 2), (2, 2.6), (2, 3.4), (1, 4), (0, 3.6)],
-    ),
-    "4": ([(1.5, 4), (1.5, 0), (0, 2.8), (2, 2.8)],),
-    "5": ([(2, 0), (0.2, 0), (0.1, 1.8), (1.4, 1.7), (2, 2.4), (2, 3.3), (1.3, 4), (0, 3.8)],),
-    "6": (
-        [
-            (1.8, 0),
-            (0.7, 0.6),
-            (0, 2),
-            (0, 3.3),
-            (0.6, 4),
-            (1.4, 4),
-            (2, 3.3),
-            (2, 2.5),
-            (1.4, 1.9),
-        ],
-        [(1.4, 1.9), (0.6, 1.9), (0, 2.6)],
-    ),
-    "7": ([(0, 0), (2, 0), (0.8, 4)],),
-    "8": (
-        [(1, 1.9), (0.2, 1.3), (0.2, 0.6), (0.7, 0), (1.3, 0), (1.8, 0.6), (1.8, 1.3), (1, 1.9)],
-        [(1, 1.9), (0, 2.7), (0, 3.4), (0.6, 4), (1.4, 4), (2, 3.4), (2, 2.7), (1, 1.9)],
-    ),
-    "9": (
-        [(0.2, 4), (1.3, 3.4), (2, 2), (2, 0.7), (1.4, 0), (0.6, 0), (0, 0.7), (0, 1.5)],
-        [(0, 1.5), (0.6, 2.1), (1.4, 2.1), (2, 1.4)],
-    ),
-}
+
+
+@dataclass(frozen=True)
+class Style:
+    """Everything about a drawing that its scene leaves open.
+
+    `scale` is that of the canvas to the final picture, `noise` a standard deviation of 255.
+    """
+
+    shades: dict[str, Rgb]
+    background: Rgb
+    scale: float
+    is_smooth: bool
+    resampling: Image.Resampling
+    noise: int
+    noise_start: int
+    jpeg_quality: int | None
+    has_font: bool
+    thickness: float
+    slant: float
+    turn: float
+    star: float
+    shaft: float
+
+
+def style(rng: Random, colours: set[str]) -> Style:
+    """Any style in which things of these colours can be seen."""
+    shades, background = _colours(rng, colours)
+    scale = rng.choice((1.0, 1.0, 1.0, 1.5, 2.0, 0.7))
+    return Style(
+        shades=shades,
+        background=background,
+        scale=scale,
+        is_smooth=scale < 1.5 and rng.random() < 0.7,
+        resampling=rng.choice(FILTERS),
+        noise=rng.choice((0, 0, 0, 0, 6, 12)),
+        noise_start=rng.randrange(NOISE_REACH),
+        jpeg_quality=rng.choice((None, None, None, None, 90, 70, 50)),
+        has_font=rng.random() < 0.6,
+        thickness=rng.uniform(0.1, 0.2),
+        slant=rng.uniform(-0.12, 0.12),
+        turn=rng.uniform(-0.15, 0.15),
+        star=rng.uniform(0.38, 0.5),
+        shaft=rng.uniform(0.16, 0.32),
+    )
 
 
 def draw(rng: Random, scene: Scene, width: int, height: int) -> NDArray[np.uint8]:
@@ -87,98 +99,65 @@ def draw(rng: Random, scene: Scene, width: int, height: int) -> NDArray[np.uint8
 def draw_frames(
     rng: Random, scenes: list[Scene], width: int, height: int
 ) -> list[NDArray[np.uint8]]:
-    """Pictures of several scenes in the same colours and manner, as a film has them."""
-    style = _Style(rng, scenes[0])
-    return [style.draw(scene, width, height) for scene in scenes]
+    """Pictures of several scenes in one style, as a film has them."""
+    colours = {thing.colour for scene in scenes for thing in scene.things}
+    chosen = style(rng, colours)
+    return [_drawn(chosen, scene, width, height) for scene in scenes]
 
 
-class _Style:
-    """Everything about a drawing that the scene leaves open."""
+def _drawn(style: Style, scene: Scene, width: int, height: int) -> NDArray[np.uint8]:
+    unit = min(width, height) * style.scale
+    size = (max(28, round(scene.width * unit)), max(28, round(scene.height * unit)))
+    smooth = 2 if style.is_smooth else 1
+    canvas = Image.new("RGB", (size[0] * smooth, size[1] * smooth), style.background)
+    pen = ImageDraw.Draw(canvas)
+    for thing in scene.things:
+        _draw_thing(pen, style, thing, unit * smooth)
+    if smooth > 1:
+        canvas = canvas.resize(size, Image.Resampling.BOX)
+    picture = _worn(style, canvas)
+    if picture.size != (width, height):
+        picture = picture.resize((width, height), style.resampling)
+    return np.asarray(picture)
 
-    def __init__(self, rng: Random, scene: Scene) -> None:
-        self._noise_start = rng.randrange(NOISE_REACH)
-        self._shades, self._background = _colours(rng, {thing.colour for thing in scene.things})
-        self._scale = rng.choice((1.0, 1.0, 1.0, 1.5, 2.0, 0.7))
-        self._is_smooth = self._scale < 1.5 and rng.random() < 0.7
-        self._resampling = rng.choice(FILTERS)
-        self._noise = rng.choice((0, 0, 0, 0, 6, 12))
-        self._jpeg_quality = rng.choice((None, None, None, None, 90, 70, 50))
-        self._has_font = rng.random() < 0.6
-        self._thickness = rng.uniform(0.1, 0.2)
-        self._slant = rng.uniform(-0.12, 0.12)
-        self._turn = rng.uniform(-0.15, 0.15)
-        self._star = rng.uniform(0.38, 0.5)
-        self._shaft = rng.uniform(0.08, 0.16)
 
-    def draw(self, scene: Scene, width: int, height: int) -> NDArray[np.uint8]:
-        """The picture in its final size."""
-        unit = min(width, height) * self._scale
-        size = (max(28, round(scene.width * unit)), max(28, round(scene.height * unit)))
-        smooth = 2 if self._is_smooth else 1
-        canvas = Image.new("RGB", (size[0] * smooth, size[1] * smooth), self._background)
-        pen = ImageDraw.Draw(canvas)
-        for thing in scene.things:
-            self._thing(pen, thing, unit * smooth)
-        if smooth > 1:
-            canvas = canvas.resize(size, Image.Resampling.BOX)
-        picture = self._worn(canvas)
-        if picture.size != (width, height):
-            picture = picture.resize((width, height), self._resampling)
-        return np.asarray(picture)
+def _draw_thing(pen: ImageDraw.ImageDraw, style: Style, thing: Thing, unit: float) -> None:
+    x, y, half = thing.x * unit, thing.y * unit, thing.size * unit / 2
+    colour = style.shades[thing.colour]
+    if thing.kind == "circle":
+        pen.ellipse((x - half, y - half, x + half, y + half), fill=colour)
+    elif thing.kind.startswith("digit") and style.has_font:
+        pen.text((x, y), thing.word, fill=colour, font=_font(round(half * 2.6)), anchor="mm")
+    elif thing.kind.startswith("digit"):
+        line = max(2, round(half * style.thickness * 2))
+        for points in strokes(thing.word, style.slant):
+            _draw_stroke(pen, [(x + a * half, y + b * half) for a, b in points], line, colour)
+    else:
+        corners = polygon(thing.kind, star=style.star, shaft=style.shaft)
+        if not thing.direction:
+            corners = turned(corners, style.turn)
+        pen.polygon([(x + a * half, y + b * half) for a, b in corners], colour)
 
-    def _thing(self, pen: ImageDraw.ImageDraw, thing: Thing, unit: float) -> None:
-        x, y, half = thing.x * unit, thing.y * unit, thing.size * unit / 2
-        colour = self._shades[thing.colour]
-        name = thing.kind.partition(" ")[0]
-        if name == "circle":
-            pen.ellipse((x - half, y - half, x + half, y + half), fill=colour)
-        elif name == "digit" and self._has_font:
-            pen.text((x, y), thing.word, fill=colour, font=_font(round(half * 2.6)), anchor="mm")
-        elif name == "digit":
-            self._strokes(pen, thing, unit, colour)
-        else:
-            pen.polygon([(x + a * half, y + b * half) for a, b in self._outline(thing)], colour)
 
-    def _outline(self, thing: Thing) -> Points:
-        """The corners of a shape that is 2 by 2 around its centre."""
-        if thing.kind == "square":
-            points: Points = [(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)]
-        elif thing.kind == "triangle":
-            points = [(0, -1), (1, 0.9), (-1, 0.9)]
-        elif thing.kind == "star":
-            turns = [math.pi * (index / 5 - 0.5) for index in range(10)]
-            sizes = [1.05 if index % 2 == 0 else self._star for index in range(10)]
-            points = [(s * math.cos(t), s * math.sin(t)) for s, t in zip(sizes, turns, strict=True)]
-        else:
-            return _arrow(thing.direction, self._shaft * 2)
-        return [_turned(point, self._turn) for point in points]
+def _draw_stroke(pen: ImageDraw.ImageDraw, points: Points, line: int, colour: Rgb) -> None:
+    """A line with round ends and corners."""
+    pen.line(points, fill=colour, width=line, joint="curve")
+    for x, y in points:
+        pen.ellipse((x - line / 2, y - line / 2, x + line / 2, y + line / 2), fill=colour)
 
-    def _strokes(self, pen: ImageDraw.ImageDraw, thing: Thing, unit: float, colour: Rgb) -> None:
-        half = thing.size * unit / 2
-        line = max(2, round(half * self._thickness * 2))
-        for stroke in STROKES[thing.word]:
-            points = []
-            for across, down in stroke:
-                a, b = (across - 1) * 0.55, (down - 2) * 0.45
-                points.append(
-                    (thing.x * unit + (a - b * self._slant) * half, thing.y * unit + b * half)
-                )
-            pen.line(points, fill=colour, width=line, joint="curve")
-            for a, b in points:
-                pen.ellipse((a - line / 2, b - line / 2, a + line / 2, b + line / 2), fill=colour)
 
-    def _worn(self, picture: Image.Image) -> Image.Image:
-        """The picture with noise and JPEG's artefacts."""
-        if self._noise:
-            values = np.asarray(picture)
-            noise = _noise()[self._noise_start :][: values.size].reshape(values.shape)
-            noisy = np.clip(values + (noise * self._noise >> NOISE_BITS), 0, 255)
-            picture = Image.fromarray(noisy.astype(np.uint8))
-        if self._jpeg_quality:
-            stored = io.BytesIO()
-            picture.save(stored, "JPEG", quality=self._jpeg_quality)
-            picture = Image.open(stored).convert("RGB")
-        return picture
+def _worn(style: Style, picture: Image.Image) -> Image.Image:
+    """The picture with noise and JPEG's artefacts."""
+    if style.noise:
+        values = np.asarray(picture)
+        noise = _noise()[style.noise_start :][: values.size].reshape(values.shape)
+        noisy = np.clip(values + (noise * style.noise >> NOISE_BITS), 0, 255)
+        picture = Image.fromarray(noisy.astype(np.uint8))
+    if style.jpeg_quality:
+        stored = io.BytesIO()
+        picture.save(stored, "JPEG", quality=style.jpeg_quality)
+        picture = Image.open(stored).convert("RGB")
+    return picture
 
 
 def _colours(rng: Random, names: set[str]) -> tuple[dict[str, Rgb], Rgb]:
@@ -199,21 +178,6 @@ def _jittered(rng: Random, colour: Rgb) -> Rgb:
 
 def _contrast(one: Rgb, other: Rgb) -> float:
     return math.dist(one, other)
-
-
-def _turned(point: tuple[float, float], angle: float) -> tuple[float, float]:
-    x, y = point
-    return x * math.cos(angle) - y * math.sin(angle), x * math.sin(angle) + y * math.cos(angle)
-
-
-def _arrow(direction: str, shaft: float) -> Points:
-    """An arrow that is 2 long around its centre."""
-    right: Points = [
-        *((-1.0, -shaft), (0.1, -shaft), (0.1, -0.7), (1.0, 0.0)),
-        *((0.1, 0.7), (0.1, shaft), (-1.0, shaft)),
-    ]
-    angle = {"right": 0.0, "down": 0.5, "left": 1.0, "up": 1.5}[direction] * math.pi
-    return [_turned(point, angle) for point in right]
 
 
 @cache
