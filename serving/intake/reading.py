@@ -62,6 +62,7 @@ class Head:
     # The field that is most likely the cause if it does.
     costly_param: str | None = None
     unused: Unused = NOTHING_UNUSED
+    media: tuple[MediaPart, ...] = ()  # all media of the request
 
 
 class _Named(msgspec.Struct):
@@ -97,7 +98,20 @@ def head_of(request: GenerationRequest) -> Head:
         may_take_long=has_grammar or _is_shortened(prompt),
         costly_param="chat_template" if has_template else param,
         unused=request.unused,
+        media=request.media,
     )
+
+
+def without_files(head: Head) -> Head:
+    """Return the head without the files that came with the request: they stay in the worker."""
+    if not head.media:
+        return head
+    empty = InlineSource(b"")
+    media = tuple(
+        replace(part, source=empty) if isinstance(part.source, InlineSource) else part
+        for part in head.media
+    )
+    return replace(head, media=media)
 
 
 def _is_shortened(prompt: Conversation | RawPrompts) -> bool:
@@ -140,75 +154,115 @@ class InProcess:
 
 
 class GenerationReader:
-    """One request for generation: call `parse`, then `prepare`."""
+    """One request for generation: call `parse`, then `prepare`, within its `async with`."""
 
-    def __init__(
-        self, pool: WorkerPool, key: Hashable, here: InProcess, worker: Worker | None
-    ) -> None:
-        """`worker` None: the body is small."""
+    def __init__(self, pool: WorkerPool, key: Hashable, num_bytes: int, here: InProcess) -> None:
+        """A body of so many bytes is read by `here` if it is small."""
         self._here = here
-        self._pool = pool
-        self._key = key
-        self._worker = worker
+        self._worker = _WorkerForRequest(pool, key)
+        self._is_small = num_bytes <= SMALL_BODY_BYTES
         self._head = Head(None)
-        self._exchange: Exchange | None = None
+        self._exchange: Exchange | None = None  # None: a worker has parsed the body
+        self._body = b""  # while it must be parsed in a worker again
+        self._arguments: tuple[str, str, str | None] = ("", "", None)
+
+    async def __aenter__(self) -> Self:
+        """Raises `ServingError` while no worker is available for a large body."""
+        if not self._is_small:
+            await self._worker.take("body")
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._worker.leave(*error)
 
     async def parse(
         self, body: bytes, endpoint: Endpoint, tree: str, fingerprint: str | None
     ) -> Head:
         """Raises `InvalidRequest`."""
-        if self._worker is not None:
-            arguments = str(endpoint), tree, fingerprint
-            self._head = await _parsed(self._worker, body, "parse_request", *arguments)
-        else:
+        self._arguments = str(endpoint), tree, fingerprint
+        if self._is_small:
             self._exchange = self._here.parse(
                 endpoint, body, DIALECTS[tree], fingerprint=fingerprint
             )
             self._head = head_of(self._exchange.request)
+        else:
+            self._head = await self._parse_in_worker(body)
+        if self._head.media:
+            self._body = body
         return self._head
 
     async def prepare(
-        self, engine: Engine, *, deadline_s: float, request_id: str, lane: tuple[int, int] = (0, 0)
+        self,
+        engine: Engine,
+        fetch: FetchMedia,
+        *,
+        deadline_s: float,
+        request_id: str,
+        lane: tuple[int, int] = (0, 0),
     ) -> tuple[Exchange, Draft]:
         """Return the request as its protocol needs it, and its prepared form. Raises
         `InvalidRequest`."""
         options = {"deadline_s": deadline_s, "request_id": request_id, "lane": lane}
-        if self._exchange is None:
-            assert self._worker is not None
-            prepared = await self._worker.call("prepare_parsed", engine.entry, options)
-            return cast("tuple[Exchange, Draft]", prepared)
-        request = self._exchange.request
+        if self._head.media:
+            await self._decode_media(engine, fetch)
+        elif self._exchange is not None:
+            return self._exchange, await self._prepare_small(self._exchange, engine, options)
+        prepared = await self._worker.call("prepare_parsed", engine.entry, options)
+        return cast("tuple[Exchange, Draft]", prepared)
+
+    async def _prepare_small(
+        self, exchange: Exchange, engine: Engine, options: Mapping[str, Any]
+    ) -> Draft:
         if not _takes_long(self._head):
-            draft = self._here.prepare(
-                request, engine, deadline_s=deadline_s, request_id=request_id, lane=lane
-            )
-            return self._exchange, draft
-        async with self._pool.worker(self._key, "grammar") as worker:
-            _confine(worker, self._head)
-            draft = cast(
-                Draft, await worker.call("prepare_request", request, engine.entry, options)
-            )
-        return self._exchange, draft
+            return self._here.prepare(exchange.request, engine, **options)
+        worker = await self._worker.take("grammar")
+        _confine(worker, self._head)
+        return cast(
+            Draft, await worker.call("prepare_request", exchange.request, engine.entry, options)
+        )
+
+    async def _decode_media(self, engine: Engine, fetch: FetchMedia) -> None:
+        """Let the worker have the request with decoded media."""
+        await decode_media(
+            self._worker, self._head, engine, fetch, lambda: self._parse_in_worker(self._body)
+        )
+        self._body = b""
+
+    async def _parse_in_worker(self, body: bytes) -> Head:
+        return await _parsed(self._worker.held, body, "parse_request", *self._arguments)
 
 
-def generation_reader(
-    pool: WorkerPool, key: Hashable, num_bytes: int, here: InProcess
-) -> AbstractAsyncContextManager[GenerationReader]:
-    """Return a reader for a body of this size, which `here` reads if it is small.
+class _WorkerForRequest:
+    """The worker of one request. It is given back while the request's media are fetched, because
+    that may take long."""
 
-    Entering it raises `ServingError` while no worker is available for a large one.
-    """
-    if num_bytes <= SMALL_BODY_BYTES:
-        return nullcontext(GenerationReader(pool, key, here, None))
-    return _reader_in_worker(pool, key, here)
+    def __init__(self, pool: WorkerPool, key: Hashable) -> None:
+        self._pool = pool
+        self._key = key
+        self._stack = AsyncExitStack()
+        self._worker: Worker | None = None
 
+    @property
+    def is_held(self) -> bool:
+        return self._worker is not None
 
-@asynccontextmanager
-async def _reader_in_worker(
-    pool: WorkerPool, key: Hashable, here: InProcess
-) -> AsyncIterator[GenerationReader]:
-    async with pool.worker(key, "body") as worker:
-        yield GenerationReader(pool, key, here, worker)
+    @property
+    def held(self) -> Worker:
+        assert self._worker is not None
+        return self._worker
+
+    async def take(self, kind: str) -> Worker:
+        """Raises `ServingError` while none is available."""
+        self._worker = await self._stack.enter_async_context(self._pool.worker(self._key, kind))
+        return self._worker
+
+    async def leave(self, *error: Any) -> None:
+        """Give it back, or kill it if `error` has left a call."""
+        self._worker = None
+        await self._stack.__aexit__(*(error or (None, None, None)))
+
+    async def call(self, name: str, *arguments: Any) -> Any:
+        return await self.held.call(name, *arguments)
 
 
 @dataclass(frozen=True, slots=True)
