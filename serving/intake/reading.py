@@ -1,17 +1,18 @@
 """Reads the bodies of requests: small ones here, and large ones in a worker process.
 
 A worker also translates schemas and patterns, and runs templates that came with a request: these
-may be short and take long. A request with a large body never becomes objects of this process.
+may be short and take long, and decodes all media. A request with a large body never becomes
+objects of this process.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, cast
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol, Self, cast
 
 import msgspec
 
 from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.media import InlineSource, MediaPart
 from vinery_serving.core.request import (
     DIALECTS,
     NOTHING_UNUSED,
@@ -27,6 +28,7 @@ from vinery_serving.flow.directory import Engine, LoadedModel
 from vinery_serving.flow.output_grammar import may_have_grammar
 from vinery_serving.flow.prepared import Draft
 from vinery_serving.flow.rendering import count_tokens, detokenize, tokenize
+from vinery_serving.intake.request_worker import FetchMedia, RequestWorker, decode_media
 from vinery_serving.protocols.common.exchange import Exchange
 from vinery_serving.protocols.responses.exchange import count_body, parse_count
 from vinery_serving.protocols.tokens import (
@@ -159,7 +161,7 @@ class GenerationReader:
     def __init__(self, pool: WorkerPool, key: Hashable, num_bytes: int, here: InProcess) -> None:
         """A body of so many bytes is read by `here` if it is small."""
         self._here = here
-        self._worker = _WorkerForRequest(pool, key)
+        self._worker = RequestWorker(pool, key)
         self._is_small = num_bytes <= SMALL_BODY_BYTES
         self._head = Head(None)
         self._exchange: Exchange | None = None  # None: a worker has parsed the body
@@ -173,7 +175,7 @@ class GenerationReader:
         return self
 
     async def __aexit__(self, *error: Any) -> None:
-        await self._worker.leave(*error)
+        await self._worker.__aexit__(*error)
 
     async def parse(
         self, body: bytes, endpoint: Endpoint, tree: str, fingerprint: str | None
@@ -204,10 +206,11 @@ class GenerationReader:
         `InvalidRequest`."""
         options = {"deadline_s": deadline_s, "request_id": request_id, "lane": lane}
         if self._head.media:
-            await self._decode_media(engine, fetch)
+            await decode_media(self._worker, self._head.media, engine, fetch, self._parse_again)
+            self._body = b""
         elif self._exchange is not None:
             return self._exchange, await self._prepare_small(self._exchange, engine, options)
-        prepared = await self._worker.call("prepare_parsed", engine.entry, options)
+        prepared = await self._worker.held.call("prepare_parsed", engine.entry, options)
         return cast("tuple[Exchange, Draft]", prepared)
 
     async def _prepare_small(
@@ -221,48 +224,11 @@ class GenerationReader:
             Draft, await worker.call("prepare_request", exchange.request, engine.entry, options)
         )
 
-    async def _decode_media(self, engine: Engine, fetch: FetchMedia) -> None:
-        """Let the worker have the request with decoded media."""
-        await decode_media(
-            self._worker, self._head, engine, fetch, lambda: self._parse_in_worker(self._body)
-        )
-        self._body = b""
+    async def _parse_again(self) -> None:
+        await self._parse_in_worker(self._body)
 
     async def _parse_in_worker(self, body: bytes) -> Head:
         return await _parsed(self._worker.held, body, "parse_request", *self._arguments)
-
-
-class _WorkerForRequest:
-    """The worker of one request. It is given back while the request's media are fetched, because
-    that may take long."""
-
-    def __init__(self, pool: WorkerPool, key: Hashable) -> None:
-        self._pool = pool
-        self._key = key
-        self._stack = AsyncExitStack()
-        self._worker: Worker | None = None
-
-    @property
-    def is_held(self) -> bool:
-        return self._worker is not None
-
-    @property
-    def held(self) -> Worker:
-        assert self._worker is not None
-        return self._worker
-
-    async def take(self, kind: str) -> Worker:
-        """Raises `ServingError` while none is available."""
-        self._worker = await self._stack.enter_async_context(self._pool.worker(self._key, kind))
-        return self._worker
-
-    async def leave(self, *error: Any) -> None:
-        """Give it back, or kill it if `error` has left a call."""
-        self._worker = None
-        await self._stack.__aexit__(*(error or (None, None, None)))
-
-    async def call(self, name: str, *arguments: Any) -> Any:
-        return await self.held.call(name, *arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +248,11 @@ def _tokenize_head(body: bytes, tree: str) -> tuple[Head, TokenizeExchange]:
     padding = request.padding
     is_long = padding is not None and padding.length > _SHORT_PADDING
     head = Head(
-        request.model, has_template=has_template, may_take_long=is_long, unused=exchange.unused
+        request.model,
+        has_template=has_template,
+        may_take_long=is_long,
+        unused=exchange.unused,
+        media=request.media,
     )
     return head, exchange
 
@@ -318,6 +288,7 @@ async def answer_tokens(
     body: bytes,
     tree: str,
     engine_of: Callable[[Head], Awaitable[Engine]],
+    fetch: FetchMedia,
 ) -> bytes:
     """Return the JSON answer of an endpoint of a model's tokenizer, one of `TOKENS_JOBS`.
     `engine_of` admits the request, once, and finds its engine. Raises `ServingError`."""
@@ -325,12 +296,19 @@ async def answer_tokens(
     if len(body) <= SMALL_BODY_BYTES:
         head, parsed = TOKENS_JOBS[name].parse(body, tree)
         engine = await engine_of(head)
-        if not _takes_long(head):
+        if not _takes_long(head) and not head.media:
             return TOKENS_JOBS[name].answer(parsed, engine)
-    async with pool.worker(key, "tokens") as worker:
-        head = await _parsed(worker, body, "parse_tokens", name, tree)
+    async with RequestWorker(pool, key) as worker:
+
+        async def parse() -> Head:
+            return await _parsed(worker.held, body, "parse_tokens", name, tree)
+
+        await worker.take("tokens")
+        head = await parse()
         engine = engine or await engine_of(head)
-        return cast(bytes, await worker.call("answer_tokens", name, engine.entry))
+        if head.media:
+            await decode_media(worker, head.media, engine, fetch, parse)
+        return cast(bytes, await worker.held.call("answer_tokens", name, engine.entry))
 
 
 async def _parsed(worker: Worker, body: bytes, job: str, *arguments: Any) -> Head:

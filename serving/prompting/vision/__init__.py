@@ -1,0 +1,1 @@
+"""How vision models take pictures: their size, their number of tokens, and their markup."""
