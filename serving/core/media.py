@@ -71,3 +71,11 @@ class Clip:
     width: int  # pixels
     pixels: bytes  # uint8 RGB, (num_frames, height, width, 3)
     frames_per_s: float  # of these frames, not of the file
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of a document."""
+
+    text: str
+    picture: Picture
