@@ -120,6 +120,9 @@ class MediaUsage:
         )
 
 
+NO_MEDIA: Final = MediaUsage()
+
+
 def decoded(part: MediaPart) -> Picture | Clip:
     """Return the picture or clip of a part that is decoded."""
     assert isinstance(part.source, Picture | Clip), "the part is not decoded yet"

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass, field
 
 from vinery_serving.core.events import Usage
-from vinery_serving.core.media import MediaUsage
+from vinery_serving.core.media import NO_MEDIA, MediaUsage
 
 
 @dataclass(slots=True)
@@ -23,8 +23,9 @@ class Meter:
     prefill_s: float | None = None
     first_token_s: float | None = None
     last_token_s: float | None = None
-    media: MediaUsage = MediaUsage()
-    # The tokens of pictures and clips in the prompt: index of the first, and of that after the last.
+    media: MediaUsage = NO_MEDIA
+    # The tokens of pictures and clips in the prompt: index of the first, and of that after the
+    # last.
     media_spans: tuple[tuple[int, int], ...] = ()
     encode_s: float | None = None  # the engine's time for pictures and clips
     num_answers: int = 1  # generated in parallel

@@ -6,7 +6,7 @@ from typing import Self
 
 from vinery_serving.core.ids import tool_call_id
 from vinery_serving.core.logprobs import Token, TopLogprob, without_leading_spaces
-from vinery_serving.core.media import MediaUsage
+from vinery_serving.core.media import NO_MEDIA, MediaUsage
 from vinery_serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts, ToolMode
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.meter import Meter
@@ -77,8 +77,9 @@ class Draft:
     num_returned: int
     # The limit of output tokens, if it is less than the client asked for.
     clamped_to: int | None = None
-    media: MediaUsage = MediaUsage()
-    # The tokens of pictures and clips in the prompt: index of the first, and of that after the last.
+    media: MediaUsage = NO_MEDIA
+    # The tokens of pictures and clips in the prompt: index of the first, and of that after the
+    # last.
     media_spans: tuple[tuple[int, int], ...] = ()
 
 
@@ -101,6 +102,11 @@ class PreparedRequest:
         return cls(
             draft.request, engine, meter, token, draft.prompts, draft.submits, draft.num_returned
         )
+
+    @property
+    def num_media_bytes(self) -> int:
+        """The size of all pictures and clips, which the submissions of a prompt share."""
+        return sum(each.num_bytes for submit in self.submits[:1] for each in submit.media)
 
     def reader(self, choice: int) -> ChoiceReader:
         request, stopping = self.request, self.request.stopping

@@ -17,6 +17,7 @@ from typing import Final
 from vinery_serving.core import field_limits
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import (
+    NO_MEDIA,
     Clip,
     InlineSource,
     MediaKind,
@@ -27,13 +28,8 @@ from vinery_serving.core.media import (
     num_pixels_of,
 )
 from vinery_serving.core.request import ContentPart, TextPart
-from vinery_serving.media.decoding import (
-    DecodeLimits,
-    decode_document,
-    decode_image,
-    decode_video,
-    kind_of,
-)
+from vinery_serving.media import decoding
+from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.prompting.vision.processor import VisionProcessor
 
 # The pixels that the model sees of each, at most. All of a request together have a limit, too
@@ -79,7 +75,7 @@ class RequestMedia:
 
     @property
     def usage(self) -> MediaUsage:
-        return sum((each.usage for each in self._decoded.values()), MediaUsage())
+        return sum((each.usage for each in self._decoded.values()), NO_MEDIA)
 
 
 def _decoded(part: MediaPart, source: InlineSource, vision: VisionProcessor) -> Decoded:
@@ -120,11 +116,11 @@ def _parts(
     """A file may be a picture or a video, too: its bytes show it."""
     kind = part.kind
     if kind is MediaKind.DOCUMENT:
-        kind = kind_of(data) or kind
+        kind = decoding.kind_of(data) or kind
     match kind:
         case MediaKind.IMAGE:
             fit = partial(vision.fit, detail=part.detail, max_pixels=_PICTURE_PIXELS)
-            picture = decode_image(data, limits, fit, part.param)
+            picture = decoding.decode_image(data, limits, fit, part.param)
             return (replace(part, kind=kind, source=picture),)
         case MediaKind.VIDEO:
             if not vision.takes_video:
@@ -134,11 +130,11 @@ def _parts(
                     param=part.param,
                 )
             fit = partial(vision.fit, detail=part.detail, max_pixels=_FRAME_PIXELS)
-            clip = decode_video(data, limits, fit, part.param)
+            clip = decoding.decode_video(data, limits, fit, part.param)
             return (replace(part, kind=kind, source=clip),)
         case MediaKind.DOCUMENT:
             fit = partial(vision.fit, detail=part.detail, max_pixels=_PAGE_PIXELS)
-            return _page_parts(part, decode_document(data, limits, fit, part.param))
+            return _page_parts(part, decoding.decode_document(data, limits, fit, part.param))
     raise AssertionError(f"{kind} is not decoded")
 
 
