@@ -25,7 +25,6 @@ from django.utils import timezone
 
 from vinery_accounts.base import change_signal
 from vinery_accounts.base.actors import Actor, current_actor
-from vinery_accounts.base.networks import read_address
 from vinery_accounts.models import (
     ApiKey,
     AuditEntry,
@@ -39,6 +38,7 @@ from vinery_accounts.models import (
     User,
     Webhook,
 )
+from vinery_accounts.outbound.addresses import read_address
 
 BEGINNING: Final = "0" * 64  # the previous hash of the first entry
 _LOCK_ID: Final = 0x76696E796C6F67  # arbitrary; no other advisory lock uses it

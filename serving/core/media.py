@@ -1,4 +1,8 @@
-"""Pictures, videos and documents of a request: where they come from, and what is read of them."""
+"""Pictures, videos and documents of a request: where they come from, and what is read of them.
+
+A part of a message names its source. Before the prompt is rendered, the source of each part is
+replaced by the decoded picture or clip. The pages of a document become parts of their own.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -36,21 +40,8 @@ class UrlSource:
 class PathSource:
     """A file of the server, where the media rules allow its folder."""
 
-    path: str  # as the client sent it, not checked
-
-
-MediaSource = InlineSource | UrlSource | PathSource
-
-
-@dataclass(frozen=True, slots=True)
-class MediaPart:
-    """A picture, video or document in a message's content."""
-
-    kind: MediaKind
-    source: MediaSource
-    param: str  # its path in the request, such as `messages[0].content[1]`, for error messages
-    detail: Detail = Detail.AUTO
-    filename: str | None = None  # of a document, as the client named it
+    path: str  # not checked
+    is_bare: bool = True  # as the clients of OVMS send it; otherwise it was a `file://` URL
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +70,18 @@ class Page:
 
     text: str
     picture: Picture
+
+
+MediaSource = InlineSource | UrlSource | PathSource | Picture | Clip
+
+
+@dataclass(frozen=True, slots=True)
+class MediaPart:
+    """A picture, video or document in a message's content."""
+
+    kind: MediaKind
+    source: MediaSource
+    # Its path in the request, such as `messages[0].content[1].image_url`, for error messages.
+    param: str
+    detail: Detail = Detail.AUTO
+    filename: str | None = None  # of a document, as the client named it
