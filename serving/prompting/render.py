@@ -173,10 +173,10 @@ class ChatRenderer:
         return turn
 
     def _content(self, message: Message) -> Any:
-        if message.tool_calls and not message.text and self._capabilities.wants_null_content:
-            return None
         if message.media:
             return self._content_with_media(message)
+        if message.tool_calls and not message.text and self._capabilities.wants_null_content:
+            return None
         if self._capabilities.wants_parts:
             return [_text_part(part) for part in message.texts]
         return message.text
