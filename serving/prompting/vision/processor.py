@@ -69,8 +69,8 @@ class MediaTokens:
         kinds: Mapping[int, MediaKind],
         others: Mapping[int, frozenset[MediaKind]],
     ) -> None:
-        """`kinds` are the ids that are repeated. `others` are the other reserved ids, with the kinds
-        whose markup has them once."""
+        """`kinds` are the ids that are repeated. `others` are the other reserved ids, with the
+        kinds whose markup has them once."""
         self._processor = processor
         self._kinds = kinds
         self._others = others
