@@ -20,7 +20,7 @@ from vinery_serving.core.request import (
 )
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.prompting.folder import UnusableFolder
-from vinery_serving.prompting.vision.qwen import QwenProcessor
+from vinery_serving.prompting.qwen_vision import QwenProcessor
 
 from .builders import a_chat, a_copy_of_the_model
 

@@ -11,8 +11,8 @@ from typing import Final, Protocol, Self
 
 from vinery_serving.core.media import Clip, Detail, MediaKind, Picture
 from vinery_serving.prompting.folder import UnusableFolder
+from vinery_serving.prompting.picture_markup import Markup
 from vinery_serving.prompting.tokenizer import Tokenizer
-from vinery_serving.prompting.vision.markup import Markup
 
 Grid = tuple[int, int, int]  # tokens: frames or pairs of frames, rows, columns
 
