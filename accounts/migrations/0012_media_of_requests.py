@@ -4,40 +4,51 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('accounts', '0011_labels_of_limits'),
+        ("accounts", "0011_labels_of_limits"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='usagerecord',
-            name='decode_ms',
-            field=models.FloatField(help_text='Processor time that decoded the media.', null=True),
+            model_name="usagerecord",
+            name="decode_ms",
+            field=models.FloatField(help_text="Processor time that decoded the media.", null=True),
         ),
         migrations.AddField(
-            model_name='usagerecord',
-            name='encode_ms',
+            model_name="usagerecord",
+            name="encode_ms",
             field=models.FloatField(help_text="The engine's time to encode the media.", null=True),
         ),
         migrations.AddField(
-            model_name='usagerecord',
-            name='fetch_ms',
-            field=models.FloatField(help_text='Until all media by URL or path were here.', null=True),
+            model_name="usagerecord",
+            name="fetch_ms",
+            field=models.FloatField(
+                help_text="Until all media by URL or path were here.", null=True
+            ),
         ),
         migrations.AddField(
-            model_name='usagerecord',
-            name='num_media',
-            field=models.PositiveIntegerField(default=0, help_text='Pictures, videos and files of the request.', verbose_name='media'),
+            model_name="usagerecord",
+            name="num_media",
+            field=models.PositiveIntegerField(
+                default=0,
+                help_text="Pictures, videos and files of the request.",
+                verbose_name="media",
+            ),
         ),
         migrations.AddField(
-            model_name='usagerecord',
-            name='num_media_bytes',
-            field=models.PositiveBigIntegerField(default=0, help_text='The size of these files.', verbose_name='media bytes'),
+            model_name="usagerecord",
+            name="num_media_bytes",
+            field=models.PositiveBigIntegerField(
+                default=0, help_text="The size of these files.", verbose_name="media bytes"
+            ),
         ),
         migrations.AddField(
-            model_name='usagerecord',
-            name='num_media_pixels',
-            field=models.PositiveBigIntegerField(default=0, help_text='What the model saw of all pictures, pages and frames.', verbose_name='media pixels'),
+            model_name="usagerecord",
+            name="num_media_pixels",
+            field=models.PositiveBigIntegerField(
+                default=0,
+                help_text="What the model saw of all pictures, pages and frames.",
+                verbose_name="media pixels",
+            ),
         ),
     ]

@@ -27,7 +27,7 @@ from vinery_serving.flow.prepared import Draft
 from vinery_serving.flow.rendering import least_output, render
 from vinery_serving.prompting.assets import Prompt
 from vinery_serving.prompting.folder import GenerationDefaults
-from vinery_serving.prompting.vision.processor import PromptMedia
+from vinery_serving.prompting.vision import PromptMedia
 from vinery_serving.transport.messages import (
     GrammarSpec,
     MediaInput,

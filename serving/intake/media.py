@@ -30,7 +30,7 @@ from vinery_serving.core.media import (
 from vinery_serving.core.request import ContentPart, TextPart
 from vinery_serving.media import decoding
 from vinery_serving.media.decoding import DecodeLimits
-from vinery_serving.prompting.vision.processor import VisionProcessor
+from vinery_serving.prompting.vision import VisionProcessor
 
 # The pixels that the model sees of each, at most. All of a request together have a limit, too
 # (`core.media.MAX_MEDIA_BYTES`): it leaves so many for each frame and page.

@@ -15,13 +15,13 @@ from vinery_serving.prompting.reasoning_effort import reasoning_settings
 from vinery_serving.prompting.render import ChatRenderer, Rendered, marked_text
 from vinery_serving.prompting.template import ChatTemplate
 from vinery_serving.prompting.tokenizer import Tokenizer, load_tokenizer
-from vinery_serving.prompting.vision.families import load_processor
-from vinery_serving.prompting.vision.processor import (
+from vinery_serving.prompting.vision import (
     MediaTokens,
     PromptMedia,
     VisionProcessor,
     WrongMedia,
 )
+from vinery_serving.prompting.vision_families import load_processor
 
 # Enough of a prompt's last tokens to contain the opening tag.
 _TAIL_TOKENS = 16

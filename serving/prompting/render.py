@@ -25,9 +25,9 @@ from vinery_serving.core.request import (
 )
 from vinery_serving.prompting.arranging import arranged
 from vinery_serving.prompting.capabilities import TemplateCapabilities
+from vinery_serving.prompting.picture_markup import Markup
 from vinery_serving.prompting.reasoning_effort import reasoning_settings
 from vinery_serving.prompting.template import ChatTemplate
-from vinery_serving.prompting.vision.markup import Markup
 
 # Appended to a message that is to be continued, to find its end in the prompt.
 _END_MARK = "\u2e28vinery:end\u2e29"
@@ -173,10 +173,10 @@ class ChatRenderer:
         return turn
 
     def _content(self, message: Message) -> Any:
-        if message.tool_calls and not message.text and self._capabilities.wants_null_content:
-            return None
         if message.media:
             return self._content_with_media(message)
+        if message.tool_calls and not message.text and self._capabilities.wants_null_content:
+            return None
         if self._capabilities.wants_parts:
             return [_text_part(part) for part in message.texts]
         return message.text

@@ -4,12 +4,13 @@ for it."""
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from vinery_serving.media.fetching import Wanted
+
 from vinery_accounts.keys.table import Caller
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import InlineSource, MediaPart, MediaUsage, PathSource, UrlSource
 from vinery_serving.flow.meter import Meter
 from vinery_serving.media.denials import MediaDenied
-from vinery_serving.media.fetching import Wanted
 from vinery_serving.media.policy import MediaPolicy
 from vinery_serving.runtime.runtime import Runtime
 

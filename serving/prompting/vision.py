@@ -11,8 +11,8 @@ from typing import Final, Protocol, Self
 
 from vinery_serving.core.media import Clip, Detail, MediaKind, Picture
 from vinery_serving.prompting.folder import UnusableFolder
+from vinery_serving.prompting.picture_markup import Markup
 from vinery_serving.prompting.tokenizer import Tokenizer
-from vinery_serving.prompting.vision.markup import Markup
 
 Grid = tuple[int, int, int]  # tokens: frames or pairs of frames, rows, columns
 
@@ -69,12 +69,16 @@ class MediaTokens:
     """Puts the right number of tokens for each picture into a prompt's ids."""
 
     def __init__(
-        self, processor: VisionProcessor, kinds: Mapping[int, MediaKind], reserved: frozenset[int]
+        self,
+        processor: VisionProcessor,
+        kinds: Mapping[int, MediaKind],
+        others: Mapping[int, frozenset[MediaKind]],
     ) -> None:
-        """`kinds` are the ids that are repeated; `reserved` all ids of `Markup.reserved`."""
+        """`kinds` are the ids that are repeated. `others` are the other reserved ids, with the
+        kinds whose markup has them once."""
         self._processor = processor
         self._kinds = kinds
-        self._reserved = reserved
+        self._others = others
 
     @classmethod
     def of(cls, processor: VisionProcessor, tokenizer: Tokenizer) -> Self:
@@ -83,12 +87,18 @@ class MediaTokens:
         kinds = {_id_of(tokenizer, markup.image_token): MediaKind.IMAGE}
         if markup.video_token is not None:
             kinds[_id_of(tokenizer, markup.video_token)] = MediaKind.VIDEO
-        reserved = frozenset(_id_of(tokenizer, name) for name in markup.reserved)
-        return cls(processor, kinds, reserved)
+        tags = {MediaKind.IMAGE: markup.image, MediaKind.VIDEO: markup.video or ""}
+        reserved = {_id_of(tokenizer, name): name for name in markup.reserved}
+        others = {
+            id_: frozenset(kind for kind, tag in tags.items() if name in tag)
+            for id_, name in reserved.items()
+            if id_ not in kinds
+        }
+        return cls(processor, kinds, others)
 
     def has_any(self, token_ids: Sequence[int]) -> bool:
         """Whether the ids have a token by which the engine would see a picture."""
-        return not self._reserved.isdisjoint(token_ids)
+        return not (self._kinds.keys() | self._others.keys()).isdisjoint(token_ids)
 
     def expand(
         self, token_ids: Sequence[int], media: Sequence[Picture | Clip]
@@ -112,9 +122,10 @@ class MediaTokens:
             grid = self.grid(source)
             placed.append(PromptMedia(len(expanded), grid, source))
             expanded += [id_] * placed[-1].num_tokens
-        # Each picture has each of the other reserved tokens once.
-        others = self._reserved - self._kinds.keys()
-        if len(placed) < len(media) or any(expanded.count(id_) != len(placed) for id_ in others):
+        for id_, kinds in self._others.items():
+            if expanded.count(id_) != sum(kind_of(each.source) in kinds for each in placed):
+                raise WrongMedia
+        if len(placed) < len(media):
             raise WrongMedia
         return tuple(expanded), tuple(placed)
 

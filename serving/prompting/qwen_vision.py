@@ -12,8 +12,8 @@ from typing import Any, Final, Self
 
 from vinery_serving.core.media import Detail
 from vinery_serving.prompting.folder import UnusableFolder
-from vinery_serving.prompting.vision.markup import Markup
-from vinery_serving.prompting.vision.processor import LOW_DETAIL_PIXELS, Grid
+from vinery_serving.prompting.picture_markup import Markup
+from vinery_serving.prompting.vision import LOW_DETAIL_PIXELS, Grid
 
 _START: Final = "<|vision_start|>"
 _END: Final = "<|vision_end|>"

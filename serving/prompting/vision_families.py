@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder, read_object
-from vinery_serving.prompting.vision.processor import VisionProcessor
-from vinery_serving.prompting.vision.qwen import QwenProcessor
+from vinery_serving.prompting.qwen_vision import QwenProcessor
+from vinery_serving.prompting.vision import VisionProcessor
 
 _TEXT_EMBEDDINGS: Final = "openvino_text_embeddings_model.xml"
 # Whether GenAI's video tokens are known beforehand: Qwen3-VL writes times between the frames.

@@ -1,1 +1,0 @@
-"""How vision models take pictures: their size, their number of tokens, and their markup."""
