@@ -19,6 +19,8 @@ from vinery_serving.node.engine_environment import engine_environment
 
 # A driver that takes longer hangs.
 TIMEOUT_S: Final = 60
+# The process ends itself in time, unless the kernel holds it.
+_GRACE_S: Final = 5
 # Engines that start at the same time go first.
 _NICENESS: Final = 10
 _MEMORY: Final = ("GPU_DEVICE_TOTAL_MEM_SIZE", "NPU_DEVICE_TOTAL_MEM_SIZE")
@@ -41,13 +43,17 @@ async def find() -> list[Device]:
         )
     except OSError as error:
         raise ProbeFailed(f"The process could not start: {error.strerror}.") from None
+    is_late = ProbeFailed(f"OpenVINO did not list the devices within {TIMEOUT_S} s.")
     try:
-        output, errors = await process.communicate()  # the process ends itself in time
+        async with asyncio.timeout(TIMEOUT_S + _GRACE_S):
+            output, errors = await process.communicate()
+    except TimeoutError:
+        raise is_late from None
     finally:
         with suppress(ProcessLookupError):
             process.kill()
     if process.returncode == -signal.SIGALRM:
-        raise ProbeFailed(f"OpenVINO did not list the devices within {TIMEOUT_S} s.")
+        raise is_late
     try:
         return msgspec.json.decode(output, type=list[Device])
     except msgspec.MsgspecError:
