@@ -180,6 +180,18 @@ def test_secrets_that_others_may_read_are_a_failure(platform_home: Home) -> None
     assert levels(home_checks.secrets()) == {"secrets": Level.FAILURE}
 
 
+def test_a_home_that_holds_only_settings_has_no_secrets_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VINERY_HOME", str(tmp_path))
+    (tmp_path / "vinery.toml").write_text("port = 0\n")
+    assert levels(home_checks.secrets()) == {"secrets": Level.OK}
+
+    (tmp_path / "vinery.sqlite3").touch()
+
+    assert levels(home_checks.secrets()) == {"secrets": Level.FAILURE}
+
+
 def test_a_clock_that_was_set_back_is_noticed(platform_home: Home) -> None:
     assert levels(home_checks.clock()) == {"clock": Level.OK}
 
