@@ -30,8 +30,6 @@ from vinery_accounts.console.webhooks import (
     Webhooks,
 )
 
-app_name = "console"
-
 
 def _actions(rows: str, name: str, page: type[Page], *actions: str) -> list[URLPattern]:
     """Return a URL for each action on a row: `keys/7/revoke/`, with the name `key-revoke`."""

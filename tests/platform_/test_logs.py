@@ -7,6 +7,7 @@ import logging
 import sys
 
 import pytest
+from django.urls import reverse
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -113,6 +114,14 @@ def test_the_short_form_of_a_key_is_shown() -> None:
 
 def test_a_bearer_token_is_blacked_out() -> None:
     assert line_of("sent Authorization: Bearer abc.DEF-1").endswith("Authorization: Bearer ***")
+
+
+def test_the_key_of_a_link_to_set_a_password_is_blacked_out() -> None:
+    path = reverse("account_reset_password_from_key", kwargs={"uidb36": "3", "key": "c8x1-0f9e"})
+
+    line = line_of("Service Unavailable: %s", path)
+
+    assert line.endswith("Service Unavailable: /accounts/password/reset/key/***/")
 
 
 def test_a_very_long_message_is_cut() -> None:
