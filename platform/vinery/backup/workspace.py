@@ -1,7 +1,7 @@
 """The folder in which a backup is prepared, beside its file. It has copies of all secrets.
 
-A killed process leaves its folder, and the next backup in the same place removes it: a folder whose
-lock is free belongs to no process.
+A killed process leaves its folder. The next backup into the same folder removes it: a workspace
+whose lock is free belongs to no process.
 """
 
 import fcntl
