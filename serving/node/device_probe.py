@@ -43,17 +43,17 @@ async def find() -> list[Device]:
         )
     except OSError as error:
         raise ProbeFailed(f"The process could not start: {error.strerror}.") from None
-    is_late = ProbeFailed(f"OpenVINO did not list the devices within {TIMEOUT_S} s.")
+    too_late = ProbeFailed(f"OpenVINO did not list the devices within {TIMEOUT_S} s.")
     try:
         async with asyncio.timeout(TIMEOUT_S + _GRACE_S):
             output, errors = await process.communicate()
     except TimeoutError:
-        raise is_late from None
+        raise too_late from None
     finally:
         with suppress(ProcessLookupError):
             process.kill()
     if process.returncode == -signal.SIGALRM:
-        raise is_late
+        raise too_late
     try:
         return msgspec.json.decode(output, type=list[Device])
     except msgspec.MsgspecError:
