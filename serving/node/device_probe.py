@@ -8,7 +8,7 @@ import asyncio
 import os
 import signal
 import sys
-from asyncio.subprocess import DEVNULL, PIPE
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from contextlib import suppress
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from vinery_serving.node.engine_environment import engine_environment
 TIMEOUT_S: Final = 60
 # The process ends itself in time, unless the kernel holds it.
 _GRACE_S: Final = 5
+_END_WITHIN_S: Final = 1
 # Engines that start at the same time go first.
 _NICENESS: Final = 10
 _MEMORY: Final = ("GPU_DEVICE_TOTAL_MEM_SIZE", "NPU_DEVICE_TOTAL_MEM_SIZE")
@@ -50,8 +51,7 @@ async def find() -> list[Device]:
     except TimeoutError:
         raise too_late from None
     finally:
-        with suppress(ProcessLookupError):
-            process.kill()
+        await _end(process)
     if process.returncode == -signal.SIGALRM:
         raise too_late
     try:
@@ -59,6 +59,14 @@ async def find() -> list[Device]:
     except msgspec.MsgspecError:
         last = errors.decode(errors="replace").strip().rpartition("\n")[2]
         raise ProbeFailed(f"OpenVINO could not list the devices: {last}") from None
+
+
+async def _end(process: Process) -> None:
+    """Kill the process if it runs. One that the kernel holds is left to itself."""
+    with suppress(ProcessLookupError, TimeoutError):
+        process.kill()
+        async with asyncio.timeout(_END_WITHIN_S):
+            await process.wait()
 
 
 def _list_devices() -> list[Device]:
