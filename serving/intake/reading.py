@@ -222,7 +222,7 @@ class TokensJob:
 
 
 def _tokenize_head(body: bytes, tree: str) -> tuple[Head, TokenizeExchange]:
-    exchange = parse_tokenize(body)
+    exchange = parse_tokenize(body, DIALECTS[tree])
     request = exchange.request
     has_template = isinstance(request.prompt, Conversation) and _has_template(request.prompt)
     padding = request.padding

@@ -138,7 +138,7 @@ class CallOutput(Wire):
     output: Content
 
     def to_core(self) -> Message:
-        return Message(Role.TOOL, content_parts(self.output), tool_call_id=self.call_id)
+        return Message(Role.TOOL, content_parts(self.output, "output"), tool_call_id=self.call_id)
 
 
 class LocalShellOutput(Wire):
@@ -366,8 +366,8 @@ def messages_of(items: Sequence[InputItem]) -> tuple[Message, ...]:
     Reasoning becomes a part of the message after it.
     """
     builder = _ConversationBuilder()
-    for item in items:
-        builder.add(item)
+    for at, item in enumerate(items):
+        builder.add(item, f"input[{at}]")
     return builder.messages()
 
 
@@ -427,7 +427,8 @@ class _ConversationBuilder:
         # Reasoning whose message has not come yet.
         self._reasoning: list[str] = []
 
-    def add(self, item: InputItem) -> None:
+    def add(self, item: InputItem, path: str) -> None:
+        """`path` is that of the item in the request."""
         match item:
             case Reasoning():
                 if item.text:
@@ -440,7 +441,7 @@ class _ConversationBuilder:
             case OtherItem():
                 raise AssertionError("the validator refuses all other items")
             case _:
-                self._add_message(item.to_core())
+                self._add_message(item.to_core().within(path))
 
     def messages(self) -> tuple[Message, ...]:
         self._add_open_reasoning()
