@@ -35,6 +35,7 @@ from vinery_accounts.models import (
     Organization,
     Project,
     QuarantinedRequest,
+    ScopedRow,
     User,
     Webhook,
 )
@@ -148,6 +149,9 @@ def kind_of(row: models.Model) -> str:
         "servedmodel": "model",
         "modelweight": "weight",
         "quarantinedrequest": "quarantine",
+        "mediarule": "media_rule",
+        "mediafolder": "media_folder",
+        "medialimit": "media_limit",
     }
     name = str(row._meta.model_name)
     return named.get(name, name)
@@ -252,6 +256,8 @@ def organization_of(row: models.Model) -> int | None:
         case ApiKey():
             return row.project.organization_id
         case Project() | Membership() | Invitation() | Webhook() | QuarantinedRequest():
+            return row.organization_id
+        case ScopedRow():
             return row.organization_id
         case User():
             memberships = Membership.objects.filter(user_id=row.pk).order_by()
