@@ -1,7 +1,7 @@
 """Files of the server that requests name: opened without following a link, and read up to a limit.
 
 The path is walked folder by folder, each opened relative to the one before with `O_NOFOLLOW`, so
-that no link leads anywhere, whoever changes the folders meanwhile. This is what `openat2` does with
+that no link leads anywhere, even if folders change meanwhile. This is what `openat2` does with
 RESOLVE_NO_SYMLINKS, and it needs no certain kernel. Only regular files are read: a pipe would wait
 for a writer, and devices have no end.
 """
