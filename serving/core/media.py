@@ -6,6 +6,10 @@ replaced by the decoded picture or clip. The pages of a document become parts of
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+# Of all pictures and videos of a prompt, as the engine gets them.
+MAX_MEDIA_BYTES: Final = 48 * 2**20
 
 
 class MediaKind(StrEnum):
@@ -27,6 +31,9 @@ class InlineSource:
     """The file itself, sent with the request."""
 
     data: bytes
+    # Of a picture, as the rule allows that the file was fetched by; None: the limit for files that
+    # come with requests.
+    max_pixels: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,14 @@ class Clip:
     frames_per_s: float  # of these frames, not of the file
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of a document."""
+
+    text: str
+    picture: Picture
+
+
 MediaSource = InlineSource | UrlSource | PathSource | Picture | Clip
 
 
@@ -77,3 +92,38 @@ class MediaPart:
     param: str
     detail: Detail = Detail.AUTO
     filename: str | None = None  # of a document, as the client named it
+
+
+def num_pixels_of(source: Picture | Clip) -> int:
+    """Return the pixels of a picture, or of all frames of a clip."""
+    num_frames = source.num_frames if isinstance(source, Clip) else 1
+    return num_frames * source.width * source.height
+
+
+@dataclass(frozen=True, slots=True)
+class MediaUsage:
+    """What the media of a request took. The same file counts as often as it is in the request."""
+
+    num_files: int = 0
+    num_bytes: int = 0  # of the files
+    num_pixels: int = 0  # that the model sees, of all pages and frames
+    fetch_s: float = 0.0
+    decode_s: float = 0.0  # processor time
+
+    def __add__(self, other: "MediaUsage") -> "MediaUsage":
+        return MediaUsage(
+            self.num_files + other.num_files,
+            self.num_bytes + other.num_bytes,
+            self.num_pixels + other.num_pixels,
+            self.fetch_s + other.fetch_s,
+            self.decode_s + other.decode_s,
+        )
+
+
+NO_MEDIA: Final = MediaUsage()
+
+
+def decoded(part: MediaPart) -> Picture | Clip:
+    """Return the picture or clip of a part that is decoded."""
+    assert isinstance(part.source, Picture | Clip), "the part is not decoded yet"
+    return part.source
