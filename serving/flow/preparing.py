@@ -14,6 +14,7 @@ from msgspec import structs
 
 from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
 from vinery_serving.core.ids import derive_seed
+from vinery_serving.core.media import Clip
 from vinery_serving.core.request import PROMPT_FIELDS, GenerationRequest, SpeculativeDecoding
 from vinery_serving.engine.config import NGRAM_SIZE, NUM_ASSISTANT_TOKENS
 from vinery_serving.flow.candidates import beam_spec, check_beam_search, with_candidates
@@ -26,7 +27,14 @@ from vinery_serving.flow.prepared import Draft
 from vinery_serving.flow.rendering import least_output, render
 from vinery_serving.prompting.assets import Prompt
 from vinery_serving.prompting.folder import GenerationDefaults
-from vinery_serving.transport.messages import GrammarSpec, SamplingParams, SpeculationSpec, Submit
+from vinery_serving.prompting.vision import PromptMedia
+from vinery_serving.transport.messages import (
+    GrammarSpec,
+    MediaInput,
+    SamplingParams,
+    SpeculationSpec,
+    Submit,
+)
 
 # The limit of an answer if neither the client nor the model has one and the context is unknown.
 _UNLIMITED_TOKENS: Final = 1 << 20
@@ -90,10 +98,25 @@ def prepare(
             cache_key=_cache_key(request, model, organization=lane[0]),
             request_id=request_id,
             lane=lane,
+            media=tuple(map(_media_input, prompt.media)),
         )
         submits += _samples(submit, request.n)
-    clamped = clamped_to(asked, limits)
-    return Draft(request, prompts, tuple(submits), num_returned, clamped)
+    return Draft(
+        request,
+        prompts,
+        tuple(submits),
+        num_returned,
+        clamped_to(asked, limits),
+        media_spans=tuple(each.span for prompt in prompts for each in prompt.media),
+    )
+
+
+def _media_input(media: PromptMedia) -> MediaInput:
+    source = media.source
+    num_frames = source.num_frames if isinstance(source, Clip) else 0
+    return MediaInput(
+        media.start, media.grid, source.height, source.width, num_frames, source.pixels
+    )
 
 
 def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -> SamplingParams:

@@ -4,7 +4,7 @@ vLLM's body has `prompt` or `messages`, and its answer has counts and tokens. OV
 `text`, one or several, and its answer has only tokens.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, PlainValidator
@@ -17,6 +17,7 @@ from vinery_serving.core.request import (
     Conversation,
     Dialect,
     Encoding,
+    PartsOf,
     Unused,
 )
 from vinery_serving.core.tokens import Padding, Tokenized, TokenizeRequest
@@ -152,6 +153,10 @@ class TokenizeExchange:
     is_ovms: bool = False
     has_many: bool = False
     unused: Unused = NOTHING_UNUSED
+
+    def with_media(self, parts_of: PartsOf) -> "TokenizeExchange":
+        """Return the exchange with other parts for each of the request's media."""
+        return replace(self, request=self.request.with_media(parts_of))
 
     def body(self, tokenized: Tokenized) -> bytes:
         """Return the JSON of the answer, in the form of the body's system."""
