@@ -1,4 +1,4 @@
-"""The pictures that tiny-vision is trained on show what their scenes say, where they say it."""
+"""The pictures that tiny-vision is trained on show what their scenes hold, in the right region."""
 
 from random import Random
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from training.vision.drawing import SHADES, draw, draw_frames
 from training.vision.labels import cell_labels
-from training.vision.layout import GRIDS, Grid, patch_places, patches, positions
+from training.vision.layout import GRIDS, Grid, patch_coordinates, patches, positions
 from training.vision.scenes import COLOURS, KINDS, Scene, Thing, blank, scene
 
 RED_DOT = Scene("single", 1, 1, (Thing("circle", "red", 0.25, 0.75, 0.4),))
@@ -27,7 +27,7 @@ def test_a_picture_has_the_size_of_its_grid(grid):
     assert picture.dtype == np.uint8
 
 
-def test_a_thing_is_drawn_in_its_colour_at_its_place():
+def test_a_thing_is_drawn_in_its_colour_where_it_is():
     rng = Random(2)
     for _ in range(50):
         picture = draw(rng, RED_DOT, 112, 112)
@@ -49,7 +49,7 @@ def test_every_colour_and_every_kind_can_be_drawn():
     assert set(SHADES) == set(COLOURS)
 
 
-def test_the_frames_of_a_film_differ_only_where_something_moved():
+def test_the_frames_of_a_video_differ_only_where_something_moved():
     moved = Scene("single", 1, 1, (Thing("circle", "red", 0.75, 0.75, 0.4),))
 
     first, second = draw_frames(Random(4), [RED_DOT, moved], 112, 112)
@@ -68,12 +68,12 @@ def test_the_four_patches_of_a_cell_lie_together():
     found = patches(picture).reshape(-1, 3, 14 * 14)
 
     assert found.shape[0] == grid.num_tokens * 4
-    assert np.array_equal(found[:, :2, 0], patch_places(grid))
+    assert np.array_equal(found[:, :2, 0], patch_coordinates(grid))
     assert (found[:, :2] == found[:, :2, :1]).all()
-    assert patch_places(grid)[:5].tolist() == [[0, 0], [0, 1], [1, 0], [1, 1], [0, 2]]
+    assert patch_coordinates(grid)[:5].tolist() == [[0, 0], [0, 1], [1, 0], [1, 1], [0, 2]]
 
 
-def test_text_goes_on_after_the_largest_place_of_a_picture():
+def test_text_goes_on_after_the_largest_position_of_a_picture():
     media = 5
 
     found = positions([1, media, media, media, media, media, media, 2], (media,), Grid(2, 3), 1)

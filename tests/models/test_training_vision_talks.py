@@ -12,12 +12,12 @@ from training.vision.talks import Talk, talk
 
 SYSTEM = {"role": "system", "content": "Be brief."}
 IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
-FILM = "<|vision_start|><|video_pad|><|vision_end|>"
+VIDEO = "<|vision_start|><|video_pad|><|vision_end|>"
 
 
 def _talks(count: int) -> list[Talk]:
     rng = Random(8)
-    return [talk(rng, index % 3, 1.0, is_film=index % 7 == 6) for index in range(count)]
+    return [talk(rng, index % 3, 1.0, is_video=index % 7 == 6) for index in range(count)]
 
 
 def test_the_same_seed_gives_the_same_talks():
@@ -41,8 +41,8 @@ def test_a_prompt_shows_every_picture_of_its_talk_once():
     for one in _talks(300):
         prompt = render(one.messages())
 
-        assert prompt.count(FILM) == one.is_film
-        assert prompt.count(IMAGE) == (0 if one.is_film else len(one.scenes))
+        assert prompt.count(VIDEO) == one.is_video
+        assert prompt.count(IMAGE) == (0 if one.is_video else len(one.scenes))
 
 
 def test_pictures_stand_where_the_message_has_them():
@@ -67,7 +67,7 @@ def test_a_tool_may_answer_with_a_picture():
     assert prompt == (f"<|im_start|>user\n<tool_response>\n{IMAGE}\n</tool_response><|im_end|>\n")
 
 
-def test_a_talk_without_pictures_says_so_when_it_is_asked_about_one():
+def test_without_a_picture_the_answer_is_that_there_is_none():
     answers = {
         turn.answer
         for one in _talks(300)
@@ -101,19 +101,19 @@ def test_the_first_of_two_things_is_the_left_or_the_upper_one():
 
 def test_a_small_thing_is_in_the_third_that_its_answer_names():
     rng = Random(4)
-    places = set()
+    regions = set()
     for _ in range(400):
         shown = single(rng, 1.0)
-        if shown.place is None:
+        if shown.region is None:
             continue
-        row, column = shown.place
-        places.add(shown.place)
+        row, column = shown.region
+        regions.add(shown.region)
         assert int(shown.things[0].y * 3) == row
         assert int(shown.things[0].x * 3) == column
-    assert len(places) == 9
+    assert len(regions) == 9
 
 
-def test_a_film_moves_the_way_that_it_says():
+def test_a_video_moves_in_the_direction_of_its_answer():
     rng = Random(5)
     for _ in range(100):
         direction, frames = moving(rng, 1.0, 4)

@@ -15,7 +15,7 @@ MEAN, STD = 0.5, 0.5
 POSITIONS = 2048
 
 VISION_WIDTH = 96
-WAVE_GAIN = 2.0
+FILTER_GAIN = 2.0
 WIDTH = 128
 PREPROCESSOR: dict[str, Any] = {
     "do_convert_rgb": True,
@@ -88,24 +88,26 @@ def configuration(vocabulary_size: int) -> Qwen2VLConfig:
 
 
 def new_model(vocabulary_size: int, seed: int) -> Qwen2VLForConditionalGeneration:
-    """A model with random weights, whose eye begins with plain waves instead of noise."""
+    """A model with random weights, whose patch embedding begins with cosines."""
     torch.manual_seed(seed)
     model = Qwen2VLForConditionalGeneration(configuration(vocabulary_size))
-    model.model.visual.patch_embed.proj.weight.data.copy_(_waves())
+    model.model.visual.patch_embed.proj.weight.data.copy_(_cosine_filters())
     return model
 
 
-def _waves() -> torch.Tensor:
-    """A patch's slowest waves, every colour's alike: what it shows, only blurred.
+def _cosine_filters() -> torch.Tensor:
+    """The slowest cosines of each colour channel: an embedding that keeps a blurred patch.
 
     (width, colours, frames, rows, columns), the weights of a patch embedding.
     """
-    places = (torch.arange(PATCH) + 0.5) / PATCH
+    centres = (torch.arange(PATCH) + 0.5) / PATCH
     pairs = [(a, b) for a in range(PATCH) for b in range(PATCH)]
     pairs.sort(key=lambda pair: pair[0] ** 2 + pair[1] ** 2)
     weights = torch.zeros(VISION_WIDTH, 3, FRAMES_PER_PATCH, PATCH, PATCH)
     for index in range(VISION_WIDTH):
         down, across = pairs[index // 3]
-        wave = torch.outer(torch.cos(math.pi * down * places), torch.cos(math.pi * across * places))
-        weights[index, index % 3] = wave / wave.norm() / PATCH / FRAMES_PER_PATCH * WAVE_GAIN
+        wave = torch.outer(
+            torch.cos(math.pi * down * centres), torch.cos(math.pi * across * centres)
+        )
+        weights[index, index % 3] = wave / wave.norm() / PATCH / FRAMES_PER_PATCH * FILTER_GAIN
     return weights

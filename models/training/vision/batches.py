@@ -24,7 +24,7 @@ from training.vision.tokenization import SPECIAL_TOKENS, load_tokenizer
 
 IMAGE_ID = SPECIAL_TOKENS.index("<|image_pad|>")
 VIDEO_ID = SPECIAL_TOKENS.index("<|video_pad|>")
-# How many pictures a talk has, and how often; None is for a film.
+# How many pictures a talk has, and how often; None is for a video.
 MEDIA: dict[int | None, float] = {0: 4, 1: 62, 2: 24, None: 10}
 NUM_BATCHES_AT_ONCE = 4  # Drawn together and sorted by length, so that little is padding.
 QUEUE_LENGTH = 6
@@ -94,9 +94,9 @@ def talking(rng: Random, tokenizer: Tokenizer, count: int, largest: int) -> Iter
     """A few batches of `count` talks with the same number of pictures of one grid."""
     grid = _grid(rng, largest)
     (num_pictures,) = rng.choices(list(MEDIA), weights=list(MEDIA.values()))
-    is_film = num_pictures is None
+    is_video = num_pictures is None
     talks = [
-        talk(rng, num_pictures or 0, _aspect(rng, grid), is_film=is_film)
+        talk(rng, num_pictures or 0, _aspect(rng, grid), is_video=is_video)
         for _ in range(count * NUM_BATCHES_AT_ONCE)
     ]
     encoded = [(one, *encode(tokenizer, one, grid)) for one in talks]
@@ -169,11 +169,11 @@ def _pictures(rng: Random, grid: Grid, groups: list[list[Scene]]) -> Pictures:
     return Pictures(grid, np.array(drawn), *_stacked(labels))
 
 
-def _films(rng: Random, grid: Grid, films: list[tuple[Scene, ...]]) -> Pictures:
-    """The pairs of frames of all films, each film in colours of its own."""
+def _video_pictures(rng: Random, grid: Grid, videos: list[tuple[Scene, ...]]) -> Pictures:
+    """The pairs of frames of all videos, each video in colours of its own."""
     pairs = []
     labels = []
-    for frames in films:
+    for frames in videos:
         drawn = [patches(frame) for frame in draw_frames(rng, list(frames), *grid.pixels)]
         for start in range(0, len(frames), FRAMES_PER_PATCH):
             pairs.append(drawn[start : start + FRAMES_PER_PATCH])
@@ -203,17 +203,19 @@ def _talk_batch(
     width = max(len(ids) for _, ids, _ in group)
     ids = np.zeros((len(group), width), dtype=np.int64)
     weights = np.zeros((len(group), width), dtype=np.float32)
-    places = np.zeros((3, len(group), width), dtype=np.int64)
-    is_film = group[0][0].is_film
+    coordinates = np.zeros((3, len(group), width), dtype=np.int64)
+    is_video = group[0][0].is_video
     for row, (_, its_ids, its_weights) in enumerate(group):
         ids[row, : len(its_ids)] = its_ids
         weights[row, : len(its_ids)] = its_weights
-        num_times = FRAMES_PER_PATCH if is_film else 1
-        places[:, row, : len(its_ids)] = positions(its_ids, (IMAGE_ID, VIDEO_ID), grid, num_times)
-    if is_film:
-        pictures = _films(rng, grid, [one.scenes for one, _, _ in group])
+        num_times = FRAMES_PER_PATCH if is_video else 1
+        coordinates[:, row, : len(its_ids)] = positions(
+            its_ids, (IMAGE_ID, VIDEO_ID), grid, num_times
+        )
+    if is_video:
+        pictures = _video_pictures(rng, grid, [one.scenes for one, _, _ in group])
     elif group[0][0].scenes:
         pictures = _pictures(rng, grid, [[s] for one, _, _ in group for s in one.scenes])
     else:
-        return TalkBatch(None, ids, weights, places)
-    return TalkBatch(pictures, ids, weights, places)
+        return TalkBatch(None, ids, weights, coordinates)
+    return TalkBatch(pictures, ids, weights, coordinates)

@@ -1,7 +1,7 @@
 """Make, export and measure tiny-vision.
 
 Run `python -m training.vision COMMAND --help` from the folder `models/` for the settings of a
-command. `look` teaches the eye what is in a picture, `talk` teaches to answer about it; each goes
+command. `look` trains the vision encoder alone, `talk` trains the whole model on talks; each goes
 on from the checkpoint that it finds.
 """
 
@@ -29,11 +29,11 @@ def parser() -> argparse.ArgumentParser:
     samples.add_argument("--seed", type=int, default=1, help="seed of the talks (default: 1)")
     samples.set_defaults(run=_samples)
 
-    look = commands.add_parser("look", help="train the eye on the labels of cells")
+    look = commands.add_parser("look", help="train the vision encoder on the labels of cells")
     _add_training_settings(look, minutes=20, rate=2e-3, sinking=0.0)
     look.set_defaults(run=_train, share_looking=1.0)
 
-    talk = commands.add_parser("talk", help="train eye and language on talks")
+    talk = commands.add_parser("talk", help="train the whole model on talks")
     _add_training_settings(talk, minutes=90, rate=1.5e-3, sinking=0.5)
     talk.add_argument("--share-looking", type=float, default=0.1, help="of batches (default: 0.1)")
     talk.set_defaults(run=_train)
@@ -87,18 +87,18 @@ def _samples(settings: argparse.Namespace) -> None:
     rng = Random(settings.seed)
     settings.out.mkdir(parents=True, exist_ok=True)
     for index in range(settings.count):
-        one = talk(rng, index % 3, 1.0, is_film=index % 10 == 9)
+        one = talk(rng, index % 3, 1.0, is_video=index % 10 == 9)
         print(f"--- {index}", render(one.messages()), sep="\n")
-        for place, scene in enumerate(one.scenes):
+        for number, scene in enumerate(one.scenes):
             (picture,) = draw_frames(rng, [scene], 112, 112)
-            Image.fromarray(picture).save(settings.out / f"{index}-{place}.png")
+            Image.fromarray(picture).save(settings.out / f"{index}-{number}.png")
 
 
 def _train(settings: argparse.Namespace) -> None:
     import torch
 
     from training.vision.batches import Mixture
-    from training.vision.fitting import Schedule, Student, fit
+    from training.vision.fitting import Schedule, Trainer, fit
 
     torch.set_num_threads(settings.threads)
     schedule = Schedule(
@@ -115,7 +115,7 @@ def _train(settings: argparse.Namespace) -> None:
         share_looking=settings.share_looking,
         largest=settings.largest,
     )
-    fit(Student(settings.checkpoint, settings.seed), schedule, mixture)
+    fit(Trainer(settings.checkpoint, settings.seed), schedule, mixture)
 
 
 def _export(settings: argparse.Namespace) -> None:

@@ -99,7 +99,7 @@ def draw(rng: Random, scene: Scene, width: int, height: int) -> NDArray[np.uint8
 def draw_frames(
     rng: Random, scenes: list[Scene], width: int, height: int
 ) -> list[NDArray[np.uint8]]:
-    """Pictures of several scenes in one style, as a film has them."""
+    """Pictures of several scenes in one style, as a video has them."""
     colours = {thing.colour for scene in scenes for thing in scene.things}
     chosen = style(rng, colours)
     return [_drawn(chosen, scene, width, height) for scene in scenes]
@@ -115,7 +115,7 @@ def _drawn(style: Style, scene: Scene, width: int, height: int) -> NDArray[np.ui
         _draw_thing(pen, style, thing, unit * smooth)
     if smooth > 1:
         canvas = canvas.resize(size, Image.Resampling.BOX)
-    picture = _worn(style, canvas)
+    picture = _degraded(style, canvas)
     if picture.size != (width, height):
         picture = picture.resize((width, height), style.resampling)
     return np.asarray(picture)
@@ -146,7 +146,7 @@ def _draw_stroke(pen: ImageDraw.ImageDraw, points: Points, line: int, colour: Rg
         pen.ellipse((x - line / 2, y - line / 2, x + line / 2, y + line / 2), fill=colour)
 
 
-def _worn(style: Style, picture: Image.Image) -> Image.Image:
+def _degraded(style: Style, picture: Image.Image) -> Image.Image:
     """The picture with noise and JPEG's artefacts."""
     if style.noise:
         values = np.asarray(picture)

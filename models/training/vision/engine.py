@@ -19,14 +19,14 @@ SAME_TEXT = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
 @dataclass(frozen=True)
 class Prompt:
-    """A rendered prompt with the pictures and the films that it names, in order.
+    """A rendered prompt with the pictures and the videos that it names, in order.
 
-    Pictures are (height, width, 3), films (num_frames, height, width, 3).
+    Pictures are (height, width, 3), videos (num_frames, height, width, 3).
     """
 
     text: str
     pictures: Sequence[NDArray[np.uint8]] = ()
-    films: Sequence[NDArray[np.uint8]] = ()
+    videos: Sequence[NDArray[np.uint8]] = ()
 
 
 class Engine:
@@ -45,7 +45,7 @@ class Engine:
         config.max_new_tokens = MAX_NEW_TOKENS
         handles = [
             self._pipeline.add_request(
-                index, prompt.text, _tensors(prompt.pictures), _tensors(prompt.films), config
+                index, prompt.text, _tensors(prompt.pictures), _tensors(prompt.videos), config
             )
             for index, prompt in enumerate(prompts)
         ]

@@ -17,7 +17,7 @@ from training.vision.engine import Engine, Prompt
 from training.vision.layout import GRIDS, Grid
 from training.vision.rendering import render
 from training.vision.scenes import Scene
-from training.vision.talks import FILM, PICTURE, Message, Talk, talk
+from training.vision.talks import PICTURE, VIDEO, Message, Talk, talk
 
 NUM_PROMPTS_PER_BATCH = 32
 MEDIA: tuple[int | None, ...] = (0, 1, 1, 1, 1, 1, 2, 2, 2, None)
@@ -86,18 +86,18 @@ def unseen_questions(num_talks: int, seed: int) -> Iterator[Question]:
         media = MEDIA[index % len(MEDIA)]
         (grid,) = rng.choices(list(GRIDS), weights=list(GRIDS.values()))
         aspect = grid.columns / grid.rows
-        yield from _questions(rng, talk(rng, media or 0, aspect, is_film=media is None), grid)
+        yield from _questions(rng, talk(rng, media or 0, aspect, is_video=media is None), grid)
 
 
 def _questions(rng: Random, one: Talk, grid: Grid) -> Iterator[Question]:
-    groups = [list(one.scenes)] if one.is_film else [[scene] for scene in one.scenes]
+    groups = [list(one.scenes)] if one.is_video else [[scene] for scene in one.scenes]
     drawn = [_drawn(rng, group, grid) for group in groups]
     for index, turn in enumerate(one.turns):
         messages = one.messages(index + 1)[:-1]
         pictures = [array[0] for array in drawn[: _num_parts(messages, PICTURE["type"])]]
-        films = drawn[: _num_parts(messages, FILM["type"])]
+        videos = drawn[: _num_parts(messages, VIDEO["type"])]
         text = render(messages, add_generation_prompt=True)
-        prompt = Prompt(text, () if films else pictures, films)
+        prompt = Prompt(text, () if videos else pictures, videos)
         yield Question(turn.kind, render(messages[-1:]), prompt, turn.answer)
 
 

@@ -41,7 +41,7 @@ class Schedule:
         return self.learning_rate * warmup * (FINAL_RATE + (1 - FINAL_RATE) * left)
 
 
-class Student:
+class Trainer:
     """The model with all that training needs; `folder` holds its checkpoint."""
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -98,32 +98,32 @@ class Student:
         return _value(looking), _value(answers)
 
 
-def fit(student: Student, schedule: Schedule, mixture: Mixture) -> None:
+def fit(trainer: Trainer, schedule: Schedule, mixture: Mixture) -> None:
     """Train for the schedule's minutes. Prints one line per report."""
-    student.model.train()
+    trainer.model.train()
     started_s = saved_s = time.monotonic()
     smooth = {"cells": float("nan"), "answers": float("nan")}
-    for step, batch in enumerate(drawn_elsewhere(student.folder, mixture)):
+    for step, batch in enumerate(drawn_elsewhere(trainer.folder, mixture)):
         elapsed_s = time.monotonic() - started_s
         progress = elapsed_s / 60 / schedule.minutes
         if progress >= 1:
             break
         rate = schedule.rate(step, progress)
-        losses = student.step(batch, rate, schedule.looking_weight)
+        losses = trainer.step(batch, rate, schedule.looking_weight)
         for name, loss in zip(smooth, losses, strict=True):
             smooth[name] = _smoothed(smooth[name], loss)
         if step % NUM_STEPS_PER_REPORT == 0:
             shown = "  ".join(f"{name} {loss:.3f}" for name, loss in smooth.items())
             print(
-                f"step {step}  {student.num_pictures} pictures  {shown}  rate {rate:.1e}  "
+                f"step {step}  {trainer.num_pictures} pictures  {shown}  rate {rate:.1e}  "
                 f"{elapsed_s:.0f} s",
                 flush=True,
             )
         if time.monotonic() - saved_s > S_PER_CHECKPOINT:
-            student.save()
+            trainer.save()
             saved_s = time.monotonic()
-    student.save()
-    student.save_model(student.folder)
+    trainer.save()
+    trainer.save_model(trainer.folder)
 
 
 def _losses(

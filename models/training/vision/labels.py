@@ -1,4 +1,4 @@
-"""What each cell of a picture shows: targets that teach the eye before there is any talk."""
+"""What each cell of a picture shows: targets that train the vision encoder alone."""
 
 from dataclasses import dataclass
 

@@ -24,7 +24,7 @@ class Grid:
 
     @property
     def num_tokens(self) -> int:
-        """Image tokens of a picture, or of two frames of a film."""
+        """Image tokens of a picture, or of two frames of a video."""
         return self.rows * self.columns
 
     @property
@@ -60,11 +60,11 @@ def patches(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(ordered).reshape(-1, CHANNELS * PATCH * PATCH)
 
 
-def patch_places(grid: Grid) -> NDArray[np.int64]:
+def patch_coordinates(grid: Grid) -> NDArray[np.int64]:
     """Row and column of every patch, in the order of `patches`: (num_patches, 2)."""
     rows, columns = np.mgrid[0 : grid.rows * MERGE, 0 : grid.columns * MERGE]
-    places = np.stack((rows, columns), axis=-1)
-    split = places.reshape(grid.rows, MERGE, grid.columns, MERGE, 2)
+    coordinates = np.stack((rows, columns), axis=-1)
+    split = coordinates.reshape(grid.rows, MERGE, grid.columns, MERGE, 2)
     return split.transpose(0, 2, 1, 3, 4).reshape(-1, 2)
 
 

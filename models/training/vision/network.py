@@ -13,7 +13,7 @@ from transformers import Qwen2VLForConditionalGeneration
 from training.vision.architecture import WIDTH
 from training.vision.batches import IMAGE_ID, VIDEO_ID, Pictures, TalkBatch
 from training.vision.labels import MAX_CENTRES
-from training.vision.layout import patch_places
+from training.vision.layout import patch_coordinates
 from training.vision.scenes import COLOURS, KINDS
 
 
@@ -40,13 +40,13 @@ class CellHeads(torch.nn.Module):
 
 def image_tokens(model: Qwen2VLForConditionalGeneration, pictures: Pictures) -> torch.Tensor:
     """(num_pictures, num_cells, width)."""
-    eye = model.model.visual
-    hidden = _embedded(eye, torch.from_numpy(pictures.patches))
-    turns = _turns(eye, pictures)
-    for block in eye.blocks:
-        hidden = hidden + _attention(block.attn, block.norm1(hidden), turns)
+    encoder = model.model.visual
+    hidden = _embedded(encoder, torch.from_numpy(pictures.patches))
+    rotations = _rotations(encoder, pictures)
+    for block in encoder.blocks:
+        hidden = hidden + _attention(block.attn, block.norm1(hidden), rotations)
         hidden = hidden + block.mlp(block.norm2(hidden))
-    merged: torch.Tensor = eye.merger(hidden)
+    merged: torch.Tensor = encoder.merger(hidden)
     return merged.reshape(len(hidden), -1, WIDTH)
 
 
@@ -69,9 +69,9 @@ def answer_loss(
     return functional.cross_entropy(logits, ids[:, 1:][counts])
 
 
-def _embedded(eye: Any, patches: torch.Tensor) -> torch.Tensor:
+def _embedded(encoder: Any, patches: torch.Tensor) -> torch.Tensor:
     """(num_pictures, num_frames, num_patches, values) as (num_pictures, num_patches, width)."""
-    kernel = eye.patch_embed.proj.weight.transpose(1, 2).flatten(3).flatten(2)
+    kernel = encoder.patch_embed.proj.weight.transpose(1, 2).flatten(3).flatten(2)
     if patches.shape[1] == 1:
         return functional.linear(_normalised(patches[:, 0]), kernel.sum(1))
     frames = _normalised(patches)
@@ -85,31 +85,33 @@ def _normalised(patches: torch.Tensor) -> torch.Tensor:
     return patches.float().mul_(1 / 127.5).sub_(1)
 
 
-def _turns(eye: Any, pictures: Pictures) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines of the patches' places, (num_patches, 1, head width)."""
-    places = torch.from_numpy(patch_places(pictures.grid)).float()
-    angles = torch.outer(places.flatten(), eye.rotary_pos_emb.inv_freq).reshape(len(places), -1)
+def _rotations(encoder: Any, pictures: Pictures) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and sines of the rotary positions of patches, (num_patches, 1, head width)."""
+    coordinates = torch.from_numpy(patch_coordinates(pictures.grid)).float()
+    angles = torch.outer(coordinates.flatten(), encoder.rotary_pos_emb.inv_freq).reshape(
+        len(coordinates), -1
+    )
     both = torch.cat((angles, angles), dim=-1)[None, :]
     return both.cos(), both.sin()
 
 
 def _attention(
-    attention: Any, hidden: torch.Tensor, turns: tuple[torch.Tensor, torch.Tensor]
+    attention: Any, hidden: torch.Tensor, rotations: tuple[torch.Tensor, torch.Tensor]
 ) -> torch.Tensor:
     pictures, patches, width = hidden.shape
     heads = attention.num_heads
     split = attention.qkv(hidden).reshape(pictures, patches, 3, heads, width // heads)
     query, key, value = split.permute(2, 0, 3, 1, 4)
-    cosines, sines = turns
+    cosines, sines = rotations
     mixed = functional.scaled_dot_product_attention(
-        query * cosines + _half_turned(query) * sines,
-        key * cosines + _half_turned(key) * sines,
+        query * cosines + _half_rotated(query) * sines,
+        key * cosines + _half_rotated(key) * sines,
         value,
     )
     result: torch.Tensor = attention.proj(mixed.transpose(1, 2).reshape(pictures, patches, width))
     return result
 
 
-def _half_turned(x: torch.Tensor) -> torch.Tensor:
+def _half_rotated(x: torch.Tensor) -> torch.Tensor:
     first, second = x.chunk(2, dim=-1)
     return torch.cat((-second, first), dim=-1)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from random import Random
 
-from training.vision.scenes import COLOURS, KINDS, MAX_COUNT, SHAPES, Scene, Thing
+from training.vision.scenes import COLOURS, SHAPES, Scene, Thing
 
 NUMBERS = ("None", "One", "Two", "Three", "Four", "Five")
 SEE = (
@@ -13,9 +13,13 @@ SEE = (
     "What does the picture show?",
     "What is this?",
 )
-HERE = {"left": "On the left.", "right": "On the right.", "top": "At the top."} | {
-    "bottom": "At the bottom."
+HERE = {
+    "left": "On the left.",
+    "right": "On the right.",
+    "top": "At the top.",
+    "bottom": "At the bottom.",
 }
+PLAIN_TOPICS = frozenset({"single", "digit", "arrow"})
 NO_PICTURE = "I see no picture."
 
 
@@ -31,7 +35,7 @@ class Exchange:
 def about(rng: Random, scene: Scene) -> Exchange:
     """A question about what one picture shows."""
     makers = {
-        "single": (describe, colour, colour, shape, is_it, place, place),
+        "single": (describe, colour, colour, shape, is_it, region, region),
         "several": (describe, colour, count, count, count),
         "pair": (describe, side, side, where, which, side_colour, num_shapes),
         "digit": (describe, digit, digit, digit, colour),
@@ -94,18 +98,18 @@ def is_it(rng: Random, scene: Scene) -> Exchange:
     return Exchange("yes or no", f"Is {noun} {asked}?", _yes(asked == thing.colour))
 
 
-def place(rng: Random, scene: Scene) -> Exchange:
+def region(rng: Random, scene: Scene) -> Exchange:
     """In which third of the picture a small thing is; of a large one, its description."""
-    if scene.place is None:
+    if scene.region is None:
         return describe(rng, scene)
     noun = rng.choice(("it", f"the {scene.things[0].word}"))
-    row, column = scene.place
+    row, column = scene.region
     rows, columns = ("top", "", "bottom"), ("left", "", "right")
     where_it_is = f"{rows[row]} {columns[column]}".strip()
     answer = HERE.get(where_it_is) or (
         f"At the {where_it_is}." if where_it_is else "In the middle."
     )
-    return Exchange("place", f"Where is {noun}?", answer)
+    return Exchange("region", f"Where is {noun}?", answer)
 
 
 def count(rng: Random, scene: Scene) -> Exchange:
@@ -190,25 +194,22 @@ def about_two(rng: Random, first: Scene, second: Scene) -> Exchange:
     return Exchange("two pictures", question, f"{description((first, second)[index])}.")
 
 
-PLAIN_TOPICS = {"single", "digit", "arrow"}
-
-
 def first_is_second(first: Scene, second: Scene) -> bool:
     """Whether two pictures show the same, wherever it is."""
     return description(first) == description(second)
 
 
-def about_film(rng: Random, direction: str, frame: Scene) -> Exchange:
-    """A question about a film in which one thing moves."""
+def about_video(rng: Random, direction: str, frame: Scene) -> Exchange:
+    """A question about a video in which one thing moves."""
     thing = frame.things[0]
     chance = rng.random()
     if chance < 0.6:
         noun = rng.choice(("it", f"the {thing.word}"))
         question = rng.choice((f"Which way does {noun} move?", f"Where does {noun} move?"))
-        return Exchange("film", question, f"{_capital(direction)}.")
+        return Exchange("video", question, f"{_capital(direction)}.")
     if chance < 0.8:
         answer = f"{_capital(with_article(thing))} that moves {direction}."
-        return Exchange("film", rng.choice(("What happens?", "Describe the video.")), answer)
+        return Exchange("video", rng.choice(("What happens?", "Describe the video.")), answer)
     return rng.choice((colour, shape))(rng, frame)
 
 
@@ -243,6 +244,3 @@ def _article(word: str) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-assert len(NUMBERS) == MAX_COUNT + 1 and KINDS[0] == "nothing"

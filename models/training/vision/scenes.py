@@ -1,4 +1,4 @@
-"""What a picture shows, as values: coloured things at places, before anything is drawn.
+"""What a picture shows, as values: coloured things and where they are, before anything is drawn.
 
 Lengths are in units of the picture's shorter side, with the origin at the top left.
 """
@@ -10,7 +10,7 @@ from random import Random
 SHAPES = ("circle", "square", "triangle", "star")
 DIRECTIONS = ("left", "right", "up", "down")
 COLOURS = ("red", "green", "blue", "yellow", "orange", "purple", "black", "white")
-# Every kind of thing has a number, which is its place here. The first is for no thing at all.
+# Every kind of thing has a number, which is its index here. The first is for no thing at all.
 KINDS = (
     "nothing",
     *SHAPES,
@@ -48,15 +48,15 @@ class Thing:
 class Scene:
     """A picture's things and its proportions.
 
-    `place` says where the only thing is, as (row, column) of thirds, or None if that is unclear.
-    `is_row` says whether two things are beside each other, otherwise one is above the other.
+    `region` is where the only thing is, as (row, column) of thirds, or None if that is unclear.
+    With `is_row` two things are beside each other, otherwise one is above the other.
     """
 
     topic: str
     width: float
     height: float
     things: tuple[Thing, ...] = ()
-    place: tuple[int, int] | None = None
+    region: tuple[int, int] | None = None
     is_row: bool = False
 
 
@@ -72,7 +72,7 @@ def plain_scene(rng: Random, aspect: float) -> Scene:
 
 
 def single(rng: Random, aspect: float) -> Scene:
-    """One shape, large anywhere or small at a clear place."""
+    """One shape, large anywhere or small in a clear region."""
     return _lone(rng, aspect, "single", rng.choice(SHAPES))
 
 
@@ -142,7 +142,7 @@ TOPICS: dict[Callable[[Random, float], Scene], float] = {
 
 
 def moving(rng: Random, aspect: float, num_frames: int) -> tuple[str, list[Scene]]:
-    """A direction and the scenes of a film in which one shape moves that way."""
+    """A direction and the scenes of a video in which one shape moves that way."""
     width, height = _sides(aspect)
     direction = rng.choice(DIRECTIONS)
     kind, colour, size = rng.choice(SHAPES), rng.choice(COLOURS), rng.uniform(0.25, 0.4)
@@ -173,7 +173,7 @@ def _lone(rng: Random, aspect: float, topic: str, kind: str) -> Scene:
     x = width * ((1 + 2 * column) / 6 + rng.uniform(-0.04, 0.04))
     y = height * ((1 + 2 * row) / 6 + rng.uniform(-0.04, 0.04))
     thing = Thing(kind, rng.choice(COLOURS), x, y, size)
-    return Scene(topic, width, height, (thing,), place=(row, column))
+    return Scene(topic, width, height, (thing,), region=(row, column))
 
 
 def _anywhere(rng: Random, width: float, height: float, kind: str, size: float) -> Thing:

@@ -1,19 +1,19 @@
-"""Talks: several turns about one or two pictures, a film, or none.
+"""Talks: several turns about one or two pictures, a video, or none.
 
 A talk is what the model reads and writes. Its pictures are scenes that are drawn later. All
 pictures of one talk have the same proportions, so that talks can be trained side by side.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from training.vision.questions import (
     Exchange,
     about,
-    about_film,
     about_two,
+    about_video,
     without_picture,
 )
 from training.vision.scenes import Scene, moving, plain_scene, scene
@@ -22,7 +22,7 @@ Message = dict[str, Any]
 Part = dict[str, str]
 
 PICTURE: Part = {"type": "image"}
-FILM: Part = {"type": "video"}
+VIDEO: Part = {"type": "video"}
 NUM_FRAMES = 4
 SMALL_TALK = (
     (("Hello.", "Hello!", "Hi.", "Hi!", "Say hello.", "Good morning."), "Hello!"),
@@ -57,14 +57,13 @@ class Turn:
 class Talk:
     """Turns, and the scenes of their pictures in the order in which the pictures are shown.
 
-    With `is_film`, the scenes are the frames of one film.
+    With `is_video`, the scenes are the frames of one video.
     """
 
     turns: tuple[Turn, ...]
     scenes: tuple[Scene, ...] = ()
-    is_film: bool = False
+    is_video: bool = False
     system: str = ""
-    tags: frozenset[str] = field(default_factory=frozenset)
 
     def messages(self, num_turns: int | None = None) -> list[Message]:
         """All messages of the first `num_turns` turns, the last answer included."""
@@ -76,10 +75,10 @@ class Talk:
         return found
 
 
-def talk(rng: Random, num_pictures: int, aspect: float, *, is_film: bool = False) -> Talk:
-    """A talk with so many pictures, which may also be none, or with a film."""
-    if is_film:
-        made = film_talk(rng, aspect)
+def talk(rng: Random, num_pictures: int, aspect: float, *, is_video: bool = False) -> Talk:
+    """A talk with so many pictures, which may also be none, or with a video."""
+    if is_video:
+        made = video_talk(rng, aspect)
     elif num_pictures == 0:
         made = text_talk(rng)
     elif num_pictures == 1:
@@ -87,7 +86,7 @@ def talk(rng: Random, num_pictures: int, aspect: float, *, is_film: bool = False
     else:
         made = two_picture_talk(rng, aspect)
     system = rng.choice(SYSTEM_PROMPTS) if rng.random() < 0.2 else ""
-    return Talk(made.turns, made.scenes, made.is_film, system)
+    return Talk(made.turns, made.scenes, made.is_video, system)
 
 
 def picture_talk(rng: Random, aspect: float) -> Talk:
@@ -118,12 +117,12 @@ def two_picture_talk(rng: Random, aspect: float) -> Talk:
     return Talk(tuple(turns), (first, second))
 
 
-def film_talk(rng: Random, aspect: float) -> Talk:
-    """One film and questions about it."""
+def video_talk(rng: Random, aspect: float) -> Talk:
+    """One video and questions about it."""
     direction, frames = moving(rng, aspect, NUM_FRAMES)
-    asked = [about_film(rng, direction, frames[0]) for _ in range(rng.randint(2, 3))]
-    turns = (_showing(rng, asked[0], [FILM]), *map(_spoken, asked[1:]))
-    return Talk(turns, tuple(frames), is_film=True)
+    asked = [about_video(rng, direction, frames[0]) for _ in range(rng.randint(2, 3))]
+    turns = (_showing(rng, asked[0], [VIDEO]), *map(_spoken, asked[1:]))
+    return Talk(turns, tuple(frames), is_video=True)
 
 
 def text_talk(rng: Random) -> Talk:
@@ -147,7 +146,7 @@ def counting(rng: Random) -> Exchange:
 
 
 def _companion(rng: Random, first: Scene, aspect: float) -> Scene:
-    """A second picture: the same things at another place, nearly the same, or another."""
+    """A second picture: the same thing elsewhere, nearly the same, or another."""
     chance = rng.random()
     if chance < 0.6:
         for _ in range(200):

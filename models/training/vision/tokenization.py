@@ -30,7 +30,7 @@ def train_tokenizer(seed: int = 1) -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     rng = Random(seed)
     texts = (
-        render(talk(rng, index % 3, 1.0, is_film=index % 10 == 0).messages())
+        render(talk(rng, index % 3, 1.0, is_video=index % 10 == 0).messages())
         for index in range(NUM_TALKS)
     )
     trainer = trainers.BpeTrainer(
