@@ -16,15 +16,9 @@ from msgspec import Struct
 from vinery_serving.constraints.families.registry import select_family
 from vinery_serving.core import field_limits
 from vinery_serving.core import request as core_request
+from vinery_serving.core.dialects import DIALECTS
 from vinery_serving.core.errors import ModelNotReady
-from vinery_serving.core.request import (
-    DIALECTS,
-    Conversation,
-    Endpoint,
-    GenerationRequest,
-    RawPrompts,
-    Role,
-)
+from vinery_serving.core.request import Conversation, Endpoint, GenerationRequest, RawPrompts, Role
 from vinery_serving.flow.directory import LoadedModel, ModelEntry
 from vinery_serving.flow.logits import num_top_of_prompt
 from vinery_serving.flow.prepared import Draft

@@ -11,13 +11,12 @@ from typing import Any, Final, Protocol, cast
 
 import msgspec
 
+from vinery_serving.core.dialects import DIALECTS, Dialect
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import (
-    DIALECTS,
     NOTHING_UNUSED,
     PROMPT_FIELDS,
     Conversation,
-    Dialect,
     Endpoint,
     GenerationRequest,
     RawPrompts,

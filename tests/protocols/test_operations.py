@@ -15,8 +15,9 @@ import pytest
 from tests.operations import growth
 from tests.protocols.test_field_limits import CHAT, HI, LEAST, RESPONSES, ROWS, TEXTS, a_tool
 from vinery_serving.core import field_limits
+from vinery_serving.core.dialects import V3
 from vinery_serving.core.field_limits import FIELD_LIMITS
-from vinery_serving.core.request import V3, Endpoint
+from vinery_serving.core.request import Endpoint
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.tokens import parse_detokenize, parse_tokenize
 

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
+from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.request import (
     NOTHING_UNUSED,
     PROMPT_FIELDS,
     Conversation,
-    Dialect,
     Endpoint,
     GenerationRequest,
     Grammar,
