@@ -5,7 +5,6 @@ brackets. Nothing is evaluated: the value is written anew mark by mark, so that 
 reaches the client while the model still writes it. Valid JSON stays exactly as it is.
 """
 
-import ast
 import json
 import re
 from collections import Counter
@@ -31,8 +30,8 @@ _CLOSING: Final = {"[": "]", "(": ")", "{": "}"}
 _SPACE: Final = re.compile(r"\s*")
 _NO_JSON_SPACE: Final = re.compile(r"[^ \t\r\n]")
 _JSON_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
-# Python converts longer numbers in more than linear time.
-_MAX_NUMBER_CHARS: Final = 64
+# What may be one. Python converts longer numbers in more than linear time.
+_PYTHON_NUMBER: Final = re.compile(r"[+-]?[0-9.][0-9a-fA-FxXoO_.+-]{0,63}")
 
 # Text without quotes: a constant, or the words of a string that has lost its quotes.
 _WORD: Final = re.compile(r"[^,;()\[\]{}\"'<\s]*")
@@ -416,12 +415,10 @@ def _number(word: str) -> str | None:
     """JSON's numbers stay unchanged. Python's others (`1_000`, `0x1f`, `.5`) are written anew."""
     if _JSON_NUMBER.fullmatch(word):
         return word
-    if len(word) > _MAX_NUMBER_CHARS:
+    if not _PYTHON_NUMBER.fullmatch(word):
         return None
     try:
-        value = ast.literal_eval(word)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return json.dumps(value, allow_nan=False)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        pass
-    return None
+        is_float = "." in word or ("e" in word.lower() and "x" not in word.lower())
+        return json.dumps(float(word) if is_float else int(word, 0), allow_nan=False)
+    except ValueError:
+        return None
