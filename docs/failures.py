@@ -45,6 +45,9 @@ def _unreadable(mistake: str, body: bytes, reason: str) -> Failure:
     return Failure(mistake, path, 400, "invalid_json", None, message, body=body, headers=headers)
 
 
+_PICTURE: Final = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+
+
 def _chat(fields: Mapping[str, Any], code: str, param: str, message: str) -> Failure:
     body = {"messages": MESSAGES, "max_tokens": 2, **fields}
     return _wrong("/{tree}/chat/completions", body, fields, code, param, message)
@@ -203,6 +206,13 @@ WITH_THE_MODEL: Sequence[Failure] = (
         _too_long(2000, 100, "prompt"),
     ),
     _response({"input": "Hi " * 3000}, TOO_LONG, "input", _too_long(3013, 0, "input")),
+    _chat(
+        {"messages": [{"role": "user", "content": [_PICTURE]}]},
+        INVALID,
+        "messages[0].content[0].image_url",
+        "`messages[0].content[0].image_url` holds image input, but the model tiny-chat takes text "
+        "only. Send text parts.",
+    ),
     _completion({"prompt": ""}, INVALID, "prompt", "The prompt is empty: send at least one token."),
     _completion(
         {"prompt": [9999]},

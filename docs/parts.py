@@ -46,6 +46,12 @@ def _item(kind: str, systems: str, meaning: str | None = None, **members: Any) -
 
 
 _TEXT = "Text. Every endpoint reads every name of a text part."
+_PICTURE = (
+    "A picture, for models with vision: a data URL, or a URL that the media rules allow; on /v3 "
+    "also a path. `detail` limits its pixels."
+)
+_VIDEO = "A video, for models that take videos, from the same sources."
+_FILE = "A PDF file or a picture, for models with vision: pages become pictures and their text."
 _CALL = {"name": "f", "arguments": "{}"}
 
 PARTS: Sequence[Part] = (
@@ -61,12 +67,13 @@ PARTS: Sequence[Part] = (
     _part("input_text", "OAV", _TEXT, text="a"),
     _part("output_text", "OAV", _TEXT, text="a"),
     _part("refusal", "AV", "Text.", refusal="a"),
-    _part("image_url", "OAVF", image_url={"url": "data:,"}),
-    _part("input_image", "OAV", image_url="data:,"),
+    _part("image_url", "OAVF", _PICTURE, image_url={"url": "https://example.com/a.png"}),
+    _part("input_image", "OAV", _PICTURE, image_url="https://example.com/a.png"),
     _part("input_audio", "OAV", input_audio={"data": "", "format": "wav"}),
-    _part("video_url", "VF", video_url={"url": "data:,"}),
-    _part("file", "A", file={"file_id": "x"}),
-    _part("input_file", "A", file_id="x"),
+    _part("video_url", "VF", _VIDEO, video_url={"url": "https://example.com/a.mp4"}),
+    _part("input_video", "", _VIDEO, video_url="https://example.com/a.mp4"),
+    _part("file", "A", _FILE, file={"file_data": "data:application/pdf;base64,JVBERg=="}),
+    _part("input_file", "A", _FILE, file_url="https://example.com/a.pdf"),
     _item("message", "OAV", "A message.", role="user", content="a"),
     _item("reasoning", "OAV", "The reasoning of the next assistant message.", summary=[]),
     _item("function_call", "OAV", "A call of the assistant.", call_id="c", **_CALL),

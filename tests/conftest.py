@@ -43,7 +43,7 @@ _MAX_COMPUTED_MS = 250
 _MAX_BLOCK_MS = 2000
 # In one write of a few hundred bytes to a file the kernel computes, not Vinery: where memory is
 # scarce it first reclaims pages, which took 260 ms beside other tests.
-_IN_THE_KERNEL = re.compile(r" of it at accounts/usage/journal\.py:\d+ _write ")
+_IN_THE_KERNEL = re.compile(r" of it at vinery_accounts/usage/journal\.py:\d+ _write ")
 # The loop itself: no single thing kept it, but a pass over hundreds of requests that came at once.
 _IN_THE_LOOP = re.compile(r" of it at python3\.\d+/asyncio/runners\.py:\d+ run ")
 

@@ -12,30 +12,29 @@ The key of the HMAC is the text after `whsec_` in the secret, decoded from base6
 success; redirects are not followed.
 """
 
+import asyncio
 import base64
-import contextlib
 import hashlib
 import hmac
-import http.client
 import json
 import secrets
-import socket
-import ssl
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.utils import timezone
 
 from vinery_accounts.base.encryption import cipher
-from vinery_accounts.base.networks import AddressRefused, Target, check_url, resolve
+from vinery_accounts.base.networks import check_address, check_url
 from vinery_accounts.models import Alert, KeyEvent, KeyReminder, Organization, Webhook
+from vinery_accounts.outbound.addresses import AddressRefused
+from vinery_accounts.outbound.client import Client, ExchangeFailed
+from vinery_accounts.outbound.urls import Url
 from vinery_accounts.services import audit
 
 TIMEOUT_S: Final = 10.0
+CLIENT: Final = Client()
 USUAL_GRACE: Final = timedelta(days=1)
 MAX_GRACE: Final = timedelta(days=30)
 _PREFIX: Final = "whsec_"
@@ -150,18 +149,16 @@ def send(webhook: Webhook, event: Mapping[str, Any]) -> None:
     signatures = [sign(secret, str(event["id"]), now_s, body) for secret in _secrets(webhook)]
     headers = {
         "content-type": "application/json",
-        "user-agent": "Vinery",
         "webhook-id": str(event["id"]),
         "webhook-timestamp": str(now_s),
         "webhook-signature": " ".join(signatures),
     }
     try:
-        target = check_url(webhook.url)
-        status = _post(target, resolve(target), headers, body)
-    except AddressRefused as error:
+        status = asyncio.run(_post(check_url(webhook.url), headers, body))
+    except (AddressRefused, ExchangeFailed) as error:
         raise NotDelivered(str(error)) from None
-    except (OSError, http.client.HTTPException) as error:
-        raise NotDelivered(f"No answer: {type(error).__name__}.") from None
+    except TimeoutError:
+        raise NotDelivered(f"No answer within {TIMEOUT_S:g} s.") from None
     if not 200 <= status < 300:
         raise NotDelivered(f"The receiver answered {status}.")
 
@@ -186,41 +183,14 @@ def _decrypted(encrypted: str) -> str:
         ) from None
 
 
-def _post(target: Target, address: str, headers: Mapping[str, str], body: bytes) -> int:
-    """Send the request to `address` and return the HTTP status.
+async def _post(url: Url, headers: Mapping[str, str], body: bytes) -> int:
+    """Send the request to a checked address and return the HTTP status. Raises `AddressRefused`,
+    `ExchangeFailed`, and `TimeoutError` after `TIMEOUT_S` in all."""
 
-    The host name is not resolved again, and environment variables name no proxy.
-    """
-    kind = http.client.HTTPSConnection if target.is_tls else http.client.HTTPConnection
-    connection = kind(target.host, target.port)
-    connected = socket.create_connection((address, target.port), TIMEOUT_S)
-    with connected as plain, _ended_in_time(plain):
-        stream = plain
-        if target.is_tls:
-            context = ssl.create_default_context()
-            stream = context.wrap_socket(plain, server_hostname=target.host)
-        with stream:
-            connection.sock = stream
-            connection.request("POST", target.path, body, headers)
-            return connection.getresponse().status
+    def check(address: str) -> None:
+        check_address(address, is_tls=url.is_tls)
 
-
-@contextmanager
-def _ended_in_time(stream: socket.socket) -> Iterator[None]:
-    """Close the connection after `TIMEOUT_S`. A socket's own timeout restarts at each byte."""
-
-    # A duplicate, because TLS takes over the socket.
-    handle = stream.dup()
-
-    def end() -> None:
-        with contextlib.suppress(OSError):
-            handle.shutdown(socket.SHUT_RDWR)
-
-    timer = threading.Timer(TIMEOUT_S, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        handle.close()
+    async with asyncio.timeout(TIMEOUT_S):
+        route = await CLIENT.route(url, check)
+        async with CLIENT.exchange(route, method="POST", headers=headers, body=body) as response:
+            return response.status

@@ -11,10 +11,10 @@ from rest_framework.request import Request
 
 from vinery_accounts.base.actors import Actor
 from vinery_accounts.base.errors import KeyRefused, Refusal
-from vinery_accounts.base.networks import read_networks
 from vinery_accounts.keys.grants import Grants
 from vinery_accounts.keys.lifecycle import find_key
 from vinery_accounts.models import ApiKey, KeyUse, Scope, User
+from vinery_accounts.outbound.addresses import read_networks
 from vinery_accounts.services.middleware import ACTOR, address_of
 
 _MARK_INTERVAL: Final = timedelta(minutes=1)

@@ -7,8 +7,8 @@ from typing import TypeVar
 import msgspec
 
 from vinery_accounts.base.errors import NotAllowed
-from vinery_accounts.base.networks import Network, is_within, read_networks
 from vinery_accounts.models import Scope
+from vinery_accounts.outbound.addresses import Network, is_within, read_networks
 
 ValueT = TypeVar("ValueT")
 

@@ -31,5 +31,6 @@ from vinery_accounts.models.rollups import MinuteRollup as MinuteRollup
 from vinery_accounts.models.rollups import RetentionCutoff as RetentionCutoff
 from vinery_accounts.models.rollups import Rollup as Rollup
 from vinery_accounts.models.rollups import UsageSlice as UsageSlice
+from vinery_accounts.models.scoped import ScopedRow as ScopedRow
 from vinery_accounts.models.usage import RefusedRequest as RefusedRequest
 from vinery_accounts.models.usage import UsageRecord as UsageRecord

@@ -5,8 +5,9 @@ from django.db import models
 from django.db.models import Q
 
 from vinery_accounts.base.names import check_name
-from vinery_accounts.base.networks import AddressRefused, check_url
+from vinery_accounts.base.networks import check_url
 from vinery_accounts.base.querysets import Stamped, StampedQuerySet
+from vinery_accounts.outbound.addresses import AddressRefused
 
 
 class Webhook(Stamped):

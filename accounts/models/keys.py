@@ -16,8 +16,8 @@ from django.db.models.functions import Cast
 from django.db.models.lookups import Contains
 
 from vinery_accounts.base.names import check_characters, check_name
-from vinery_accounts.base.networks import read_networks
 from vinery_accounts.base.querysets import Stamped, StampedQuerySet
+from vinery_accounts.outbound.addresses import read_networks
 
 
 class KeyState(StrEnum):

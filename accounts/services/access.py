@@ -4,7 +4,7 @@
     member     also creates keys of their own there, and manages them
     admin      also manages projects, all keys, service accounts, and limits: of the projects,
                keys and users of an organisation, or of the keys of a project
-    owner      also manages members
+    owner      also manages members, and narrows which media may be sent
     superuser  does everything; only superusers remove users, and change organisations
 
 A limit is set from above: a superuser sets the limits of an organisation, an admin of the
@@ -45,6 +45,7 @@ from vinery_accounts.models import (
     RefusedRequest,
     Role,
     Scope,
+    ScopedRow,
     UsageRecord,
     User,
     Webhook,
@@ -237,6 +238,8 @@ class Access:
             return Q(project_id__in=led.values("pk")) | Q(project_id__in=self.captured_projects)
         if model is ModelWeight:
             return Q() if self.user_id is not None else Q(pk__in=())
+        if issubclass(model, ScopedRow):
+            return self._scoped_condition()
         raise TypeError(f"no rule for the visibility of {model.__name__}")
 
     def _limits_condition(self) -> Q:
@@ -248,6 +251,15 @@ class Access:
             seen = self.rows(model).order_by().values("pk")
             condition |= Q(scope=scope, scope_id__in=seen)
         return condition
+
+    def _scoped_condition(self) -> Q:
+        """Rows of the platform, and those that hold where the caller has a role."""
+        if self.user_id is None:
+            return Q(pk__in=())
+        of_all = Q(organization=None)
+        holds_here = Q(organization_id__in=self.known_organizations, project=None)
+        inside = Q(organization_id__in=self.organizations) | Q(project_id__in=self.projects)
+        return of_all | holds_here | inside
 
     @property
     def _led(self) -> set[int]:
@@ -282,6 +294,12 @@ class Access:
     def leads_organization(self) -> bool:
         """Whether the caller is an admin or owner of a whole organisation."""
         return self.is_superuser or bool(self._led)
+
+    @property
+    def owns_scope(self) -> bool:
+        """Whether the caller is an owner of an organisation or of a project."""
+        roles = {*self.organizations.values(), *self.projects.values()}
+        return self.is_superuser or Role.OWNER in roles
 
     def rank_at(self, organization_id: int | None, project_id: int | None = None) -> int:
         """The rank of the caller's role there: 0 for no role, then from viewer to superuser."""
@@ -328,6 +346,8 @@ class Access:
                 )
             case Webhook():
                 return row.organization_id in self._led
+            case ScopedRow() if row.organization_id is not None:
+                return self._leads(Role.OWNER, row.organization_id, row.project_id)
         return False
 
     def may_act_as(self, key: ApiKey, owner: Access | None = None) -> bool:

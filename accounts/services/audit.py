@@ -25,7 +25,6 @@ from django.utils import timezone
 
 from vinery_accounts.base import change_signal
 from vinery_accounts.base.actors import Actor, current_actor
-from vinery_accounts.base.networks import read_address
 from vinery_accounts.models import (
     ApiKey,
     AuditEntry,
@@ -36,9 +35,11 @@ from vinery_accounts.models import (
     Organization,
     Project,
     QuarantinedRequest,
+    ScopedRow,
     User,
     Webhook,
 )
+from vinery_accounts.outbound.addresses import read_address
 
 BEGINNING: Final = "0" * 64  # the previous hash of the first entry
 _LOCK_ID: Final = 0x76696E796C6F67  # arbitrary; no other advisory lock uses it
@@ -148,6 +149,9 @@ def kind_of(row: models.Model) -> str:
         "servedmodel": "model",
         "modelweight": "weight",
         "quarantinedrequest": "quarantine",
+        "mediarule": "media_rule",
+        "mediafolder": "media_folder",
+        "medialimit": "media_limit",
     }
     name = str(row._meta.model_name)
     return named.get(name, name)
@@ -252,6 +256,8 @@ def organization_of(row: models.Model) -> int | None:
         case ApiKey():
             return row.project.organization_id
         case Project() | Membership() | Invitation() | Webhook() | QuarantinedRequest():
+            return row.organization_id
+        case ScopedRow():
             return row.organization_id
         case User():
             memberships = Membership.objects.filter(user_id=row.pk).order_by()

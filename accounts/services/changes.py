@@ -7,7 +7,7 @@ the audit log. Keys have a module of their own, `accounts/keys/lifecycle`, which
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from django.conf import settings
 from django.contrib.auth.password_validation import validate_password
@@ -26,6 +26,7 @@ from vinery_accounts.models import (
     Organization,
     Project,
     Role,
+    ScopedRow,
     User,
 )
 from vinery_accounts.services import audit
@@ -132,6 +133,17 @@ def _owned_by(row: Model) -> Iterator[Model]:
         yield from row.invitations.select_related("project", "organization")
     if isinstance(row, Organization):
         yield from row.webhooks.all()
+    if isinstance(row, Organization | Project):
+        yield from _scoped_rows_of(row)
+
+
+def _scoped_rows_of(row: Organization | Project) -> Iterator[Model]:
+    """The rows of other apps that hold for this organisation or project."""
+    relations: Any = row._meta.get_fields(include_hidden=True)
+    for relation in relations:
+        table = relation.related_model
+        if relation.auto_created and isinstance(table, type) and issubclass(table, ScopedRow):
+            yield from table._default_manager.filter(**{relation.field.name: row})
 
 
 def _limits_of(rows: Iterable[Model]) -> Iterator[Limit]:
@@ -342,10 +354,10 @@ def check(row: Model, stored: Model | None = None) -> None:
         case Limit() if stored is None:
             if row.scope in OWNERS and row.owner() is None:
                 raise ValidationError({"scope_id": f"There is no {row.scope} {row.scope_id}."})
-        case Membership() | Invitation():
+        case Membership() | Invitation() | ScopedRow():
             if row.project is not None and row.project.organization_id != row.organization_id:
                 raise ValidationError({"project": "This project is in another organisation."})
-            if row.role != Role.OWNER and isinstance(stored, Membership):
+            if isinstance(row, Membership) and row.role != Role.OWNER and stored is not None:
                 _check_leaves_an_owner(stored)
         case ApiKey():
             known = stored.allowed_endpoints if isinstance(stored, ApiKey) else None

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.utils.decorators import sync_and_async_middleware
 
 from vinery_accounts.base.actors import Actor, acting_as
-from vinery_accounts.base.networks import read_address
+from vinery_accounts.outbound.addresses import read_address
 
 # An authentication that uses no session stores its actor in this attribute of the request.
 ACTOR = "vinery_actor"

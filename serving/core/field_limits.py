@@ -23,6 +23,7 @@ class Counted(StrEnum):
     CONTAINERS = "objects and arrays"  # in a value, at any depth
     LEVELS = "levels"  # of objects and arrays inside each other
     NUMBER = "number"  # the value itself
+    BYTES = "bytes"  # of a file
     PROPERTIES = "properties"  # of a JSON schema, at any depth
     ENUM_VALUES = "enum values"  # of a JSON schema, at any depth
     STEPS = "steps of translation"  # see `serving/constraints/grammar/steps`
@@ -117,6 +118,17 @@ PARTS: Final = FieldLimit(
     Counted.ENTRIES,
     2048,
 )
+MEDIA: Final = FieldLimit(
+    "media", "pictures, videos and files of all messages together", Counted.ENTRIES, 64
+)
+MEDIA_BYTES: Final = FieldLimit(
+    "media_bytes",
+    "each picture, video and file in a data URL, decoded",
+    Counted.BYTES,
+    20 * 2**20,
+)
+URL: Final = FieldLimit("url_chars", "each URL and path of media", Counted.CHARACTERS, 8192)
+FILENAME: Final = FieldLimit("filename_chars", "`filename` of a file", Counted.CHARACTERS, 255)
 TOOL_CALLS: Final = FieldLimit(
     "tool_calls", "`tool_calls` of a message", Counted.ENTRIES, 128, "OpenAI"
 )

@@ -5,7 +5,7 @@ model's `generation_config.json` decides, then the engine's default.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final
@@ -15,6 +15,8 @@ from vinery_serving.core.dialects import V1, Dialect
 # `X as X`: others import it from here.
 from vinery_serving.core.endpoints import Endpoint as Endpoint
 from vinery_serving.core.json_size import size_of
+from vinery_serving.core.media import MediaPart
+from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 
 # The clients' names for the prompt, for error messages.
 PROMPT_FIELDS: Final = {
@@ -35,6 +37,9 @@ class Role(StrEnum):
 @dataclass(frozen=True, slots=True)
 class TextPart:
     text: str
+
+
+ContentPart = TextPart | MediaPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +65,40 @@ class Message:
     """
 
     role: Role
-    content: tuple[TextPart, ...] = ()
+    content: tuple[ContentPart, ...] = ()
     name: str | None = None
     reasoning: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
 
     @property
+    def texts(self) -> tuple[TextPart, ...]:
+        return tuple(part for part in self.content if isinstance(part, TextPart))
+
+    @property
+    def media(self) -> tuple[MediaPart, ...]:
+        return tuple(part for part in self.content if isinstance(part, MediaPart))
+
+    @property
     def text(self) -> str:
         """All text parts, joined by newlines as Hugging Face's templates expect."""
-        return "\n".join(part.text for part in self.content)
+        return "\n".join(part.text for part in self.texts)
+
+    def within(self, path: str) -> "Message":
+        """Return the message with `path` before the paths of its media."""
+        if not self.media:
+            return self
+        parts = (
+            replace(part, param=f"{path}.{part.param}") if isinstance(part, MediaPart) else part
+            for part in self.content
+        )
+        return replace(self, content=tuple(parts))
 
     @property
     def num_chars(self) -> int:
         """The characters of all its texts that a template may show."""
         num_chars = len(self.name or "") + len(self.reasoning or "") + len(self.tool_call_id or "")
-        for part in self.content:
+        for part in self.texts:
             num_chars += len(part.text)
         for call in self.tool_calls:
             num_chars += len(call.id) + len(call.name) + len(call.arguments)
@@ -224,6 +247,11 @@ class Conversation:
     def has_calls(self) -> bool:
         """Whether an earlier answer called a tool."""
         return any(message.tool_calls for message in self.messages)
+
+    @property
+    def media(self) -> tuple[MediaPart, ...]:
+        """The media of all messages, in their order."""
+        return tuple(part for message in self.messages for part in message.media)
 
     @property
     def num_chars(self) -> int:
@@ -391,19 +419,6 @@ class Handling:
 
 
 @dataclass(frozen=True, slots=True)
-class Unused:
-    """The parts of a body that take no effect, by their paths. A client may have sent any name."""
-
-    unknown: tuple[str, ...] = ()  # fields that this server does not know: the first of them
-    num_unknown: int = 0
-    harmless: tuple[str, ...] = ()  # fields of other servers that could not change the answer
-    hosted: tuple[str, ...] = ()  # features of OpenAI's service, such as `store`
-
-
-NOTHING_UNUSED: Final = Unused()
-
-
-@dataclass(frozen=True, slots=True)
 class SpeculativeDecoding:
     """From OVMS. None: the model's or the server's default."""
 
@@ -456,6 +471,11 @@ class GenerationRequest:
     handling: Handling = Handling()
     # Not a part of the request: it describes what else was in its body.
     unused: Unused = field(default=NOTHING_UNUSED, compare=False)
+
+    @property
+    def media(self) -> tuple[MediaPart, ...]:
+        """The media of the prompt. Raw prompts have none."""
+        return self.prompt.media if isinstance(self.prompt, Conversation) else ()
 
     @property
     def must_call(self) -> bool:

@@ -14,14 +14,13 @@ import msgspec
 from vinery_serving.core.dialects import DIALECTS, Dialect
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import (
-    NOTHING_UNUSED,
     PROMPT_FIELDS,
     Conversation,
     Endpoint,
     GenerationRequest,
     RawPrompts,
-    Unused,
 )
+from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 from vinery_serving.flow.directory import Engine, LoadedModel
 from vinery_serving.flow.output_grammar import may_have_grammar
 from vinery_serving.flow.prepared import Draft
@@ -221,7 +220,7 @@ class TokensJob:
 
 
 def _tokenize_head(body: bytes, tree: str) -> tuple[Head, TokenizeExchange]:
-    exchange = parse_tokenize(body)
+    exchange = parse_tokenize(body, DIALECTS[tree])
     request = exchange.request
     has_template = isinstance(request.prompt, Conversation) and _has_template(request.prompt)
     padding = request.padding

@@ -185,7 +185,7 @@ class ModelAssets:
         if conversation.token_ids is not None or conversation.rendering.template is not None:
             return []
         if not conversation.rendering.uses_template:
-            return [part.text for message in conversation.messages for part in message.content]
+            return [part.text for message in conversation.messages for part in message.texts]
         if not self._renderers:
             return []
         return self._renderer(conversation).surely_shown(conversation)

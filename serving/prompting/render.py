@@ -79,7 +79,7 @@ class ChatRenderer:
             text.strip()
             for message in conversation.messages
             if message.role is Role.USER
-            for part in message.content
+            for part in message.texts
             if "think" not in (text := part.text)
         ]
 
@@ -172,7 +172,7 @@ class ChatRenderer:
         if message.tool_calls and not message.text and self._capabilities.wants_null_content:
             return None
         if self._capabilities.wants_parts:
-            return [{"type": "text", "text": part.text} for part in message.content]
+            return [{"type": "text", "text": part.text} for part in message.texts]
         return message.text
 
     def _call(self, call: ToolCall, param: str) -> dict[str, Any]:
@@ -203,6 +203,11 @@ def _with_end_mark(conversation: Conversation) -> Conversation:
             param="continue_final_message",
         )
     *before, text = last.content or (TextPart(""),)
+    if not isinstance(text, TextPart):
+        raise InvalidRequest(
+            "Only a text can be continued, but the last message ends with a picture or file.",
+            param="continue_final_message",
+        )
     marked = replace(last, content=(*before, TextPart(text.text + _END_MARK)))
     return replace(conversation, messages=(*conversation.messages[:-1], marked))
 

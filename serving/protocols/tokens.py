@@ -10,11 +10,14 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, PlainValidator
 
 from vinery_serving.core import field_limits
+from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.errors import MissingParameter
-from vinery_serving.core.request import NOTHING_UNUSED, Conversation, Encoding, Unused
+from vinery_serving.core.request import Conversation, Encoding
 from vinery_serving.core.tokens import Padding, Tokenized, TokenizeRequest
+from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.limited import Limited, Text, refuse_long
+from vinery_serving.protocols.common.media import check_media
 from vinery_serving.protocols.common.messages import WireMessage
 from vinery_serving.protocols.common.parameters import ModelName, PromptIds, parameter
 from vinery_serving.protocols.common.prompting import TemplateFields
@@ -73,27 +76,31 @@ class TokenizeBody(TemplateFields):
         "templates write their own."
     )
 
-    def request(self) -> TokenizeRequest:
+    def request(self, dialect: Dialect) -> TokenizeRequest:
         """Return the request. Raises `InvalidRequest` for a body without a source, with
         several, or with one that is too long."""
         self._require_one_source()
         return TokenizeRequest(
             model=self.model,
-            prompt=self._prompt(),
+            prompt=self._prompt(dialect),
             encoding=Encoding(self.add_special_tokens, self.max_length, keeps_start=True),
             padding=self._padding(),
             wants_token_strings=bool(self.return_token_strs),
         )
 
-    def _prompt(self) -> tuple[str, ...] | Conversation:
+    def _prompt(self, dialect: Dialect) -> tuple[str, ...] | Conversation:
         if self.messages is not None:
             conversation = Conversation(
-                messages=tuple(message.to_core() for message in self.messages),
+                messages=tuple(
+                    message.to_core().within(f"messages[{at}]")
+                    for at, message in enumerate(self.messages)
+                ),
                 tools=clients_tools(self.tools or ()),
                 template_kwargs=self.chat_template_kwargs or {},
                 rendering=self.rendering(),
             )
             refuse_long("messages", conversation.num_chars)
+            check_media(conversation, dialect, "messages")
             return conversation
         param, source = ("prompt", self.prompt) if self.text is None else ("text", self.text)
         texts = (source,) if isinstance(source, str) else source or ()
@@ -156,12 +163,12 @@ class TokenizeExchange:
         )
 
 
-def parse_tokenize(body: bytes) -> TokenizeExchange:
+def parse_tokenize(body: bytes, dialect: Dialect = V1) -> TokenizeExchange:
     """Read the body of `/tokenize`. Raises `InvalidRequest`."""
     members = read_object(body)
     wire = read_model(TokenizeBody, members)
     return TokenizeExchange(
-        wire.request(),
+        wire.request(dialect),
         is_ovms=wire.text is not None,
         has_many=isinstance(wire.text, tuple),
         unused=unused_of(unknown_fields(TokenizeBody, members)),

@@ -46,6 +46,9 @@ from vinery_accounts.models import (
 )
 from vinery_accounts.services import changes
 from vinery_accounts.usage.store import store_settlements
+from vinery_serving.allowlist.denials import Count, Refused, store_denials
+from vinery_serving.allowlist.models import MediaFolder, MediaLimit, MediaRule
+from vinery_serving.media.denials import Denial, DenialReason
 
 NUM_IDS: Final = 4
 """So many ids from the first one exist in the tables that have several rows of a tenant."""
@@ -99,6 +102,7 @@ def fill(name: str, first_id: int, text: str = "") -> Tenant:
     _store_invitations(tenant, one)
     _store_usage(tenant, one, f"{first_id}")
     _store_messages(tenant, one, name)
+    _store_media(tenant, one, name)
     _store_signin(text, users["owner"])
     User.objects.filter(pk=users["owner"].pk).update(first_name=text, last_name=text)
     return tenant
@@ -180,6 +184,19 @@ def _store_messages(tenant: Tenant, project: Project, host: str) -> None:
     reminder = stored_reminder(key, owner_name=name)
     Delivery.objects.create(alert=alert, webhook=hook, due_at=now)
     Delivery.objects.create(reminder=reminder, user=key.owner, due_at=now)
+
+
+def _store_media(tenant: Tenant, project: Project, host: str) -> None:
+    """Store rules of the organisation and of a project, and what they refused."""
+    organization, note = tenant.organization, tenant.organization.name
+    for scope, one in ((None, f"{host}.example"), (project, f"one.{host}.example")):
+        whose: dict[str, Any] = {"organization": organization, "project": scope}
+        changes.add(MediaRule(**whose, host=one, note=note))
+        changes.add(MediaFolder(**whose, folder=f"/{one}", note=note))
+        changes.add(MediaLimit(**whose, max_media=9))
+    denial = Denial(DenialReason.NO_RULE, "project", scheme="https", host=host, port=443)
+    count = Count(1, timezone.now(), timezone.now(), "", None)
+    store_denials({Refused(organization.pk, project.pk, denial): count})
 
 
 def _store_signin(text: str, user: User) -> None:

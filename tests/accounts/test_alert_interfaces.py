@@ -17,7 +17,6 @@ from webhook_receiver import Receiver, receiving
 
 from vinery.cli import main
 from vinery_accounts.alerts import webhooks
-from vinery_accounts.base.networks import read_networks
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import (
     Alert,
@@ -29,6 +28,7 @@ from vinery_accounts.models import (
     User,
     Webhook,
 )
+from vinery_accounts.outbound.addresses import read_networks
 from vinery_accounts.services import changes
 
 Run = Callable[..., tuple[int, str, str]]

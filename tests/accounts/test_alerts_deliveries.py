@@ -14,8 +14,8 @@ from webhook_receiver import Receiver, receiving
 
 from vinery_accounts import tasks
 from vinery_accounts.alerts import deliveries, thresholds, webhooks
-from vinery_accounts.base.networks import read_networks
 from vinery_accounts.models import Alert, Delivery, DeliveryState, Organization, Project, Role
+from vinery_accounts.outbound.addresses import read_networks
 from vinery_accounts.services import changes
 
 

@@ -10,9 +10,11 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+import httpcore2
 import openai
 import pytest
 from django.core.exceptions import ValidationError
@@ -22,8 +24,9 @@ from webhook_receiver import Receiver, receiving
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.alerts.webhooks import NotDelivered
 from vinery_accounts.base import networks
-from vinery_accounts.base.networks import AddressRefused, read_networks
 from vinery_accounts.models import AuditEntry, Webhook
+from vinery_accounts.outbound.addresses import AddressRefused, read_networks
+from vinery_accounts.outbound.client import Client
 from vinery_accounts.services import changes
 
 HERE = ["127.0.0.0/8"]
@@ -241,25 +244,30 @@ def test_an_invalid_url_is_refused_when_a_webhook_is_created(db: None, url: str)
     assert not Webhook.objects.exists()
 
 
+@dataclass
+class RecordedNetwork(httpcore2.AsyncNetworkBackend):
+    """A name server that gives these answers in order, and hosts that refuse each connection."""
+
+    answers: list[list[str]]
+    connected: list[str] = field(default_factory=list)
+
+    async def resolve(self, host: str, port: int) -> list[str]:
+        return self.answers.pop(0)
+
+    async def connect_tcp(self, host: str, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:
+        self.connected.append(host)
+        raise httpcore2.ConnectError from ConnectionRefusedError()
+
+
 def resolving_to(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> list[str]:
     """Let the name server return these answers in order.
 
     Return the addresses of the connections.
     """
-    connected: list[str] = []
-    waiting = list(answers)
-
-    def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
-        found = waiting.pop(0)
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in found]
-
-    def connect(address: tuple[str, int], _: float) -> None:
-        connected.append(address[0])
-        raise ConnectionRefusedError
-
-    monkeypatch.setattr(networks.socket, "getaddrinfo", getaddrinfo)
-    monkeypatch.setattr(webhooks.socket, "create_connection", connect)
-    return connected
+    network = RecordedNetwork(list(answers))
+    client = Client(resolve=network.resolve, connections=network)
+    monkeypatch.setattr(webhooks, "CLIENT", client)
+    return network.connected
 
 
 def test_a_name_with_a_private_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,13 +301,13 @@ def test_no_spelling_of_a_private_address_is_connected_to(
     monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
     """It is refused when the webhook is created, or when its name is resolved."""
-    connected: list[Any] = []
-    monkeypatch.setattr(webhooks.socket, "create_connection", lambda *a, **_: connected.append(a))
+    network = RecordedNetwork([])
+    monkeypatch.setattr(webhooks, "CLIENT", Client(connections=network))
 
     with pytest.raises((AddressRefused, NotDelivered)):
         networks.check_url(f"https://{host}/hook")
         webhooks.send(webhooks.make("ours", f"https://{host}/hook")[0], webhooks.test_event())
-    assert connected == []
+    assert network.connected == []
 
 
 def test_a_request_goes_to_the_address_that_was_checked(
@@ -312,6 +320,29 @@ def test_a_request_goes_to_the_address_that_was_checked(
     with pytest.raises(NotDelivered, match="ConnectionRefused"):
         webhooks.send(webhook, webhooks.test_event())
     assert connected == ["8.8.8.8"]
+
+
+def test_the_next_address_of_a_receiver_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    connected = resolving_to(monkeypatch, ["2606:4700::1111", "8.8.8.8"])
+    webhook, _ = webhooks.make("ours", "https://hooks.example.com/")
+
+    with pytest.raises(NotDelivered, match="ConnectionRefused"):
+        webhooks.send(webhook, webhooks.test_event())
+    assert connected == ["2606:4700::1111", "8.8.8.8"]
+
+
+def test_a_name_server_that_does_not_answer_ends_the_delivery(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(webhooks, "TIMEOUT_S", 0.05)
+    may_answer = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: may_answer.wait() and [])
+    webhook, _ = webhooks.make("ours", "https://hooks.example.com/")
+    try:
+        with pytest.raises(NotDelivered, match="No answer within"):
+            webhooks.send(webhook, webhooks.test_event())
+    finally:
+        may_answer.set()
 
 
 def test_an_unknown_certificate_is_refused(receiver: Receiver) -> None:

@@ -23,7 +23,6 @@ from webhook_receiver import Receiver, receiving
 
 from vinery_accounts import tasks
 from vinery_accounts.alerts import deliveries, reminders, webhooks
-from vinery_accounts.base.networks import read_networks
 from vinery_accounts.keys import lifecycle as keys
 from vinery_accounts.models import (
     ApiKey,
@@ -35,6 +34,7 @@ from vinery_accounts.models import (
     Role,
     User,
 )
+from vinery_accounts.outbound.addresses import read_networks
 from vinery_accounts.services import changes
 
 DAYS = (1, 7)

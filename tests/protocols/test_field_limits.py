@@ -55,6 +55,10 @@ def calling(*calls: Any) -> list[Any]:
     return [*HI, {"role": "assistant", "tool_calls": list(calls)}]
 
 
+def showing(**part: Any) -> dict[str, Any]:
+    return {"role": "user", "content": [part]}
+
+
 def schema(num_properties: int) -> dict[str, Any]:
     properties = {f"p{at}": {"type": "string"} for at in range(num_properties)}
     return {"type": "object", "properties": properties}
@@ -92,6 +96,20 @@ ROWS: list[tuple[Endpoint, FieldLimit, str, Any]] = [
         field_limits.TEXT,
         "messages[0].content",
         lambda n: {"messages": [{"role": "user", "content": "a" * n}]},
+    ),
+    (
+        CHAT,
+        field_limits.URL,
+        "messages[0].content[0].image_url",
+        lambda n: {"messages": [showing(type="image_url", image_url="https://" + "a" * (n - 8))]},
+    ),
+    (
+        CHAT,
+        field_limits.FILENAME,
+        "messages[0].content[0].file.filename",
+        lambda n: {
+            "messages": [showing(type="file", file={"file_data": "YQ==", "filename": "a" * n})]
+        },
     ),
     (CHAT, field_limits.PROMPT_IDS, "prompt_token_ids", lambda n: {"prompt_token_ids": [1] * n}),
     (CHAT, field_limits.TEMPLATE, "chat_template", lambda n: {"chat_template": "a" * n}),
@@ -451,6 +469,8 @@ def test_every_limit_has_a_name_a_setting_and_a_test() -> None:
         "schema_name_chars",
         "request_answers",
         "stops_v3",
+        "media",
+        "media_bytes",
     }
     tested |= {"metadata_key_chars"} | {row[1].name for row in ROWS}
 

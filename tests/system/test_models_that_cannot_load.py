@@ -101,7 +101,7 @@ def test_a_model_with_cut_weights_stays_failed_and_loads_when_they_are_whole(
         assert "is cut: it has" in vinery(platform, "model", "list")
 
         weights.write_bytes(whole)
-        until(lambda: status(platform, "cut")[0] == "ready", timeout_s=60)
+        until(lambda: states[-1] == "ready", timeout_s=60)
 
     assert status(platform, "cut") == ("ready", "")
     assert answers(platform, "cut") == 200

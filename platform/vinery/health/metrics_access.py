@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from vinery_accounts.base.networks import read_address
+from vinery_accounts.outbound.addresses import read_address
 
 # Proxies add one of these.
 _FORWARDED: Final = frozenset(

@@ -163,6 +163,7 @@ INSTALLED_APPS = [
     "allauth.usersessions",
     "vinery_accounts",
     "vinery_serving.catalog",
+    "vinery_serving.allowlist",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -358,6 +359,8 @@ SPECTACULAR_SETTINGS = {
         "KeyState": "vinery_accounts.models.keys.STATES",
         "Break": "vinery_accounts.services.audit.Break",
         "ServedModelState": "vinery_serving.catalog.models.ShownState",
+        "MediaScope": "vinery_serving.allowlist.resource.SCOPES",
+        "MediaDenialReason": "vinery_serving.allowlist.models.DENIAL_REASONS",
     },
 }
 

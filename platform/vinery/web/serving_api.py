@@ -1,6 +1,7 @@
-"""The part of the management API about served models and devices: `/api/models/`, `/api/devices/`.
+"""The part of the management API about served models, devices and media rules: `/api/models/`,
+`/api/devices/`, `/api/media-rules/` and what belongs to them.
 
-The tables of models belong to serving, and the views to accounts: here they meet.
+These tables belong to serving, and the views to accounts: here they meet.
 """
 
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
 from vinery_accounts.api.views import ApiView, ResourceViewSet, viewset_of
+from vinery_serving.allowlist import resource as media
 from vinery_serving.catalog import devices
 from vinery_serving.catalog.engine_log import engine_log
 from vinery_serving.catalog.models import ServedModel, ShownState
@@ -103,6 +105,8 @@ def ask_engines() -> Mapping[str, EngineWork]:
 _router = SimpleRouter()
 _router.trailing_slash = "/?"
 _router.register("models", viewset_of(MODELS, state=state), basename="api-models")
+for _name, _resource in media.ALL.items():
+    _router.register(_name, viewset_of(_resource), basename=f"api-{_name}")
 
 urlpatterns: list[URLPattern | URLResolver] = [
     *_router.urls,

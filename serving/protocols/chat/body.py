@@ -139,7 +139,11 @@ class ChatBody(TemplateFields, GenerationBody):
 
     def _messages_and_ids(self) -> tuple[tuple[Message, ...], tuple[int, ...] | None]:
         sent = self.messages or ()
-        messages = tuple(each.to_core() for each in sent if not isinstance(each, int))
+        messages = tuple(
+            each.to_core().within(f"messages[{at}]")
+            for at, each in enumerate(sent)
+            if not isinstance(each, int)
+        )
         ids = tuple(each for each in sent if isinstance(each, int))
         given = tuple(self.prompt_token_ids or ids) or None
         if given is None and self.messages == []:

@@ -13,7 +13,8 @@ from pydantic import BaseModel
 
 from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
-from vinery_serving.core.request import Endpoint, Unused
+from vinery_serving.core.request import Endpoint
+from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.aliases import SYNONYMS, Alias, same_as
 from vinery_serving.protocols.common.foreign import (
     FOREIGN_BY_NAME,

@@ -4,15 +4,14 @@ from dataclasses import replace
 
 from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.request import (
-    NOTHING_UNUSED,
     PROMPT_FIELDS,
     Conversation,
     Endpoint,
     GenerationRequest,
     Grammar,
     RawPrompts,
-    Unused,
 )
+from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 from vinery_serving.protocols.common.decoding import (
     SamplingFields,
     SearchFields,
@@ -21,6 +20,7 @@ from vinery_serving.protocols.common.decoding import (
 )
 from vinery_serving.protocols.common.formats import FormatFields
 from vinery_serving.protocols.common.limited import refuse_long
+from vinery_serving.protocols.common.media import check_media
 from vinery_serving.protocols.common.metadata import DeliveryFields, MetadataFields
 from vinery_serving.protocols.common.parameters import parameter
 from vinery_serving.protocols.common.prompting import EncodingFields
@@ -82,6 +82,8 @@ class GenerationBody(
     ) -> GenerationRequest:
         """Return the request, independent of the protocol. Raises `InvalidRequest`."""
         refuse_long(PROMPT_FIELDS[endpoint], prompt.num_chars)
+        if isinstance(prompt, Conversation):
+            check_media(prompt, dialect, PROMPT_FIELDS[endpoint])
         n, is_streamed = self.n or 1, bool(self.stream)
         return GenerationRequest(
             endpoint=endpoint,

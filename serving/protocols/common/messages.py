@@ -1,17 +1,18 @@
 """The messages of chats and Responses.
 
-The content of any role may be a string or a list of text parts. A part may have any of its
-names, because clients mix those of both protocols. Conversations that templates accept, such
-as a tool message without its call, are not checked.
+The content of any role may be a string or a list of parts: texts, pictures, videos and files. A
+part may have any of its names, because clients mix those of both protocols. Conversations that
+templates accept, such as a tool message without its call, are not checked.
 """
 
 import base64
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from vinery_serving.core import field_limits
-from vinery_serving.core.request import Message, Role, TextPart, ToolCall
+from vinery_serving.core.request import ContentPart, Message, Role, TextPart, ToolCall
 from vinery_serving.core.tools import custom_arguments
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.limited import (
@@ -21,17 +22,30 @@ from vinery_serving.protocols.common.limited import (
     LimitedJson,
     Text,
 )
+from vinery_serving.protocols.common.media import (
+    WireFile,
+    WireImage,
+    WireInputFile,
+    WireVideo,
+)
 from vinery_serving.protocols.common.reading import Wire, invalid, missing
 
 _TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
-_MEDIA_WORDS = ("image", "audio", "video", "file")
+_MEDIA_TAGS: Mapping[object, str] = {
+    "image_url": "<image>",
+    "input_image": "<image>",
+    "video_url": "<video>",
+    "input_video": "<video>",
+    "file": "<file>",
+    "input_file": "<input_file>",
+}
 
 # Templates parse arguments as JSON, but many clients send "" for a call without arguments.
 _NO_ARGUMENTS = "{}"
 
 
-class WirePart(Wire):
-    """One part of a message's content."""
+class WireText(Wire):
+    """A part of a message that is text."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -55,7 +69,7 @@ class WirePart(Wire):
             raise missing(f"must have a `{field}`")
         return self
 
-    def to_core(self) -> TextPart:
+    def to_core(self, path: str) -> TextPart:
         return TextPart(self._text or "")
 
     @property
@@ -64,10 +78,25 @@ class WirePart(Wire):
 
 
 def _type_error(part_type: str) -> str:
-    for word in _MEDIA_WORDS:
-        if word in part_type:
-            return f"holds {word} input, but this model serves text only; send text parts"
-    return f"must have one of these types: {', '.join(_TEXT_PARTS)}"
+    if "audio" in part_type:
+        return "holds audio input, which no model of this server takes; send text"
+    return f"must have one of these types: {', '.join((*_TEXT_PARTS, *map(str, _MEDIA_TAGS)))}"
+
+
+def _part_tag(value: Any) -> str:
+    """The error of an unknown type lists the types."""
+    kind = value.get("type") if isinstance(value, dict) else None
+    return _MEDIA_TAGS.get(kind, "<text>") if isinstance(kind, str) else "<text>"
+
+
+WirePart = Annotated[
+    Annotated[WireText, Tag("<text>")]
+    | Annotated[WireImage, Tag("<image>")]
+    | Annotated[WireVideo, Tag("<video>")]
+    | Annotated[WireFile, Tag("<file>")]
+    | Annotated[WireInputFile, Tag("<input_file>")],
+    Discriminator(_part_tag),
+]
 
 
 def _as_parts(value: object) -> object:
@@ -86,9 +115,11 @@ Content = Annotated[
 ]
 
 
-def content_parts(content: list[WirePart] | None) -> tuple[TextPart, ...]:
-    """Return the parts of `content`; () for null."""
-    return tuple(part.to_core() for part in content or ())
+def content_parts(
+    content: list[WirePart] | None, field: str = "content"
+) -> tuple[ContentPart, ...]:
+    """Return the parts of `content`; () for null. The paths of media begin with `field`."""
+    return tuple(part.to_core(f"{field}[{at}]") for at, part in enumerate(content or ()))
 
 
 def _as_json_text(value: object) -> object:
@@ -193,7 +224,7 @@ class AssistantMessage(Wire):
             tool_calls=self._calls(),
         )
 
-    def _content(self) -> tuple[TextPart, ...]:
+    def _content(self) -> tuple[ContentPart, ...]:
         if self.content is None and self.refusal is not None:
             return (TextPart(self.refusal),)
         return content_parts(self.content)

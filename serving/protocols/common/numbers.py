@@ -20,7 +20,7 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?\Z")
 
 
 def with_numbers(
-    model: type[BaseModel], members: Mapping[str, Any], dialect: Dialect
+    model: type[BaseModel], members: dict[str, Any], dialect: Dialect
 ) -> dict[str, Any]:
     """Return the members of a body, with the numbers that the fields of `model` expect."""
     kinds, reads_text = _kinds(model), dialect.name == V3.name
@@ -29,7 +29,7 @@ def with_numbers(
         for name, value in members.items()
         if name in kinds and type(value) is not kinds[name]
     }
-    return {**members, **others}
+    return {**members, **others} if others else members
 
 
 def _number(value: object, kind: type, *, reads_text: bool) -> object:

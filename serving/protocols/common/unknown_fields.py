@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from vinery_serving.core.request import NOTHING_UNUSED, Unused
+from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 
 # Unknown names that are kept, and of each so many characters.
 _MAX_NAMES: Final = 32

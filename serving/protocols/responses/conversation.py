@@ -21,8 +21,8 @@ def messages_of(items: Sequence[InputItem]) -> tuple[Message, ...]:
     Reasoning becomes a part of the message after it.
     """
     builder = _ConversationBuilder()
-    for item in items:
-        builder.add(item)
+    for at, item in enumerate(items):
+        builder.add(item, f"input[{at}]")
     return builder.messages()
 
 
@@ -82,7 +82,8 @@ class _ConversationBuilder:
         # Reasoning whose message has not come yet.
         self._reasoning: list[str] = []
 
-    def add(self, item: InputItem) -> None:
+    def add(self, item: InputItem, path: str) -> None:
+        """`path` is that of the item in the request."""
         match item:
             case Reasoning():
                 if item.text:
@@ -95,7 +96,7 @@ class _ConversationBuilder:
             case OtherItem():
                 raise AssertionError("the validator refuses all other items")
             case _:
-                self._add_message(item.to_core())
+                self._add_message(item.to_core().within(path))
 
     def messages(self) -> tuple[Message, ...]:
         self._add_open_reasoning()

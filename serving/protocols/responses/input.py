@@ -138,7 +138,7 @@ class CallOutput(Wire):
     output: Content
 
     def to_core(self) -> Message:
-        return Message(Role.TOOL, content_parts(self.output), tool_call_id=self.call_id)
+        return Message(Role.TOOL, content_parts(self.output, "output"), tool_call_id=self.call_id)
 
 
 class LocalShellOutput(Wire):

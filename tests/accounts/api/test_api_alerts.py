@@ -12,8 +12,8 @@ import pytest
 from api_client import Api, Tenant, with_key
 
 from vinery_accounts.alerts import thresholds, webhooks
-from vinery_accounts.base.networks import read_networks
 from vinery_accounts.models import Alert, AuditEntry, Limit, Role, Scope, User, Webhook
+from vinery_accounts.outbound.addresses import read_networks
 from vinery_accounts.services import changes
 from vinery_accounts.usage.store import store_settlements
 

@@ -1,0 +1,148 @@
+"""IP addresses and networks, and which addresses belong to ordinary public hosts.
+
+The special networks are those of IANA's registries of special-purpose addresses, and multicast.
+Some are called global there, but none is an ordinary host: 192.0.0.192 is the metadata service of
+a cloud. A network-specific prefix of NAT64 (RFC 6052) cannot be recognised.
+"""
+
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+_MAPPED: Final = IPv6Network("::ffff:0:0/96")
+# A network's gateway translates these to IPv4, also to private addresses (RFC 6052).
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
+# ISATAP's interface identifiers, with an IPv4 address in the last 32 bits (RFC 5214).
+_ISATAP: Final = frozenset({0x00005EFE, 0x02005EFE})
+
+_PRIVATE: Final = "private"
+_LOOPBACK: Final = "loopback"
+_LINK_LOCAL: Final = "link-local, where clouds have their metadata service"
+_DOCUMENTATION: Final = "reserved for documentation"
+_RESERVED: Final = "reserved"
+_METADATA: Final = "the metadata service of a cloud"
+_SPECIAL: Final[tuple[tuple[Network, str], ...]] = tuple(
+    (ip_network(network), kind)
+    for network, kind in (
+        ("0.0.0.0/8", "unspecified"),
+        ("10.0.0.0/8", _PRIVATE),
+        ("100.64.0.0/10", "shared by the customers of a provider"),
+        ("127.0.0.0/8", _LOOPBACK),
+        ("168.63.129.16/32", _METADATA),  # Azure's, in a public network
+        ("169.254.0.0/16", _LINK_LOCAL),
+        ("172.16.0.0/12", _PRIVATE),
+        ("192.0.0.192/32", _METADATA),  # Oracle's
+        ("192.0.0.0/24", _RESERVED),
+        ("192.0.2.0/24", _DOCUMENTATION),
+        ("192.31.196.0/24", _RESERVED),
+        ("192.52.193.0/24", _RESERVED),
+        ("192.88.99.0/24", "a relay of 6to4"),
+        ("192.168.0.0/16", _PRIVATE),
+        ("192.175.48.0/24", _RESERVED),
+        ("198.18.0.0/15", "reserved for benchmarks"),
+        ("198.51.100.0/24", _DOCUMENTATION),
+        ("203.0.113.0/24", _DOCUMENTATION),
+        ("224.0.0.0/4", "multicast"),
+        ("255.255.255.255/32", "broadcast"),
+        ("240.0.0.0/4", _RESERVED),
+        ("::/128", "unspecified"),
+        ("::1/128", _LOOPBACK),
+        ("::/96", "an IPv4-compatible address"),
+        ("::ffff:0:0:0/96", "a translated IPv4 address"),
+        ("64:ff9b:1::/48", "an IPv4 address behind a local NAT64 gateway"),
+        ("2001::/32", "a Teredo address"),
+        ("2001::/23", _RESERVED),
+        ("2001:db8::/32", _DOCUMENTATION),
+        ("2620:4f:8000::/48", _RESERVED),
+        ("3fff::/20", _DOCUMENTATION),
+        ("fc00::/7", _PRIVATE),
+        ("fe80::/10", _LINK_LOCAL),
+        ("fec0::/10", "site-local"),
+        ("ff00::/8", "multicast"),
+    )
+)
+
+
+class AddressRefused(Exception):
+    """The policy of the caller does not allow the address. The message names the reason."""
+
+
+def read_address(text: str) -> Address | None:
+    """The address; None for text that is none. An IPv4-mapped address, as IPv6 sockets report it,
+    becomes IPv4."""
+    try:
+        ip = ip_address(text)
+    except ValueError:
+        return None
+    mapped = ip.ipv4_mapped if isinstance(ip, IPv6Address) else None
+    return mapped or ip
+
+
+def read_networks(texts: Iterable[str]) -> tuple[Network, ...]:
+    """The networks. IPv4-mapped ones, such as ::ffff:10.0.0.0/104, become IPv4.
+
+    Raises ValueError that names the text which is not a network.
+    """
+    return tuple(_unmapped(ip_network(text.strip())) for text in texts)
+
+
+def _unmapped(network: Network) -> Network:
+    if isinstance(network, IPv6Network) and network.subnet_of(_MAPPED):
+        mapped = network.network_address.ipv4_mapped
+        assert mapped is not None
+        return IPv4Network((mapped, network.prefixlen - _MAPPED.prefixlen))
+    return network
+
+
+def is_within(address: str, networks: Iterable[Network]) -> bool:
+    """Whether the address is in one of the networks; False for text that is not an address."""
+    ip = read_address(address.partition("%")[0])
+    return ip is not None and any(
+        ip.version == network.version and ip in network for network in networks
+    )
+
+
+def why_not_public(address: str, *, allows_translated: bool = False) -> str | None:
+    """Why the address is not that of an ordinary public host; None if it is.
+
+    `allows_translated`: an IPv4-mapped, NAT64 or 6to4 address is as public as the IPv4 address
+    inside it. A network without IPv4 reaches all IPv4 hosts by NAT64.
+    """
+    ip = ip_address(address.partition("%")[0])
+    translated = _translated(ip) if isinstance(ip, IPv6Address) else None
+    if translated is None:
+        return _why_special(ip)
+    kind, inner = translated
+    if allows_translated:
+        return _why_special(inner)
+    return f"{kind} of {inner}"
+
+
+def _translated(ip: IPv6Address) -> tuple[str, IPv4Address] | None:
+    """How an IPv4 address is written as this one, and that address."""
+    if ip.ipv4_mapped is not None:
+        return "the IPv4-mapped address", ip.ipv4_mapped
+    if ip in _NAT64:
+        return "the NAT64 address", _last_32_bits(ip)
+    if ip.sixtofour is not None:
+        return "a 6to4 address", ip.sixtofour
+    if (int(ip) >> 32) & 0xFFFFFFFF in _ISATAP and ip in _GLOBAL_UNICAST:
+        return "an ISATAP address", _last_32_bits(ip)
+    return None
+
+
+def _last_32_bits(ip: IPv6Address) -> IPv4Address:
+    return IPv4Address(int(ip) & 0xFFFFFFFF)
+
+
+def _why_special(ip: Address) -> str | None:
+    for network, kind in _SPECIAL:
+        if ip.version == network.version and ip in network:
+            return kind
+    # `is_global` differs between patch releases of Python.
+    is_unicast = ip.version == 4 or ip in _GLOBAL_UNICAST
+    return None if is_unicast and ip.is_global else _RESERVED

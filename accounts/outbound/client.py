@@ -1,0 +1,241 @@
+"""Sends one HTTP request to an address that was checked, and reads the response up to a limit.
+
+    route = await client.route(url, check)          # one DNS query; all addresses are checked
+    async with client.exchange(route) as response:  # connects to one of these addresses
+        body = await response.read(max_bytes)
+
+The name is not resolved a second time; TLS and the header `Host` have the name. No proxy of the
+environment, no cookie, no credential and no `Referer` is used, nothing is followed, and no
+connection is kept for a later request, which may have another policy. The caller sets the total
+deadline with `asyncio.timeout`.
+"""
+
+import asyncio
+import functools
+import socket
+import ssl
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+import httpcore2
+
+from vinery_accounts.outbound.addresses import read_address
+from vinery_accounts.outbound.threads import DaemonThreads, ThreadsBusy
+from vinery_accounts.outbound.urls import Url
+
+Check = Callable[[str], None]
+"""Raises `AddressRefused` for an address that may not be connected to."""
+
+_MAX_LOOKUPS: Final = 32
+_MAX_ADDRESSES: Final = 8  # that are tried
+_YIELD_AFTER_PARTS: Final = 64
+_lookups: Final = DaemonThreads(_MAX_LOOKUPS)
+
+
+class ExchangeFailed(Exception):
+    """The other server did not answer as it should. The message contains nothing that it sent."""
+
+
+class NotReached(ExchangeFailed):
+    """The name has no address, or no connection could be made."""
+
+
+class BadResponse(ExchangeFailed):
+    """The server broke the protocol, or ended the connection before the end of the body."""
+
+
+class TooLarge(ExchangeFailed):
+    """The body has more bytes than the caller takes."""
+
+
+async def resolve(host: str, port: int) -> tuple[str, ...]:
+    """The addresses of a host, in the order of the system. Raises `NotReached`."""
+    query = functools.partial(
+        socket.getaddrinfo, host.encode("ascii"), port, type=socket.SOCK_STREAM
+    )
+    try:
+        found = await _lookups.call(query)
+    except ThreadsBusy:
+        raise NotReached("Too many names are being resolved; try again shortly.") from None
+    except (OSError, UnicodeError):
+        raise NotReached(f"There is no host {host}.") from None
+    return tuple(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+@functools.cache
+def tls_context() -> ssl.SSLContext:
+    """The certificates that the system trusts, read once."""
+    return ssl.create_default_context()
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A URL with the addresses of its host, all of which were checked."""
+
+    url: Url
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """The beginning of a response. `headers` has lower-case names; equal ones are joined."""
+
+    status: int
+    headers: Mapping[str, str]
+    _parts: AsyncIterator[bytes]
+
+    async def read(self, max_bytes: int) -> bytes:
+        """The body. Raises `TooLarge`, and `BadResponse` also for a body that is encoded."""
+        encoding = self.headers.get("content-encoding", "identity").lower()
+        if encoding not in ("", "identity"):
+            raise BadResponse("The server compressed the file, although it was asked not to.")
+        length = self.headers.get("content-length", "")
+        if length.isdecimal() and int(length) > max_bytes:
+            raise _too_large(max_bytes)
+        return await self._read(max_bytes)
+
+    async def _read(self, max_bytes: int) -> bytes:
+        body, num_parts = bytearray(), 0
+        async for part in self._parts:
+            body += part
+            if len(body) > max_bytes:
+                raise _too_large(max_bytes)
+            num_parts += 1
+            if num_parts % _YIELD_AFTER_PARTS == 0:
+                # Parts of one byte come by the thousand without a wait between them.
+                await asyncio.sleep(0)
+        return bytes(body)
+
+
+def _too_large(max_bytes: int) -> TooLarge:
+    return TooLarge(f"The file has more than {max_bytes} bytes.")
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """`resolve`, `connections` and `tls` are replaced by tests."""
+
+    connect_s: float = 5.0  # for each address, and for the TLS handshake
+    read_s: float = 10.0  # between two parts of the response
+    resolve: Callable[[str, int], Awaitable[Sequence[str]]] = resolve
+    connections: httpcore2.AsyncNetworkBackend = field(default_factory=httpcore2.AnyIOBackend)
+    tls: Callable[[], ssl.SSLContext] = tls_context
+
+    async def route(self, url: Url, check: Check) -> Route:
+        """Raises `NotReached`, and `AddressRefused` if any address of the host is refused."""
+        is_address = read_address(url.host) is not None
+        found = (url.host,) if is_address else await self.resolve(url.host, url.port)
+        if not found:
+            raise NotReached(f"There is no host {url.host}.")
+        for address in found:
+            check(address)
+        return Route(url, tuple(found))
+
+    @asynccontextmanager
+    async def exchange(
+        self,
+        route: Route,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] = MappingProxyType({}),
+        body: bytes = b"",
+    ) -> AsyncIterator[Response]:
+        """Yield the beginning of the response. Raises `NotReached` and `BadResponse`."""
+        url = _url_of(route.url)
+        connection = httpcore2.AsyncHTTPConnection(
+            url.origin,
+            ssl_context=self.tls() if route.url.is_tls else None,
+            network_backend=_CheckedAddresses(route, self.connections),
+        )
+        request = httpcore2.Request(
+            method,
+            url,
+            headers=_headers(route.url, headers, body),
+            content=body,
+            extensions={"timeout": self._timeouts()},
+        )
+        with _explained(route.url):
+            async with connection:
+                response = await connection.handle_async_request(request)
+                async with aclosing(response.aiter_stream()) as parts:
+                    yield Response(response.status, _read_headers(response.headers), parts)
+
+    def _timeouts(self) -> dict[str, float]:
+        return {"connect": self.connect_s, "read": self.read_s, "write": self.read_s}
+
+
+def _url_of(url: Url) -> httpcore2.URL:
+    return httpcore2.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target)
+
+
+def _headers(url: Url, own: Mapping[str, str], body: bytes) -> list[tuple[str, str]]:
+    return [
+        ("host", url.authority),
+        ("user-agent", "Vinery"),
+        ("accept-encoding", "identity"),
+        ("connection", "close"),
+        *own.items(),
+        *([("content-length", str(len(body)))] if body else []),
+    ]
+
+
+def _read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in raw:
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return headers
+
+
+class _CheckedAddresses(httpcore2.AsyncNetworkBackend):
+    """Connects to the addresses of a route, whatever name is asked for."""
+
+    def __init__(self, route: Route, connections: httpcore2.AsyncNetworkBackend) -> None:
+        self._route = route
+        self._connections = connections
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """The first connection that succeeds. Raises what httpcore raises for the last one."""
+        *others, last = self._route.addresses[:_MAX_ADDRESSES]
+        for address in others:
+            with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                return await self._connections.connect_tcp(address, self._route.url.port, timeout)
+        return await self._connections.connect_tcp(last, self._route.url.port, timeout)
+
+
+@contextmanager
+def _explained(url: Url) -> Iterator[None]:
+    """Errors of httpcore as errors of this room."""
+    try:
+        yield
+    except httpcore2.ProtocolError as error:
+        raise BadResponse(f"{url.host} did not send a complete HTTP response.") from error
+    except httpcore2.TimeoutException as error:
+        raise NotReached(f"No answer of {url.host} in time: {_cause(error)}.") from error
+    except httpcore2.NetworkError as error:
+        raise NotReached(f"No answer of {url.host}: {_cause(error)}.") from error
+
+
+def _cause(error: BaseException) -> str:
+    """The name of the first error, such as ConnectionRefusedError."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    return type(error).__name__

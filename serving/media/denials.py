@@ -1,0 +1,31 @@
+"""Why media of a request were refused by the rules, as the list of refusals shows it.
+
+Never the path or the query of a URL, nor the name of a file: they may hold secrets.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class DenialReason(StrEnum):
+    NO_RULE = "no_rule"  # no rule of a level allows the scheme, host and port, or the folder
+    ADDRESS = "address"  # the host has an address that is not public
+    CONTENT_TYPE = "content_type"
+    MAX_BYTES = "max_bytes"
+    MAX_PIXELS = "max_pixels"
+    MAX_REDIRECTS = "max_redirects"
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """One URL or path that was refused. Either `host` or `folder` is empty."""
+
+    reason: DenialReason
+    level: str  # of the policy that refused it: "platform", "organization" or "project"
+    scheme: str = ""
+    host: str = ""  # lower case, punycode
+    port: int = 0
+    folder: str = ""  # that holds the file
+    rule_id: int | None = None  # the rule whose value refused it; None: there was no rule
+    detail: str = ""  # the address, content type or number that was refused

@@ -1,0 +1,131 @@
+"""Refused media are counted in memory and stored by a thread, in a bounded number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from django.db import OperationalError
+
+from vinery_accounts.models import Organization, Project
+from vinery_accounts.services import changes
+from vinery_serving.allowlist import denials
+from vinery_serving.allowlist.denials import Count, DenialQueue, Refused
+from vinery_serving.allowlist.models import MediaDenial
+from vinery_serving.media.denials import Denial, DenialReason
+
+NO_RULE = Denial(DenialReason.NO_RULE, "platform", scheme="https", host="a.example", port=443)
+TOO_LARGE = Denial(
+    DenialReason.MAX_BYTES,
+    "project",
+    scheme="https",
+    host="a.example",
+    port=443,
+    rule_id=7,
+    detail="9 MB",
+)
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    organization = changes.add(Organization(name="ours"))
+    return changes.add(Project(organization=organization, name="one"))
+
+
+def test_equal_denials_of_a_project_are_one_row_with_a_count(project: Project) -> None:
+    queue, caller = DenialQueue(), (project.organization_id, project.pk)
+    for _ in range(3):
+        queue.put(NO_RULE, *caller)
+    queue.put(TOO_LARGE, *caller)
+    queue.put(NO_RULE, None, None)
+
+    queue.store()
+    queue.put(NO_RULE, *caller)
+    queue.store()
+
+    rows = {(row.reason, row.project_name): row for row in MediaDenial.objects.all()}
+    assert {key: row.num for key, row in rows.items()} == {
+        ("no_rule", "one"): 4,
+        ("max_bytes", "one"): 1,
+        ("no_rule", ""): 1,
+    }
+    first = rows["no_rule", "one"]
+    assert (first.organization_name, first.what) == ("ours", "https://a.example")
+    assert first.first_at < first.last_at
+    too_large = rows["max_bytes", "one"]
+    assert (too_large.rule_id, too_large.detail) == (7, "9 MB")
+
+
+def test_a_denied_file_is_listed_with_its_folder(db: None) -> None:
+    queue = DenialQueue()
+    queue.put(
+        Denial(DenialReason.NO_RULE, "platform", folder="/srv/\0\ud800" + "a" * 900), None, None
+    )
+
+    queue.store()
+
+    assert MediaDenial.objects.get().what == ("/srv/?" + "a" * 900)[: denials.MAX_FOLDER]
+
+
+def test_the_oldest_rows_of_an_organisation_are_dropped_and_no_others(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(denials, "MAX_ROWS", 2)
+    queue = DenialQueue()
+    queue.put(NO_RULE, None, None)
+    for number in range(4):
+        host = f"{number}.example"
+        denial = Denial(DenialReason.NO_RULE, "platform", scheme="https", host=host, port=443)
+        queue.put(denial, project.organization_id, project.pk)
+
+    queue.store()
+
+    ours = MediaDenial.objects.filter(project_id=project.pk)
+    assert [row.host for row in ours] == ["3.example", "2.example"]
+    assert MediaDenial.objects.filter(project_id=0).count() == 1
+
+
+def test_denials_wait_while_the_database_is_unavailable() -> None:
+    stored: list[Mapping[Refused, Count]] = []
+    is_down = True
+
+    def store(batch: Mapping[Refused, Count]) -> None:
+        if is_down:
+            raise OperationalError
+        stored.append(batch)
+
+    queue = DenialQueue(store=store)
+    queue.put(NO_RULE, 1, 2)
+    queue.store()
+    queue.put(NO_RULE, 1, 2)
+    is_down = False
+    queue.store()
+
+    assert [[count.num for count in batch.values()] for batch in stored] == [[2]]
+    assert (len(queue), queue.num_dropped) == (0, 0)
+
+
+def test_what_cannot_be_stored_is_dropped_and_counted() -> None:
+    def store(batch: Mapping[Refused, Count]) -> None:
+        raise RuntimeError
+
+    queue = DenialQueue(store=store)
+    queue.put(NO_RULE, 1, 2)
+    queue.put(NO_RULE, 1, 2)
+
+    queue.store()
+
+    assert (len(queue), queue.num_dropped) == (0, 2)
+
+
+def test_a_full_queue_counts_what_it_drops() -> None:
+    queue = DenialQueue(max_waiting=1)
+    queue.put(NO_RULE, 1, 2)
+    queue.put(NO_RULE, 1, 2)
+    queue.put(NO_RULE, 1, 3)
+
+    assert (len(queue), queue.num_dropped) == (1, 1)
+
+
+def test_nothing_is_asked_of_the_database_when_nothing_was_refused() -> None:
+    DenialQueue().store()

@@ -1,0 +1,234 @@
+"""The rules of a caller: those of the platform, narrowed by its organisation and its project."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from django.db import close_old_connections
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vinery_accounts.base.commits import commit_state
+from vinery_accounts.models import Organization, Project
+from vinery_accounts.services import changes
+from vinery_serving.allowlist.models import MediaFolder, MediaLimit, MediaRule
+from vinery_serving.allowlist.policies import MediaPolicies, Rules, level_of
+from vinery_serving.media.policy import Level, MediaPolicy
+
+HTTPS = ("https", 443)
+
+
+def allows(policy: MediaPolicy, host: str, scheme: str = "https", port: int = 443) -> bool:
+    return all(rule is not None for _, rule in policy.url_rules(scheme, host, port))
+
+
+def read() -> MediaPolicies:
+    policies = MediaPolicies()
+    policies.refresh()
+    return policies
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    organization = changes.add(Organization(name="ours"))
+    return changes.add(Project(organization=organization, name="one"))
+
+
+def allow(host: str, **values: Any) -> MediaRule:
+    return changes.add(MediaRule(host=host, **values))
+
+
+def test_nothing_is_allowed_before_the_rules_are_read_and_without_a_rule(db: None) -> None:
+    for policies in (MediaPolicies(), read()):
+        policy = policies.policy_of(None, None)
+        assert not allows(policy, "a.example.org")
+        assert policy.levels == (Level("platform", urls=(), folders=()),)
+
+
+def test_a_rule_of_the_platform_allows_all_callers(project: Project) -> None:
+    allow("a.example.org")
+
+    policies = read()
+
+    for caller in ((None, None), (project.organization_id, project.pk), (99, 99)):
+        assert allows(policies.policy_of(*caller), "a.example.org")
+        assert not allows(policies.policy_of(*caller), "b.example.org")
+
+
+def test_a_wildcard_allows_all_hosts_below_the_domain_and_not_the_domain(db: None) -> None:
+    allow("*.example.org")
+
+    policy = read().policy_of(None, None)
+
+    assert allows(policy, "a.example.org")
+    assert allows(policy, "b.a.example.org")
+    assert not allows(policy, "example.org")
+    assert not allows(policy, "badexample.org")
+
+
+def test_an_organisation_with_rules_has_only_what_both_allow(project: Project) -> None:
+    allow("a.example.org")
+    allow("b.example.org")
+    allow("a.example.org", organization=project.organization)
+    allow("c.example.org", organization=project.organization)
+
+    policies = read()
+    ours = policies.policy_of(project.organization_id, project.pk)
+
+    assert [allows(ours, f"{name}.example.org") for name in "abc"] == [True, False, False]
+    assert allows(policies.policy_of(99, 99), "b.example.org")
+
+
+def test_a_project_narrows_its_organisation(project: Project) -> None:
+    both = {"organization": project.organization, "project": project}
+    allow("*.example.org")
+    allow("a.example.org", organization=project.organization)
+    allow("b.example.org", **both)
+
+    policies = read()
+
+    assert not allows(policies.policy_of(project.organization_id, project.pk), "b.example.org")
+    assert allows(policies.policy_of(project.organization_id, 99), "a.example.org")
+
+
+def test_inactive_rules_allow_nothing_and_narrow_nevertheless(project: Project) -> None:
+    allow("a.example.org")
+    rule = allow("a.example.org", organization=project.organization, is_active=False)
+
+    assert not allows(read().policy_of(project.organization_id, project.pk), "a.example.org")
+
+    changes.remove(rule)
+    assert allows(read().policy_of(project.organization_id, project.pk), "a.example.org")
+
+
+def test_an_inactive_rule_of_the_platform_allows_nothing(db: None) -> None:
+    allow("a.example.org", is_active=False)
+
+    assert not allows(read().policy_of(None, None), "a.example.org")
+
+
+def test_the_rule_that_names_a_host_comes_before_wildcards(db: None) -> None:
+    for host, num in (("*.example.org", 1), ("*.cdn.example.org", 2), ("a.cdn.example.org", 3)):
+        allow(host, max_redirects=num)
+
+    policy = read().policy_of(None, None)
+    found = {
+        host: rule.max_redirects
+        for host in ("a.cdn.example.org", "b.cdn.example.org", "b.example.org")
+        for _, rule in policy.url_rules(*_https(host))
+        if rule
+    }
+
+    assert found == {"a.cdn.example.org": 3, "b.cdn.example.org": 2, "b.example.org": 1}
+
+
+def _https(host: str) -> tuple[str, str, int]:
+    return "https", host, 443
+
+
+def test_levels_have_the_names_that_messages_show(project: Project) -> None:
+    changes.add(MediaLimit(organization=project.organization, max_media=3))
+    changes.add(MediaFolder(organization=project.organization, project=project, folder="/srv/a"))
+
+    policy = read().policy_of(project.organization_id, project.pk)
+
+    assert [(level.scope, level.name) for level in policy.levels] == [
+        ("platform", ""),
+        ("organization", "ours"),
+        ("project", "ours / one"),
+    ]
+    assert policy.max_media == 3
+    assert policy.levels[1].urls is None
+    assert [rule.folder for rule in policy.levels[2].folders or ()] == ["/srv/a"]
+
+
+def test_the_smallest_number_of_media_counts(project: Project) -> None:
+    both = {"organization": project.organization, "project": project}
+    changes.add(MediaLimit(max_media=8))
+    changes.add(MediaLimit(organization=project.organization, max_media=2))
+    changes.add(MediaLimit(**both, max_media=5))
+
+    assert read().policy_of(project.organization_id, project.pk).max_media == 2
+    assert read().policy_of(None, None).max_media == 8
+
+
+@pytest.mark.django_db(transaction=True)
+def test_another_thread_sees_the_commit_of_a_rule_and_reads_it() -> None:
+    """As a web process does it: it looks for a commit, and reads the rules after one."""
+    policies, looks, found = MediaPolicies(), threading.Barrier(2, timeout=60), []
+
+    def web_process() -> None:
+        before = commit_state()
+        looks.wait()
+        looks.wait()
+        found.append(commit_state() != before)
+        policies.refresh()
+        close_old_connections()
+
+    thread = threading.Thread(target=web_process)
+    thread.start()
+    looks.wait()
+    allow("a.example.org")
+    looks.wait()
+    thread.join()
+
+    assert found == [True]
+    assert allows(policies.policy_of(None, None), "a.example.org")
+
+
+# -- Narrowing
+
+HOSTS = ["a.example.org", "b.example.org", "a.b.example.org", "example.org", "other.example"]
+PATTERNS = [*HOSTS, "*.example.org", "*.b.example.org"]
+RULES = st.builds(
+    MediaRule,
+    id=st.integers(1, 99),
+    host=st.sampled_from(PATTERNS),
+    schemes=st.sampled_from([["https"], ["http"], ["http", "https"]]),
+    ports=st.sampled_from([[], [443], [8443], [80, 8443]]),
+    is_active=st.booleans(),
+)
+FOLDERS = st.builds(
+    MediaFolder,
+    id=st.integers(1, 99),
+    folder=st.sampled_from(["/srv", "/srv/a", "/srv/b"]),
+    is_active=st.booleans(),
+)
+LIMITS = st.builds(MediaLimit, max_media=st.integers(0, 5))
+LEVELS = st.builds(
+    level_of,
+    st.just("organization"),
+    st.just("ours"),
+    st.none() | st.lists(RULES, min_size=1, max_size=4),
+    st.none() | st.lists(FOLDERS, min_size=1, max_size=3),
+    st.none() | st.lists(LIMITS, min_size=1, max_size=1),
+)
+URLS = [
+    (scheme, host, port)
+    for scheme in ("http", "https")
+    for host in HOSTS
+    for port in (80, 443, 8443)
+]
+
+
+@given(platform=LEVELS, organization=LEVELS, project=LEVELS)
+def test_an_organisation_and_a_project_only_narrow(
+    platform: Level, organization: Level, project: Level
+) -> None:
+    policies = MediaPolicies(Rules.of({(0, 0): platform, (1, 0): organization, (1, 2): project}))
+
+    wide, narrower, narrowest = (
+        policies.policy_of(*caller) for caller in ((None, None), (1, 9), (1, 2))
+    )
+
+    for scheme, host, port in URLS:
+        allowed = [allows(each, host, scheme, port) for each in (wide, narrower, narrowest)]
+        assert allowed == sorted(allowed, reverse=True)
+    assert _num(narrowest) <= _num(narrower) <= _num(wide)
+    assert wide.levels[0] == narrower.levels[0] == narrowest.levels[0]
+
+
+def _num(policy: MediaPolicy) -> float:
+    return float("inf") if policy.max_media is None else policy.max_media

@@ -1,0 +1,119 @@
+"""Data URLs are read in every form that clients send, and refused with a sentence."""
+
+from __future__ import annotations
+
+import base64
+import tracemalloc
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vinery_serving.core.data_urls import (
+    InvalidDataUrl,
+    TooManyBytes,
+    decode_base64,
+    decode_data_url,
+    is_data_url,
+)
+
+DATA = bytes(range(256)) + b"\xfb\xff\xbf?>"
+STANDARD = base64.b64encode(DATA).decode()
+URL_SAFE = base64.urlsafe_b64encode(DATA).decode()
+_MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"data:image/png;base64,{STANDARD}",
+        f"data:;base64,{STANDARD}",
+        f"data:base64,{quote(DATA)}",
+        f"data:,{quote(DATA)}",
+        f"DATA:Image/PNG;BASE64,{STANDARD}",
+        f"  data: image/png ; base64 ,{STANDARD}\n",
+        f"data:image/jpeg;charset=utf-8;name=a%20b.jpg;base64,{STANDARD}",
+        f"data:application/octet-stream;base64;name=grape,{STANDARD}",
+        f"data:image/svg+xml;charset=utf-8,{quote(DATA)}",
+        f"data:image/png;base64,{STANDARD.rstrip('=')}",
+        f"data:image/png;base64,{URL_SAFE}",
+        f"data:image/png;base64,{URL_SAFE.rstrip('=')}",
+        f"data:image/png;base64,{quote(STANDARD, safe='')}",
+        f"data:image/png;base64,{STANDARD[:8]}\r\n\t {STANDARD[8:]}%0D%0A%20",
+    ],
+)
+def test_every_common_form_is_read(url: str) -> None:
+    assert is_data_url(url)
+    assert decode_data_url(url, len(DATA)) == DATA
+
+
+@given(st.binary(min_size=1), st.booleans(), st.booleans(), st.integers(1, 80))
+def test_any_bytes_survive_any_alphabet_padding_and_line_length(
+    data: bytes, url_safe: bool, has_padding: bool, line_length: int
+) -> None:
+    encode = base64.urlsafe_b64encode if url_safe else base64.b64encode
+    text = encode(data).decode()
+    text = text if has_padding else text.rstrip("=")
+    lines = [text[start : start + line_length] for start in range(0, len(text), line_length)]
+
+    assert decode_base64("\r\n".join(lines), len(data)) == data
+
+
+@given(st.binary(min_size=1))
+def test_any_bytes_survive_percent_encoding(data: bytes) -> None:
+    assert decode_data_url("data:," + quote(data), len(data)) == data
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused_with_a_sentence(text: str) -> None:
+    for url in (text, "data:" + text, "data:image/png;base64," + text, "data:," + text):
+        try:
+            decode_data_url(url, 10)
+        except InvalidDataUrl as error:
+            assert str(error).startswith("must ")
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("https://example.com/a.png", "must begin like"),
+        ("data:image/png;base64", "must begin like"),
+        ("data:image/png;base64,", "must not be empty"),
+        ("data:,", "must not be empty"),
+        ("data:image/png;base64, \n", "must not be empty"),
+        ("data:image/png;base64,====", "must not be empty"),
+        ("data:image/png;base64,AAAAA", "complete base64"),
+        ("data:image/png;base64,AA===", "complete base64"),
+        ("data:image/png;base64,AA=A", "at its end alone"),
+        ("data:image/png;base64,AA==AAAA", "at its end alone"),
+        ("data:image/png;base64,AA!A", "letters, digits"),
+        ("data:image/png;base64,AAÄA", "\\xc4"),
+        ("data:image/png;base64,AA%", "hexadecimal"),
+        ("data:,%0g", "hexadecimal"),
+    ],
+)
+def test_a_malformed_url_is_refused_with_what_is_wrong(url: str, sentence: str) -> None:
+    with pytest.raises(InvalidDataUrl) as refusal:
+        decode_data_url(url, 100)
+
+    assert sentence in str(refusal.value)
+
+
+@pytest.mark.parametrize("url", [f"data:;base64,{STANDARD}", f"data:,{quote(DATA)}"])
+def test_a_size_up_to_the_limit_is_read_and_a_larger_one_refused(url: str) -> None:
+    assert decode_data_url(url, len(DATA)) == DATA
+    with pytest.raises(TooManyBytes, match=f"at most {len(DATA) - 1} bytes, but has {len(DATA)}"):
+        decode_data_url(url, len(DATA) - 1)
+
+
+@pytest.mark.parametrize("payload", ["A" * 32 * _MIB, "%41" * 8 * _MIB])
+def test_too_much_is_refused_without_a_multiple_of_its_memory(payload: str) -> None:
+    url = f"data:;base64,{payload}"
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooManyBytes):
+            decode_data_url(url, _MIB)
+        assert tracemalloc.get_traced_memory()[1] < 8 * len(url)
+    finally:
+        tracemalloc.stop()

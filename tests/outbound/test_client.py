@@ -1,0 +1,351 @@
+"""One request to an address that was checked, with real servers on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.outbound.attacks import ATTACKS, NAMES
+from tests.outbound.recording import RecordedNetwork, listening_everywhere
+from tests.outbound.servers import Server, answer, certificate, serving
+from vinery_accounts.outbound import client as client_module
+from vinery_accounts.outbound.addresses import (
+    AddressRefused,
+    is_within,
+    read_networks,
+    why_not_public,
+)
+from vinery_accounts.outbound.client import (
+    BadResponse,
+    Client,
+    NotReached,
+    Response,
+    TooLarge,
+    resolve,
+)
+from vinery_accounts.outbound.threads import DaemonThreads, ThreadsBusy
+from vinery_accounts.outbound.urls import UrlRefused, read_url
+
+HERE = read_networks(["127.0.0.1/32", "::1/128"])
+MAX_BYTES = 1000
+
+
+def check_public(address: str) -> None:
+    reason = why_not_public(address)
+    if reason is not None:
+        raise AddressRefused(reason)
+
+
+def check_here(address: str) -> None:
+    if not is_within(address, HERE):
+        raise AddressRefused(address)
+
+
+async def get(
+    client: Client, url: str, max_bytes: int = MAX_BYTES, check: object = check_here
+) -> tuple[Response, bytes]:
+    async with asyncio.timeout(30):
+        route = await client.route(read_url(url), check)  # type: ignore[arg-type]
+        async with client.exchange(route) as response:
+            return response, await response.read(max_bytes)
+
+
+# -- Where connections go
+
+
+def test_there_are_hundreds_of_attacks() -> None:
+    assert len(ATTACKS) >= 300
+
+
+async def test_no_attack_makes_a_connection() -> None:
+    network = RecordedNetwork()
+    client = network.client()
+    async with listening_everywhere() as server:
+        for attack in (*ATTACKS, *(f"http://{name}:{{port}}/" for name in NAMES)):
+            url = attack.replace("{port}", str(server.port))
+            with pytest.raises((UrlRefused, AddressRefused)):
+                await get(client, url, check=check_public)
+        assert network.connected == []
+        assert server.num_connections == 0
+
+
+async def test_the_listening_server_would_notice_a_connection() -> None:
+    network = RecordedNetwork(names={"a.example": [["127.0.0.1"]]})
+    async with listening_everywhere() as server:
+        await get(network.client(), f"http://a.example:{server.port}/")
+        assert network.connected == ["127.0.0.1"]
+        assert server.num_connections == 1
+
+
+async def test_a_name_is_resolved_once_and_the_checked_address_is_used() -> None:
+    network = RecordedNetwork(names={"a.example": [["127.0.0.1"], ["127.0.0.2"], ["10.0.0.1"]]})
+    async with listening_everywhere() as server:
+        await get(network.client(), f"http://a.example:{server.port}/")
+    assert network.resolved == ["a.example"]
+    assert network.connected == ["127.0.0.1"]
+
+
+async def test_a_name_with_one_refused_address_is_refused() -> None:
+    network = RecordedNetwork(names={"a.example": [["127.0.0.1", "10.0.0.1"]]})
+    with pytest.raises(AddressRefused, match=r"10\.0\.0\.1"):
+        await get(network.client(), "http://a.example/")
+    assert network.connected == []
+
+
+async def test_an_address_needs_no_name_server() -> None:
+    network = RecordedNetwork()
+    async with serving() as server:
+        await get(network.client(), f"http://127.0.0.1:{server.port}/")
+    assert network.resolved == []
+
+
+async def test_the_next_address_is_tried_if_one_refuses_the_connection() -> None:
+    network = RecordedNetwork(names={"a.example": [["::1", "127.0.0.1"]]})
+    async with serving() as server:
+        _, body = await get(network.client(), f"http://a.example:{server.port}/")
+    assert body == b"picture"
+    assert network.connected == ["::1", "127.0.0.1"]
+
+
+async def test_a_host_that_refuses_connections_is_reported_by_the_first_error() -> None:
+    async with serving() as server:
+        port = server.port
+    with pytest.raises(NotReached, match="ConnectionRefusedError"):
+        await get(Client(), f"http://127.0.0.1:{port}/")
+
+
+async def test_a_name_without_an_address_is_not_reached() -> None:
+    with pytest.raises(NotReached, match="no host"):
+        await get(RecordedNetwork(names={"a.example": [[]]}).client(), "http://a.example/")
+
+
+async def test_the_system_resolves_names_and_reports_those_that_are_unknown() -> None:
+    assert set(await resolve("localhost", 80)) <= {"127.0.0.1", "::1"}
+    with pytest.raises(NotReached, match=r"no host unknown\.invalid"):
+        await resolve("unknown.invalid", 80)
+
+
+# -- What a request has
+
+
+async def test_a_request_has_the_host_and_nothing_that_identifies_a_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    network = RecordedNetwork(names={"a.example": [["127.0.0.1"]]})
+    async with serving() as server:
+        server.answer = answer(headers=("set-cookie: a=b",))
+        for _ in range(2):
+            await get(network.client(), f"http://a.example:{server.port}/p?q#f")
+    assert (
+        server.requests
+        == [
+            (
+                "/p?q",
+                {
+                    "host": f"a.example:{server.port}",
+                    "user-agent": "Vinery",
+                    "accept-encoding": "identity",
+                    "connection": "close",
+                },
+            )
+        ]
+        * 2
+    )
+
+
+async def test_tls_has_the_name_and_its_certificate_is_checked(tmp_path: Path) -> None:
+    server_tls, client_tls = certificate(tmp_path, "a.example")
+    network = RecordedNetwork(names={each: [["127.0.0.1"]] for each in ("a.example", "b.example")})
+    client = network.client(client_tls)
+    async with serving(tls=server_tls) as server:
+        _, body = await get(client, f"https://a.example:{server.port}/")
+        assert body == b"picture"
+        assert server.server_names == ["a.example"]
+        assert server.requests[0][1]["host"] == f"a.example:{server.port}"
+        for host in ("b.example", "127.0.0.1"):
+            with pytest.raises(NotReached, match="SSLCertVerificationError"):
+                await get(client, f"https://{host}:{server.port}/")
+        assert len(server.requests) == 1
+
+
+async def test_an_unknown_certificate_is_refused(tmp_path: Path) -> None:
+    server_tls, _ = certificate(tmp_path, "127.0.0.1")
+    async with serving(tls=server_tls) as server:
+        with pytest.raises(NotReached, match="SSLCertVerificationError"):
+            await get(Client(), f"https://127.0.0.1:{server.port}/")
+
+
+async def test_an_address_in_a_certificate_is_accepted(tmp_path: Path) -> None:
+    server_tls, client_tls = certificate(tmp_path, "127.0.0.1")
+    client = RecordedNetwork().client(client_tls)
+    async with serving(tls=server_tls) as server:
+        _, body = await get(client, f"https://127.0.0.1:{server.port}/")
+    assert body == b"picture"
+
+
+# -- Responses
+
+
+@pytest.fixture
+async def server() -> object:
+    async with serving() as server:
+        yield server
+
+
+async def fetched(server: Server, sent: object, client: Client | None = None) -> bytes:
+    server.answer = sent  # type: ignore[assignment]
+    _, body = await get(client or Client(), f"http://127.0.0.1:{server.port}/")
+    return body
+
+
+async def test_a_redirect_is_returned_and_not_followed(server: Server) -> None:
+    server.answer = answer(b"", status="302 Found", headers=("Location: /next", "X-A: 1", "x-a: 2"))
+    response, _ = await get(Client(), f"http://127.0.0.1:{server.port}/")
+    assert response.status == 302
+    assert response.headers["location"] == "/next"
+    assert response.headers["x-a"] == "1, 2"
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("num_bytes", [0, 1, MAX_BYTES])
+async def test_a_body_up_to_the_limit_is_read(server: Server, num_bytes: int) -> None:
+    assert await fetched(server, answer(b"x" * num_bytes)) == b"x" * num_bytes
+
+
+async def test_bodies_without_a_length_and_in_chunks_are_read(server: Server) -> None:
+    until_the_end = b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 500
+    chunks = b"".join(b"1\r\n%c\r\n" % (48 + each % 10) for each in range(500)) + b"0\r\n\r\n"
+    assert await fetched(server, until_the_end) == b"x" * 500
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    assert await fetched(server, head + chunks) == b"0123456789" * 50
+
+
+async def endless(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    while True:
+        writer.write(b"64\r\n" + b"x" * 100 + b"\r\n")
+        await writer.drain()
+
+
+async def test_an_endless_body_ends_at_the_limit(server: Server) -> None:
+    with pytest.raises(TooLarge, match=f"{MAX_BYTES} bytes"):
+        await fetched(server, endless)
+
+
+async def test_a_length_above_the_limit_is_refused_before_the_body(server: Server) -> None:
+    async def only_head(writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(b"", length=MAX_BYTES + 1))
+        await asyncio.Event().wait()
+
+    with pytest.raises(TooLarge):
+        await fetched(server, only_head)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        answer(b"x" * 10, length=11),
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nabc",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\nabc\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\nabc",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\ncontent-length: 4\r\n\r\nabcd",
+        b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\nabcd",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 1e3\r\n\r\nabcd",
+        b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 40_000 + b"\r\n",
+        b"SSH-2.0-server\r\n\r\n",
+        b"",
+        *(
+            answer(b"\x1f\x8b", headers=(f"content-encoding: {each}",))
+            for each in ("gzip", "br", "deflate", "zstd", "identity, gzip", "GZIP")
+        ),
+    ],
+)
+async def test_a_response_that_is_wrong_or_compressed_is_refused(
+    server: Server, sent: bytes
+) -> None:
+    with pytest.raises(BadResponse):
+        await fetched(server, sent)
+
+
+async def test_bytes_after_the_declared_length_are_not_read(server: Server) -> None:
+    assert await fetched(server, answer(b"x" * 5000, length=10)) == b"x" * 10
+
+
+async def test_a_silent_server_is_left_after_the_read_deadline(server: Server) -> None:
+    async def silent(writer: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(NotReached, match="in time"):
+        await fetched(server, silent, Client(read_s=0.05))
+
+
+async def test_a_server_that_drips_is_left_at_the_total_deadline_of_the_caller(
+    server: Server,
+) -> None:
+    async def drip(writer: asyncio.StreamWriter) -> None:
+        for letter in b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 10_000:
+            writer.write(bytes([letter]))
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    server.answer = drip
+    client = Client(read_s=5)
+    route = await client.route(read_url(f"http://127.0.0.1:{server.port}/"), check_here)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3), client.exchange(route) as response:
+            await response.read(MAX_BYTES)
+
+
+async def test_a_handshake_that_does_not_begin_ends_at_the_connect_deadline() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
+
+    running = await asyncio.start_server(silent, "127.0.0.1", 0)
+    port = running.sockets[0].getsockname()[1]
+    try:
+        with pytest.raises(NotReached, match="in time"):
+            await get(Client(connect_s=0.05), f"https://127.0.0.1:{port}/")
+    finally:
+        running.close()
+
+
+# -- Name servers that do not answer
+
+
+async def test_a_name_server_that_does_not_answer_ends_the_wait_at_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_answer = threading.Event()
+    monkeypatch.setattr(
+        client_module.socket, "getaddrinfo", lambda *_, **__: may_answer.wait() and []
+    )
+    try:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await Client().route(read_url("http://a.example/"), check_here)
+    finally:
+        may_answer.set()
+
+
+async def test_the_number_of_waiting_threads_is_bounded() -> None:
+    may_end, threads = threading.Event(), DaemonThreads(2)
+    calls = [asyncio.ensure_future(threads.call(may_end.wait)) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(ThreadsBusy):
+        await threads.call(may_end.wait)
+    may_end.set()
+    assert await asyncio.gather(*calls) == [True, True]
+    assert await threads.call(lambda: 1) == 1
+
+
+async def test_an_error_of_a_thread_is_raised_to_its_caller() -> None:
+    def fail() -> None:
+        raise OSError("no such name")
+
+    with pytest.raises(OSError, match="no such name"):
+        await DaemonThreads(1).call(fail)

@@ -1,0 +1,242 @@
+"""Pictures, videos and files in the messages of chats and in the items of Responses."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from vinery_serving.core import field_limits
+from vinery_serving.core.dialects import V1, V3, Dialect
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.media import (
+    Detail,
+    InlineSource,
+    MediaKind,
+    MediaPart,
+    PathSource,
+    UrlSource,
+)
+from vinery_serving.core.request import Conversation, Endpoint, Role, TextPart
+from vinery_serving.protocols.tokens import parse_tokenize
+
+from .exchanges import request
+
+CHAT, RESPONSES = Endpoint.CHAT, Endpoint.RESPONSES
+FIELDS = {CHAT: "messages", RESPONSES: "input"}
+DATA = b"\x89PNG\r\n\xff\xfe\xfd"
+INLINE = "data:image/png;base64," + base64.b64encode(DATA).decode()
+URL = "https://example.com/a.png"
+PICTURE = {"type": "image_url", "image_url": {"url": INLINE}}
+
+
+def sent(endpoint: Endpoint, *parts: Any, dialect: Dialect = V1, role: str = "user") -> Any:
+    messages = [{"role": role, "content": [{"type": "text", "text": "See:"}, *parts]}]
+    return request(endpoint, dialect, **{FIELDS[endpoint]: messages})
+
+
+def only(endpoint: Endpoint, part: Any, dialect: Dialect = V1) -> MediaPart:
+    """The part, which is the second of the first message."""
+    read = sent(endpoint, part, dialect=dialect)
+    (found,) = read.media
+    assert isinstance(read.prompt, Conversation)
+    assert read.prompt.messages[0].content == (TextPart("See:"), found)
+    assert isinstance(found, MediaPart)
+    return found
+
+
+def refusal(endpoint: Endpoint, part: Any, dialect: Dialect = V1) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        sent(endpoint, part, dialect=dialect)
+    return caught.value
+
+
+@pytest.mark.parametrize("endpoint", FIELDS)
+@pytest.mark.parametrize("kind", ["image_url", "input_image"])
+@pytest.mark.parametrize("is_object", [True, False])
+def test_every_endpoint_reads_every_form_of_a_picture(
+    endpoint: Endpoint, kind: str, is_object: bool
+) -> None:
+    part = only(endpoint, {"type": kind, "image_url": {"url": INLINE} if is_object else INLINE})
+
+    assert part.kind is MediaKind.IMAGE
+    assert part.source == InlineSource(DATA)
+    assert part.detail is Detail.AUTO
+    assert part.param == f"{FIELDS[endpoint]}[0].content[1].image_url"
+
+
+@pytest.mark.parametrize(
+    ("sent_detail", "detail"),
+    [
+        ("auto", Detail.AUTO),
+        ("low", Detail.LOW),
+        ("high", Detail.HIGH),
+        ("original", Detail.HIGH),
+        (None, Detail.AUTO),
+    ],
+)
+def test_detail_stands_beside_the_url_or_beside_the_object(
+    sent_detail: str | None, detail: Detail
+) -> None:
+    inside = {"type": "image_url", "image_url": {"url": URL, "detail": sent_detail}}
+    beside = {"type": "input_image", "image_url": URL, "detail": sent_detail}
+
+    assert only(CHAT, inside).detail is detail
+    assert only(RESPONSES, beside).detail is detail
+
+
+@pytest.mark.parametrize("endpoint", FIELDS)
+@pytest.mark.parametrize("kind", ["video_url", "input_video"])
+def test_a_video_has_a_url(endpoint: Endpoint, kind: str) -> None:
+    part = only(endpoint, {"type": kind, "video_url": {"url": "http://a.example/b.mp4"}})
+
+    assert part.kind is MediaKind.VIDEO
+    assert part.source == UrlSource("http://a.example/b.mp4")
+    assert part.param == f"{FIELDS[endpoint]}[0].content[1].video_url"
+
+
+@pytest.mark.parametrize("endpoint", FIELDS)
+def test_a_file_of_chats_is_in_an_object_and_one_of_responses_is_not(endpoint: Endpoint) -> None:
+    contents = {"file_data": INLINE, "filename": "a.pdf"}
+    nested = only(endpoint, {"type": "file", "file": contents})
+    flat = only(endpoint, {"type": "input_file", **contents})
+
+    assert nested.kind is flat.kind is MediaKind.DOCUMENT
+    assert nested.source == flat.source == InlineSource(DATA)
+    assert nested.filename == flat.filename == "a.pdf"
+    assert nested.param == f"{FIELDS[endpoint]}[0].content[1].file.file_data"
+    assert flat.param == f"{FIELDS[endpoint]}[0].content[1].file_data"
+
+
+def test_the_contents_of_a_file_may_be_base64_without_the_start_of_a_data_url() -> None:
+    bare = base64.b64encode(DATA).decode()
+
+    assert only(CHAT, {"type": "file", "file": {"file_data": bare}}).source == InlineSource(DATA)
+
+
+def test_a_file_may_have_a_url() -> None:
+    part = only(RESPONSES, {"type": "input_file", "file_url": URL})
+
+    assert part.source == UrlSource(URL)
+    assert part.param == "input[0].content[1].file_url"
+
+
+@pytest.mark.parametrize("kind", ["DATA:image/gif;base64,", "data:text/plain;charset=x;base64,"])
+def test_the_declared_type_of_a_data_url_is_ignored(kind: str) -> None:
+    url = kind + base64.b64encode(DATA).decode()
+
+    assert only(CHAT, {"type": "image_url", "image_url": url}).source == InlineSource(DATA)
+
+
+def test_base64_may_lack_padding_and_have_the_alphabet_of_urls() -> None:
+    encoded = base64.urlsafe_b64encode(DATA + b"a").decode().rstrip("=")
+    part = only(CHAT, {"type": "image_url", "image_url": f"data:;base64,{encoded}"})
+
+    assert part.source == InlineSource(DATA + b"a")
+
+
+@pytest.mark.parametrize("scheme", ["http", "HTTPS", "https"])
+def test_a_url_stays_as_it_was_sent(scheme: str) -> None:
+    url = f"{scheme}://User@EXAMPLE.com:1/%41?b#c"
+
+    assert only(CHAT, {"type": "image_url", "image_url": url}).source == UrlSource(url)
+
+
+def test_v3_takes_paths_and_v1_does_not() -> None:
+    part = {"type": "image_url", "image_url": {"url": "/pictures/a b.png"}}
+
+    assert only(CHAT, part, V3).source == PathSource("/pictures/a b.png")
+    error = refusal(CHAT, part)
+    assert error.param == "messages[0].content[1].image_url"
+    assert "Only /v3 takes paths" in error.message
+
+
+@pytest.mark.parametrize("dialect", [V1, V3])
+@pytest.mark.parametrize("start", ["file://", "FILE://localhost"])
+def test_both_trees_take_the_url_of_a_local_file(dialect: Dialect, start: str) -> None:
+    part = only(CHAT, {"type": "image_url", "image_url": f"{start}/a%20b.png"}, dialect)
+
+    assert part.source == PathSource("/a b.png", is_bare=False)
+
+
+@pytest.mark.parametrize("role", ["system", "assistant"])
+def test_messages_of_other_roles_may_have_pictures(role: str) -> None:
+    (part,) = sent(CHAT, PICTURE, role=role).media
+
+    assert part.source == InlineSource(DATA)
+
+
+def test_the_result_of_a_tool_may_be_a_picture() -> None:
+    result = {"role": "tool", "tool_call_id": "c", "content": [PICTURE]}
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    read = request(CHAT, messages=[{"role": "assistant", "tool_calls": [call]}, result])
+    assert isinstance(read.prompt, Conversation)
+
+    assert read.prompt.messages[1].role is Role.TOOL
+    assert [part.param for part in read.media] == ["messages[1].content[0].image_url"]
+
+
+def test_the_output_of_a_call_may_be_a_picture() -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "c", "output": [PICTURE]}
+    read = request(RESPONSES, input=[{"role": "user", "content": "Look"}, call, output])
+
+    assert [part.param for part in read.media] == ["input[2].output[0].image_url"]
+
+
+def test_pictures_keep_their_order_and_the_paths_of_the_request() -> None:
+    messages = [
+        {"role": "user", "content": [PICTURE, {"type": "text", "text": "and"}, PICTURE]},
+        {"role": "assistant", "content": "Nice"},
+        {"role": "user", "content": [PICTURE]},
+    ]
+    for endpoint, field in FIELDS.items():
+        read = request(endpoint, **{field: messages})
+
+        assert [part.param for part in read.media] == [
+            f"{field}[0].content[0].image_url",
+            f"{field}[0].content[2].image_url",
+            f"{field}[2].content[0].image_url",
+        ]
+
+
+def test_tokenizing_reads_pictures() -> None:
+    picture = {"type": "image_url", "image_url": "/a.png"}
+    body = json.dumps({"messages": [{"role": "user", "content": [picture]}]}).encode()
+    prompt = parse_tokenize(body, V3).request.prompt
+    assert isinstance(prompt, Conversation)
+
+    assert prompt.media[0].source == PathSource("/a.png")
+    with pytest.raises(InvalidRequest, match="Only /v3 takes paths"):
+        parse_tokenize(body, V1)
+
+
+def test_a_request_has_a_largest_number_of_media() -> None:
+    most = field_limits.MEDIA.value
+    for endpoint, field in FIELDS.items():
+        assert len(sent(endpoint, *[PICTURE] * most).media) == most
+        with pytest.raises(InvalidRequest, match="VINERY_MAX_MEDIA") as caught:
+            sent(endpoint, *[PICTURE] * (most + 1))
+        assert caught.value.param == field
+
+
+def test_a_data_url_is_limited_by_what_it_decodes_to() -> None:
+    most = field_limits.MEDIA_BYTES.value
+    for size, is_right in ((most, True), (most + 1, False)):
+        url = "data:;base64," + base64.b64encode(bytes(size)).decode()
+        part = {"type": "image_url", "image_url": {"url": url}}
+        if is_right:
+            assert only(CHAT, part).source == InlineSource(bytes(size))
+        else:
+            error = refusal(CHAT, part)
+            assert f"must have at most {most} bytes, but has {most + 1}" in error.message
+            assert "VINERY_MAX_MEDIA_BYTES" in error.message
+
+
+def test_other_texts_of_a_prompt_are_counted_without_the_pictures() -> None:
+    read = sent(CHAT, {"type": "image_url", "image_url": INLINE})
+    assert isinstance(read.prompt, Conversation)
+
+    assert read.prompt.num_chars == len("See:")
