@@ -118,4 +118,5 @@ def test_tokenizing_costs_at_most_twice_the_work(parse_tokens: Any, fields: Any)
         body = json.dumps(fields(size)).encode()
         return lambda: parse_tokens(body)
 
+    work(1)()  # the first call fills caches
     assert growth(work, SIZE) < MOST_GROWTH
