@@ -101,7 +101,10 @@ FIELDS = [
 def test_a_field_of_twice_the_size_costs_at_most_twice_the_work(
     endpoint: Endpoint, fields: Any
 ) -> None:
-    assert growth(reading(endpoint, fields), SIZE) < MOST_GROWTH
+    work = reading(endpoint, fields)
+
+    work(SIZE)()  # the first call fills caches
+    assert growth(work, SIZE) < MOST_GROWTH
 
 
 @pytest.mark.parametrize(
@@ -118,5 +121,5 @@ def test_tokenizing_costs_at_most_twice_the_work(parse_tokens: Any, fields: Any)
         body = json.dumps(fields(size)).encode()
         return lambda: parse_tokens(body)
 
-    work(1)()  # the first call fills caches
+    work(SIZE)()  # the first call fills caches
     assert growth(work, SIZE) < MOST_GROWTH
