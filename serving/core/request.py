@@ -4,10 +4,11 @@ All values are frozen. `None` in a sampling field means that the client did not 
 model's `generation_config.json` decides, then the engine's default.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final
 
 from vinery_serving.core.dialects import V1, Dialect
@@ -40,6 +41,8 @@ class TextPart:
 
 
 ContentPart = TextPart | MediaPart
+# Returns what a part becomes: it is decoded, or the pages of a document take its position.
+PartsOf = Callable[[MediaPart], Sequence[ContentPart]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +89,16 @@ class Message:
 
     def within(self, path: str) -> "Message":
         """Return the message with `path` before the paths of its media."""
+        return self.with_media(lambda part: (replace(part, param=f"{path}.{part.param}"),))
+
+    def with_media(self, parts_of: PartsOf) -> "Message":
+        """Return the message with other parts for each of its media."""
         if not self.media:
             return self
         parts = (
-            replace(part, param=f"{path}.{part.param}") if isinstance(part, MediaPart) else part
-            for part in self.content
+            parts_of(part) if isinstance(part, MediaPart) else (part,) for part in self.content
         )
-        return replace(self, content=tuple(parts))
+        return replace(self, content=tuple(chain.from_iterable(parts)))
 
     @property
     def num_chars(self) -> int:
@@ -252,6 +258,11 @@ class Conversation:
     def media(self) -> tuple[MediaPart, ...]:
         """The media of all messages, in their order."""
         return tuple(part for message in self.messages for part in message.media)
+
+    def with_media(self, parts_of: PartsOf) -> "Conversation":
+        """Return the conversation with other parts for each of its media."""
+        messages = tuple(message.with_media(parts_of) for message in self.messages)
+        return replace(self, messages=messages)
 
     @property
     def num_chars(self) -> int:
@@ -476,6 +487,13 @@ class GenerationRequest:
     def media(self) -> tuple[MediaPart, ...]:
         """The media of the prompt. Raw prompts have none."""
         return self.prompt.media if isinstance(self.prompt, Conversation) else ()
+
+    def with_media(self, parts_of: PartsOf) -> "GenerationRequest":
+        """Return the request with other parts for each of its media."""
+        if not self.media:
+            return self
+        assert isinstance(self.prompt, Conversation)
+        return replace(self, prompt=self.prompt.with_media(parts_of))
 
     @property
     def must_call(self) -> bool:
