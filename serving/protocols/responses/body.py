@@ -46,8 +46,8 @@ from vinery_serving.protocols.common.tools import (
     hosted_kinds,
     resolve_choice,
 )
-from vinery_serving.protocols.responses.conversation import messages_of, without_old_reasoning
-from vinery_serving.protocols.responses.input import Input
+from vinery_serving.protocols.responses.conversation import without_old_reasoning
+from vinery_serving.protocols.responses.input import Input, messages_of
 
 Summary = Literal["auto", "concise", "detailed"]
 

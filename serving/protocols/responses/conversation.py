@@ -1,29 +1,9 @@
-"""The items of a Responses request as the messages of a conversation."""
+"""The messages of a conversation from the parts that a Responses request has as items."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from vinery_serving.core.request import Message, Role, ToolCall
-from vinery_serving.protocols.responses.input import (
-    HostedCall,
-    InputItem,
-    OtherItem,
-    Reasoning,
-    ReplayedCall,
-)
-
-
-def messages_of(items: Sequence[InputItem]) -> tuple[Message, ...]:
-    """Return `items` as the messages of a conversation.
-
-    Calls become a part of the assistant message before them, and so does a message after them,
-    which templates would otherwise render between calls and results. Results follow their calls.
-    Reasoning becomes a part of the message after it.
-    """
-    builder = _ConversationBuilder()
-    for at, item in enumerate(items):
-        builder.add(item, f"input[{at}]")
-    return builder.messages()
 
 
 def without_old_reasoning(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -75,28 +55,23 @@ class _AssistantTurn:
         return [whole, *self.results]
 
 
-class _ConversationBuilder:
+class ConversationBuilder:
+    """Collects messages, calls and reasoning in their order.
+
+    Calls become a part of the assistant message before them, and so does a message after them,
+    which templates would otherwise render between calls and results. Results follow their calls.
+    Reasoning becomes a part of the message after it.
+    """
+
     def __init__(self) -> None:
         self._turns: list[Message | _AssistantTurn] = []
         self._callers: dict[str, _AssistantTurn] = {}  # by the id of the call
         # Reasoning whose message has not come yet.
         self._reasoning: list[str] = []
 
-    def add(self, item: InputItem, path: str) -> None:
-        """`path` is that of the item in the request."""
-        match item:
-            case Reasoning():
-                if item.text:
-                    self._reasoning.append(item.text)
-            case ReplayedCall():
-                self._add_call(item.to_call())
-            case HostedCall():
-                self._add_call(item.to_call())
-                self._add_message(item.to_core())
-            case OtherItem():
-                raise AssertionError("the validator refuses all other items")
-            case _:
-                self._add_message(item.to_core().within(path))
+    def add_reasoning(self, text: str) -> None:
+        if text:
+            self._reasoning.append(text)
 
     def messages(self) -> tuple[Message, ...]:
         self._add_open_reasoning()
@@ -106,7 +81,7 @@ class _ConversationBuilder:
             for message in (turn.messages() if isinstance(turn, _AssistantTurn) else [turn])
         )
 
-    def _add_message(self, message: Message) -> None:
+    def add_message(self, message: Message) -> None:
         if message.role is Role.ASSISTANT:
             self._add_answer(message)
             return
@@ -117,7 +92,7 @@ class _ConversationBuilder:
         else:
             self._turns.append(message)
 
-    def _add_call(self, call: ToolCall) -> None:
+    def add_call(self, call: ToolCall) -> None:
         """A call also joins a message without calls, but reasoning begins a new one then."""
         last = self._last_turn
         joins = last is not None and not last.results and not self._reasoning

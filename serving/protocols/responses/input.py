@@ -1,4 +1,4 @@
-"""The items of `input`, and the message or call that each becomes.
+"""The items of `input`, and the messages that they become.
 
 Templates know only one kind of call: a name and a JSON object of arguments. So a call of any
 other tool becomes such a call, and a call of a hosted tool becomes a call and a tool message.
@@ -7,7 +7,7 @@ other tool becomes such a call, and a call of a hosted tool becomes a call and a
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, get_args
 
@@ -42,6 +42,7 @@ from vinery_serving.protocols.common.messages import (
     unpack_reasoning,
 )
 from vinery_serving.protocols.common.reading import Wire, invalid, missing, unsupported
+from vinery_serving.protocols.responses.conversation import ConversationBuilder
 
 # Items that cannot become text, and why.
 _NO_TEXT: Mapping[str, str] = {
@@ -356,6 +357,30 @@ Input = Annotated[
     BeforeValidator(_as_items, json_schema_input_type=_Text | _Items),
     Limited(field_limits.INPUT_ITEMS),
 ]
+
+
+def messages_of(items: Sequence[InputItem]) -> tuple[Message, ...]:
+    """Return `items` as the messages of a conversation."""
+    builder = ConversationBuilder()
+    for at, item in enumerate(items):
+        _add(item, builder, f"input[{at}]")
+    return builder.messages()
+
+
+def _add(item: InputItem, builder: ConversationBuilder, path: str) -> None:
+    """`path` is that of the item in the request."""
+    match item:
+        case Reasoning():
+            builder.add_reasoning(item.text)
+        case ReplayedCall():
+            builder.add_call(item.to_call())
+        case HostedCall():
+            builder.add_call(item.to_call())
+            builder.add_message(item.to_core())
+        case OtherItem():
+            raise AssertionError("the validator refuses all other items")
+        case _:
+            builder.add_message(item.to_core().within(path))
 
 
 def _tool_message(call_id: str, text: str) -> Message:
