@@ -226,6 +226,12 @@ async def test_an_engine_that_is_killed_while_it_loads_is_started_soon_again(
     assert reports[-1] == (READY, "")
 
 
+async def test_a_node_that_cannot_open_a_file_tries_again(script: Script) -> None:
+    reports = await live(script, OSError(24, "Too many open files"), LOADS)
+
+    assert reports[1:3] == [(RETRYING, "[Errno 24] Too many open files"), (READY, "")]
+
+
 async def test_an_engine_that_had_loaded_is_restarted_however_often_it_crashes(
     script: Script,
 ) -> None:
