@@ -120,8 +120,9 @@ def _train(settings: argparse.Namespace) -> None:
 
 def _export(settings: argparse.Namespace) -> None:
     from training.vision.export import export
+    from training.vision.fitting import Trainer
 
-    export(settings.checkpoint, settings.out)
+    export(Trainer(settings.checkpoint, seed=1), settings.out)
 
 
 def _evaluate(settings: argparse.Namespace) -> None:

@@ -11,6 +11,7 @@ import openvino as ov
 from optimum.exporters.openvino import main_export
 
 from training.vision.architecture import IMAGE_PREPROCESSOR, VIDEO_PREPROCESSOR
+from training.vision.fitting import Trainer
 from training.vision.rendering import TEMPLATE_PATH
 
 # Greedy, so that a client which names no temperature gets the trained answer.
@@ -18,11 +19,11 @@ GENERATION_DEFAULTS = {"do_sample": False, "eos_token_id": 2, "pad_token_id": 0}
 FILE_MODE = 0o644
 
 
-def export(checkpoint: Path, folder: Path) -> None:
-    """Write the model in `checkpoint` to `folder`, replacing what was there."""
+def export(trainer: Trainer, folder: Path) -> None:
+    """Write the trainer's model to `folder`, replacing what was there."""
     with tempfile.TemporaryDirectory() as scratch:
-        prepared, exported = Path(scratch, "checkpoint"), Path(scratch, "exported")
-        shutil.copytree(checkpoint, prepared)
+        prepared, exported = Path(scratch, "prepared"), Path(scratch, "exported")
+        trainer.save_model(prepared)
         _write_processors(prepared)
         main_export(
             str(prepared), output=exported, task="image-text-to-text", convert_tokenizer=True

@@ -123,7 +123,6 @@ def fit(trainer: Trainer, schedule: Schedule, mixture: Mixture) -> None:
             trainer.save()
             saved_s = time.monotonic()
     trainer.save()
-    trainer.save_model(trainer.folder)
 
 
 def _losses(
