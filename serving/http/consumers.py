@@ -19,6 +19,7 @@ from django.urls import re_path
 
 from vinery_accounts.keys.table import Caller
 from vinery_accounts.models import Scope as KeyScope
+from vinery_serving.core.dialects import V1
 from vinery_serving.core.errors import (
     InvalidRequest,
     MethodNotAllowed,
@@ -29,7 +30,7 @@ from vinery_serving.core.errors import (
 )
 from vinery_serving.core.events import Completed, Event, Failed
 from vinery_serving.core.ids import AnswerIdentity
-from vinery_serving.core.request import V1, Endpoint
+from vinery_serving.core.request import Endpoint
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.generate import stream, whole
 from vinery_serving.flow.meter import Meter
