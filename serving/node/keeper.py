@@ -18,7 +18,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.utils import timezone
 
-from vinery_serving.catalog.models import EngineState
+from vinery_serving.catalog.models import EngineState, settings_digest
 from vinery_serving.engine.config import EngineConfig, EngineLog, parse_options
 from vinery_serving.logs.folder import engine_name, log_path
 from vinery_serving.node import status
@@ -48,6 +48,11 @@ class ModelSpec:
     folder: str
     device: str
     options: str  # canonical JSON, so that equal options compare equal
+
+    @property
+    def digest(self) -> str:
+        """As `ServedModel.settings_digest`."""
+        return settings_digest(self.name, self.folder, self.device, self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +187,9 @@ class Keeper:
         log.info(event, extra={"fields": {"model": self._spec.name, "pid": engine.pid}})
 
     async def _report(self, state: EngineState, **details: Any) -> None:
-        await status.report(self._spec.id, state, self._num_restarts, self._attempts, **details)
+        spec = self._spec
+        subject = status.Subject(spec.id, spec.digest)
+        await status.report(subject, state, self._num_restarts, self._attempts, **details)
 
 
 def _new_log(model: str) -> EngineLog:

@@ -20,6 +20,7 @@ from vinery_serving.node.backoff import LoadAttempts
 from vinery_serving.node.engine_process import EngineDied
 from vinery_serving.node.folder_state import FolderState
 from vinery_serving.node.keeper import Keeper, ModelSpec
+from vinery_serving.node.status import Subject
 from vinery_serving.node.weights import UnusableWeights
 
 SPEC = ModelSpec(7, "chat", "/models/chat", "CPU", "{}")
@@ -82,7 +83,7 @@ class Script:
         return a_keeper._asked.is_set()
 
     async def report(
-        self, _: int, state: EngineState, __: int, attempts: LoadAttempts, **details: Any
+        self, _: Subject, state: EngineState, __: int, attempts: LoadAttempts, **details: Any
     ) -> None:
         error = self.reports[-1][1] if self.reports else ""
         if details.get("forgets_error") or state is READY:
