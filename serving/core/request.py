@@ -11,10 +11,13 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, Final
 
+from vinery_serving.core.dialects import V1, Dialect
+
 # `X as X`: others import it from here.
 from vinery_serving.core.endpoints import Endpoint as Endpoint
 from vinery_serving.core.json_size import size_of
 from vinery_serving.core.media import MediaPart
+from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 
 # The clients' names for the prompt, for error messages.
 PROMPT_FIELDS: Final = {
@@ -30,44 +33,6 @@ class Role(StrEnum):
     USER = "user"
     ASSISTANT = "assistant"
     TOOL = "tool"
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """The defaults of a URL tree: OVMS's under `/v3`, OpenAI's under `/v1`."""
-
-    name: str  # "v1" or "v3", the first part of the URL
-    # The default of `max_tokens` for completions. None: generate until the model ends.
-    completions_max_tokens: int | None
-    streams_stop_text: bool  # the default of `include_stop_str_in_output` for streams
-    default_top_k: int | None  # the default of `top_k` when sampling; None: all tokens
-    length_reason: str  # `incomplete_details.reason` of a response that reached its token limit
-    # Whether `best_of` is a beam width. Otherwise it is the number of sampled candidates.
-    best_of_is_beams: bool
-    # Whether the `text_offset` of completions counts from the start of the prompt, whether or
-    # not the text begins with it.
-    offsets_include_prompt: bool
-
-
-V1 = Dialect(
-    "v1",
-    16,
-    streams_stop_text=False,
-    default_top_k=None,
-    length_reason="max_output_tokens",
-    best_of_is_beams=False,
-    offsets_include_prompt=True,
-)
-V3 = Dialect(
-    "v3",
-    None,
-    streams_stop_text=True,
-    default_top_k=40,
-    length_reason="max_tokens",
-    best_of_is_beams=True,
-    offsets_include_prompt=False,
-)
-DIALECTS = {dialect.name: dialect for dialect in (V1, V3)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,19 +427,6 @@ class Handling:
     # Only prompts of one organisation with the same salt share the prefix cache. Secret like a
     # password.
     cache_salt: str | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Unused:
-    """The parts of a body that take no effect, by their paths. A client may have sent any name."""
-
-    unknown: tuple[str, ...] = ()  # fields that this server does not know: the first of them
-    num_unknown: int = 0
-    harmless: tuple[str, ...] = ()  # fields of other servers that could not change the answer
-    hosted: tuple[str, ...] = ()  # features of OpenAI's service, such as `store`
-
-
-NOTHING_UNUSED: Final = Unused()
 
 
 @dataclass(frozen=True, slots=True)

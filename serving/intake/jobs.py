@@ -14,13 +14,13 @@ from typing import Any, cast
 from msgspec import Struct
 
 from vinery_serving.constraints.families.registry import select_family
-from vinery_serving.core import field_limits
+from vinery_serving.core import dialects, field_limits, unused
 from vinery_serving.core import media as core_media
 from vinery_serving.core import request as core_request
+from vinery_serving.core.dialects import DIALECTS
 from vinery_serving.core.errors import ModelNotReady
 from vinery_serving.core.media import InlineSource
 from vinery_serving.core.request import (
-    DIALECTS,
     PROMPT_FIELDS,
     Conversation,
     Endpoint,
@@ -216,6 +216,8 @@ JOBS = {
 }
 RESULT_TYPES = (
     *_types_in(core_request),
+    *_types_in(dialects),
+    *_types_in(unused),
     *_types_in(core_media),
     *_types_in(messages),
     *cast(Any, (Endpoint, Head, Draft, Prompt, ToolCalls, FunctionCall)),

@@ -11,19 +11,17 @@ from typing import Any, Final, Protocol, Self, cast
 
 import msgspec
 
+from vinery_serving.core.dialects import DIALECTS, Dialect
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import InlineSource, MediaPart
 from vinery_serving.core.request import (
-    DIALECTS,
-    NOTHING_UNUSED,
     PROMPT_FIELDS,
     Conversation,
-    Dialect,
     Endpoint,
     GenerationRequest,
     RawPrompts,
-    Unused,
 )
+from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 from vinery_serving.flow.directory import Engine, LoadedModel
 from vinery_serving.flow.output_grammar import may_have_grammar
 from vinery_serving.flow.prepared import Draft
