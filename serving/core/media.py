@@ -6,6 +6,10 @@ replaced by the decoded picture or clip. The pages of a document become parts of
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+# Of all pictures and videos of a prompt, as the engine gets them.
+MAX_MEDIA_BYTES: Final = 48 * 2**20
 
 
 class MediaKind(StrEnum):
@@ -77,3 +81,9 @@ class MediaPart:
     param: str
     detail: Detail = Detail.AUTO
     filename: str | None = None  # of a document, as the client named it
+
+
+def decoded(part: MediaPart) -> Picture | Clip:
+    """Return the picture or clip of a part that is decoded."""
+    assert isinstance(part.source, Picture | Clip), "the part is not decoded yet"
+    return part.source

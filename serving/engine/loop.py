@@ -37,6 +37,7 @@ from vinery_serving.engine.logits_handler import (
 )
 from vinery_serving.engine.output_sender import OutputSender
 from vinery_serving.engine.pipeline import Pipeline
+from vinery_serving.engine.pixels import ArrivingPixels
 from vinery_serving.engine.prefix_cache import TokenArray
 from vinery_serving.engine.step_limit import LEAST_S, StepLimits
 from vinery_serving.transport.messages import (
@@ -50,6 +51,7 @@ from vinery_serving.transport.messages import (
     Keep,
     Leaving,
     LogitsSpec,
+    MediaPixels,
     Ping,
     Pong,
     SamplingParams,
@@ -106,6 +108,7 @@ class EngineLoop:
         # Whose grammars are being checked, and how to stop waiting for that.
         self._checking: dict[Generation, Callable[[], None]] = {}
         self._alive: dict[tuple[int, int], Generation] = {}  # by `_key`
+        self._pixels = ArrivingPixels()
         self._sender = OutputSender(config.options.flush_interval_ms)
         self._finished = FinishedGenerations(config.usage_dir)
         self._next_expiry_at = 0.0
@@ -231,7 +234,10 @@ class EngineLoop:
                 self._disconnect(incoming.connection)
             case Submit():
                 self._submit(incoming.connection, incoming.message)
+            case MediaPixels():
+                self._pixels.add(incoming.connection, incoming.message)
             case Cancel(id=id_, num_used=num_used):
+                self._pixels.drop(incoming.connection, id_)
                 self._cancel(incoming.connection, id_, num_used)
             case Grant():
                 self._grant(incoming.connection, incoming.message)
@@ -367,6 +373,7 @@ class EngineLoop:
             self._end(generation)
 
     def _disconnect(self, connection: Connection) -> None:
+        self._pixels.drop_all(connection)
         self._lifeline.discard(connection)
         for generation in [each for each in self._alive.values() if each.connection is connection]:
             self._drop(generation)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from vinery_serving.core.request import Message, Role, TextPart
+from vinery_serving.core.request import ContentPart, Message, Role, TextPart
 from vinery_serving.prompting.capabilities import TemplateCapabilities
 
 _INSTRUCTING: Final = (Role.SYSTEM, Role.DEVELOPER)
@@ -79,7 +79,7 @@ def _without_text_beside_reasoning(message: Message) -> Message:
     """A turn with calls, whose text is a part of its reasoning."""
     if not (message.tool_calls and message.reasoning and message.text):
         return message
-    return replace(message, content=(), reasoning=f"{message.reasoning}\n{message.text}")
+    return replace(message, content=message.media, reasoning=f"{message.reasoning}\n{message.text}")
 
 
 def _known(message: Message, capabilities: TemplateCapabilities) -> Message:
@@ -89,5 +89,17 @@ def _known(message: Message, capabilities: TemplateCapabilities) -> Message:
 
 
 def _with_text(message: Message, sources: Sequence[Message]) -> Message:
+    if any(source.media for source in sources):
+        return replace(message, content=tuple(_joined(sources)))
     text = "\n\n".join(source.text for source in sources if source.text)
     return replace(message, content=(TextPart(text),))
+
+
+def _joined(sources: Sequence[Message]) -> list[ContentPart]:
+    """The parts of several messages, with an empty line between their texts."""
+    parts: list[ContentPart] = []
+    for source in sources:
+        if parts and isinstance(last := parts[-1], TextPart):
+            parts[-1] = TextPart(f"{last.text}\n\n")
+        parts += source.content
+    return parts

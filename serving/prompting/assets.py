@@ -7,19 +7,32 @@ from pathlib import Path
 from typing import Self
 
 from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
+from vinery_serving.core.media import MAX_MEDIA_BYTES, MediaKind, decoded
 from vinery_serving.core.request import Conversation, Encoding
 from vinery_serving.prompting.folder import ModelFolder
 from vinery_serving.prompting.infill import Infill
 from vinery_serving.prompting.reasoning_effort import reasoning_settings
-from vinery_serving.prompting.render import ChatRenderer, Rendered
+from vinery_serving.prompting.render import ChatRenderer, Rendered, marked_text
 from vinery_serving.prompting.template import ChatTemplate
 from vinery_serving.prompting.tokenizer import Tokenizer, load_tokenizer
+from vinery_serving.prompting.vision import (
+    MediaTokens,
+    PromptMedia,
+    VisionProcessor,
+    WrongMedia,
+)
+from vinery_serving.prompting.vision_families import load_processor
 
 # Enough of a prompt's last tokens to contain the opening tag.
 _TAIL_TOKENS = 16
 
 # Keeps all tokens of a text.
 _WHOLE = Encoding()
+
+_NOT_AS_SENT = (
+    "The model's chat template does not show the pictures of these messages as they were sent. "
+    "Send them in messages of the user, and without the model's own picture tokens in any text."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +48,36 @@ class Prompt:
     reasoning_budget: int | None = None
     # Tokens that end the answer beside the model's own end tokens.
     end_ids: tuple[int, ...] = ()
+    # Its pictures and clips, whose tokens are in `token_ids`. `text` shows each by its markup.
+    media: tuple[PromptMedia, ...] = ()
 
     @property
     def num_tokens(self) -> int:
         """At least 1."""
         return len(self.token_ids)
 
+    @property
+    def num_media_tokens(self) -> int:
+        """How many of the tokens are parts of pictures and clips."""
+        return sum(each.num_tokens for each in self.media)
+
 
 class ModelAssets:
     """Renders and encodes the prompts of one model. Safe to use from several threads."""
 
     def __init__(
-        self, folder: ModelFolder, tokenizer: Tokenizer, renderers: Sequence[ChatRenderer]
+        self,
+        folder: ModelFolder,
+        tokenizer: Tokenizer,
+        renderers: Sequence[ChatRenderer],
+        vision: VisionProcessor | None = None,
     ) -> None:
         """`renderers`: none, one, or one for conversations without tools and one for those
-        with tools or calls."""
+        with tools or calls. Raises `UnusableFolder` if the tokenizer does not fit `vision`."""
         self.folder = folder
         self.tokenizer = tokenizer
+        self.vision = vision  # None: the model takes text only
+        self._media_tokens = None if vision is None else MediaTokens.of(vision, tokenizer)
         # What most models write around reasoning; replaced for a model that marks it differently.
         # After a prompt that ends with the first, the output begins inside the reasoning.
         self.reasoning_tags = ("<think>", "</think>")
@@ -66,12 +92,14 @@ class ModelAssets:
         folder = ModelFolder.read(path)
         templates = folder.templates
         texts = [] if templates is None else [templates.default, templates.tools]
+        vision = load_processor(folder)
+        markup = None if vision is None else vision.markup
         renderers = [
-            ChatRenderer(ChatTemplate(text, folder.named_tokens))
+            ChatRenderer(ChatTemplate(text, folder.named_tokens), markup)
             for text in texts
             if text is not None
         ]
-        return cls(folder, load_tokenizer(folder), renderers)
+        return cls(folder, load_tokenizer(folder), renderers, vision)
 
     @property
     def template_text(self) -> str | None:
@@ -95,13 +123,17 @@ class ModelAssets:
         Ignores a template that came with the request: see `untrusted`.
         """
         bare_budget = reasoning_settings(conversation.rendering.effort).budget
+        if conversation.media:
+            self._check_takes_media(conversation)
         if conversation.token_ids is not None:
             self.check_ids(conversation.token_ids, "prompt_token_ids")
+            self._refuse_markup(conversation.token_ids, "prompt_token_ids")
             given = _cut(conversation.token_ids, None, encoding)
             opens_reasoning = self._ends_with_opening(given)
             return replace(given, opens_reasoning=opens_reasoning, reasoning_budget=bare_budget)
         if not conversation.rendering.uses_template:
-            text = "".join(message.text for message in conversation.messages)
+            markup = None if self.vision is None else self.vision.markup
+            text = "".join(marked_text(message, markup) for message in conversation.messages)
             bare = Rendered(text, bare_budget)
             return self.encode_rendered(bare, conversation, encoding, is_bare=True)
         if not self._renderers:
@@ -124,7 +156,13 @@ class ModelAssets:
         """Return the prompt of a chat whose text is already rendered; `is_bare`: without a
         template. Raises `InvalidRequest`."""
         _check_text(rendered.text, "messages")
-        prompt = self._encode(rendered.text, encoding, is_bare=is_bare)
+        if conversation.media:
+            whole = replace(encoding, max_tokens=None)  # a cut could divide a picture
+            prompt = self._encode(rendered.text, whole, is_bare=is_bare)
+            prompt = self._with_media(prompt, conversation, encoding)
+        else:
+            prompt = self._encode(rendered.text, encoding, is_bare=is_bare)
+            self._refuse_markup(prompt.token_ids, "messages")
         if not prompt.token_ids:
             raise InvalidRequest("The chat template rendered an empty prompt.", param="messages")
         return replace(
@@ -153,6 +191,7 @@ class ModelAssets:
             encoded = _cut(prompt, None, encoding)
         if not prompt or not encoded.token_ids:
             raise InvalidRequest("The prompt is empty: send at least one token.", param="prompt")
+        self._refuse_markup(encoded.token_ids, "prompt")
         return encoded
 
     def text_of(self, prompt: Prompt) -> str:
@@ -207,6 +246,65 @@ class ModelAssets:
                 param=param,
                 is_bound=True,
             )
+
+    def _check_takes_media(self, conversation: Conversation) -> None:
+        """Raises `InvalidRequest` for media that the model does not take."""
+        first = conversation.media[0]
+        if self.vision is None:
+            raise InvalidRequest(
+                "This model takes text only. Leave out the picture, video or file, or choose a "
+                "model that takes pictures.",
+                param=first.param,
+            )
+        if conversation.token_ids is not None or conversation.rendering.template is not None:
+            given = "chat_template" if conversation.token_ids is None else "prompt_token_ids"
+            raise InvalidRequest(
+                f"Pictures cannot be sent together with `{given}`: leave out one of them.",
+                param=given,
+            )
+        num_bytes = 0
+        for part in conversation.media:
+            num_bytes += len(decoded(part).pixels)
+            if num_bytes > MAX_MEDIA_BYTES:
+                raise InvalidRequest(
+                    "The pictures and videos of this request have too many pixels together: at "
+                    f"most {MAX_MEDIA_BYTES // 3 // 10**6} million once they are scaled. Send "
+                    'fewer, or with the `detail` "low".',
+                    param=part.param,
+                )
+            if part.kind is MediaKind.VIDEO and not self.vision.takes_video:
+                raise InvalidRequest(
+                    "This model takes pictures, but no videos. Send single frames as pictures.",
+                    param=part.param,
+                )
+
+    def _with_media(self, prompt: Prompt, conversation: Conversation, encoding: Encoding) -> Prompt:
+        """Return the prompt with the tokens of its media. Raises `InvalidRequest`."""
+        assert self._media_tokens is not None
+        try:
+            token_ids, media = self._media_tokens.expand(
+                prompt.token_ids, [decoded(part) for part in conversation.media]
+            )
+        except WrongMedia:
+            raise InvalidRequest(_NOT_AS_SENT, param="messages") from None
+        if encoding.max_tokens is not None and len(token_ids) > encoding.max_tokens:
+            raise InvalidRequest(
+                f"The prompt has {len(token_ids)} tokens with its pictures, and a prompt with "
+                "pictures cannot be truncated. Send fewer or smaller pictures, or less text.",
+                param="truncate_prompt_tokens",
+            )
+        return replace(prompt, token_ids=token_ids, media=media)
+
+    def _refuse_markup(self, token_ids: Sequence[int], param: str) -> None:
+        """Raises `InvalidRequest` for tokens that show a picture where there is none."""
+        if self._media_tokens is None or not self._media_tokens.has_any(token_ids):
+            return
+        assert self.vision is not None
+        raise InvalidRequest(
+            f"The text must not have the tokens {', '.join(self.vision.markup.reserved)}, by "
+            "which this model sees pictures. Send pictures as parts of a message.",
+            param=param,
+        )
 
     @cached_property
     def pad_id(self) -> int | None:

@@ -6,10 +6,13 @@ searched for the word. A template that raises lacks the capability.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.media import MediaKind
+from vinery_serving.core.request import Role
+from vinery_serving.prompting.picture_markup import Markup
 
 _WORD = "zqword"
 _OTHER = "zqother"
@@ -47,11 +50,11 @@ _BARE_TOOL = _tool()
 class TemplateCapabilities:
     """What one chat template can render."""
 
-    def __init__(self, text: str, render: Callable[..., str]) -> None:
+    def __init__(self, text: str, render: Callable[..., str], markup: Markup | None = None) -> None:
         """Renders about thirty small conversations with the template `text`.
 
         `render` takes the template's variables and raises `InvalidRequest` where the template
-        does.
+        does. `markup` is that of a vision model.
         """
         self._render_template = render
         # No tools are an empty list, because the template raises for null; and message content
@@ -88,6 +91,32 @@ class TemplateCapabilities:
         self.refuses_text_beside_reasoning = self._refuses_text_beside_reasoning()
         # Every message of the user is rendered as a whole, but for white space around it.
         self.shows_questions = self._shows_questions(text)
+        # The roles whose pictures and videos are shown.
+        self._shown_media = set() if markup is None else set(self._find_shown_media(markup))
+
+    def shows_media(self, role: Role, kind: MediaKind) -> bool:
+        """Whether a part of this kind in a message of this role becomes the model's markup."""
+        return (role, kind) in self._shown_media
+
+    def _find_shown_media(self, markup: Markup) -> Iterator[tuple[Role, MediaKind]]:
+        tags = {MediaKind.IMAGE: markup.image, MediaKind.VIDEO: markup.video}
+        for kind, tag in tags.items():
+            content = [{"type": "text", "text": _WORD}, {"type": kind.value}]
+            for role in Role if tag is not None else ():
+                text = self._render_with(role, content)
+                if tag is not None and _WORD in text and text.count(tag) == 1:
+                    yield role, kind
+
+    def _render_with(self, role: Role, content: list[dict[str, str]]) -> str:
+        """A conversation in which the message of a role has this content."""
+        question = self._turn("user", "Hi")
+        if role is Role.TOOL:
+            _, calling, result = self._usual_call_turns("zqcall", _CALL_ID)
+            return self._render_calls([question, calling, {**result, "content": content}])
+        turn = {"role": role.value, "content": content}
+        if role is Role.ASSISTANT:
+            return self._render([question, turn, self._turn("user", "And?")])
+        return self._render([turn] if role is Role.USER else [turn, question])
 
     def _basic_form(self) -> tuple[bool, bool]:
         """The first form in which a question is rendered: `needs_tool_list`, `wants_parts`."""

@@ -79,13 +79,13 @@ class ModelFolder:
         """Raises `UnusableFolder` when a file is missing or broken."""
         path = Path(path)
         _check_files(path)
-        config = _read_object(path / "config.json")
-        tokenizer_config = _read_object(path / "tokenizer_config.json")
+        config = read_object(path / "config.json")
+        tokenizer_config = read_object(path / "tokenizer_config.json")
         return cls(
             path=path,
             model_type=_string(config.get("model_type")),
             max_context=_max_context(config, tokenizer_config),
-            defaults=_defaults(_read_object(path / "generation_config.json"), config),
+            defaults=_defaults(read_object(path / "generation_config.json"), config),
             templates=_templates(path, tokenizer_config),
             named_tokens=_named_tokens(path, tokenizer_config),
             tokenizer_class=_string(tokenizer_config.get("tokenizer_class")),
@@ -140,7 +140,7 @@ def _templates(path: Path, tokenizer_config: Mapping[str, Any]) -> ChatTemplates
         return ChatTemplates(default, tools)
     for value in (
         tokenizer_config.get("chat_template"),
-        _read_object(path / "chat_template.json").get("chat_template"),
+        read_object(path / "chat_template.json").get("chat_template"),
         _read_vino_notes(path / VINO_TOKENIZER).get("chat_template"),
     ):
         if value:
@@ -166,7 +166,7 @@ def _parsed_templates(value: Any, path: Path) -> ChatTemplates:
 
 def _named_tokens(path: Path, tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
     """The tokens of tokenizer_config.json, and of the older file where that has none."""
-    older = _read_object(path / "special_tokens_map.json")
+    older = read_object(path / "special_tokens_map.json")
     named = {}
     for key in TOKEN_KEYS:
         value = tokenizer_config.get(key) or older.get(key)
@@ -216,7 +216,7 @@ def _read_text(path: Path) -> str | None:
         raise UnusableFolder(f"{path} cannot be read: {error}.") from error
 
 
-def _read_object(path: Path) -> Mapping[str, Any]:
+def read_object(path: Path) -> Mapping[str, Any]:
     """The JSON object in a file; empty when there is no file. Raises `UnusableFolder`."""
     text = _read_text(path)
     if text is None:

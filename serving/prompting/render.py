@@ -14,6 +14,7 @@ from typing import Any
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.field_limits import JSON_LEVELS
 from vinery_serving.core.json_text import exceeded_limit, is_deeper_than
+from vinery_serving.core.media import MediaKind, MediaPart
 from vinery_serving.core.request import (
     Conversation,
     Message,
@@ -24,6 +25,7 @@ from vinery_serving.core.request import (
 )
 from vinery_serving.prompting.arranging import arranged
 from vinery_serving.prompting.capabilities import TemplateCapabilities
+from vinery_serving.prompting.picture_markup import Markup
 from vinery_serving.prompting.reasoning_effort import reasoning_settings
 from vinery_serving.prompting.template import ChatTemplate
 
@@ -48,9 +50,11 @@ class Rendered:
 class ChatRenderer:
     """Renders conversations with one template."""
 
-    def __init__(self, template: ChatTemplate) -> None:
+    def __init__(self, template: ChatTemplate, markup: Markup | None = None) -> None:
+        """`markup`: of a vision model."""
         self._template = template
-        self._capabilities = TemplateCapabilities(template.text, template.render)
+        self._markup = markup
+        self._capabilities = TemplateCapabilities(template.text, template.render, markup)
 
     @property
     def takes_tools(self) -> bool:
@@ -169,11 +173,27 @@ class ChatRenderer:
         return turn
 
     def _content(self, message: Message) -> Any:
+        if message.media:
+            return self._content_with_media(message)
         if message.tool_calls and not message.text and self._capabilities.wants_null_content:
             return None
         if self._capabilities.wants_parts:
-            return [{"type": "text", "text": part.text} for part in message.texts]
+            return [_text_part(part) for part in message.texts]
         return message.text
+
+    def _content_with_media(self, message: Message) -> Any:
+        """Parts, if the template shows pictures of this role; otherwise a text with the markup that
+        the template would write, if it shows that."""
+        kinds = {part.kind for part in message.media}
+        if all(self._capabilities.shows_media(message.role, kind) for kind in kinds):
+            return [
+                {"type": part.kind.value} if isinstance(part, MediaPart) else _text_part(part)
+                for part in message.content
+            ]
+        text = marked_text(message, self._markup)
+        if self._capabilities.wants_parts:
+            return [{"type": "text", "text": text}]
+        return text
 
     def _call(self, call: ToolCall, param: str) -> dict[str, Any]:
         text = call.arguments or "{}"
@@ -183,6 +203,21 @@ class ChatRenderer:
 
     def _call_id(self, call_id: str) -> str:
         return short_call_id(call_id) if self._capabilities.wants_short_ids else call_id
+
+
+def marked_text(message: Message, markup: Markup | None) -> str:
+    """Return the text of a message with the markup of each picture and clip where it stands."""
+    if markup is None or not message.media:
+        return message.text
+    tags = {MediaKind.IMAGE: markup.image, MediaKind.VIDEO: markup.video or ""}
+    parts = (
+        tags[part.kind] if isinstance(part, MediaPart) else part.text for part in message.content
+    )
+    return "\n".join(parts)
+
+
+def _text_part(part: TextPart) -> dict[str, str]:
+    return {"type": "text", "text": part.text}
 
 
 def short_call_id(call_id: str) -> str:

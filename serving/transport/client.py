@@ -15,7 +15,7 @@ import os
 import re
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Final, assert_never, cast
@@ -34,6 +34,7 @@ from vinery_serving.transport.messages import (
     Hello,
     Leaving,
     Load,
+    MediaPixels,
     Ping,
     Pong,
     Rejected,
@@ -49,8 +50,8 @@ _RECONNECT_S: Final = 0.05
 _MAX_PATH_BYTES: Final = 103
 _SOCKET_NAME: Final = r"engine-(\d+)\.sock"
 
-# A request of many long prompts is sent in parts of about this size, so that messages of other
-# requests need not wait until the engine has read all of it between its steps.
+# A request of many long prompts or of pictures is sent in parts of about this size, so that
+# messages of other requests need not wait until the engine has read all of it between its steps.
 _PART_BYTES: Final = 64 * 1024
 
 _ids = itertools.count(1)
@@ -227,8 +228,9 @@ class _Link(asyncio.Protocol):
         self._streams: dict[int, OutputStream] = {}  # by generation id
         self._pings: dict[int, asyncio.Future[EngineStats]] = {}
         # What waits for the next part, by request, and the last grants of these generations.
-        self._outboxes: deque[deque[Submit]] = deque()
+        self._outboxes: deque[Iterator[MediaPixels | Submit]] = deque()
         self._unsent: dict[int, Grant | None] = {}
+        self._begun: set[int] = set()  # of `_unsent`, those of which pixels were sent
         self._is_paused = False
         self._is_planned_end = False
         self.hello: asyncio.Future[Hello] = loop.create_future()
@@ -279,9 +281,10 @@ class _Link(asyncio.Protocol):
 
     def cancel(self, id_: int, num_used: int) -> None:
         self._streams.pop(id_, None)
-        if id_ in self._unsent:
-            del self._unsent[id_]
-        else:
+        is_unsent = id_ in self._unsent
+        self._unsent.pop(id_, None)
+        if not is_unsent or id_ in self._begun:
+            self._begun.discard(id_)
             self.send_if_open(Cancel(id_, num_used))
 
     def grant(self, grant: Grant) -> None:
@@ -296,7 +299,7 @@ class _Link(asyncio.Protocol):
         self._streams.update(dict.fromkeys(ids, stream))
         num_bytes = 0
         for number, submit in enumerate(submits):
-            if num_bytes >= _PART_BYTES:
+            if num_bytes >= _PART_BYTES or submit.media:
                 self._send_later(submits[number:])
                 break
             num_bytes += self.send(submit)
@@ -305,7 +308,7 @@ class _Link(asyncio.Protocol):
     def _send_later(self, submits: Sequence[Submit]) -> None:
         if not self._outboxes:
             asyncio.get_running_loop().call_soon(self._send_part)
-        self._outboxes.append(deque(submits))
+        self._outboxes.append(chain.from_iterable(map(_messages_of, submits)))
         self._unsent.update((submit.id, None) for submit in submits)
 
     def _send_part(self) -> None:
@@ -313,19 +316,24 @@ class _Link(asyncio.Protocol):
         num_bytes = 0
         while self._outboxes and num_bytes < _PART_BYTES and not self._is_paused:
             outbox = self._outboxes.popleft()
-            num_bytes += self._send_unsent(outbox.popleft())
-            if outbox:
+            message = next(outbox, None)
+            if message is not None:
+                num_bytes += self._send_unsent(message)
                 self._outboxes.append(outbox)
         if self._outboxes and not self._is_paused:
             asyncio.get_running_loop().call_soon(self._send_part)
 
-    def _send_unsent(self, submit: Submit) -> int:
+    def _send_unsent(self, message: MediaPixels | Submit) -> int:
         """Send what has waited, unless it was cancelled. Returns its bytes."""
         is_lost = self._transport is None or self._transport.is_closing()
-        if is_lost or submit.id not in self._unsent:
+        if is_lost or message.id not in self._unsent:
             return 0
-        num_bytes = self.send(submit)
-        if (grant := self._unsent.pop(submit.id)) is not None:
+        num_bytes = self.send(message)
+        if isinstance(message, MediaPixels):
+            self._begun.add(message.id)
+            return num_bytes
+        self._begun.discard(message.id)
+        if (grant := self._unsent.pop(message.id)) is not None:
             self.send(grant)
         return num_bytes
 
@@ -382,6 +390,15 @@ def _fail(future: asyncio.Future[EngineStats] | asyncio.Future[Hello], error: Ex
     if not future.done():
         future.set_exception(error)
         future.exception()  # read here, so that asyncio does not warn of an unread exception
+
+
+def _messages_of(submit: Submit) -> Iterator[MediaPixels | Submit]:
+    """Yield a submission's pixels in parts, and then the submission."""
+    for media in submit.media:
+        for start in range(0, len(media.pixels), _PART_BYTES):
+            yield MediaPixels(submit.id, media.pixels[start : start + _PART_BYTES])
+    bare = tuple(structs.replace(media, pixels=b"") for media in submit.media)
+    yield structs.replace(submit, media=bare) if bare else submit
 
 
 class EngineClient:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-PROTOCOL_VERSION = 9
+PROTOCOL_VERSION = 10
 
 # A prompt of a million tokens is 4 MB; no valid message comes near this size.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -110,6 +110,37 @@ class Known(msgspec.Struct, frozen=True, array_like=True):
     is_replayed: bool
 
 
+class MediaInput(msgspec.Struct, frozen=True, array_like=True):
+    """A picture or video of a prompt, in the size that the model's processor leaves as it is."""
+
+    start: int  # index in `prompt_ids` of the first of its tokens, which follow each other
+    grid: tuple[int, int, int]  # its tokens: frames or pairs of frames, rows, columns
+    height: int  # pixels
+    width: int  # pixels
+    num_frames: int = 0  # 0: a picture
+    pixels: bytes = b""  # the client sends them before the `Submit`, see `MediaPixels`
+
+    @property
+    def num_tokens(self) -> int:
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of its pixels, uint8 RGB: (height, width, 3), of a video for each frame."""
+        return max(1, self.num_frames) * self.height * self.width * 3
+
+
+class MediaPixels(_Message, frozen=True):
+    """Gateway to engine: a part of the pixels of the next `Submit` of this id.
+
+    The parts of all its pictures and videos follow each other, in the order of `Submit.media`. A
+    `Cancel` of the id drops them.
+    """
+
+    id: int
+    pixels: bytes
+
+
 class Submit(_Message, frozen=True):
     """Gateway to engine: generate. The engine answers `Accepted` or `Rejected`."""
 
@@ -139,6 +170,7 @@ class Submit(_Message, frozen=True):
     # None: nothing. It counts for `max_new_tokens`, `min_new_tokens` and `num_granted`. Beam
     # searches ignore it.
     known: Known | None = None
+    media: tuple[MediaInput, ...] = ()  # in the order of the prompt
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -284,5 +316,5 @@ class Leaving(_Message, frozen=True):
     """
 
 
-ToEngine = Submit | Cancel | Grant | Ping | Keep
+ToEngine = Submit | MediaPixels | Cancel | Grant | Ping | Keep
 FromEngine = Hello | Accepted | StepOutputs | Rejected | Load | Pong | Leaving

@@ -1,0 +1,149 @@
+"""The processor of a vision model's folder: what its pictures cost, and how prompts show them.
+
+The numbers follow from the folder's files as OpenVINO GenAI reads them, so a prompt's tokens are
+known before the engine has seen a picture. Pictures are scaled to a size that GenAI keeps.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final, Protocol, Self
+
+from vinery_serving.core.media import Clip, Detail, MediaKind, Picture
+from vinery_serving.prompting.folder import UnusableFolder
+from vinery_serving.prompting.picture_markup import Markup
+from vinery_serving.prompting.tokenizer import Tokenizer
+
+Grid = tuple[int, int, int]  # tokens: frames or pairs of frames, rows, columns
+
+# OpenAI's `low` shows a picture in a square of 512 pixels.
+LOW_DETAIL_PIXELS: Final = 512 * 512
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMedia:
+    """A picture or clip in a prompt."""
+
+    start: int  # index of the first of its tokens, which follow each other
+    grid: Grid
+    source: Picture | Clip
+
+    @property
+    def num_tokens(self) -> int:
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+
+class VisionProcessor(Protocol):
+    """What pictures of one size become."""
+
+    @property
+    def markup(self) -> Markup: ...
+
+    @property
+    def takes_video(self) -> bool:
+        """Whether prompts may have clips."""
+
+    def fit(self, width: int, height: int, detail: Detail, max_pixels: int) -> tuple[int, int]:
+        """Return the width and height to scale an upright picture to, or a frame of a clip.
+
+        The result has at most `max_pixels`, unless the model takes no picture that small.
+        """
+
+    def grid(self, width: int, height: int, num_frames: int = 0) -> Grid:
+        """Return the tokens of a picture in a size that `fit` gave; with `num_frames` of a clip."""
+
+    def num_tokens(self, width: int, height: int, num_frames: int = 0) -> int:
+        """Return the product of the grid."""
+
+
+class WrongMedia(Exception):
+    """The tokens of a prompt show other media than the request has."""
+
+
+class MediaTokens:
+    """Puts the right number of tokens for each picture into a prompt's ids."""
+
+    def __init__(
+        self,
+        processor: VisionProcessor,
+        kinds: Mapping[int, MediaKind],
+        others: Mapping[int, frozenset[MediaKind]],
+    ) -> None:
+        """`kinds` are the ids that are repeated. `others` are the other reserved ids, with the
+        kinds whose markup has them once."""
+        self._processor = processor
+        self._kinds = kinds
+        self._others = others
+
+    @classmethod
+    def of(cls, processor: VisionProcessor, tokenizer: Tokenizer) -> Self:
+        """Raises `UnusableFolder` if the tokenizer lacks the tokens of the markup."""
+        markup = processor.markup
+        kinds = {_id_of(tokenizer, markup.image_token): MediaKind.IMAGE}
+        if markup.video_token is not None:
+            kinds[_id_of(tokenizer, markup.video_token)] = MediaKind.VIDEO
+        tags = {MediaKind.IMAGE: markup.image, MediaKind.VIDEO: markup.video or ""}
+        reserved = {_id_of(tokenizer, name): name for name in markup.reserved}
+        others = {
+            id_: frozenset(kind for kind, tag in tags.items() if name in tag)
+            for id_, name in reserved.items()
+            if id_ not in kinds
+        }
+        return cls(processor, kinds, others)
+
+    def has_any(self, token_ids: Sequence[int]) -> bool:
+        """Whether the ids have a token by which the engine would see a picture."""
+        return not (self._kinds.keys() | self._others.keys()).isdisjoint(token_ids)
+
+    def expand(
+        self, token_ids: Sequence[int], media: Sequence[Picture | Clip]
+    ) -> tuple[tuple[int, ...], tuple[PromptMedia, ...]]:
+        """Return the ids with as many tokens as each picture has, and where these are.
+
+        `media` are in the order of the prompt. Raises `WrongMedia`.
+        """
+        expanded: list[int] = []
+        placed: list[PromptMedia] = []
+        for id_, num_repeated in _runs(token_ids):
+            kind = self._kinds.get(id_)
+            if kind is None:
+                expanded += [id_] * num_repeated
+                continue
+            if num_repeated > 1 or len(placed) == len(media):
+                raise WrongMedia
+            source = media[len(placed)]
+            if kind is not kind_of(source):
+                raise WrongMedia
+            grid = self.grid(source)
+            placed.append(PromptMedia(len(expanded), grid, source))
+            expanded += [id_] * placed[-1].num_tokens
+        for id_, kinds in self._others.items():
+            if expanded.count(id_) != sum(kind_of(each.source) in kinds for each in placed):
+                raise WrongMedia
+        if len(placed) < len(media):
+            raise WrongMedia
+        return tuple(expanded), tuple(placed)
+
+    def grid(self, source: Picture | Clip) -> Grid:
+        """Return the grid of a picture or clip."""
+        num_frames = source.num_frames if isinstance(source, Clip) else 0
+        return self._processor.grid(source.width, source.height, num_frames)
+
+
+def _id_of(tokenizer: Tokenizer, name: str) -> int:
+    id_ = tokenizer.token_id(name)
+    if id_ is None:
+        raise UnusableFolder(
+            f"The tokenizer has no token {name}, by which this model sees pictures."
+        )
+    return id_
+
+
+def kind_of(source: Picture | Clip) -> MediaKind:
+    """Return what the prompt must show for this."""
+    return MediaKind.VIDEO if isinstance(source, Clip) else MediaKind.IMAGE
+
+
+def _runs(token_ids: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield each id with how often it follows itself."""
+    return ((id_, len(list(same))) for id_, same in groupby(token_ids))

@@ -1,0 +1,321 @@
+"""Pictures in prompts: their size, their tokens, and how templates show them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.media import Clip, Detail, MediaKind, MediaPart, Picture
+from vinery_serving.core.request import (
+    Conversation,
+    Encoding,
+    Message,
+    Rendering,
+    Role,
+    TextPart,
+)
+from vinery_serving.prompting.assets import ModelAssets
+from vinery_serving.prompting.folder import UnusableFolder
+from vinery_serving.prompting.qwen_vision import QwenProcessor
+
+from .builders import a_chat, a_copy_of_the_model
+
+MANY = 10**9
+SIDE = 28
+PARTS = """\
+{%- for message in messages -%}
+<|im_start|>{{ message.role }}
+{% if message.content is string %}{{ message.content }}{% else %}
+{%- for part in message.content -%}
+{%- if part.type == 'image' and message.role in ('user', 'tool') -%}
+<|vision_start|><|image_pad|><|vision_end|>
+{%- elif part.type == 'video' -%}<|vision_start|><|video_pad|><|vision_end|>
+{%- elif part.type == 'text' -%}{{ part.text }}{%- endif -%}
+{%- endfor -%}{%- endif -%}<|im_end|>
+{% endfor -%}
+"""
+STRINGS = """\
+{%- for message in messages -%}
+<|im_start|>{{ message.role }}
+{{ message.content | trim }}<|im_end|>
+{% endfor -%}
+"""
+LIMITS = {"min_pixels": 4 * SIDE**2, "max_pixels": 16 * SIDE**2}
+# The tokens of the reference model that serve as those of pictures.
+NAMES = {
+    "<tool_call>": "<|vision_start|>",
+    "</tool_call>": "<|image_pad|>",
+    "<tool_response>": "<|video_pad|>",
+}
+
+
+def a_vision_folder(
+    path: Path, template: str = PARTS, *, model_type: str = "qwen2_vl", **processor: object
+) -> Path:
+    """The reference model's tokenizer in a folder of a vision model."""
+    folder = a_copy_of_the_model(path, without=("openvino_tokenizer*", "openvino_model*"))
+    for name in ("language_model", "text_embeddings_model"):
+        (folder / f"openvino_{name}.xml").write_text("")
+    for file in (folder / "tokenizer.json", folder / "tokenizer_config.json"):
+        text = file.read_text()
+        for old, new in NAMES.items():
+            text = text.replace(json.dumps(old), json.dumps(new))
+        file.write_text(text)
+    config = json.loads((folder / "config.json").read_text()) | {"model_type": model_type}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "preprocessor_config.json").write_text(json.dumps(LIMITS | processor))
+    (folder / "chat_template.jinja").write_text(template)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def assets(tmp_path_factory: pytest.TempPathFactory) -> ModelAssets:
+    return ModelAssets.load(a_vision_folder(tmp_path_factory.mktemp("vision") / "parts"))
+
+
+def a_picture(width: int = 2 * SIDE, height: int = 2 * SIDE) -> MediaPart:
+    return MediaPart(MediaKind.IMAGE, Picture(height, width, bytes(width * height * 3)), "p")
+
+
+def a_clip(num_frames: int = 4) -> MediaPart:
+    side = 2 * SIDE
+    clip = Clip(num_frames, side, side, bytes(side * side * 3 * num_frames), 1.0)
+    return MediaPart(MediaKind.VIDEO, clip, "v")
+
+
+def a_question(*parts: str | MediaPart, role: Role = Role.USER) -> Message:
+    content = (TextPart(part) if isinstance(part, str) else part for part in parts)
+    return Message(role, tuple(content))
+
+
+def pads(assets: ModelAssets, token_ids: tuple[int, ...]) -> list[int]:
+    pad = assets.tokenizer.token_id("<|image_pad|>")
+    return [at for at, id_ in enumerate(token_ids) if id_ == pad]
+
+
+def processor_of(**values: int) -> QwenProcessor:
+    return QwenProcessor.of({**LIMITS, **values}, {}, takes_video=True)
+
+
+# Sizes
+
+
+@given(st.integers(1, 5000), st.integers(1, 5000), st.sampled_from(Detail), st.integers(1, MANY))
+def test_every_size_fits_the_model(width, height, detail, max_pixels):
+    processor = processor_of(min_pixels=56 * 56, max_pixels=28 * 28 * 1280)
+
+    columns, rows = processor.fit(width, height, detail, max_pixels)
+
+    assert columns % SIDE == rows % SIDE == 0
+    assert 56 * 56 <= columns * rows <= max(56 * 56, min(max_pixels, 28 * 28 * 1280))
+    assert max(columns, rows) <= 200 * min(columns, rows)
+    assert processor.fit(columns, rows, detail, max_pixels) == (columns, rows)
+
+
+@given(st.integers(1, 3000), st.integers(1, 3000))
+def test_a_model_with_one_size_gets_it(width, height):
+    processor = processor_of(min_pixels=4 * SIDE**2, max_pixels=4 * SIDE**2)
+
+    columns, rows = processor.fit(width, height, Detail.AUTO, MANY)
+
+    assert columns * rows == 4 * SIDE**2
+
+
+@pytest.mark.parametrize(
+    ("size", "fitted", "num_tokens"),
+    [((224, 224), (112, 112), 16), ((200, 100), (140, 56), 10), ((40, 30), (84, 56), 6)],
+)
+def test_sizes_are_those_of_the_model_family(size, fitted, num_tokens):
+    processor = processor_of()
+
+    assert processor.fit(*size, Detail.AUTO, MANY) == fitted
+    assert processor.num_tokens(*fitted) == num_tokens
+
+
+def test_low_detail_has_fewer_pixels():
+    processor = processor_of(max_pixels=10**7)
+
+    low = processor.fit(4000, 3000, Detail.LOW, MANY)
+    high = processor.fit(4000, 3000, Detail.HIGH, MANY)
+
+    assert low[0] * low[1] <= 512 * 512 < high[0] * high[1]
+
+
+def test_two_frames_share_their_tokens():
+    processor = processor_of()
+
+    assert processor.grid(112, 112) == (1, 4, 4)
+    assert processor.grid(112, 112, 3) == (2, 4, 4)
+    assert processor.num_tokens(112, 112, 4) == 32
+
+
+def test_the_newer_names_of_the_limits_count_too():
+    size = {"shortest_edge": 9 * SIDE**2, "longest_edge": 9 * SIDE**2}
+
+    processor = QwenProcessor.of({"size": size}, {}, takes_video=False)
+
+    assert processor.fit(1000, 1000, Detail.AUTO, MANY) == (3 * SIDE, 3 * SIDE)
+
+
+@pytest.mark.parametrize(
+    "values", [{"temporal_patch_size": 1}, {"min_pixels": 10**9}, {"patch_size": "14"}]
+)
+def test_a_folder_with_other_arithmetic_is_refused(values):
+    with pytest.raises(UnusableFolder):
+        QwenProcessor.of({**LIMITS, **values}, {}, takes_video=True)
+
+
+def test_a_vision_model_of_an_unknown_type_is_refused(tmp_path):
+    folder = a_vision_folder(tmp_path / "other", model_type="phi3_v")
+
+    with pytest.raises(UnusableFolder, match="phi3_v"):
+        ModelAssets.load(folder)
+
+
+def test_a_vision_model_without_the_picture_tokens_is_refused(tmp_path):
+    folder = a_vision_folder(tmp_path / "other")
+    plain = a_copy_of_the_model(tmp_path / "plain")
+    shutil.copy(plain / "tokenizer.json", folder / "tokenizer.json")
+
+    with pytest.raises(UnusableFolder, match="image_pad"):
+        ModelAssets.load(folder)
+
+
+# Prompts
+
+
+def test_each_picture_has_its_tokens_where_it_stands(assets):
+    small, large = a_picture(), a_picture(3 * SIDE, 4 * SIDE)
+    chat = a_chat(a_question("Which?", small, "or", large))
+
+    prompt = assets.render(chat)
+
+    assert [each.num_tokens for each in prompt.media] == [4, 12]
+    assert prompt.num_media_tokens == len(pads(assets, prompt.token_ids)) == 16
+    assert [each.source for each in prompt.media] == [small.source, large.source]
+    for each in prompt.media:
+        span = range(each.start, each.start + each.num_tokens)
+        assert set(span) <= set(pads(assets, prompt.token_ids))
+    unexpanded = assets.tokenizer.encode(prompt.text)
+    assert prompt.num_tokens == len(unexpanded) - 2 + 16
+
+
+def test_pictures_of_earlier_turns_and_of_tool_results_keep_their_order(assets):
+    first, second = a_picture(), a_picture(4 * SIDE, SIDE)
+    result = Message(Role.TOOL, (TextPart("See"), second), tool_call_id="call_1")
+    chat = a_chat(a_question(first, "?"), ("assistant", "Red."), result, ("user", "And?"))
+
+    prompt = assets.render(chat)
+
+    assert [each.source for each in prompt.media] == [first.source, second.source]
+
+
+def test_a_clip_has_tokens_for_each_pair_of_frames(assets):
+    prompt = assets.render(a_chat(a_question("What moves?", a_clip(5))))
+
+    assert [each.grid for each in prompt.media] == [(3, 2, 2)]
+
+
+def test_a_role_whose_pictures_the_template_hides_gets_the_markup_as_text(assets):
+    """The template shows parts of type image in user and tool messages only."""
+    picture = a_picture()
+    chat = a_chat(a_question("Hi"), a_question(picture, role=Role.ASSISTANT), a_question("?"))
+
+    assert [each.source for each in assets.render(chat).media] == [picture.source]
+
+
+def test_a_template_for_strings_shows_pictures_too(tmp_path):
+    assets = ModelAssets.load(a_vision_folder(tmp_path / "strings", STRINGS))
+    picture = a_picture()
+
+    prompt = assets.render(a_chat(a_question("Look:", picture, "What is it?")))
+
+    assert [each.source for each in prompt.media] == [picture.source]
+    assert "Look:\n<|vision_start|><|image_pad|><|vision_end|>\nWhat" in (prompt.text or "")
+
+
+def test_a_chat_without_a_template_shows_pictures(assets):
+    chat = Conversation(
+        (a_question("Look", a_picture()),), rendering=Rendering(uses_template=False)
+    )
+
+    assert assets.render(chat).num_media_tokens == 4
+
+
+def test_instructions_before_a_picture_keep_it(tmp_path):
+    no_system = STRINGS.replace(
+        "<|im_start|>{{",
+        "{% if message.role == 'system' %}{{ raise_exception('no') }}{% endif %}<|im_start|>{{",
+    )
+    assets = ModelAssets.load(a_vision_folder(tmp_path / "no-system", no_system))
+    picture = a_picture()
+
+    prompt = assets.render(a_chat(("system", "Be brief."), a_question(picture, "What?")))
+
+    assert [each.source for each in prompt.media] == [picture.source]
+    assert "Be brief." in (prompt.text or "")
+
+
+# Refusals
+
+
+def refusal(assets: ModelAssets, chat: Conversation, **values: int) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as refused:
+        assets.render(chat, Encoding(**values))
+    return refused.value
+
+
+def test_a_text_model_takes_no_pictures():
+    assets = ModelAssets.load(Path(__file__).parents[2] / "models" / "tiny-chat")
+
+    error = refusal(assets, a_chat(a_question("?", a_picture())))
+
+    assert error.param == "p"
+    assert "text only" in str(error)
+
+
+def test_a_model_for_pictures_takes_no_clips(tmp_path):
+    assets = ModelAssets.load(a_vision_folder(tmp_path / "three", model_type="qwen3_vl"))
+
+    assert refusal(assets, a_chat(a_question("?", a_clip()))).param == "v"
+    assert assets.render(a_chat(a_question("?", a_picture()))).num_media_tokens == 4
+
+
+@pytest.mark.parametrize("token", ["<|image_pad|>", "<|vision_start|>", "<|video_pad|>"])
+@pytest.mark.parametrize("picture", [(), (a_picture(),)])
+def test_a_text_must_not_have_the_tokens_of_pictures(assets, token, picture):
+    chat = a_chat(a_question(f"See {token}", *picture))
+
+    assert refusal(assets, chat).param == "messages"
+
+
+def test_raw_prompts_must_not_have_the_tokens_of_pictures(assets):
+    pad = assets.tokenizer.token_id("<|image_pad|>")
+
+    for prompt in ("a<|image_pad|>", [1, pad]):
+        with pytest.raises(InvalidRequest) as refused:
+            assets.encode_prompt(prompt)
+        assert refused.value.param == "prompt"
+
+
+def test_more_pixels_than_a_message_to_the_engine_may_have_are_refused(assets):
+    huge = MediaPart(MediaKind.IMAGE, Picture(1, 1, bytes(25 * 2**20)), "second")
+
+    assert refusal(assets, a_chat(a_question(huge, huge))).param == "second"
+
+
+def test_a_prompt_with_pictures_is_not_truncated(assets):
+    chat = a_chat(a_question("?", a_picture(4 * SIDE, 4 * SIDE)))
+
+    assert refusal(assets, chat, max_tokens=10).param == "truncate_prompt_tokens"
+    assert assets.render(chat, Encoding(max_tokens=100)).num_media_tokens == 16
+
+
+def test_a_template_of_the_request_shows_no_pictures(assets):
+    chat = Conversation((a_question(a_picture()),), rendering=Rendering(template=STRINGS))
+
+    assert refusal(assets, chat).param == "chat_template"
