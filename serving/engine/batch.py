@@ -29,6 +29,7 @@ from vinery_serving.engine.logits_hook import StepView
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import BLOCK, PrefixBlocks, is_exposed
 from vinery_serving.engine.step_layout import UnknownStepLayout, locate_spans
+from vinery_serving.engine.vision import joined_rows
 from vinery_serving.transport.messages import FINISH_STOP
 
 logger = logging.getLogger(__name__)
@@ -163,7 +164,7 @@ class Batch:
         """Whether it may be added before the next step. If not, it may before a later one."""
         if self._blocks is None or generation.must_score:
             return True  # a prompt that is scored uses no cached block
-        prompt_ids, _ = generation.next_prompt()
+        prompt_ids = generation.identities(generation.next_prompt()[0])
         beside = (each.prefill() for each in self._exposed if not each.is_echoed)
         return self._blocks.can_prefill(prompt_ids, beside)
 
@@ -187,15 +188,21 @@ class Batch:
         submit, must_score = generation.submit, generation.must_score
         prompt_ids, max_new_tokens = generation.next_prompt()
         cache_key = submit.cache_key
+        identities = generation.identities(prompt_ids)
         if self._blocks is not None:
-            cache_key = self._blocks.key_for(prompt_ids, cache_key)
+            cache_key = self._blocks.key_for(identities, cache_key)
         # GenAI writes to the logits of n-grams of length 1 anywhere in the prompt, and salted ids
         # have no logits. It never finds a longer n-gram that begins before the salted ids end.
         if cache_key is not None and submit.beams and submit.beams.no_repeat_ngram_size == 1:
             return FailedGeneration(generation, "engine_error", _CANNOT_SALT)
         try:
             generation.handle = self._pipeline.add(
-                prompt_ids, submit, max_new_tokens, cache_key=cache_key, echo=must_score
+                prompt_ids,
+                submit,
+                max_new_tokens,
+                cache_key=cache_key,
+                echo=must_score,
+                vision=generation.vision,
             )
         except RuntimeError as error:
             return FailedGeneration(generation, "invalid_value", _last_line(error))
@@ -212,7 +219,7 @@ class Batch:
         self._running.append(generation)
         self._exposed.append(generation)
         if self._blocks is not None and not must_score:
-            self._blocks.note_added(prompt_ids)
+            self._blocks.note_added(identities)
         return None
 
     def remove(self, generation: Generation) -> None:
@@ -275,9 +282,10 @@ class Batch:
     def _on_logits(self, view: StepView) -> None:
         """Called by the hook in the middle of a step."""
         running = self._running
+        positions = view.positions if view.positions.ndim == 1 else joined_rows(view.positions)
         try:
             spans = locate_spans(
-                view.positions.tolist(), view.token_ids.tolist(), len(view.logits), running
+                positions.tolist(), view.token_ids.tolist(), len(view.logits), running
             )
         except UnknownStepLayout as error:
             for generation in running:

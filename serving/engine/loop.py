@@ -37,7 +37,7 @@ from vinery_serving.engine.logits_handler import (
 )
 from vinery_serving.engine.output_sender import OutputSender
 from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.engine.pixels import ArrivingPixels
+from vinery_serving.engine.pixels import ArrivingPixels, PixelsRefused
 from vinery_serving.engine.prefix_cache import TokenArray
 from vinery_serving.engine.step_limit import LEAST_S, StepLimits
 from vinery_serving.transport.messages import (
@@ -68,6 +68,9 @@ _CALM_WAIT_S: Final = 1.0
 # Deadlines are minutes long, so not every step checks them.
 _EXPIRY_INTERVAL_S: Final = 0.2
 _QUEUE_IS_FULL: Final = "The engine's wait queue is full; try again shortly."
+_TOO_MANY_PIXELS: Final = (
+    "The engine has too many pictures to read; try again shortly, or send smaller ones."
+)
 _TOO_MANY_GRAMMARS: Final = (
     "Too many new schemas, patterns or grammars of this API key are being compiled; try again "
     "shortly, or use fewer different ones."
@@ -134,7 +137,8 @@ class EngineLoop:
             # The sampler does not see what the hook writes, as on a device with its own copy of
             # the logits. Then the engine offers nothing that needs the hook.
             self._pipeline.has_logits_hook = False
-        if self._pipeline.num_salts and not self._understands_salts():
+        is_text = self._pipeline.vision is None
+        if is_text and self._pipeline.num_salts and not self._understands_salts():
             self._pipeline.disable_salts()
 
     def _understands_salts(self) -> bool:
@@ -152,7 +156,7 @@ class EngineLoop:
 
     def _probe(self, submit: Submit) -> int:
         """Generate and return one token. Raises RuntimeError if the probe fails."""
-        probe = Generation.of(None, submit)
+        probe = Generation.of(None, submit, self._pipeline.vision)
         if submit.logits is not None:
             probe.logits = LogitsHandler(submit, probe.prompt_ids)
         self._batch.add(probe)
@@ -250,7 +254,8 @@ class EngineLoop:
 
     def _submit(self, connection: Connection, submit: Submit) -> None:
         try:
-            generation = Generation.of(connection, submit)
+            pixels = self._pixels.take(connection, submit)
+            generation = Generation.of(connection, submit, self._pipeline.vision, pixels)
             if self._energy is not None:
                 generation.energy = RequestEnergy(self._energy.totals)
             self._check(generation)
@@ -259,6 +264,10 @@ class EngineLoop:
         except ValueError as error:
             refused = Generation(connection, submit, np.zeros(0, np.int64))
             refused.reject(errors.InvalidRequest.code, str(error))
+            return
+        except PixelsRefused:
+            refused = Generation(connection, submit, np.zeros(0, np.int64))
+            refused.reject(errors.Overloaded.code, _TOO_MANY_PIXELS)
             return
         # One that goes on had its room before.
         if submit.known is None and not self._has_room(submit.lane):
@@ -293,6 +302,10 @@ class EngineLoop:
         # GenAI writes to the logits of stop tokens without checking the ids.
         if vocab_size and any(not 0 <= id_ < vocab_size for id_ in submit.stop_token_ids):
             raise ValueError(f"There are stop token ids outside 0..{vocab_size - 1}.")
+        if self._pipeline.vision is not None:
+            self._pipeline.vision.check(ids, submit.media)
+        elif submit.media:
+            raise ValueError("This model takes text only.")
         max_context = self._config.max_context
         if max_context and len(ids) + min(1, submit.max_new_tokens) > max_context:
             raise ValueError(
@@ -466,7 +479,7 @@ class EngineLoop:
     def _probe_when_idle(self) -> None:
         last = self._last_token_at
         if last is None or time.monotonic() - last > PROBE_INTERVAL_S:
-            self._batch.add(Generation.of(None, _PROBE))
+            self._batch.add(Generation.of(None, _PROBE, self._pipeline.vision))
 
     # Reports
 
