@@ -15,6 +15,7 @@ import numpy.typing as npt
 import openvino as ov
 import openvino_tokenizers
 from openvino import opset13 as op
+from openvino.opset15 import string_tensor_unpack
 
 from vinery_serving.engine.prefix_cache import TokenArray
 
@@ -50,7 +51,7 @@ def write_tokenizer(folder: Path, target: Path, literals: Mapping[str, int]) -> 
 def _graph(literals: Mapping[str, int]) -> Any:
     factory = openvino_tokenizers._get_factory()
     text = op.parameter([-1], ov.Type.string, name="string_input")
-    unpacked = factory.create("StringTensorUnpack", [text.output(0)])
+    unpacked = string_tensor_unpack(text)
     for literal, id_ in literals.items():
         pattern = literal.replace("|", r"\|")
         inputs = [*unpacked.outputs(), _chars(pattern), _chars(coded(np.array([id_])))]

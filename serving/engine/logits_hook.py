@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import openvino as ov
 
-
 _NO_IDS: Final = np.zeros(0, np.int32)
 
 

@@ -315,6 +315,8 @@ class EngineLoop:
             return
         if not self._pipeline.supports_cache_salt:
             raise ValueError("This model does not support cache_salt.")
+        if generation.vision is not None and generation.vision.num_saltable == 0:
+            raise ValueError("The prompt must have a text before its first picture.")
         # GenAI would write to the logits of salted ids, which have none.
         if submit.beams is not None and submit.beams.no_repeat_ngram_size:
             raise ValueError("no_repeat_ngram_size does not work with a cache_salt.")

@@ -15,13 +15,13 @@ import openvino as ov
 import openvino_genai as genai
 
 from vinery_serving.core.request import GrammarKind
+from vinery_serving.engine.coded_tokenizer import write_tokenizer
 from vinery_serving.engine.config import (
     NGRAM_SIZE,
     NUM_ASSISTANT_TOKENS,
     EngineConfig,
     EngineOptions,
 )
-from vinery_serving.engine.coded_tokenizer import write_tokenizer
 from vinery_serving.engine.graph import (
     EMBEDDINGS_FILE,
     LANGUAGE_FILE,
@@ -434,8 +434,11 @@ def _properties(config: EngineConfig, graph: GraphFeatures, draft: Path | None) 
     if graph.has_logits_hook:
         properties["extensions"] = [LogitsHook]
     if graph.is_vision:
+        # GenAI would pass the sampler's threads on to the plugin.
         properties["MODEL_PROPERTIES"] = {"text_embeddings": _EXACT}
-    return properties | {"sampler_num_threads": num_threads} | config.options.plugin
+    else:
+        properties["sampler_num_threads"] = num_threads
+    return properties | config.options.plugin
 
 
 def _draft_folder(config: EngineConfig, graph: GraphFeatures) -> Path:

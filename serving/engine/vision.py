@@ -82,11 +82,14 @@ class VisionModel:
     def check(self, token_ids: TokenArray, media: Sequence[MediaInput]) -> None:
         """Raises ValueError if the prompt does not show exactly these media."""
         expected = np.zeros(len(token_ids), bool)
+        starts = [each.start for each in media]
+        if starts != sorted(starts):
+            raise ValueError("The pictures are not in the order of the prompt.")
         for each in media:
             self._check_size(each)
             end = each.start + each.num_tokens
             pad_id = self.image_id if each.num_frames == 0 else self.video_id
-            is_framed = 1 <= each.start and end < len(token_ids)
+            is_framed = each.start >= 1 and end < len(token_ids)
             if not is_framed or token_ids[each.start - 1] != self.start_id:
                 raise ValueError("A picture does not begin where the prompt shows it.")
             if token_ids[end] != self.end_id or (token_ids[each.start : end] != pad_id).any():
