@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from vinery_serving.engine.cached_parts import CachedParts
+from vinery_serving.engine.encoding_pace import EncodingPace
 from vinery_serving.engine.energy.meter import StepWork
 from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.generation import (
@@ -80,6 +81,7 @@ class Batch:
         self._suspects: deque[Generation] = deque()
         self._blocks = PrefixBlocks() if pipeline.has_cache else None
         self._cached = CachedParts()
+        self._encoding = EncodingPace()
         self._num_failed_in_row = 0
         self.num_recoveries = 0
         self.reports_work = False  # the energy meter sets it
@@ -154,14 +156,28 @@ class Batch:
         ]
         if not candidates:
             return None
-        generation = min(candidates, key=lambda each: (each.must_replay, len(each.tokens)))
+        # Pictures would be encoded again.
+        generation = min(
+            candidates, key=lambda each: (each.has_media, each.must_replay, len(each.tokens))
+        )
         generation.num_preempted += 1
         self.remove(generation)
         generation.rewind()
         return generation
 
+    def may_encode(self, generation: Generation) -> bool:
+        """Whether its pictures, if it has some, may be encoded before the next step."""
+        return generation.vision is None or self._encoding.may_encode(
+            generation.vision.num_pixels,
+            time.monotonic(),
+            num_streams=sum(each.is_decoding for each in self._running),
+            is_idle=not self._running,
+        )
+
     def may_join(self, generation: Generation) -> bool:
         """Whether it may be added before the next step. If not, it may before a later one."""
+        if generation.has_media and not self.may_encode(generation):
+            return False
         if self._blocks is None or generation.must_score:
             return True  # a prompt that is scored uses no cached block
         prompt_ids = generation.identities(generation.next_prompt()[0])
@@ -195,6 +211,7 @@ class Batch:
         # have no logits. It never finds a longer n-gram that begins before the salted ids end.
         if cache_key is not None and submit.beams and submit.beams.no_repeat_ngram_size == 1:
             return FailedGeneration(generation, "engine_error", _CANNOT_SALT)
+        began_at = time.monotonic()
         try:
             generation.handle = self._pipeline.add(
                 prompt_ids,
@@ -206,6 +223,9 @@ class Batch:
             )
         except RuntimeError as error:
             return FailedGeneration(generation, "invalid_value", _last_line(error))
+        if generation.vision is not None and generation.has_media:
+            now = time.monotonic()
+            self._encoding.note_encoding(generation.vision.num_pixels, now - began_at, now)
         applies_penalty = self._pipeline.leaves_penalty(submit, cache_key)
         samples = self._pipeline.leaves_sampling(submit)
         if generation.logits is None and (applies_penalty or samples):
@@ -252,6 +272,8 @@ class Batch:
         except RuntimeError as error:
             self._recover(_last_line(error), result)
             return result
+        finally:
+            self._encoding.note_step(time.monotonic() - now)
         self._num_failed_in_row = 0
         if not self._pipeline.has_logits_hook:
             self._assume_prefilling()

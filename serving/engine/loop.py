@@ -4,6 +4,7 @@ Every generation that arrives gets an answer. It is accepted or rejected at once
 finish or a rejection, whatever happens to the batch or to its gateway, until the process ends.
 """
 
+import logging
 import os
 import time
 from collections import Counter
@@ -36,6 +37,7 @@ from vinery_serving.engine.logits_handler import (
     new_processors,
 )
 from vinery_serving.engine.output_sender import OutputSender
+from vinery_serving.engine.picture_test import PictureTest, show_pictures
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.pixels import ArrivingPixels, PixelsRefused
 from vinery_serving.engine.prefix_cache import TokenArray
@@ -58,6 +60,8 @@ from vinery_serving.transport.messages import (
     Submit,
 )
 from vinery_serving.transport.server import Connection, Incoming, SocketServer
+
+logger = logging.getLogger(__name__)
 
 # An idle engine generates a token this often, to know that it still can.
 PROBE_INTERVAL_S: Final = 10.0
@@ -123,6 +127,7 @@ class EngineLoop:
         self._num_unused_tokens = 0
         self._energy = new_meter(config.sysfs, config.socket_path.parent / "energy", config.device)
         self._batch.reports_work = self._energy is not None
+        self._picture_test: PictureTest | None = None  # of a vision model
         self._is_listening = False  # until then the load has its own limit
         self._is_stopping = False
 
@@ -137,9 +142,18 @@ class EngineLoop:
             # The sampler does not see what the hook writes, as on a device with its own copy of
             # the logits. Then the engine offers nothing that needs the hook.
             self._pipeline.has_logits_hook = False
+        if self._pipeline.vision is not None:
+            self._show_pictures()
         is_text = self._pipeline.vision is None
         if is_text and self._pipeline.num_salts and not self._understands_salts():
             self._pipeline.disable_salts()
+
+    def _show_pictures(self) -> None:
+        """Raises RuntimeError if pictures do not have the tokens that they should."""
+        self._picture_test = show_pictures(self._pipeline)
+        passed, summary = self._picture_test.passed, self._picture_test.summary
+        log = logger.info if passed else logger.warning
+        log("picture test", extra={"fields": {"passed": passed, "summary": summary}})
 
     def _understands_salts(self) -> bool:
         """Whether the plugin computes with large token ids exactly: plugins differ in that."""
@@ -499,6 +513,8 @@ class EngineLoop:
             has_processors=bool(self._processors),
             supports_cache_salt=self._pipeline.supports_cache_salt,
             digest=self._config.digest,
+            picture_test="" if self._picture_test is None else self._picture_test.summary,
+            sees_pictures=self._picture_test is not None and self._picture_test.passed,
         )
 
     def _stats(self) -> EngineStats:

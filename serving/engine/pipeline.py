@@ -273,6 +273,28 @@ class Pipeline:
         LogitsHook.callback = callback
         self._pipeline.step()
 
+    def first_token(self, prompt_ids: TokenArray, vision: VisionPrompt) -> tuple[int, float]:
+        """Return the likeliest token behind a prompt with pictures, and its log-probability.
+
+        The pipeline must be empty. Raises RuntimeError if it has counted other tokens.
+        """
+        self._next_id += 1
+        config = genai.GenerationConfig()
+        config.max_new_tokens = 1
+        config.ignore_eos = True
+        config.logprobs = 1
+        handle = self._add_vision(prompt_ids, vision, None, config)
+        while self._pipeline.has_non_finished_requests():
+            self._pipeline.step()
+        (output,) = handle.read_all()
+        num_tokens = int(handle.get_perf_metrics().get_num_input_tokens())
+        if num_tokens != len(prompt_ids):
+            raise RuntimeError(
+                f"OpenVINO GenAI counts {num_tokens} tokens where Vinery counts {len(prompt_ids)}: "
+                "the sizes in the folder's preprocessor_config.json do not fit."
+            )
+        return output.generated_ids[0], float(output.generated_log_probs[0])
+
     def _with_new_salt(self, prompt_ids: TokenArray) -> TokenArray:
         """Return the prompt with a salt that the prefix cache has never seen.
 

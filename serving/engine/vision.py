@@ -31,6 +31,7 @@ _IMAGE: Final = "<|image_pad|>"
 _VIDEO: Final = "<|video_pad|>"
 MODEL_TYPES: Final = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 _FRAMES_OF_PATCH: Final = 2
+_MIN_PIXELS: Final = 56 * 56  # GenAI's value for folders without one
 # Of the positions of frames, where the model's config.json has no number.
 _TOKENS_PER_S: Final = 2
 # A position in one number: rows of 21 bits each.
@@ -49,6 +50,7 @@ class VisionModel:
     image_id: int
     video_id: int
     side: int  # pixels of a token's square
+    least_pixels: int  # of a picture; GenAI scales a smaller one up
     tokens_per_s: int
 
     @classmethod
@@ -71,7 +73,8 @@ class VisionModel:
             values = _object(folder / "preprocessor_config.json")
         side = int(values.get("patch_size", 14)) * int(values.get("merge_size", 2))
         vision = config.get("vision_config") or {}
-        return cls(*ids, side, int(vision.get("tokens_per_second", _TOKENS_PER_S)))
+        tokens_per_s = int(vision.get("tokens_per_second", _TOKENS_PER_S))
+        return cls(*ids, side, _least_pixels(values), tokens_per_s)
 
     @property
     def literals(self) -> Mapping[str, int]:
@@ -137,6 +140,11 @@ class VisionPrompt:
     @property
     def num_media_tokens(self) -> int:
         return sum(each.num_tokens for each in self.media)
+
+    @property
+    def num_pixels(self) -> int:
+        """Of all pictures and frames."""
+        return len(self._pixels) // 3
 
     def tensors(self, *, are_videos: bool) -> list[Any]:
         """Return the pictures, uint8 (height, width, 3), or the videos, with a first dimension of
@@ -236,6 +244,14 @@ def _code(times: TokenArray, ys: TokenArray, xs: TokenArray) -> TokenArray:
 
 def _text_codes(first: int, num: int) -> TokenArray:
     return np.arange(first, first + num, dtype=np.int64) * _SAME
+
+
+def _least_pixels(values: Mapping[str, Any]) -> int:
+    size = values.get("size") or {}
+    least = values.get("min_pixels")
+    if least is None and values.get("max_pixels") is None:
+        least = size.get("shortest_edge")
+    return int(least or _MIN_PIXELS)
 
 
 def _object(path: Path) -> dict[str, Any]:
