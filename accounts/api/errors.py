@@ -67,7 +67,8 @@ def _scopes(view: Any) -> str:
     """Return the scopes that allow the request, for a message."""
     read_scope = getattr(view, "read_scope", None)
     may_read = read_scope is not None and view.request.method in SAFE_METHODS
-    return f"`{read_scope}` or `{Scope.MANAGE}`" if may_read else f"`{Scope.MANAGE}`"
+    first = f"`{read_scope}`, " if may_read else ""
+    return f"{first}`{Scope.MANAGE}` or `{Scope.ADMIN}`"
 
 
 def _not_found(view: Any) -> str:

@@ -12,6 +12,7 @@ from vinery_accounts.resources.alerts import ALERTS, KEY_REMINDERS
 from vinery_accounts.services.access import Access
 
 _MAX_REMINDERS: Final = 20
+_MAX_PEOPLE: Final = 20
 
 
 class Alerts(ResourcePage):
@@ -32,14 +33,23 @@ class Alerts(ResourcePage):
 
 
 def receivers(access: Access) -> dict[str, Any]:
-    """Return the active webhooks that the user may see, and the users who get e-mails about
-    limits of the user's organisations."""
+    """Return the active webhooks that the user may see, and the users who get e-mails about the
+    limits that the user leads: as `people_for` in `accounts/alerts/thresholds.py` finds them."""
     webhooks = access.rows(Webhook).filter(is_active=True).order_by("name")
-    organizations = [pk for pk in access.organizations if access.leads(pk)]
-    scope = Q(organization__in=organizations, project=None)
-    people = reachable().filter(lead(scope)) if settings.VINERY_HAS_EMAIL else ()
+    people = reachable().filter(_readers(access)).order_by("email")
+    found = list(people[: _MAX_PEOPLE + 1]) if settings.VINERY_HAS_EMAIL else []
     return {
         "webhooks": webhooks,
-        "people": people,
+        "people": found[:_MAX_PEOPLE],
+        "has_more_people": len(found) > _MAX_PEOPLE,
         "has_email": settings.VINERY_HAS_EMAIL,
+        "may_make_webhooks": access.leads_organization,
     }
+
+
+def _readers(access: Access) -> Q:
+    if access.is_superuser:
+        return Q(is_superuser=True) | lead(Q())
+    organizations = [pk for pk in access.organizations if access.leads(pk)]
+    projects = [pk for pk in access.projects if access.leads(None, pk)]
+    return lead(Q(organization__in=organizations, project=None) | Q(project__in=projects))

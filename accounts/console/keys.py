@@ -17,6 +17,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from vinery_accounts.console.page import FormPage, Page
+from vinery_accounts.console.rows import GRACES, grace_of
 from vinery_accounts.models import ApiKey, KeyState, Project, Scope, User
 from vinery_accounts.models.keys import usual_scopes
 from vinery_accounts.resources.base import Conflict, Issued
@@ -29,12 +30,6 @@ _ROTATION: Final = ("rotate_every_days", "rotation_grace_days")
 _ROWS: Final = 50
 _VIEW: Final = ("search", "state", "before", "after")
 _SENT: Final = "console_forms_sent"
-_GRACES: Final = [
-    ("0", "at once"),
-    ("3600", "in an hour"),
-    ("86400", "in a day"),
-    ("604800", "in a week"),
-]
 
 
 class KeyFilterForm(forms.Form):
@@ -142,12 +137,11 @@ class KeysPage(Page):
 
     def show_once(self, new: Issued) -> HttpResponse:
         """Return the page with the secret, which is not stored."""
-        base_url = settings.VINERY_PUBLIC_URL or self.request.build_absolute_uri("/").rstrip("/")
         context = {
             "key": new.row,
             "secret": new.secret,
-            "base_url": f"{base_url}/v1",
-            "api_url": f"{base_url}/api",
+            "base_url": f"{self.base_url()}/v1",
+            "api_url": f"{self.base_url()}/api",
             "model": next(iter(new.row.allowed_models), "") or self._model(),
         }
         page = KeysPage.get_context_data(self, **context)
@@ -249,15 +243,19 @@ class MakeKey(KeysPage, FormPage):
         return self.show_once(new)
 
 
-class KeyPage(KeysPage, FormPage):
-    """`/console/keys/<id>/`: what the key may do and when it was used, and a form for changes."""
-
-    template_name = "console/key.html"
+class OneKeyPage(KeysPage):
+    """A page about the key of the address."""
 
     @cached_property
     def key(self) -> ApiKey:
-        """The key of the address. Raises `Http404` for one that the user may not see."""
-        return get_object_or_404(KEYS.rows(self.access), pk=self.kwargs["key_id"])
+        """The key. Raises `Http404` for one that the user may not see."""
+        return get_object_or_404(KEYS.rows(self.access), pk=self.kwargs["row_id"])
+
+
+class KeyPage(OneKeyPage, FormPage):
+    """`/console/keys/<id>/`: what the key may do and when it was used, and a form for changes."""
+
+    template_name = "console/key.html"
 
     def form_of(self, data: QueryDict | None) -> ChangedKeyForm:
         return ChangedKeyForm(self.access, self.key, data)
@@ -276,7 +274,7 @@ class KeyPage(KeysPage, FormPage):
         return HttpResponseRedirect(self.list_address())
 
 
-class ActOnKey(KeysPage):
+class ActOnKey(OneKeyPage):
     """`/console/keys/<id>/revoke/` and `rotate/`: asks for a confirmation, and acts."""
 
     does = ""  # an action of the resource
@@ -284,19 +282,12 @@ class ActOnKey(KeysPage):
     def get_template_names(self) -> list[str]:
         return [f"console/key_{self.does}.html"]
 
-    @cached_property
-    def key(self) -> ApiKey:
-        """The key of the address. Raises `Http404` for one that the user may not see."""
-        return get_object_or_404(KEYS.rows(self.access), pk=self.kwargs["key_id"])
-
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(**kwargs) | {"key": self.key, "graces": _GRACES}
+        return super().get_context_data(**kwargs) | {"key": self.key, "graces": GRACES}
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Run the action, and show the secret of a new key or return to the list."""
-        grace = request.POST.get("grace", "")
-        grace_s = int(grace) if grace in dict(_GRACES) else 0
-        values = {"grace_s": grace_s} if self.does == "rotate" else {}
+        values = {"grace_s": grace_of(request)} if self.does == "rotate" else {}
         try:
             result = KEYS.act(self.access, KEYS.action(self.does), self.key, **values)
         except Conflict as error:

@@ -267,7 +267,7 @@ class LimitPage(Page):
     def limit(self) -> Limit:
         """The limit of the address. Raises `Http404` for one that the user may not see, and
         `PermissionDenied` for one that they may not change."""
-        limit = get_object_or_404(self.access.rows(Limit), pk=self.kwargs["limit_id"])
+        limit = get_object_or_404(self.access.rows(Limit), pk=self.kwargs["row_id"])
         require(self.access, Action.MANAGE, limit)
         return limit
 

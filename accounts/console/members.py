@@ -4,7 +4,6 @@ from functools import cached_property
 from typing import Any, Final
 
 from django import forms
-from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, QueryDict
@@ -241,9 +240,10 @@ class LinkForMember(RowPage):
 def show_link(page: Page, user: User) -> HttpResponse:
     """Return the page with the link, which is stored nowhere."""
     link = USERS.act(page.access, USERS.action("link"), user)
-    base = settings.VINERY_PUBLIC_URL or page.request.build_absolute_uri("/").rstrip("/")
-    context = {"member": user, "link": base + link["path"], "expires_at": link["expires_at"]}
-    return render(page.request, "console/member_made.html", Page.get_context_data(page, **context))
+    context = Page.get_context_data(
+        page, member=user, link=page.base_url() + link["path"], expires_at=link["expires_at"]
+    )
+    return render(page.request, "console/member_made.html", context)
 
 
 class Withdraw(ConfirmPage):

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
+from django.conf import settings
 from django.contrib.auth.mixins import LoginRequiredMixin
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
@@ -48,6 +49,11 @@ class Page(LoginRequiredMixin, TemplateView):
         context = super().get_context_data(**kwargs)
         menu = menu_of(self.access)
         return context | {"page": self.name, "menu": menu, "whose": self._whose()}
+
+    def base_url(self) -> str:
+        """Return the URL of the server that clients and other users use, without a path."""
+        public_url: str = settings.VINERY_PUBLIC_URL
+        return public_url or self.request.build_absolute_uri("/").rstrip("/")
 
     def _whose(self) -> str:
         if self.access.is_superuser:

@@ -11,7 +11,13 @@ from django import forms
 from django.utils import timezone
 
 from vinery_accounts.models.limits import check_time_zone
-from vinery_accounts.usage.periods import MAX_POINTS, Granularity, calendar_month, check_moment
+from vinery_accounts.usage.periods import (
+    MAX_POINTS,
+    Granularity,
+    calendar_month,
+    check_moment,
+    usual_granularity,
+)
 
 OWN: Final = "own"
 _USUAL: Final = "24h"
@@ -79,10 +85,10 @@ class PeriodForm(forms.Form):
         values["found"] = found = self._found(values)
         if found.since >= found.until:
             raise forms.ValidationError("The period ends before it begins.")
-        length = found.until - found.since
-        if found.granularity and length / found.granularity.length > MAX_POINTS:
+        interval = found.granularity or usual_granularity(found.since, found.until)
+        if (found.until - found.since) / interval.length > MAX_POINTS:
             raise forms.ValidationError(
-                f"The interval {found.granularity} makes more than {MAX_POINTS} columns. Choose a "
+                f"The interval {interval} makes more than {MAX_POINTS} columns. Choose a "
                 "longer interval, or a shorter period."
             )
         return values

@@ -15,6 +15,19 @@ from vinery_accounts.console.page import Page
 from vinery_accounts.resources.base import Conflict, Resource, require
 
 ROWS_ON_A_PAGE: Final = 50
+GRACES: Final = [
+    ("0", "at once"),
+    ("3600", "in an hour"),
+    ("86400", "in a day"),
+    ("604800", "in a week"),
+]
+"""When an old secret ends after a rotation, in seconds and in words."""
+
+
+def grace_of(request: HttpRequest) -> int:
+    """Return the grace of a form in seconds; 0 for an invalid one."""
+    grace = request.POST.get("grace", "")
+    return int(grace) if grace in dict(GRACES) else 0
 
 
 class ResourcePage(Page):

@@ -1,6 +1,6 @@
 """Everything under `/console/`."""
 
-from django.urls import path
+from django.urls import URLPattern, path
 
 from vinery_accounts.console.alerts import Alerts
 from vinery_accounts.console.audit import AuditLog
@@ -17,6 +17,7 @@ from vinery_accounts.console.members import (
     Withdraw,
 )
 from vinery_accounts.console.overview import Overview
+from vinery_accounts.console.page import Page
 from vinery_accounts.console.projects import ActOnProject, NewProject, ProjectPage, Projects
 from vinery_accounts.console.quarantine import Quarantine, Release
 from vinery_accounts.console.refusals import Refusals
@@ -29,63 +30,45 @@ from vinery_accounts.console.webhooks import (
     Webhooks,
 )
 
-app_name = "console"
+
+def _actions(rows: str, name: str, page: type[Page], *actions: str) -> list[URLPattern]:
+    """Return a URL for each action on a row: `keys/7/revoke/`, with the name `key-revoke`."""
+    return [
+        path(f"{rows}/<int:row_id>/{does}/", page.as_view(does=does), name=f"{name}-{does}")
+        for does in actions
+    ]
+
+
 urlpatterns = [
     path("", Overview.as_view(), name="overview"),
     path("usage/", Usage.as_view(), name="usage"),
     path("usage/table.csv", UsageTable.as_view(), name="usage-table"),
     path("keys/", Keys.as_view(), name="keys"),
     path("keys/new/", MakeKey.as_view(), name="key-new"),
-    path("keys/<int:key_id>/", KeyPage.as_view(), name="key"),
-    path("keys/<int:key_id>/rotate/", ActOnKey.as_view(does="rotate"), name="key-rotate"),
-    path("keys/<int:key_id>/revoke/", ActOnKey.as_view(does="revoke"), name="key-revoke"),
-    path("keys/<int:key_id>/pause/", SwitchKey.as_view(does="pause"), name="key-pause"),
-    path("keys/<int:key_id>/resume/", SwitchKey.as_view(does="resume"), name="key-resume"),
+    path("keys/<int:row_id>/", KeyPage.as_view(), name="key"),
+    *_actions("keys", "key", ActOnKey, "rotate", "revoke"),
+    *_actions("keys", "key", SwitchKey, "pause", "resume"),
     path("limits/", Limits.as_view(), name="limits"),
     path("limits/new/", SetLimit.as_view(), name="limit-new"),
-    path("limits/<int:limit_id>/", ChangeLimit.as_view(), name="limit"),
-    path("limits/<int:limit_id>/remove/", RemoveLimit.as_view(), name="limit-remove"),
+    path("limits/<int:row_id>/", ChangeLimit.as_view(), name="limit"),
+    path("limits/<int:row_id>/remove/", RemoveLimit.as_view(), name="limit-remove"),
     path("refusals/", Refusals.as_view(), name="refusals"),
     path("members/", Members.as_view(), name="members"),
     path("members/new/", NewMember.as_view(), name="member-new"),
     path("members/invite/", Invite.as_view(), name="member-invite"),
     path("members/<int:row_id>/", Member.as_view(), name="member"),
     path("members/<int:row_id>/link/", LinkForMember.as_view(), name="member-link"),
-    *(
-        path(f"members/<int:row_id>/{does}/", ActOnMember.as_view(does=does), name=f"member-{does}")
-        for does in ("remove", "deactivate", "activate")
-    ),
+    *_actions("members", "member", ActOnMember, "remove", "deactivate", "activate"),
     path("invitations/<int:row_id>/withdraw/", Withdraw.as_view(), name="invitation-withdraw"),
-    path(
-        "invitations/<int:row_id>/accept/", Answer.as_view(does="accept"), name="invitation-accept"
-    ),
-    path(
-        "invitations/<int:row_id>/decline/",
-        Answer.as_view(does="decline"),
-        name="invitation-decline",
-    ),
+    *_actions("invitations", "invitation", Answer, "accept", "decline"),
     path("projects/", Projects.as_view(), name="projects"),
     path("projects/new/", NewProject.as_view(), name="project-new"),
     path("projects/<int:row_id>/", ProjectPage.as_view(), name="project"),
-    *(
-        path(
-            f"projects/<int:row_id>/{does}/",
-            ActOnProject.as_view(does=does),
-            name=f"project-{does}",
-        )
-        for does in ("remove", "deactivate", "activate")
-    ),
+    *_actions("projects", "project", ActOnProject, "remove", "deactivate", "activate"),
     path("webhooks/", Webhooks.as_view(), name="webhooks"),
     path("webhooks/new/", NewWebhook.as_view(), name="webhook-new"),
     path("webhooks/<int:row_id>/", WebhookPage.as_view(), name="webhook"),
-    *(
-        path(
-            f"webhooks/<int:row_id>/{does}/",
-            ActOnWebhook.as_view(does=does),
-            name=f"webhook-{does}",
-        )
-        for does in ("test", "retry", "rotate")
-    ),
+    *_actions("webhooks", "webhook", ActOnWebhook, "test", "retry", "rotate"),
     path("webhooks/<int:row_id>/remove/", RemoveWebhook.as_view(), name="webhook-remove"),
     path("alerts/", Alerts.as_view(), name="alerts"),
     path("audit/", AuditLog.as_view(), name="audit"),

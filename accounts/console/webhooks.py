@@ -10,7 +10,15 @@ from django.template.defaultfilters import pluralize
 
 from vinery_accounts.console.page import FormPage
 from vinery_accounts.console.projects import led_organizations
-from vinery_accounts.console.rows import ConfirmPage, Question, ResourcePage, RowPage, page_of
+from vinery_accounts.console.rows import (
+    GRACES,
+    ConfirmPage,
+    Question,
+    ResourcePage,
+    RowPage,
+    grace_of,
+    page_of,
+)
 from vinery_accounts.models import Delivery, DeliveryState, Webhook
 from vinery_accounts.resources.alerts import WEBHOOKS
 from vinery_accounts.resources.base import Issued, require
@@ -18,12 +26,6 @@ from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.services.access import Action
 
 _MAX_DELIVERIES: Final = 20
-GRACES: Final = [
-    ("0", "at once"),
-    ("3600", "in an hour"),
-    ("86400", "in a day"),
-    ("604800", "in a week"),
-]
 
 
 class Webhooks(ResourcePage):
@@ -106,14 +108,8 @@ class ActOnWebhook(RowPage):
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         require(self.access, Action.MANAGE, self.row)
-        grace = request.POST.get("grace", "")
-        values = {"grace_s": int(grace) if grace in dict(GRACES) else 0}
-        result = WEBHOOKS.act(
-            self.access,
-            WEBHOOKS.action(self.does),
-            self.row,
-            **(values if self.does == "rotate" else {}),
-        )
+        values = {"grace_s": grace_of(request)} if self.does == "rotate" else {}
+        result = WEBHOOKS.act(self.access, WEBHOOKS.action(self.does), self.row, **values)
         if isinstance(result, Issued):
             return show_secret(self, result)
         self._report(result)

@@ -42,7 +42,7 @@ class Scope(models.TextChoices):
     INFERENCE = "inference", "Inference"
     USAGE = "usage", "Read usage"
     MANAGE = "manage", "Management API"
-    ADMIN = "admin", "administrate the platform"
+    ADMIN = "admin", "Administrate the platform"
 
 
 def usual_scopes() -> list[str]:

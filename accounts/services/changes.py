@@ -266,10 +266,12 @@ def invite(username: str, scope: Organization | Project, role: str) -> Invitatio
 
 
 def accept(invitation: Invitation) -> Membership:
-    """Give the invited user the role. Raises `ValidationError` for an organisation that this
-    would leave without an owner."""
+    """Give the invited user the role. Raises `ValidationError` for an invitation that was
+    withdrawn since it was read, and for an organisation that this would leave without an owner."""
     user = User.objects.get(username=invitation.username)
     with audit.writing():
+        if not Invitation.objects.filter(pk=invitation.pk).exists():
+            raise ValidationError("The invitation was withdrawn.")
         membership = set_role(user, invitation.scope, invitation.role)
         remove(invitation)
     return membership

@@ -68,6 +68,14 @@ class Clip:
     frames_per_s: float  # of these frames, not of the file
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of a document."""
+
+    text: str
+    picture: Picture
+
+
 MediaSource = InlineSource | UrlSource | PathSource | Picture | Clip
 
 

@@ -6,6 +6,8 @@ Never the path or the query of a URL, nor the name of a file: they may hold secr
 from dataclasses import dataclass
 from enum import StrEnum
 
+from vinery_serving.core.errors import InvalidRequest
+
 
 class DenialReason(StrEnum):
     NO_RULE = "no_rule"  # no rule of a level allows the scheme, host and port, or the folder
@@ -29,3 +31,15 @@ class Denial:
     folder: str = ""  # that holds the file
     rule_id: int | None = None  # the rule whose value refused it; None: there was no rule
     detail: str = ""  # the address, content type or number that was refused
+
+
+class MediaDenied(InvalidRequest, code="media_denied"):
+    """The media rules do not allow a URL or file that the request names."""
+
+    def __init__(self, message: str, denial: Denial, *, param: str | None = None) -> None:
+        super().__init__(message, param=param)
+        self.denial = denial
+
+
+class MediaNotFetched(InvalidRequest, code="media_not_fetched"):
+    """A URL or file that the request names cannot be fetched or read."""

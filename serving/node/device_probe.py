@@ -8,7 +8,7 @@ import asyncio
 import os
 import signal
 import sys
-from asyncio.subprocess import DEVNULL, PIPE
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from contextlib import suppress
 from typing import Any, Final
 
@@ -19,6 +19,9 @@ from vinery_serving.node.engine_environment import engine_environment
 
 # A driver that takes longer hangs.
 TIMEOUT_S: Final = 60
+# The process ends itself in time, unless the kernel holds it.
+_GRACE_S: Final = 5
+_END_WITHIN_S: Final = 1
 # Engines that start at the same time go first.
 _NICENESS: Final = 10
 _MEMORY: Final = ("GPU_DEVICE_TOTAL_MEM_SIZE", "NPU_DEVICE_TOTAL_MEM_SIZE")
@@ -41,18 +44,29 @@ async def find() -> list[Device]:
         )
     except OSError as error:
         raise ProbeFailed(f"The process could not start: {error.strerror}.") from None
+    too_late = ProbeFailed(f"OpenVINO did not list the devices within {TIMEOUT_S} s.")
     try:
-        output, errors = await process.communicate()  # the process ends itself in time
+        async with asyncio.timeout(TIMEOUT_S + _GRACE_S):
+            output, errors = await process.communicate()
+    except TimeoutError:
+        raise too_late from None
     finally:
-        with suppress(ProcessLookupError):
-            process.kill()
+        await _end(process)
     if process.returncode == -signal.SIGALRM:
-        raise ProbeFailed(f"OpenVINO did not list the devices within {TIMEOUT_S} s.")
+        raise too_late
     try:
         return msgspec.json.decode(output, type=list[Device])
     except msgspec.MsgspecError:
         last = errors.decode(errors="replace").strip().rpartition("\n")[2]
         raise ProbeFailed(f"OpenVINO could not list the devices: {last}") from None
+
+
+async def _end(process: Process) -> None:
+    """Kill the process if it runs. One that the kernel holds is left to itself."""
+    with suppress(ProcessLookupError, TimeoutError):
+        process.kill()
+        async with asyncio.timeout(_END_WITHIN_S):
+            await process.wait()
 
 
 def _list_devices() -> list[Device]:

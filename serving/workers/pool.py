@@ -14,9 +14,9 @@ from importlib import import_module
 from typing import Any, Final
 
 from vinery_serving.core.errors import Overloaded, ServingError
+from vinery_serving.core.turns import FairTurns, TurnMessages
 from vinery_serving.workers.limits import WorkLimits
 from vinery_serving.workers.process import ForkServerProcess, JobFailed, WorkerLost, WorkerProcess
-from vinery_serving.workers.turns import FairTurns
 from vinery_serving.workers.wire import BrokenAnswer, Codec
 from vinery_serving.workers.worker import too_large
 
@@ -26,6 +26,12 @@ log = logging.getLogger(__name__)
 # and again.
 _MAX_STARTS: Final = 3
 _STARTS_WITHIN_S: Final = 10.0
+_MESSAGES: Final = TurnMessages(
+    late="The request waited too long for a process that reads it; try again shortly.",
+    crowded="Too many large requests wait to be read; try again shortly.",
+    too_many="{num} large requests of this key wait to be read already. Send fewer at the same "
+    "time.",
+)
 
 
 class Worker:
@@ -65,7 +71,10 @@ class WorkerPool:
         self._jobs = jobs
         self._limits = limits
         self._turns = FairTurns(
-            limits.num_processes, max_waiting=limits.max_waiting, wait_s=limits.wait_s
+            limits.num_processes,
+            max_waiting=limits.max_waiting,
+            wait_s=limits.wait_s,
+            messages=_MESSAGES,
         )
         self._server: ForkServerProcess | None = None
         self._starts_s: deque[float] = deque(maxlen=_MAX_STARTS)

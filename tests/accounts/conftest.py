@@ -42,6 +42,13 @@ def bob(db: None) -> User:
 
 
 @pytest.fixture
+def member(alice: User) -> User:
+    """Return alice, who is a member of the first organisation."""
+    changes.set_role(alice, changes.first_project().organization, Role.MEMBER)
+    return alice
+
+
+@pytest.fixture
 def root(db: None, client: Client) -> User:
     """A superuser, who is signed in with the client."""
     root = User.objects.create_superuser("root")

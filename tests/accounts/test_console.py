@@ -138,6 +138,8 @@ def test_a_filter_is_applied_and_can_be_removed(alice: User) -> None:
     [
         ("period=own&since=2026-03-02T00:00&until=2026-03-01T00:00", "ends before it begins"),
         ("period=90d&granularity=minute", "makes more than 1500"),
+        ("since=1970-01-01T00:00", "The interval day makes more than 1500"),
+        ("since=1970-01-01T00:00&until=9000-01-01T00:00", "makes more than 1500"),
         ("period=own&until=0001-01-01T00:00", "Choose a year from 1970 to 9000"),
         ("since=0001-01-01T00:00&zone=Asia/Tokyo", "Choose a year from 1970 to 9000"),
         ("zone=Mars/Olympus", "There is no time zone Mars/Olympus"),

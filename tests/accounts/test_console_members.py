@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from allauth.mfa.models import Authenticator
 from api.api_client import Tenant, make_tenant
+from django.core.exceptions import ValidationError
 from django.test import Client
 from django.utils import timezone
 from pages import page, signed_in, text_of
@@ -264,6 +265,16 @@ def test_an_expired_invitation_is_not_shown_and_cannot_be_accepted(
 
     assert "invites you" not in page(signed_in(bob), "/console/")
     assert signed_in(bob).post(f"/console/invitations/{invitation.pk}/accept/").status_code == 404
+
+
+def test_an_invitation_that_was_withdrawn_meanwhile_gives_no_role(ours: Tenant, bob: User) -> None:
+    invitation = changes.invite("bob", ours.organization, Role.OWNER)
+    changes.remove(Invitation.objects.get())
+
+    with pytest.raises(ValidationError, match="was withdrawn"):
+        changes.accept(invitation)
+
+    assert not bob.memberships.exists()
 
 
 def test_a_member_of_the_organisation_gets_another_role_at_once(owner: User, ours: Tenant) -> None:

@@ -263,6 +263,29 @@ def test_the_page_warns_while_alerts_reach_no_one(owner: User, ours: Tenant, set
     assert "alice@ours.example" in text
 
 
+@pytest.mark.parametrize("who", ["admin of a project", "administrator"])
+def test_the_page_names_the_readers_of_what_its_user_leads(
+    ours: Tenant, alice: User, settings: Any, who: str
+) -> None:
+    settings.VINERY_HAS_EMAIL = True
+    if who == "administrator":
+        User.objects.filter(pk=alice.pk).update(is_superuser=True)
+        alice.refresh_from_db()
+    else:
+        changes.set_role(alice, ours.one, Role.ADMIN)
+    client = signed_in(alice)
+    text = page(client, ALERTS)
+    assert "Alerts are only shown here." in text
+    # Only those who lead a whole organisation create webhooks.
+    assert ("Create a webhook" in text) is (who == "administrator")
+
+    changes.change(alice, email="alice@ours.example")
+
+    text = page(client, ALERTS)
+    assert "Alerts are only shown here." not in text
+    assert "alice@ours.example" in text
+
+
 def test_alerts_are_listed_with_their_receivers(owner: User, ours: Tenant, theirs: Tenant) -> None:
     failed_delivery(webhook_of(ours.organization), ours.organization.pk)
     stored_alert(limit_id=2, organization_id=theirs.organization.pk, whose="theirs one")

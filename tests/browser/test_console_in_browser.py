@@ -271,13 +271,28 @@ def test_an_owner_adds_a_member_a_project_a_key_and_a_webhook_and_reads_the_log(
     admin: Administrator,
 ) -> None:
     name = "browser-member"
+    _add_admin(admin, name)
+    secret = _add_project_with_a_key(admin, owner=name)
+    until(lambda: ask(admin.platform, secret).status_code == 200)
+    _add_and_remove_a_webhook(admin)
+
+    page = _go(admin, "audit/")
+    page.get_by_label("Action").fill("membership.update")
+    follow(page.get_by_role("button", name="Search"))
+    entry = page.get_by_role("row").filter(has_text=f"{name} is admin")
+    entry.get_by_text("1 value").click()
+    assert "member → admin" in entry.inner_text()
+
+
+def _add_admin(admin: Administrator, name: str) -> None:
+    """Create a user, who sets a password and signs in, and give another role."""
     page = _go(admin, "members/")
     follow(page.get_by_role("link", name="Create a user"))
     page.get_by_label("User name").fill(name)
     page.get_by_label("Where").select_option(label="All of default")
     follow(page.get_by_role("button", name="Create"))
     link = page.locator("#link").inner_text()
-    _set_password(admin, link, "a long password of a member")
+    _set_password(admin, link, name, "a long password of a member")
     follow(page.get_by_role("link", name="Done"))
 
     row = page.get_by_role("row").filter(has_text=name)
@@ -287,7 +302,10 @@ def test_an_owner_adds_a_member_a_project_a_key_and_a_webhook_and_reads_the_log(
     follow(page.get_by_role("button", name="Change the role"))
     page.get_by_role("status").get_by_text(f"{name} is admin of default.").wait_for()
 
-    _go(admin, "projects/")
+
+def _add_project_with_a_key(admin: Administrator, *, owner: str) -> str:
+    """Return the secret of the key."""
+    page = _go(admin, "projects/")
     follow(page.get_by_role("link", name="Create a project"))
     page.get_by_label("Name").fill("browser project")
     follow(page.get_by_role("button", name="Create"))
@@ -295,13 +313,14 @@ def test_an_owner_adds_a_member_a_project_a_key_and_a_webhook_and_reads_the_log(
 
     _go(admin, "keys/new/")
     page.get_by_label("Name").fill("of the member")
-    page.get_by_label("Owner").fill(name)
+    page.get_by_label("Owner").fill(owner)
     page.get_by_label("Project").select_option(label="default / browser project")
     follow(page.get_by_role("button", name="Create"))
-    secret = page.locator("#secret").inner_text()
-    until(lambda: ask(admin.platform, secret).status_code == 200)
+    return page.locator("#secret").inner_text()
 
-    _go(admin, "webhooks/new/")
+
+def _add_and_remove_a_webhook(admin: Administrator) -> None:
+    page = _go(admin, "webhooks/new/")
     page.get_by_label("Name").fill("browser pager")
     page.get_by_label("URL").fill("https://hooks.invalid/vinery")
     follow(page.get_by_role("button", name="Create"))
@@ -312,15 +331,8 @@ def test_an_owner_adds_a_member_a_project_a_key_and_a_webhook_and_reads_the_log(
     follow(page.get_by_role("link", name="Remove the webhook"))
     follow(page.get_by_role("button", name="Remove"))
 
-    _go(admin, "audit/")
-    page.get_by_label("Action").fill("membership.update")
-    follow(page.get_by_role("button", name="Search"))
-    entry = page.get_by_role("row").filter(has_text=f"{name} is admin")
-    entry.get_by_text("1 value").click()
-    assert "member → admin" in entry.inner_text()
 
-
-def _set_password(admin: Administrator, link: str, password: str) -> None:
+def _set_password(admin: Administrator, link: str, name: str, password: str) -> None:
     """Open the link in a browser of its own, as the new user does, and sign in."""
     browser = admin.page.context.browser
     assert browser is not None
@@ -331,7 +343,7 @@ def _set_password(admin: Administrator, link: str, password: str) -> None:
         field.fill(password)
     follow(page.get_by_role("button", name="Set the password"))
     page.goto(f"{admin.platform.base_url}/accounts/login/")
-    page.get_by_label("Username").fill("browser-member")
+    page.get_by_label("Username").fill(name)
     page.get_by_label("Password").fill(password)
     follow(page.get_by_role("button", name="Log in"))
     page.wait_for_url("**/console/")

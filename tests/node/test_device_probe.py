@@ -38,3 +38,17 @@ async def test_a_driver_that_crashes_or_hangs_is_an_error_with_its_reason(
 
     with pytest.raises(ProbeFailed, match=reason):
         await device_probe.find()
+
+
+async def test_a_process_that_no_signal_of_its_own_ends_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 600\n")
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(device_probe, "TIMEOUT_S", 0)
+    monkeypatch.setattr(device_probe, "_GRACE_S", 0.1)
+
+    with pytest.raises(ProbeFailed, match="did not list the devices within"):
+        await device_probe.find()

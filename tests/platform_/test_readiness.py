@@ -117,6 +117,22 @@ def test_the_exit_status_of_the_health_check_is_its_result(status: int, exit_sta
     assert url in result.stdout + result.stderr
 
 
+def test_the_health_check_asks_the_server_that_runs_with_the_home(
+    tmp_path: Path, closed_url: str
+) -> None:
+    """Another port may be in use than the configured one, such as a free one for VINERY_PORT=0."""
+    home = Home(tmp_path / "home")
+    home.create()
+    settings = {"VINERY_HOME": str(home.path), "VINERY_PORT": closed_url.rpartition(":")[2]}
+
+    with server(200, {}) as url, home.locked():
+        running_server.write(home, url, "1.0")
+        result = scripts.vinery("ready", environment=settings)
+
+    assert result.stdout == f"{url} is ready.\n"
+    assert result.returncode == 0
+
+
 @pytest.fixture
 def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
     """Return what `vinery wait --example` prints about the server of a URL."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from django.test import Client
 
@@ -17,3 +19,15 @@ def test_a_page_under_an_unknown_host_name_names_the_settings(
     assert "VINERY_PUBLIC_URL" in page
     assert "VINERY_ALLOWED_HOSTS" in page
     assert response["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize("path", ["/", "/api/me"])
+def test_an_unknown_host_name_is_logged_in_one_warning_without_a_stack(
+    path: str, client: Client, db: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.get(path, headers={"host": "vinery.example"})
+
+    [record] = caplog.records
+    assert (record.levelno, record.exc_info) == (logging.WARNING, None)
+    assert "VINERY_ALLOWED_HOSTS" in record.getMessage()
+    assert vars(record)["fields"] == {"host": "vinery.example"}

@@ -150,18 +150,29 @@ def test_the_guide_has_ten_tasks() -> None:
 
 
 def test_the_ten_tasks_do_what_the_guide_promises(cookbook: Cookbook) -> None:
+    """Each task goes on with what those before it have made."""
     cookbook.run(0)
+    project_id = create_a_project_with_its_users(cookbook)
+    key_id, secret = create_rotate_and_revoke_a_key(cookbook)
+    raise_a_quota_and_report_usage(cookbook, project_id)
+    serve_another_model(cookbook, secret)
+    send_a_test_and_read_the_log(cookbook, key_id)
 
+
+def create_a_project_with_its_users(cookbook: Cookbook) -> int:
     cookbook.run(1)
     project = cookbook.one("projects/?name=search")
     assert project["organization_name"] == "acme"
 
     cookbook.run(2)
-    assert [row["username"] for row in cookbook.get(f"users/?project={project['id']}")["data"]] == [
-        "crawler"
-    ]
+    members = cookbook.get(f"users/?project={project['id']}")["data"]
+    assert [row["username"] for row in members] == ["crawler"]
     assert cookbook.one("users/?username=alice")["email"] == "alice@acme.example"
+    return int(project["id"])
 
+
+def create_rotate_and_revoke_a_key(cookbook: Cookbook) -> tuple[int, str]:
+    """Return the id of the first key, and the secret of the one that replaced it."""
     limit, answer = cookbook.run(3)
     old = cookbook.one("keys/?name=nightly")
     assert (limit["scope_id"], old["owner_name"]) == (old["id"], "crawler")
@@ -177,31 +188,38 @@ def test_the_ten_tasks_do_what_the_guide_promises(cookbook: Cookbook) -> None:
     (revoked,) = cookbook.run(5)
     assert (revoked["id"], revoked["state"]) == (old["id"], "revoked")
     until(lambda: cookbook.ask(old_secret, "tiny-chat") == 401)
+    return old["id"], new_secret
 
+
+def raise_a_quota_and_report_usage(cookbook: Cookbook, project_id: int) -> None:
     changed, quotas = cookbook.run(6)
     assert (changed["amount"], changed["alert_at"]) == (2_000_000, [50, 80, 100])
-    assert [quota["scope_id"] for quota in quotas["data"]] == [project["id"]]
+    assert [quota["scope_id"] for quota in quotas["data"]] == [project_id]
 
     last_month, this_month = cookbook.run(7)
     first = datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     assert datetime.fromisoformat(last_month["until"]) == first
     assert datetime.fromisoformat(last_month["since"]).day == 1
     assert last_month["groups"] == []
-    assert {each["values"]["project"] for each in this_month["groups"]} == {project["id"]}
+    assert {each["values"]["project"] for each in this_month["groups"]} == {project_id}
     assert this_month["totals"]["num_requests"] >= 3
 
+
+def serve_another_model(cookbook: Cookbook, secret: str) -> None:
     cookbook.run(8)
     model = cookbook.one("models/?name=assistant")
     assert (model["state"], model["options"]) == ("ready", {"max_running": 8})
-    until(lambda: cookbook.ask(new_secret, "assistant") == 200)
-    assert cookbook.ask(new_secret, "tiny-chat") in (403, 404)
+    until(lambda: cookbook.ask(secret, "assistant") == 200)
+    assert cookbook.ask(secret, "tiny-chat") in (403, 404)
 
+
+def send_a_test_and_read_the_log(cookbook: Cookbook, key_id: int) -> None:
     tested, alerts = cookbook.run(9)
     assert tested == {"is_delivered": True, "error": ""}
     assert len(cookbook.receiver.requests) == 1
     assert alerts["data"] == []
 
     entries, verdict = cookbook.run(10)
-    assert [entry["target_id"] for entry in entries["data"]] == [str(old["id"])]
+    assert [entry["target_id"] for entry in entries["data"]] == [str(key_id)]
     assert entries["data"][0]["actor"].startswith("admin, admin key automation (vny_admin_")
     assert verdict["is_whole"] is True

@@ -70,13 +70,17 @@ def new_manifest(database: str, migrations: tuple[str, ...]) -> Manifest:
 def write(folder: Path, target: Path, manifest: Manifest, *, replace: bool) -> Manifest:
     """Write all files of a folder, which do not change, to an archive with mode 0600.
 
-    A file at `target` appears whole or not at all. Raises FileExistsError unless `replace`,
-    `BackupFailed` for a name that no backup has, and OSError.
+    A file at `target` appears whole or not at all. Its draft is beside the folder, which is on the
+    same file system. Raises FileExistsError unless `replace`, `BackupFailed` for a name that no
+    backup has, and OSError.
     """
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     members = tuple(_member(path, path.relative_to(folder).as_posix()) for path in paths)
     whole = msgspec.structs.replace(manifest, members=members)
-    with _draft_of(target, replace=replace) as file, tarfile.open(fileobj=file, mode="w:gz") as tar:
+    with (
+        _draft_of(target, folder.parent, replace=replace) as file,
+        tarfile.open(fileobj=file, mode="w:gz") as tar,
+    ):
         _add(tar, MANIFEST, io.BytesIO(msgspec.json.format(msgspec.json.encode(whole))))
         for path, member in zip(paths, members, strict=True):
             with path.open("rb") as content:
@@ -214,11 +218,12 @@ def _member(path: Path, name: str) -> Member:
 
 
 @contextmanager
-def _draft_of(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
-    """A file that gets the name `target` when this ends without an error."""
+def _draft_of(target: Path, drafts: Path, *, replace: bool) -> Iterator[BinaryIO]:
+    """A file in the folder `drafts`, which gets the name `target` when this ends without an
+    error."""
     if target.exists() and not replace:
         raise FileExistsError(target)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")  # mode 0600
+    handle, name = tempfile.mkstemp(dir=drafts, prefix=f".{target.name}.")  # mode 0600
     draft = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -53,12 +52,11 @@ def _make(target: Path, *, replace: bool) -> Manifest:
     """Raises `BackupFailed` and OSError."""
     from django.conf import settings
 
-    from vinery.backup import contents
+    from vinery.backup import contents, workspace
 
     if target.exists() and not replace:
         raise FileExistsError(target)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as name:
-        folder = Path(name)
+    with workspace.workspace(target.parent) as folder:
         manifest = contents.copy_to(folder, settings.HOME, settings.DATABASES["default"])
         return archive.write(folder, target, manifest, replace=replace)
 

@@ -67,8 +67,9 @@ COMMANDS: Final = {
 _PROCESSES: Final = {
     "up": "Prepare the home folder, start web, node and jobs processes, and keep them running. "
     "Ctrl-C or SIGTERM ends all of them; a second Ctrl-C kills them.",
-    "ready": "Ask the server on VINERY_HOST, VINERY_PORT whether a model has generated a token "
-    "lately. The exit status is 0 if it has, and 1 if not.",
+    "ready": "Ask the server of this home whether a model has generated a token lately. If "
+    "`vinery up` does not run with this home, it asks the one on VINERY_HOST, VINERY_PORT. The "
+    "exit status is 0 if a model has, and 1 if not.",
     "logs": "Show the last log lines of all processes of this home in the order of their times. It "
     "needs no running server. The files are in the folder logs of the home.",
     "reload": "Let the `vinery up` of this home folder replace its web processes one after the "

@@ -18,6 +18,9 @@ from urllib.request import (
 )
 
 from vinery.cli.shape import Failure
+from vinery.config.env import SettingError
+from vinery.config.home import Home
+from vinery.process import running_server
 from vinery.process.listening import Address
 
 _TIMEOUT_S = 2.0
@@ -29,6 +32,16 @@ class Readiness(Enum):
     SILENT = "the web process to answer"
     LOADING = "a model's first token"
     READY = "nothing"
+
+
+def local_url() -> str:
+    """The root URL of the server of this home, for clients of this machine: where it runs, else
+    where the settings let it run. Raises `SettingError` for an address that cannot be used."""
+    try:
+        server = running_server.read(Home.from_env())
+    except SettingError:  # the home of another user, whose server may answer all the same
+        server = None
+    return Address.from_env().base_url if server is None else server.base_url
 
 
 def readiness(base_url: str) -> Readiness:
@@ -80,7 +93,7 @@ def direct_opener() -> OpenerDirector:
 
 def run(_: argparse.Namespace) -> int:
     """Print a line. Raises `Failure` if the server is not ready."""
-    base_url = Address.from_env().base_url
+    base_url = local_url()
     state = readiness(base_url)
     if state is not Readiness.READY:
         raise Failure(f"{base_url} is not ready: it waits for {state.value}.")

@@ -97,14 +97,17 @@ def _processes(supervisor: int) -> Iterator[Row]:
     """The supervisor and all that it has started, with memory and the use of processors."""
     import psutil  # 10 ms
 
-    parent = psutil.Process(supervisor)
-    found = [parent, *parent.children(recursive=True)]
+    found = _ignoring_ended(lambda: _family(psutil.Process(supervisor))) or []
     for process in found:
         _ignoring_ended(process.cpu_percent)  # the first call begins the measurement
     time.sleep(_CPU_INTERVAL_S)
     for process in found:
         if row := _ignoring_ended(lambda process=process: _process(process, supervisor)):
             yield row
+
+
+def _family(parent: Any) -> list[Any]:
+    return [parent, *parent.children(recursive=True)]
 
 
 def _ignoring_ended(ask: Any) -> Any:

@@ -14,12 +14,11 @@ from typing import Final, TypeVar
 from django.utils import timezone
 
 from vinery.cli import invocation
-from vinery.cli.ready import Readiness, models_for, readiness
+from vinery.cli.ready import Readiness, local_url, models_for, readiness
 from vinery.cli.shape import Failure, counted, print_line
 from vinery.config import credentials
 from vinery.config.home import Home
 from vinery.process import logs
-from vinery.process.listening import Address
 from vinery_accounts.base.names import escaped
 from vinery_serving.catalog.models import ServedModel, ShownState
 
@@ -145,7 +144,7 @@ def _give_up(states: dict[str, str], timeout_s: int) -> int:
 def _print_example() -> None:
     """Print a request that works, unless the first key is gone or may use no model."""
     known = credentials.read(Home.from_env().bootstrap_file)
-    base_url = Address.from_env().base_url
+    base_url = local_url()
     if known is None or not _within(lambda: readiness(base_url) is Readiness.READY or None):
         return
     if models := _within(lambda: models_for(known.api_key, base_url)):

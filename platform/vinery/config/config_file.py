@@ -130,16 +130,23 @@ def _unknown(key: str, path: Path) -> str:
 def _text(setting: Setting, key: str, value: object, path: Path) -> str:
     """A TOML value as the variable would have it. Raises `SettingError`."""
     match value:
+        case str() if "\0" in value:
+            pass
         case str() if setting.is_path and value:
             return str((path.parent / Path(value).expanduser()).resolve())
         case str() | bool() | int() | float():
             return _word(value)
-        case list() if all(isinstance(each, str | int) for each in value):
+        # An empty list would be the default, as an empty text is.
+        case list() if value and all(map(_is_item, value)):
             return ",".join(map(_word, value))
     raise SettingError(
         f"{key} in {path} has a value that no setting has. Write a text, a number, true, false or "
-        "a list of texts or numbers."
+        "a list of one or more texts or numbers."
     )
+
+
+def _is_item(value: object) -> bool:
+    return isinstance(value, str | int) and "\0" not in str(value)
 
 
 def _word(value: str | float) -> str:

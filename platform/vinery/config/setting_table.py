@@ -29,7 +29,6 @@ class Setting:
     is_path: bool = False
 
 
-_OIDC_ACCOUNTS: Final = "on: sign-in through the issuer creates accounts"
 _RETENTION: Final = "days; 0 is for ever"
 
 SETTINGS: Final = (
@@ -84,7 +83,7 @@ SETTINGS: Final = (
     ),
     Setting("VINERY_OIDC_NAME", "label of the issuer's button", "single sign-on"),
     Setting("VINERY_OIDC_SCOPES", "requested scopes", "openid,profile,email"),
-    Setting("VINERY_OIDC_SIGN_UP", _OIDC_ACCOUNTS, "off"),
+    Setting("VINERY_OIDC_SIGN_UP", "on: sign-in through the issuer creates accounts", "off"),
     Setting(
         "VINERY_OIDC_LINK_BY_EMAIL",
         "on: an address that the issuer has verified signs in to its account",

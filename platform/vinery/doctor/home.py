@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from vinery.backup import archive
 from vinery.checks import NETWORK_FILESYSTEMS, filesystem_of
 from vinery.config import env, secret_files
 from vinery.config.env import SettingError
@@ -89,7 +90,10 @@ def secrets() -> Iterator[Finding]:
     try:
         secret_files.require(home)
     except SettingError as error:
-        yield failure("secrets", str(error), "vinery prepare, or restore them from a backup")
+        if _was_used(home):
+            yield failure("secrets", str(error), "vinery prepare, or restore them from a backup")
+        else:
+            yield ok("secrets", "There are none yet: `vinery up` makes them.")
         return
     files = home.secrets.iterdir() if home.secrets.is_dir() else iter(())
     opened = [path for path in files if path.stat().st_mode & 0o077]
@@ -97,6 +101,13 @@ def secrets() -> Iterator[Finding]:
         yield failure("secrets", f"Others may read {opened[0]}.", f"chmod 600 {home.secrets}/*")
     else:
         yield ok("secrets", "They are there, and no other user may read them.")
+
+
+def _was_used(home: Home) -> bool:
+    """Whether Vinery has run with this home, or is being restored. It may hold a configuration file
+    before."""
+    parts = (home.secrets, home.bootstrap_file, home.path / archive.SQLITE, home.restore_plan)
+    return any(part.exists() for part in parts)
 
 
 def port() -> Iterator[Finding]:

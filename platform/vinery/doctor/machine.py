@@ -3,21 +3,21 @@
 They need no home, no settings and no Django.
 """
 
+import asyncio
 import getpass
 import importlib.metadata
-import json
 import os
 import platform
 import resource
-import subprocess
 import sys
 import zoneinfo
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from vinery.doctor.finding import Finding, failure, ok, warning
 from vinery.process.memory import machine_bytes
+from vinery_serving.node import device_probe
 
 _OLDEST_PYTHON: Final = (3, 11)
 _PACKAGES: Final = ("openvino", "openvino-genai", "openvino-tokenizers")
@@ -25,17 +25,9 @@ _DRI: Final = Path("/dev/dri")
 _ACCEL: Final = Path("/dev/accel")
 _SHM: Final = Path("/dev/shm")
 _CPUINFO: Final = Path("/proc/cpuinfo")
-# A driver that takes longer hangs.
-_DEVICES_WITHIN_S: Final = 60.0
 _LEAST_MEMORY_BYTES: Final = 2 << 30
 _LEAST_SHM_BYTES: Final = 64 << 20
 _LEAST_OPEN_FILES: Final = 4096
-_LIST_DEVICES: Final = """
-import json, openvino
-core = openvino.Core()
-names = {each: core.get_property(each, "FULL_DEVICE_NAME") for each in core.available_devices}
-print(json.dumps(names))
-"""
 
 
 def python() -> Iterator[Finding]:
@@ -82,29 +74,16 @@ def processor(cpuinfo: Path = _CPUINFO) -> Iterator[Finding]:
 def devices() -> Iterator[Finding]:
     """What OpenVINO can run models on. A short process asks: a driver may crash or hang."""
     try:
-        result = subprocess.run(
-            [sys.executable, "-c", _LIST_DEVICES],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_DEVICES_WITHIN_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+        found = asyncio.run(device_probe.find())
+    except device_probe.ProbeFailed as error:
         yield failure(
             "devices",
-            f"OpenVINO did not list its devices within {_DEVICES_WITHIN_S:.0f} s.",
-            "A driver hangs. Restart the machine, or install the driver again.",
+            str(error),
+            "Restart the machine, and install the device's driver and Vinery again.",
         )
         return
-    if result.returncode:
-        last = result.stderr.strip().rpartition("\n")[2] or f"status {result.returncode}"
-        yield failure(
-            "devices", f"OpenVINO cannot be loaded: {last}", "Install Vinery again, see README.md."
-        )
-        return
-    names: dict[str, str] = json.loads(result.stdout.strip().rpartition("\n")[2])
-    yield ok("devices", ", ".join(f"{name} ({full})" for name, full in names.items()))
+    yield ok("devices", ", ".join(map(str, found)))
+    names = [each.name for each in found]
     yield from _drivers("GPU", _nodes(_DRI, "renderD*"), names)
     yield from _drivers("NPU", _nodes(_ACCEL, "accel*"), names)
 
@@ -115,7 +94,7 @@ _DRIVERS: Final = {
 }
 
 
-def _drivers(kind: str, nodes: Sequence[Path], names: dict[str, str]) -> Iterator[Finding]:
+def _drivers(kind: str, nodes: Sequence[Path], names: Iterable[str]) -> Iterator[Finding]:
     """Whether OpenVINO finds the device whose files the kernel has."""
     name = kind.lower()
     closed = [path for path in nodes if not os.access(path, os.R_OK | os.W_OK)]

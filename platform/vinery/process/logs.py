@@ -33,8 +33,7 @@ _LEVELS: Final = ("debug", "info", "warning", "error")
 
 _OWN: Final = ("vinery", "vinery_accounts", "vinery_serving")
 _VERBOSE: Final = ("asyncio", "celery", "daphne", "kombu", "uvicorn")
-# Django logs an error with a traceback for each request with an unknown host, among others.
-_OF_CLIENTS: Final = "django.security"
+_OF_CLIENTS: Final = ("django.security", "vinery.web.errors")
 _MAX_OF_CLIENTS: Final = 10
 _CLIENTS_INTERVAL_S: Final = 10.0
 _STDOUT: Final = 1
@@ -226,6 +225,8 @@ def logging_config(level: str) -> dict[str, Any]:
             # Django's default configuration gives these their own handlers.
             "django": {"handlers": [], "level": of_others},
             "django.server": {"handlers": [], "level": quiet, "propagate": True},
+            # An error with a stack for each request; `vinery.web.errors` logs one line instead.
+            "django.security.DisallowedHost": {"level": "CRITICAL"},
             # It logs every 404 as a warning; metrics count requests.
             "django.request": {"level": "ERROR"},
         },

@@ -1,5 +1,6 @@
 """Django's error handlers: JSON for API clients, HTML for the console, the admin and sign-in."""
 
+import logging
 import sys
 from typing import Any
 
@@ -21,6 +22,8 @@ from vinery_serving.core.errors import (
 )
 from vinery_serving.http.edge import error_response, server_failed
 
+log = logging.getLogger(__name__)
+
 _PAGES = ("/admin/", "/accounts/", "/console/")
 
 
@@ -39,6 +42,8 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def _wrong_host(request: HttpRequest) -> HttpResponse:
+    host = request.META.get("HTTP_HOST")
+    log.warning("host name refused, see VINERY_ALLOWED_HOSTS", extra={"fields": {"host": host}})
     if _is_page(request) or request.path == "/":
         # Without the request, because the template would read its host name.
         return guarded(HttpResponse(render_to_string("400_host.html"), status=400))

@@ -111,7 +111,7 @@ def test_an_unknown_path_returns_a_link_to_the_openapi_document(root: Api) -> No
 
 @pytest.mark.parametrize(
     ("path", "scopes"),
-    [("keys/", "scope `manage`."), ("usage/", "scope `usage` or `manage`.")],
+    [("keys/", "scope `manage` or `admin`."), ("usage/", "scope `usage`, `manage` or `admin`.")],
 )
 def test_the_error_for_missing_credentials_names_the_key_scope(path: str, scopes: str) -> None:
     response = Api().request("GET", path)

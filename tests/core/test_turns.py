@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vinery_serving.core.errors import LimitReached, Overloaded
-from vinery_serving.workers.turns import FairTurns
+from vinery_serving.core.turns import FairTurns, TurnMessages
+
+MESSAGES = TurnMessages("It waited too long.", "Too many wait.", "{num} of this key wait already.")
 
 
 class Work:
@@ -51,7 +53,7 @@ async def settle() -> None:
 
 
 def turns_of(num_slots: int, max_waiting: int = 100, wait_s: float = 60) -> FairTurns:
-    return FairTurns(num_slots, max_waiting=max_waiting, wait_s=wait_s)
+    return FairTurns(num_slots, max_waiting=max_waiting, wait_s=wait_s, messages=MESSAGES)
 
 
 async def test_one_key_never_has_all_slots() -> None:
@@ -104,6 +106,14 @@ async def test_the_queue_of_a_key_is_bounded_and_others_may_still_wait() -> None
 
     await work.begin("b")
     assert turns.num_waiting == 3
+    await work.end_all()
+
+
+async def test_a_key_has_no_more_slots_than_each_may_have() -> None:
+    work = Work(FairTurns(8, max_waiting=9, wait_s=60, messages=MESSAGES, max_each=2))
+    await work.begin("a", "a", "a", "b")
+
+    assert work.started == ["a", "a", "b"]
     await work.end_all()
 
 

@@ -18,6 +18,15 @@ _NUM_LONG_QUEUES: Final = 4
 _RETRY_AFTER_S: Final = 2
 
 
+@dataclass(frozen=True, slots=True)
+class TurnMessages:
+    """What clients read whose calls do not get a turn."""
+
+    late: str
+    crowded: str  # all keys together wait too often
+    too_many: str  # of one key; `{num}` is their number
+
+
 @dataclass(slots=True)
 class _Lane:
     """The calls of one key."""
@@ -27,10 +36,20 @@ class _Lane:
 
 
 class FairTurns:
-    def __init__(self, num_slots: int, *, max_waiting: int, wait_s: float) -> None:
-        """`max_waiting`: of each key. `wait_s`: how long each waits at most."""
+    def __init__(
+        self,
+        num_slots: int,
+        *,
+        max_waiting: int,
+        wait_s: float,
+        messages: TurnMessages,
+        max_each: int | None = None,
+    ) -> None:
+        """`max_waiting`: of each key. `wait_s`: how long each waits at most. `max_each`: slots of
+        each key; None: all but one."""
         self._num_slots = num_slots
-        self._max_each = max(1, num_slots - 1)
+        self._max_each = max(1, num_slots - 1) if max_each is None else max_each
+        self._messages = messages
         self._max_waiting = max_waiting
         self._wait_s = wait_s
         # In the order of their last turns.
@@ -63,18 +82,15 @@ class FairTurns:
         except (TimeoutError, asyncio.CancelledError) as error:
             self._leave(key, lane, granted)
             if isinstance(error, TimeoutError):
-                raise Overloaded(
-                    "The request waited too long for a process that reads it; try again shortly."
-                ) from None
+                raise Overloaded(self._messages.late) from None
             raise
 
     def _check_queue(self, lane: _Lane) -> None:
         if self.num_waiting >= _NUM_LONG_QUEUES * self._max_waiting:
-            raise Overloaded("Too many large requests wait to be read; try again shortly.")
+            raise Overloaded(self._messages.crowded)
         if len(lane.waiting) >= self._max_waiting:
             raise LimitReached(
-                f"{self._max_waiting} large requests of this key wait to be read already. Send "
-                "fewer at the same time.",
+                self._messages.too_many.format(num=self._max_waiting),
                 type_="requests",
                 code="rate_limit_exceeded",
                 headers={"Retry-After": str(_RETRY_AFTER_S)},

@@ -1,0 +1,100 @@
+"""Renders the pages of a PDF with PDFium, and reads their text.
+
+Scripts, forms and links are not run: PDFium is built without JavaScript, and no form environment is
+opened. PDFium fetches nothing.
+"""
+
+import math
+from typing import Final
+
+import pypdfium2 as pdfium
+import pypdfium2.raw as pdfium_c
+
+from vinery_serving.core.media import MediaKind, Page, Picture
+from vinery_serving.media.decoding.file_types import check_type
+from vinery_serving.media.decoding.limits import DecodeLimits, Fit
+from vinery_serving.media.decoding.pixels import fitted
+from vinery_serving.media.decoding.refusals import Unreadable, reading
+
+_PDF: Final = "PDF"
+# The size of a page in pixels, of which `fit` makes the size that is rendered: 144 pixels an inch.
+_PIXELS_PER_POINT: Final = 2.0
+_MAX_POINTS: Final = 1e6  # of a side
+_MAX_CHARS: Final = 200_000  # of a page
+# PDFium's mark for a hyphen at the end of a line, and other values that are no characters.
+_NO_CHARACTERS: Final = dict.fromkeys((0, 0xFFFE, 0xFFFF)) | {2: "-"}
+
+
+def read_document(data: bytes, limits: DecodeLimits, fit: Fit) -> tuple[Page, ...]:
+    """Raises `Unreadable`, and what `fit` raises."""
+    check_type(data, MediaKind.DOCUMENT, limits.max_bytes)
+    document = _opened(data)
+    try:
+        num_pages = len(document)
+        _check_pages(num_pages, limits)
+        return tuple(_page(document, index, limits, fit) for index in range(num_pages))
+    finally:
+        document.close()
+
+
+def _opened(data: bytes) -> pdfium.PdfDocument:
+    with reading(_PDF):
+        try:
+            return pdfium.PdfDocument(data)
+        except pdfium.PdfiumError as error:
+            if getattr(error, "err_code", None) == pdfium_c.FPDF_ERR_PASSWORD:
+                raise Unreadable("is encrypted. Remove the password of the PDF") from None
+            raise
+
+
+def _check_pages(num_pages: int, limits: DecodeLimits) -> None:
+    if not num_pages:
+        raise Unreadable("is a PDF without pages")
+    if num_pages > limits.max_pages:
+        raise Unreadable(
+            f"is a PDF of {num_pages} pages, and at most {limits.max_pages} are read. Send the "
+            "pages that matter"
+        )
+
+
+def _page(document: pdfium.PdfDocument, index: int, limits: DecodeLimits, fit: Fit) -> Page:
+    with reading(_PDF):
+        page = document[index]
+        size = _size(page, limits.max_pixels)
+    width, height = fitted(fit, size)
+    with reading(_PDF):
+        picture = Picture(height, width, _rendered(page, width, height))
+        return Page(_text(page, index), picture)
+
+
+def _size(page: pdfium.PdfPage, max_pixels: int) -> tuple[int, int]:
+    """Return width and height in pixels, at a lower resolution if they were too many."""
+    width, height = page.get_size()
+    if not (0 < width < _MAX_POINTS and 0 < height < _MAX_POINTS):
+        raise Unreadable("is a PDF with a page that has no size")
+    scale = min(_PIXELS_PER_POINT, math.sqrt(max_pixels / (width * height)))
+    return max(int(scale * width), 1), max(int(scale * height), 1)
+
+
+def _rendered(page: pdfium.PdfPage, width: int, height: int) -> bytes:
+    """Return uint8 RGB, (height, width, 3), on white."""
+    bitmap = pdfium.PdfBitmap.new_native(
+        width, height, pdfium_c.FPDFBitmap_BGRx, rev_byteorder=True
+    )
+    bitmap.fill_rect((255, 255, 255, 255), 0, 0, width, height)
+    flags = pdfium_c.FPDF_ANNOT | pdfium_c.FPDF_REVERSE_BYTE_ORDER
+    pdfium_c.FPDF_RenderPageBitmap(bitmap, page, 0, 0, width, height, 0, flags)
+    pixels: bytes = bitmap.to_numpy()[:, :, :3].tobytes()
+    return pixels
+
+
+def _text(page: pdfium.PdfPage, index: int) -> str:
+    text_page = page.get_textpage()
+    num_chars = text_page.count_chars()
+    if num_chars > _MAX_CHARS:
+        raise Unreadable(
+            f"has {num_chars} characters on page {index + 1}, and at most {_MAX_CHARS} are read. "
+            "Send the text that matters"
+        )
+    text: str = text_page.get_text_bounded(errors="replace")
+    return text.replace("\r\n", "\n").translate(_NO_CHARACTERS)

@@ -1,0 +1,219 @@
+"""The list of keys in the console: its search, its pages, and the way back to it."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from pages import signed_in
+
+from vinery_accounts.keys.lifecycle import create_key, pause_key
+from vinery_accounts.models import ApiKey, Project, Role, User
+from vinery_accounts.services import changes
+from vinery_accounts.services.changes import first_project, set_role
+
+pytestmark = pytest.mark.django_db
+
+KEYS = "/console/keys/"
+
+
+def page(client: Client, query: str = "") -> str:
+    return unescape(client.get(f"{KEYS}{query}").content.decode())
+
+
+def listed(text: str) -> list[str]:
+    """Return the names in the list, in order."""
+    return re.findall(r'title="Details">(.*?)</a>', text)
+
+
+def link(text: str, words: str) -> str:
+    """Return the URL of the link with these words, or ""."""
+    found = re.search(rf'href="([^"]*)">{words}</a>', text)
+    return "" if found is None else found[1]
+
+
+def add_many(owner: User, num_keys: int, **values: Any) -> None:
+    """Create keys with the names key 0, key 1 and so on."""
+    first = ApiKey.objects.count()
+    ApiKey.objects.bulk_create(
+        ApiKey(
+            owner=owner,
+            project=first_project(),
+            name=f"key {number}",
+            digest=f"{first + number:064}",
+            pepper_id=1,
+            **values,
+        )
+        for number in range(num_keys)
+    )
+
+
+@pytest.fixture
+def laptop(member: User, bob: User) -> ApiKey:
+    """Create a key of alice, and one of bob in another project."""
+    first = first_project()
+    other = changes.add(Project(organization=first.organization, name="Crawling"))
+    create_key(owner=bob, name="Nightly", project=other)
+    return create_key(owner=member, name="laptop", project=first).key
+
+
+@pytest.mark.parametrize("text", ["nightl", "BOB", "crawl"])
+def test_a_key_is_found_by_part_of_the_name_of_the_key_its_owner_or_its_project(
+    member: User, laptop: ApiKey, text: str
+) -> None:
+    client = signed_in(member)
+    assert listed(page(client)) == ["laptop", "Nightly"]
+
+    found = page(client, f"?search={text}")
+
+    assert listed(found) == ["Nightly"]
+    assert f'value="{text}"' in found
+    assert link(found, "Show all keys") == KEYS
+
+
+def test_a_key_is_found_by_part_of_its_hint(member: User, laptop: ApiKey) -> None:
+    assert listed(page(signed_in(member), f"?search={laptop.hint[-4:]}")) == ["laptop"]
+
+
+def test_the_list_is_filtered_by_state(member: User, laptop: ApiKey) -> None:
+    pause_key(laptop)
+    client = signed_in(member)
+
+    assert listed(page(client, "?state=paused")) == ["laptop"]
+    assert listed(page(client, "?state=active")) == ["Nightly"]
+    assert listed(page(client, "?state=active&search=lap")) == []
+
+
+def test_a_search_finds_only_visible_keys(bob: User, laptop: ApiKey) -> None:
+    assert listed(page(signed_in(bob), "?search=laptop")) == []
+
+
+def test_an_empty_list_and_an_empty_search_result_have_different_messages(member: User) -> None:
+    client = signed_in(member)
+    assert "There are no keys yet" in page(client)
+    assert 'name="search"' not in page(client)
+
+    add_many(member, 1)
+    text = page(client, "?search=nothing")
+
+    assert "No key matches" in text
+    assert link(text, "see all keys") == KEYS
+
+
+@pytest.mark.parametrize(
+    ("query", "complaint"),
+    [
+        ("?state=dead", "State: Select a valid choice"),
+        ("?search=%00", "Search: Null characters are not allowed"),
+        (f"?search={'x' * 256}", "Search: Ensure this value has at most 255 characters"),
+        (f"?before={'9' * 30}&after=x", ""),
+    ],
+)
+def test_an_invalid_query_is_reported_and_filters_no_keys(
+    member: User, query: str, complaint: str
+) -> None:
+    add_many(member, 2)
+
+    text = page(signed_in(member), query)
+
+    assert complaint in text
+    assert listed(text) == ["key 1", "key 0"]
+
+
+def test_the_text_of_a_search_is_escaped(member: User, laptop: ApiKey) -> None:
+    response = signed_in(member).get(KEYS, {"search": '"><script>x</script>'})
+
+    assert "<script>x" not in response.content.decode()
+
+
+def test_a_long_list_has_pages_in_both_directions(member: User) -> None:
+    add_many(member, 120)
+    client = signed_in(member)
+    first = page(client)
+    assert link(first, "Newer ones") == ""
+
+    second = page(client, link(first, "Older ones"))
+    third = page(client, link(second, "Older ones"))
+
+    names = [listed(text) for text in (first, second, third)]
+    together = [name for part in names for name in part]
+    assert together == [f"key {number}" for number in reversed(range(120))]
+    assert link(third, "Older ones") == ""
+    assert listed(page(client, link(third, "Newer ones"))) == names[1]
+    assert listed(page(client, link(second, "Newer ones"))) == names[0]
+
+
+def test_pages_keep_the_search(member: User) -> None:
+    add_many(member, 60)
+    add_many(member, 60, paused_at=timezone.now())
+    client = signed_in(member)
+
+    first = page(client, "?state=paused&search=key")
+    second = page(client, link(first, "Older ones"))
+
+    assert listed(second) == [f"key {number}" for number in reversed(range(10))]
+    assert link(second, "Older ones") == ""
+    assert listed(page(client, link(second, "Newer ones"))) == listed(first)
+
+
+def test_a_page_without_keys_links_to_the_remaining_keys(member: User) -> None:
+    add_many(member, 51)
+    client = signed_in(member)
+    last = link(page(client, "?state=active"), "Older ones")
+
+    ApiKey.objects.order_by("pk")[0].delete()
+
+    assert len(listed(page(client, last))) == 50
+
+
+@pytest.mark.parametrize("step", ["pause", "resume", "revoke"])
+def test_an_action_returns_to_the_search_that_found_the_key(
+    member: User, laptop: ApiKey, step: str
+) -> None:
+    client = signed_in(member)
+    if step == "resume":
+        client.post(f"{KEYS}{laptop.pk}/pause/")
+    view = "?search=lap&before=999999"
+    address = f"{KEYS}{laptop.pk}/{step}/{view}"
+    assert f'"{address}"' in page(client, view)
+    if step == "revoke":
+        assert link(unescape(client.get(address).content.decode()), "Keep it") == f"{KEYS}{view}"
+
+    response = client.post(f"{address}&next=//elsewhere.example")
+
+    assert response.headers["Location"] == f"{KEYS}{view}"
+    assert listed(page(client, view)) == ["laptop"]
+
+
+def test_a_rotation_returns_to_the_search_that_found_the_key(member: User, laptop: ApiKey) -> None:
+    client = signed_in(member)
+    view = "?search=lap&state=active"
+    address = f"{KEYS}{laptop.pk}/rotate/{view}"
+    assert link(page(client, view), "Rotate") == address
+
+    text = unescape(client.post(address, {"grace": "0"}).content.decode())
+
+    assert f'href="{KEYS}{view}">Done' in text
+
+
+def test_the_number_of_queries_does_not_depend_on_the_number_of_keys(bob: User) -> None:
+    organization = first_project().organization
+    set_role(bob, organization, Role.ADMIN)
+    client = signed_in(bob)
+
+    def num_queries(num_owners: int) -> int:
+        for number in range(num_owners):
+            owner = User.objects.create_user(f"owner {User.objects.count()} {number}")
+            set_role(owner, organization, Role.MEMBER)
+            add_many(owner, 2, scopes=["manage"])
+        with CaptureQueriesContext(connection) as queries:
+            assert listed(page(client))
+        return len(queries)
+
+    assert num_queries(1) == num_queries(10) == num_queries(30)

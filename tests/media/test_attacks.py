@@ -1,0 +1,154 @@
+"""No URL, redirect, name or path of an attack reaches an address or file that no rule allows.
+
+A server listens on one port of all addresses of this machine, and the connections that are tried
+are recorded: where a rule allows the host, the address check alone stands between them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.media.path_attacks import PATH_ATTACKS, build
+from tests.outbound.attacks import ATTACKS, FORBIDDEN_IPV4, FORBIDDEN_IPV6, NAMES, plain
+from tests.outbound.recording import RecordedNetwork, listening_everywhere
+from tests.outbound.servers import redirect
+from vinery_accounts.outbound.urls import UrlRefused, read_url
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.media import MediaKind, PathSource, UrlSource
+from vinery_serving.media.denials import DenialReason, MediaDenied, MediaNotFetched
+from vinery_serving.media.fetching import MediaFetcher, Wanted
+from vinery_serving.media.policy import FolderRule, Level, MediaPolicy, UrlRule
+
+WEB = frozenset({"http", "https"})
+
+
+def policy_that_allows(text: str, *others: UrlRule) -> MediaPolicy:
+    """The most lenient policy: it names the very host and port of the attack, if it has any."""
+    try:
+        url = read_url(text)
+    except UrlRefused:
+        return MediaPolicy((Level("platform", urls=others, folders=()),))
+    rule = UrlRule(1, url.host, WEB, frozenset({url.port}))
+    return MediaPolicy((Level("platform", urls=(*others, rule), folders=()),))
+
+
+async def fetch(fetcher: MediaFetcher, source: UrlSource | PathSource, policy: MediaPolicy) -> None:
+    wanted = Wanted(0, source, MediaKind.IMAGE, "messages[0].content[1]")
+    await fetcher.fetch_all([wanted], policy, key=1, project=1)
+
+
+async def test_no_attack_reaches_an_address_even_where_a_rule_allows_its_host() -> None:
+    network = RecordedNetwork()
+    fetcher = MediaFetcher(network.client())
+    async with listening_everywhere() as server:
+        for attack in (*ATTACKS, *(f"http://{name}:{{port}}/" for name in NAMES)):
+            url = attack.replace("{port}", str(server.port))
+            with pytest.raises((MediaDenied, MediaNotFetched)) as caught:
+                await fetch(fetcher, UrlSource(url), policy_that_allows(url))
+            assert caught.value.param == "messages[0].content[1]"
+        assert network.connected == []
+        assert server.num_connections == 0
+
+
+async def test_no_redirect_to_an_attack_is_followed() -> None:
+    network = RecordedNetwork(names={"start.example": [["127.0.0.1"]]})
+    fetcher = MediaFetcher(network.client())
+    async with listening_everywhere() as server:
+        start = f"http://start.example:{server.port}/"
+        first = UrlRule(
+            2, "start.example", WEB, frozenset({server.port}), networks=("127.0.0.1/32",)
+        )
+        attacks = [
+            attack.replace("{port}", str(server.port))
+            for attack in (*ATTACKS, *(f"//{name}:{{port}}/" for name in NAMES))
+        ]
+        sent = [url for url in attacks if not set(url) & set("\r\n\0") and url.isprintable()]
+        for url in sent:
+            server.answer = redirect(url.encode())
+            policy = policy_that_allows(f"http:{url}" if url.startswith("//") else url, first)
+            with pytest.raises((MediaDenied, MediaNotFetched)):
+                await fetch(fetcher, UrlSource(start), policy)
+        assert len(sent) >= 900
+        # One connection for each first URL, which its rule allows, and for those that lead back.
+        assert set(network.connected) == {"127.0.0.1"}
+        paths = {headers["host"] for _, headers in server.requests}
+        assert paths == {f"start.example:{server.port}"}
+
+
+async def test_a_name_that_changes_its_answer_reaches_only_what_was_checked() -> None:
+    """A public address at the check, a forbidden one at the connection: it is not asked again."""
+    checked = "127.0.0.1"
+    for forbidden in map(str, FORBIDDEN_IPV4[1:]):
+        network = RecordedNetwork(names={"a.example": [[checked], [forbidden]]})
+        async with listening_everywhere() as server:
+            rule = UrlRule(
+                1, "a.example", WEB, frozenset({server.port}), networks=("127.0.0.1/32",)
+            )
+            policy = MediaPolicy((Level("platform", urls=(rule,), folders=()),))
+            fetcher = MediaFetcher(network.client())
+            url = UrlSource(f"http://a.example:{server.port}/")
+            await fetch(fetcher, url, policy)
+            assert network.connected == [checked]
+            # The next fetch asks again, and the answer is checked again.
+            with pytest.raises(MediaDenied) as caught:
+                await fetch(MediaFetcher(network.client()), url, policy)
+            assert caught.value.denial.reason is DenialReason.ADDRESS
+            assert network.connected == [checked]
+
+
+async def test_a_redirect_to_the_same_name_is_resolved_and_checked_again() -> None:
+    network = RecordedNetwork(names={"a.example": [["127.0.0.1"], ["169.254.169.254"]]})
+    async with listening_everywhere() as server:
+        server.answer = redirect("/latest/meta-data/")
+        rule = UrlRule(1, "a.example", WEB, frozenset({server.port}), networks=("127.0.0.1/32",))
+        policy = MediaPolicy((Level("platform", urls=(rule,), folders=()),))
+        with pytest.raises(MediaDenied) as caught:
+            await fetch(
+                MediaFetcher(network.client()),
+                UrlSource(f"http://a.example:{server.port}/"),
+                policy,
+            )
+        assert caught.value.denial.detail == "169.254.169.254"
+        assert network.connected == ["127.0.0.1"]
+
+
+async def test_no_name_with_a_forbidden_address_beside_a_public_one_is_reached() -> None:
+    hosts = [host.strip("[]").rstrip(".") for ip in FORBIDDEN_IPV4 for host in plain(ip)]
+    for address in (*hosts, *FORBIDDEN_IPV6, "fe80::1%eth0"):
+        network = RecordedNetwork(names={"a.example": [["8.8.8.8", address]]})
+        with pytest.raises(MediaDenied) as caught:
+            await fetch(
+                MediaFetcher(network.client()),
+                UrlSource("https://a.example/"),
+                policy_that_allows("https://a.example/"),
+            )
+        assert caught.value.denial.reason is DenialReason.ADDRESS
+        assert network.connected == []
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    folder, outside = tmp_path.resolve() / "allowed", tmp_path.resolve() / "outside"
+    build(folder, outside)
+    return folder, outside
+
+
+async def test_no_path_of_an_attack_is_read(folders: tuple[Path, Path]) -> None:
+    folder, outside = folders
+    fetcher = MediaFetcher(RecordedNetwork().client())
+    policy = MediaPolicy((Level("platform", urls=(), folders=(FolderRule(1, str(folder)),)),))
+    for attack in PATH_ATTACKS:
+        text = attack.replace("{folder}", str(folder)).replace("{outside}", str(outside))
+        for source in (PathSource(text), UrlSource(text)):
+            with pytest.raises(InvalidRequest):
+                await fetch(fetcher, source, policy)
+    await fetch(fetcher, PathSource(f"{folder}/a.png"), policy)
+
+
+async def test_a_url_of_a_web_server_is_not_a_path() -> None:
+    fetcher = MediaFetcher(RecordedNetwork().client())
+    policy = MediaPolicy((Level("platform", urls=(), folders=(FolderRule(1, "/"),)),))
+    with pytest.raises(MediaNotFetched, match="absolute"):
+        await fetch(fetcher, PathSource("http://a.example/x"), policy)

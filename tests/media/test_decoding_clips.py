@@ -1,0 +1,287 @@
+"""Videos and animations are decoded to frames in even steps, upright and in their colours."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from io import BytesIO
+from itertools import pairwise
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from tests.media.drawing import (
+    BLACK,
+    BLUE,
+    GREEN,
+    LIMITS,
+    PARAM,
+    QUADRANTS,
+    RED,
+    WHITE,
+    assert_shows,
+    frames_of,
+    image_of,
+    quadrants,
+    same_size,
+    saved,
+    to_size,
+)
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.media import Clip
+from vinery_serving.media.decoding import DecodeLimits, decode_image, decode_video
+from vinery_serving.media.decoding.sampling import evenly
+
+VIDEOS = [
+    ("libx264", "mp4"),
+    ("libx264", "mov"),
+    ("libx264", "matroska"),
+    ("libx265", "mp4"),
+    ("libvpx", "webm"),
+    ("libvpx-vp9", "webm"),
+    ("libsvtav1", "mp4"),
+    ("mpeg4", "avi"),
+]
+
+
+def grey_frame(index: int, size: tuple[int, int] = (96, 64)) -> Image.Image:
+    """A frame whose brightness is its number, with the quadrants in its middle."""
+    frame = Image.new("RGB", size, (index * 4,) * 3)
+    frame.paste(quadrants(size[0] // 2, size[1] // 2), (size[0] // 4, size[1] // 4))
+    return frame
+
+
+def video(
+    frames: list[Image.Image],
+    codec: str = "libx264",
+    container: str = "mp4",
+    rate: int = 10,
+    rotation: int = 0,
+    **options: Any,
+) -> bytes:
+    file = BytesIO()
+    with av.open(file, "w", format=container) as output:
+        stream = output.add_stream(codec, rate=rate, options=options)
+        stream.width, stream.height, stream.pix_fmt = *frames[0].size, "yuv420p"
+        if rotation:
+            stream.set_display_rotation(rotation)
+        for index, frame in enumerate(frames):
+            shown = av.VideoFrame.from_image(frame)
+            shown.pts, shown.time_base = index, Fraction(1, rate)
+            output.mux(stream.encode(shown))
+        output.mux(stream.encode())
+    return file.getvalue()
+
+
+def decoded(data: bytes, limits: DecodeLimits = LIMITS, fit: Any = same_size) -> Clip:
+    return decode_video(data, limits, fit, PARAM)
+
+
+def numbers(clip: Clip) -> list[int]:
+    """The numbers of the frames, from their brightness."""
+    return [
+        round(image_of(frame).getpixel((3, 3))[0] / 4)  # type: ignore[index]
+        for frame in frames_of(clip)
+    ]
+
+
+@pytest.mark.parametrize(("codec", "container"), VIDEOS)
+def test_a_video_of_every_common_codec_is_read(codec: str, container: str) -> None:
+    data = video([quadrants()] * 12, codec, container)
+
+    clip = decoded(data)
+
+    assert (clip.num_frames, clip.width, clip.height) == (12, 96, 64)
+    assert clip.frames_per_s == pytest.approx(10)
+    for frame in frames_of(clip):
+        assert_shows(frame, tolerance=14)
+
+
+@pytest.mark.parametrize(("codec", "container"), [("libx264", "mp4"), ("libvpx", "webm")])
+@pytest.mark.parametrize("gop", [1, 5, 60])
+def test_frames_are_taken_in_even_steps(codec: str, container: str, gop: int) -> None:
+    data = video([grey_frame(index) for index in range(51)], codec, container, 20, g=str(gop))
+
+    clip = decoded(data, replace(LIMITS, max_frames=6))
+
+    assert numbers(clip) == pytest.approx([0, 10, 20, 30, 40, 50], abs=1)
+    assert clip.frames_per_s == pytest.approx(2.0)
+
+
+def test_all_frames_come_in_their_order_when_they_are_few() -> None:
+    data = video([grey_frame(index) for index in range(20)], bf="3", g="8")
+
+    assert numbers(decoded(data)) == list(range(20))
+
+
+def test_key_frames_are_taken_where_all_frames_would_take_too_long() -> None:
+    data = video([grey_frame(index) for index in range(40)], g="10", sc_threshold="0")
+    few = replace(LIMITS, max_frames=4, max_video_pixels=96 * 64 * 12)
+
+    clip = decoded(data, few)
+
+    assert numbers(clip) == pytest.approx([0, 10, 20, 30], abs=1)
+    assert clip.frames_per_s == pytest.approx(1.0)
+    with pytest.raises(InvalidRequest, match="takes too long to decode"):
+        decoded(data, replace(few, max_video_pixels=96 * 64 * 3))
+
+
+@pytest.mark.parametrize(
+    ("colorspace", "color_range"), [("ITU601", 1), ("ITU709", 1), ("ITU601", 2)]
+)
+def test_colours_follow_the_matrix_and_range_of_the_video(
+    colorspace: str, color_range: int
+) -> None:
+    file = BytesIO()
+    with av.open(file, "w", format="mp4") as output:
+        stream = output.add_stream("libx264", rate=10, options={"qp": "5"})
+        stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
+        spaces = {"ITU601": 6, "ITU709": 1}
+        stream.codec_context.colorspace = spaces[colorspace]
+        stream.codec_context.color_range = color_range
+        frame = av.VideoFrame.from_image(quadrants()).reformat(
+            format="yuv420p",
+            dst_colorspace=colorspace,
+            src_color_range=2,
+            dst_color_range=color_range,
+        )
+        output.mux(stream.encode(frame))
+        output.mux(stream.encode())
+
+    assert_shows(frames_of(decoded(file.getvalue()))[0], tolerance=8)
+
+
+@pytest.mark.parametrize(("rotation", "turn"), [(90, 90), (-90, 270), (180, 180)])
+def test_a_video_of_a_turned_phone_is_upright(rotation: int, turn: int) -> None:
+    stored = quadrants().rotate(-turn, expand=True)
+    asked = []
+
+    def fit(width: int, height: int) -> tuple[int, int]:
+        asked.append((width, height))
+        return 48, 32
+
+    clip = decoded(video([stored] * 3, rotation=rotation), fit=fit)
+
+    assert asked == [(96, 64)]
+    assert (clip.width, clip.height) == (48, 32)
+    assert_shows(frames_of(clip)[0], tolerance=14)
+
+
+@pytest.mark.parametrize(
+    ("file_type", "options"),
+    [
+        ("GIF", {}),
+        ("PNG", {}),
+        ("WEBP", {"lossless": True}),
+        ("AVIF", {"quality": 95}),
+    ],
+)
+def test_all_frames_of_an_animation_are_a_clip(file_type: str, options: dict[str, Any]) -> None:
+    colours = [RED, GREEN, BLUE, WHITE, BLACK]
+    frames = [quadrants(colours=(each, *QUADRANTS[1:])) for each in colours]
+    data = saved(
+        frames[0], file_type, save_all=True, append_images=frames[1:], duration=200, **options
+    )
+
+    clip = decoded(data)
+    first_and_last = decoded(data, replace(LIMITS, max_frames=2), to_size(48, 32))
+
+    assert (clip.num_frames, clip.frames_per_s) == (5, pytest.approx(5.0))
+    for frame, colour in zip(frames_of(clip), colours, strict=True):
+        assert_shows(frame, (colour, *QUADRANTS[1:]), tolerance=4)
+    assert (first_and_last.num_frames, first_and_last.width) == (2, 48)
+    assert first_and_last.frames_per_s == pytest.approx(1.25)
+    assert_shows(frames_of(first_and_last)[1], (BLACK, *QUADRANTS[1:]), tolerance=4)
+
+
+def test_frames_of_a_gif_that_change_a_part_show_the_rest_of_the_frame_before() -> None:
+    whole, part = quadrants(), quadrants(colours=(RED, GREEN, BLUE, WHITE))
+    data = saved(whole, "GIF", save_all=True, append_images=[part, whole], disposal=1, duration=5)
+
+    clip = decoded(data)
+
+    assert clip.frames_per_s == pytest.approx(10), "browsers show 5 ms for 100 ms"
+    assert_shows(frames_of(clip)[1], (RED, GREEN, BLUE, WHITE))
+    assert_shows(frames_of(clip)[2])
+
+
+def test_a_still_picture_is_a_clip_of_one_frame() -> None:
+    clip = decoded(saved(quadrants(), "PNG"))
+
+    assert (clip.num_frames, clip.frames_per_s) == (1, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "sentence"),
+    [
+        ({"max_pixels": 96 * 64 - 1}, "has 96 x 64 pixels, and at most 6143 are read"),
+        ({"max_duration_s": 1.9}, "lasts 2.0 s, and at most 1.9 s are read"),
+        ({"max_bytes": 100}, "and at most 100 are read"),
+    ],
+)
+def test_a_video_over_a_limit_is_refused_with_the_limit(
+    limits: dict[str, Any], sentence: str
+) -> None:
+    data = video([grey_frame(index) for index in range(20)])
+
+    with pytest.raises(InvalidRequest, match=sentence) as refusal:
+        decoded(data, replace(LIMITS, **limits))
+
+    assert refusal.value.param == PARAM
+
+
+def test_an_animation_with_too_many_pixels_is_refused() -> None:
+    frames = [Image.new("L", (64, 64), index) for index in range(20)]
+    data = saved(frames[0], "GIF", save_all=True, append_images=frames[1:])
+
+    with pytest.raises(InvalidRequest, match="has 20 frames of 64 x 64 pixels"):
+        decoded(data, replace(LIMITS, max_video_pixels=20 * 64 * 64 - 1))
+
+
+def test_a_codec_that_is_not_on_the_list_is_refused_by_name() -> None:
+    data = video([quadrants()] * 3, "ffv1", "matroska")
+
+    with pytest.raises(InvalidRequest, match=r"codec ffv1, which is not read: send H\.264"):
+        decoded(data)
+
+
+def test_a_file_without_video_is_refused() -> None:
+    file = BytesIO()
+    with av.open(file, "w", format="mp4") as output:
+        stream = output.add_stream("aac", rate=8000)
+        stream.layout = "mono"
+        sound = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), "fltp", "mono")
+        sound.rate = 8000
+        output.mux(stream.encode(sound))
+        output.mux(stream.encode())
+
+    with pytest.raises(InvalidRequest, match="has no video in it"):
+        decoded(file.getvalue())
+
+
+def test_a_video_that_was_sent_as_a_picture_is_refused_with_the_way_to_send_it() -> None:
+    with pytest.raises(InvalidRequest, match=r"is a video \(MP4\), but was sent as a picture"):
+        decode_image(video([quadrants()] * 3), LIMITS, same_size, PARAM)
+
+
+def test_a_still_format_that_was_sent_as_a_video_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match=r"is a picture \(BMP\), but was sent as a video"):
+        decoded(saved(quadrants(), "BMP"))
+
+
+@given(num_frames=st.integers(1, 10**6), max_frames=st.integers(1, 100))
+def test_even_steps_begin_with_the_first_and_end_with_the_last(
+    num_frames: int, max_frames: int
+) -> None:
+    taken = evenly(num_frames, max_frames)
+
+    assert len(taken) == min(num_frames, max_frames)
+    assert taken[0] == 0
+    assert taken[-1] == num_frames - 1 or max_frames == 1
+    steps = {after - before for before, after in pairwise(taken)}
+    assert not steps or (min(steps) >= 1 and max(steps) - min(steps) <= 1)

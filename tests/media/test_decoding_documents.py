@@ -1,0 +1,119 @@
+"""PDFs are decoded to pictures of their pages, and their text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.media.drawing import (
+    LIMITS,
+    PARAM,
+    QUADRANTS,
+    WHITE,
+    assert_shows,
+    quadrants,
+    saved,
+    to_size,
+)
+from tests.media.pdfs import QUADRANTS as DRAWN
+from tests.media.pdfs import pages, pdf, stream, words
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.media import Page
+from vinery_serving.media.decoding import decode_document
+
+_to_page_size = to_size(96, 64)
+
+
+def decoded(data: bytes, fit: Any = _to_page_size, **limits: Any) -> tuple[Page, ...]:
+    return decode_document(data, replace(LIMITS, **limits), fit, PARAM)
+
+
+def test_each_page_is_a_picture_with_its_text() -> None:
+    data = pdf(pages([DRAWN, words(b"Merlot, 1998"), b""]))
+
+    first, second, third = decoded(data)
+
+    assert_shows(first.picture)
+    assert (first.picture.width, first.picture.height, first.text) == (96, 64, "")
+    assert second.text == "Merlot, 1998"
+    assert set(second.picture.pixels) != {255}, "the words are drawn"
+    assert_shows(third.picture, (WHITE,) * 4)
+
+
+def test_the_model_chooses_the_size_of_a_page_from_that_at_144_pixels_an_inch() -> None:
+    asked = []
+
+    def fit(width: int, height: int) -> tuple[int, int]:
+        asked.append((width, height))
+        return width // 4, height // 4
+
+    (page,) = decoded(pdf(pages([DRAWN])), fit)
+    decoded(pdf(pages([DRAWN])), fit, max_pixels=96 * 64)
+
+    assert asked == [(192, 128), (96, 64)], "a lower resolution where the limit demands it"
+    assert_shows(page.picture)
+    assert (page.picture.width, page.picture.height) == (48, 32)
+
+
+@pytest.mark.parametrize("turn", [0, 90, 180, 270])
+def test_a_turned_page_is_shown_as_a_viewer_shows_it(turn: int) -> None:
+    objects = pages([DRAWN])
+    objects[4] = objects[4].replace(b"/Type /Page ", b"/Type /Page /Rotate %d " % turn)
+    size = (96, 64) if turn % 180 == 0 else (64, 96)
+
+    (page,) = decoded(pdf(objects), to_size(*size))
+
+    top_left, top_right, low_left, low_right = QUADRANTS
+    clockwise = [top_left, top_right, low_right, low_left]
+    after = [clockwise[(index - turn // 90) % 4] for index in range(4)]
+    assert_shows(page.picture, (after[0], after[1], after[3], after[2]))
+
+
+def test_more_pages_than_allowed_are_refused_with_their_number() -> None:
+    data = pdf(pages([b""] * 5))
+
+    assert len(decoded(data, max_pages=5)) == 5
+    with pytest.raises(InvalidRequest, match="is a PDF of 5 pages, and at most 4 are read") as info:
+        decoded(data, max_pages=4)
+    assert info.value.param == PARAM
+
+
+def test_an_encrypted_document_is_refused_with_the_way_out() -> None:
+    encryption = (
+        b"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O (%s) /U (%s) >> /ID [<00> <00>]"
+        % (b"o" * 32, b"u" * 32)
+    )
+
+    with pytest.raises(InvalidRequest, match=r"is encrypted\\. Remove the password"):
+        decoded(pdf(pages([DRAWN]), encryption))
+
+
+def test_too_much_text_is_refused_with_its_page() -> None:
+    many = b"".join(words(b"a" * 10_000) for _ in range(21))
+
+    with pytest.raises(InvalidRequest, match="characters on page 2, and at most 200000 are read"):
+        decoded(pdf(pages([b"", many])))
+
+
+def test_a_document_reads_no_file_and_runs_no_script(tmp_path: Path) -> None:
+    target = tmp_path / "secret.txt"
+    target.write_text("the secret")
+    objects = pages([DRAWN])
+    objects[1] = (
+        b"<< /Type /Catalog /Pages 2 0 R /OpenAction << /S /JavaScript /JS (app.alert(1)) >> "
+        b"/AA << /WC << /S /Launch /F (%s) >> >> >>" % str(target).encode()
+    )
+    objects[5] = stream(DRAWN, b"/F (%s)" % str(target).encode())
+
+    (page,) = decoded(pdf(objects))
+
+    assert page.text == ""
+    assert_shows(page.picture)
+
+
+def test_a_picture_that_was_sent_as_a_document_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match=r"is a picture \(PNG\), but was sent as a document"):
+        decoded(saved(quadrants(), "PNG"))

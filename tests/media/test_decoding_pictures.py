@@ -1,0 +1,417 @@
+"""Pictures of every format are decoded to what they show: upright, on white, in 8 bits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image, ImageChops
+
+from tests.media.bad_files import png_chunk
+from tests.media.drawing import (
+    BLACK,
+    BLUE,
+    GREEN,
+    LIMITS,
+    PARAM,
+    QUADRANTS,
+    RED,
+    WHITE,
+    assert_shows,
+    decoded,
+    image_of,
+    quadrants,
+    same_size,
+    saved,
+    to_size,
+)
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.media import MediaKind
+from vinery_serving.media.decoding import decode_image, kind_of
+
+LOSSLESS: dict[str, dict[str, Any]] = {
+    "PNG": {},
+    "BMP": {},
+    "TIFF": {"compression": "tiff_lzw"},
+    "WEBP": {"lossless": True},
+    "GIF": {},
+}
+# The encoders' loss in areas of one colour.
+LOSSY: dict[str, tuple[dict[str, Any], int]] = {
+    "JPEG": ({"quality": 95}, 4),
+    "WEBP": ({"quality": 95}, 6),
+    "AVIF": ({"quality": 95, "speed": 8}, 4),
+    "TIFF": ({"compression": "jpeg", "quality": 95}, 4),
+}
+_ORIENTATION = 0x0112
+_TRANSPOSITIONS = {
+    1: None,
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_90,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_270,
+}
+
+sides = st.integers(1, 70)
+colours = st.tuples(*[st.integers(0, 255)] * 3)
+four_colours = st.tuples(colours, colours, colours, colours)
+
+
+@pytest.mark.parametrize("file_type", LOSSLESS)
+@given(width=sides, height=sides, shown=four_colours)
+def test_a_lossless_format_keeps_every_pixel(
+    file_type: str, width: int, height: int, shown: tuple[Any, ...]
+) -> None:
+    drawn = quadrants(width, height, shown)
+
+    picture = decoded(saved(drawn, file_type, **LOSSLESS[file_type]))
+
+    assert (picture.width, picture.height) == (width, height)
+    assert picture.pixels == drawn.tobytes()
+
+
+@pytest.mark.parametrize("file_type", LOSSY)
+@given(shown=four_colours)
+def test_a_lossy_format_keeps_the_colours_of_areas(file_type: str, shown: tuple[Any, ...]) -> None:
+    options, tolerance = LOSSY[file_type]
+
+    picture = decoded(saved(quadrants(colours=shown), file_type, **options))
+
+    assert_shows(picture, shown, tolerance)
+
+
+@pytest.mark.parametrize("file_type", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_picture_stored_in_any_orientation_is_upright(file_type: str, orientation: int) -> None:
+    transposition = _TRANSPOSITIONS[orientation]
+    stored = quadrants() if transposition is None else quadrants().transpose(transposition)
+    exif = Image.Exif()
+    exif[_ORIENTATION] = orientation
+    options = {"quality": 95} if file_type in ("JPEG", "AVIF") else LOSSLESS[file_type]
+    asked = []
+
+    def fit(width: int, height: int) -> tuple[int, int]:
+        asked.append((width, height))
+        return width // 2, height // 2
+
+    picture = decoded(saved(stored, file_type, exif=exif, **options), fit)
+
+    assert asked == [(96, 64)]
+    assert (picture.width, picture.height) == (48, 32)
+    assert_shows(picture, tolerance=4)
+
+
+def test_a_picture_with_a_damaged_or_unknown_orientation_stays_as_it_is_stored() -> None:
+    exif = Image.Exif()
+    exif[_ORIENTATION] = 9
+    unknown = saved(quadrants(), "PNG", exif=exif)
+    damaged = saved(quadrants(), "PNG", exif=b"Exif\0\0MM\0*\xff\xff\xff\xff")
+
+    assert_shows(decoded(unknown))
+    assert_shows(decoded(damaged))
+
+
+def with_alpha(values: tuple[int, ...]) -> Image.Image:
+    """The quadrants, with an alpha value for each."""
+    image = quadrants().convert("RGBA")
+    image.putalpha(quadrants(colours=tuple((each,) * 3 for each in values)).convert("L"))
+    return image
+
+
+@pytest.mark.parametrize(
+    ("file_type", "options"),
+    [
+        ("PNG", {}),
+        ("WEBP", {"lossless": True, "exact": True}),
+        ("TIFF", {}),
+        ("AVIF", {"quality": 95}),
+    ],
+)
+def test_transparency_is_shown_on_white(file_type: str, options: dict[str, Any]) -> None:
+    picture = decoded(saved(with_alpha((255, 0, 128, 128)), file_type, **options))
+
+    assert_shows(picture, (RED, WHITE, (137, 142, 227), (127, 127, 127)), tolerance=4)
+
+
+def test_what_is_transparent_does_not_tint_its_neighbours_when_scaled() -> None:
+    image = Image.new("RGBA", (64, 64), (0, 0, 0, 0))
+    image.paste((*RED, 255), (0, 0, 64, 31))
+
+    scaled = image_of(decoded(saved(image, "PNG"), to_size(8, 8)))
+
+    for y in range(8):
+        red, green, _ = scaled.getpixel((4, y))  # type: ignore[misc]
+        assert red >= RED[0] - 2, "black that no viewer shows"
+        assert green == pytest.approx(255 if y > 3 else 20, abs=40)
+
+
+def palette_picture(**info: Any) -> Image.Image:
+    image = quadrants().convert("P", palette=Image.Palette.ADAPTIVE, colors=4)
+    image.info.update(info)
+    return image
+
+
+def index_of(image: Image.Image, x: int, y: int) -> int:
+    index = image.getpixel((x, y))
+    assert isinstance(index, int)
+    return index
+
+
+def test_a_palette_gives_its_colours_and_its_transparent_ones_white() -> None:
+    image = palette_picture()
+    red, green = index_of(image, 10, 10), index_of(image, 80, 10)
+    alphas = bytes({red: 0, green: 255}.get(index, 255) for index in range(4))
+
+    assert_shows(decoded(saved(image, "PNG")))
+    assert_shows(decoded(saved(image, "GIF", transparency=red)), (WHITE, GREEN, BLUE, BLACK))
+    assert_shows(decoded(saved(image, "PNG", transparency=alphas)), (WHITE, GREEN, BLUE, BLACK))
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+def test_a_palette_of_any_depth_is_read(bits: int) -> None:
+    image = Image.new("P", (8, 8), 1)
+    image.putpalette([*RED, *GREEN])
+
+    picture = decoded(saved(image, "PNG", bits=bits))
+
+    assert_shows(picture, (GREEN,) * 4)
+
+
+def test_a_transparent_colour_without_an_alpha_channel_is_white() -> None:
+    grey = quadrants().convert("L")
+    shade = index_of(grey, 10, 10)
+
+    assert_shows(decoded(saved(quadrants(), "PNG", transparency=RED)), (WHITE, GREEN, BLUE, BLACK))
+    assert_shows(decoded(saved(grey, "PNG", transparency=shade)), (WHITE, *greys(QUADRANTS)[1:]))
+
+
+def greys(shown: tuple[Any, ...]) -> tuple[Any, ...]:
+    image = quadrants(colours=shown).convert("L").convert("RGB")
+    return tuple(image.getpixel((x, y)) for y in (10, 50) for x in (10, 80))
+
+
+@pytest.mark.parametrize("file_type", ["JPEG", "PNG", "TIFF", "BMP", "WEBP", "AVIF"])
+def test_grey_is_grey(file_type: str) -> None:
+    options = {"quality": 95} if file_type in ("JPEG", "WEBP", "AVIF") else {}
+
+    picture = decoded(saved(quadrants().convert("L"), file_type, **options))
+
+    assert_shows(picture, greys(QUADRANTS), tolerance=4)
+
+
+def test_grey_with_alpha_is_on_white() -> None:
+    picture = decoded(saved(with_alpha((255, 0, 255, 128)).convert("LA"), "PNG"))
+
+    red, _, blue, _ = greys(QUADRANTS)
+    assert_shows(picture, (red, WHITE, blue, (127, 127, 127)))
+
+
+@pytest.mark.parametrize("file_type", ["PNG", "TIFF", "BMP"])
+def test_one_bit_is_black_and_white_and_smooth_when_scaled(file_type: str) -> None:
+    image = quadrants(colours=(BLACK, WHITE, WHITE, BLACK)).convert("1")
+    stripes = Image.new("1", (64, 64))
+    for x in range(0, 64, 2):
+        stripes.paste(1, (x, 0, x + 1, 64))
+
+    assert_shows(decoded(saved(image, file_type)), (BLACK, WHITE, WHITE, BLACK))
+    half = decoded(saved(stripes, file_type), to_size(16, 16))
+    assert_shows(half, ((128, 128, 128),) * 4, tolerance=3)
+
+
+@pytest.mark.parametrize("file_type", ["PNG", "TIFF"])
+def test_16_bits_keep_their_brightness(file_type: str) -> None:
+    values = np.asarray(quadrants().convert("L")).astype(np.uint16) * 257
+
+    picture = decoded(saved(Image.fromarray(values), file_type))
+
+    assert_shows(picture, greys(QUADRANTS))
+
+
+def test_a_transparent_value_of_16_bits_is_white() -> None:
+    values = np.full((8, 8), 300, np.uint16)
+    values[:, 4:] = 301
+    image = Image.fromarray(values)
+
+    picture = decoded(png_with_transparency(saved(image, "PNG"), 300))
+
+    assert_shows(picture, (WHITE, (1, 1, 1), WHITE, (1, 1, 1)))
+
+
+def png_with_transparency(data: bytes, value: int) -> bytes:
+    before, idat, after = data.partition(data[data.index(b"IDAT") - 4 :][:8])
+    return before + png_chunk(b"tRNS", value.to_bytes(2)) + idat + after
+
+
+@pytest.mark.parametrize(
+    ("values", "seen"),
+    [
+        (np.array([[0, 255]], np.int32), [0, 255]),
+        (np.array([[0, 65535]], np.int32), [0, 255]),
+        (np.array([[0, 32768, 65535]], np.int32), [0, 128, 255]),
+        (np.array([[0, 10**6, 2 * 10**6]], np.int32), [0, 128, 255]),
+        (np.array([[0.0, 0.5, 1.0]], np.float32), [0, 128, 255]),
+        (np.array([[0.0, 100.0, 255.0]], np.float32), [0, 100, 255]),
+        (np.array([[-1.0, 0.0, 1.0]], np.float32), [0, 128, 255]),
+        (np.array([[np.nan, 1.0, np.inf]], np.float32), [0, 255, 0]),
+        (np.zeros((1, 2), np.float32), [0, 0]),
+    ],
+)
+def test_values_of_32_bits_are_scaled_to_their_usual_white(
+    values: np.ndarray[Any, Any], seen: list[int]
+) -> None:
+    picture = decoded(saved(Image.fromarray(values), "TIFF"))
+
+    assert list(picture.pixels[::3]) == seen
+
+
+@pytest.mark.parametrize("file_type", ["JPEG", "TIFF"])
+def test_cmyk_is_shown_in_its_colours_and_not_inverted(file_type: str) -> None:
+    image = quadrants(colours=(RED, GREEN, BLUE, WHITE)).convert("CMYK")
+    options = {"quality": 95} if file_type == "JPEG" else {}
+
+    data = saved(image, file_type, **options)
+
+    if file_type == "JPEG":
+        assert b"Adobe" in data, "the marker of inverted values"
+    assert_shows(decoded(data), (RED, GREEN, BLUE, WHITE), tolerance=6)
+
+
+def test_ycbcr_is_read() -> None:
+    assert_shows(decoded(saved(quadrants().convert("YCbCr"), "TIFF")), tolerance=3)
+
+
+def test_lab_colours_are_refused_by_name() -> None:
+    with pytest.raises(InvalidRequest, match=r"not read \(LAB\): save it as RGB") as refusal:
+        decoded(saved(Image.new("LAB", (8, 8)), "TIFF"))
+
+    assert refusal.value.param == PARAM
+
+
+@pytest.mark.parametrize("file_type", ["GIF", "PNG", "WEBP", "AVIF", "TIFF", "MPO"])
+def test_of_several_frames_the_first_is_the_picture(file_type: str) -> None:
+    others = [quadrants(colours=(WHITE,) * 4), quadrants(colours=(BLACK,) * 4)]
+    options = {"lossless": True} if file_type == "WEBP" else {}
+    if file_type in ("MPO", "AVIF"):
+        options = {"quality": 95}
+
+    data = saved(quadrants(), file_type, save_all=True, append_images=others, **options)
+
+    assert_shows(decoded(data), tolerance=4)
+
+
+@pytest.mark.parametrize("file_type", ["PNG", "BMP", "TIFF"])
+@given(width=st.integers(1, 200), height=st.integers(1, 200))
+def test_scaling_is_bicubic(file_type: str, width: int, height: int) -> None:
+    drawn = Image.effect_mandelbrot((90, 70), (-2, -1, 1, 1), 30).convert("RGB")
+
+    picture = decoded(saved(drawn, file_type), to_size(width, height))
+
+    expected = drawn.resize((width, height), Image.Resampling.BICUBIC)
+    assert picture.pixels == expected.tobytes()
+
+
+def test_a_jpeg_that_is_scaled_far_down_loses_nothing_that_is_seen() -> None:
+    drawn = Image.effect_mandelbrot((2000, 1600), (-2, -1, 1, 1), 30).convert("RGB")
+    data = saved(drawn, "JPEG", quality=95)
+
+    picture = decoded(data, to_size(100, 80))
+
+    expected = drawn.resize((100, 80), Image.Resampling.BICUBIC)
+    difference = ImageChops.difference(image_of(picture), expected)
+    assert np.asarray(difference).mean() < 3
+
+
+def test_a_jpeg_in_any_orientation_is_scaled_far_down_to_the_right_sides() -> None:
+    exif = Image.Exif()
+    exif[_ORIENTATION] = 6
+    stored = quadrants(1600, 400).transpose(Image.Transpose.ROTATE_90)
+
+    picture = decoded(saved(stored, "JPEG", quality=95, exif=exif), to_size(80, 20))
+
+    assert (picture.width, picture.height) == (80, 20)
+    assert_shows(picture, tolerance=4)
+
+
+@pytest.mark.parametrize("file_type", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF"])
+def test_more_pixels_than_allowed_are_refused_with_their_number(file_type: str) -> None:
+    data = saved(quadrants(100, 50), file_type)
+
+    decode_image(data, replace(LIMITS, max_pixels=5000), same_size, PARAM)
+    with pytest.raises(InvalidRequest) as refusal:
+        decode_image(data, replace(LIMITS, max_pixels=4999), same_size, PARAM)
+
+    assert refusal.value.status == 400
+    assert refusal.value.param == PARAM
+    assert refusal.value.message.startswith(f"`{PARAM}` has ")
+    assert "at most 4999 are read. Scale it down" in refusal.value.message
+
+
+def test_a_file_with_more_bytes_than_allowed_is_refused() -> None:
+    data = saved(quadrants(), "PNG")
+
+    decode_image(data, replace(LIMITS, max_bytes=len(data)), same_size, PARAM)
+    with pytest.raises(InvalidRequest, match=f"is a file of {len(data)} bytes"):
+        decode_image(data, replace(LIMITS, max_bytes=len(data) - 1), same_size, PARAM)
+
+
+def test_what_the_model_refuses_is_refused_for_the_part() -> None:
+    def fit(width: int, height: int) -> tuple[int, int]:
+        raise InvalidRequest("This model reads no such shape.")
+
+    with pytest.raises(InvalidRequest, match="no such shape") as refusal:
+        decoded(saved(quadrants(), "PNG"), fit)
+
+    assert refusal.value.param == PARAM
+
+
+def test_a_picture_that_would_vanish_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="is too narrow for this model: 3000 x 1 pixels"):
+        decoded(saved(quadrants(3000, 1), "PNG"), lambda width, height: (width // 30, 0))
+
+
+def test_an_error_of_the_model_is_no_error_of_the_file() -> None:
+    with pytest.raises(ZeroDivisionError):
+        decoded(saved(quadrants(), "PNG"), lambda width, height: (width // 0, height))
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (saved(quadrants(), "PNG"), MediaKind.IMAGE),
+        (saved(quadrants(), "AVIF"), MediaKind.IMAGE),
+        (saved(quadrants(), "WEBP"), MediaKind.IMAGE),
+        (b"\0\0\0\x18ftypmp42\0\0\0\0isommp42", MediaKind.VIDEO),
+        (b"\0\0\0\x14ftypqt  \0\0\0\0qt  ", MediaKind.VIDEO),
+        (b"\0\0\x10\0moov", MediaKind.VIDEO),
+        (b"\x1a\x45\xdf\xa3", MediaKind.VIDEO),
+        (b"RIFF\0\0\0\0AVI LIST", MediaKind.VIDEO),
+        (b"%PDF-1.7", MediaKind.DOCUMENT),
+        (b"RIFF\0\0\0\0WAVEfmt ", None),
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", None),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", None),
+        (b"", None),
+        (b"hello", None),
+    ],
+)
+def test_the_first_bytes_show_the_kind_of_a_file(data: bytes, kind: MediaKind | None) -> None:
+    assert kind_of(data) is kind
+
+
+def test_the_web_process_imports_no_decoder() -> None:
+    code = (
+        "import sys; import vinery_serving.media.decoding, vinery_serving.intake.jobs;"
+        "print(sorted({'PIL', 'av', 'pypdfium2'} & set(sys.modules)))"
+    )
+
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert run.stdout == "[]\n"
