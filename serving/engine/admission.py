@@ -171,7 +171,7 @@ class Admission:
             first = self._queue.first_except(held_back)
             if first is None:
                 return
-            if first.has_media and not self._batch.may_encode(first):
+            if not self._batch.may_encode(first):
                 encoding.add(first.submit.lane)
                 continue
             beginning, preempted = first, None

@@ -167,8 +167,7 @@ class Batch:
 
     def may_encode(self, generation: Generation) -> bool:
         """Whether its pictures, if it has some, may be encoded before the next step."""
-        return generation.vision is None or self._encoding.may_encode(
-            generation.vision.num_pixels,
+        return not generation.has_media or self._encoding.may_encode(
             time.monotonic(),
             num_streams=sum(each.is_decoding for each in self._running),
             is_idle=not self._running,
@@ -176,7 +175,7 @@ class Batch:
 
     def may_join(self, generation: Generation) -> bool:
         """Whether it may be added before the next step. If not, it may before a later one."""
-        if generation.has_media and not self.may_encode(generation):
+        if not self.may_encode(generation):
             return False
         if self._blocks is None or generation.must_score:
             return True  # a prompt that is scored uses no cached block
@@ -211,7 +210,6 @@ class Batch:
         # have no logits. It never finds a longer n-gram that begins before the salted ids end.
         if cache_key is not None and submit.beams and submit.beams.no_repeat_ngram_size == 1:
             return FailedGeneration(generation, "engine_error", _CANNOT_SALT)
-        began_at = time.monotonic()
         try:
             generation.handle = self._pipeline.add(
                 prompt_ids,
@@ -223,9 +221,9 @@ class Batch:
             )
         except RuntimeError as error:
             return FailedGeneration(generation, "invalid_value", _last_line(error))
-        if generation.vision is not None and generation.has_media:
-            now = time.monotonic()
-            self._encoding.note_encoding(generation.vision.num_pixels, now - began_at, now)
+        if generation.has_media:
+            num_steps = -(-len(prompt_ids) // self._num_step_tokens)
+            self._encoding.note_encoding(num_steps, time.monotonic())
         applies_penalty = self._pipeline.leaves_penalty(submit, cache_key)
         samples = self._pipeline.leaves_sampling(submit)
         if generation.logits is None and (applies_penalty or samples):
@@ -273,7 +271,7 @@ class Batch:
             self._recover(_last_line(error), result)
             return result
         finally:
-            self._encoding.note_step(time.monotonic() - now)
+            self._encoding.note_step()
         self._num_failed_in_row = 0
         if not self._pipeline.has_logits_hook:
             self._assume_prefilling()

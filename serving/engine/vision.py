@@ -137,15 +137,6 @@ class VisionPrompt:
         self.media = media
         self._pixels = pixels
 
-    @property
-    def num_media_tokens(self) -> int:
-        return sum(each.num_tokens for each in self.media)
-
-    @property
-    def num_pixels(self) -> int:
-        """Of all pictures and frames."""
-        return len(self._pixels) // 3
-
     def tensors(self, *, are_videos: bool) -> list[Any]:
         """Return the pictures, uint8 (height, width, 3), or the videos, with a first dimension of
         frames."""

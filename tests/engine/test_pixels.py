@@ -84,20 +84,19 @@ def test_too_many_pixels_of_all_requests_are_not_held_until_some_are_taken() -> 
 # How often pictures are encoded
 
 
-def paced(*, encoding_s: float = 0.2, num_steps: int = 0) -> EncodingPace:
-    """A pace after an encoding of a million pixels at the time 0, and steps of 10 ms."""
+def paced(num_steps: int, *, num_prefill_steps: int = 1) -> EncodingPace:
+    """A pace after an encoding at the time 0, and so many steps."""
     pace = EncodingPace()
-    pace.note_step(0.01)
-    pace.note_encoding(10**6, encoding_s, 0.0)
+    pace.note_encoding(num_prefill_steps, 0.0)
     for _ in range(num_steps):
-        pace.note_step(0.01)
+        pace.note_step()
     return pace
 
 
 def may_encode(
-    pace: EncodingPace, *, num_pixels: int = 10**6, now: float = 1.0, num_streams: int = 4
+    pace: EncodingPace, *, now: float = 1.0, num_streams: int = 4, is_idle: bool = False
 ) -> bool:
-    return pace.may_encode(num_pixels, now, num_streams=num_streams, is_idle=False)
+    return pace.may_encode(now, num_streams=num_streams, is_idle=is_idle)
 
 
 def test_the_first_picture_is_encoded_at_once() -> None:
@@ -105,25 +104,25 @@ def test_the_first_picture_is_encoded_at_once() -> None:
 
 
 def test_only_one_request_is_encoded_between_two_steps() -> None:
-    assert not may_encode(paced(encoding_s=1e-6))
-    assert not may_encode(paced(), num_streams=0)
-    assert paced().may_encode(1, 0.0, num_streams=0, is_idle=True)
+    assert not may_encode(paced(0), num_streams=0)
+    assert not may_encode(paced(0), now=100.0)
+    assert may_encode(paced(0), num_streams=0, is_idle=True)
 
 
 def test_running_streams_get_many_steps_between_two_encodings() -> None:
-    assert not may_encode(paced(num_steps=100))
-    assert may_encode(paced(num_steps=120))
+    assert not may_encode(paced(119))
+    assert may_encode(paced(120))
 
 
-def test_an_encoding_that_is_shorter_than_a_step_does_not_wait() -> None:
-    assert may_encode(paced(encoding_s=0.002, num_steps=1))
-    assert may_encode(paced(num_steps=1), num_pixels=1000)
+def test_a_prompt_that_is_prefilled_in_several_steps_counts_for_each() -> None:
+    assert not may_encode(paced(359, num_prefill_steps=3))
+    assert may_encode(paced(360, num_prefill_steps=3))
 
 
 def test_without_running_streams_a_picture_does_not_wait() -> None:
-    assert may_encode(paced(num_steps=1), num_streams=0)
+    assert may_encode(paced(1), num_streams=0)
 
 
 def test_a_picture_does_not_wait_for_long() -> None:
-    assert not may_encode(paced(num_steps=1), now=4.0)
-    assert may_encode(paced(num_steps=1), now=6.0)
+    assert not may_encode(paced(1), now=4.0)
+    assert may_encode(paced(1), now=5.0)
