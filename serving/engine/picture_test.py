@@ -49,8 +49,8 @@ def show_pictures(pipeline: Pipeline) -> PictureTest:
     alike = [pair for pair in pairs if _are_equal(seen[pair[0]][0], seen[pair[1]][0])]
     if alike:
         named = "; ".join(f"{one} and {other}" for one, other in alike)
-        return PictureTest(False, f"The model cannot tell some pictures apart: {named}.")
-    return PictureTest(True, f"The model tells all of {len(seen)} test pictures apart.")
+        return PictureTest(False, f"Some different pictures look alike to the model: {named}.")
+    return PictureTest(True, f"All {len(seen)} test pictures look different to the model.")
 
 
 def drawn(side: int) -> dict[str, _Pixels]:

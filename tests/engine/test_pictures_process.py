@@ -49,7 +49,7 @@ async def test_pictures_reach_the_model_through_the_socket(start_engine: StartEn
 
         assert gateway.client.hello is not None
         assert gateway.client.hello.sees_pictures
-        assert "apart" in gateway.client.hello.picture_test
+        assert "look different" in gateway.client.hello.picture_test
         assert gateway.client.hello.supports_cache_salt
     assert again == pytest.approx(first, abs=1e-4)
     assert other != pytest.approx(first, abs=1e-3)

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.skipif(not TINY_VISION.exists(), reason="the vision mod
 
 ONE, OTHER = a_picture(1), a_picture(2)
 LOGPROBS = LogitsSpec(logprobs=LogprobsSpec(num_top=3))
-LONG = "Look closely at what is shown here, and then tell me: "
+LONG = "Look closely at what is shown here, and then answer me: "
 KEY, OTHER_KEY = bytes(range(32)), bytes(range(1, 33))
 
 
@@ -164,7 +164,7 @@ def test_keys_do_not_share_cached_tokens_and_answer_alike(batch: Batch) -> None:
 
 
 def test_keys_do_not_share_a_text_either(batch: Batch) -> None:
-    text = "Say hello. " * 20
+    text = "Speak to me. " * 20
     first = answered(batch, text, cache_key=KEY)
     other = answered(batch, text, cache_key=OTHER_KEY)
     again = answered(batch, text, cache_key=KEY)
