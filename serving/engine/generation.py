@@ -209,7 +209,7 @@ class Generation:
         self.num_to_replay = len(self.tokens) if self.must_replay else 0
 
     def identities(self, token_ids: TokenArray) -> TokenArray:
-        """Return the ids of a prompt as the prefix cache tells prompts apart: with pictures."""
+        """Return the ids of a prompt with others for each picture, as the prefix cache sees it."""
         return token_ids if self.vision is None else self.vision.identities(token_ids)
 
     def prefill(self) -> Prefill:

@@ -32,7 +32,6 @@ from vinery_serving.engine.lifeline import Lifeline
 from vinery_serving.engine.log import EngineLogFile
 from vinery_serving.engine.logits_handler import (
     LogitsHandler,
-    check_ids,
     load_factories,
     new_processors,
 )
@@ -41,6 +40,7 @@ from vinery_serving.engine.picture_test import PictureTest, show_pictures
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.pixels import ArrivingPixels, PixelsRefused
 from vinery_serving.engine.prefix_cache import TokenArray
+from vinery_serving.engine.refusing import check_submit
 from vinery_serving.engine.step_limit import LEAST_S, StepLimits
 from vinery_serving.transport.messages import (
     FINISH_LENGTH,
@@ -272,7 +272,7 @@ class EngineLoop:
             generation = Generation.of(connection, submit, self._pipeline.vision, pixels)
             if self._energy is not None:
                 generation.energy = RequestEnergy(self._energy.totals)
-            self._check(generation)
+            check_submit(submit, generation.prompt_ids, self._pipeline, self._config.max_context)
             if submit.logits is not None:
                 generation.logits = self._new_handler(submit, submit.logits, generation.prompt_ids)
         except ValueError as error:
@@ -305,47 +305,10 @@ class EngineLoop:
         yielding.reject(errors.Overloaded.code, _QUEUE_IS_FULL)
         return True
 
-    def _check(self, generation: Generation) -> None:
-        """Raises ValueError for a request that would break or overflow the pipeline."""
-        submit, ids = generation.submit, generation.prompt_ids
-        vocab_size = self._pipeline.vocab_size
-        if len(ids) == 0:
-            raise ValueError("The prompt is empty.")
-        if int(ids.min()) < 0 or (vocab_size and int(ids.max()) >= vocab_size):
-            raise ValueError(f"The prompt has token ids outside 0..{vocab_size - 1}.")
-        # GenAI writes to the logits of stop tokens without checking the ids.
-        if vocab_size and any(not 0 <= id_ < vocab_size for id_ in submit.stop_token_ids):
-            raise ValueError(f"There are stop token ids outside 0..{vocab_size - 1}.")
-        if self._pipeline.vision is not None:
-            self._pipeline.vision.check(ids, submit.media)
-        elif submit.media:
-            raise ValueError("This model takes text only.")
-        max_context = self._config.max_context
-        if max_context and len(ids) + min(1, submit.max_new_tokens) > max_context:
-            raise ValueError(
-                f"The prompt has {len(ids)} tokens; the model's context is {max_context}."
-            )
-        if submit.cache_key is None:
-            return
-        if not self._pipeline.supports_cache_salt:
-            raise ValueError("This model does not support cache_salt.")
-        if generation.vision is not None and generation.vision.num_saltable == 0:
-            raise ValueError("The prompt must have a text before its first picture.")
-        # GenAI would write to the logits of salted ids, which have none.
-        if submit.beams is not None and submit.beams.no_repeat_ngram_size:
-            raise ValueError("no_repeat_ngram_size does not work with a cache_salt.")
-
     def _new_handler(
         self, submit: Submit, spec: LogitsSpec, prompt_ids: TokenArray
     ) -> LogitsHandler:
-        """Raises ValueError for options that this engine does not support."""
-        if not self._pipeline.has_logits_hook:
-            raise ValueError("The logits of this model cannot be read or changed.")
-        if spec.prompt_logprobs is not None and not self._pipeline.can_score_prompts:
-            raise ValueError(
-                "This model's prompts cannot be scored while enable_prefix_caching is on."
-            )
-        check_ids(spec, self._pipeline.vocab_size)
+        """Raises ValueError for processors that this engine does not have."""
         args = spec.processor_args
         processors = [] if args is None else new_processors(self._processors, args)
         return LogitsHandler(submit, prompt_ids, processors)

@@ -190,6 +190,13 @@ class RequestRecord:
             num_response_bytes=self._num_response_bytes,
             num_continuations=meter.num_continuations,
             energy_mj=None if energy_j is None else round(energy_j * 1000),
+            num_image_tokens=meter.num_image_tokens if meter.is_accepted else 0,
+            num_media=meter.media.num_files,
+            num_media_bytes=meter.media.num_bytes,
+            num_media_pixels=meter.media.num_pixels,
+            fetch_ms=_ms(meter.media.fetch_s or None),
+            decode_ms=_ms(meter.media.decode_s or None),
+            encode_ms=_ms(meter.encode_s),
             weighted_tokens=self.reservation.weighted_tokens(meter),
             bound_limits=self.reservation.bound_limits,
         )
@@ -209,6 +216,7 @@ def _log(settlement: Settlement, num_prompt_tokens: int) -> None:
         "prompt": num_prompt_tokens,
         "cached": settlement.num_cached_tokens,
         "output": settlement.num_output_tokens,
+        **({"media": settlement.num_media} if settlement.num_media else {}),
         "first_token_ms": settlement.first_token_ms,
         "total_ms": settlement.total_ms,
     }
