@@ -24,7 +24,12 @@ from vinery_serving.catalog.renaming import left_behind
 from vinery_serving.engine.config import option_documents
 
 _ENGINE_FIELDS: Final = (
-    *("state", "attempts", "num_restarts", "picture_test", "last_error", "log"),
+    "state",
+    "attempts",
+    "num_restarts",
+    "picture_test",
+    "last_error",
+    "log",
 )
 # A change of these restarts the engine.
 _NEEDS_NEW_ENGINE: Final = frozenset({"name", "folder", "device", "options"})

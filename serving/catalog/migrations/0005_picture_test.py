@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("serving", "0003_load_attempts"),
+        ("serving", "0004_settings_digest"),
     ]
 
     operations = [
