@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from vinery_serving.protocols.openapi.answers import ANSWERS as TYPES
 
 _DURATION = "Left out: clients measure it themselves, and `openai-processing-ms` is the server's."
-_TEXT_ONLY = "Left out: models served here read and write text only."
+_TEXT_ONLY = "Left out: models served here write text only."
 _STRICT = "Left out: raw prompts are not parsed, and strict clients refuse it here."
 
 _CHAT = f"""
@@ -49,8 +49,8 @@ usage.prompt_tokens OAVF
 usage.completion_tokens OAVF
 usage.total_tokens OAVF
 usage.prompt_tokens_details.cached_tokens AVF | exact
-usage.prompt_tokens_details.image_tokens F | {_TEXT_ONLY}
-usage.prompt_tokens_details.video_tokens F | {_TEXT_ONLY}
+usage.prompt_tokens_details.image_tokens F | of pictures and videos, if the prompt has any
+usage.prompt_tokens_details.video_tokens F | Left out: `image_tokens` counts those of videos, too.
 usage.completion_tokens_details.reasoning_tokens AVF
 usage.completion_tokens_details.accepted_prediction_tokens A | for models with speculative decoding
 usage.completion_tokens_details.rejected_prediction_tokens A | for models with speculative decoding

@@ -211,7 +211,7 @@ WITH_THE_MODEL: Sequence[Failure] = (
         INVALID,
         "messages[0].content[0].image_url",
         "`messages[0].content[0].image_url` holds image input, but the model tiny-chat takes text "
-        "only. Send text parts.",
+        "only. Send text parts, or choose a model with vision.",
     ),
     _completion({"prompt": ""}, INVALID, "prompt", "The prompt is empty: send at least one token."),
     _completion(

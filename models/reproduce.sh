@@ -1,23 +1,40 @@
 #!/bin/sh
 # Makes the reference models anew: environment, training, export and evaluation.
 #
-#   models/reproduce.sh                            both models from scratch, some hours on 2 cores
+#   models/reproduce.sh                            both language models from scratch, some hours on
+#                                                  2 cores
 #   models/reproduce.sh --start-from tiny-chat     go on from the shipped weights instead
+#   models/reproduce.sh vision                     tiny-vision, from scratch or from the checkpoint
+#                                                  in models/work/tiny-vision
 #
-# Arguments are passed to `python -m training all tiny-chat`; `--help` lists them.
-# It overwrites models/tiny-chat and models/tiny-draft. Intermediate files go to models/work.
+# Other arguments are passed to `python -m training all tiny-chat`; `--help` lists them.
+# It overwrites the models that it makes. Intermediate files go to models/work.
 set -eu
 cd "$(dirname "$0")"
 
-python=work/venv/bin/python
-if [ ! -x "$python" ]; then
-    python3 -m venv work/venv
-    "$python" -m pip install --requirement requirements.txt
-    # optimum-intel asks for torchvision, whose default build does not fit a CPU build of torch
-    # and then breaks every import of transformers. Nothing here needs it.
-    "$python" -m pip uninstall --yes torchvision
+# Makes the environment in folder $1 from the requirements in file $2, unless it is there.
+prepare() {
+    if [ ! -x "$1/bin/python" ]; then
+        python3 -m venv "$1"
+        "$1/bin/python" -m pip install --requirement "$2"
+        # optimum-intel asks for torchvision, whose default build does not fit a CPU build of
+        # torch and then breaks every import of transformers. Nothing here needs it.
+        "$1/bin/python" -m pip uninstall --yes torchvision
+    fi
+}
+
+if [ "${1:-}" = vision ]; then
+    prepare work/venv-vision training/vision/requirements.txt
+    python=work/venv-vision/bin/python
+    "$python" -m training.vision look --looking-weight 1 --largest 9
+    "$python" -m training.vision talk
+    "$python" -m training.vision export
+    "$python" -m training.vision evaluate
+    exit
 fi
 
+prepare work/venv requirements.txt
+python=work/venv/bin/python
 "$python" -m training all tiny-chat "$@"
 "$python" -m training all tiny-draft --tokens 8e6
 "$python" -m training evaluate tiny-chat --draft tiny-draft

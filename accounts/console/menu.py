@@ -19,6 +19,10 @@ def _leaders_of_organizations(access: Access) -> bool:
     return access.leads_organization
 
 
+def _owners(access: Access) -> bool:
+    return access.owns_scope
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A page. `name` is that of its URL, too."""
@@ -52,6 +56,7 @@ _GROUPS: Final = (
         (
             Entry("members", "Members", _leaders),
             Entry("projects", "Projects", _leaders),
+            Entry("media", "Media", _owners),
             Entry("webhooks", "Webhooks", _leaders_of_organizations),
             Entry("alerts", "Alerts", _leaders),
             Entry("audit", "Audit log", _leaders_of_organizations),

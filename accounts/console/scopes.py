@@ -1,6 +1,7 @@
 """Where a role holds, as a choice of a form: an organisation, or one of its projects."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any, Final
 
 from django import forms
@@ -41,19 +42,25 @@ class ScopeField(forms.Field):
         return row
 
 
-def scope_choices(access: Access) -> list[tuple[str, Any]]:
-    """Return the choices, one group for each organisation."""
+def scope_choices(
+    access: Access, may_choose: Callable[[int, int | None], bool] | None = None
+) -> list[tuple[str, Any]]:
+    """Return the choices, one group for each organisation: by default what the user leads."""
+    may = may_choose or access.leads
     projects: defaultdict[int, list[tuple[str, str]]] = defaultdict(list)
     for project in access.rows(Project).order_by("name")[:_MAX_CHOICES]:
-        if access.leads(project.organization_id, project.pk):
+        if may(project.organization_id, project.pk):
             choice = f"project:{project.pk}", f"Project {project.name}"
             projects[project.organization_id].append(choice)
     return [
-        (organization.name, [*_whole(access, organization), *projects[organization.pk]])
+        (organization.name, [*_whole(organization, may), *projects[organization.pk]])
         for organization in access.rows(Organization).order_by("name")[:_MAX_CHOICES]
     ]
 
 
-def _whole(access: Access, organization: Organization) -> list[tuple[str, str]]:
-    is_led = access.leads(organization.pk)
-    return [(f"organization:{organization.pk}", f"All of {organization.name}")] if is_led else []
+def _whole(
+    organization: Organization, may: Callable[[int, int | None], bool]
+) -> list[tuple[str, str]]:
+    if not may(organization.pk, None):
+        return []
+    return [(f"organization:{organization.pk}", f"All of {organization.name}")]

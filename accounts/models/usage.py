@@ -63,6 +63,18 @@ class UsageRecord(models.Model):
         default=0,
         help_text="How often another engine went on with the request, because one had ended.",
     )
+    num_media = models.PositiveIntegerField(
+        "media", default=0, help_text="Pictures, videos and files of the request."
+    )
+    num_media_bytes = models.PositiveBigIntegerField(
+        "media bytes", default=0, help_text="The size of these files."
+    )
+    num_media_pixels = models.PositiveBigIntegerField(
+        "media pixels", default=0, help_text="What the model saw of all pictures, pages and frames."
+    )
+    fetch_ms = models.FloatField(null=True, help_text="Until all media by URL or path were here.")
+    decode_ms = models.FloatField(null=True, help_text="Processor time that decoded the media.")
+    encode_ms = models.FloatField(null=True, help_text="The engine's time to encode the media.")
     energy_mj = models.BigIntegerField(
         "energy (mJ)",
         null=True,

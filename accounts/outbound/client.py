@@ -26,7 +26,7 @@ from collections.abc import (
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import httpcore2
 
@@ -40,6 +40,9 @@ Check = Callable[[str], None]
 _MAX_LOOKUPS: Final = 32
 _MAX_ADDRESSES: Final = 8  # that are tried
 _YIELD_AFTER_PARTS: Final = 64
+# A head without end costs the event loop as much as its parser needs for one read.
+_MAX_HEAD_BYTES: Final = 64 * 1024
+_MAX_READ_BYTES: Final = 16 * 1024
 _lookups: Final = DaemonThreads(_MAX_LOOKUPS)
 
 
@@ -153,10 +156,11 @@ class Client:
     ) -> AsyncIterator[Response]:
         """Yield the beginning of the response. Raises `NotReached` and `BadResponse`."""
         url = _url_of(route.url)
+        network = _CheckedAddresses(route, self.connections)
         connection = httpcore2.AsyncHTTPConnection(
             url.origin,
             ssl_context=self.tls() if route.url.is_tls else None,
-            network_backend=_CheckedAddresses(route, self.connections),
+            network_backend=network,
         )
         request = httpcore2.Request(
             method,
@@ -168,6 +172,7 @@ class Client:
         with _explained(route.url):
             async with connection:
                 response = await connection.handle_async_request(request)
+                network.head.is_over = True
                 async with aclosing(response.aiter_stream()) as parts:
                     yield Response(response.status, _read_headers(response.headers), parts)
 
@@ -198,12 +203,26 @@ def _read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     return headers
 
 
+@dataclass(slots=True)
+class _Head:
+    """The bytes before the body: the headers, and those of interim responses (status 100)."""
+
+    num_bytes: int = 0
+    is_over: bool = False
+
+    def count(self, num_bytes: int) -> None:
+        self.num_bytes += num_bytes
+        if not self.is_over and self.num_bytes > _MAX_HEAD_BYTES:
+            raise httpcore2.RemoteProtocolError("The head of the response is too long.")
+
+
 class _CheckedAddresses(httpcore2.AsyncNetworkBackend):
     """Connects to the addresses of a route, whatever name is asked for."""
 
     def __init__(self, route: Route, connections: httpcore2.AsyncNetworkBackend) -> None:
         self._route = route
         self._connections = connections
+        self.head = _Head()
 
     async def connect_tcp(
         self,
@@ -217,8 +236,44 @@ class _CheckedAddresses(httpcore2.AsyncNetworkBackend):
         *others, last = self._route.addresses[:_MAX_ADDRESSES]
         for address in others:
             with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
-                return await self._connections.connect_tcp(address, self._route.url.port, timeout)
-        return await self._connections.connect_tcp(last, self._route.url.port, timeout)
+                return await self._connect(address, timeout)
+        return await self._connect(last, timeout)
+
+    async def _connect(self, address: str, timeout: float | None) -> httpcore2.AsyncNetworkStream:
+        port = self._route.url.port
+        stream = await self._connections.connect_tcp(address, port, timeout)
+        return _CountedStream(stream, self.head)
+
+
+class _CountedStream(httpcore2.AsyncNetworkStream):
+    """Reads a little at a time, so that others have their turns between, and counts the head."""
+
+    def __init__(self, stream: httpcore2.AsyncNetworkStream, head: _Head) -> None:
+        self._stream = stream
+        self._head = head
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        data = await self._stream.read(min(max_bytes, _MAX_READ_BYTES), timeout)
+        self._head.count(len(data))
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        encrypted = await self._stream.start_tls(ssl_context, server_hostname, timeout)
+        return _CountedStream(encrypted, self._head)
 
 
 @contextmanager
@@ -230,7 +285,8 @@ def _explained(url: Url) -> Iterator[None]:
         raise BadResponse(f"{url.host} did not send a complete HTTP response.") from error
     except httpcore2.TimeoutException as error:
         raise NotReached(f"No answer of {url.host} in time: {_cause(error)}.") from error
-    except httpcore2.NetworkError as error:
+    # httpcore lets errors of TLS through that come after the handshake.
+    except (httpcore2.NetworkError, ssl.SSLError) as error:
         raise NotReached(f"No answer of {url.host}: {_cause(error)}.") from error
 
 

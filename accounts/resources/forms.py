@@ -68,6 +68,9 @@ def form_field(field: Any) -> forms.Field:
         case serializers.IntegerField():
             limits: dict[str, Any] = {"min_value": field.min_value, "max_value": field.max_value}
             return forms.IntegerField(**details, **limits)
+        case serializers.FloatField():
+            bounds: dict[str, Any] = {"min_value": field.min_value, "max_value": field.max_value}
+            return forms.FloatField(**details, **bounds)
         case serializers.ChoiceField():
             return forms.ChoiceField(choices=list(field.choices.items()), **details)
         case serializers.ListField() if isinstance(field.child, serializers.ChoiceField):

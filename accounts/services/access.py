@@ -284,6 +284,10 @@ class Access:
         """Whether the caller is an admin or owner there."""
         return self._leads(Role.ADMIN, organization_id, project_id)
 
+    def owns(self, organization_id: int | None, project_id: int | None = None) -> bool:
+        """Whether the caller is an owner there."""
+        return self._leads(Role.OWNER, organization_id, project_id)
+
     @property
     def is_leader(self) -> bool:
         """Whether the caller is an admin or owner of an organisation or of a project."""
@@ -347,7 +351,7 @@ class Access:
             case Webhook():
                 return row.organization_id in self._led
             case ScopedRow() if row.organization_id is not None:
-                return self._leads(Role.OWNER, row.organization_id, row.project_id)
+                return self.owns(row.organization_id, row.project_id)
         return False
 
     def may_act_as(self, key: ApiKey, owner: Access | None = None) -> bool:

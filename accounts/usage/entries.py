@@ -91,6 +91,12 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     energy_mj: int | None = None  # millijoules; None: not measured
     num_response_bytes: int = 0
     num_continuations: int = 0  # by another engine, because one had ended
+    num_media: int = 0  # pictures, videos and files
+    num_media_bytes: int = 0
+    num_media_pixels: int = 0  # that the model saw
+    fetch_ms: float | None = None
+    decode_ms: float | None = None
+    encode_ms: float | None = None
     # None: not weighted yet; the weights at the time of storing count.
     weighted_tokens: float | None = None
     is_exact: bool = True  # False: from the last checkpoint of a dead process

@@ -61,6 +61,12 @@ COLUMNS = (
     "num_request_bytes",
     "num_response_bytes",
     "num_continuations",
+    "num_media",
+    "num_media_bytes",
+    "num_media_pixels",
+    "fetch_ms",
+    "decode_ms",
+    "encode_ms",
     "energy_mj",
     "is_exact",
 )

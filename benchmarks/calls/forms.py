@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -61,13 +60,6 @@ class Form:
         return f"{self.key.format(key=key)}{text}{self.value_end}"
 
 
-def _object(key: str = "arguments") -> Callable[[str, str], str]:
-    def call(name: str, arguments: str) -> str:
-        return f'{{"name": {json.dumps(name)}, "{key}": {arguments}}}'
-
-    return call
-
-
 def _around(before: str, between: str, after: str = "") -> Callable[[str, str], str]:
     def call(name: str, arguments: str) -> str:
         return f"{before}{name}{between}{arguments}{after}"
@@ -75,11 +67,13 @@ def _around(before: str, between: str, after: str = "") -> Callable[[str, str], 
     return call
 
 
-def _object_between(before: str, after: str) -> Callable[[str, str], str]:
-    def call(name: str, arguments: str) -> str:
-        return f"{before}{_object()(name, arguments)}{after}"
+def _object(key: str = "arguments", before: str = "", after: str = "") -> Callable[[str, str], str]:
+    return _around(f'{before}{{"name": "', f'", "{key}": ', f"}}{after}")
 
-    return call
+
+def _array(begin: str, *markup: str) -> Form:
+    markup = (*markup, "arguments")
+    return Form(Style.OBJECT, _object(), JSON, begin, ", ", "]", markup=markup)
 
 
 def _named(begin: str, end: str) -> Form:
@@ -95,33 +89,15 @@ _DEEPSEEK_MARKUP: Final = ("<｜tool",)
 FORMS: Final[dict[str, Form]] = {
     "hermes": Form(
         Style.OBJECT,
-        _object_between("<tool_call>\n", _HERMES_END),
+        _object("arguments", "<tool_call>\n", _HERMES_END),
         separator="\n",
         call_end=_HERMES_END,
         markup=("tool_call>", "arguments"),
     ),
     "llama3": Form(Style.OBJECT, _object("parameters"), separator="; ", markup=("parameters",)),
-    "phi4": Form(
-        Style.OBJECT, _object(), JSON, "functools[", ", ", "]", markup=("functools", "arguments")
-    ),
-    "granite": Form(
-        Style.OBJECT,
-        _object(),
-        JSON,
-        "<|tool_call|>[",
-        ", ",
-        "]",
-        markup=("tool_call", "arguments"),
-    ),
-    "mistral": Form(
-        Style.OBJECT,
-        _object(),
-        JSON,
-        "[TOOL_CALLS][",
-        ", ",
-        "]",
-        markup=("TOOL_CALLS", "arguments"),
-    ),
+    "phi4": _array("functools[", "functools"),
+    "granite": _array("<|tool_call|>[", "tool_call"),
+    "mistral": _array("[TOOL_CALLS][", "TOOL_CALLS"),
     "devstral": Form(
         Style.OBJECT, _around("[TOOL_CALLS]", "[ARGS]"), markup=("TOOL_CALLS", "ARGS")
     ),

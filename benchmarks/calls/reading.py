@@ -17,16 +17,19 @@ from vinery_serving.output.reader import ChoiceReader
 from vinery_serving.output.writer import EventWriter
 
 
-class _CharDecoder:
-    """A token is a character."""
+class _PartDecoder:
+    """A token is a part of the text: its id is the index of the part."""
 
     dropped_ids: frozenset[int] = frozenset()
 
+    def __init__(self, parts: Sequence[str]) -> None:
+        self._parts = parts
+
     def feed(self, token_id: int) -> str:
-        return chr(token_id)
+        return self._parts[token_id]
 
     def feed_all(self, token_ids: Sequence[int]) -> str:
-        return "".join(map(chr, token_ids))
+        return "".join(map(self.feed, token_ids))
 
     def finish(self) -> str:
         return ""
@@ -57,14 +60,14 @@ class Verdict:
 
 
 def read(
-    family: str, parts: Iterable[str], *, is_cut: bool = False, tools: Sequence[Tool] = TOOLS
+    family: str, parts: Sequence[str], *, is_cut: bool = False, tools: Sequence[Tool] = TOOLS
 ) -> Answer:
     """Return the answer of an output that arrives in these parts. `is_cut`: by the token limit,
     otherwise the model ended it."""
     writer = EventWriter(0, new_call_id=str, tools=tools)
     parser = by_name(family).parser.new_parser(writer, tools, opens_reasoning=False)
-    reader = ChoiceReader(writer, _CharDecoder(), parser)
-    events = [event for part in parts for event in reader.feed([*map(ord, part)])]
+    reader = ChoiceReader(writer, _PartDecoder(parts), parser)
+    events = [event for at in range(len(parts)) for event in reader.feed([at])]
     reason: Literal["stop", "length"] = "length" if is_cut else "stop"
     return _folded([*events, *reader.finish(reason)], is_open=writer.has_open_call)
 

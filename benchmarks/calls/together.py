@@ -13,16 +13,13 @@ Written = Sequence[tuple[str, str]]
 Join = Callable[[Written, Random], str]
 
 
-def _object(name: str, arguments: str) -> str:
-    return f'{{"name": "{name}", "arguments": {arguments}}}'
-
-
 def _hermes(calls: Written, random: Random) -> str:
     """In one pair of tags, as an array or one after the other."""
+    objects = [FORMS["phi4"].call(*call) for call in calls]
     if random.random() < 0.3:
-        inside = f"[{', '.join(_object(*call) for call in calls)}]"
+        inside = f"[{', '.join(objects)}]"
     else:
-        inside = random.choice(("\n", ", ", ",\n", "")).join(_object(*call) for call in calls)
+        inside = random.choice(("\n", ", ", ",\n", "")).join(objects)
     return f"<tool_call>\n{inside}\n</tool_call>"
 
 

@@ -11,10 +11,14 @@ from vinery_accounts.signin.views import root
 
 admin.autodiscover()
 
-# `accounts` does not know models, so their page joins the others here.
+# `accounts` knows neither models nor media, so their pages join the others here.
 _CONSOLE = [
     pattern
-    for name in ("vinery_accounts.console.urls", "vinery_serving.catalog.console")
+    for name in (
+        "vinery_accounts.console.urls",
+        "vinery_serving.catalog.console",
+        "vinery_serving.allowlist.console",
+    )
     for pattern in import_module(name).urlpatterns
 ]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,11 +79,20 @@ class ServedModel(models.Model):
         if not self.is_loaded:
             is_gone = status.state == EngineState.UNLOADED
             return ShownState.UNLOADED if is_gone else ShownState.UNLOADING
-        # The node reports each step after a change; what it reported before is obsolete.
-        is_obsolete = status.has_failed and self.updated_at > status.changed_at
-        if status.state == EngineState.UNLOADED or is_obsolete:
+        if status.state == EngineState.UNLOADED or self._is_obsolete(status):
             return ShownState.WAITING
         return ShownState(status.state)
+
+    def _is_obsolete(self, status: EngineStatus) -> bool:
+        """Whether the node reported this before a change: it reports each step after one."""
+        if status.settings_digest not in ("", self.settings_digest):
+            return True
+        return status.has_failed and self.updated_at > status.changed_at
+
+    @property
+    def settings_digest(self) -> str:
+        """Names what the engine depends on. Another digest needs another engine."""
+        return settings_digest(self.name, self.folder, self.device, options_text(self.options))
 
     @property
     def state_text(self) -> str:
@@ -156,6 +167,13 @@ class EngineStatus(models.Model):
     max_context = models.PositiveIntegerField(
         default=0, help_text="Tokens of prompt and output together; 0: unknown."
     )
+    settings_digest = models.CharField(
+        max_length=64, blank=True, help_text="Of the settings that this report is about."
+    )
+    picture_test = models.TextField(
+        blank=True,
+        help_text="What a vision model made of known pictures when it was loaded on its device.",
+    )
     changed_at = models.DateTimeField(auto_now=True)
 
     class Meta:
@@ -173,6 +191,16 @@ class EngineStatus(models.Model):
     def reason(self) -> str:
         """The last error without the original error below it."""
         return self.last_error.partition("\n\n")[0]
+
+
+def options_text(options: Mapping[str, Any]) -> str:
+    """Canonical JSON, so that equal options compare equal."""
+    return json.dumps(options, sort_keys=True)
+
+
+def settings_digest(name: str, folder: str, device: str, options: str) -> str:
+    """Hexadecimal SHA-256 of what an engine depends on. `options` is canonical JSON."""
+    return sha256("\0".join((name, folder, device, options)).encode()).hexdigest()
 
 
 def _check_options(options: object) -> None:

@@ -30,7 +30,7 @@ class FinishReason(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Token counts of a whole request. `num_output_tokens` includes the reasoning tokens,
-    `num_prompt_tokens` the cached tokens."""
+    `num_prompt_tokens` the cached and the image tokens."""
 
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
@@ -38,6 +38,7 @@ class Usage:
     num_reasoning_tokens: int = 0
     num_proposed_tokens: int = 0  # by the draft, in speculative decoding
     num_accepted_tokens: int = 0  # how many of them the model accepted
+    num_image_tokens: int = 0  # part of the prompt tokens: of pictures and videos
 
     @property
     def num_tokens(self) -> int:

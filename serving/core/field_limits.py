@@ -24,6 +24,8 @@ class Counted(StrEnum):
     LEVELS = "levels"  # of objects and arrays inside each other
     NUMBER = "number"  # the value itself
     BYTES = "bytes"  # of a file
+    PIXELS = "pixels"  # of a picture
+    PAGES = "pages"  # of a document
     PROPERTIES = "properties"  # of a JSON schema, at any depth
     ENUM_VALUES = "enum values"  # of a JSON schema, at any depth
     STEPS = "steps of translation"  # see `serving/constraints/grammar/steps`
@@ -127,6 +129,13 @@ MEDIA_BYTES: Final = FieldLimit(
     Counted.BYTES,
     20 * 2**20,
 )
+MEDIA_PIXELS: Final = FieldLimit(
+    "media_pixels",
+    "each picture, and each frame and page of other media, before they are scaled",
+    Counted.PIXELS,
+    40_000_000,
+)
+MEDIA_PAGES: Final = FieldLimit("media_pages", "each PDF file", Counted.PAGES, 20)
 URL: Final = FieldLimit("url_chars", "each URL and path of media", Counted.CHARACTERS, 8192)
 FILENAME: Final = FieldLimit("filename_chars", "`filename` of a file", Counted.CHARACTERS, 255)
 TOOL_CALLS: Final = FieldLimit(

@@ -31,6 +31,9 @@ class InlineSource:
     """The file itself, sent with the request."""
 
     data: bytes
+    # Of a picture, as the rule allows that the file was fetched by; None: the limit for files that
+    # come with requests.
+    max_pixels: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,35 @@ class MediaPart:
     param: str
     detail: Detail = Detail.AUTO
     filename: str | None = None  # of a document, as the client named it
+
+
+def num_pixels_of(source: Picture | Clip) -> int:
+    """Return the pixels of a picture, or of all frames of a clip."""
+    num_frames = source.num_frames if isinstance(source, Clip) else 1
+    return num_frames * source.width * source.height
+
+
+@dataclass(frozen=True, slots=True)
+class MediaUsage:
+    """What the media of a request took. The same file counts as often as it is in the request."""
+
+    num_files: int = 0
+    num_bytes: int = 0  # of the files
+    num_pixels: int = 0  # that the model sees, of all pages and frames
+    fetch_s: float = 0.0
+    decode_s: float = 0.0  # processor time
+
+    def __add__(self, other: "MediaUsage") -> "MediaUsage":
+        return MediaUsage(
+            self.num_files + other.num_files,
+            self.num_bytes + other.num_bytes,
+            self.num_pixels + other.num_pixels,
+            self.fetch_s + other.fetch_s,
+            self.decode_s + other.decode_s,
+        )
+
+
+NO_MEDIA: Final = MediaUsage()
 
 
 def decoded(part: MediaPart) -> Picture | Clip:

@@ -4,16 +4,20 @@ All values are frozen. `None` in a sampling field means that the client did not 
 model's `generation_config.json` decides, then the engine's default.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final
+
+from vinery_serving.core.dialects import V1, Dialect
 
 # `X as X`: others import it from here.
 from vinery_serving.core.endpoints import Endpoint as Endpoint
 from vinery_serving.core.json_size import size_of
 from vinery_serving.core.media import MediaPart
+from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 
 # The clients' names for the prompt, for error messages.
 PROMPT_FIELDS: Final = {
@@ -32,49 +36,13 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
-    """The defaults of a URL tree: OVMS's under `/v3`, OpenAI's under `/v1`."""
-
-    name: str  # "v1" or "v3", the first part of the URL
-    # The default of `max_tokens` for completions. None: generate until the model ends.
-    completions_max_tokens: int | None
-    streams_stop_text: bool  # the default of `include_stop_str_in_output` for streams
-    default_top_k: int | None  # the default of `top_k` when sampling; None: all tokens
-    length_reason: str  # `incomplete_details.reason` of a response that reached its token limit
-    # Whether `best_of` is a beam width. Otherwise it is the number of sampled candidates.
-    best_of_is_beams: bool
-    # Whether the `text_offset` of completions counts from the start of the prompt, whether or
-    # not the text begins with it.
-    offsets_include_prompt: bool
-
-
-V1 = Dialect(
-    "v1",
-    16,
-    streams_stop_text=False,
-    default_top_k=None,
-    length_reason="max_output_tokens",
-    best_of_is_beams=False,
-    offsets_include_prompt=True,
-)
-V3 = Dialect(
-    "v3",
-    None,
-    streams_stop_text=True,
-    default_top_k=40,
-    length_reason="max_tokens",
-    best_of_is_beams=True,
-    offsets_include_prompt=False,
-)
-DIALECTS = {dialect.name: dialect for dialect in (V1, V3)}
-
-
-@dataclass(frozen=True, slots=True)
 class TextPart:
     text: str
 
 
 ContentPart = TextPart | MediaPart
+# Returns what a part becomes: it is decoded, or the pages of a document take its position.
+PartsOf = Callable[[MediaPart], Sequence[ContentPart]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +89,16 @@ class Message:
 
     def within(self, path: str) -> "Message":
         """Return the message with `path` before the paths of its media."""
+        return self.with_media(lambda part: (replace(part, param=f"{path}.{part.param}"),))
+
+    def with_media(self, parts_of: PartsOf) -> "Message":
+        """Return the message with other parts for each of its media."""
         if not self.media:
             return self
         parts = (
-            replace(part, param=f"{path}.{part.param}") if isinstance(part, MediaPart) else part
-            for part in self.content
+            parts_of(part) if isinstance(part, MediaPart) else (part,) for part in self.content
         )
-        return replace(self, content=tuple(parts))
+        return replace(self, content=tuple(chain.from_iterable(parts)))
 
     @property
     def num_chars(self) -> int:
@@ -287,6 +258,11 @@ class Conversation:
     def media(self) -> tuple[MediaPart, ...]:
         """The media of all messages, in their order."""
         return tuple(part for message in self.messages for part in message.media)
+
+    def with_media(self, parts_of: PartsOf) -> "Conversation":
+        """Return the conversation with other parts for each of its media."""
+        messages = tuple(message.with_media(parts_of) for message in self.messages)
+        return replace(self, messages=messages)
 
     @property
     def num_chars(self) -> int:
@@ -454,19 +430,6 @@ class Handling:
 
 
 @dataclass(frozen=True, slots=True)
-class Unused:
-    """The parts of a body that take no effect, by their paths. A client may have sent any name."""
-
-    unknown: tuple[str, ...] = ()  # fields that this server does not know: the first of them
-    num_unknown: int = 0
-    harmless: tuple[str, ...] = ()  # fields of other servers that could not change the answer
-    hosted: tuple[str, ...] = ()  # features of OpenAI's service, such as `store`
-
-
-NOTHING_UNUSED: Final = Unused()
-
-
-@dataclass(frozen=True, slots=True)
 class SpeculativeDecoding:
     """From OVMS. None: the model's or the server's default."""
 
@@ -524,6 +487,13 @@ class GenerationRequest:
     def media(self) -> tuple[MediaPart, ...]:
         """The media of the prompt. Raw prompts have none."""
         return self.prompt.media if isinstance(self.prompt, Conversation) else ()
+
+    def with_media(self, parts_of: PartsOf) -> "GenerationRequest":
+        """Return the request with other parts for each of its media."""
+        if not self.media:
+            return self
+        assert isinstance(self.prompt, Conversation)
+        return replace(self, prompt=self.prompt.with_media(parts_of))
 
     @property
     def must_call(self) -> bool:

@@ -1,8 +1,9 @@
 """Requests to a model's tokenizer, and their results."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from vinery_serving.core.request import Conversation, Encoding
+from vinery_serving.core.media import MediaPart
+from vinery_serving.core.request import Conversation, Encoding, PartsOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,16 @@ class TokenizeRequest:
     encoding: Encoding
     padding: Padding | None = None
     wants_token_strings: bool = False
+
+    @property
+    def media(self) -> tuple[MediaPart, ...]:
+        return self.prompt.media if isinstance(self.prompt, Conversation) else ()
+
+    def with_media(self, parts_of: PartsOf) -> "TokenizeRequest":
+        """Return the request with other parts for each of its media."""
+        if not isinstance(self.prompt, Conversation):
+            return self
+        return replace(self, prompt=self.prompt.with_media(parts_of))
 
 
 @dataclass(frozen=True, slots=True)

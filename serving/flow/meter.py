@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass, field
 
 from vinery_serving.core.events import Usage
+from vinery_serving.core.media import NO_MEDIA, MediaUsage
 
 
 @dataclass(slots=True)
@@ -22,6 +23,11 @@ class Meter:
     prefill_s: float | None = None
     first_token_s: float | None = None
     last_token_s: float | None = None
+    media: MediaUsage = NO_MEDIA
+    # The tokens of pictures and clips in the prompt: index of the first, and of that after the
+    # last.
+    media_spans: tuple[tuple[int, int], ...] = ()
+    encode_s: float | None = None  # the engine's time for pictures and clips
     num_answers: int = 1  # generated in parallel
     num_continuations: int = 0  # by another engine, because one had ended
     finish_reason: str = ""  # of the answer that ended last
@@ -31,6 +37,17 @@ class Meter:
     def num_billed_prompt_tokens(self) -> int:
         """The prompt's tokens; 0 until an engine accepts the request."""
         return self.num_prompt_tokens if self.is_accepted else 0
+
+    @property
+    def num_image_tokens(self) -> int:
+        """The prompt's tokens of pictures and clips."""
+        return sum(end - start for start, end in self.media_spans)
+
+    @property
+    def num_new_image_tokens(self) -> int:
+        """Those of them that were not cached: what is cached is the start of the prompt."""
+        cached = self.num_cached_tokens
+        return sum(max(0, end - max(start, cached)) for start, end in self.media_spans)
 
     @property
     def inter_token_s(self) -> float | None:
@@ -49,6 +66,7 @@ class Meter:
             self.num_reasoning_tokens,
             self.num_proposed_tokens,
             self.num_accepted_tokens,
+            self.num_image_tokens,
         )
 
     @property

@@ -6,6 +6,7 @@ from typing import Self
 
 from vinery_serving.core.ids import tool_call_id
 from vinery_serving.core.logprobs import Token, TopLogprob, without_leading_spaces
+from vinery_serving.core.media import NO_MEDIA, MediaUsage
 from vinery_serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts, ToolMode
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.meter import Meter
@@ -76,6 +77,10 @@ class Draft:
     num_returned: int
     # The limit of output tokens, if it is less than the client asked for.
     clamped_to: int | None = None
+    media: MediaUsage = NO_MEDIA
+    # The tokens of pictures and clips in the prompt: index of the first, and of that after the
+    # last.
+    media_spans: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +98,15 @@ class PreparedRequest:
     def of(cls, draft: Draft, engine: Engine, meter: Meter, token: str) -> Self:
         """Return the request for an engine, and set the number of prompt tokens in `meter`."""
         meter.num_prompt_tokens = sum(len(prompt.token_ids) for prompt in draft.prompts)
+        meter.media_spans, meter.media = draft.media_spans, meter.media + draft.media
         return cls(
             draft.request, engine, meter, token, draft.prompts, draft.submits, draft.num_returned
         )
+
+    @property
+    def num_media_bytes(self) -> int:
+        """The size of all pictures and clips, which the submissions of a prompt share."""
+        return sum(each.num_bytes for submit in self.submits[:1] for each in submit.media)
 
     def reader(self, choice: int) -> ChoiceReader:
         request, stopping = self.request, self.request.stopping

@@ -14,6 +14,7 @@ from msgspec import structs
 
 from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
 from vinery_serving.core.ids import derive_seed
+from vinery_serving.core.media import Clip
 from vinery_serving.core.request import PROMPT_FIELDS, GenerationRequest, SpeculativeDecoding
 from vinery_serving.engine.config import NGRAM_SIZE, NUM_ASSISTANT_TOKENS
 from vinery_serving.flow.candidates import beam_spec, check_beam_search, with_candidates
@@ -26,7 +27,14 @@ from vinery_serving.flow.prepared import Draft
 from vinery_serving.flow.rendering import least_output, render
 from vinery_serving.prompting.assets import Prompt
 from vinery_serving.prompting.folder import GenerationDefaults
-from vinery_serving.transport.messages import GrammarSpec, SamplingParams, SpeculationSpec, Submit
+from vinery_serving.prompting.vision import PromptMedia
+from vinery_serving.transport.messages import (
+    GrammarSpec,
+    MediaInput,
+    SamplingParams,
+    SpeculationSpec,
+    Submit,
+)
 
 # The limit of an answer if neither the client nor the model has one and the context is unknown.
 _UNLIMITED_TOKENS: Final = 1 << 20
@@ -68,32 +76,65 @@ def prepare(
     sampling = resolve_sampling(request, model.assets.folder.defaults)
     grammar = output_grammar(request, model, prompts[0])
     spec = None if grammar is None else GrammarSpec(grammar.kind, grammar.source)
-    submits: list[Submit] = []
+    common = Submit(
+        id=0,
+        prompt_ids=b"",
+        sampling=sampling,
+        max_new_tokens=0,
+        deadline_s=deadline_s,
+        grammar=spec,
+        request_id=request_id,
+        lane=lane,
+    )
     limits = tuple(_max_new_tokens(request, model, prompt) for prompt in prompts)
-    for prompt, max_new_tokens in zip(prompts, limits, strict=True):
-        if max_new_tokens == 0 and num_top_of_prompt(request) is None:
-            continue
-        submit = Submit(
-            id=0,
-            prompt_ids=array("i", prompt.token_ids).tobytes(),
-            sampling=sampling,
-            max_new_tokens=max_new_tokens,
-            deadline_s=deadline_s,
-            stop_token_ids=(*request.stopping.stop_token_ids, *prompt.end_ids),
-            grammar=spec,
-            min_new_tokens=min(request.stopping.min_tokens, max_new_tokens),
-            ignore_eos=request.stopping.ignore_eos,
-            logits=logits_spec(request, model, prompt, sampling),
-            beams=beam_spec(request),
-            assist=speculation_spec(request, model),
-            priority=request.handling.priority,
-            cache_key=_cache_key(request, model, organization=lane[0]),
-            request_id=request_id,
-            lane=lane,
-        )
-        submits += _samples(submit, request.n)
-    clamped = clamped_to(asked, limits)
-    return Draft(request, prompts, tuple(submits), num_returned, clamped)
+    submits = [
+        submit
+        for prompt, limit in zip(prompts, limits, strict=True)
+        for submit in _submits(common, request, model, prompt, limit)
+    ]
+    return Draft(
+        request,
+        prompts,
+        tuple(submits),
+        num_returned,
+        clamped_to(asked, limits),
+        media_spans=tuple(each.span for prompt in prompts for each in prompt.media),
+    )
+
+
+def _submits(
+    common: Submit,
+    request: GenerationRequest,
+    model: LoadedModel,
+    prompt: Prompt,
+    max_new_tokens: int,
+) -> list[Submit]:
+    """Return what the engine does for a prompt; nothing if it neither generates nor scores."""
+    if max_new_tokens == 0 and num_top_of_prompt(request) is None:
+        return []
+    submit = structs.replace(
+        common,
+        prompt_ids=array("i", prompt.token_ids).tobytes(),
+        max_new_tokens=max_new_tokens,
+        min_new_tokens=min(request.stopping.min_tokens, max_new_tokens),
+        stop_token_ids=(*request.stopping.stop_token_ids, *prompt.end_ids),
+        ignore_eos=request.stopping.ignore_eos,
+        logits=logits_spec(request, model, prompt, common.sampling),
+        beams=beam_spec(request),
+        assist=speculation_spec(request, model),
+        priority=request.handling.priority,
+        cache_key=_cache_key(request, model, organization=common.lane[0]),
+        media=tuple(map(_media_input, prompt.media)),
+    )
+    return _samples(submit, request.n)
+
+
+def _media_input(media: PromptMedia) -> MediaInput:
+    source = media.source
+    num_frames = source.num_frames if isinstance(source, Clip) else 0
+    return MediaInput(
+        media.start, media.grid, source.height, source.width, num_frames, source.pixels
+    )
 
 
 def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -> SamplingParams:

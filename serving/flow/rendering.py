@@ -23,7 +23,6 @@ from vinery_serving.core.request import (
 )
 from vinery_serving.core.tokens import Padding, Tokenized, TokenizeRequest
 from vinery_serving.flow.directory import LoadedModel
-from vinery_serving.flow.media import refuse_media
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.prompting.untrusted import render_untrusted
 
@@ -41,7 +40,6 @@ def render(
     Raises `InvalidRequest`. With `must_fit`, a text that cannot fit into the context is refused
     before it is tokenized.
     """
-    refuse_media(request.media, model.entry.name)
     assets, prompt = model.assets, request.prompt
     encoding = _encoding(request, model, must_fit=must_fit)
     if isinstance(prompt, RawPrompts):

@@ -92,6 +92,12 @@ class BodyClaim:
             self._budget.take(self._owner, missing)
             self._num_bytes += missing
 
+    def keep(self, num_bytes: int) -> None:
+        """Claim so many bytes instead of those of the body, which is forgotten. Raises
+        `TooManyBodies` or `Overloaded`."""
+        self.release()
+        self.cover(num_bytes)
+
     def release(self) -> None:
         if self._num_bytes:
             self._budget.give_back(self._owner, self._num_bytes)

@@ -19,6 +19,7 @@ from django.urls import re_path
 
 from vinery_accounts.keys.table import Caller
 from vinery_accounts.models import Scope as KeyScope
+from vinery_serving.core.dialects import V1
 from vinery_serving.core.errors import (
     InvalidRequest,
     MethodNotAllowed,
@@ -29,9 +30,10 @@ from vinery_serving.core.errors import (
 )
 from vinery_serving.core.events import Completed, Event, Failed
 from vinery_serving.core.ids import AnswerIdentity
-from vinery_serving.core.request import V1, Endpoint
+from vinery_serving.core.request import Endpoint
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.generate import stream, whole
+from vinery_serving.flow.meter import Meter
 from vinery_serving.flow.overload import Passage
 from vinery_serving.flow.prepared import PreparedRequest
 from vinery_serving.flow.preparing import prepare
@@ -60,15 +62,16 @@ from vinery_serving.http.notices import report_clamp, report_unused
 from vinery_serving.http.paths import DEPLOYMENT, OwnPaths
 from vinery_serving.http.starts import BeginInTurns
 from vinery_serving.intake.reading import (
+    GenerationReader,
     Head,
     InProcess,
     answer_tokens,
-    generation_reader,
     model_of,
 )
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.common.encoding import KEEP_ALIVE
 from vinery_serving.protocols.common.exchange import Encoder, Exchange
+from vinery_serving.requests.media import CallerMedia
 from vinery_serving.requests.record import RequestRecord
 from vinery_serving.requests.reservation import count_request
 from vinery_serving.runtime.runtime import Runtime
@@ -176,7 +179,12 @@ class TokensConsumer(JsonConsumer):
             return engine
 
         workers, key = self._runtime.workers, self._owner
-        answer = await answer_tokens(workers, key, self._job, body, self._tree, engine_of)
+        media = CallerMedia(
+            self._runtime, caller, Meter(), lambda num: self._claim.cover(len(body) + num)
+        )
+        answer = await answer_tokens(
+            workers, key, self._job, body, self._tree, engine_of, media.fetch
+        )
         await self._send_json(answer, headers)
 
 
@@ -216,7 +224,8 @@ class GenerationConsumer(JsonConsumer):
             _check_client_request_id(self.scope)
             answering, prepared = await self._prepare(record, caller, body)
             del body  # it may be large, and the answer may take minutes
-            self._claim.release()
+            # Pictures stay in memory: another engine may have to go on with the request.
+            self._claim.keep(prepared.num_media_bytes)
             await self._run(record, answering, prepared)
         except asyncio.CancelledError:
             if record.live.ending is None:
@@ -256,9 +265,8 @@ class GenerationConsumer(JsonConsumer):
         """Read the body, admit the request, and render its prompt."""
         lane = (caller.organization_id or 0, caller.key_id or 0)
         is_expected = self._refuse_unread(record, caller, lane, body)
-        async with generation_reader(
-            self._runtime.workers, self._owner, len(body), _IN_PROCESS
-        ) as reader:
+        reading = GenerationReader(self._runtime.workers, self._owner, len(body), _IN_PROCESS)
+        async with reading as reader:
             fingerprint = settings.VINERY_FINGERPRINT
             head = await reader.parse(body, self._endpoint, self._tree, fingerprint)
             model = self._deployment or head.model
@@ -269,8 +277,12 @@ class GenerationConsumer(JsonConsumer):
             record.name_model(engine.entry.name)
             self._passage = engine.gate.enter(lane, record.meter, is_expected=is_expected)
             identity = AnswerIdentity.new(engine.entry.name, requested_id=head.answer_id)
+            media = CallerMedia(
+                self._runtime, caller, record.meter, lambda num: self._claim.cover(len(body) + num)
+            )
             exchange, draft = await reader.prepare(
                 engine,
+                media.fetch,
                 deadline_s=settings.VINERY_REQUEST_TIMEOUT_S,
                 request_id=self.scope[REQUEST_ID],
                 lane=lane,

@@ -7,7 +7,7 @@ routes, keys and limits as if the client had sent it.
 
 from typing import Final, NamedTuple
 
-from vinery_serving.core.request import DIALECTS, V1
+from vinery_serving.core.dialects import DIALECTS, V1
 from vinery_serving.http.edge import App, Receive, Scope, Send
 
 # The model that the path names. It replaces that of the body, as Azure's deployments do.

@@ -14,11 +14,14 @@ from typing import Any, cast
 from msgspec import Struct
 
 from vinery_serving.constraints.families.registry import select_family
-from vinery_serving.core import field_limits
+from vinery_serving.core import dialects, field_limits, unused
+from vinery_serving.core import media as core_media
 from vinery_serving.core import request as core_request
+from vinery_serving.core.dialects import DIALECTS
 from vinery_serving.core.errors import ModelNotReady
+from vinery_serving.core.media import InlineSource
 from vinery_serving.core.request import (
-    DIALECTS,
+    PROMPT_FIELDS,
     Conversation,
     Endpoint,
     GenerationRequest,
@@ -29,12 +32,14 @@ from vinery_serving.flow.directory import LoadedModel, ModelEntry
 from vinery_serving.flow.logits import num_top_of_prompt
 from vinery_serving.flow.prepared import Draft
 from vinery_serving.flow.preparing import prepare
-from vinery_serving.intake.reading import TOKENS_JOBS, Head, head_of
+from vinery_serving.intake.media import RequestMedia
+from vinery_serving.intake.reading import TOKENS_JOBS, Head, head_of, without_files
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.prompting.folder import FAST_TOKENIZER, UnusableFolder
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.chat.exchange import ChatExchange, FunctionCall, ToolCalls
 from vinery_serving.protocols.common.exchange import Exchange
+from vinery_serving.protocols.common.limited import refuse_long
 from vinery_serving.protocols.completions.exchange import CompletionsExchange
 from vinery_serving.protocols.responses.exchange import ResponsesExchange
 from vinery_serving.transport import messages
@@ -98,15 +103,37 @@ def _parse_request(
 ) -> Head:
     exchange = parse(Endpoint(endpoint), body, DIALECTS[tree], fingerprint=fingerprint)
     session.state["exchange"] = exchange
-    return head_of(exchange.request)
+    session.state["media"] = RequestMedia(exchange.request.media)
+    return without_files(head_of(exchange.request))
+
+
+def _decode_media(
+    session: Session, body: bytes, entry: ModelEntry, index: int, source: InlineSource | None
+) -> None:
+    """Decode a part of the request; `source` is its file, if it was fetched."""
+    media: RequestMedia = session.state["media"]
+    vision = _model_of(entry).assets.vision
+    assert vision is not None, "a text model takes no media"
+    media.decode(index, source, vision)
 
 
 def _prepare_parsed(
     session: Session, body: bytes, entry: ModelEntry, options: Mapping[str, Any]
 ) -> tuple[Exchange, Draft]:
-    exchange = session.state["exchange"]
-    draft = _prepare(exchange.request, entry, options)
+    exchange, media = session.state["exchange"], session.state["media"]
+    draft = _prepare(_with_media(exchange.request, media), entry, options)
+    draft = replace(draft, media=media.usage)
     return replace(exchange, request=_without_prompt(exchange.request)), draft
+
+
+def _with_media(request: GenerationRequest, media: RequestMedia) -> GenerationRequest:
+    """The request with pictures instead of files. Raises `InvalidRequest`: documents may have more
+    text than a prompt."""
+    if not request.media:
+        return request
+    request = request.with_media(media.parts_of)
+    refuse_long(PROMPT_FIELDS[request.endpoint], request.prompt.num_chars)
+    return request
 
 
 def _prepare_request(
@@ -123,7 +150,10 @@ def _prepare(request: GenerationRequest, entry: ModelEntry, options: Mapping[str
     """Prepare a request; `options` are keyword arguments of `prepare`."""
     draft = prepare(request, _model_of(entry), **options)
     keeps_text = _needs_text(draft.request)
-    prompts = tuple(each if keeps_text else replace(each, text=None) for each in draft.prompts)
+    # The pixels are in the submissions.
+    prompts = tuple(
+        replace(each, text=each.text if keeps_text else None, media=()) for each in draft.prompts
+    )
     return replace(draft, request=_without_prompt(draft.request), prompts=prompts)
 
 
@@ -154,11 +184,15 @@ def _without_prompt(request: GenerationRequest) -> GenerationRequest:
 
 def _parse_tokens(session: Session, body: bytes, name: str, tree: str) -> Head:
     head, session.state["parsed"] = TOKENS_JOBS[name].parse(body, tree)
-    return head
+    session.state["media"] = RequestMedia(head.media)
+    return without_files(head)
 
 
 def _answer_tokens(session: Session, body: bytes, name: str, entry: ModelEntry) -> bytes:
-    return TOKENS_JOBS[name].answer(session.state["parsed"], _model_of(entry))
+    parsed, media = session.state["parsed"], session.state["media"]
+    if media.usage.num_files:
+        parsed = parsed.with_media(media.parts_of)
+    return TOKENS_JOBS[name].answer(parsed, _model_of(entry))
 
 
 def _types_in(module: ModuleType) -> list[type]:
@@ -174,6 +208,7 @@ def _types_in(module: ModuleType) -> list[type]:
 
 JOBS = {
     "parse_request": _parse_request,
+    "decode_media": _decode_media,
     "prepare_parsed": _prepare_parsed,
     "prepare_request": _prepare_request,
     "parse_tokens": _parse_tokens,
@@ -181,6 +216,9 @@ JOBS = {
 }
 RESULT_TYPES = (
     *_types_in(core_request),
+    *_types_in(dialects),
+    *_types_in(unused),
+    *_types_in(core_media),
     *_types_in(messages),
     *cast(Any, (Endpoint, Head, Draft, Prompt, ToolCalls, FunctionCall)),
     *cast(Any, (ChatExchange, CompletionsExchange, ResponsesExchange)),

@@ -1,32 +1,32 @@
 """Reads the bodies of requests: small ones here, and large ones in a worker process.
 
 A worker also translates schemas and patterns, and runs templates that came with a request: these
-may be short and take long. A request with a large body never becomes objects of this process.
+may be short and take long, and decodes all media. A request with a large body never becomes
+objects of this process.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, cast
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol, Self, cast
 
 import msgspec
 
+from vinery_serving.core.dialects import DIALECTS, Dialect
 from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.media import InlineSource, MediaPart
 from vinery_serving.core.request import (
-    DIALECTS,
-    NOTHING_UNUSED,
     PROMPT_FIELDS,
     Conversation,
-    Dialect,
     Endpoint,
     GenerationRequest,
     RawPrompts,
-    Unused,
 )
+from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 from vinery_serving.flow.directory import Engine, LoadedModel
 from vinery_serving.flow.output_grammar import may_have_grammar
 from vinery_serving.flow.prepared import Draft
 from vinery_serving.flow.rendering import count_tokens, detokenize, tokenize
+from vinery_serving.intake.request_worker import FetchMedia, RequestWorker, decode_media
 from vinery_serving.protocols.common.exchange import Exchange
 from vinery_serving.protocols.responses.exchange import count_body, parse_count
 from vinery_serving.protocols.tokens import (
@@ -62,6 +62,7 @@ class Head:
     # The field that is most likely the cause if it does.
     costly_param: str | None = None
     unused: Unused = NOTHING_UNUSED
+    media: tuple[MediaPart, ...] = ()  # all media of the request
 
 
 class _Named(msgspec.Struct):
@@ -97,7 +98,20 @@ def head_of(request: GenerationRequest) -> Head:
         may_take_long=has_grammar or _is_shortened(prompt),
         costly_param="chat_template" if has_template else param,
         unused=request.unused,
+        media=request.media,
     )
+
+
+def without_files(head: Head) -> Head:
+    """Return the head without the files that came with the request: they stay in the worker."""
+    if not head.media:
+        return head
+    empty = InlineSource(b"")
+    media = tuple(
+        replace(part, source=empty) if isinstance(part.source, InlineSource) else part
+        for part in head.media
+    )
+    return replace(head, media=media)
 
 
 def _is_shortened(prompt: Conversation | RawPrompts) -> bool:
@@ -140,75 +154,79 @@ class InProcess:
 
 
 class GenerationReader:
-    """One request for generation: call `parse`, then `prepare`."""
+    """One request for generation: call `parse`, then `prepare`, within its `async with`."""
 
-    def __init__(
-        self, pool: WorkerPool, key: Hashable, here: InProcess, worker: Worker | None
-    ) -> None:
-        """`worker` None: the body is small."""
+    def __init__(self, pool: WorkerPool, key: Hashable, num_bytes: int, here: InProcess) -> None:
+        """A body of so many bytes is read by `here` if it is small."""
         self._here = here
-        self._pool = pool
-        self._key = key
-        self._worker = worker
+        self._worker = RequestWorker(pool, key)
+        self._is_small = num_bytes <= SMALL_BODY_BYTES
         self._head = Head(None)
-        self._exchange: Exchange | None = None
+        self._exchange: Exchange | None = None  # None: a worker has parsed the body
+        self._body = b""  # while it must be parsed in a worker again
+        self._arguments: tuple[str, str, str | None] = ("", "", None)
+
+    async def __aenter__(self) -> Self:
+        """Raises `ServingError` while no worker is available for a large body."""
+        if not self._is_small:
+            await self._worker.take("body")
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._worker.__aexit__(*error)
 
     async def parse(
         self, body: bytes, endpoint: Endpoint, tree: str, fingerprint: str | None
     ) -> Head:
         """Raises `InvalidRequest`."""
-        if self._worker is not None:
-            arguments = str(endpoint), tree, fingerprint
-            self._head = await _parsed(self._worker, body, "parse_request", *arguments)
-        else:
+        self._arguments = str(endpoint), tree, fingerprint
+        if self._is_small:
             self._exchange = self._here.parse(
                 endpoint, body, DIALECTS[tree], fingerprint=fingerprint
             )
             self._head = head_of(self._exchange.request)
+        else:
+            self._head = await self._parse_in_worker(body)
+        if self._head.media:
+            self._body = body
         return self._head
 
     async def prepare(
-        self, engine: Engine, *, deadline_s: float, request_id: str, lane: tuple[int, int] = (0, 0)
+        self,
+        engine: Engine,
+        fetch: FetchMedia,
+        *,
+        deadline_s: float,
+        request_id: str,
+        lane: tuple[int, int] = (0, 0),
     ) -> tuple[Exchange, Draft]:
         """Return the request as its protocol needs it, and its prepared form. Raises
         `InvalidRequest`."""
         options = {"deadline_s": deadline_s, "request_id": request_id, "lane": lane}
-        if self._exchange is None:
-            assert self._worker is not None
-            prepared = await self._worker.call("prepare_parsed", engine.entry, options)
-            return cast("tuple[Exchange, Draft]", prepared)
-        request = self._exchange.request
+        if self._head.media:
+            await decode_media(self._worker, self._head.media, engine, fetch, self._parse_again)
+            self._body = b""
+        elif self._exchange is not None:
+            return self._exchange, await self._prepare_small(self._exchange, engine, options)
+        prepared = await self._worker.held.call("prepare_parsed", engine.entry, options)
+        return cast("tuple[Exchange, Draft]", prepared)
+
+    async def _prepare_small(
+        self, exchange: Exchange, engine: Engine, options: Mapping[str, Any]
+    ) -> Draft:
         if not _takes_long(self._head):
-            draft = self._here.prepare(
-                request, engine, deadline_s=deadline_s, request_id=request_id, lane=lane
-            )
-            return self._exchange, draft
-        async with self._pool.worker(self._key, "grammar") as worker:
-            _confine(worker, self._head)
-            draft = cast(
-                Draft, await worker.call("prepare_request", request, engine.entry, options)
-            )
-        return self._exchange, draft
+            return self._here.prepare(exchange.request, engine, **options)
+        worker = await self._worker.take("grammar")
+        _confine(worker, self._head)
+        return cast(
+            Draft, await worker.call("prepare_request", exchange.request, engine.entry, options)
+        )
 
+    async def _parse_again(self) -> None:
+        await self._parse_in_worker(self._body)
 
-def generation_reader(
-    pool: WorkerPool, key: Hashable, num_bytes: int, here: InProcess
-) -> AbstractAsyncContextManager[GenerationReader]:
-    """Return a reader for a body of this size, which `here` reads if it is small.
-
-    Entering it raises `ServingError` while no worker is available for a large one.
-    """
-    if num_bytes <= SMALL_BODY_BYTES:
-        return nullcontext(GenerationReader(pool, key, here, None))
-    return _reader_in_worker(pool, key, here)
-
-
-@asynccontextmanager
-async def _reader_in_worker(
-    pool: WorkerPool, key: Hashable, here: InProcess
-) -> AsyncIterator[GenerationReader]:
-    async with pool.worker(key, "body") as worker:
-        yield GenerationReader(pool, key, here, worker)
+    async def _parse_in_worker(self, body: bytes) -> Head:
+        return await _parsed(self._worker.held, body, "parse_request", *self._arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +246,11 @@ def _tokenize_head(body: bytes, tree: str) -> tuple[Head, TokenizeExchange]:
     padding = request.padding
     is_long = padding is not None and padding.length > _SHORT_PADDING
     head = Head(
-        request.model, has_template=has_template, may_take_long=is_long, unused=exchange.unused
+        request.model,
+        has_template=has_template,
+        may_take_long=is_long,
+        unused=exchange.unused,
+        media=request.media,
     )
     return head, exchange
 
@@ -264,6 +286,7 @@ async def answer_tokens(
     body: bytes,
     tree: str,
     engine_of: Callable[[Head], Awaitable[Engine]],
+    fetch: FetchMedia,
 ) -> bytes:
     """Return the JSON answer of an endpoint of a model's tokenizer, one of `TOKENS_JOBS`.
     `engine_of` admits the request, once, and finds its engine. Raises `ServingError`."""
@@ -271,12 +294,19 @@ async def answer_tokens(
     if len(body) <= SMALL_BODY_BYTES:
         head, parsed = TOKENS_JOBS[name].parse(body, tree)
         engine = await engine_of(head)
-        if not _takes_long(head):
+        if not _takes_long(head) and not head.media:
             return TOKENS_JOBS[name].answer(parsed, engine)
-    async with pool.worker(key, "tokens") as worker:
-        head = await _parsed(worker, body, "parse_tokens", name, tree)
+    async with RequestWorker(pool, key) as worker:
+
+        async def parse() -> Head:
+            return await _parsed(worker.held, body, "parse_tokens", name, tree)
+
+        await worker.take("tokens")
+        head = await parse()
         engine = engine or await engine_of(head)
-        return cast(bytes, await worker.call("answer_tokens", name, engine.entry))
+        if head.media:
+            await decode_media(worker, head.media, engine, fetch, parse)
+        return cast(bytes, await worker.held.call("answer_tokens", name, engine.entry))
 
 
 async def _parsed(worker: Worker, body: bytes, job: str, *arguments: Any) -> Head:

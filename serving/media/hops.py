@@ -6,6 +6,7 @@ query to the last byte.
 """
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,6 +21,7 @@ from vinery_serving.media.steps import Observe, Step, StepKind
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _OK: Final = 200
+_TYPE: Final = re.compile(r"[a-z0-9.+-]{1,64}/[a-z0-9.+-]{1,64}")
 _ACCEPT: Final = {"accept": "image/*, video/*, application/pdf, */*;q=0.1"}
 
 
@@ -151,8 +153,10 @@ def _note_addresses(observe: Observe, route: Route) -> None:
 
 
 def _type_of(response: Response) -> str | None:
-    """The declared type without parameters, in lower case."""
+    """The declared type without parameters, in lower case; `invalid` for what is none."""
     declared = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if declared and not _TYPE.fullmatch(declared):
+        return "invalid"
     return declared or None
 
 

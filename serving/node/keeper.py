@@ -18,7 +18,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.utils import timezone
 
-from vinery_serving.catalog.models import EngineState
+from vinery_serving.catalog.models import EngineState, settings_digest
 from vinery_serving.engine.config import EngineConfig, EngineLog, parse_options
 from vinery_serving.logs.folder import engine_name, log_path
 from vinery_serving.node import status
@@ -48,6 +48,11 @@ class ModelSpec:
     folder: str
     device: str
     options: str  # canonical JSON, so that equal options compare equal
+
+    @property
+    def digest(self) -> str:
+        """As `ServedModel.settings_digest`."""
+        return settings_digest(self.name, self.folder, self.device, self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,7 @@ class Keeper:
             # Streams wait for the next engine, and an engine that runs proves its files.
             if found is None and files != self._loaded_files:
                 await asyncio.to_thread(_check_weights, self._spec)
+            engine = EngineProcess(config, replaces_hung=settings.VINERY_HUNG_AFTER_S > 0)
         except (UnusableFolder, UnusableWeights, ValueError, OSError) as error:
             if found is not None:
                 await end_engine(found)
@@ -118,17 +124,22 @@ class Keeper:
             kind = FailureKind.PASSING if is_passing else FailureKind.FINAL
             return LoadFailure(kind, str(error))
         has_loaded = False
-        engine = EngineProcess(config, replaces_hung=settings.VINERY_HUNG_AFTER_S > 0)
         try:
             await self._start(engine, found)
             has_loaded, self._loaded_files, self._attempts = True, files, LoadAttempts()
             self._asked.clear()
-            await self._report(EngineState.READY, pid=engine.pid, max_context=config.max_context)
+            await self._report(
+                EngineState.READY,
+                pid=engine.pid,
+                max_context=config.max_context,
+                picture_test=engine.picture_test,
+            )
             await engine.watch()
-        except EngineDied as died:
+        except (EngineDied, OSError) as error:  # such as too many open files in this process
             if has_loaded:
-                return _Crash(str(died))
-            return killed(str(died)) if died.is_killed else load_failure(str(died))
+                return _Crash(str(error))
+            is_killed = isinstance(error, EngineDied) and error.is_killed
+            return killed(str(error)) if is_killed else load_failure(str(error))
         finally:
             await asyncio.shield(engine.end())
 
@@ -181,7 +192,9 @@ class Keeper:
         log.info(event, extra={"fields": {"model": self._spec.name, "pid": engine.pid}})
 
     async def _report(self, state: EngineState, **details: Any) -> None:
-        await status.report(self._spec.id, state, self._num_restarts, self._attempts, **details)
+        spec = self._spec
+        subject = status.Subject(spec.id, spec.digest)
+        await status.report(subject, state, self._num_restarts, self._attempts, **details)
 
 
 def _new_log(model: str) -> EngineLog:

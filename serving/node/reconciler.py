@@ -6,7 +6,6 @@ folder, device or options ends the keeper and starts a new one.
 
 import asyncio
 import contextlib
-import json
 import logging
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +19,7 @@ from django.db import DatabaseError, close_old_connections
 from vinery_accounts.base import change_signal
 from vinery_accounts.base.commits import commit_state
 from vinery_serving.catalog import devices
-from vinery_serving.catalog.models import ServedModel
+from vinery_serving.catalog.models import ServedModel, options_text
 from vinery_serving.logs.entries import LogEntry
 from vinery_serving.logs.folder import delete_former_engines
 from vinery_serving.node import adoption, device_probe, status
@@ -159,5 +158,5 @@ def _read_specs(
 
 
 def _spec_of(model: ServedModel) -> ModelSpec:
-    options = json.dumps(model.options, sort_keys=True)
+    options = options_text(model.options)
     return ModelSpec(model.pk, model.name, model.folder, model.device, options)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import DatabaseError, close_old_connections
@@ -16,8 +17,16 @@ from vinery_serving.node.backoff import LoadAttempts
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a report is about: a model with these settings."""
+
+    model_id: int
+    settings_digest: str
+
+
 async def report(
-    model_id: int,
+    subject: Subject,
     state: EngineState,
     num_restarts: int,
     attempts: LoadAttempts,
@@ -26,12 +35,14 @@ async def report(
     forgets_error: bool = False,
     pid: int | None = None,
     max_context: int | None = None,
+    picture_test: str | None = None,
     next_attempt_at: datetime | None = None,
 ) -> None:
     """Write the state of a model's engine. The last error stays until the engine is ready, or the
     report `forgets_error`."""
     values: dict[str, object] = {
         "state": state,
+        "settings_digest": subject.settings_digest,
         "num_restarts": num_restarts,
         "pid": pid,
         "num_attempts": attempts.num_failed,
@@ -40,13 +51,15 @@ async def report(
     }
     if max_context is not None:
         values["max_context"] = max_context
+    if picture_test is not None:
+        values["picture_test"] = picture_test
     if error or forgets_error or state is EngineState.READY:
         values["last_error"] = error
         values["num_failures_in_row"] = (F("num_failures_in_row") + 1) if error else 0
     try:
-        await asyncio.to_thread(_write, model_id, values)
+        await asyncio.to_thread(_write, subject.model_id, values)
     except DatabaseError as failure:
-        named = {"model_id": model_id, "state": state, "error": failure}
+        named = {"model_id": subject.model_id, "state": state, "error": failure}
         log.warning("state not written", extra={"fields": named})
 
 

@@ -124,8 +124,10 @@ class Lexer:
 
     def next_of(self, *texts: str) -> Reading[str]:
         """Return which of these texts comes next, after white space; "" for other text."""
+        num_space = 0
         while True:
-            start = end_of(_SPACE, self.text, self.at)
+            start = end_of(_SPACE, self.text, self.at + num_space)
+            num_space = start - self.at
             for text in texts:
                 if self.text.startswith(text, start):
                     return text
@@ -143,13 +145,21 @@ class Lexer:
         return text
 
     def take_run(self, pattern: re.Pattern[str]) -> Reading[str]:
-        """Read what `pattern` matches, once other text follows. It may match nothing."""
-        while True:
-            end = end_of(pattern, self.text, self.at)
-            if end < len(self.text):
-                run, self.at = self.text[self.at : end], end
-                return run
+        """Read what `pattern` matches, once other text follows. It may match nothing. See
+        `size_of_run`."""
+        size = yield from self.size_of_run(pattern)
+        run = self.text[self.at : self.at + size]
+        self.at += size
+        return run
+
+    def size_of_run(self, pattern: re.Pattern[str], size: int = 0) -> Reading[int]:
+        """Return how many characters `pattern` matches, once other text follows; `size` of them
+        are known. It goes on where it stopped, so the pattern is the repetition of one thing:
+        `[a-z]*`, and not `[a-z]*[0-9]*`."""
+        while (end := end_of(pattern, self.text, self.at + size)) == len(self.text):
+            size = end - self.at
             yield
+        return end - self.at
 
     def take_until(self, tag: Literals, write: Callable[[str], None]) -> Reading[str]:
         """Pass on the text before the tag while it grows. Read the tag and return the spelling

@@ -32,6 +32,11 @@ class PromptMedia:
     def num_tokens(self) -> int:
         return self.grid[0] * self.grid[1] * self.grid[2]
 
+    @property
+    def span(self) -> tuple[int, int]:
+        """The index of its first token, and of the token after its last."""
+        return self.start, self.start + self.num_tokens
+
 
 class VisionProcessor(Protocol):
     """What pictures of one size become."""

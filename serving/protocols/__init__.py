@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from vinery_serving.core.request import Dialect, Endpoint
+from vinery_serving.core.dialects import Dialect
+from vinery_serving.core.request import Endpoint
 from vinery_serving.protocols.chat import exchange as chat
 from vinery_serving.protocols.common.exchange import Exchange
 from vinery_serving.protocols.completions import exchange as completions

@@ -4,22 +4,17 @@ vLLM's body has `prompt` or `messages`, and its answer has counts and tokens. OV
 `text`, one or several, and its answer has only tokens.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, PlainValidator
 
 from vinery_serving.core import field_limits
+from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.errors import MissingParameter
-from vinery_serving.core.request import (
-    NOTHING_UNUSED,
-    V1,
-    Conversation,
-    Dialect,
-    Encoding,
-    Unused,
-)
+from vinery_serving.core.request import Conversation, Encoding, PartsOf
 from vinery_serving.core.tokens import Padding, Tokenized, TokenizeRequest
+from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.limited import Limited, Text, refuse_long
 from vinery_serving.protocols.common.media import check_media
@@ -152,6 +147,10 @@ class TokenizeExchange:
     is_ovms: bool = False
     has_many: bool = False
     unused: Unused = NOTHING_UNUSED
+
+    def with_media(self, parts_of: PartsOf) -> "TokenizeExchange":
+        """Return the exchange with other parts for each of the request's media."""
+        return replace(self, request=self.request.with_media(parts_of))
 
     def body(self, tokenized: Tokenized) -> bytes:
         """Return the JSON of the answer, in the form of the body's system."""

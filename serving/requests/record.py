@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from msgspec import structs
 
+from vinery_accounts.captures.files import without_files
 from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
 from vinery_accounts.keys.table import Caller
 from vinery_accounts.usage.entries import Admission, Outcome, Settlement
@@ -49,7 +50,9 @@ class RequestRecord:
         self.meter = Meter()
         self._num_response_bytes = 0
         self._is_captured = caller.captures and bool(body)
-        self._captured_body = body[:MAX_TEXT_BYTES] if self._is_captured else b""
+        self._captured_body, self._num_captured_bytes = (
+            without_files(body, MAX_TEXT_BYTES) if self._is_captured else (b"", 0)
+        )
         self._captured_answer = bytearray()
         self._num_answer_bytes = 0
         self._serving_model = ""
@@ -165,7 +168,7 @@ class RequestRecord:
             model=self._serving_model,
             body=self._captured_body,
             answer=bytes(self._captured_answer),
-            num_body_bytes=admission.num_request_bytes,
+            num_body_bytes=self._num_captured_bytes,
             num_answer_bytes=self._num_answer_bytes,
         )
 
@@ -190,6 +193,13 @@ class RequestRecord:
             num_response_bytes=self._num_response_bytes,
             num_continuations=meter.num_continuations,
             energy_mj=None if energy_j is None else round(energy_j * 1000),
+            num_image_tokens=meter.num_image_tokens if meter.is_accepted else 0,
+            num_media=meter.media.num_files,
+            num_media_bytes=meter.media.num_bytes,
+            num_media_pixels=meter.media.num_pixels,
+            fetch_ms=_ms(meter.media.fetch_s or None),
+            decode_ms=_ms(meter.media.decode_s or None),
+            encode_ms=_ms(meter.encode_s),
             weighted_tokens=self.reservation.weighted_tokens(meter),
             bound_limits=self.reservation.bound_limits,
         )
@@ -209,6 +219,7 @@ def _log(settlement: Settlement, num_prompt_tokens: int) -> None:
         "prompt": num_prompt_tokens,
         "cached": settlement.num_cached_tokens,
         "output": settlement.num_output_tokens,
+        **({"media": settlement.num_media} if settlement.num_media else {}),
         "first_token_ms": settlement.first_token_ms,
         "total_ms": settlement.total_ms,
     }

@@ -18,6 +18,7 @@ UNKNOWN: Final = "unknown"  # the label of models that are not served
 _FIRST_TOKEN_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _INTER_TOKEN_S: Final = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0)
 _REQUEST_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0)
+_MEDIA_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _QUEUE_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -41,7 +42,10 @@ class Histogram:
 class ModelTraffic:
     """The requests to one model, by endpoint and HTTP status, and their durations."""
 
-    __slots__ = ("first_token", "inter_token", "queue", "request", "requests")
+    __slots__ = (
+        *("decode", "encode", "fetch", "first_token", "image_tokens", "inter_token", "media"),
+        *("media_bytes", "media_pixels", "queue", "request", "requests"),
+    )
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, int | None]] = Counter()
@@ -49,6 +53,27 @@ class ModelTraffic:
         self.inter_token = Histogram(_INTER_TOKEN_S)
         self.request = Histogram(_REQUEST_S)
         self.queue = Histogram(_QUEUE_S)
+        # Of requests with pictures, videos or files.
+        self.media = 0
+        self.media_bytes = 0
+        self.media_pixels = 0
+        self.image_tokens = 0
+        self.fetch = Histogram(_MEDIA_S)
+        self.decode = Histogram(_MEDIA_S)
+        self.encode = Histogram(_MEDIA_S)
+
+    def count_media(self, settlement: Settlement) -> None:
+        self.media += settlement.num_media
+        self.media_bytes += settlement.num_media_bytes
+        self.media_pixels += settlement.num_media_pixels
+        self.image_tokens += settlement.num_image_tokens
+        for histogram, duration_ms in (
+            (self.fetch, settlement.fetch_ms),
+            (self.decode, settlement.decode_ms),
+            (self.encode, settlement.encode_ms),
+        ):
+            if duration_ms is not None:
+                histogram.count(duration_ms)
 
 
 class Traffic:
@@ -74,6 +99,8 @@ class Traffic:
             model.request.count(settlement.total_ms)
         if settlement.queue_ms is not None:
             model.queue.count(settlement.queue_ms)
+        if settlement.num_media or settlement.fetch_ms is not None:
+            model.count_media(settlement)
         for limit in settlement.bound_limits:
             self._bound(limit, settlement.http_status)
 

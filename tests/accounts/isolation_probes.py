@@ -227,6 +227,14 @@ def _sample(field: Any, own_id: int) -> Any:
             raise TypeError(f"no sample for a {type(field).__name__}")
 
 
+_MEDIA_SIZES: Final = {"max_bytes": 9, "max_pixels": 9}
+_MEDIA_FORMS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "rules": {"host": "new", "schemes": "https", "max_redirects": 1, "timeout_s": 1} | _MEDIA_SIZES,
+    "folders": {"folder": "/new", **_MEDIA_SIZES},
+    "limits": {"max_media": 1},
+}
+
+
 def forms(own_id: int, foreign_id: int, name: str) -> Iterator[Probe]:
     """Yield the console's forms that name a row, with a foreign one, and those that name a user,
     with a foreign name."""
@@ -241,6 +249,9 @@ def forms(own_id: int, foreign_id: int, name: str) -> Iterator[Probe]:
         where = f"{kind}:{foreign_id}"
         yield Probe("POST", "/console/members/new/", {**role, "where": where})
         yield Probe("POST", "/console/members/invite/", {**role, "where": where})
+        for kind_of_rule, least in _MEDIA_FORMS.items():
+            address = f"/console/media/{kind_of_rule}/new/"
+            yield Probe("POST", address, {**least, "of": where})
     yield Probe("POST", "/console/keys/new/", {**key, "project": own_id, "owner": name})
     named = {"name": "new", "organization": foreign_id}
     yield Probe("POST", "/console/projects/new/", named)

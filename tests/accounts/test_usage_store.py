@@ -37,6 +37,12 @@ USED = {
     "inter_token_ms": 7.5,
     "num_response_bytes": 4000,
     "num_continuations": 2,
+    "num_media": 3,
+    "num_media_bytes": 5000,
+    "num_media_pixels": 6000,
+    "fetch_ms": 20.5,
+    "decode_ms": 30.5,
+    "encode_ms": 40.5,
     "finish_reason": "stop",
     "error_code": "none",
 }

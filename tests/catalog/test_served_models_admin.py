@@ -145,6 +145,19 @@ def test_the_list_shows_the_state(
     assert f">{shown}</span>" in client.get(reverse(MODELS)).content.decode()
 
 
+def test_an_engine_with_earlier_settings_is_not_reported_as_ready(
+    client: Client, root: User
+) -> None:
+    model = ServedModel.objects.create(name="chat", folder=TINY_CHAT, is_loaded=True)
+    EngineStatus.objects.create(
+        model=model, state=EngineState.READY, settings_digest=model.settings_digest
+    )
+    model.options = {"max_running": 3}
+    model.save()
+
+    assert ">Waiting to load</span>" in client.get(reverse(MODELS)).content.decode()
+
+
 def test_a_long_error_is_cut_in_the_list_and_complete_on_the_page(
     client: Client, root: User
 ) -> None:

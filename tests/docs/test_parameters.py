@@ -11,8 +11,9 @@ from docs.answers import ANSWERS
 from docs.markdown import SYSTEMS
 from docs.parameters import rows_of
 from docs.parts import PARTS, Part
+from vinery_serving.core.dialects import DIALECTS
 from vinery_serving.core.errors import InvalidRequest
-from vinery_serving.core.request import DIALECTS, Endpoint
+from vinery_serving.core.request import Endpoint
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.parameters import parameter_of

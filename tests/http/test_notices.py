@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pytest_django import Settings
 
 from vinery_serving.core.errors import UnknownParameter, UnsupportedParameter
-from vinery_serving.core.request import Unused
+from vinery_serving.core.unused import Unused
 from vinery_serving.http.edge import OWN_HEADERS
 from vinery_serving.http.notices import ignored, report_unused
 from vinery_serving.runtime.traffic import Traffic

@@ -7,7 +7,7 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,16 @@ from hypothesis import strategies as st
 
 from tests.flow.tiny_chat import TINY_CHAT, new_engine
 from vinery_serving.core.errors import InvalidRequest, ServingError, UnsupportedParameter
+from vinery_serving.core.media import InlineSource, MediaPart
 from vinery_serving.core.request import Endpoint, GenerationRequest
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.prepared import Draft
 from vinery_serving.flow.preparing import prepare
 from vinery_serving.intake.reading import (
     SMALL_BODY_BYTES,
+    GenerationReader,
     InProcess,
     answer_tokens,
-    generation_reader,
     model_of,
 )
 from vinery_serving.protocols import parse
@@ -100,12 +101,16 @@ async def engine(tmp_path: Path) -> Engine:
     return new_engine(tmp_path, trust_request_chat_template=True)
 
 
+async def no_files(media: Sequence[MediaPart]) -> Mapping[int, InlineSource]:
+    raise AssertionError("these requests have no media")
+
+
 async def read(
     pool: WorkerPool, engine: Engine, endpoint: Endpoint, body: bytes, tree: str = "v1"
 ) -> tuple[Exchange, Draft]:
-    async with generation_reader(pool, 1, len(body), InProcess(parse, prepare)) as reader:
+    async with GenerationReader(pool, 1, len(body), InProcess(parse, prepare)) as reader:
         await reader.parse(body, endpoint, tree, "vinery")
-        return await reader.prepare(engine, deadline_s=9, request_id="req", lane=(5, 6))
+        return await reader.prepare(engine, no_files, deadline_s=9, request_id="req", lane=(5, 6))
 
 
 async def chat(pool: WorkerPool, engine: Engine, **fields: Any) -> Draft:
@@ -293,7 +298,7 @@ async def test_a_tokenizer_answers_in_both_processes(pool: WorkerPool, engine: E
 
     async def answer(name: str, body: dict[str, Any], padding: str = "") -> bytes:
         data = (json.dumps(body) + padding).encode()
-        return await answer_tokens(pool, 1, name, data, "v1", admitted)
+        return await answer_tokens(pool, 1, name, data, "v1", admitted, no_files)
 
     for name, body in TOKENS:
         assert await answer(name, body) == await answer(name, body, LARGE)

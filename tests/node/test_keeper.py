@@ -20,6 +20,7 @@ from vinery_serving.node.backoff import LoadAttempts
 from vinery_serving.node.engine_process import EngineDied
 from vinery_serving.node.folder_state import FolderState
 from vinery_serving.node.keeper import Keeper, ModelSpec
+from vinery_serving.node.status import Subject
 from vinery_serving.node.weights import UnusableWeights
 
 SPEC = ModelSpec(7, "chat", "/models/chat", "CPU", "{}")
@@ -82,7 +83,7 @@ class Script:
         return a_keeper._asked.is_set()
 
     async def report(
-        self, _: int, state: EngineState, __: int, attempts: LoadAttempts, **details: Any
+        self, _: Subject, state: EngineState, __: int, attempts: LoadAttempts, **details: Any
     ) -> None:
         error = self.reports[-1][1] if self.reports else ""
         if details.get("forgets_error") or state is READY:
@@ -223,6 +224,12 @@ async def test_an_engine_that_is_killed_while_it_loads_is_started_soon_again(
 
     assert script.started_at == pytest.approx([0, 0.1, 0.3])
     assert reports[-1] == (READY, "")
+
+
+async def test_a_node_that_cannot_open_a_file_tries_again(script: Script) -> None:
+    reports = await live(script, OSError(24, "Too many open files"), LOADS)
+
+    assert reports[1:3] == [(RETRYING, "[Errno 24] Too many open files"), (READY, "")]
 
 
 async def test_an_engine_that_had_loaded_is_restarted_however_often_it_crashes(

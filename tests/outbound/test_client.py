@@ -257,6 +257,8 @@ async def test_a_length_above_the_limit_is_refused_before_the_body(server: Serve
         b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\nabcd",
         b"HTTP/1.1 200 OK\r\ncontent-length: 1e3\r\n\r\nabcd",
         b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 40_000 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: " + b"9" * 5000 + b"\r\n\r\nabcd",
+        b"HTTP/1.1 100 \r\n\r\n" * 5000 + answer(),
         b"SSH-2.0-server\r\n\r\n",
         b"",
         *(
@@ -349,3 +351,17 @@ async def test_an_error_of_a_thread_is_raised_to_its_caller() -> None:
 
     with pytest.raises(OSError, match="no such name"):
         await DaemonThreads(1).call(fail)
+
+
+async def test_a_connection_whose_encryption_breaks_is_reported(tmp_path: Path) -> None:
+    server_tls, client_tls = certificate(tmp_path, "127.0.0.1")
+
+    async def no_tls(writer: asyncio.StreamWriter) -> None:
+        """Send bytes below the encryption."""
+        writer.transport._ssl_protocol._transport.write(b"\x17\x03\x03\x00\x10" + b"x" * 16)  # type: ignore[attr-defined]
+        await asyncio.sleep(0.05)
+
+    async with serving(tls=server_tls) as server:
+        server.answer = no_tls
+        with pytest.raises(NotReached, match="SSLError"):
+            await get(RecordedNetwork().client(client_tls), f"https://127.0.0.1:{server.port}/")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.outbound.attacks import FORBIDDEN_IPV4, numbers
+from vinery_accounts.outbound.addresses import read_address
 from vinery_accounts.outbound.urls import Url, UrlRefused, join, read_url
 
 
@@ -157,3 +162,55 @@ def test_a_redirect_leads_to_a_url(location: str, target: str) -> None:
 def test_a_redirect_is_read_as_strictly_as_the_first_url(location: str) -> None:
     with pytest.raises(UrlRefused):
         join(read_url("https://a.example/d/f"), location)
+
+
+_PARTS = st.sampled_from(
+    [
+        *(
+            "http",
+            "https",
+            "://",
+            "//",
+            ":",
+            "/",
+            "@",
+            "[",
+            "]",
+            "%",
+            "%2e",
+            "\\",
+            "?",
+            "#",
+            ".",
+            "-",
+        ),
+        *(
+            "0x7f",
+            "0177",
+            "127",
+            "1",
+            "2130706433",
+            "example",
+            "xn--",
+            "xn--bcher-kva",
+            "::1",
+            "80",
+        ),
+        *("\u3002", "\uff0e", "\uff11", "\u0660", "\u212a", "\u0130", "\u00df", "\u200d", "\ud800"),
+        *(" ", "\t", "\n", "\0", "e", "_"),
+    ]
+)
+
+
+@given(st.sampled_from(["http://", ""]), st.lists(_PARTS, max_size=12).map("".join))
+def test_what_is_read_has_one_form_and_no_odd_notation(beginning: str, text: str) -> None:
+    try:
+        url = read_url(beginning + text)
+    except UrlRefused:
+        return
+    assert read_url(str(url)) == url
+    assert str(url).isascii()
+    assert not set(url.host) & set("/\\@%?#[] ")
+    if read_address(url.host) is None:
+        with pytest.raises(OSError, match="illegal IP address"):
+            socket.inet_aton(url.host)

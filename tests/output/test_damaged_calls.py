@@ -252,6 +252,19 @@ def test_a_lost_closing_tag_leaves_the_next_call(lost: str) -> None:
     ]
 
 
+def test_a_closing_tag_in_a_text_may_have_a_lot_of_space_after_it() -> None:
+    value = f"a tag: </function>{' ' * 300}and more"
+
+    assert arguments_in("qwen3coder", tagged("qwen3coder", "text", value)) == {"text": value}
+
+
+@both
+def test_an_escape_without_an_end_ends_with_its_string(name: str) -> None:
+    text = r"{'a': '\N{', 'b': '}'}"
+
+    assert arguments_in(name, tagged(name, "more", text)) == {"more": {"a": r"\N{", "b": "}"}}
+
+
 # onyx
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.results import build_result
+from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.events import (
     Completed,
     Event,
@@ -20,7 +21,7 @@ from vinery_serving.core.events import (
     Usage,
 )
 from vinery_serving.core.ids import AnswerIdentity
-from vinery_serving.core.request import V1, Dialect, Endpoint, GenerationRequest
+from vinery_serving.core.request import Endpoint, GenerationRequest
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.common.exchange import Exchange
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from vinery_serving.core.dialects import DIALECTS, V1
 from vinery_serving.core.errors import InvalidRequest, ServingError
 from vinery_serving.core.field_limits import JSON_LEVELS
-from vinery_serving.core.request import DIALECTS, V1, Conversation, Endpoint
+from vinery_serving.core.request import Conversation, Endpoint
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.chat.body import ChatBody
 from vinery_serving.protocols.common.generation import GenerationBody

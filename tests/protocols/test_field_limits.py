@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from vinery_serving.core import field_limits
+from vinery_serving.core.dialects import V1, V3, Dialect
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.field_limits import FIELD_LIMITS, FieldLimit
-from vinery_serving.core.request import V1, V3, Dialect, Endpoint
+from vinery_serving.core.request import Endpoint
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.openapi.document import document
 from vinery_serving.protocols.tokens import parse_detokenize, parse_tokenize

@@ -14,8 +14,8 @@ from vinery_serving.core.request import (
     Endpoint,
     GenerationRequest,
     GrammarKind,
-    Unused,
 )
+from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.aliases import Alias
 from vinery_serving.protocols.common.foreign import FOREIGN, OPTION_FIELDS, Foreign, Harmless
 from vinery_serving.protocols.common.refused import REFUSED, Refused

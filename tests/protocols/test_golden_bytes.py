@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.results import build_result
+from vinery_serving.core.dialects import V1, V3, Dialect
 from vinery_serving.core.errors import EngineLost
 from vinery_serving.core.events import (
     Event,
@@ -23,7 +24,7 @@ from vinery_serving.core.events import (
     TokensGenerated,
     Usage,
 )
-from vinery_serving.core.request import V1, V3, Dialect, Endpoint
+from vinery_serving.core.request import Endpoint
 
 from .exchanges import (
     CUSTOM_CALL,

@@ -15,9 +15,10 @@ from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter
 
 from docs.parameters import parameters
+from vinery_serving.core.dialects import DIALECTS, V1
 from vinery_serving.core.errors import EngineLost, InvalidRequest
 from vinery_serving.core.events import Failed, Started, TextDelta
-from vinery_serving.core.request import DIALECTS, V1, Conversation, Endpoint
+from vinery_serving.core.request import Conversation, Endpoint
 from vinery_serving.protocols.common.encoding import error_body
 from vinery_serving.protocols.common.refused import REFUSED
 from vinery_serving.protocols.openapi.answers import ANSWERS

@@ -15,8 +15,9 @@ import pytest
 from tests.operations import growth
 from tests.protocols.test_field_limits import CHAT, HI, LEAST, RESPONSES, ROWS, TEXTS, a_tool
 from vinery_serving.core import field_limits
+from vinery_serving.core.dialects import V3
 from vinery_serving.core.field_limits import FIELD_LIMITS
-from vinery_serving.core.request import V3, Endpoint
+from vinery_serving.core.request import Endpoint
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.tokens import parse_detokenize, parse_tokenize
 
@@ -100,7 +101,10 @@ FIELDS = [
 def test_a_field_of_twice_the_size_costs_at_most_twice_the_work(
     endpoint: Endpoint, fields: Any
 ) -> None:
-    assert growth(reading(endpoint, fields), SIZE) < MOST_GROWTH
+    work = reading(endpoint, fields)
+
+    work(SIZE)()  # the first call fills caches
+    assert growth(work, SIZE) < MOST_GROWTH
 
 
 @pytest.mark.parametrize(
@@ -117,4 +121,5 @@ def test_tokenizing_costs_at_most_twice_the_work(parse_tokens: Any, fields: Any)
         body = json.dumps(fields(size)).encode()
         return lambda: parse_tokens(body)
 
+    work(SIZE)()  # the first call fills caches
     assert growth(work, SIZE) < MOST_GROWTH

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from vinery_serving.core.request import V1, V3, Conversation, Endpoint
+from vinery_serving.core.dialects import V1, V3
+from vinery_serving.core.request import Conversation, Endpoint
 from vinery_serving.protocols.common.encoding import json_bytes
 
 from .exchanges import PLAIN, answered, chat, completion, exchange

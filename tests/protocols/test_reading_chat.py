@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
+from vinery_serving.core.dialects import V1, V3
 from vinery_serving.core.request import (
-    V1,
-    V3,
     Conversation,
     Effort,
     Endpoint,

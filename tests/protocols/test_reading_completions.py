@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from vinery_serving.core.request import V1, V3, Dialect, RawPrompts
+from vinery_serving.core.dialects import V1, V3, Dialect
+from vinery_serving.core.request import RawPrompts
 
 from .exchanges import completion
 

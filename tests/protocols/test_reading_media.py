@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from vinery_serving.core import field_limits
+from vinery_serving.core.dialects import V1, V3, Dialect
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import (
     Detail,
@@ -18,7 +19,7 @@ from vinery_serving.core.media import (
     PathSource,
     UrlSource,
 )
-from vinery_serving.core.request import V1, V3, Conversation, Dialect, Endpoint, Role, TextPart
+from vinery_serving.core.request import Conversation, Endpoint, Role, TextPart
 from vinery_serving.protocols.tokens import parse_tokenize
 
 from .exchanges import request

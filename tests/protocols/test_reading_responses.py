@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from tests.results import build_result
+from vinery_serving.core.dialects import V1, V3
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import (
-    V1,
-    V3,
     Conversation,
     Effort,
     Endpoint,

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.results import build_result
+from vinery_serving.core.dialects import DIALECTS
 from vinery_serving.core.errors import EngineLost
 from vinery_serving.core.events import (
     Event,
@@ -18,7 +19,7 @@ from vinery_serving.core.events import (
     ToolCallDelta,
     ToolCallStarted,
 )
-from vinery_serving.core.request import DIALECTS, Endpoint
+from vinery_serving.core.request import Endpoint
 
 from .clients import (
     chat_answer,

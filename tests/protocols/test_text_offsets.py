@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vinery_serving.core.dialects import V1, V3, Dialect
 from vinery_serving.core.events import Completed, Finished, FinishReason, Started, TextDelta, Usage
 from vinery_serving.core.logprobs import Token
-from vinery_serving.core.request import V1, V3, Dialect, Endpoint
+from vinery_serving.core.request import Endpoint
 
 from .clients import payloads
 from .exchanges import answered, chat, completion, exchange, streamed

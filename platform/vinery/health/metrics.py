@@ -60,6 +60,16 @@ _HISTOGRAMS: Final = {
     "inter_token": ("inter_token", "Mean time between the tokens of a request."),
     "request": ("request", "Until the end of the response."),
     "queue": ("queue", "In the engine's queue."),
+    "fetch": ("media_fetch", "Until all media by URL or path of a request were here."),
+    "decode": ("media_decode", "Processor time that decoded the media of a request."),
+    "encode": ("media_encode", "The engine's time to encode the media of a request."),
+}
+# The name after `vinery_` and the help text, by the field of a model's traffic.
+_MEDIA: Final = {
+    "media": ("media", "Pictures, videos and files of requests."),
+    "media_bytes": ("media_bytes", "Bytes of these files."),
+    "media_pixels": ("media_pixels", "Pixels that models saw of them."),
+    "image_tokens": ("image_tokens", "Prompt tokens of pictures and videos."),
 }
 
 
@@ -175,6 +185,12 @@ def of_traffic(traffic: Traffic) -> Iterator[Metric]:
     ignored = [((_pid(), name), num) for name, num in traffic.ignored.items()]
     help_text = "Requests with a field that took no effect."
     yield _family(_COUNTER, "vinery_ignored_fields", help_text, ("pid", "field"), ignored)
+    for field, (name, help_text) in _MEDIA.items():
+        numbers = [
+            ((_pid(), model_name), float(getattr(model, field)))
+            for model_name, model in traffic.models.items()
+        ]
+        yield _family(_COUNTER, f"vinery_{name}", help_text, ("pid", "model"), numbers)
     for field, (name, help_text) in _HISTOGRAMS.items():
         family = HistogramMetricFamily(f"vinery_{name}_seconds", help_text, labels=["pid", "model"])
         for model_name, model in traffic.models.items():

@@ -152,7 +152,7 @@ class _JsonCall:
         self._name: str | None = None
         self._has_arguments = False
         self._is_in_arguments = False
-        self._early_args = ""  # before the name
+        self._early_args: list[str] = []  # before the name
         self._is_empty = True  # the arguments have no text
 
     def read(self) -> Reading[None]:
@@ -233,12 +233,11 @@ class _JsonCall:
 
     def _write(self, args: str) -> None:
         self._is_empty = self._is_empty and not args
-        if self._name is None:
-            self._early_args += args
-            return
-        start_call(self._lexer, self._writer, self._name)
-        self._writer.arguments(self._early_args + args)
-        self._early_args = ""
+        self._early_args.append(args)
+        if self._name is not None:
+            start_call(self._lexer, self._writer, self._name)
+            self._writer.arguments("".join(self._early_args))
+            self._early_args.clear()
 
     def _end(self) -> None:
         if self._is_empty:

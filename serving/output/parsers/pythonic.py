@@ -21,7 +21,8 @@ from vinery_serving.output.parsers.value_text import PYTHON, Border, ValueText
 from vinery_serving.output.writer import EventWriter
 
 _NAME: Final = re.compile(r"[\w.\-]*")
-_KEY: Final = re.compile(r"[^\s=:,()\[\]{}\"']*\s*")
+_KEY: Final = re.compile(r"([^\s=:,()\[\]{}\"']{1,128})\s{0,64}=")
+_UNFINISHED_KEY: Final = re.compile(r"[^\s=:,()\[\]{}\"']{0,128}\s{0,64}")
 _SEPARATORS: Final = re.compile(r"[\s,;]*")
 # The same, and brackets that are too many.
 _AFTER_VALUE: Final = re.compile(r"[\s,;}]*")
@@ -132,13 +133,13 @@ class _PythonicCall:
     def _read_key(self) -> Reading[str]:
         """Read a key and the sign after it."""
         lexer = self._lexer
-        run = yield from lexer.take_run(_KEY)
-        key = run.rstrip()
-        if not key or self._is_whole or lexer.text[lexer.at] != "=":
-            lexer.at -= len(run)
+        while _UNFINISHED_KEY.fullmatch(lexer.text, lexer.at):
+            yield
+        key = _KEY.match(lexer.text, lexer.at)
+        if key is None or self._is_whole:
             raise UnexpectedText
-        lexer.at += 1
-        return key
+        lexer.at = key.end()
+        return key[1]
 
     def _write(self, args: str) -> None:
         """Any text may hold names. With its first value it is sure to be a call."""

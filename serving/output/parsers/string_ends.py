@@ -61,11 +61,13 @@ _FOLLOWING: Final = {Context.MEMBER: _KEY, Context.ITEM: _ITEM, Context.NAMED: _
 
 @dataclass(frozen=True, slots=True)
 class StringContext:
-    """Where a string is. `closing`: the brackets that are open around it, the innermost last.
-    `tags` end the call or begin another one. `has_names`: keys have no quotes."""
+    """Where a string is. `closing`: the kinds of brackets that may close around it. `num_open`: how
+    many brackets are open. `tags` end the call or begin another one. `has_names`: keys have no
+    quotes."""
 
     context: Context
-    closing: Sequence[str]
+    closing: str
+    num_open: int
     tags: tuple[str, ...]
     has_names: bool = False
 
@@ -122,7 +124,7 @@ class StringContext:
         after = bare[run.end() :]
         if not after:
             return None
-        if num_closed >= len(self.closing):
+        if num_closed >= self.num_open:
             return after[0] not in "\"'"
         if after[0] in ",;{<" or (is_tag := _begins_any(self.tags, after)):
             return True

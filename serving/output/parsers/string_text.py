@@ -25,7 +25,7 @@ _PYTHON_ESCAPE: Final = re.compile(
           | u[0-9a-fA-F]{4}
           | U[0-9a-fA-F]{8}
           | x[0-9a-fA-F]{2}
-          | N\{[^}]*\}
+          | N\{[^}"'\n]{0,96}\}
           | [0-7]{1,3}
           | [\s\S] )""",
     re.VERBOSE,
@@ -36,7 +36,7 @@ _UNFINISHED_PYTHON: Final = re.compile(
           | u[dD][89abAB][0-9a-fA-F]{2}(?: \\ (?: u[0-9a-fA-F]{0,3} )? )?
           | U[0-9a-fA-F]{0,7}
           | x[0-9a-fA-F]?
-          | N(?: \{[^}"'\n]{0,64} )?
+          | N(?: \{[^}"'\n]{0,96} )?
           | [0-7]{1,2}
           )? \Z""",
     re.VERBOSE,
@@ -220,7 +220,7 @@ class StringText:
         size, text = escape
         self._move_to(lexer.at + size)
         self._write(text)
-        self._head += _NO_DRIVE
+        self._add_to_head(_NO_DRIVE)
 
     def _escape(self) -> tuple[int, str] | None:
         """Return the size of the escape that comes next, and its JSON text. None: more text may
@@ -244,8 +244,11 @@ class StringText:
         text = self._lexer.text[self._lexer.at : end]
         self._move_to(end if start is None else start)
         if text:
-            self._head += text[: len(_NO_DRIVE)]
+            self._add_to_head(text)
             self._write(inside(text))
+
+    def _add_to_head(self, text: str) -> None:
+        self._head = (self._head + text[: len(_NO_DRIVE)])[: len(_NO_DRIVE)]
 
     def _move_to(self, at: int) -> None:
         self._num_sure -= at - self._lexer.at
@@ -261,7 +264,7 @@ class StringText:
             self._read_to(start + len(text[start:end].rstrip()))
             return
         num_closing = sum(map(text[tail:end].count, "}])"))
-        self._read_to(tail + max(0, num_closing - len(self._around.closing)))
+        self._read_to(tail + max(0, num_closing - self._around.num_open))
 
     def _ends_with_text(self, *, is_closed: bool) -> bool:
         """Whether the string ended before the text did, without or with its quote. If it did,

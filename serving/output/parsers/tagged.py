@@ -37,7 +37,7 @@ from vinery_serving.output.parsers.argument_types import (
 from vinery_serving.output.parsers.base import ParserFamily, calls_family, start_call
 from vinery_serving.output.writer import EventWriter
 
-_NAME: Final = re.compile(r"[^\s<>\"']+")
+_NAME: Final = re.compile(r"[^\s<>\"']{1,256}")
 CDATA: Final = "<![CDATA["
 # What follows a closing tag in a value is not looked at for longer than this.
 _MAX_AHEAD: Final = 256
@@ -225,12 +225,13 @@ class TaggedCall:
         """Whether a closing tag ends the call: another one or a call follows, or nothing."""
         lexer, syntax = self._lexer, self._syntax
         following = [*syntax.opening.strings, *filter(None, (syntax.wrapper_end,))]
-        text = syntax.call_end
+        begin, end = len(syntax.call_end), len(syntax.call_end) + _MAX_AHEAD
         while True:
-            rest = lexer.text[lexer.at + len(text) : lexer.at + _MAX_AHEAD].lstrip()
+            rest = lexer.text[lexer.at + begin : lexer.at + end].lstrip()
             if rest.startswith(tuple(following)):
                 return True
-            if not any(each.startswith(rest) for each in following):
+            is_known = len(lexer.text) >= lexer.at + end
+            if is_known or not any(each.startswith(rest) for each in following):
                 return False
             yield
 
@@ -257,7 +258,7 @@ class _Value:
         self._types = types
         self.has_lines = False
         self._line_break = ""  # held back: it is syntax at the end
-        self._held = ""
+        self._held: list[str] = []
 
     def feed(self, text: str) -> None:
         if self.has_lines:
@@ -265,11 +266,11 @@ class _Value:
             self._line_break = "\n" if text.endswith("\n") else ""
             text = text.removesuffix("\n")
         if not self._is_text:
-            self._held += text
+            self._held.append(text)
         elif text:
             self._writer.arguments(self._prefix + quoted(text)[1:-1])
             self._prefix = ""
 
     def end(self) -> None:
-        rest = '"' if self._is_text else json_of(self._held, self._types)
+        rest = '"' if self._is_text else json_of("".join(self._held), self._types)
         self._writer.arguments(self._prefix + rest)

@@ -5,11 +5,12 @@ brackets. Nothing is evaluated: the value is written anew mark by mark, so that 
 reaches the client while the model still writes it. Valid JSON stays exactly as it is.
 """
 
-import ast
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from vinery_serving.output.lexer import EndOfText, Lexer, Reading, UnexpectedText
@@ -29,13 +30,15 @@ _CLOSING: Final = {"[": "]", "(": ")", "{": "}"}
 _SPACE: Final = re.compile(r"\s*")
 _NO_JSON_SPACE: Final = re.compile(r"[^ \t\r\n]")
 _JSON_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
-# Python converts longer numbers in more than linear time.
-_MAX_NUMBER_CHARS: Final = 64
+# What may be one. Python converts longer numbers in more than linear time.
+_PYTHON_NUMBER: Final = re.compile(r"[+-]?[0-9.][0-9a-fA-FxXoO_.+-]{0,63}")
 
-# Text without quotes: a constant, or a string that has lost its quotes.
-_WORD: Final = re.compile(r"[^,;()\[\]{}\"'<\n]*")
-# A comma is missing after the constant.
-_TWO_MEMBERS: Final = re.compile(r"(\S+)\s+[\w.\-]+\s*[:=]")
+# Text without quotes: a constant, or the words of a string that has lost its quotes.
+_WORD: Final = re.compile(r"[^,;()\[\]{}\"'<\s]*")
+_ALL_WORDS: Final = re.compile(r"[^,;()\[\]{}\"'<\n]*")
+# After a constant: a member, without a comma between them.
+_MEMBER: Final = re.compile(r"\s{1,64}[\w.\-]{1,64}\s{0,64}[:=]")
+_UNFINISHED_MEMBER: Final = re.compile(r"\s{0,64}[\w.\-]{0,64}\s{0,64}")
 _KEY: Final = re.compile(r"([^,:=()\[\]{}\"'<\n]{1,64})[\"']?\s{0,64}:")
 _UNFINISHED_KEY: Final = re.compile(r"[^,:=()\[\]{}\"'<\n]{1,64}[\"']?\s{0,64}")
 _KEY_WITHOUT_QUOTE: Final = re.compile(r"([\w.\- ]{1,64}?)\s*:")
@@ -91,6 +94,7 @@ class ValueText:
         # What closes the open brackets, the innermost last. Not a recursion, because the depth is
         # up to the model.
         self._open: list[str] = []
+        self._num_open = Counter[str]()  # the same, by kind
         # A comma and the space after it, held back because another item may not come.
         self._comma: list[str] = []
         self._is_in_string = False
@@ -125,6 +129,7 @@ class ValueText:
         if is_opening:
             self._lexer.at += 1
             self._open.append(_CLOSING[bracket])
+            self._num_open[_CLOSING[bracket]] += 1
             self._write("{" if bracket == "{" else "[")
         else:
             yield from self._read_scalar()
@@ -164,7 +169,7 @@ class ValueText:
     def _close(self, mark: str) -> bool:
         """Read a closing bracket, and close those inside it. One that is not open is dropped,
         unless it is the call's: returns False then."""
-        if mark not in self._open:
+        if not self._num_open[mark]:
             self._lexer.at += mark not in self._border.closing
             return mark not in self._border.closing
         self._comma.clear()
@@ -175,6 +180,7 @@ class ValueText:
 
     def _close_last(self) -> str:
         mark = self._open.pop()
+        self._num_open[mark] -= 1
         self._write("}" if mark == "}" else "]")
         return mark
 
@@ -221,28 +227,39 @@ class ValueText:
             context = Context.ITEM
         elif not self._open and self._border.is_named:
             context = Context.NAMED
+        border = self._border
         return StringContext(
             context,
-            (*self._border.closing, *self._open),
-            self._border.tags,
+            "".join(mark for mark in "}])" if self._num_open[mark] or mark in border.closing),
+            len(border.closing) + len(self._open),
+            border.tags,
             has_names=self._notation.has_names or context is Context.NAMED,
         )
 
     def _read_run(self) -> Reading[str]:
-        """Read text without quotes, and the white space after it."""
+        """Read text without quotes, and the white space after it. Where a comma is missing after
+        a constant, that is all."""
         lexer = self._lexer
         try:
-            run = yield from lexer.take_run(_WORD)
+            size = yield from lexer.size_of_run(_WORD)
+            word = lexer.text[lexer.at : lexer.at + size]
+            is_constant = word in _WORDS or _number(word) is not None
+            if not (is_constant and (yield from self._has_member_after(size))):
+                size = yield from lexer.size_of_run(_ALL_WORDS, size)
         except EndOfText as end:
-            if not end.is_closed:
-                self._write(lexer.take_all())
-                raise
             run = lexer.take_all()
-        two = _TWO_MEMBERS.match(run)
-        if two and (two[1] in _WORDS or _number(two[1])):
-            lexer.at -= len(run) - two.end(1)
-            return two[1]
-        return run
+            if end.is_closed:
+                return run
+            self._write(run)
+            raise
+        lexer.at += size
+        return lexer.text[lexer.at - size : lexer.at]
+
+    def _has_member_after(self, size: int) -> Reading[bool]:
+        lexer = self._lexer
+        while _UNFINISHED_MEMBER.fullmatch(lexer.text, lexer.at + size):
+            yield
+        return _MEMBER.match(lexer.text, lexer.at + size) is not None
 
     def _read_bare_string(self, run: str) -> Reading[str]:
         """Read the rest of a string whose first quote is missing. The last one may be there."""
@@ -255,7 +272,7 @@ class ValueText:
             if is_end:
                 break
             parts.append(lexer.text[lexer.at - 1])
-            parts.append((yield from lexer.take_run(_WORD)))
+            parts.append((yield from lexer.take_run(_ALL_WORDS)))
         else:
             parts[-1] = parts[-1].rstrip()
         return "".join(parts)
@@ -353,34 +370,37 @@ def read_key(lexer: Lexer, notation: Notation, quote: str) -> Reading[str]:
 
 def _read_quoted_key(lexer: Lexer, quote: str, escapes: Escapes) -> Reading[str]:
     """Read a key from after its first quote. The last one may be missing."""
-    stop = re.compile(rf"\\[\s\S]|{re.escape(quote)}\s*(?!\s)[\s\S]")
-    num_ahead = 0
     try:
-        while True:
-            found = stop.search(lexer.text, lexer.at + num_ahead)
-            if found is None:
-                num_ahead = _num_read_ahead(lexer, quote, num_ahead)
-                yield
-            elif not found[0].startswith(quote):
-                num_ahead = found.end() - lexer.at
-            elif found[0].endswith(":"):
-                key, lexer.at = lexer.text[lexer.at : found.start()], found.end()
-                space = _NO_JSON_SPACE.sub("", found[0].removeprefix(quote))
-                return f'"{respelled(key, escapes)}"{space}:'
-            else:
-                return _key_without_quote(lexer, found.start())
-    except EndOfText as end:
-        if not end.is_closed:
+        size = yield from _find_quote(lexer, quote)
+        end = yield from lexer.size_of_run(_SPACE, size + len(quote))
+    except EndOfText as end_of_text:
+        if not end_of_text.is_closed:
             raise
         return _key_without_quote(lexer, len(lexer.text))
+    text = lexer.text[lexer.at : lexer.at + end + 1]
+    if not text.endswith(":"):
+        return _key_without_quote(lexer, lexer.at + size)
+    lexer.at += end + 1
+    space = _NO_JSON_SPACE.sub("", text[size + len(quote) : end])
+    return f'"{respelled(text[:size], escapes)}"{space}:'
 
 
-def _num_read_ahead(lexer: Lexer, quote: str, num_ahead: int) -> int:
-    """Return how many characters need not be looked at again: those before a quote or backslash
-    that more text may follow."""
-    rest = lexer.text[lexer.at + num_ahead :]
-    at = min((at for mark in (quote, "\\") if (at := rest.find(mark)) >= 0), default=-1)
-    return num_ahead + (at if at >= 0 else max(0, len(rest) - len(quote) + 1))
+def _find_quote(lexer: Lexer, quote: str) -> Reading[int]:
+    """Return how many characters stand before the next quote without a backslash."""
+    marks, size = _quote_or_escape(quote), 0
+    while (found := marks.search(lexer.text, lexer.at + size)) is None or found[0] != quote:
+        if found is not None:
+            size = found.end() - lexer.at
+        else:
+            # The last characters may be the beginning of a quote, or of an escape.
+            size = max(size, len(lexer.text) - lexer.at - len(quote))
+            yield
+    return found.start() - lexer.at
+
+
+@cache
+def _quote_or_escape(quote: str) -> re.Pattern[str]:
+    return re.compile(rf"{re.escape(quote)}|\\[\s\S]")
 
 
 def _key_without_quote(lexer: Lexer, end: int) -> str:
@@ -395,12 +415,10 @@ def _number(word: str) -> str | None:
     """JSON's numbers stay unchanged. Python's others (`1_000`, `0x1f`, `.5`) are written anew."""
     if _JSON_NUMBER.fullmatch(word):
         return word
-    if len(word) > _MAX_NUMBER_CHARS:
+    if not _PYTHON_NUMBER.fullmatch(word):
         return None
     try:
-        value = ast.literal_eval(word)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return json.dumps(value, allow_nan=False)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        pass
-    return None
+        is_float = "." in word or ("e" in word.lower() and "x" not in word.lower())
+        return json.dumps(float(word) if is_float else int(word, 0), allow_nan=False)
+    except ValueError:
+        return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.events import (
     FinishReason,
     ReasoningDelta,
@@ -14,7 +15,7 @@ from vinery_serving.core.events import (
     ToolCallStarted,
 )
 from vinery_serving.core.logprobs import Token
-from vinery_serving.core.request import Dialect, Endpoint, ToolCall
+from vinery_serving.core.request import Endpoint, ToolCall
 from vinery_serving.core.result import ChoiceResult, Result
 from vinery_serving.protocols.chat.body import ChatBody
 from vinery_serving.protocols.common.body_fields import read_body

@@ -5,14 +5,16 @@ unknown. Unknown ones are ignored, as clients expect, and reported.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, NamedTuple
 
 from pydantic import BaseModel
 
+from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
-from vinery_serving.core.request import Dialect, Endpoint, Unused
+from vinery_serving.core.request import Endpoint
+from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.aliases import SYNONYMS, Alias, same_as
 from vinery_serving.protocols.common.foreign import (
     FOREIGN_BY_NAME,
@@ -49,8 +51,7 @@ def read_body(endpoint: Endpoint, model: type[WireT], body: bytes, dialect: Dial
     """Read a body as `model`. Raises `UnsupportedParameter` for the first refused parameter,
     then `InvalidRequest` for the first error."""
     fields = _Fields(endpoint, model)
-    for sent in _flattened(read_object(body)):
-        fields.take(sent)
+    fields.take(read_object(body))
     fields.put_aliases()
     members = with_numbers(model, fields.members, dialect)
     try:
@@ -74,18 +75,21 @@ class _Fields:
     # The paths that the client sent, by the names of the fields that they became.
     origins: dict[str, str] = field(default_factory=dict)
 
-    def take(self, sent: _Sent) -> None:
-        """Take a field. An alias waits for `put_aliases`. Raises `InvalidRequest`."""
-        is_own = sent.path in known_fields(self.model)
-        refused = REFUSED[self.endpoint].get(sent.path)
-        if refused is not None:
-            _refuse(refused, sent)
-        if is_own or refused is not None:
-            self.members[sent.path] = sent.value
-        elif sent.value is not None:
-            self._take_foreign(sent)
+    def take(self, body: Mapping[str, Any]) -> None:
+        """Take all fields. Aliases wait for `put_aliases`. Raises `InvalidRequest`."""
+        own, refused = known_fields(self.model), REFUSED[self.endpoint]
+        for name, value in body.items():
+            if name in refused:
+                _refuse(refused[name], _Sent(name, name, value))
+            if name in own or name in refused:
+                self.members[name] = value
+            elif value is not None:
+                for sent in _flattened(name, value):
+                    self._take_foreign(sent)
 
     def _take_foreign(self, sent: _Sent) -> None:
+        if sent.value is None:
+            return
         foreign = FOREIGN_BY_NAME.get(sent.name)
         if sent.path != sent.name and sent.name in OPTION_FIELDS:
             self.aliases.append((sent, same_as(sent.name)))
@@ -142,16 +146,13 @@ class _Fields:
         return type(error)(error.message.replace(f"`{param}`", f"`{path}`", 1), param=path)
 
 
-def _flattened(sent: Mapping[str, Any]) -> Iterator[_Sent]:
-    """Yield the fields of a body, and the members of `options`. Raises `InvalidRequest`."""
-    for name, value in sent.items():
-        if name != OPTIONS or value is None:
-            yield _Sent(name, name, value)
-        elif not isinstance(value, dict):
-            raise refusal(OPTIONS, "must be an object")
-        else:
-            for member, each in value.items():
-                yield _Sent(f"{OPTIONS}.{member}", member, each)
+def _flattened(name: str, value: Any) -> Sequence[_Sent]:
+    """Return the field, or the members of `options`. Raises `InvalidRequest`."""
+    if name != OPTIONS:
+        return [_Sent(name, name, value)]
+    if not isinstance(value, dict):
+        raise refusal(OPTIONS, "must be an object")
+    return [_Sent(f"{OPTIONS}.{member}", member, each) for member, each in value.items()]
 
 
 def _are_equal(value: object, other: object) -> bool:

@@ -58,9 +58,17 @@ def usage_object(usage: Usage) -> dict[str, object]:
         "prompt_tokens": usage.num_prompt_tokens,
         "completion_tokens": usage.num_output_tokens,
         "total_tokens": usage.num_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.num_cached_tokens},
+        "prompt_tokens_details": {
+            "cached_tokens": usage.num_cached_tokens,
+            **image_details(usage),
+        },
         "completion_tokens_details": output_details(usage),
     }
+
+
+def image_details(usage: Usage) -> dict[str, int]:
+    """Return the count of image tokens, for prompts with pictures or videos only."""
+    return {"image_tokens": usage.num_image_tokens} if usage.num_image_tokens else {}
 
 
 def output_details(usage: Usage) -> dict[str, int]:

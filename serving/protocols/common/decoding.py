@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from vinery_serving.core import field_limits
+from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import (
     BeamSearch,
-    Dialect,
     LogprobsOptions,
     Sampling,
     SpeculativeDecoding,

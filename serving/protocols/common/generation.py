@@ -2,17 +2,16 @@
 
 from dataclasses import replace
 
+from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.request import (
-    NOTHING_UNUSED,
     PROMPT_FIELDS,
     Conversation,
-    Dialect,
     Endpoint,
     GenerationRequest,
     Grammar,
     RawPrompts,
-    Unused,
 )
+from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 from vinery_serving.protocols.common.decoding import (
     SamplingFields,
     SearchFields,

@@ -28,6 +28,7 @@ from vinery_serving.core.data_urls import (
     decode_data_url,
     is_data_url,
 )
+from vinery_serving.core.dialects import V3, Dialect
 from vinery_serving.core.media import (
     Detail,
     InlineSource,
@@ -37,7 +38,7 @@ from vinery_serving.core.media import (
     PathSource,
     UrlSource,
 )
-from vinery_serving.core.request import V3, Conversation, Dialect
+from vinery_serving.core.request import Conversation
 from vinery_serving.protocols.common.limited import Limited
 from vinery_serving.protocols.common.reading import Wire, invalid, missing, refusal, refuse_if
 

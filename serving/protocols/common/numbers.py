@@ -13,22 +13,23 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from vinery_serving.core.request import V3, Dialect
+from vinery_serving.core.dialects import V3, Dialect
 
 # As JSON writes numbers, with at most as many digits as any limit has.
 _NUMBER: Final = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?\Z")
 
 
 def with_numbers(
-    model: type[BaseModel], members: Mapping[str, Any], dialect: Dialect
+    model: type[BaseModel], members: dict[str, Any], dialect: Dialect
 ) -> dict[str, Any]:
     """Return the members of a body, with the numbers that the fields of `model` expect."""
-    kinds = _kinds(model)
-    reads_text = dialect == V3
-    return {
-        name: _number(value, kinds[name], reads_text=reads_text) if name in kinds else value
+    kinds, reads_text = _kinds(model), dialect.name == V3.name
+    others = {
+        name: _number(value, kinds[name], reads_text=reads_text)
         for name, value in members.items()
+        if name in kinds and type(value) is not kinds[name]
     }
+    return {**members, **others} if others else members
 
 
 def _number(value: object, kind: type, *, reads_text: bool) -> object:

@@ -96,8 +96,8 @@ class TemplateFields(Wire):
     def rendering(self, effort: str | None = None) -> Rendering:
         """Return how messages become text. Raises `InvalidRequest` for fields that contradict
         each other."""
-        self._refuse_contradictions()
         continues = self.continues_final_message
+        self._refuse_contradictions(continues=continues)
         return Rendering(
             template=self.chat_template,
             uses_template=not self.disable_chat_template,
@@ -112,20 +112,22 @@ class TemplateFields(Wire):
         """Whether the prompt ends inside the last message."""
         return bool(self.continue_final_message)
 
-    def _refuse_contradictions(self) -> None:
-        if self.continues_final_message and self.add_generation_prompt:
+    def _refuse_contradictions(self, *, continues: bool) -> None:
+        if continues and self.add_generation_prompt:
             raise refusal(
                 "continue_final_message",
                 "and `add_generation_prompt` exclude each other: a prompt ends inside the last "
                 "message or starts a new one",
             )
+        if not self.disable_chat_template:
+            return
         needing = {
             "chat_template": self.chat_template,
-            "continue_final_message": self.continues_final_message,
+            "continue_final_message": continues,
             "documents": self.documents,
         }
         for name, value in needing.items():
-            if self.disable_chat_template and value:
+            if value:
                 raise refusal(name, "needs a chat template, but `disable_chat_template` is true")
 
 

@@ -7,7 +7,7 @@ Every error is an `InvalidRequest`. Its `param` is the path of the field, such a
 import json
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -92,7 +92,8 @@ def read_object(body: bytes) -> dict[str, Any]:
         raise _malformed("it must be a JSON object")
     # Templates and JSON encoders recurse, so nesting needs a limit. Real schemas nest about 30
     # levels.
-    if is_deeper_than(JSON_LEVELS.value, value):
+    num_opened = body.count(b"{") + body.count(b"[")
+    if num_opened > JSON_LEVELS.value and is_deeper_than(JSON_LEVELS.value, value):
         raise _malformed(_TOO_DEEP.format(JSON_LEVELS.value))
     return value
 
@@ -115,12 +116,7 @@ def _parse_json(body: bytes) -> object:
         )
     try:
         text = body.decode()
-        value = json.loads(
-            text,
-            object_pairs_hook=_object_of_unique_keys,
-            parse_constant=_refuse_constant,
-            parse_float=_finite_float,
-        )
+        value = _DECODER.decode(text)
         if "\\ud" in text or "\\uD" in text:
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeDecodeError:
@@ -152,6 +148,14 @@ def _finite_float(digits: str) -> float:
     if math.isinf(number):
         raise _malformed("a number is too large")
     return number
+
+
+# `json.loads` would make one for each body.
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_object_of_unique_keys,
+    parse_constant=_refuse_constant,
+    parse_float=_finite_float,
+)
 
 
 def _malformed(reason: str) -> InvalidRequest:

@@ -5,7 +5,8 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from vinery_serving.core import field_limits
-from vinery_serving.core.request import V1, V3, Dialect, Repetition, Stopping
+from vinery_serving.core.dialects import V1, V3, Dialect
+from vinery_serving.core.request import Repetition, Stopping
 from vinery_serving.protocols.common.limited import Limited
 from vinery_serving.protocols.common.parameters import (
     NO_LIMIT,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from vinery_serving.core.request import Unused
+from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 
 # Unknown names that are kept, and of each so many characters.
 _MAX_NAMES: Final = 32
@@ -19,6 +19,8 @@ _MAX_NAME_CHARS: Final = 128
 
 def unused_of(unknown: list[str], harmless: list[str] | None = None) -> Unused:
     """Return the report on the names of unknown and harmless fields."""
+    if not (unknown or harmless):
+        return NOTHING_UNUSED
     kept = tuple(name[:_MAX_NAME_CHARS] for name in unknown[:_MAX_NAMES])
     return Unused(kept, len(unknown), tuple(harmless or ()))
 

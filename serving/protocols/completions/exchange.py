@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.events import FinishReason, Started, TokensGenerated, ToolCallStarted
 from vinery_serving.core.logprobs import Token
-from vinery_serving.core.request import Dialect, Endpoint, ToolCall
+from vinery_serving.core.request import Endpoint, ToolCall
 from vinery_serving.core.result import ChoiceResult, Item, Result
 from vinery_serving.protocols.common.body_fields import read_body
 from vinery_serving.protocols.common.chunks import Chunk, ChunkExchange, Members, OtherDelta

@@ -6,7 +6,8 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from vinery_serving.core import field_limits
-from vinery_serving.core.request import DIALECTS, Endpoint
+from vinery_serving.core.dialects import DIALECTS
+from vinery_serving.core.request import Endpoint
 from vinery_serving.protocols.chat.body import ChatBody
 from vinery_serving.protocols.completions.body import CompletionsBody
 from vinery_serving.protocols.openapi.answers import ANSWERS

@@ -6,11 +6,10 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from vinery_serving.core import field_limits
+from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.errors import UnsupportedParameter
 from vinery_serving.core.request import (
-    V1,
     Conversation,
-    Dialect,
     Grammar,
     Message,
     Role,
@@ -47,7 +46,8 @@ from vinery_serving.protocols.common.tools import (
     hosted_kinds,
     resolve_choice,
 )
-from vinery_serving.protocols.responses.input import Input, messages_of, without_old_reasoning
+from vinery_serving.protocols.responses.conversation import without_old_reasoning
+from vinery_serving.protocols.responses.input import Input, messages_of
 
 Summary = Literal["auto", "concise", "detailed"]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import MissingParameter
 from vinery_serving.core.events import FinishReason
 from vinery_serving.core.ids import AnswerIdentity
-from vinery_serving.core.request import Dialect, Endpoint, GenerationRequest
+from vinery_serving.core.request import Endpoint, GenerationRequest
 from vinery_serving.core.result import Result
 from vinery_serving.protocols.common.body_fields import read_body
 from vinery_serving.protocols.common.encoding import json_bytes

@@ -1,0 +1,64 @@
+"""Turns a checkpoint into the folder that ships: int8 OpenVINO graphs, template, processor."""
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import nncf
+import openvino as ov
+from optimum.exporters.openvino import main_export
+
+from training.vision.architecture import IMAGE_PREPROCESSOR, VIDEO_PREPROCESSOR
+from training.vision.rendering import TEMPLATE_PATH
+
+# Greedy, so that a client which names no temperature gets the trained answer.
+GENERATION_DEFAULTS = {"do_sample": False, "eos_token_id": 2, "pad_token_id": 0}
+FILE_MODE = 0o644
+
+
+def export(checkpoint: Path, folder: Path) -> None:
+    """Write the model in `checkpoint` to `folder`, replacing what was there."""
+    with tempfile.TemporaryDirectory() as scratch:
+        prepared, exported = Path(scratch, "checkpoint"), Path(scratch, "exported")
+        shutil.copytree(checkpoint, prepared)
+        _write_processors(prepared)
+        main_export(
+            str(prepared), output=exported, task="image-text-to-text", convert_tokenizer=True
+        )
+        for path in sorted(exported.glob("openvino_*_model.xml")):
+            _quantise(path)
+        _finish(exported)
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(exported, folder)
+
+
+def _quantise(path: Path) -> None:
+    """Store every matrix as int8 with a scale and a zero point per row."""
+    float_model = path.rename(path.with_name("float_model.xml"))
+    path.with_suffix(".bin").rename(float_model.with_suffix(".bin"))
+    graph = ov.Core().read_model(float_model)
+    ov.save_model(nncf.compress_weights(graph, mode=nncf.CompressWeightsMode.INT8_ASYM), path)
+    del graph  # It maps the files that go next.
+    float_model.unlink()
+    float_model.with_suffix(".bin").unlink()
+
+
+def _write_processors(folder: Path) -> None:
+    _write(folder / "preprocessor_config.json", IMAGE_PREPROCESSOR)
+    _write(folder / "video_preprocessor_config.json", VIDEO_PREPROCESSOR)
+
+
+def _finish(folder: Path) -> None:
+    """Put in the template, the processors and the defaults; make every file an ordinary one."""
+    _write_processors(folder)
+    (folder / "processor_config.json").unlink(missing_ok=True)
+    shutil.copyfile(TEMPLATE_PATH, folder / "chat_template.jinja")
+    _write(folder / "generation_config.json", GENERATION_DEFAULTS)
+    for path in folder.iterdir():
+        path.chmod(FILE_MODE)
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,100 @@
+"""Media rules in Django's admin."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.http import HttpRequest
+
+from vinery_accounts.admin.base import ReadOnlyAdmin, ResourceAdmin, ResourceForm, VisibleFilter
+from vinery_accounts.resources.forms import CommaField
+from vinery_serving.allowlist.forms import PortsField
+from vinery_serving.allowlist.models import (
+    SCHEMES,
+    MediaDenial,
+    MediaFolder,
+    MediaLimit,
+    MediaRule,
+    default_schemes,
+)
+from vinery_serving.allowlist.proposals import reason_text
+from vinery_serving.allowlist.resource import (
+    MEDIA_DENIALS,
+    MEDIA_FOLDERS,
+    MEDIA_LIMITS,
+    MEDIA_RULES,
+)
+
+
+class MediaRuleForm(ResourceForm):
+    schemes = forms.MultipleChoiceField(
+        choices=[(scheme, scheme) for scheme in SCHEMES],
+        widget=forms.CheckboxSelectMultiple,
+        initial=default_schemes,
+    )
+    ports = PortsField(required=False)
+    content_types = CommaField(required=False)
+    networks = CommaField(required=False)
+
+
+class _ScopedAdmin(ResourceAdmin):
+    """Rows of the platform, an organisation or a project."""
+
+    list_filter = [("organization", VisibleFilter), ("project", VisibleFilter)]
+    list_select_related = ["organization", "project__organization"]
+    autocomplete_fields = ["organization", "project"]
+    stored_fields = ["created_at", "updated_at"]
+
+    @admin.display(description="applies to", ordering="organization__name")
+    def applies_to(self, row: Any) -> str:
+        return str(row.whose)
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return the writable columns, and the dates of a stored row."""
+        writable = [name for name, field in self.api_fields.items() if not field.read_only]
+        return writable if obj is None else [*writable, *self.stored_fields]
+
+
+@admin.register(MediaRule)
+class MediaRuleAdmin(_ScopedAdmin):
+    form = MediaRuleForm
+    resource = MEDIA_RULES
+    list_display = ["host", "applies_to", "schemes", "ports", "max_bytes", "is_active", "note"]
+    search_fields = ["host", "note"]
+    ordering = ["organization__name", "project__name", "host"]
+
+    def formfield_for_dbfield(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
+        """Return the form's own field of a list, with the text of the API."""
+        own = MediaRuleForm.declared_fields.get(db_field.name)
+        if own is not None:
+            text = self.api_fields[db_field.name].help_text
+            own.help_text = text if db_field.name == "schemes" else f"{text} Separated by commas."
+        return super().formfield_for_dbfield(db_field, request, **kwargs)
+
+
+@admin.register(MediaFolder)
+class MediaFolderAdmin(_ScopedAdmin):
+    resource = MEDIA_FOLDERS
+    list_display = ["folder", "applies_to", "max_bytes", "is_active", "note"]
+    search_fields = ["folder", "note"]
+    ordering = ["organization__name", "project__name", "folder"]
+
+
+@admin.register(MediaLimit)
+class MediaLimitAdmin(_ScopedAdmin):
+    resource = MEDIA_LIMITS
+    list_display = ["applies_to", "max_media"]
+    ordering = ["organization__name", "project__name"]
+
+
+@admin.register(MediaDenial)
+class MediaDenialAdmin(ReadOnlyAdmin):
+    resource = MEDIA_DENIALS
+    list_display = ["last_at", "num", "what", "organization_name", "project_name", "why"]
+    list_filter = ["reason", "level"]
+    search_fields = ["host", "folder"]
+    ordering = ["-last_at", "-id"]
+
+    @admin.display(description="why")
+    def why(self, denial: MediaDenial) -> str:
+        return reason_text(denial)

@@ -1,0 +1,156 @@
+"""The forms of media rules, in the console and in the admin."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from django import forms
+from django.core.exceptions import ValidationError
+
+from vinery_accounts.console.scopes import ScopeField, scope_choices
+from vinery_accounts.models import Organization, Project
+from vinery_accounts.resources.base import Resource
+from vinery_accounts.resources.forms import CommaField, ResourceForm
+from vinery_accounts.services.access import Access
+from vinery_serving.allowlist.resource import MEDIA_FOLDERS, MEDIA_LIMITS, MEDIA_RULES
+
+PLATFORM: Final = "platform"
+
+
+class PortsField(CommaField):
+    """Port numbers, separated by commas."""
+
+    def to_python(self, value: Any) -> Any:
+        """Return the numbers. Raises ValidationError for other text."""
+        words = super().to_python(value)
+        if not all(word.isascii() and word.isdigit() and len(word) <= 5 for word in words):
+            raise ValidationError("Give numbers from 1 to 65535, separated by commas.")
+        return [int(word) for word in words]
+
+
+class MediaScopeField(ScopeField):
+    """A choice among the platform, for administrators, and what the user owns."""
+
+    def __init__(self, access: Access) -> None:
+        super().__init__(access)
+        self.label, self.help_text = (
+            "Applies to",
+            "Rules of an organisation or a project only narrow those of the platform.",
+        )
+        choices = scope_choices(access, access.owns)
+        if access.is_superuser:
+            choices.insert(0, (PLATFORM, "The whole platform"))
+        assert isinstance(self.widget, forms.Select)
+        self.widget.choices = choices
+
+    def to_python(self, value: Any) -> Any:
+        """Return the row, or `platform`. Raises ValidationError for what the user does not own."""
+        row = PLATFORM if value == PLATFORM else super().to_python(value)
+        if row is not None and not self._access.owns(*ids_of(row)):
+            raise ValidationError("Choose an entry of the list.")
+        return row
+
+
+class ScopedForm(ResourceForm):
+    """A form of a row that applies to the platform, an organisation or a project. A stored row
+    keeps what it applies to."""
+
+    scoped_resource: Resource[Any]
+    names: tuple[str, ...]
+
+    def __init__(self, access: Access, data: Any = None, *, row: Any = None, **more: Any) -> None:
+        initial = {name: getattr(row, name) for name in self.names} if row else self.defaults()
+        initial |= more.pop("initial", None) or {}
+        super().__init__(self.scoped_resource, self.names, data, initial=initial, **more)
+        for field in self.fields.values():
+            # An empty number is none of the default: it is asked for.
+            is_number = isinstance(field, forms.IntegerField | forms.FloatField)
+            field.required = field.required or is_number
+        if row is None:
+            self.fields["of"] = MediaScopeField(access)
+            self.order_fields(["of", *self.fields])
+
+    def defaults(self) -> dict[str, Any]:
+        row = self.scoped_resource.model()
+        return {name: getattr(row, name) for name in self.names}
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        return {**super().columns, **_scope_columns(self.cleaned_data.get("of"))}
+
+
+def ids_of(of: Any) -> tuple[int | None, int | None]:
+    """Return the ids of the organisation and the project of a choice."""
+    columns = _scope_columns(of)
+    organization, project = columns.get("organization"), columns.get("project")
+    return organization and organization.pk, project and project.pk
+
+
+def _scope_columns(of: Any) -> dict[str, Any]:
+    match of:
+        case Project():
+            return {"organization": of.organization, "project": of}
+        case Organization():
+            return {"organization": of}
+    return {}
+
+
+def scope_value(organization_id: int | None, project_id: int | None) -> str:
+    """Return the choice of a scope, such as `project:7`."""
+    if project_id:
+        return f"project:{project_id}"
+    return f"organization:{organization_id}" if organization_id else PLATFORM
+
+
+class RuleForm(ScopedForm):
+    scoped_resource = MEDIA_RULES
+    names = (
+        *("host", "schemes", "ports", "content_types", "max_bytes", "max_pixels"),
+        *("max_redirects", "timeout_s", "networks", "note", "is_active"),
+    )
+    rare = (
+        *("ports", "content_types", "max_bytes", "max_pixels", "max_redirects", "timeout_s"),
+        "networks",
+    )
+
+    def __init__(self, access: Access, data: Any = None, **more: Any) -> None:
+        super().__init__(access, data, **more)
+        text = "Empty: 443 for https and 80 for http. Separated by commas."
+        self.fields["ports"] = PortsField(required=False, help_text=text)
+        if not access.is_superuser:
+            del self.fields["networks"]
+
+
+class FolderForm(ScopedForm):
+    scoped_resource = MEDIA_FOLDERS
+    names = ("folder", "max_bytes", "max_pixels", "note", "is_active")
+    rare = ("max_bytes", "max_pixels")
+
+
+class TestForm(forms.Form):
+    """A URL or a path, and the caller of the test."""
+
+    rare: ClassVar[tuple[str, ...]] = ()
+    what = forms.CharField(
+        label="URL or path", max_length=8192, help_text="As a client would send it."
+    )
+
+    def __init__(self, access: Access, data: Any = None) -> None:
+        super().__init__(data)
+        self.fields["of"] = MediaScopeField(access)
+        self.fields["of"].label, self.fields["of"].help_text = "For a request of", ""
+
+    def usual_fields(self) -> list[forms.BoundField]:
+        return self.visible_fields()
+
+
+class LimitForm(ScopedForm):
+    scoped_resource = MEDIA_LIMITS
+    names = ("max_media",)
+
+
+FORMS: Final[Mapping[str, type[ScopedForm]]] = {
+    "rules": RuleForm,
+    "folders": FolderForm,
+    "limits": LimitForm,
+}
+"""By the part of the console's addresses."""

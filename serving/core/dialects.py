@@ -1,0 +1,42 @@
+"""The URL trees of the API, which differ in their defaults."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The defaults of a URL tree: OVMS's under `/v3`, OpenAI's under `/v1`."""
+
+    name: str  # "v1" or "v3", the first part of the URL
+    # The default of `max_tokens` for completions. None: generate until the model ends.
+    completions_max_tokens: int | None
+    streams_stop_text: bool  # the default of `include_stop_str_in_output` for streams
+    default_top_k: int | None  # the default of `top_k` when sampling; None: all tokens
+    length_reason: str  # `incomplete_details.reason` of a response that reached its token limit
+    # Whether `best_of` is a beam width. Otherwise it is the number of sampled candidates.
+    best_of_is_beams: bool
+    # Whether the `text_offset` of completions counts from the start of the prompt, whether or
+    # not the text begins with it.
+    offsets_include_prompt: bool
+
+
+V1: Final = Dialect(
+    "v1",
+    16,
+    streams_stop_text=False,
+    default_top_k=None,
+    length_reason="max_output_tokens",
+    best_of_is_beams=False,
+    offsets_include_prompt=True,
+)
+V3: Final = Dialect(
+    "v3",
+    None,
+    streams_stop_text=True,
+    default_top_k=40,
+    length_reason="max_tokens",
+    best_of_is_beams=True,
+    offsets_include_prompt=False,
+)
+DIALECTS: Final = {dialect.name: dialect for dialect in (V1, V3)}

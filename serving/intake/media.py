@@ -1,0 +1,155 @@
+"""Decodes the media of a request in its worker process, one file in each call.
+
+A file that crashes its decoder, or takes too long or too much memory, ends the worker, and the web
+process refuses the part that it had named. What is decoded stays in the worker until the prompt is
+rendered.
+"""
+
+import signal
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+from typing import Final
+
+from vinery_serving.core import field_limits
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.media import (
+    NO_MEDIA,
+    Clip,
+    InlineSource,
+    MediaKind,
+    MediaPart,
+    MediaUsage,
+    Page,
+    Picture,
+    num_pixels_of,
+)
+from vinery_serving.core.request import ContentPart, TextPart
+from vinery_serving.media import decoding
+from vinery_serving.media.decoding import DecodeLimits
+from vinery_serving.prompting.vision import VisionProcessor
+
+# The pixels that the model sees of each, at most. All of a request together have a limit, too
+# (`core.media.MAX_MEDIA_BYTES`): it leaves so many for each frame and page.
+_PICTURE_PIXELS: Final = 4_000_000
+_FRAME_PIXELS: Final = 400_000
+_PAGE_PIXELS: Final = 800_000
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What a part becomes."""
+
+    parts: tuple[ContentPart, ...]
+    usage: MediaUsage
+
+
+class RequestMedia:
+    """The media of one request, in the session of its worker."""
+
+    def __init__(self, media: Iterable[MediaPart]) -> None:
+        self._media = tuple(media)
+        self._decoded: dict[str, Decoded] = {}  # by the part's path
+        self._same: dict[tuple[object, ...], Decoded] = {}  # by what makes two parts the same
+
+    def decode(self, index: int, source: InlineSource | None, vision: VisionProcessor) -> None:
+        """Decode a part. `source` is its file, if it was fetched. Raises `InvalidRequest`."""
+        part = self._media[index]
+        if source is None:
+            assert isinstance(part.source, InlineSource), "the file of this part was not fetched"
+            source = part.source
+        key = (sha256(source.data).digest(), part.kind, part.detail, part.filename)
+        same = self._same.get(key)
+        if same is None:
+            found = self._same[key] = _decoded(part, source, vision)
+        else:
+            found = replace(same, usage=replace(same.usage, decode_s=0.0))
+        self._decoded[part.param] = replace(found, parts=_at(found.parts, part.param))
+
+    def parts_of(self, part: MediaPart) -> tuple[ContentPart, ...]:
+        """Return what a part of the request became."""
+        return self._decoded[part.param].parts
+
+    @property
+    def usage(self) -> MediaUsage:
+        return sum((each.usage for each in self._decoded.values()), NO_MEDIA)
+
+
+def _decoded(part: MediaPart, source: InlineSource, vision: VisionProcessor) -> Decoded:
+    """Raises `InvalidRequest`."""
+    limits = _limits(source)
+    begun_at_s = time.process_time()
+    with _cpu_limit(limits.cpu_s):
+        parts = _parts(part, source.data, vision, limits)
+    decode_s = time.process_time() - begun_at_s
+    media = (each.source for each in parts if isinstance(each, MediaPart))
+    num_pixels = sum(num_pixels_of(each) for each in media if isinstance(each, Picture | Clip))
+    return Decoded(parts, MediaUsage(1, len(source.data), num_pixels, decode_s=decode_s))
+
+
+def _limits(source: InlineSource) -> DecodeLimits:
+    """A fetched file has the limits of the rule that allowed it."""
+    most = source.max_pixels or field_limits.MEDIA_PIXELS.value
+    return DecodeLimits(
+        max_bytes=max(len(source.data), field_limits.MEDIA_BYTES.value),
+        max_pixels=most,
+        max_pages=field_limits.MEDIA_PAGES.value,
+    )
+
+
+@contextmanager
+def _cpu_limit(cpu_s: float) -> Iterator[None]:
+    """End this process if the block takes longer."""
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _parts(
+    part: MediaPart, data: bytes, vision: VisionProcessor, limits: DecodeLimits
+) -> tuple[ContentPart, ...]:
+    """A file may be a picture or a video, too: its bytes show it."""
+    kind = part.kind
+    if kind is MediaKind.DOCUMENT:
+        kind = decoding.kind_of(data) or kind
+    match kind:
+        case MediaKind.IMAGE:
+            fit = partial(vision.fit, detail=part.detail, max_pixels=_PICTURE_PIXELS)
+            picture = decoding.decode_image(data, limits, fit, part.param)
+            return (replace(part, kind=kind, source=picture),)
+        case MediaKind.VIDEO:
+            if not vision.takes_video:
+                raise InvalidRequest(
+                    f"`{part.param}` is a video, but this model takes pictures only. Send single "
+                    "frames as pictures.",
+                    param=part.param,
+                )
+            fit = partial(vision.fit, detail=part.detail, max_pixels=_FRAME_PIXELS)
+            clip = decoding.decode_video(data, limits, fit, part.param)
+            return (replace(part, kind=kind, source=clip),)
+        case MediaKind.DOCUMENT:
+            fit = partial(vision.fit, detail=part.detail, max_pixels=_PAGE_PIXELS)
+            return _page_parts(part, decoding.decode_document(data, limits, fit, part.param))
+    raise AssertionError(f"{kind} is not decoded")
+
+
+def _page_parts(part: MediaPart, pages: Sequence[Page]) -> tuple[ContentPart, ...]:
+    """Each page is its text, with the name of the file and its number, and its picture."""
+    name = part.filename or "File"
+    parts: list[ContentPart] = []
+    for number, page in enumerate(pages, 1):
+        head = f"{name}, page {number} of {len(pages)}:"
+        parts.append(TextPart(f"{head}\n{page.text}" if page.text else head))
+        parts.append(replace(part, kind=MediaKind.IMAGE, source=page.picture, filename=None))
+    return tuple(parts)
+
+
+def _at(parts: Sequence[ContentPart], param: str) -> tuple[ContentPart, ...]:
+    return tuple(
+        replace(each, param=param) if isinstance(each, MediaPart) else each for each in parts
+    )

@@ -1,0 +1,93 @@
+"""Media rules in Django's admin."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from vinery_accounts.models import AuditEntry, Organization, Role, User
+from vinery_accounts.services import changes
+from vinery_serving.allowlist.denials import Count, Refused, store_denials
+from vinery_serving.allowlist.models import MediaRule
+from vinery_serving.media.denials import Denial, DenialReason
+
+ADD = "admin:media_mediarule_add"
+CHANGE = "admin:media_mediarule_change"
+FORM = {
+    "host": "a.example.org",
+    "schemes": ["https"],
+    "ports": "443, 8443",
+    "content_types": "image/png",
+    "networks": "10.0.0.0/8",
+    "max_bytes": "1000",
+    "max_pixels": "1000",
+    "max_redirects": "3",
+    "timeout_s": "10",
+    "is_active": "on",
+}
+
+
+@pytest.fixture
+def root(db: None, client: Client) -> Client:
+    client.force_login(User.objects.create_superuser("root"))
+    return client
+
+
+def test_an_administrator_adds_and_changes_a_rule(root: Client) -> None:
+    response = root.post(reverse(ADD), FORM, follow=True)
+    assert response.status_code == 200
+    rule = MediaRule.objects.get()
+    assert (rule.ports, rule.networks, rule.scope) == ([443, 8443], ["10.0.0.0/8"], "platform")
+
+    page = root.get(reverse(CHANGE, args=[rule.pk])).content.decode()
+    assert 'value="443, 8443"' in page
+
+    root.post(reverse(CHANGE, args=[rule.pk]), {**FORM, "ports": ""})
+    rule.refresh_from_db()
+    assert rule.ports == []
+    assert AuditEntry.objects.filter(target_kind="media_rule").count() == 2
+
+
+def test_a_wrong_host_is_refused_in_a_sentence(root: Client) -> None:
+    response = root.post(reverse(ADD), {**FORM, "host": "*"})
+
+    assert "would allow every host" in response.content.decode()
+    assert not MediaRule.objects.exists()
+
+
+def test_staff_who_own_an_organisation_change_its_rules_alone(db: None, client: Client) -> None:
+    organization = changes.add(Organization(name="ours"))
+    staff = User.objects.create_user("staff", is_staff=True)
+    staff.user_permissions.set(Permission.objects.filter(content_type__app_label="media"))
+    changes.set_role(staff, organization, Role.OWNER)
+    client.force_login(staff)
+
+    own = {**FORM, "networks": "", "organization": str(organization.pk)}
+    client.post(reverse(ADD), own)
+    assert MediaRule.objects.get().organization == organization
+
+    page = client.post(reverse(ADD), {**FORM, "networks": ""}).content.decode()
+    assert "Your role does not allow this" in page
+    assert MediaRule.objects.count() == 1
+
+
+def test_refused_media_are_listed_with_their_reason(root: Client) -> None:
+    now = timezone.now()
+    denial = Denial(DenialReason.NO_RULE, "platform", scheme="https", host="a.example", port=443)
+    store_denials({Refused(0, 0, denial): Count(2, now, now, "", None)})
+
+    page = root.get(reverse("admin:media_mediadenial_changelist")).content.decode()
+
+    assert "https://a.example" in page
+    assert "No rule of the platform allows it." in page
+
+
+@pytest.mark.parametrize("table", ["mediarule", "mediafolder", "medialimit", "mediadenial"])
+def test_each_list_opens_also_with_a_search(root: Client, table: str) -> None:
+    address = reverse(f"admin:media_{table}_changelist")
+
+    assert root.get(address).status_code == 200
+    assert root.get(address, {"q": "a"}).status_code == 200

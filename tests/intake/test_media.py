@@ -1,0 +1,254 @@
+"""The media of a request are fetched here, decoded in a worker, and counted exactly."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from array import array
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from PIL import Image
+
+from tests.flow.tiny_chat import new_engine
+from tests.prompting.test_vision import a_vision_folder
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.media import InlineSource, MediaPart, UrlSource
+from vinery_serving.core.request import Endpoint
+from vinery_serving.flow.directory import Engine
+from vinery_serving.flow.meter import Meter
+from vinery_serving.flow.prepared import Draft, PreparedRequest
+from vinery_serving.flow.preparing import prepare
+from vinery_serving.intake.reading import (
+    SMALL_BODY_BYTES,
+    GenerationReader,
+    InProcess,
+    answer_tokens,
+)
+from vinery_serving.prompting.assets import ModelAssets
+from vinery_serving.protocols import parse
+from vinery_serving.workers.limits import WorkLimits
+from vinery_serving.workers.pool import WorkerPool
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LIMITS = WorkLimits(
+    num_processes=2, cpu_s=5, wall_s=60, memory_bytes=1024 * 2**20, max_waiting=9, wait_s=60
+)
+LARGE = " " * SMALL_BODY_BYTES
+URL = "https://pictures.example/a.png"
+RED, BLUE = (255, 0, 0), (0, 0, 255)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pool() -> AsyncIterator[WorkerPool]:
+    pool = WorkerPool("vinery_serving.intake.jobs", LIMITS)
+    yield pool
+    await pool.stop()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return a_vision_folder(tmp_path_factory.mktemp("vision") / "model")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def engine(tmp_path: Path, folder: Path) -> Engine:
+    engine = new_engine(tmp_path, ModelAssets.load(folder))
+    engine.entry = replace(engine.entry, folder=folder)
+    return engine
+
+
+def a_png(width: int = 112, height: int = 112, color: Any = RED) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (width, height), color).save(file, "PNG")
+    return file.getvalue()
+
+
+def inline(data: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(data).decode()
+
+
+def picture(url: str, **more: Any) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url, **more}}
+
+
+def question(*parts: Any) -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": "text", "text": "What is it?"}, *parts]}
+
+
+async def no_files(media: Sequence[MediaPart]) -> Mapping[int, InlineSource]:
+    assert not any(isinstance(part.source, UrlSource) for part in media)
+    return {}
+
+
+async def read(
+    pool: WorkerPool, engine: Engine, fields: Any, fetch: Any = no_files, padding: str = ""
+) -> Draft:
+    body = (json.dumps(fields) + padding).encode()
+    endpoint = Endpoint.RESPONSES if "input" in fields else Endpoint.CHAT
+    async with GenerationReader(pool, 1, len(body), InProcess(parse, prepare)) as reader:
+        await reader.parse(body, endpoint, "v1", None)
+        _, draft = await reader.prepare(engine, fetch, deadline_s=9, request_id="r")
+    return draft
+
+
+async def refusal(pool: WorkerPool, engine: Engine, *parts: Any) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        await read(pool, engine, {"messages": [question(*parts)]})
+    return caught.value
+
+
+@pytest.mark.parametrize("padding", ["", LARGE], ids=["small", "large"])
+async def test_a_picture_is_decoded_and_takes_its_tokens(
+    pool: WorkerPool, engine: Engine, padding: str
+) -> None:
+    fields = {"messages": [question(picture(inline(a_png())))]}
+    draft = await read(pool, engine, fields, padding=padding)
+
+    (submit,) = draft.submits
+    (media,) = submit.media
+    (prompt,) = draft.prompts
+    assert (media.height, media.width, media.num_frames) == (112, 112, 0)
+    assert media.pixels == bytes(RED) * 112 * 112
+    assert media.num_tokens == 16
+    assert draft.media_spans == ((media.start, media.start + 16),)
+    assert tuple(array("i", submit.prompt_ids)) == prompt.token_ids
+    assert (draft.media.num_files, draft.media.num_pixels) == (1, 112 * 112)
+    assert draft.media.num_bytes == len(a_png())
+
+
+async def test_several_pictures_keep_their_order(pool: WorkerPool, engine: Engine) -> None:
+    pictures = [picture(inline(a_png(56, 56, color))) for color in (RED, BLUE, RED)]
+    for fields in (
+        {"messages": [question(*pictures)]},
+        {"input": [question(*pictures)]},
+        {"messages": [question(pictures[0]), question(*pictures[1:])]},
+    ):
+        (submit,) = (await read(pool, engine, fields)).submits
+
+        assert [media.pixels[:3] for media in submit.media] == [bytes(c) for c in (RED, BLUE, RED)]
+        assert [media.start for media in submit.media] == sorted(m.start for m in submit.media)
+
+
+async def test_the_same_picture_is_decoded_once(pool: WorkerPool, engine: Engine) -> None:
+    large = picture(inline(a_png(2000, 2000)))
+    once = await read(pool, engine, {"messages": [question(large)]})
+    often = await read(pool, engine, {"messages": [question(*[large] * 8)]})
+
+    assert len(often.submits[0].media) == 8
+    assert often.media.num_files == 8
+    assert often.media.decode_s < 4 * once.media.decode_s
+
+
+async def test_a_picture_is_scaled_to_what_the_model_takes(
+    pool: WorkerPool, engine: Engine
+) -> None:
+    draft = await read(pool, engine, {"messages": [question(picture(inline(a_png(1000, 500))))]})
+
+    (media,) = draft.submits[0].media
+    assert media.height * media.width <= 16 * 28 * 28
+    assert media.width > media.height
+    assert len(media.pixels) == media.height * media.width * 3
+
+
+async def test_a_url_is_fetched_between_the_parse_and_the_decoder(
+    pool: WorkerPool, engine: Engine
+) -> None:
+    async def fetch(media: Sequence[MediaPart]) -> Mapping[int, InlineSource]:
+        # A slow server must not keep a worker from other clients.
+        assert pool.num_running == 0
+        assert [part.source for part in media] == [InlineSource(b""), UrlSource(URL)]
+        return {1: InlineSource(a_png(color=BLUE))}
+
+    for padding in ("", LARGE):
+        fields = {"messages": [question(picture(inline(a_png())), picture(URL))]}
+        draft = await read(pool, engine, fields, fetch, padding=LARGE)
+
+        assert [each.pixels[:3] for each in draft.submits[0].media] == [bytes(RED), bytes(BLUE)]
+        assert draft.prompts[0].text is None, padding
+
+
+async def test_a_text_model_refuses_before_anything_is_fetched(
+    pool: WorkerPool, tmp_path: Path
+) -> None:
+    async def fetch(media: Sequence[MediaPart]) -> Mapping[int, InlineSource]:
+        raise AssertionError("nothing may be fetched for a text model")
+
+    for padding in ("", LARGE):
+        with pytest.raises(InvalidRequest, match="takes text only") as caught:
+            fields = {"messages": [question(picture(URL))]}
+            await read(pool, new_engine(tmp_path), fields, fetch, padding)
+        assert caught.value.param == "messages[0].content[1].image_url"
+
+
+@pytest.mark.parametrize("data", [b"no picture at all", a_png()[:40], b"%PDF-1.4", b"\x00" * 99])
+async def test_a_file_that_is_no_picture_is_refused_by_its_path(
+    pool: WorkerPool, engine: Engine, data: bytes
+) -> None:
+    error = await refusal(pool, engine, picture(inline(a_png())), picture(inline(data)))
+
+    assert (error.status, error.param) == (400, "messages[0].content[2].image_url")
+    assert "`messages[0].content[2].image_url` " in error.message
+
+
+async def test_texts_with_the_models_picture_tokens_are_refused(
+    pool: WorkerPool, engine: Engine
+) -> None:
+    text = {"type": "text", "text": "<|image_pad|>"}
+    error = await refusal(pool, engine, text, picture(inline(a_png())))
+
+    assert error.status == 400
+
+
+async def test_samples_share_the_pixels_of_their_prompt(pool: WorkerPool, engine: Engine) -> None:
+    draft = await read(pool, engine, {"messages": [question(picture(inline(a_png())))], "n": 3})
+
+    first, *others = draft.submits
+    assert all(other.media[0].pixels is first.media[0].pixels for other in others)
+
+
+async def test_an_older_message_is_dropped_with_its_pictures(
+    pool: WorkerPool, engine: Engine
+) -> None:
+    messages = [question(picture(inline(a_png(color=color)))) for color in (RED, BLUE)]
+    turns = [messages[0], {"role": "assistant", "content": "Red. " * 1900}, messages[1]]
+    draft = await read(pool, engine, {"input": turns, "truncation": "auto"})
+
+    assert [each.pixels[:3] for each in draft.submits[0].media] == [bytes(BLUE)]
+    assert len(draft.media_spans) == 1
+
+
+async def test_tokenizers_count_pictures(pool: WorkerPool, engine: Engine) -> None:
+    async def engine_of(head: Any) -> Engine:
+        return engine
+
+    for padding in ("", LARGE):
+        content = [question(picture(inline(a_png())))]
+        draft = await read(pool, engine, {"input": content})
+        for name, fields, member in (
+            ("count", {"input": content}, "input_tokens"),
+            ("tokenize", {"messages": content}, "count"),
+        ):
+            body = (json.dumps(fields) + padding).encode()
+            answer = await answer_tokens(pool, 1, name, body, "v1", engine_of, no_files)
+
+            assert json.loads(answer)[member] == len(draft.prompts[0].token_ids)
+
+
+async def test_image_tokens_are_counted_in_the_usage(pool: WorkerPool, engine: Engine) -> None:
+    draft = await read(pool, engine, {"messages": [question(picture(inline(a_png())))]})
+    meter = Meter()
+    PreparedRequest.of(draft, engine, meter, "ab" * 12)
+
+    assert meter.usage.num_image_tokens == 16
+    assert meter.media.num_files == 1
+    (start, end) = draft.media_spans[0]
+    for num_cached, num_new in ((0, 16), (start, 16), (start + 5, 11), (end, 0), (end + 2, 0)):
+        meter.num_cached_tokens = num_cached
+        assert meter.num_new_image_tokens == num_new

@@ -1,0 +1,188 @@
+"""A long answer costs in proportion to its length: parsers look at a character a bounded number of
+times, however the model writes. The work is counted, because times differ from run to run.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from benchmarks.calls.forms import FORMS, Form, Style
+from benchmarks.calls.reading import read
+from vinery_serving.output import lexer
+from vinery_serving.output.parsers import (
+    json_calls,
+    pythonic,
+    string_ends,
+    string_text,
+    tagged,
+    value_text,
+)
+from vinery_serving.output.parsers.value_text import json_text_of
+
+TOKEN_CHARS = 4
+SHORT, LONG = 800, 3_200
+# One family of each way to write a value.
+FAMILIES = ("hermes", "lfm2", "gemma4", "gptoss", "qwen3coder")
+# Of the work for each character; work that is quadratic grows to four times as much.
+MOST_GROWTH = 1.5
+# A pattern that finds nothing has looked no further: keys, escapes and what follows a quote are
+# bounded.
+MOST_IN_VAIN = 300
+
+MODULES = (lexer, json_calls, pythonic, string_ends, string_text, tagged, value_text)
+
+# Texts of any length, each of which a parser might read again and again.
+VALUES: dict[str, Callable[[int], str]] = {
+    "words": lambda n: '"' + "some words " * (n // 11) + '"',
+    "quotes": lambda n: '"' + 'a "b" c' * (n // 7) + '"',
+    "nothing but quotes": lambda n: '"' * n,
+    "commas after quotes": lambda n: '"' + '", ' * (n // 3),
+    "brackets in a string": lambda n: '"' + "}])" * (n // 3) + '"',
+    "backslashes": lambda n: '"' + "\\" * n + '"',
+    "names of characters": lambda n: "'" + "\\N{" * (n // 3) + "'",
+    "blanks in a string": lambda n: '"' + " " * n + '"',
+    "tags in a string": lambda n: '"' + "<tool_call></function></tool_call>" * (n // 34) + '"',
+    "no quotes": lambda n: "word " * (n // 5),
+    "blanks": lambda n: " " * n + "1",
+    "blanks after a key": lambda n: '{"a"' + " " * n + ": 1}",
+    "a long key": lambda n: '{"' + "a" * n + '": 1}',
+    "a key without quotes": lambda n: "{" + "a" * n + ": 1}",
+    "members": lambda n: "{" + '"a": 1, ' * (n // 8) + "}",
+    "members without commas": lambda n: "{" + "a: 1 " * (n // 5) + "}",
+    "open brackets": lambda n: "[" * n,
+    "strings in open brackets": lambda n: '["a", ' * (n // 6),
+    "brackets that are not open": lambda n: '{"a":' * (n // 10) + "]" * (n // 2),
+    "brackets": lambda n: "[" * (n // 2) + "]" * (n // 2),
+    "numbers": lambda n: "[" + "1, " * (n // 3) + "]",
+    "a long number": lambda n: "1" * n,
+}
+
+
+class Work:
+    """Counts calls, and the characters that patterns look at."""
+
+    def __init__(self) -> None:
+        self.amount = 0
+
+    def pattern(self, real: re.Pattern[str]) -> Any:
+        work = self
+
+        class Counted:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(real, name)
+
+            def match(self, text: str, *at: int) -> re.Match[str] | None:
+                return work.note(real.match(text, *at), text, MOST_IN_VAIN, *at)
+
+            def fullmatch(self, text: str, *at: int) -> re.Match[str] | None:
+                return work.note(real.fullmatch(text, *at), text, MOST_IN_VAIN, *at)
+
+            def search(self, text: str, *at: int) -> re.Match[str] | None:
+                return work.note(real.search(text, *at), text, sys.maxsize, *at)
+
+        return Counted()
+
+    def note(
+        self,
+        found: re.Match[str] | None,
+        text: str,
+        most_in_vain: int,
+        begin: int = 0,
+        end: int = sys.maxsize,
+    ) -> re.Match[str] | None:
+        rest = min(end, len(text)) - begin
+        self.amount += min(rest, most_in_vain) if found is None else found.end() - begin
+        return found
+
+    @contextmanager
+    def calls(self) -> Iterator[None]:
+        def count(_: FrameType, event: str, __: object) -> None:
+            self.amount += event in ("call", "c_call")
+
+        sys.setprofile(count)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> Work:
+    work = Work()
+    for module in MODULES:
+        for name, value in vars(module).items():
+            if isinstance(value, re.Pattern):
+                monkeypatch.setattr(module, name, work.pattern(value))
+    for module, name in ((string_text, "_stops"), (value_text, "_quote_or_escape")):
+        monkeypatch.setattr(module, name, _counted(work, getattr(module, name)))
+    find = lexer.Literals.find
+
+    def counted_find(self: lexer.Literals, text: str) -> tuple[int, int] | None:
+        found = find(self, text)
+        work.amount += len(text) if found is None else found[1]
+        return found
+
+    monkeypatch.setattr(lexer.Literals, "find", counted_find)
+    return work
+
+
+def _counted(work: Work, compiled: Callable[..., re.Pattern[str]]) -> Callable[..., Any]:
+    return lambda *args, **options: work.pattern(compiled(*args, **options))
+
+
+def answer(form: Form, value: str) -> str:
+    """A call with this value, between words."""
+    arguments = {
+        Style.OBJECT: f'{{"note": {value}}}',
+        Style.NAMED: f"note={value}",
+        Style.TAGS: form.argument("note", value),
+    }[form.style]
+    return f"Hello. {form.block([form.call('get_weather', arguments)])} Bye."
+
+
+def amount(work: Work, action: Callable[[], object]) -> int:
+    work.amount = 0
+    with work.calls():
+        action()
+    return work.amount
+
+
+def parts(text: str) -> list[str]:
+    return [text[at : at + TOKEN_CHARS] for at in range(0, len(text), TOKEN_CHARS)]
+
+
+@pytest.mark.parametrize("kind", VALUES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_work_grows_with_the_length_of_an_answer(family: str, kind: str, work: Work) -> None:
+    def of(size: int) -> int:
+        text = parts(answer(FORMS[family], VALUES[kind](size)))
+        return amount(work, lambda: read(family, text))
+
+    assert of(LONG) < of(SHORT) * MOST_GROWTH * LONG / SHORT
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_so_does_that_for_a_value_between_tags(kind: str, work: Work) -> None:
+    def of(size: int) -> int:
+        text = VALUES[kind](size)
+        return amount(work, lambda: json_text_of(text, is_surely_a_value=True))
+
+    assert of(LONG) < of(SHORT) * MOST_GROWTH * LONG / SHORT
+
+
+@pytest.mark.parametrize("family", FORMS)
+def test_so_does_that_for_an_answer_that_mentions_calls(family: str, work: Work) -> None:
+    call = FORMS[family].block([FORMS[family].call("get_weather", "")])
+
+    def of(size: int) -> int:
+        text = parts((call[: len(call) // 2] + " ") * (size // len(call)))
+        return amount(work, lambda: read(family, text))
+
+    assert of(LONG) < of(SHORT) * MOST_GROWTH * LONG / SHORT
