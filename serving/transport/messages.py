@@ -227,6 +227,9 @@ class Hello(_Message, frozen=True):
     has_processors: bool = False  # whether `LogitsSpec.processor_args` is supported
     supports_cache_salt: bool = False  # whether `Submit.cache_key` is supported
     digest: str = ""  # `EngineConfig.digest`
+    # Of a vision model: what it made of known pictures at its start, and whether all differed.
+    picture_test: str = ""
+    sees_pictures: bool = False
 
 
 class Accepted(_Message, frozen=True):

@@ -285,6 +285,14 @@ def test_a_model_for_pictures_takes_no_clips(tmp_path):
     assert assets.render(a_chat(a_question("?", a_picture()))).num_media_tokens == 4
 
 
+def test_videos_come_before_pictures(assets):
+    """GenAI would give the video the positions of the picture."""
+    chat = a_chat(a_question(a_picture(), a_clip()))
+
+    assert refusal(assets, chat).param == "v"
+    assert assets.render(a_chat(a_question(a_clip(), a_picture()))).num_media_tokens == 12
+
+
 @pytest.mark.parametrize("token", ["<|image_pad|>", "<|vision_start|>", "<|video_pad|>"])
 @pytest.mark.parametrize("picture", [(), (a_picture(),)])
 def test_a_text_must_not_have_the_tokens_of_pictures(assets, token, picture):
