@@ -305,11 +305,10 @@ class Batch:
     def _on_logits(self, view: StepView) -> None:
         """Called by the hook in the middle of a step."""
         running = self._running
-        positions = view.positions if view.positions.ndim == 1 else joined_rows(view.positions)
+        is_joined = view.positions.ndim > 1
+        positions = (joined_rows(view.positions) if is_joined else view.positions).tolist()
         try:
-            spans = locate_spans(
-                positions.tolist(), view.token_ids.tolist(), len(view.logits), running
-            )
+            spans = locate_spans(positions, view.token_ids.tolist(), len(view.logits), running)
         except UnknownStepLayout as error:
             for generation in running:
                 generation.failure = None if generation.logits is None else error

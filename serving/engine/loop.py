@@ -127,7 +127,7 @@ class EngineLoop:
         self._num_unused_tokens = 0
         self._energy = new_meter(config.sysfs, config.socket_path.parent / "energy", config.device)
         self._batch.reports_work = self._energy is not None
-        self._picture_test: PictureTest | None = None  # of a vision model
+        self.picture_test: PictureTest | None = None  # of a vision model
         self._is_listening = False  # until then the load has its own limit
         self._is_stopping = False
 
@@ -150,8 +150,8 @@ class EngineLoop:
 
     def _show_pictures(self) -> None:
         """Raises RuntimeError if pictures do not have the tokens that they should."""
-        self._picture_test = show_pictures(self._pipeline)
-        passed, summary = self._picture_test.passed, self._picture_test.summary
+        self.picture_test = show_pictures(self._pipeline)
+        passed, summary = self.picture_test.passed, self.picture_test.summary
         log = logger.info if passed else logger.warning
         log("picture test", extra={"fields": {"passed": passed, "summary": summary}})
 
@@ -476,8 +476,8 @@ class EngineLoop:
             has_processors=bool(self._processors),
             supports_cache_salt=self._pipeline.supports_cache_salt,
             digest=self._config.digest,
-            picture_test="" if self._picture_test is None else self._picture_test.summary,
-            sees_pictures=self._picture_test is not None and self._picture_test.passed,
+            picture_test="" if self.picture_test is None else self.picture_test.summary,
+            sees_pictures=self.picture_test is not None and self.picture_test.passed,
         )
 
     def _stats(self) -> EngineStats:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import numpy as np
+import numpy.typing as npt
 import openvino as ov
 import openvino_genai as genai
 
@@ -62,7 +63,7 @@ class VisionModel:
             known = ", ".join(MODEL_TYPES)
             raise RuntimeError(f"Vision models must be of the types {known}, not {model_type!r}.")
         tokenizer = genai.Tokenizer(str(folder))
-        ids = []
+        ids: list[int] = []
         for text in (_START, _END, _IMAGE, _VIDEO):
             encoded = tokenizer.encode(text, add_special_tokens=False).input_ids.data.reshape(-1)
             if len(encoded) != 1:
@@ -74,7 +75,9 @@ class VisionModel:
         side = int(values.get("patch_size", 14)) * int(values.get("merge_size", 2))
         vision = config.get("vision_config") or {}
         tokens_per_s = int(vision.get("tokens_per_second", _TOKENS_PER_S))
-        return cls(*ids, side, _least_pixels(values), tokens_per_s)
+        start_id, end_id, image_id, video_id = ids
+        least_pixels = _least_pixels(values)
+        return cls(start_id, end_id, image_id, video_id, side, least_pixels, tokens_per_s)
 
     @property
     def literals(self) -> Mapping[str, int]:
@@ -224,7 +227,7 @@ class VisionPrompt:
         return len(codes) + number - next_ if rest == 0 and number >= next_ else -1
 
 
-def joined_rows(rows: TokenArray) -> TokenArray:
+def joined_rows(rows: npt.NDArray[np.int32]) -> TokenArray:
     """Return positions, (3, num_tokens), as one number each, as `VisionPrompt` has them."""
     return _code(*rows.astype(np.int64))
 
