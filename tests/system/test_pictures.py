@@ -132,12 +132,12 @@ def test_responses_take_pictures_too(client: openai.OpenAI) -> None:
 
 def test_a_follow_up_question_has_the_picture_of_the_first(client: openai.OpenAI) -> None:
     first = asked(client, INLINE)
-    said = first.choices[0].message.content or ""
+    text = first.choices[0].message.content or ""
     answer = client.chat.completions.create(
         model=NAME,
         messages=[
             *question(INLINE),
-            {"role": "assistant", "content": said},
+            {"role": "assistant", "content": text},
             {"role": "user", "content": "And its shape?"},
         ],
         max_tokens=2,
