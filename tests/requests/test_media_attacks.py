@@ -72,8 +72,8 @@ async def fetch(media: CallerMedia, endpoint: Endpoint, dialect: Dialect, body: 
 async def is_refused(media: CallerMedia, endpoint: Endpoint, dialect: Dialect, body: bytes) -> bool:
     try:
         await fetch(media, endpoint, dialect, body)
-    except InvalidRequest as error:
-        return bool(error.param)
+    except InvalidRequest:
+        return True
     return False
 
 
