@@ -237,6 +237,17 @@ def test_a_prompt_that_leaves_half_prefilled_spoils_no_other(tmp_path: Path) -> 
     assert logprobs(after) == pytest.approx(logprobs(undisturbed), abs=2e-3)
 
 
+def test_the_node_hears_of_each_encoding_before_it_begins(batch: Batch) -> None:
+    """An encoding may take longer than the engine may be silent."""
+    heard: list[int] = []
+    batch.on_encoding = lambda: heard.append(len(batch))
+
+    answered(batch, "Hello")
+    assert heard == []
+    answered(batch, f"What is it? {IMAGE}", ONE)
+    assert heard == [0]
+
+
 # Logits and sampling
 
 
