@@ -214,6 +214,7 @@ class Batch:
             return FailedGeneration(generation, "engine_error", _CANNOT_SALT)
         if generation.has_media:
             self.on_encoding()
+        begun_at = time.monotonic()
         try:
             generation.handle = self._pipeline.add(
                 prompt_ids,
@@ -227,7 +228,9 @@ class Batch:
             return FailedGeneration(generation, "invalid_value", _last_line(error))
         if generation.has_media:
             num_steps = -(-len(prompt_ids) // self._num_step_tokens)
-            self._encoding.note_encoding(num_steps, time.monotonic())
+            now = time.monotonic()
+            self._encoding.note_encoding(num_steps, now)
+            generation.encode_s = (generation.encode_s or 0.0) + now - begun_at
         applies_penalty = self._pipeline.leaves_penalty(submit, cache_key)
         samples = self._pipeline.leaves_sampling(submit)
         if generation.logits is None and (applies_penalty or samples):
