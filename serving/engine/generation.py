@@ -68,6 +68,7 @@ class Generation:
     num_prefilled: int = 0
     num_assumed_prefilled: int = 0  # without the hook: as many as the steps have had room for
     is_charged: bool = False  # its lane has paid for `num_expected_tokens`
+    encode_s: float | None = None  # it took the pipeline to encode its pictures, each time
     num_preempted: int = 0  # how often it had to yield its slot to another lane
     # See `serving/engine/slices`: how much of its prompt was computed in slices, how long the next
     # slice should be if the cache had all of the last one, and whether it is not cut any more.
@@ -181,6 +182,11 @@ class Generation:
         return position if self.vision is None else self.vision.index_of(position)
 
     @property
+    def num_pixel_bytes(self) -> int:
+        """The memory that its pictures take."""
+        return sum(each.num_bytes for each in self.submit.media)
+
+    @property
     def has_media(self) -> bool:
         """Whether its pictures must be encoded each time that it is added."""
         return bool(self.submit.media)
@@ -225,12 +231,13 @@ class Generation:
         first = self.num_sent - self.num_known
         logprobs = tuple(self.logprobs[first:]) if self.logprobs else ()
         self.num_sent = len(self.tokens)
-        queue_s = prefill_s = num_cached_tokens = prompt_logprobs = None
+        queue_s = prefill_s = num_cached_tokens = prompt_logprobs = encode_s = None
         if not self.has_sent_output and self.first_step_at is not None:
             self.has_sent_output = True
             queue_s = self.first_step_at - self.arrived_at
             prefill_s = time.monotonic() - self.first_step_at
             num_cached_tokens = self.num_cached or 0
+            encode_s = self.encode_s
             spec = self.submit.logits
             if self.logits is not None and spec is not None and spec.prompt_logprobs is not None:
                 prompt_logprobs = tuple(self.logits.prompt_logprobs)
@@ -246,6 +253,7 @@ class Generation:
             self.num_proposed,
             self.num_accepted,
             None if self.energy is None else self.energy.take_unreported_j(),
+            encode_s,
         )
 
     def reject(self, code: str | None, message: str) -> None:

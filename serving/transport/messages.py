@@ -259,6 +259,7 @@ class TokenOutput(msgspec.Struct, frozen=True, array_like=True):
     num_proposed: int = 0  # draft tokens since the start
     num_accepted: int = 0  # how many of them were accepted
     energy_j: float | None = None  # since the last output; None: not measured
+    encode_s: float | None = None  # first output only: until its pictures were encoded
 
 
 class StepOutputs(_Message, frozen=True):
