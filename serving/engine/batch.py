@@ -10,7 +10,7 @@ that fails a step on its own is guilty and fails. All others lose and repeat no 
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -85,6 +85,8 @@ class Batch:
         self._num_failed_in_row = 0
         self.num_recoveries = 0
         self.reports_work = False  # the energy meter sets it
+        # Called before pictures are encoded, which may take long.
+        self.on_encoding: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
         return len(self._running) + len(self._suspects)
@@ -210,6 +212,8 @@ class Batch:
         # have no logits. It never finds a longer n-gram that begins before the salted ids end.
         if cache_key is not None and submit.beams and submit.beams.no_repeat_ngram_size == 1:
             return FailedGeneration(generation, "engine_error", _CANNOT_SALT)
+        if generation.has_media:
+            self.on_encoding()
         begun_at = time.monotonic()
         try:
             generation.handle = self._pipeline.add(

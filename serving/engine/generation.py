@@ -182,6 +182,11 @@ class Generation:
         return position if self.vision is None else self.vision.index_of(position)
 
     @property
+    def num_pixel_bytes(self) -> int:
+        """The memory that its pictures take."""
+        return sum(each.num_bytes for each in self.submit.media)
+
+    @property
     def has_media(self) -> bool:
         """Whether its pictures must be encoded each time that it is added."""
         return bool(self.submit.media)

@@ -72,6 +72,8 @@ _CALM_WAIT_S: Final = 1.0
 # Deadlines are minutes long, so not every step checks them.
 _EXPIRY_INTERVAL_S: Final = 0.2
 _QUEUE_IS_FULL: Final = "The engine's wait queue is full; try again shortly."
+# Of all requests that wait or run. Each may have 48 MB, and wait among a thousand others.
+_MAX_PIXEL_BYTES: Final = 2**30
 _TOO_MANY_PIXELS: Final = (
     "The engine has too many pictures to read; try again shortly, or send smaller ones."
 )
@@ -110,6 +112,7 @@ class EngineLoop:
             config.options.max_running,
             num_step_tokens=config.options.max_num_batched_tokens,
         )
+        self._batch.on_encoding = lambda: self._promise(config.options.step_timeout_s)
         self._processors = load_factories(config.options.logits_processors)
         self._waiting = Admission(config.options, self._batch)
         # Whose grammars are being checked, and how to stop waiting for that.
@@ -269,6 +272,7 @@ class EngineLoop:
     def _submit(self, connection: Connection, submit: Submit) -> None:
         try:
             pixels = self._pixels.take(connection, submit)
+            self._check_room(submit, len(pixels))
             generation = Generation.of(connection, submit, self._pipeline.vision, pixels)
             if self._energy is not None:
                 generation.energy = RequestEnergy(self._energy.totals)
@@ -292,6 +296,14 @@ class EngineLoop:
             self._accept(generation)
         else:
             self._check_grammar(generation, submit.grammar)
+
+    def _check_room(self, submit: Submit, num_bytes: int) -> None:
+        """Raises PixelsRefused if the pictures of all requests would take too much memory."""
+        if num_bytes == 0 or submit.known is not None:
+            return
+        num_held = sum(each.num_pixel_bytes for each in self._alive.values())
+        if num_held + num_bytes > _MAX_PIXEL_BYTES:
+            raise PixelsRefused
 
     def _has_room(self, lane: Lane) -> bool:
         """Whether one more of this lane may wait. A lane that holds the most slots may lose one."""

@@ -116,7 +116,7 @@ def _decode_media(
     media: RequestMedia = session.state["media"]
     vision = _model_of(entry).assets.vision
     assert vision is not None, "a text model takes no media"
-    media.decode(index, source, vision)
+    media.decode(index, source, vision.within(entry.options.max_image_pixels))
 
 
 def _prepare_parsed(

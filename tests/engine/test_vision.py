@@ -203,6 +203,51 @@ def test_prompts_that_differ_in_a_picture_only_do_not_mix_in_a_block(batch: Batc
         assert logprobs(beside) == pytest.approx(logprobs(one), abs=1e-3)
 
 
+def test_a_failed_step_fails_the_guilty_alone(batch: Batch) -> None:
+    """The others are added again: their pictures are encoded once more."""
+    alone = [answered(batch, f"What is it? {IMAGE}", each) for each in (ONE, OTHER)]
+    asks = [asked(f"What is it? {IMAGE}", each, logits=LOGPROBS) for each in (ONE, OTHER)]
+    guilty = asked(
+        f"Which? {IMAGE}", ONE, grammar=GrammarSpec("json_schema", '{"type": "nonsense"}')
+    )
+
+    failed = run(batch, *asks, guilty)
+
+    assert [each.generation for each in failed] == [guilty]
+    assert batch.num_recoveries
+    for one, beside in zip(alone, asks, strict=True):
+        assert beside.tokens == one.tokens
+        assert logprobs(beside) == pytest.approx(logprobs(one), abs=1e-3)
+
+
+def test_a_prompt_that_leaves_half_prefilled_spoils_no_other(tmp_path: Path) -> None:
+    small = pipeline_of(TINY_VISION, tmp_path, max_num_batched_tokens=16, cache_size_gb=1)
+    text, picture = f"{LONG}{IMAGE}{LONG}?", a_picture(21, 4, 4)
+    for _ in emptied(small):
+        batch = Batch(small, capacity=16, num_step_tokens=16)
+        leaving = asked(text, picture, logits=LOGPROBS)
+        assert batch.add(leaving) is None
+        batch.step()
+        batch.step()
+        batch.remove(leaving)
+        after = answered(batch, text, picture)
+        undisturbed = answered(batch, text, picture, cache_key=KEY)
+
+    assert after.tokens == undisturbed.tokens
+    assert logprobs(after) == pytest.approx(logprobs(undisturbed), abs=2e-3)
+
+
+def test_the_node_hears_of_each_encoding_before_it_begins(batch: Batch) -> None:
+    """An encoding may take longer than the engine may be silent."""
+    heard: list[int] = []
+    batch.on_encoding = lambda: heard.append(len(batch))
+
+    answered(batch, "Hello")
+    assert heard == []
+    answered(batch, f"What is it? {IMAGE}", ONE)
+    assert heard == [0]
+
+
 # Logits and sampling
 
 

@@ -18,13 +18,14 @@ from PIL import Image
 from tests.flow.tiny_chat import new_engine
 from tests.media.pdfs import pages, pdf, words
 from tests.prompting.test_vision import a_vision_folder
-from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.errors import InvalidRequest, RequestQuarantined
 from vinery_serving.core.media import InlineSource, MediaPart, UrlSource
 from vinery_serving.core.request import Endpoint
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.meter import Meter
 from vinery_serving.flow.prepared import Draft, PreparedRequest
 from vinery_serving.flow.preparing import prepare
+from vinery_serving.flow.quarantine import Quarantine
 from vinery_serving.intake.reading import (
     SMALL_BODY_BYTES,
     GenerationReader,
@@ -291,6 +292,22 @@ async def test_tokenizers_count_pictures(pool: WorkerPool, engine: Engine) -> No
             answer = await answer_tokens(pool, 1, name, body, "v1", engine_of, no_files)
 
             assert json.loads(answer)[member] == len(draft.prompts[0].token_ids)
+
+
+async def test_different_pictures_are_different_requests_for_the_quarantine(
+    pool: WorkerPool, engine: Engine
+) -> None:
+    red, blue, again = [
+        (await read(pool, engine, {"messages": [question(picture(inline(a_png(color=color))))]}))
+        for color in (RED, BLUE, RED)
+    ]
+    quarantine = Quarantine(on_add=lambda _: None)
+    quarantine.add("m", red.submits)
+
+    assert blue.submits[0].prompt_ids == red.submits[0].prompt_ids
+    quarantine.check("m", blue.submits)
+    with pytest.raises(RequestQuarantined):
+        quarantine.check("m", again.submits)
 
 
 async def test_image_tokens_are_counted_in_the_usage(pool: WorkerPool, engine: Engine) -> None:

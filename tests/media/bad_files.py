@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
+from random import Random
 from typing import Final
 from zipfile import ZipFile
 
@@ -585,6 +586,40 @@ def _polyglots() -> _Made:
     yield "gif-and-html-as-picture", IMAGE, pictures["gif"] + _WRONG_TYPES["html"]
     yield "jpeg-with-script-as-picture", IMAGE, _jpeg_with(0xFE, b"*/alert(1)/*")
     yield "pdf-and-zip", DOCUMENT, good_document() + _zip()
+
+
+def mutated_files(num_files: int, seed: int = 14) -> list[BadFile]:
+    """Good files with a few bytes changed, removed or repeated, most of them in their headers."""
+    random = Random(seed)
+    good = [
+        *((IMAGE, data) for data in good_pictures().values()),
+        *((VIDEO, data) for data in good_videos().values()),
+        (DOCUMENT, good_document()),
+    ]
+    chosen = [random.choice(good) for _ in range(num_files)]
+    return [
+        BadFile(f"mutated-{index}", kind, _mutated(data, random))
+        for index, (kind, data) in enumerate(chosen)
+    ]
+
+
+def _mutated(data: bytes, random: Random) -> bytes:
+    changed = bytearray(data)
+    for _ in range(random.choice((1, 2, 5, 20))):
+        at = random.randrange(random.choice((64, 400, len(data)))) % len(changed)
+        length = random.randrange(1, 20)
+        match random.randrange(5):
+            case 0:
+                changed[at] = random.randrange(256)
+            case 1:
+                changed[at] ^= 1 << random.randrange(8)
+            case 2:
+                changed[at : at + 4] = random.choice((bytes(4), b"\xff" * 4, b"\x7f\xff\xff\xff"))
+            case 3:
+                del changed[at + 1 : at + length]
+            case 4:
+                changed[at:at] = changed[:length]
+    return bytes(changed)
 
 
 _Group = Callable[[], _Made]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.media.bad_files import GROUPS, BadFile, bad_files
+from tests.media.bad_files import GROUPS, BadFile, bad_files, mutated_files
 from tests.media.drawing import (
     BLACK,
     PARAM,
@@ -172,6 +172,16 @@ async def test_bad_files_are_refused_by_the_name_of_their_part(group: str) -> No
     faults = {name: _fault(name, outcome) for name, outcome in outcomes.items()}
     assert len(outcomes) == len(files) > 5
     assert {name: fault for name, fault in faults.items() if fault is not None} == {}
+
+
+async def test_changed_bytes_end_in_no_other_error() -> None:
+    files = mutated_files(1500)
+
+    outcomes = await _outcomes(files)
+
+    refused = [each.result for each in outcomes.values() if isinstance(each.result, InvalidRequest)]
+    assert {each.param for each in refused} == {PARAM}
+    assert len(outcomes) == len(files) > len(refused) > 500
 
 
 def test_the_corpus_has_hundreds_of_different_files() -> None:

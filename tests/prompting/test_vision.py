@@ -145,6 +145,17 @@ def test_low_detail_has_fewer_pixels():
     assert low[0] * low[1] <= 512 * 512 < high[0] * high[1]
 
 
+def test_an_option_limits_the_pixels_further():
+    processor = processor_of(max_pixels=10**7)
+
+    limited = processor.within(100_000)
+
+    columns, rows = limited.fit(4000, 4000, Detail.HIGH, MANY)
+    assert 90_000 < columns * rows <= 100_000
+    assert processor.within(0) == processor
+    assert processor_of().within(1).fit(4000, 4000, Detail.HIGH, MANY) == (56, 56)
+
+
 def test_two_frames_share_their_tokens():
     processor = processor_of()
 
