@@ -186,7 +186,7 @@ _RESPONSES: Sequence[Mistake] = (
     unsupported("input[0]", {"input": [{"type": "item_reference", "id": "x"}]}, "is an item_reference, but this server stores no items: send the item itself"),
     unsupported("input[0]", {"input": [{"id": "x"}]}, "is an item_reference, but this server stores no items: send the item itself"),
     unsupported("input[1]", {"input": [{"role": "user", "content": "a"}, {"type": "compaction"}]}, "is of type compaction, which only the server that created it can read: send the items themselves"),
-    unsupported("input[0]", {"input": [{"type": "image_generation_call", "id": "x", "result": "aGk="}]}, "is of type image_generation_call, which holds an image, but this model takes text only"),
+    unsupported("input[0]", {"input": [{"type": "image_generation_call", "id": "x", "result": "aGk="}]}, "is of type image_generation_call, which holds a generated image: send it as an input_image part of a message"),
     unsupported("input[0]", {"input": [{"type": "mcp_list_tools", "id": "x", "tools": []}]}, "is of type mcp_list_tools, which is not supported: send messages, reasoning, and calls of functions and tools with their outputs"),
     wrong("input[0].encrypted_content", {"input": [{"type": "reasoning", "encrypted_content": "vinery.1.?"}]}, "was changed: send it back unchanged"),
     missing("input[0].input", {"input": [{"type": "custom_tool_call", "call_id": "a", "name": "f"}]}),

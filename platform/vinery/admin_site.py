@@ -21,7 +21,7 @@ _ORDER: Final = (
         "KeyReminder",
         "Webhook",
     ),
-    *("AuditEntry", "Group"),
+    *("AuditEntry", "MediaRule", "MediaFolder", "MediaLimit", "MediaDenial", "Group"),
 )
 
 

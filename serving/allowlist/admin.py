@@ -5,6 +5,8 @@ from typing import Any
 from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
 
 from vinery_accounts.admin.base import ReadOnlyAdmin, ResourceAdmin, ResourceForm, VisibleFilter
 from vinery_accounts.resources.forms import CommaField
@@ -17,7 +19,7 @@ from vinery_serving.allowlist.models import (
     MediaRule,
     default_schemes,
 )
-from vinery_serving.allowlist.proposals import reason_text
+from vinery_serving.allowlist.proposals import propose, reason_text
 from vinery_serving.allowlist.resource import (
     MEDIA_DENIALS,
     MEDIA_FOLDERS,
@@ -95,6 +97,16 @@ class MediaDenialAdmin(ReadOnlyAdmin):
     search_fields = ["host", "folder"]
     ordering = ["-last_at", "-id"]
 
+    readonly_fields = ["why", "rule"]
+
     @admin.display(description="why")
     def why(self, denial: MediaDenial) -> str:
         return reason_text(denial)
+
+    @admin.display(description="rule")
+    def rule(self, denial: MediaDenial) -> str:
+        """A link to the form of the rule that would allow it, which is a page of the console."""
+        if propose(denial) is None:
+            return "No rule can allow it."
+        address = reverse("console:media-allow", args=[denial.pk])
+        return format_html('<a href="{}">Allow {}</a>', address, denial.what)

@@ -10,9 +10,9 @@ from django.urls import path
 
 from vinery_accounts.console.page import FormPage
 from vinery_accounts.console.rows import ConfirmPage, Question, ResourcePage, RowPage, page_of
-from vinery_accounts.resources.base import Resource, require
+from vinery_accounts.resources.base import Conflict, Resource, require
 from vinery_accounts.services.access import Action
-from vinery_serving.allowlist.forms import FORMS, ScopedForm, scope_value
+from vinery_serving.allowlist.forms import FORMS, ScopedForm, TestForm, ids_of, scope_value
 from vinery_serving.allowlist.models import MediaDenial, MediaFolder, MediaRule
 from vinery_serving.allowlist.policies import MediaPolicies
 from vinery_serving.allowlist.proposals import Proposal, is_allowed_now, propose, reason_text
@@ -22,6 +22,7 @@ from vinery_serving.allowlist.resource import (
     MEDIA_LIMITS,
     MEDIA_RULES,
 )
+from vinery_serving.allowlist.tester import test
 from vinery_serving.media.hosts import overlaps
 
 _MAX_ROWS: Final = 200
@@ -189,10 +190,33 @@ class AllowDenied(RowPage, MediaFormPage):
         return self.to_list(_SAVED)
 
 
+class TestMedia(ResourcePage, FormPage):
+    """`/console/media/test/`."""
+
+    name = "media"
+    template_name = "console/media_test.html"
+    resource = MEDIA_RULES
+
+    def form_of(self, data: QueryDict | None) -> TestForm:
+        return TestForm(self.access, data)
+
+    def save(self, form: TestForm) -> HttpResponse:
+        """Show the steps. Raises nothing while too many tests run: the form asks to wait."""
+        what = form.cleaned_data["what"]
+        context: dict[str, Any] = {"what": what}
+        try:
+            verdict = test(what, *ids_of(form.cleaned_data["of"]))
+            context["verdict"] = verdict.seen_by(self.access)
+        except Conflict as error:
+            form.add_error(None, str(error))
+        return self.render_to_response(self.get_context_data(form=form, **context))
+
+
 _ONE: Final = {"rules": "rule", "folders": "folder", "limits": "limit"}
 
 urlpatterns = [
     path("media/", Media.as_view(), name="media"),
+    path("media/test/", TestMedia.as_view(), name="media-test"),
     path("media/denials/<int:row_id>/allow/", AllowDenied.as_view(), name="media-allow"),
     *(
         pattern

@@ -1,7 +1,7 @@
 """The forms of media rules, in the console and in the admin."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -43,7 +43,11 @@ class MediaScopeField(ScopeField):
         self.widget.choices = choices
 
     def to_python(self, value: Any) -> Any:
-        return PLATFORM if value == PLATFORM else super().to_python(value)
+        """Return the row, or `platform`. Raises ValidationError for what the user does not own."""
+        row = PLATFORM if value == PLATFORM else super().to_python(value)
+        if row is not None and not self._access.owns(*ids_of(row)):
+            raise ValidationError("Choose an entry of the list.")
+        return row
 
 
 class ScopedForm(ResourceForm):
@@ -72,6 +76,13 @@ class ScopedForm(ResourceForm):
     @property
     def columns(self) -> dict[str, Any]:
         return {**super().columns, **_scope_columns(self.cleaned_data.get("of"))}
+
+
+def ids_of(of: Any) -> tuple[int | None, int | None]:
+    """Return the ids of the organisation and the project of a choice."""
+    columns = _scope_columns(of)
+    organization, project = columns.get("organization"), columns.get("project")
+    return organization and organization.pk, project and project.pk
 
 
 def _scope_columns(of: Any) -> dict[str, Any]:
@@ -113,6 +124,23 @@ class FolderForm(ScopedForm):
     scoped_resource = MEDIA_FOLDERS
     names = ("folder", "max_bytes", "max_pixels", "note", "is_active")
     rare = ("max_bytes", "max_pixels")
+
+
+class TestForm(forms.Form):
+    """A URL or a path, and the caller of the test."""
+
+    rare: ClassVar[tuple[str, ...]] = ()
+    what = forms.CharField(
+        label="URL or path", max_length=8192, help_text="As a client would send it."
+    )
+
+    def __init__(self, access: Access, data: Any = None) -> None:
+        super().__init__(data)
+        self.fields["of"] = MediaScopeField(access)
+        self.fields["of"].label, self.fields["of"].help_text = "For a request of", ""
+
+    def usual_fields(self) -> list[forms.BoundField]:
+        return self.visible_fields()
 
 
 class LimitForm(ScopedForm):

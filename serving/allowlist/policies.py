@@ -16,6 +16,8 @@ RuleT = TypeVar("RuleT", MediaRule, MediaFolder)
 # The ids of an organisation and of a project; 0 for none.
 Scope = tuple[int, int]
 _PLATFORM: Final[Scope] = (0, 0)
+# Addresses are decided by the platform's rule: narrower rules leave them as they are.
+_ALL_NETWORKS: Final = ("0.0.0.0/0", "::/0")
 _NOTHING: Final = Level("platform", urls=(), folders=())
 
 
@@ -119,7 +121,7 @@ def _url_rule(row: MediaRule) -> UrlRule:
         max_pixels=row.max_pixels,
         max_redirects=row.max_redirects,
         timeout_s=row.timeout_s,
-        networks=tuple(row.networks),
+        networks=tuple(row.networks) if row.organization_id is None else _ALL_NETWORKS,
     )
 
 

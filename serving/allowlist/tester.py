@@ -1,12 +1,31 @@
-"""What would happen to a URL or a path of a request, step by step. Nothing is kept."""
+"""What would happen to a URL or a path of a request, step by step. Nothing is kept.
 
+Rules, addresses, redirects and bytes are those of `MediaFetcher.examine`, the fetcher of requests.
+The file is then decoded in a process of its own.
+"""
+
+import asyncio
+import threading
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
 
-from vinery_accounts.outbound.urls import UrlRefused, read_url
+from vinery_accounts.resources.base import Conflict
+from vinery_accounts.services.access import Access
 from vinery_serving.allowlist.policies import MediaPolicies
+from vinery_serving.core.media import PathSource, UrlSource
+from vinery_serving.media import steps
+from vinery_serving.media.fetching import Examination, MediaFetcher
+from vinery_serving.media.files import is_file_url
 from vinery_serving.media.policy import Level, MediaPolicy
+from vinery_serving.media.probe import Finding, probe
+from vinery_serving.media.steps import StepKind
+
+# A test occupies a thread, and a connection to a server that may be slow.
+_MAX_TESTS: Final = 4
+_RUNNING: Final = threading.BoundedSemaphore(_MAX_TESTS)
+
+_REFUSALS: Final = frozenset({StepKind.DENIED, StepKind.FAILED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,55 +48,97 @@ class Verdict:
         return all(step.is_ok is not False for step in self.steps)
 
     @property
+    def decision(self) -> str:
+        return "allowed" if self.is_allowed else "refused"
+
+    @property
     def body(self) -> dict[str, Any]:
         """As JSON."""
         return {"is_allowed": self.is_allowed, "steps": [asdict(step) for step in self.steps]}
 
+    def seen_by(self, access: Access) -> "Verdict":
+        """Return what this user may see: addresses, which may be private, are for administrators
+        alone."""
+        if access.is_superuser:
+            return self
+        shown = (
+            replace(step, text="all are allowed") if step.name == "addresses" else step
+            for step in self.steps
+        )
+        return Verdict(tuple(shown))
+
 
 def test(text: str, organization_id: int | None, project_id: int | None) -> Verdict:
-    """Test a URL or a path for a caller with these ids. Raises `django.db.Error`."""
+    """Test a URL or a path for a caller with these ids. Blocks until the file is fetched, as long
+    as its rule allows. Raises `django.db.Error`, and `Conflict` while too many tests run."""
     policies = MediaPolicies()
     policies.refresh()
     policy = policies.policy_of(organization_id, project_id)
-    return Verdict(tuple(_until_refused(check_rules(text, policy))))
-
-
-def _until_refused(steps: Iterator[Step]) -> Iterator[Step]:
-    for step in steps:
-        yield step
-        if step.is_ok is False:
-            return
-
-
-def check_rules(text: str, policy: MediaPolicy) -> Iterator[Step]:
-    """Yield what the rules of each level decide."""
-    return _folder_rules(text, policy) if text.startswith("/") else _url_rules(text, policy)
-
-
-def _url_rules(text: str, policy: MediaPolicy) -> Iterator[Step]:
+    if not _RUNNING.acquire(blocking=False):
+        raise Conflict("Too many tests are running. Try again in a moment.")
     try:
-        url = read_url(text)
-    except UrlRefused as error:
-        yield Step("URL", False, str(error))
-        return
-    yield Step("URL", True, f"host {url.host}, port {url.port}, scheme {url.scheme}")
-    found = {level.scope: rule for level, rule in policy.url_rules(url.scheme, url.host, url.port)}
+        return Verdict(tuple(_steps(text.strip(), policy)))
+    finally:
+        _RUNNING.release()
+
+
+def _steps(text: str, policy: MediaPolicy) -> Iterator[Step]:
+    source: UrlSource | PathSource = PathSource(text) if _is_path(text) else UrlSource(text)
+    # In a loop of its own: that of the web process has requests to serve.
+    examined = asyncio.run(_examine(source, policy))
+    yield from _levels(source, policy, examined)
+    for step in examined.steps:
+        yield _step(step)
+    yield from _decoded(examined)
+
+
+async def _examine(source: UrlSource | PathSource, policy: MediaPolicy) -> Examination:
+    return await MediaFetcher().examine(source, policy)
+
+
+def _is_path(text: str) -> bool:
+    return text.startswith("/") or is_file_url(text)
+
+
+def _levels(
+    source: UrlSource | PathSource, policy: MediaPolicy, examined: Examination
+) -> Iterator[Step]:
+    """Yield the levels without rules, and those that allow what a narrower one refuses: the fetcher
+    reports rules only where all levels allow."""
+    first = examined.steps[0]
+    refusing = first.level if first.kind is StepKind.DENIED else None
     for level in policy.levels:
-        rule = found.get(level.scope)
-        allowed = None if rule is None else f"rule {rule.id}, {rule.host}"
-        yield _rule(level, allowed, has_rules=level.urls is not None)
+        if level.scope == refusing:
+            return
+        rules = level.folders if isinstance(source, PathSource) else level.urls
+        if rules is None:
+            yield Step("rule", None, f"{_name(level)} has none of its own, and adds none")
+        elif refusing is not None:
+            yield Step("rule", True, f"a rule of {_name(level)} allows it")
 
 
-def _folder_rules(path: str, policy: MediaPolicy) -> Iterator[Step]:
-    for level in policy.levels:
-        rules = level.folders or ()
-        rule = next((each for each in rules if path.startswith(f"{each.folder}/")), None)
-        text = None if rule is None else f"rule {rule.id}, {rule.folder}"
-        yield _rule(level, text, has_rules=level.folders is not None)
+def _name(level: Level) -> str:
+    kind = {"organization": "the organisation"}.get(level.scope, f"the {level.scope}")
+    return f"{kind} {level.name}".strip()
 
 
-def _rule(level: Level, text: str | None, *, has_rules: bool) -> Step:
-    name = f"rules of {level.name or 'the platform'}"
-    if not has_rules:
-        return Step(name, None, "none of its own: those of the wider scope hold")
-    return Step(name, text is not None, text or "no rule allows it")
+def _step(step: steps.Step) -> Step:
+    is_ok = None if step.kind is StepKind.REDIRECT else step.kind not in _REFUSALS
+    text = f"{step.text} ({step.level}, rule {step.rule_id})" if step.rule_id else step.text
+    return Step(step.kind.value, is_ok, text)
+
+
+def _decoded(examined: Examination) -> Iterator[Step]:
+    if examined.content is not None:
+        found = probe(examined.content.data, examined.content.max_pixels)
+        yield Step("decoding", not found.error, found.error or _what(found))
+
+
+def _what(found: Finding) -> str:
+    size = f"{found.width} x {found.height} pixels"
+    match found.kind:
+        case "video":
+            return f"video of {size}, {found.number} frames for a model"
+        case "document":
+            return f"document of {found.number} pages, the first of {size}"
+    return f"picture of {size}"

@@ -23,7 +23,14 @@ from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.renaming import left_behind
 from vinery_serving.engine.config import option_documents
 
-_ENGINE_FIELDS: Final = ("state", "attempts", "num_restarts", "last_error", "log")
+_ENGINE_FIELDS: Final = (
+    "state",
+    "attempts",
+    "num_restarts",
+    "picture_test",
+    "last_error",
+    "log",
+)
 # A change of these restarts the engine.
 _NEEDS_NEW_ENGINE: Final = frozenset({"name", "folder", "device", "options"})
 
@@ -156,6 +163,10 @@ class ServedModelAdmin(AuditedAdmin):
     @admin.display(description="restarts")
     def num_restarts(self, model: ServedModel) -> int:
         return model.status.num_restarts
+
+    @admin.display(description="picture test")
+    def picture_test(self, model: ServedModel) -> str:
+        return model.status.picture_test or "-"
 
     @admin.action(description="Load selected models", permissions=["change"])
     def load(self, request: HttpRequest, models: QuerySet[ServedModel]) -> None:

@@ -170,6 +170,10 @@ class EngineStatus(models.Model):
     settings_digest = models.CharField(
         max_length=64, blank=True, help_text="Of the settings that this report is about."
     )
+    picture_test = models.TextField(
+        blank=True,
+        help_text="What a vision model made of known pictures when it was loaded on its device.",
+    )
     changed_at = models.DateTimeField(auto_now=True)
 
     class Meta:

@@ -62,7 +62,7 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
         fields = [
             *("reason", "last_error", "num_attempts", "max_attempts", "next_attempt_at"),
             *("changed_at", "num_restarts", "max_context", "pid", "memory_bytes"),
-            *("num_running", "num_waiting"),
+            *("num_running", "num_waiting", "picture_test"),
         ]
         read_only_fields = fields
 

@@ -47,8 +47,8 @@ class UrlSource:
 class PathSource:
     """A file of the server, where the media rules allow its folder."""
 
-    path: str  # not checked
-    is_bare: bool = True  # as the clients of OVMS send it; otherwise it was a `file://` URL
+    path: str  # as the client sent it, not checked
+    is_bare: bool = True  # as the clients of OVMS send it; otherwise it is a `file://` URL
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,8 @@ def main(config: EngineConfig) -> int:
         end_with_node(is_on=False)
         loaded_s = round(time.monotonic() - began_at, 1)
         logger.info("ready", extra={"fields": {"model": config.name, "loaded_s": loaded_s}})
-        print(json.dumps({"event": "ready"}), file=reports)
+        seen = {} if loop.picture_test is None else {"picture_test": loop.picture_test.summary}
+        print(json.dumps({"event": "ready", **seen}), file=reports)
 
     signal.signal(signal.SIGTERM, lambda *_: loop.stop())
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -165,11 +165,15 @@ class Admission:
 
     def _admitted(self) -> Iterator[tuple[Generation, int, FailedGeneration | None]]:
         """Yield what was added, the tokens that its lane was charged for, and a failure."""
+        encoding: set[Lane] = set()  # whose pictures must wait
         while self._batch.has_prefill_room:
-            held_back = self._held_back()
+            held_back = self._held_back() | encoding
             first = self._queue.first_except(held_back)
             if first is None:
                 return
+            if not self._batch.may_encode(first):
+                encoding.add(first.submit.lane)
+                continue
             beginning, preempted = first, None
             if self._batch.has_free_slot:
                 beginning = self._slices.next_of(first, time.monotonic())

@@ -10,11 +10,12 @@ that fails a step on its own is guilty and fails. All others lose and repeat no 
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from vinery_serving.engine.cached_parts import CachedParts
+from vinery_serving.engine.encoding_pace import EncodingPace
 from vinery_serving.engine.energy.meter import StepWork
 from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.generation import (
@@ -29,6 +30,7 @@ from vinery_serving.engine.logits_hook import StepView
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import BLOCK, PrefixBlocks, is_exposed
 from vinery_serving.engine.step_layout import UnknownStepLayout, locate_spans
+from vinery_serving.engine.vision import joined_rows
 from vinery_serving.transport.messages import FINISH_STOP
 
 logger = logging.getLogger(__name__)
@@ -79,9 +81,12 @@ class Batch:
         self._suspects: deque[Generation] = deque()
         self._blocks = PrefixBlocks() if pipeline.has_cache else None
         self._cached = CachedParts()
+        self._encoding = EncodingPace()
         self._num_failed_in_row = 0
         self.num_recoveries = 0
         self.reports_work = False  # the energy meter sets it
+        # Called before pictures are encoded, which may take long.
+        self.on_encoding: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
         return len(self._running) + len(self._suspects)
@@ -153,17 +158,30 @@ class Batch:
         ]
         if not candidates:
             return None
-        generation = min(candidates, key=lambda each: (each.must_replay, len(each.tokens)))
+        # Pictures would be encoded again.
+        generation = min(
+            candidates, key=lambda each: (each.has_media, each.must_replay, len(each.tokens))
+        )
         generation.num_preempted += 1
         self.remove(generation)
         generation.rewind()
         return generation
 
+    def may_encode(self, generation: Generation) -> bool:
+        """Whether its pictures, if it has some, may be encoded before the next step."""
+        return not generation.has_media or self._encoding.may_encode(
+            time.monotonic(),
+            num_streams=sum(each.is_decoding for each in self._running),
+            is_idle=not self._running,
+        )
+
     def may_join(self, generation: Generation) -> bool:
         """Whether it may be added before the next step. If not, it may before a later one."""
+        if not self.may_encode(generation):
+            return False
         if self._blocks is None or generation.must_score:
             return True  # a prompt that is scored uses no cached block
-        prompt_ids, _ = generation.next_prompt()
+        prompt_ids = generation.identities(generation.next_prompt()[0])
         beside = (each.prefill() for each in self._exposed if not each.is_echoed)
         return self._blocks.can_prefill(prompt_ids, beside)
 
@@ -187,18 +205,32 @@ class Batch:
         submit, must_score = generation.submit, generation.must_score
         prompt_ids, max_new_tokens = generation.next_prompt()
         cache_key = submit.cache_key
+        identities = generation.identities(prompt_ids)
         if self._blocks is not None:
-            cache_key = self._blocks.key_for(prompt_ids, cache_key)
+            cache_key = self._blocks.key_for(identities, cache_key)
         # GenAI writes to the logits of n-grams of length 1 anywhere in the prompt, and salted ids
         # have no logits. It never finds a longer n-gram that begins before the salted ids end.
         if cache_key is not None and submit.beams and submit.beams.no_repeat_ngram_size == 1:
             return FailedGeneration(generation, "engine_error", _CANNOT_SALT)
+        if generation.has_media:
+            self.on_encoding()
+        begun_at = time.monotonic()
         try:
             generation.handle = self._pipeline.add(
-                prompt_ids, submit, max_new_tokens, cache_key=cache_key, echo=must_score
+                prompt_ids,
+                submit,
+                max_new_tokens,
+                cache_key=cache_key,
+                echo=must_score,
+                vision=generation.vision,
             )
         except RuntimeError as error:
             return FailedGeneration(generation, "invalid_value", _last_line(error))
+        if generation.has_media:
+            num_steps = -(-len(prompt_ids) // self._num_step_tokens)
+            now = time.monotonic()
+            self._encoding.note_encoding(num_steps, now)
+            generation.encode_s = (generation.encode_s or 0.0) + now - begun_at
         applies_penalty = self._pipeline.leaves_penalty(submit, cache_key)
         samples = self._pipeline.leaves_sampling(submit)
         if generation.logits is None and (applies_penalty or samples):
@@ -212,7 +244,7 @@ class Batch:
         self._running.append(generation)
         self._exposed.append(generation)
         if self._blocks is not None and not must_score:
-            self._blocks.note_added(prompt_ids)
+            self._blocks.note_added(identities)
         return None
 
     def remove(self, generation: Generation) -> None:
@@ -245,6 +277,8 @@ class Batch:
         except RuntimeError as error:
             self._recover(_last_line(error), result)
             return result
+        finally:
+            self._encoding.note_step()
         self._num_failed_in_row = 0
         if not self._pipeline.has_logits_hook:
             self._assume_prefilling()
@@ -275,10 +309,10 @@ class Batch:
     def _on_logits(self, view: StepView) -> None:
         """Called by the hook in the middle of a step."""
         running = self._running
+        is_joined = view.positions.ndim > 1
+        positions = (joined_rows(view.positions) if is_joined else view.positions).tolist()
         try:
-            spans = locate_spans(
-                view.positions.tolist(), view.token_ids.tolist(), len(view.logits), running
-            )
+            spans = locate_spans(positions, view.token_ids.tolist(), len(view.logits), running)
         except UnknownStepLayout as error:
             for generation in running:
                 generation.failure = None if generation.logits is None else error

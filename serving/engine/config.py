@@ -100,6 +100,11 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     prompt_lookup: Annotated[bool, "propose tokens that follow the same words in the prompt"] = (
         False
     )
+    max_image_pixels: Annotated[
+        int,
+        "the most pixels that a vision model sees of a picture or video frame; a larger one is "
+        "scaled down, which takes fewer tokens and less time; 0: as many as the model takes",
+    ] = 0
     logits_processors: Annotated[
         list[str],
         "import paths (package.module:name) of functions that may change token probabilities, "

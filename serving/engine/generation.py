@@ -14,6 +14,7 @@ from vinery_serving.engine.energy.meter import RequestEnergy
 from vinery_serving.engine.logits_handler import LogitsHandler
 from vinery_serving.engine.pipeline import Handle
 from vinery_serving.engine.prefix_cache import Prefill, TokenArray
+from vinery_serving.engine.vision import VisionModel, VisionPrompt
 from vinery_serving.transport.messages import (
     FINISH_LENGTH,
     Known,
@@ -44,6 +45,7 @@ class Generation:
     connection: Connection | None  # None: the engine's own probe
     submit: Submit
     prompt_ids: TokenArray  # int64, (num_prompt_tokens,)
+    vision: VisionPrompt | None = None  # None: the model takes text only
     arrived_at: float = field(default_factory=time.monotonic)
     first_step_at: float | None = None
     num_cached: int | None = None  # tokens of the prompt that the prefix cache had
@@ -66,6 +68,7 @@ class Generation:
     num_prefilled: int = 0
     num_assumed_prefilled: int = 0  # without the hook: as many as the steps have had room for
     is_charged: bool = False  # its lane has paid for `num_expected_tokens`
+    encode_s: float | None = None  # it took the pipeline to encode its pictures, each time
     num_preempted: int = 0  # how often it had to yield its slot to another lane
     # See `serving/engine/slices`: how much of its prompt was computed in slices, how long the next
     # slice should be if the cache had all of the last one, and whether it is not cut any more.
@@ -89,10 +92,18 @@ class Generation:
     failure: Exception | None = None  # of this generation alone, in the present step
 
     @classmethod
-    def of(cls, connection: Connection | None, submit: Submit) -> Generation:
-        """Raises ValueError if the prompt's bytes are not int32 ids."""
+    def of(
+        cls,
+        connection: Connection | None,
+        submit: Submit,
+        model: VisionModel | None = None,
+        pixels: bytes = b"",
+    ) -> Generation:
+        """`model` and `pixels` are for a vision model. Raises ValueError if the prompt's bytes are
+        not int32 ids."""
         ids = np.frombuffer(submit.prompt_ids, dtype="<i4").astype(np.int64)
-        generation = cls(connection, submit, ids)
+        vision = None if model is None else VisionPrompt(model, len(ids), submit.media, pixels)
+        generation = cls(connection, submit, ids, vision)
         if submit.beams is None:
             generation.num_granted = submit.num_granted
             if submit.known is not None:
@@ -155,12 +166,30 @@ class Generation:
         """Whether every step of it needs the hook: for its logits, or to follow its beams."""
         return self.logits is not None or self.submit.beams is not None
 
-    def token_at(self, position: int) -> int | None:
+    def token_at(self, index: int) -> int | None:
         """Return the token that the pipeline has there; None inside a beam search."""
         num_added = len(self.added_ids)
-        if position < num_added:
-            return int(self.added_ids[position])
-        return self.generated[position - num_added] if self.submit.beams is None else None
+        if index < num_added:
+            return int(self.added_ids[index])
+        return self.generated[index - num_added] if self.submit.beams is None else None
+
+    def position_at(self, index: int) -> int:
+        """Return the position of a token, as `step_layout` compares it."""
+        return index if self.vision is None else self.vision.position_at(index)
+
+    def index_of(self, position: int) -> int:
+        """Return the index of the token at a position; -1: none is there."""
+        return position if self.vision is None else self.vision.index_of(position)
+
+    @property
+    def num_pixel_bytes(self) -> int:
+        """The memory that its pictures take."""
+        return sum(each.num_bytes for each in self.submit.media)
+
+    @property
+    def has_media(self) -> bool:
+        """Whether its pictures must be encoded each time that it is added."""
+        return bool(self.submit.media)
 
     @property
     def must_score(self) -> bool:
@@ -185,10 +214,16 @@ class Generation:
             self.logits.restart()
         self.num_to_replay = len(self.tokens) if self.must_replay else 0
 
+    def identities(self, token_ids: TokenArray) -> TokenArray:
+        """Return the ids of a prompt with others for each picture, as the prefix cache sees it."""
+        return token_ids if self.vision is None else self.vision.identities(token_ids)
+
     def prefill(self) -> Prefill:
         """Return how far the pipeline has prefilled its prompt."""
         key = self.submit.cache_key
-        return Prefill(self.added_ids, self.first_chunk_end, self.num_prefilled, key)
+        return Prefill(
+            self.identities(self.added_ids), self.first_chunk_end, self.num_prefilled, key
+        )
 
     def output(self) -> TokenOutput:
         """Return the tokens that were not sent yet; the first output also has its timings."""
@@ -196,12 +231,13 @@ class Generation:
         first = self.num_sent - self.num_known
         logprobs = tuple(self.logprobs[first:]) if self.logprobs else ()
         self.num_sent = len(self.tokens)
-        queue_s = prefill_s = num_cached_tokens = prompt_logprobs = None
+        queue_s = prefill_s = num_cached_tokens = prompt_logprobs = encode_s = None
         if not self.has_sent_output and self.first_step_at is not None:
             self.has_sent_output = True
             queue_s = self.first_step_at - self.arrived_at
             prefill_s = time.monotonic() - self.first_step_at
             num_cached_tokens = self.num_cached or 0
+            encode_s = self.encode_s
             spec = self.submit.logits
             if self.logits is not None and spec is not None and spec.prompt_logprobs is not None:
                 prompt_logprobs = tuple(self.logits.prompt_logprobs)
@@ -217,6 +253,7 @@ class Generation:
             self.num_proposed,
             self.num_accepted,
             None if self.energy is None else self.energy.take_unreported_j(),
+            encode_s,
         )
 
     def reject(self, code: str | None, message: str) -> None:

@@ -1,14 +1,20 @@
 """Writes a copy of a model's folder whose graph has a logits hook and takes salted token ids.
 
-Only the graph's XML is written anew, beside links to the weights and the other files.
+Only the graph's XML is written anew, beside links to the weights and the other files. A vision
+model has a graph of its own for the embeddings of tokens, and gets another tokenizer
+(`serving/engine/coded_tokenizer`).
 
 - The **logits hook** (`serving/engine/logits_hook`) is an operation on the logits, the token ids
   and the positions of a step. It is a side branch: the logits do not pass through it. A step
   without a callback only pays for an empty call.
 - For **salts**, token ids are taken modulo the vocabulary size. A prompt whose first ids are
   raised by a multiple of it means the same to the model, but shares nothing with other prompts
-  in the prefix cache (`serving/engine/prefix_cache`).
+  in the prefix cache (`serving/engine/prefix_cache`). In a vision model the cache sees embeddings,
+  not ids. There an id that was raised n times has an embedding that is larger by n / 2^23, which
+  is in the last bits of its numbers.
 """
+
+from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -18,11 +24,15 @@ from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element, ParseError, SubElement, parse
 
 MODEL_FILE: Final = "openvino_model.xml"
+LANGUAGE_FILE: Final = "openvino_language_model.xml"  # of a vision model
+EMBEDDINGS_FILE: Final = "openvino_text_embeddings_model.xml"
 HOOK_TYPE: Final = "LogitsHook"  # the name of the operation's class
 # Layers between a compressed embedding table and its use.
 _DECOMPRESSION: Final = frozenset(("Convert", "Subtract", "Multiply", "Reshape"))
 # The CPU plugin computes with 32 bits for token ids.
 _MAX_TOKEN_ID: Final = 2**31 - 1
+# So many that no number of an embedding changes by more than 1/32768 of it.
+_MAX_EMBEDDED_SALTS: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +41,18 @@ class GraphFeatures:
 
     has_logits_hook: bool = False
     salt_modulus: int = 0  # token ids are taken modulo this; 0: salts are not supported
+    is_vision: bool = False
 
     @property
     def num_salts(self) -> int:
         """How many different salts fit into a token id."""
-        return _MAX_TOKEN_ID // self.salt_modulus - 1 if self.salt_modulus else 0
+        num_salts = _MAX_TOKEN_ID // self.salt_modulus - 1 if self.salt_modulus else 0
+        return min(num_salts, _MAX_EMBEDDED_SALTS) if self.is_vision else num_salts
+
+
+def is_vision_folder(folder: Path) -> bool:
+    """Whether GenAI takes the folder for a vision model."""
+    return (folder / EMBEDDINGS_FILE).is_file()
 
 
 def write_hooked_folder(
@@ -46,20 +63,40 @@ def write_hooked_folder(
     Returns what the copy supports. The hook needs `logits` and two-dimensional `position_ids`;
     without them no copy is written. Raises RuntimeError for a file that is not a graph.
     """
-    net = _Net(folder)
+    net = _Net(folder / MODEL_FILE)
     parameter = net.parameter("input_ids")
     if parameter is None:
         return GraphFeatures()
     ids, salt_modulus = _insert_modulo(net, parameter) or (parameter, 0)
     if not (_insert_hook(net, ids) if has_logits_hook else salt_modulus):
         return GraphFeatures()
+    _write_copy(folder, target, net)
+    return GraphFeatures(has_logits_hook, salt_modulus)
+
+
+def write_vision_folder(
+    folder: Path, target: Path, *, has_logits_hook: bool = True
+) -> GraphFeatures:
+    """Make `target` a copy of a vision model's folder with salts, and with the hook if its graph
+    can have it. Returns what the copy supports. Raises RuntimeError for a file that is not a graph.
+    """
+    language, embeddings = _Net(folder / LANGUAGE_FILE), _Net(folder / EMBEDDINGS_FILE)
+    is_hooked = has_logits_hook and _insert_hook(language, None)
+    parameter = embeddings.parameter("input") or embeddings.parameter("input_ids")
+    salt_modulus = 0 if parameter is None else _insert_embedded_salts(embeddings, parameter)
+    _write_copy(folder, target, language, embeddings)
+    return GraphFeatures(is_hooked, salt_modulus, is_vision=True)
+
+
+def _write_copy(folder: Path, target: Path, *nets: _Net) -> None:
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
+    written = {net.path.name for net in nets}
     for file in folder.iterdir():
-        if file.name != MODEL_FILE:
+        if file.name not in written:
             (target / file.name).symlink_to(file.resolve())
-    net.tree.write(target / MODEL_FILE)
-    return GraphFeatures(has_logits_hook, salt_modulus)
+    for net in nets:
+        net.tree.write(target / net.path.name)
 
 
 class _Output(NamedTuple):
@@ -79,14 +116,13 @@ class _Output(NamedTuple):
 class _Net:
     """The XML of a graph. OpenVINO sorts the layers by their edges when it reads them."""
 
-    def __init__(self, folder: Path) -> None:
-        """Raises RuntimeError if the folder's file is not a graph."""
-        self.folder = folder
+    def __init__(self, path: Path) -> None:
+        """Raises RuntimeError if the file is not a graph."""
+        self.path = path
         try:
-            self.tree = parse(folder / MODEL_FILE)
+            self.tree = parse(path)
         except ParseError as error:
-            message = f"{folder / MODEL_FILE} is not an OpenVINO graph: {error}."
-            raise RuntimeError(message) from None
+            raise RuntimeError(f"{path} is not an OpenVINO graph: {error}.") from None
         root = self.tree.getroot()
         self._layers = root.find("layers") or Element("layers")
         self._edges = root.find("edges") or Element("edges")
@@ -164,28 +200,88 @@ def _edge_from(output: _Output) -> dict[str, str]:
     return {"from-layer": output.layer.attrib["id"], "from-port": output.port.attrib["id"]}
 
 
-def _port_like(port: Element, id_: str) -> Element:
-    copy = Element("port", {"id": id_, "precision": port.attrib.get("precision", "I64")})
+def _port_like(port: Element, id_: str, precision: str | None = None) -> Element:
+    precision = precision or port.attrib.get("precision", "I64")
+    copy = Element("port", {"id": id_, "precision": precision})
     copy.extend(port.findall("dim"))
     return copy
 
 
 def _vector(precision: str, length: int) -> Element:
     port = Element("port", {"precision": precision})
-    SubElement(port, "dim").text = str(length)
+    port.append(_dim(length))
     return port
 
 
-def _insert_hook(net: _Net, ids: _Output) -> bool:
+def _dim(length: int) -> Element:
+    dim = Element("dim")
+    dim.text = str(length)
+    return dim
+
+
+def _insert_hook(net: _Net, ids: _Output | None) -> bool:
+    """Insert the hook; `ids` are None in a vision model. Returns whether the graph can have it."""
     positions, logits = net.parameter("position_ids"), net.result("logits")
-    # Vision models have three-dimensional positions, which the step layout does not cover.
-    if positions is None or logits is None or len(positions.sizes) != 2:
+    if positions is None or logits is None:
         return False
-    hook = net.add(HOOK_TYPE, "extension", [logits, ids, positions], _vector("FP32", 1))
+    if ids is not None and len(positions.sizes) != 2:
+        return False
+    inputs = [logits, positions] if ids is None else [logits, ids, positions]
+    hook = net.add(HOOK_TYPE, "extension", inputs, _vector("FP32", 1))
     # Graph passes remove operations without a result. A result needs a name.
     _output(hook).port.attrib["names"] = "vinery_logits_hook"
     net.add("Result", "opset1", [_output(hook)])
     return True
+
+
+def _insert_embedded_salts(net: _Net, ids: _Output) -> int:
+    """Multiply each embedding by 1 + n / 2^23, where its id was raised n times. Returns the
+    modulus of the ids; 0 if the graph is not a plain look-up.
+
+    A constant would have to be written into the weights, so the numbers are computed.
+    """
+    lookup = _lookup(net, ids)
+    inserted = _insert_modulo(net, ids)
+    if lookup is None or inserted is None:
+        return 0
+    plain_ids, modulus = inserted
+    _, gather = lookup
+    embedding, rows = _output(gather), _rows_of(net, plain_ids)
+    zero = net.sources(gather)[2]
+
+    def insert(kind: str, like: Element, *inputs: _Output, version: str = "opset1") -> _Output:
+        data = {"auto_broadcast": "numpy"} if len(inputs) == 2 else {}
+        return _output(net.add(kind, version, inputs, like, **data))
+
+    def as_float(output: _Output) -> _Output:
+        like = _port_like(output.port, "0", "FP32")
+        return _output(net.add("Convert", "opset1", [output], like, destination_type="f32"))
+
+    raised = insert("Subtract", ids.port, ids, plain_ids)
+    rows_f, raised_f = as_float(rows), as_float(raised)
+    times = insert("Divide", raised_f.port, raised_f, rows_f)
+    one = insert("Divide", rows_f.port, rows_f, rows_f)
+    # A clamped 0 is the lower limit.
+    zero_f = as_float(zero)
+    limits = {"min": "1.1920928955078125e-07", "max": "1"}
+    step = _output(net.add("Clamp", "opset1", [zero_f], zero_f.port, **limits))
+    factor = insert("Add", times.port, insert("Multiply", times.port, times, step), one)
+    one_axis = insert("Divide", rows.port, rows, rows)
+    last_axis = insert("Add", rows.port, one_axis, one_axis)
+    column = Element("port", {"id": "0", "precision": "FP32"})
+    column.extend([*factor.port.findall("dim"), _dim(1)])
+    factors = _output(net.add("Unsqueeze", "opset1", [factor, last_axis], column))
+    readers = list(net.readers(gather))
+    salted = insert("Multiply", embedding.port, embedding, factors)
+    salted.port.attrib["names"] = embedding.port.attrib.pop("names", "")
+    for reader, index in readers:
+        net.redirect(reader, index, salted)
+    return modulus
+
+
+def _rows_of(net: _Net, plain_ids: _Output) -> _Output:
+    """The modulus, as `_insert_modulo` has inserted it: the second input of its remainder."""
+    return net.sources(plain_ids.layer)[1]
 
 
 def _insert_modulo(net: _Net, ids: _Output) -> tuple[_Output, int] | None:
@@ -200,7 +296,7 @@ def _insert_modulo(net: _Net, ids: _Output) -> tuple[_Output, int] | None:
     reader, gather = lookup
     table, _, axis = net.sources(gather)
     weights = _constant(net, table)
-    if weights is None or not _is_zero(axis.layer, net.folder):
+    if weights is None or not _is_zero(axis.layer, net.path):
         return None
     sizes = _vector("I64", len(weights.sizes))
     shape = net.add("ShapeOf", "opset3", [weights], sizes, output_type="i64")
@@ -239,12 +335,12 @@ def _lookup(net: _Net, ids: _Output) -> tuple[Element, Element] | None:
     return None
 
 
-def _is_zero(layer: Element, folder: Path) -> bool:
+def _is_zero(layer: Element, path: Path) -> bool:
     """Whether the layer is a constant of zeros, as the axis of a usual look-up is."""
     data = layer.find("data")
     if layer.attrib["type"] != "Const" or data is None:
         return False
-    with (folder / MODEL_FILE).with_suffix(".bin").open("rb") as weights:
+    with path.with_suffix(".bin").open("rb") as weights:
         weights.seek(int(data.attrib["offset"]))
         return not any(weights.read(int(data.attrib["size"])))
 

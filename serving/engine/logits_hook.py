@@ -9,19 +9,22 @@ step at any vocabulary size: three calls into Python after the model has emptied
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import openvino as ov
+
+_NO_IDS: Final = np.zeros(0, np.int32)
 
 
 class StepView(NamedTuple):
     """What one step computes. Valid during the callback only: GenAI owns the memory."""
 
     logits: npt.NDArray[np.float32]  # (num_rows, vocab_size), writable
-    token_ids: npt.NDArray[np.int32]  # (num_tokens,), of all tokens that the step computes
-    positions: npt.NDArray[np.int32]  # (num_tokens,)
+    # (num_tokens,), of all tokens that the step computes; of a vision model (0,)
+    token_ids: npt.NDArray[np.int32]
+    positions: npt.NDArray[np.int32]  # (num_tokens,); of a vision model (3, num_tokens)
 
 
 class LogitsHook(ov.Op):  # type: ignore[misc]
@@ -69,7 +72,11 @@ class LogitsHook(ov.Op):  # type: ignore[misc]
 
     def evaluate(self, _outputs: Any, inputs: Any) -> bool:
         if LogitsHook.callback is not None:
-            logits, token_ids, positions = (each.data for each in inputs)
+            logits, *ids, positions = (each.data for each in inputs)
             rows = logits.reshape(-1, logits.shape[-1])
-            LogitsHook.callback(StepView(rows, token_ids.reshape(-1), positions.reshape(-1)))
+            if ids:
+                view = StepView(rows, ids[0].reshape(-1), positions.reshape(-1))
+            else:
+                view = StepView(rows, _NO_IDS, positions.reshape(len(positions), -1))
+            LogitsHook.callback(view)
         return True

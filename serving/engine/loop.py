@@ -4,6 +4,7 @@ Every generation that arrives gets an answer. It is accepted or rejected at once
 finish or a rejection, whatever happens to the batch or to its gateway, until the process ends.
 """
 
+import logging
 import os
 import time
 from collections import Counter
@@ -35,8 +36,9 @@ from vinery_serving.engine.logits_handler import (
     new_processors,
 )
 from vinery_serving.engine.output_sender import OutputSender
+from vinery_serving.engine.picture_test import PictureTest, show_pictures
 from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.engine.pixels import ArrivingPixels
+from vinery_serving.engine.pixels import ArrivingPixels, PixelsRefused
 from vinery_serving.engine.prefix_cache import TokenArray
 from vinery_serving.engine.refusing import check_submit
 from vinery_serving.engine.step_limit import LEAST_S, StepLimits
@@ -59,6 +61,8 @@ from vinery_serving.transport.messages import (
 )
 from vinery_serving.transport.server import Connection, Incoming, SocketServer
 
+logger = logging.getLogger(__name__)
+
 # An idle engine generates a token this often, to know that it still can.
 PROBE_INTERVAL_S: Final = 10.0
 # How long the engine waits for messages before it checks deadlines, and for how long without any
@@ -68,6 +72,11 @@ _CALM_WAIT_S: Final = 1.0
 # Deadlines are minutes long, so not every step checks them.
 _EXPIRY_INTERVAL_S: Final = 0.2
 _QUEUE_IS_FULL: Final = "The engine's wait queue is full; try again shortly."
+# Of all requests that wait or run. Each may have 48 MB, and wait among a thousand others.
+_MAX_PIXEL_BYTES: Final = 2**30
+_TOO_MANY_PIXELS: Final = (
+    "The engine has too many pictures to read; try again shortly, or send smaller ones."
+)
 _TOO_MANY_GRAMMARS: Final = (
     "Too many new schemas, patterns or grammars of this API key are being compiled; try again "
     "shortly, or use fewer different ones."
@@ -103,6 +112,7 @@ class EngineLoop:
             config.options.max_running,
             num_step_tokens=config.options.max_num_batched_tokens,
         )
+        self._batch.on_encoding = lambda: self._promise(config.options.step_timeout_s)
         self._processors = load_factories(config.options.logits_processors)
         self._waiting = Admission(config.options, self._batch)
         # Whose grammars are being checked, and how to stop waiting for that.
@@ -120,6 +130,7 @@ class EngineLoop:
         self._num_unused_tokens = 0
         self._energy = new_meter(config.sysfs, config.socket_path.parent / "energy", config.device)
         self._batch.reports_work = self._energy is not None
+        self.picture_test: PictureTest | None = None  # of a vision model
         self._is_listening = False  # until then the load has its own limit
         self._is_stopping = False
 
@@ -134,8 +145,18 @@ class EngineLoop:
             # The sampler does not see what the hook writes, as on a device with its own copy of
             # the logits. Then the engine offers nothing that needs the hook.
             self._pipeline.has_logits_hook = False
-        if self._pipeline.num_salts and not self._understands_salts():
+        if self._pipeline.vision is not None:
+            self._show_pictures()
+        is_text = self._pipeline.vision is None
+        if is_text and self._pipeline.num_salts and not self._understands_salts():
             self._pipeline.disable_salts()
+
+    def _show_pictures(self) -> None:
+        """Raises RuntimeError if pictures do not have the tokens that they should."""
+        self.picture_test = show_pictures(self._pipeline)
+        passed, summary = self.picture_test.passed, self.picture_test.summary
+        log = logger.info if passed else logger.warning
+        log("picture test", extra={"fields": {"passed": passed, "summary": summary}})
 
     def _understands_salts(self) -> bool:
         """Whether the plugin computes with large token ids exactly: plugins differ in that."""
@@ -152,7 +173,7 @@ class EngineLoop:
 
     def _probe(self, submit: Submit) -> int:
         """Generate and return one token. Raises RuntimeError if the probe fails."""
-        probe = Generation.of(None, submit)
+        probe = Generation.of(None, submit, self._pipeline.vision)
         if submit.logits is not None:
             probe.logits = LogitsHandler(submit, probe.prompt_ids)
         self._batch.add(probe)
@@ -250,7 +271,9 @@ class EngineLoop:
 
     def _submit(self, connection: Connection, submit: Submit) -> None:
         try:
-            generation = Generation.of(connection, submit)
+            pixels = self._pixels.take(connection, submit)
+            self._check_room(submit, len(pixels))
+            generation = Generation.of(connection, submit, self._pipeline.vision, pixels)
             if self._energy is not None:
                 generation.energy = RequestEnergy(self._energy.totals)
             check_submit(submit, generation.prompt_ids, self._pipeline, self._config.max_context)
@@ -259,6 +282,10 @@ class EngineLoop:
         except ValueError as error:
             refused = Generation(connection, submit, np.zeros(0, np.int64))
             refused.reject(errors.InvalidRequest.code, str(error))
+            return
+        except PixelsRefused:
+            refused = Generation(connection, submit, np.zeros(0, np.int64))
+            refused.reject(errors.Overloaded.code, _TOO_MANY_PIXELS)
             return
         # One that goes on had its room before.
         if submit.known is None and not self._has_room(submit.lane):
@@ -269,6 +296,14 @@ class EngineLoop:
             self._accept(generation)
         else:
             self._check_grammar(generation, submit.grammar)
+
+    def _check_room(self, submit: Submit, num_bytes: int) -> None:
+        """Raises PixelsRefused if the pictures of all requests would take too much memory."""
+        if num_bytes == 0 or submit.known is not None:
+            return
+        num_held = sum(each.num_pixel_bytes for each in self._alive.values())
+        if num_held + num_bytes > _MAX_PIXEL_BYTES:
+            raise PixelsRefused
 
     def _has_room(self, lane: Lane) -> bool:
         """Whether one more of this lane may wait. A lane that holds the most slots may lose one."""
@@ -435,7 +470,7 @@ class EngineLoop:
     def _probe_when_idle(self) -> None:
         last = self._last_token_at
         if last is None or time.monotonic() - last > PROBE_INTERVAL_S:
-            self._batch.add(Generation.of(None, _PROBE))
+            self._batch.add(Generation.of(None, _PROBE, self._pipeline.vision))
 
     # Reports
 
@@ -453,6 +488,8 @@ class EngineLoop:
             has_processors=bool(self._processors),
             supports_cache_salt=self._pipeline.supports_cache_salt,
             digest=self._config.digest,
+            picture_test="" if self.picture_test is None else self.picture_test.summary,
+            sees_pictures=self.picture_test is not None and self.picture_test.passed,
         )
 
     def _stats(self) -> EngineStats:

@@ -10,19 +10,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import openvino as ov
 import openvino_genai as genai
 
 from vinery_serving.core.request import GrammarKind
+from vinery_serving.engine.coded_tokenizer import write_tokenizer
 from vinery_serving.engine.config import (
     NGRAM_SIZE,
     NUM_ASSISTANT_TOKENS,
     EngineConfig,
     EngineOptions,
 )
-from vinery_serving.engine.graph import MODEL_FILE, GraphFeatures, write_hooked_folder
+from vinery_serving.engine.graph import (
+    EMBEDDINGS_FILE,
+    LANGUAGE_FILE,
+    MODEL_FILE,
+    GraphFeatures,
+    is_vision_folder,
+    write_hooked_folder,
+    write_vision_folder,
+)
 from vinery_serving.engine.logits_hook import LogitsHook, StepView
 from vinery_serving.engine.prefix_cache import TokenArray, salt_prompt
+from vinery_serving.engine.vision import VisionModel, VisionPrompt
 from vinery_serving.transport.messages import (
     FINISH_LENGTH,
     FINISH_STOP,
@@ -37,6 +48,10 @@ _ONLY_GREEDY: Final = (
     "This model proposes tokens with a draft model, and on its device it can then generate with a "
     "`temperature` of 0 only. Send 0, or ask the administrator to remove the option draft_model."
 )
+# GenAI compares prompts in its prefix cache by every so many numbers of each embedding.
+_HASH_STRIDE: Final = 50
+# Salts are in the last bits of embeddings.
+_EXACT: Final = {"INFERENCE_PRECISION_HINT": "f32"}
 # A confident draft model may propose many tokens. GenAI was never seen to propose more.
 _MAX_CONFIDENT_TOKENS: Final = 256
 
@@ -106,7 +121,12 @@ class Handle:
 class Pipeline:
     def __init__(self, config: EngineConfig, *, with_hook: bool = True) -> None:
         """Raises RuntimeError if it cannot be loaded. Benchmarks compare `with_hook=False`."""
-        folder, self._graph = _hooked(config) if with_hook else (config.folder, GraphFeatures())
+        # Of a vision model; None: the model takes text only.
+        self.vision = VisionModel.read(config.folder) if is_vision_folder(config.folder) else None
+        if self.vision is not None:
+            folder, self._graph = _vision_copy(config, self.vision, with_hook=with_hook)
+        else:
+            folder, self._graph = _hooked(config) if with_hook else (config.folder, GraphFeatures())
         self._next_id = 0
         self._next_salt = 1
         self.has_cache = config.options.enable_prefix_caching  # whether prefix caching is on
@@ -147,12 +167,15 @@ class Pipeline:
     @property
     def can_score_prompts(self) -> bool:
         """Whether the hook can see every token of a prompt, none of them cached."""
+        if self.vision is not None:
+            return False  # GenAI crashes when it echoes a prompt of a vision model
         return self.has_logits_hook and (not self.has_cache or self._graph.num_salts > 0)
 
     @property
     def num_salts(self) -> int:
         """How many salts a token id may have; 0: no prefix cache, or no support in the graph."""
-        return self._graph.num_salts if self.has_logits_hook and self.has_cache else 0
+        is_usable = self.has_logits_hook or self.vision is not None
+        return self._graph.num_salts if is_usable and self.has_cache else 0
 
     def disable_salts(self) -> None:
         """Do not use salts: they do not work with this model on this device."""
@@ -172,6 +195,8 @@ class Pipeline:
             return False
         if self.leaves_sampling(submit):
             return True
+        if self.vision is not None:
+            return True  # GenAI has no ids of the prompt
         is_scored = submit.logits is not None and submit.logits.prompt_logprobs is not None
         return is_scored or (cache_key is not None and self.has_cache)
 
@@ -188,11 +213,13 @@ class Pipeline:
         *,
         cache_key: bytes | None = None,
         echo: bool = False,
+        vision: VisionPrompt | None = None,
     ) -> Handle:
         """Queue a generation that shares the prefix cache with prompts of the same key only.
 
-        With `echo`, every token of the prompt is computed and has a row of logits. Raises
-        RuntimeError if GenAI or this pipeline refuses the request.
+        With `echo`, every token of the prompt is computed and has a row of logits. `vision` is set
+        for a vision model, whose pictures are encoded before this returns. Raises RuntimeError if
+        GenAI or this pipeline refuses the request.
         """
         if self.leaves_sampling(submit) and not self.has_logits_hook:
             raise RuntimeError(_ONLY_GREEDY)
@@ -203,6 +230,9 @@ class Pipeline:
         config.echo = echo
         if self.leaves_penalty(submit, cache_key):
             config.repetition_penalty = 1.0
+        if vision is not None:
+            handle = self._add_vision(prompt_ids, vision, cache_key, config)
+            return Handle(handle, is_prompt_only=max_new_tokens == 0)
         if echo and self.has_cache:
             prompt_ids = self._with_new_salt(prompt_ids)
         elif cache_key is not None and self.has_cache:
@@ -213,6 +243,27 @@ class Pipeline:
         num_echoed = len(prompt_ids) if echo else 0
         return Handle(handle, num_echoed, is_prompt_only=max_new_tokens == 0)
 
+    def _add_vision(
+        self, prompt_ids: TokenArray, vision: VisionPrompt, cache_key: bytes | None, config: Any
+    ) -> Any:
+        """Returns GenAI's handle. Raises RuntimeError."""
+        model, graph = self.vision, self._graph
+        assert model is not None
+        try:
+            model.check(prompt_ids, vision.media)
+        except ValueError as error:
+            raise RuntimeError(str(error)) from None
+        if self.num_salts:
+            prompt_ids = vision.with_grids(prompt_ids, graph.salt_modulus, graph.num_salts)
+        if self.num_salts and cache_key is not None:
+            head, rest = np.split(prompt_ids, [vision.num_saltable])
+            head = salt_prompt(head, cache_key, graph.salt_modulus, graph.num_salts // 2)
+            prompt_ids = np.concatenate((head, rest))
+        config.apply_chat_template = False
+        text = model.text(prompt_ids, vision.media)
+        images, videos = (vision.tensors(are_videos=each) for each in (False, True))
+        return self._pipeline.add_request(self._next_id, text, images, videos, config)
+
     def step(self, callback: Callable[[StepView], None] | None = None) -> None:
         """Compute a token for every decoding generation, or chunks of prompts.
 
@@ -221,6 +272,28 @@ class Pipeline:
         """
         LogitsHook.callback = callback
         self._pipeline.step()
+
+    def first_token(self, prompt_ids: TokenArray, vision: VisionPrompt) -> tuple[int, float]:
+        """Return the likeliest token behind a prompt with pictures, and its log-probability.
+
+        The pipeline must be empty. Raises RuntimeError if it has counted other tokens.
+        """
+        self._next_id += 1
+        config = genai.GenerationConfig()
+        config.max_new_tokens = 1
+        config.ignore_eos = True
+        config.logprobs = 1
+        handle = self._add_vision(prompt_ids, vision, None, config)
+        while self._pipeline.has_non_finished_requests():
+            self._pipeline.step()
+        (output,) = handle.read_all()
+        num_tokens = int(handle.get_perf_metrics().get_num_input_tokens())
+        if num_tokens != len(prompt_ids):
+            raise RuntimeError(
+                f"OpenVINO GenAI counts {num_tokens} tokens where Vinery counts {len(prompt_ids)}: "
+                "the sizes in the folder's preprocessor_config.json do not fit."
+            )
+        return output.generated_ids[0], float(output.generated_log_probs[0])
 
     def _with_new_salt(self, prompt_ids: TokenArray) -> TokenArray:
         """Return the prompt with a salt that the prefix cache has never seen.
@@ -321,6 +394,45 @@ def _hooked(config: EngineConfig) -> tuple[Path, GraphFeatures]:
     return config.folder, GraphFeatures()
 
 
+def _vision_copy(
+    config: EngineConfig, model: VisionModel, *, with_hook: bool
+) -> tuple[Path, GraphFeatures]:
+    """Return a copy that takes token ids, with the logits hook where that is possible."""
+    _check_vision(config.options)
+    target = config.cache_dir / "hooked"
+    has_hook = with_hook and config.device == "CPU"
+    features = write_vision_folder(config.folder, target, has_logits_hook=has_hook)
+    write_tokenizer(config.folder, target, model.literals)
+    if not _embeds_salts(target / EMBEDDINGS_FILE, config.device, features):
+        features = replace(features, salt_modulus=0)
+    return target, features
+
+
+def _check_vision(options: EngineOptions) -> None:
+    """Raises RuntimeError for options that GenAI has for text models only."""
+    if options.draft_model or options.prompt_lookup:
+        raise RuntimeError(
+            "A vision model cannot have the options draft_model and prompt_lookup: OpenVINO GenAI "
+            "proposes no tokens for one."
+        )
+
+
+def _embeds_salts(path: Path, device: str, features: GraphFeatures) -> bool:
+    """Whether the device computes the embeddings of salted ids exactly: each differs from the
+    others in the values that GenAI compares, and that of a plain id is as it was."""
+    modulus = features.salt_modulus
+    if not modulus:
+        return False
+    compiled = ov.Core().compile_model(str(path), device, _EXACT)
+    numbers = np.arange(features.num_salts + 1, dtype=np.int64)
+    for id_ in (0, 1, modulus // 2, modulus - 1):
+        values = compiled([(id_ + numbers * modulus)[None]])[0][0][:, ::_HASH_STRIDE]
+        is_used = (values[0] != 0).any()
+        if is_used and len(np.unique(values.astype(np.float32), axis=0)) != len(numbers):
+            return False
+    return True
+
+
 def _scheduler(config: EngineConfig) -> Any:
     options = config.options
     scheduler = genai.SchedulerConfig()
@@ -343,7 +455,12 @@ def _properties(config: EngineConfig, graph: GraphFeatures, draft: Path | None) 
         properties["prompt_lookup"] = True
     if graph.has_logits_hook:
         properties["extensions"] = [LogitsHook]
-    return properties | {"sampler_num_threads": num_threads} | config.options.plugin
+    if graph.is_vision:
+        # GenAI would pass the sampler's threads on to the plugin.
+        properties["MODEL_PROPERTIES"] = {"text_embeddings": _EXACT}
+    else:
+        properties["sampler_num_threads"] = num_threads
+    return properties | config.options.plugin
 
 
 def _draft_folder(config: EngineConfig, graph: GraphFeatures) -> Path:
@@ -360,7 +477,7 @@ def _draft_folder(config: EngineConfig, graph: GraphFeatures) -> Path:
 
 def _vocab_size(folder: Path) -> int:
     """Return the width of the model's logits; 0 if it is dynamic."""
-    for name in (MODEL_FILE, "openvino_language_model.xml"):
+    for name in (MODEL_FILE, LANGUAGE_FILE):
         if (folder / name).exists():
             core = ov.Core()
             core.add_extension(LogitsHook)

@@ -18,6 +18,10 @@ def check_submit(submit: Submit, ids: TokenArray, pipeline: Pipeline, max_contex
         raise ValueError(f"There are stop token ids outside 0..{vocab_size - 1}.")
     if max_context and len(ids) + min(1, submit.max_new_tokens) > max_context:
         raise ValueError(f"The prompt has {len(ids)} tokens; the model's context is {max_context}.")
+    if pipeline.vision is not None:
+        pipeline.vision.check(ids, submit.media)
+    elif submit.media:
+        raise ValueError("This model takes text only.")
     if submit.cache_key is not None:
         _check_salt(submit, pipeline)
     if submit.logits is not None:
@@ -27,6 +31,9 @@ def check_submit(submit: Submit, ids: TokenArray, pipeline: Pipeline, max_contex
 def _check_salt(submit: Submit, pipeline: Pipeline) -> None:
     if not pipeline.supports_cache_salt:
         raise ValueError("This model does not support cache_salt.")
+    # The tokens before the first picture carry the salt.
+    if submit.media and submit.media[0].start < 2:
+        raise ValueError("The prompt must have a text before its first picture.")
     # GenAI would write to the logits of salted ids, which have none.
     if submit.beams is not None and submit.beams.no_repeat_ngram_size:
         raise ValueError("no_repeat_ngram_size does not work with a cache_salt.")

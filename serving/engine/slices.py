@@ -56,7 +56,9 @@ class Slices:
 
     def next_of(self, generation: Generation, now: float) -> Generation:
         """Return what to add next of a generation: a slice of its prompt, or itself."""
-        is_whole = generation.is_uncut or generation.was_added or generation.must_score
+        # Each slice of a prompt with pictures would encode them again.
+        is_cut_before = generation.is_uncut or generation.was_added
+        is_whole = is_cut_before or generation.must_score or generation.has_media
         is_shared = generation.num_known or self._is_shared(generation.submit.lane, now)
         if is_whole or not is_shared or not self._batch.caches_exactly:
             return generation
@@ -84,7 +86,9 @@ class Slices:
             known=None,
         )
         prompt_ids = prompt_ids[: generation.num_sliced + length]
-        beginning = Generation(None, submit, prompt_ids, energy=generation.energy)
+        beginning = Generation(
+            None, submit, prompt_ids, generation.vision, energy=generation.energy
+        )
         beginning.num_sliced = generation.num_sliced
         return beginning
 

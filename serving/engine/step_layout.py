@@ -32,7 +32,9 @@ class ScheduledSequence(Protocol):
     def num_beams(self) -> int: ...  # sequences that the pipeline extends side by side
     @property
     def max_draft_tokens(self) -> int: ...  # that may follow the last token
-    def token_at(self, position: int) -> int | None: ...  # None: it is unknown
+    def token_at(self, index: int) -> int | None: ...  # None: it is unknown
+    def position_at(self, index: int) -> int: ...  # of its token with this index
+    def index_of(self, position: int) -> int: ...  # of its token; -1: none is there
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ class Span:
     """The part of a step that belongs to one generation."""
 
     index: int  # of its first token among the tokens of the step
-    start: int  # position of its first token; of all its tokens if there are several beams
+    # Index of its first token in its sequence; of all its tokens if there are several beams.
+    start: int
     num_tokens: int
     rows: range  # of the logits; empty until the prompt's last token is computed
 
@@ -53,8 +56,8 @@ def locate_spans(
 ) -> list[Span | None]:
     """Return the span of each generation of `running`; None for one that the step left out.
 
-    `positions` and `token_ids` are those of all tokens of the step. Raises UnknownStepLayout
-    if a token or a row is left over.
+    `positions` and `token_ids` are those of all tokens of the step; without ids, positions alone
+    count. Raises UnknownStepLayout if a token or a row is left over.
     """
     step = _Step(positions, token_ids, num_rows)
     decoding = [each for each in running if each.is_decoding]
@@ -127,12 +130,13 @@ class _Step:
             length = lengths.get(id(each), 0)
             if length:
                 rows = range(first_row, first_row + length)
-                spans[slot] = Span(index, self._positions[index], length, rows)
+                start = each.index_of(self._positions[index])
+                spans[slot] = Span(index, start, length, rows)
                 index, first_row = index + length, rows.stop
         for slot, each in enumerate(running):
             length = self._chunk_length(index, each) if spans[slot] is None else 0
             if length:
-                start = self._positions[index]
+                start = each.index_of(self._positions[index])
                 is_end = start + length == each.num_pipeline_tokens
                 num_rows = length if each.is_echoed else int(is_end)
                 rows = range(first_row, first_row + num_rows)
@@ -147,7 +151,7 @@ class _Step:
             last = sequence.num_pipeline_tokens - 1
             length = 1
             for position in self._positions[index + 1 : index + 1 + sequence.max_draft_tokens]:
-                if position != last + length:
+                if position != sequence.position_at(last + length):
                     break
                 length += 1
             yield from range(length, 0, -1)
@@ -163,15 +167,15 @@ class _Step:
         """Return how many tokens are prefilled here, up to the prompt's or the step's end."""
         if index == len(self._positions):
             return 0
-        start = self._positions[index]
+        start = sequence.index_of(self._positions[index])
         length = min(sequence.num_pipeline_tokens - start, len(self._positions) - index)
-        if length < 1 or not self._matches(index, sequence, start):
+        if start < 0 or length < 1 or not self._matches(index, sequence, start):
             return 0
         is_match = self._matches(index + length - 1, sequence, start + length - 1)
         return length if is_match else 0
 
-    def _matches(self, index: int, sequence: ScheduledSequence, position: int) -> bool:
-        if self._positions[index] != position:
+    def _matches(self, index: int, sequence: ScheduledSequence, at: int) -> bool:
+        if self._positions[index] != sequence.position_at(at):
             return False
-        token_id = sequence.token_at(position)
+        token_id = sequence.token_at(at) if self._token_ids else None
         return token_id is None or self._token_ids[index] == token_id

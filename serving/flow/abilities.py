@@ -11,6 +11,8 @@ class Abilities:
     calls_tools: bool
     reasons: bool
     fills_in_middle: bool
+    sees: bool  # it takes pictures, and the pages of documents
+    watches: bool  # it takes videos
 
 
 def abilities_of(model: LoadedModel) -> Abilities:
@@ -21,4 +23,6 @@ def abilities_of(model: LoadedModel) -> Abilities:
         calls_tools=assets.takes_tools and family.grammar.supports_calls,
         reasons=family.parser.reasoning is not None,
         fills_in_middle=assets.fills_in_middle,
+        sees=assets.vision is not None,
+        watches=assets.vision is not None and assets.vision.takes_video,
     )

@@ -243,6 +243,8 @@ class AnswersReader:
             counts_cached = output.id in self._counts_cached
             num_cached_tokens = (output.num_cached_tokens or 0) if counts_cached else 0
             self._meter.begin(output.queue_s, output.prefill_s, num_cached_tokens)
+            if output.encode_s is not None:
+                self._meter.encode_s = (self._meter.encode_s or 0.0) + output.encode_s
         if output.prompt_logprobs is not None:
             events += self._scored_prompt(choice.index, output.prompt_logprobs)
         num_read = self._read_tokens(choice, output, events)

@@ -2,6 +2,7 @@
 words, logits processors, reasoning budgets."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts
@@ -14,6 +15,13 @@ from vinery_serving.transport.messages import (
     LogprobsSpec,
     ReasoningBudget,
     SamplingParams,
+)
+
+_CACHED_UNSCORED: Final = (
+    "This model has no log-probabilities of prompts while its option enable_prefix_caching is on."
+)
+_PICTURES_UNSCORED: Final = (
+    "This model takes pictures, and has no log-probabilities of prompts. Leave them out."
 )
 
 
@@ -75,8 +83,7 @@ def check_engine(request: GenerationRequest, hello: Hello) -> None:
         )
     if num_top_of_prompt(request) is not None and not hello.can_score_prompts:
         raise UnsupportedParameter(
-            "This model has no log-probabilities of prompts while its option "
-            "enable_prefix_caching is on.",
+            _PICTURES_UNSCORED if hello.picture_test else _CACHED_UNSCORED,
             param="prompt_logprobs",
         )
 

@@ -33,6 +33,7 @@ from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.request import Endpoint
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.generate import stream, whole
+from vinery_serving.flow.meter import Meter
 from vinery_serving.flow.overload import Passage
 from vinery_serving.flow.prepared import PreparedRequest
 from vinery_serving.flow.preparing import prepare
@@ -70,7 +71,7 @@ from vinery_serving.intake.reading import (
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.common.encoding import KEEP_ALIVE
 from vinery_serving.protocols.common.exchange import Encoder, Exchange
-from vinery_serving.requests.media import fetch_media
+from vinery_serving.requests.media import CallerMedia
 from vinery_serving.requests.record import RequestRecord
 from vinery_serving.requests.reservation import count_request
 from vinery_serving.runtime.runtime import Runtime
@@ -178,8 +179,11 @@ class TokensConsumer(JsonConsumer):
             return engine
 
         workers, key = self._runtime.workers, self._owner
+        media = CallerMedia(
+            self._runtime, caller, Meter(), lambda num: self._claim.cover(len(body) + num)
+        )
         answer = await answer_tokens(
-            workers, key, self._job, body, self._tree, engine_of, fetch_media
+            workers, key, self._job, body, self._tree, engine_of, media.fetch
         )
         await self._send_json(answer, headers)
 
@@ -273,9 +277,12 @@ class GenerationConsumer(JsonConsumer):
             record.name_model(engine.entry.name)
             self._passage = engine.gate.enter(lane, record.meter, is_expected=is_expected)
             identity = AnswerIdentity.new(engine.entry.name, requested_id=head.answer_id)
+            media = CallerMedia(
+                self._runtime, caller, record.meter, lambda num: self._claim.cover(len(body) + num)
+            )
             exchange, draft = await reader.prepare(
                 engine,
-                fetch_media,
+                media.fetch,
                 deadline_s=settings.VINERY_REQUEST_TIMEOUT_S,
                 request_id=self.scope[REQUEST_ID],
                 lane=lane,

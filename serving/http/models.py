@@ -11,11 +11,6 @@ from typing import Final
 from vinery_serving.flow.abilities import Abilities, abilities_of
 from vinery_serving.flow.directory import Engine, ModelEntry, ModelState
 
-_MODALITIES: Final[Mapping[str, object]] = {
-    "modality": "text->text",
-    "input_modalities": ["text"],
-    "output_modalities": ["text"],
-}
 # OpenRouter's names of the parameters that every model takes.
 _PARAMETERS: Final = (
     "frequency_penalty", "logit_bias", "logprobs", "max_completion_tokens", "max_tokens", "min_p",
@@ -41,7 +36,7 @@ def model_body(entry: ModelEntry, engine: Engine | None, state: ModelState) -> d
         "max_model_len": context,
         "context_length": context,
         "max_context_length": context,
-        "architecture": _MODALITIES,
+        "architecture": _modalities(abilities),
         "top_provider": {
             "context_length": context,
             "max_completion_tokens": options.max_tokens_limit or None,
@@ -49,6 +44,20 @@ def model_body(entry: ModelEntry, engine: Engine | None, state: ModelState) -> d
         },
         "capabilities": None if abilities is None else _capabilities(abilities),
         "supported_parameters": None if abilities is None else _parameters(abilities),
+    }
+
+
+def _modalities(abilities: Abilities | None) -> Mapping[str, object]:
+    """OpenRouter's words, also before the abilities are known."""
+    inputs = ["text"]
+    if abilities is not None and abilities.sees:
+        inputs += ["image", "file"]
+    if abilities is not None and abilities.watches:
+        inputs += ["video"]
+    return {
+        "modality": "+".join(inputs) + "->text",
+        "input_modalities": inputs,
+        "output_modalities": ["text"],
     }
 
 
@@ -60,7 +69,7 @@ def _capabilities(abilities: Abilities) -> dict[str, bool]:
         "function_calling": abilities.calls_tools,
         "reasoning": abilities.reasons,
         "structured_outputs": True,
-        "vision": False,
+        "vision": abilities.sees,
         "audio": False,
     }
 

@@ -34,6 +34,7 @@ from vinery_serving.flow.prepared import Draft
 from vinery_serving.flow.preparing import prepare
 from vinery_serving.intake.media import RequestMedia
 from vinery_serving.intake.reading import TOKENS_JOBS, Head, head_of, without_files
+from vinery_serving.media import decoding
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.prompting.folder import FAST_TOKENIZER, UnusableFolder
 from vinery_serving.protocols import parse
@@ -74,7 +75,8 @@ def _load(wanted: Mapping[int, ModelEntry]) -> None:
     for entry in wanted.values():
         if (entry.folder / FAST_TOKENIZER).is_file():
             try:
-                _model_of(entry)
+                if _model_of(entry).assets.vision is not None:
+                    decoding.load_libraries()
             except Exception as error:  # the web process reports it
                 log.warning("model not loaded name=%s: %s", entry.name, type(error).__name__)
 
@@ -114,7 +116,7 @@ def _decode_media(
     media: RequestMedia = session.state["media"]
     vision = _model_of(entry).assets.vision
     assert vision is not None, "a text model takes no media"
-    media.decode(index, source, vision)
+    media.decode(index, source, vision.within(entry.options.max_image_pixels))
 
 
 def _prepare_parsed(

@@ -81,6 +81,7 @@ class RequestMedia:
 def _decoded(part: MediaPart, source: InlineSource, vision: VisionProcessor) -> Decoded:
     """Raises `InvalidRequest`."""
     limits = _limits(source)
+    decoding.load_libraries()  # has an effect in a new process only, and takes a part of a second
     begun_at_s = time.process_time()
     with _cpu_limit(limits.cpu_s):
         parts = _parts(part, source.data, vision, limits)

@@ -47,6 +47,8 @@ class EngineProcess:
         self._page: Page | None = None
         self._hang: Hang | None = None
         self._watching: asyncio.Task[None] | None = None
+        # What a vision model made of known pictures; None: it was adopted, and has reported before.
+        self.picture_test: str | None = None
         # Not connected while heartbeats are watched: they cost less than pings.
         self._client = EngineClient(config.socket_path)
 
@@ -141,6 +143,7 @@ class EngineProcess:
         report = json.loads(line)
         if report["event"] != "ready":
             raise EngineDied(report["error"])
+        self.picture_test = report.get("picture_test", "")
 
     def _begin_watch(self, engine: RunningEngine) -> None:
         self._engine = engine

@@ -128,7 +128,12 @@ class Keeper:
             await self._start(engine, found)
             has_loaded, self._loaded_files, self._attempts = True, files, LoadAttempts()
             self._asked.clear()
-            await self._report(EngineState.READY, pid=engine.pid, max_context=config.max_context)
+            await self._report(
+                EngineState.READY,
+                pid=engine.pid,
+                max_context=config.max_context,
+                picture_test=engine.picture_test,
+            )
             await engine.watch()
         except (EngineDied, OSError) as error:  # such as too many open files in this process
             if has_loaded:

@@ -35,6 +35,7 @@ async def report(
     forgets_error: bool = False,
     pid: int | None = None,
     max_context: int | None = None,
+    picture_test: str | None = None,
     next_attempt_at: datetime | None = None,
 ) -> None:
     """Write the state of a model's engine. The last error stays until the engine is ready, or the
@@ -50,6 +51,8 @@ async def report(
     }
     if max_context is not None:
         values["max_context"] = max_context
+    if picture_test is not None:
+        values["picture_test"] = picture_test
     if error or forgets_error or state is EngineState.READY:
         values["last_error"] = error
         values["num_failures_in_row"] = (F("num_failures_in_row") + 1) if error else 0

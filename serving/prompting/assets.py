@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
-from vinery_serving.core.media import MAX_MEDIA_BYTES, MediaKind, decoded
+from vinery_serving.core.media import MAX_MEDIA_BYTES, MediaKind, MediaPart, decoded
 from vinery_serving.core.request import Conversation, Encoding
 from vinery_serving.prompting.folder import ModelFolder
 from vinery_serving.prompting.infill import Infill
@@ -262,6 +262,7 @@ class ModelAssets:
                 f"Pictures cannot be sent together with `{given}`: leave out one of them.",
                 param=given,
             )
+        self._check_videos(conversation.media)
         num_bytes = 0
         for part in conversation.media:
             num_bytes += len(decoded(part).pixels)
@@ -272,9 +273,23 @@ class ModelAssets:
                     'fewer, or with the `detail` "low".',
                     param=part.param,
                 )
-            if part.kind is MediaKind.VIDEO and not self.vision.takes_video:
+
+    def _check_videos(self, media: Sequence[MediaPart]) -> None:
+        """Raises `InvalidRequest` for videos that the model does not take, or not there."""
+        assert self.vision is not None
+        has_picture = False
+        for part in media:
+            if part.kind is not MediaKind.VIDEO:
+                has_picture = True
+            elif not self.vision.takes_video:
                 raise InvalidRequest(
                     "This model takes pictures, but no videos. Send single frames as pictures.",
+                    param=part.param,
+                )
+            elif has_picture:
+                raise InvalidRequest(
+                    "Videos must come before the pictures of a request: the engine would take the "
+                    "pictures for parts of the video.",
                     param=part.param,
                 )
 

@@ -7,7 +7,7 @@ is one that `smart_resize` keeps.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from vinery_serving.core.media import Detail
@@ -62,6 +62,12 @@ class QwenProcessor:
     @property
     def markup(self) -> Markup:
         return _WITH_VIDEO if self.takes_video else _IMAGES_ONLY
+
+    def within(self, max_pixels: int) -> Self:
+        if not max_pixels:
+            return self
+        most = min(self.max_squares, max_pixels // (self.side * self.side))
+        return replace(self, max_squares=max(self.min_squares, most))
 
     def fit(self, width: int, height: int, detail: Detail, max_pixels: int) -> tuple[int, int]:
         if detail is Detail.LOW:

@@ -48,6 +48,9 @@ class VisionProcessor(Protocol):
     def takes_video(self) -> bool:
         """Whether prompts may have clips."""
 
+    def within(self, max_pixels: int) -> Self:
+        """Return a processor that also scales down what has more pixels; 0: itself."""
+
     def fit(self, width: int, height: int, detail: Detail, max_pixels: int) -> tuple[int, int]:
         """Return the width and height to scale an upright picture to, or a frame of a clip.
 

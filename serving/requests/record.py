@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from msgspec import structs
 
+from vinery_accounts.captures.files import without_files
 from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
 from vinery_accounts.keys.table import Caller
 from vinery_accounts.usage.entries import Admission, Outcome, Settlement
@@ -49,7 +50,9 @@ class RequestRecord:
         self.meter = Meter()
         self._num_response_bytes = 0
         self._is_captured = caller.captures and bool(body)
-        self._captured_body = body[:MAX_TEXT_BYTES] if self._is_captured else b""
+        self._captured_body, self._num_captured_bytes = (
+            without_files(body, MAX_TEXT_BYTES) if self._is_captured else (b"", 0)
+        )
         self._captured_answer = bytearray()
         self._num_answer_bytes = 0
         self._serving_model = ""
@@ -165,7 +168,7 @@ class RequestRecord:
             model=self._serving_model,
             body=self._captured_body,
             answer=bytes(self._captured_answer),
-            num_body_bytes=admission.num_request_bytes,
+            num_body_bytes=self._num_captured_bytes,
             num_answer_bytes=self._num_answer_bytes,
         )
 

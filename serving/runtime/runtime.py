@@ -32,6 +32,8 @@ from vinery_accounts.quarantine.queue import QuarantineQueue
 from vinery_accounts.quarantine.store import FatalRequest
 from vinery_accounts.usage.ledger import UsageLedger
 from vinery_accounts.usage.recovery import recover_orphans, store_then
+from vinery_serving.allowlist.denials import DenialQueue
+from vinery_serving.allowlist.policies import MediaPolicies
 from vinery_serving.catalog.models import EngineState, ServedModel
 from vinery_serving.constraints.families.registry import select_family
 from vinery_serving.core import field_limits
@@ -40,6 +42,7 @@ from vinery_serving.core.heap import freeze_heap
 from vinery_serving.engine.config import EngineOptions, parse_options
 from vinery_serving.flow.directory import Engine, LocalDirectory, ModelEntry
 from vinery_serving.flow.quarantine import Quarantine, Quarantined
+from vinery_serving.media.fetching import MediaFetcher
 from vinery_serving.runtime.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
 from vinery_serving.runtime.live import LiveRequests
 from vinery_serving.runtime.traffic import Traffic
@@ -101,6 +104,10 @@ class Runtime:
         )
         # They read what clients send if it is large or may take long.
         self.workers = WorkerPool("vinery_serving.intake.jobs", _work_limits())
+        # What requests may name by URL or path, how it is fetched, and what was refused.
+        self.media_policies = MediaPolicies()
+        self.media = MediaFetcher()
+        self.media_denials = DenialQueue()
         self.live = LiveRequests()
         self.traffic = Traffic()
         self.limits = LimitService(
@@ -164,6 +171,7 @@ class Runtime:
         await self.directory.close()
         await self.limits.close()
         await self._store_captures()
+        await self._store_denials()
         self._capturing.shutdown(wait=False)
         self._counting.shutdown(wait=False)
         await self._in_files_thread(self.ledger.stop)
@@ -194,6 +202,7 @@ class Runtime:
             ("quarantine", self._store_quarantined, _REFRESH_INTERVAL_S),
             ("tick", self._tick, _TICK_INTERVAL_S),
             ("captures", self._store_captures, _CAPTURES_INTERVAL_S),
+            ("denials", self._store_denials, _TICK_INTERVAL_S),
             ("disks", self._check_disks, DISK_INTERVAL_S),
         ):
             self._tasks.append(asyncio.create_task(_repeat(work, interval_s), name=name))
@@ -226,6 +235,7 @@ class Runtime:
         has_changed = state != self._commit_state or now_s > self._reread_at_s
         if has_changed:
             self.keys.follow()
+            self.media_policies.refresh()
             self._commit_state, self._reread_at_s = state, now_s + _REREAD_INTERVAL_S
         return has_changed, self.limits.is_update_due
 
@@ -312,6 +322,10 @@ class Runtime:
         if self.captures:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._capturing, _then_close, self.captures.store)
+
+    async def _store_denials(self) -> None:
+        if self.media_denials:
+            await self._in_database_thread(self.media_denials.store)
 
     async def _check_disks(self) -> None:
         await self._in_files_thread(self.disk.check)

@@ -227,6 +227,9 @@ class Hello(_Message, frozen=True):
     has_processors: bool = False  # whether `LogitsSpec.processor_args` is supported
     supports_cache_salt: bool = False  # whether `Submit.cache_key` is supported
     digest: str = ""  # `EngineConfig.digest`
+    # Of a vision model: what it made of known pictures at its start, and whether all differed.
+    picture_test: str = ""
+    sees_pictures: bool = False
 
 
 class Accepted(_Message, frozen=True):
@@ -256,6 +259,7 @@ class TokenOutput(msgspec.Struct, frozen=True, array_like=True):
     num_proposed: int = 0  # draft tokens since the start
     num_accepted: int = 0  # how many of them were accepted
     energy_j: float | None = None  # since the last output; None: not measured
+    encode_s: float | None = None  # first output only: until its pictures were encoded
 
 
 class StepOutputs(_Message, frozen=True):

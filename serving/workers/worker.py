@@ -117,7 +117,7 @@ def too_large(param: str | None = None) -> ServingError:
     """Return the refusal of a call that exceeds its limits."""
     return InvalidRequest(
         "The request takes too long or too much memory to be read. Send a smaller one, or a "
-        "simpler schema, grammar or template.",
+        "simpler schema, grammar, template or file.",
         param=param,
     )
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 from vinery_accounts.models import AuditEntry, Organization, Role, User
 from vinery_accounts.services import changes
 from vinery_serving.allowlist.denials import Count, Refused, store_denials
-from vinery_serving.allowlist.models import MediaRule
+from vinery_serving.allowlist.models import MediaDenial, MediaRule
 from vinery_serving.media.denials import Denial, DenialReason
 
 ADD = "admin:media_mediarule_add"
@@ -83,6 +83,9 @@ def test_refused_media_are_listed_with_their_reason(root: Client) -> None:
 
     assert "https://a.example" in page
     assert "No rule of the platform allows it." in page
+    number = MediaDenial.objects.get().pk
+    row = root.get(reverse("admin:media_mediadenial_change", args=[number])).content.decode()
+    assert f'href="/console/media/denials/{number}/allow/"' in row
 
 
 @pytest.mark.parametrize("table", ["mediarule", "mediafolder", "medialimit", "mediadenial"])

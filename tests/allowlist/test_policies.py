@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from django.db import close_old_connections
+from django.db import connection
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -165,7 +165,7 @@ def test_another_thread_sees_the_commit_of_a_rule_and_reads_it() -> None:
         looks.wait()
         found.append(commit_state() != before)
         policies.refresh()
-        close_old_connections()
+        connection.close()
 
     thread = threading.Thread(target=web_process)
     thread.start()

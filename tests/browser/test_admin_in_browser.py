@@ -56,7 +56,8 @@ def test_the_first_page_names_what_there_is_in_the_order_of_its_use(admin: Admin
             "Organisations",
             "Projects",
         ),
-        *("Alerts", "Key reminders", "Webhooks", "Audit entries", "Captures", "Groups"),
+        *("Alerts", "Key reminders", "Webhooks", "Audit entries", "Captures"),
+        *("Media rules", "Media folders", "Numbers of media", "Refused media", "Groups"),
     ]
 
 

@@ -140,10 +140,12 @@ StartEngine = Callable[..., AbstractAsyncContextManager[OwnGateway]]
 SharedEngine = Callable[..., AbstractAsyncContextManager[Gateway]]
 
 
-def engine_config(home: Path, name: str, options: dict[str, Any]) -> EngineConfig:
+def engine_config(
+    home: Path, name: str, options: dict[str, Any], folder: Path = TINY_CHAT
+) -> EngineConfig:
     return EngineConfig(
         name="tiny-chat",
-        folder=TINY_CHAT,
+        folder=folder,
         device="CPU",
         socket_path=home / f"{name}.sock",
         sysfs=home / "sys",
@@ -157,9 +159,9 @@ def engine_config(home: Path, name: str, options: dict[str, Any]) -> EngineConfi
 def start_engine(tmp_path: Path) -> StartEngine:
     @asynccontextmanager
     async def start(
-        name: str = "e", *, replaces_hung: bool = True, **options: Any
+        name: str = "e", *, replaces_hung: bool = True, folder: Path = TINY_CHAT, **options: Any
     ) -> AsyncIterator[OwnGateway]:
-        config = engine_config(tmp_path, name, options)
+        config = engine_config(tmp_path, name, options, folder)
         process = EngineProcess(config, replaces_hung=replaces_hung)
         client = EngineClient(config.socket_path)
         try:

@@ -23,8 +23,14 @@ class Sequence:
     def num_pipeline_tokens(self) -> int:
         return len(self.tokens)
 
-    def token_at(self, position: int) -> int:
-        return self.tokens[position]
+    def token_at(self, index: int) -> int:
+        return self.tokens[index]
+
+    def position_at(self, index: int) -> int:
+        return index
+
+    def index_of(self, position: int) -> int:
+        return position
 
 
 def test_an_uncached_prompt_begins_at_position_zero() -> None:

@@ -17,10 +17,10 @@ from vinery_serving.transport.messages import Accepted, SamplingParams, Submit, 
 SUBMIT = Submit(id=0, prompt_ids=b"", sampling=SamplingParams(), max_new_tokens=9, deadline_s=9.0)
 
 
-async def events_of(engine: InMemoryEngine, *, n: int) -> list[Event]:
+async def events_of(engine: InMemoryEngine, *, n: int, meter: Meter | None = None) -> list[Event]:
     request = GenerationRequest(Endpoint.COMPLETIONS, "m", RawPrompts(("a",)), n=n)
     prepared = PreparedRequest(
-        request, cast(Engine, engine), Meter(), "t", (Prompt((1,)),), (SUBMIT,) * n, n
+        request, cast(Engine, engine), meter or Meter(), "t", (Prompt((1,)),), (SUBMIT,) * n, n
     )
     return [event async for batch in run(prepared, None) for event in batch]
 
@@ -54,3 +54,14 @@ async def test_the_cached_part_of_a_prompt_counts_once() -> None:
 
     assert isinstance(events[-1], Completed)
     assert events[-1].usage.num_cached_tokens == 1
+
+
+async def test_the_times_of_encoding_pictures_are_added_up() -> None:
+    first = output(1, "A", queue_s=0.0, encode_s=0.5)
+    second = output(2, "B", queue_s=0.0, encode_s=0.25)
+    engine = InMemoryEngine([Accepted(1), Accepted(2), first, second])
+    meter = Meter()
+
+    await events_of(engine, n=2, meter=meter)
+
+    assert meter.encode_s == 0.75

@@ -141,7 +141,7 @@ async def test_the_reference_model_chats_reasons_and_calls_tools(directory: Loca
     await serve(directory, LOADED)
 
     assert abilities_of(directory.find("a")) == Abilities(
-        chats=True, calls_tools=True, reasons=True, fills_in_middle=False
+        chats=True, calls_tools=True, reasons=True, fills_in_middle=False, sees=False, watches=False
     )
 
 

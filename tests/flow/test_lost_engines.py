@@ -27,7 +27,14 @@ from vinery_serving.flow.generate import MAX_LOST_ENGINES, whole
 from vinery_serving.flow.grants import TokenSource
 from vinery_serving.flow.prepared import PreparedRequest
 from vinery_serving.flow.quarantine import Quarantine, Quarantined
-from vinery_serving.transport.messages import Grant, Known, Rejected, Submit
+from vinery_serving.transport.messages import (
+    Grant,
+    Known,
+    MediaInput,
+    MediaPixels,
+    Rejected,
+    Submit,
+)
 
 TIMEOUT_S = 30
 TEXT = "Hi there, how are you?"
@@ -413,3 +420,33 @@ async def prepared_with(engine: Engine, text: str) -> PreparedRequest:
 def num_output_tokens(events: list[Event]) -> int:
     assert isinstance(events[-1], Completed)
     return events[-1].usage.num_output_tokens
+
+
+async def test_the_next_engine_gets_the_pictures_too(engine: Engine) -> None:
+    media = MediaInput(
+        0, (1, 2, 2), height=56, width=56, pixels=bytes(range(256)) * 36 + bytes(192)
+    )
+    received: list[bytes] = []
+
+    async def receive(gateway: Gateway) -> Submit:
+        pixels = b""
+        while not isinstance(message := await gateway.receive(), Submit):
+            pixels += message.pixels if isinstance(message, MediaPixels) else b""
+        received.append(pixels)
+        return message
+
+    async def die(gateway: Gateway) -> None:
+        gateway.accept(await receive(gateway))
+        gateway.die()
+
+    async def finish(gateway: Gateway) -> None:
+        submit = await receive(gateway)
+        gateway.accept(submit)
+        gateway.tokens(submit, [END], "stop")
+
+    async with FakeEngine(engine.client.path, die, finish):
+        prepared = await prepared_of(engine)
+        submits = tuple(structs.replace(each, media=(media,)) for each in prepared.submits)
+        await events_of(replace(prepared, submits=submits))
+
+    assert received == [media.pixels, media.pixels]

@@ -162,3 +162,16 @@ def test_claims_never_exceed_the_budget(bodies: list[tuple[int, int]]) -> None:
         claim.release()  # a second time has no effect
 
     assert budget.num_bytes == 0
+
+
+def test_pictures_stay_in_the_budget_when_the_body_is_forgotten() -> None:
+    budget = BodyBudget(1000, 500, free_bytes=100)
+    with budget.claim("key") as claim:
+        claim.cover(500)
+        claim.keep(300)
+        assert budget.num_bytes == 200
+        claim.keep(0)
+        assert budget.num_bytes == 0
+        with pytest.raises(TooManyBodies):
+            claim.keep(700)
+    assert budget.num_bytes == 0

@@ -16,14 +16,16 @@ import pytest_asyncio
 from PIL import Image
 
 from tests.flow.tiny_chat import new_engine
+from tests.media.pdfs import pages, pdf, words
 from tests.prompting.test_vision import a_vision_folder
-from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.errors import InvalidRequest, RequestQuarantined
 from vinery_serving.core.media import InlineSource, MediaPart, UrlSource
 from vinery_serving.core.request import Endpoint
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.meter import Meter
 from vinery_serving.flow.prepared import Draft, PreparedRequest
 from vinery_serving.flow.preparing import prepare
+from vinery_serving.flow.quarantine import Quarantine
 from vinery_serving.intake.reading import (
     SMALL_BODY_BYTES,
     GenerationReader,
@@ -197,6 +199,57 @@ async def test_a_file_that_is_no_picture_is_refused_by_its_path(
     assert "`messages[0].content[2].image_url` " in error.message
 
 
+async def test_pages_of_a_document_are_their_text_and_their_picture(
+    pool: WorkerPool, engine: Engine
+) -> None:
+    data = pdf(pages([words(b"Grapes"), words(b"Wine")]))
+    contents = {"file_data": base64.b64encode(data).decode(), "filename": "a.pdf"}
+    chat = {"messages": [question({"type": "file", "file": contents})]}
+    draft = await read(pool, engine, {**chat, "return_prompt_text": True})
+
+    (prompt,) = draft.prompts
+    assert prompt.text is not None
+    first, second = (prompt.text.index(f"a.pdf, page {n} of 2:") for n in (1, 2))
+    assert "Grapes" in prompt.text[first:second]
+    assert "Wine" in prompt.text[second:]
+    assert len(draft.submits[0].media) == 2
+    assert (draft.media.num_files, draft.media.num_bytes) == (1, len(data))
+    response = await read(pool, engine, {"input": [question({"type": "input_file", **contents})]})
+    assert response.submits[0].media == draft.submits[0].media
+
+
+async def test_a_picture_in_a_file_is_a_picture(pool: WorkerPool, engine: Engine) -> None:
+    part = {"type": "file", "file": {"file_data": inline(a_png())}}
+    draft = await read(pool, engine, {"messages": [question(part)]})
+
+    assert draft.submits[0].media[0].pixels[:3] == bytes(RED)
+
+
+async def test_an_animation_is_a_video_or_its_first_frame(pool: WorkerPool, engine: Engine) -> None:
+    file = io.BytesIO()
+    frames = [Image.new("RGB", (112, 112), color) for color in (RED, BLUE)]
+    frames[0].save(file, "GIF", save_all=True, append_images=frames[1:], duration=500)
+    moving = {"type": "video_url", "video_url": {"url": inline(file.getvalue())}}
+    still = picture(inline(file.getvalue()))
+    draft = await read(pool, engine, {"messages": [question(moving, still)]})
+
+    clip, first = draft.submits[0].media
+    assert (clip.num_frames, first.num_frames) == (2, 0)
+    assert len(clip.pixels) == 2 * clip.height * clip.width * 3
+    assert clip.num_tokens == 16
+    assert draft.media.num_pixels == 3 * 112 * 112
+
+
+@pytest.mark.parametrize("kind", ["image_url", "video_url"])
+async def test_a_document_is_no_picture_and_no_video(
+    pool: WorkerPool, engine: Engine, kind: str
+) -> None:
+    url = inline(pdf(pages([words(b"Grapes")])))
+    error = await refusal(pool, engine, {"type": kind, kind: {"url": url}})
+
+    assert (error.status, error.param) == (400, f"messages[0].content[1].{kind}")
+
+
 async def test_texts_with_the_models_picture_tokens_are_refused(
     pool: WorkerPool, engine: Engine
 ) -> None:
@@ -239,6 +292,22 @@ async def test_tokenizers_count_pictures(pool: WorkerPool, engine: Engine) -> No
             answer = await answer_tokens(pool, 1, name, body, "v1", engine_of, no_files)
 
             assert json.loads(answer)[member] == len(draft.prompts[0].token_ids)
+
+
+async def test_different_pictures_are_different_requests_for_the_quarantine(
+    pool: WorkerPool, engine: Engine
+) -> None:
+    red, blue, again = [
+        (await read(pool, engine, {"messages": [question(picture(inline(a_png(color=color))))]}))
+        for color in (RED, BLUE, RED)
+    ]
+    quarantine = Quarantine(on_add=lambda _: None)
+    quarantine.add("m", red.submits)
+
+    assert blue.submits[0].prompt_ids == red.submits[0].prompt_ids
+    quarantine.check("m", blue.submits)
+    with pytest.raises(RequestQuarantined):
+        quarantine.check("m", again.submits)
 
 
 async def test_image_tokens_are_counted_in_the_usage(pool: WorkerPool, engine: Engine) -> None:

@@ -1,9 +1,645 @@
-"""Files that no decoder may trust."""
+"""Files that no decoder may trust: cut off, with lying headers, recursive, gigantic, of the wrong
+type, or of two types. All are made here, from good files that are small.
+"""
 
 from __future__ import annotations
 
+import gzip
+import struct
 import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from io import BytesIO
+from random import Random
+from typing import Final
+from zipfile import ZipFile
+
+from tests.media import pdfs
+from tests.media.drawing import quadrants, saved
+from tests.media.videos import video
+from vinery_serving.core.media import MediaKind
+
+IMAGE, VIDEO, DOCUMENT = MediaKind.IMAGE, MediaKind.VIDEO, MediaKind.DOCUMENT
+_HUGE: Final = 2**31 - 1
+_MIB: Final = 2**20
+
+
+@dataclass(frozen=True)
+class BadFile:
+    name: str
+    kind: MediaKind  # as which it is sent
+    data: bytes
+
+
+# -- Containers ----------------------------------------------------------------------------------
 
 
 def png_chunk(name: bytes, contents: bytes) -> bytes:
     return len(contents).to_bytes(4) + name + contents + zlib.crc32(name + contents).to_bytes(4)
+
+
+def png(
+    width: int = 8,
+    height: int = 8,
+    *,
+    depth: int = 8,
+    colours: int = 2,
+    more: bytes = b"",
+    before: bytes = b"",
+    rows: bytes | None = None,
+    tail: bytes = b"\0\0\0",
+) -> bytes:
+    header = struct.pack(">IIBB", width, height, depth, colours) + tail
+    rows = b"\0" * (height * (1 + 3 * width)) if rows is None else rows
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + before
+        + png_chunk(b"IHDR", header)
+        + more
+        + png_chunk(b"IDAT", zlib.compress(rows, 9))
+        + png_chunk(b"IEND", b"")
+    )
+
+
+def bomb(num_mib: int) -> bytes:
+    """So many mebibytes of zeros, deflated. Each of them is the same block."""
+    packer = zlib.compressobj(9)
+    first = packer.compress(bytes(_MIB)) + packer.flush(zlib.Z_FULL_FLUSH)
+    each = packer.compress(bytes(_MIB)) + packer.flush(zlib.Z_FULL_FLUSH)
+    end = packer.flush()[:-4] + struct.pack(">HH", num_mib * _MIB % 65521, 1)
+    return first + each * (num_mib - 1) + end
+
+
+def tiff(
+    entries: dict[int, tuple[int, int, int]], *, following: int = 0, more: bytes = b""
+) -> bytes:
+    """`entries`: the type, count and value of each tag."""
+    table = b"".join(struct.pack("<HHII", tag, *entry) for tag, entry in sorted(entries.items()))
+    head = b"II*\0" + struct.pack("<IH", 8, len(entries))
+    return head + table + struct.pack("<I", following)
+
+
+def grey_tiff(width: int, height: int, **changed: tuple[int, int, int]) -> bytes:
+    tags = {
+        "width": 256, "height": 257, "bits": 258, "compression": 259, "photometric": 262,
+        "offsets": 273, "samples": 277, "rows": 278, "counts": 279, "planar": 284,
+        "tile_width": 322, "tile_height": 323, "tile_offsets": 324, "tile_counts": 325,
+        "exif": 34665,
+    }  # fmt: skip
+    entries = {
+        "width": (4, 1, width),
+        "height": (4, 1, height),
+        "bits": (3, 1, 8),
+        "compression": (3, 1, 1),
+        "photometric": (3, 1, 1),
+        "offsets": (4, 1, 200),
+        "samples": (3, 1, 1),
+        "rows": (4, 1, height),
+        "counts": (4, 1, 64),
+        **changed,
+    }
+    data = tiff({tags[name]: entry for name, entry in entries.items()})
+    return data.ljust(200, b"\0") + bytes(64)
+
+
+def riff(kind: bytes, *chunks: tuple[bytes, bytes]) -> bytes:
+    body = kind + b"".join(
+        name + struct.pack("<I", len(data)) + data + bytes(len(data) % 2) for name, data in chunks
+    )
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+def box(name: bytes, *contents: bytes) -> bytes:
+    body = b"".join(contents)
+    return (8 + len(body)).to_bytes(4) + name + body
+
+
+def gif(
+    *blocks: bytes, width: int = 8, height: int = 8, flags: int = 0x80, palette: bytes = bytes(6)
+) -> bytes:
+    return (
+        b"GIF89a" + struct.pack("<HHBBB", width, height, flags, 0, 0) + palette + b"".join(blocks)
+    )
+
+
+def gif_image(
+    width: int = 8,
+    height: int = 8,
+    left: int = 0,
+    code_size: int = 2,
+    codes: bytes = b"\x84\x51\x00",
+) -> bytes:
+    head = b"," + struct.pack("<HHHHB", left, left, width, height, 0)
+    return head + bytes((code_size, len(codes))) + codes + b"\0"
+
+
+def bmp(width: int, height: int, bits: int = 24, offset: int = 54, compression: int = 0) -> bytes:
+    info = struct.pack("<IiiHHIIiiII", 40, width, height, 1, bits, compression, 0, 0, 0, 0, 0)
+    return b"BM" + struct.pack("<IHHI", 54 + 192, 0, 0, offset) + info + bytes(192)
+
+
+# -- Good files ----------------------------------------------------------------------------------
+
+
+@cache
+def good_pictures() -> dict[str, bytes]:
+    drawn = quadrants()
+    frames = [quadrants(96, 64), quadrants(96, 64).rotate(180)]
+    return {
+        "jpeg": saved(drawn, "JPEG"),
+        "progressive-jpeg": saved(drawn, "JPEG", progressive=True),
+        "png": saved(drawn, "PNG"),
+        "palette-png": saved(drawn.convert("P"), "PNG"),
+        "webp": saved(drawn, "WEBP"),
+        "lossless-webp": saved(drawn, "WEBP", lossless=True),
+        "animated-webp": saved(frames[0], "WEBP", save_all=True, append_images=frames[1:]),
+        "gif": saved(drawn, "GIF"),
+        "bmp": saved(drawn, "BMP"),
+        "tiff": saved(drawn, "TIFF"),
+        "lzw-tiff": saved(drawn, "TIFF", compression="tiff_lzw"),
+        "deflate-tiff": saved(drawn, "TIFF", compression="tiff_adobe_deflate"),
+        "avif": saved(drawn, "AVIF", speed=10),
+    }
+
+
+@cache
+def good_videos() -> dict[str, bytes]:
+    frames = [quadrants()] * 12
+    return {
+        "mp4": video(frames),
+        "webm": video(frames, "libvpx", "webm"),
+        "avi": video(frames, "mpeg4", "avi"),
+    }
+
+
+def good_document() -> bytes:
+    return pdfs.pdf(pdfs.pages([pdfs.QUADRANTS, pdfs.words(b"Merlot")]))
+
+
+# -- Bad files -----------------------------------------------------------------------------------
+
+_Made = Iterator[tuple[str, MediaKind, bytes]]
+
+
+def _truncated() -> _Made:
+    for name, data in good_pictures().items():
+        for eighth in range(1, 8):
+            yield f"{name}-cut-at-{eighth}/8", IMAGE, data[: len(data) * eighth // 8]
+    for name, data in good_videos().items():
+        for eighth in range(1, 8):
+            yield f"{name}-cut-at-{eighth}/8", VIDEO, data[: len(data) * eighth // 8]
+    document = good_document()
+    for eighth in range(1, 8):
+        yield f"pdf-cut-at-{eighth}/8", DOCUMENT, document[: len(document) * eighth // 8]
+
+
+def _lying_pngs() -> _Made:
+    for name, size in {
+        "zero-width": (0, 8),
+        "zero-height": (8, 0),
+        "most": (_HUGE, _HUGE),
+        "one-row": (_HUGE, 1),
+        "one-column": (1, _HUGE),
+        "65535": (65535, 65535),
+        "negative": (2**32 - 1, 8),
+    }.items():
+        yield f"png-{name}", IMAGE, png(*size, rows=bytes(256))
+    yield "png-more-rows-than-data", IMAGE, png(8, 4000, rows=bytes(200))
+    yield "png-depth-3", IMAGE, png(depth=3)
+    yield "png-colour-type-5", IMAGE, png(colours=5)
+    yield "png-unknown-filter", IMAGE, png(rows=b"\x09" * 200)
+    yield "png-without-palette", IMAGE, png(colours=3, rows=bytes(72))
+    yield "png-short-header", IMAGE, png().replace(b"\0\0\0\rIHDR", b"\0\0\0\5IHDR")
+    yield "png-without-header", IMAGE, png()[:8] + png()[33:]
+    yield "png-without-data", IMAGE, png()[:33] + png_chunk(b"IEND", b"")
+    yield "png-wrong-checksum", IMAGE, png()[:29] + b"\0\0\0\0" + png()[33:]
+    yield "png-endless-chunk", IMAGE, png()[:33] + b"\xff\xff\xff\xffIDAT" + bytes(64)
+    yield "png-not-deflated", IMAGE, png().replace(png()[41:43], b"\xff\xff", 1)
+    yield "png-data-before-header", IMAGE, png(before=png_chunk(b"IDAT", bytes(9)))
+    frames = png_chunk(b"acTL", struct.pack(">II", _HUGE, 0))
+    yield "apng-lying-frames", VIDEO, png(more=frames)
+    control = png_chunk(b"fcTL", struct.pack(">IIIIIHHBB", 0, 8, 8, 0, 0, 1, 10, 0, 0))
+    count = png_chunk(b"acTL", struct.pack(">II", 9, 0))
+    yield "apng-fewer-frames", VIDEO, png(more=count + control)
+    outside = png_chunk(b"fcTL", struct.pack(">IIIIIHHBB", 0, _HUGE, 8, 9, 9, 1, 10, 0, 0))
+    yield "apng-frame-outside", VIDEO, png(more=count + outside)
+
+
+def _png_bombs() -> _Made:
+    yield "png-profile-bomb", IMAGE, png(more=png_chunk(b"iCCP", b"a\0\0" + bomb(256)))
+    yield "png-text-bomb", IMAGE, png(more=png_chunk(b"zTXt", b"a\0\0" + bomb(256)))
+    international = b"a\0\1\0\0\0" + bomb(256)
+    yield "png-international-text-bomb", IMAGE, png(more=png_chunk(b"iTXt", international))
+    yield "png-200-text-bombs", IMAGE, png(more=png_chunk(b"zTXt", b"a\0\0" + bomb(1)) * 200)
+    yield "png-a-million-chunks", IMAGE, png(more=png_chunk(b"tIME", b"") * 1_200_000)
+    yield "png-pixel-bomb", IMAGE, png(30_000, 30_000, depth=1, colours=0, rows=bytes(9))
+    whole = b"\0" * (1 + 790) * 6320
+    yield "png-40-megapixels", IMAGE, png(6320, 6320, depth=1, colours=0, rows=whole)
+    yield "png-more-data-than-rows", IMAGE, png(rows=bytes(64 * _MIB))
+
+
+def _lying_gifs() -> _Made:
+    yield "gif-zero-size", IMAGE, gif(gif_image(0, 0), width=0, height=0)
+    yield "gif-huge-screen", IMAGE, gif(gif_image(), width=65535, height=65535)
+    yield "gif-huge-image", IMAGE, gif(gif_image(65535, 65535))
+    yield "gif-image-outside", IMAGE, gif(gif_image(left=65000))
+    yield "gif-without-image", IMAGE, gif(b";")
+    yield "gif-code-size-0", IMAGE, gif(gif_image(code_size=0))
+    yield "gif-code-size-13", IMAGE, gif(gif_image(code_size=13))
+    yield "gif-code-size-255", IMAGE, gif(gif_image(code_size=255))
+    yield "gif-wrong-codes", IMAGE, gif(gif_image(codes=b"\xff" * 200))
+    yield "gif-empty-image", IMAGE, gif(gif_image(codes=b""))
+    yield "gif-header-alone", IMAGE, b"GIF89a"
+    yield "gif-endless-comment", IMAGE, gif(b"!\xfe" + (b"\xff" + b"a" * 255) * 60_000)
+    frames = gif_image(8, 8, codes=b"\x84\x8f\xa9\xcb\xed\x0f\x63\x2b")
+    yield "gif-100000-frames", VIDEO, gif(*[frames] * 100_000, width=200, height=200)
+    yield "gif-700000-frames", VIDEO, gif(*[frames] * 700_000)
+    yield "gif-100000-frames-as-picture", IMAGE, gif(*[frames] * 100_000, b";")
+
+
+def _lying_bmps() -> _Made:
+    yield "bmp-huge", IMAGE, bmp(_HUGE, _HUGE)
+    yield "bmp-zero", IMAGE, bmp(0, 0)
+    yield "bmp-negative-width", IMAGE, bmp(-8, 8)
+    yield "bmp-lowest-height", IMAGE, bmp(8, -(2**31))
+    yield "bmp-7-bits", IMAGE, bmp(8, 8, 7)
+    yield "bmp-data-outside", IMAGE, bmp(8, 8, offset=10**9)
+    yield "bmp-run-lengths-of-24-bits", IMAGE, bmp(8, 8, compression=1)
+    yield "bmp-unknown-compression", IMAGE, bmp(8, 8, compression=99)
+    yield "bmp-unknown-header", IMAGE, b"BM" + bytes(12) + struct.pack("<I", 17) + bytes(64)
+
+
+def _jpeg_with(marker: int, contents: bytes, data: bytes | None = None) -> bytes:
+    data = data or good_pictures()["jpeg"]
+    return data[:2] + bytes((0xFF, marker)) + (2 + len(contents)).to_bytes(2) + contents + data[2:]
+
+
+def _jpeg_of_size(width: int, height: int, name: str = "jpeg") -> bytes:
+    data = good_pictures()[name]
+    start = data.index(b"\xff\xc2" if name.startswith("prog") else b"\xff\xc0") + 5
+    return data[:start] + struct.pack(">HH", height, width) + data[start + 4 :]
+
+
+def _many_scans(side: int, num_scans: int) -> bytes:
+    """A progressive file that goes over all its pixels in each of its scans."""
+    data = _jpeg_of_size(side, side, "progressive-jpeg")
+    scans = data[data.index(b"\xff\xda") : -2]
+    return data[:-2] + scans * num_scans + b"\xff\xd9"
+
+
+def _without_segment(data: bytes, marker: bytes) -> bytes:
+    while (start := data.find(marker)) >= 0:
+        data = data[:start] + data[start + 2 + int.from_bytes(data[start + 2 : start + 4]) :]
+    return data
+
+
+def _lying_jpegs() -> _Made:
+    jpeg = good_pictures()["jpeg"]
+    for width, height in ((0, 8), (8, 0), (0, 0), (65535, 65535), (65535, 700)):
+        yield f"jpeg-{width}x{height}", IMAGE, _jpeg_of_size(width, height)
+    yield "jpeg-more-rows-than-data", IMAGE, _jpeg_of_size(96, 6000)
+    yield "jpeg-without-frame", IMAGE, _without_segment(jpeg, b"\xff\xc0")
+    yield "jpeg-without-tables", IMAGE, _without_segment(jpeg, b"\xff\xdb")
+    yield "jpeg-12-bits", IMAGE, jpeg.replace(b"\xff\xc0\0\x11\x08", b"\xff\xc0\0\x11\x0c")
+    yield "jpeg-lossless-frame", IMAGE, jpeg.replace(b"\xff\xc0", b"\xff\xc3")
+    yield "jpeg-two-components", IMAGE, jpeg.replace(b"\x60\x03\x01", b"\x60\x02\x01")
+    yield "jpeg-segment-too-long", IMAGE, jpeg[:2] + b"\xff\xe1\xff\xff" + bytes(64)
+    yield "jpeg-segment-of-length-0", IMAGE, jpeg[:2] + b"\xff\xe1\0\0" + jpeg[2:]
+    yield "jpeg-markers-alone", IMAGE, b"\xff\xd8" + b"\xff\xd0" * 100_000
+    yield "jpeg-zeros", IMAGE, b"\xff\xd8\xff" + bytes(8 * _MIB)
+    yield "jpeg-fill-bytes", IMAGE, b"\xff\xd8" + b"\xff" * 8 * _MIB
+    yield "jpeg-ends-at-once", IMAGE, b"\xff\xd8\xff\xd9"
+    yield "jpeg-20000-scans", IMAGE, _many_scans(6000, 2000)
+    yield "jpeg-damaged-exif", IMAGE, _jpeg_with(0xE1, b"Exif\0\0II*\0" + b"\xff" * 60)
+    loop = tiff({0x8769: (4, 1, 8)}, following=8)
+    yield "jpeg-exif-loop", IMAGE, _jpeg_with(0xE1, b"Exif\0\0" + loop)
+    yield "mpo-lying-index", IMAGE, _jpeg_with(0xE2, b"MPF\0II*\0" + b"\x7f" * 60)
+
+
+def _lying_tiffs() -> _Made:
+    sizes = {"zero": (0, 8), "zero-height": (8, 0), "most": (2**32 - 1, 2**32 - 1)}
+    for name, size in sizes.items():
+        yield f"tiff-{name}", IMAGE, grey_tiff(*size)
+    yield "tiff-65535", IMAGE, grey_tiff(65535, 65535)
+    yield "tiff-data-outside", IMAGE, grey_tiff(8, 8, offsets=(4, 1, 10**9))
+    yield "tiff-fewer-data", IMAGE, grey_tiff(4000, 4000)
+    yield "tiff-many-offsets", IMAGE, grey_tiff(8, 8, offsets=(4, 2**31, 8))
+    yield "tiff-no-rows-in-a-strip", IMAGE, grey_tiff(8, 8, rows=(4, 1, 0))
+    yield "tiff-65535-samples", IMAGE, grey_tiff(8, 8, samples=(3, 1, 65535))
+    yield "tiff-255-bits", IMAGE, grey_tiff(8, 8, bits=(3, 1, 255))
+    yield "tiff-unknown-compression", IMAGE, grey_tiff(8, 8, compression=(3, 1, 60000))
+    for name, code in {"lzw": 5, "deflate": 8, "jpeg": 7, "fax": 4, "packbits": 32773}.items():
+        data = grey_tiff(6000, 6000, compression=(3, 1, code))
+        yield f"tiff-zeros-as-{name}", IMAGE, data
+    tiles = {"tile_offsets": (4, 1, 200), "tile_counts": (4, 1, 64)}
+    one = {"tile_width": (4, 1, 16), "tile_height": (4, 1, 16)}
+    yield "tiff-one-tile-of-many", IMAGE, grey_tiff(6000, 6000, **one, **tiles)
+    huge = {"tile_width": (4, 1, 2**31), "tile_height": (4, 1, 2**31)}
+    yield "tiff-huge-tile", IMAGE, grey_tiff(8, 8, compression=(3, 1, 8), **huge, **tiles)
+    yield "tiff-directory-outside", IMAGE, b"II*\0" + struct.pack("<I", 10**9) + bytes(64)
+    yield "tiff-directory-in-header", IMAGE, b"II*\0" + struct.pack("<I", 0) + bytes(64)
+    yield "tiff-65535-entries", IMAGE, b"II*\0\x08\0\0\0\xff\xff" + b"\0\1\4\0\1\0\0\0" * 60_000
+    yield "tiff-of-2-to-the-63", IMAGE, b"II+\0\x08\0\0\0" + struct.pack("<Q", 2**63) + bytes(64)
+    yield "tiff-directories-in-a-loop", IMAGE, grey_tiff_in_a_loop()
+    yield "tiff-exif-in-a-loop", IMAGE, grey_tiff(8, 8, exif=(4, 1, 8))
+
+
+def grey_tiff_in_a_loop() -> bytes:
+    data = bytearray(grey_tiff(8, 8))
+    (num_entries,) = struct.unpack_from("<H", data, 8)
+    struct.pack_into("<I", data, 10 + 12 * num_entries, 8)
+    return bytes(data)
+
+
+def _lying_webps() -> _Made:
+    extended = struct.pack("<I", 2) + struct.pack("<I", 16_383)[:3] * 2
+    yield "webp-huge-canvas", IMAGE, riff(b"WEBP", (b"VP8X", extended))
+    frames = [(b"ANMF", bytes(16) + b"VP8L" + bytes(12))] * 50_000
+    small = struct.pack("<I", 2) + struct.pack("<I", 63)[:3] * 2
+    animation = [(b"VP8X", small), (b"ANIM", bytes(6)), *frames]
+    yield "webp-empty-frames", VIDEO, riff(b"WEBP", *animation)
+    webp = good_pictures()["webp"]
+    yield "webp-lying-length", IMAGE, webp[:4] + b"\xff\xff\xff\x7f" + webp[8:]
+    yield "webp-lying-chunk", IMAGE, webp[:16] + b"\xff\xff\xff\x7f" + webp[20:]
+    yield "webp-header-alone", IMAGE, webp[:12]
+    yield "webp-zero-size", IMAGE, webp[:26] + bytes(4) + webp[30:]
+    yield "webp-unknown-chunk", IMAGE, riff(b"WEBP", (b"JUNK", bytes(64)))
+    yield "webp-lossless-garbage", IMAGE, riff(b"WEBP", (b"VP8L", b"\x2f" + b"\xff" * 64))
+
+
+def _lying_avifs() -> _Made:
+    avif = good_pictures()["avif"]
+    at = avif.index(b"ispe") + 8
+    yield "avif-huge", IMAGE, avif[:at] + struct.pack(">II", _HUGE, _HUGE) + avif[at + 8 :]
+    yield "avif-zero", IMAGE, avif[:at] + bytes(8) + avif[at + 8 :]
+    yield (
+        "avif-larger-than-coded",
+        IMAGE,
+        avif[:at] + struct.pack(">II", 6000, 6000) + avif[at + 8 :],
+    )
+    yield "avif-type-alone", IMAGE, box(b"ftyp", b"avif", bytes(4), b"avifmif1")
+    for name in (b"meta", b"iloc", b"iinf", b"ipco", b"av1C", b"mdat"):
+        start = avif.index(name) - 4
+        yield f"avif-{name.decode()}-huge", IMAGE, avif[:start] + b"\x7f" * 4 + avif[start + 4 :]
+        yield f"avif-{name.decode()}-empty", IMAGE, avif[:start] + b"\0\0\0\x08" + avif[start + 4 :]
+
+
+def _lying_videos() -> _Made:
+    mp4 = good_videos()["mp4"]
+    for name in (b"moov", b"trak", b"mdia", b"stbl", b"stsd", b"stsz", b"stts", b"stco", b"avcC"):
+        start = mp4.index(name) - 4
+        yield f"mp4-{name.decode()}-huge", VIDEO, mp4[:start] + b"\x7f" * 4 + mp4[start + 4 :]
+        yield f"mp4-{name.decode()}-empty", VIDEO, mp4[:start] + b"\0\0\0\x08" + mp4[start + 4 :]
+    for name, offset in ((b"stsz", 12), (b"stts", 8), (b"stco", 8), (b"stsc", 8), (b"stsd", 8)):
+        at = mp4.index(name) + offset
+        yield f"mp4-{name.decode()}-many", VIDEO, mp4[:at] + b"\x7f\xff\xff\xff" + mp4[at + 4 :]
+    at = mp4.index(b"avc1") + 28
+    yield "mp4-65535", VIDEO, mp4[:at] + b"\xff" * 4 + mp4[at + 4 :]
+    yield "mp4-zero", VIDEO, mp4[:at] + bytes(4) + mp4[at + 4 :]
+    at = mp4.index(b"mvhd") + 16
+    yield "mp4-no-timescale", VIDEO, mp4[:at] + bytes(4) + mp4[at + 4 :]
+    yield "mp4-garbage-frames", VIDEO, _overwritten(mp4, b"mdat", b"\xa5")
+    yield "mp4-type-alone", VIDEO, box(b"ftyp", b"isom", bytes(4), b"isom")
+    yield "mp4-data-alone", VIDEO, box(b"ftyp", b"isom", bytes(4)) + box(b"mdat", bytes(4096))
+    yield "mp4-boxes-in-boxes", VIDEO, box(b"ftyp", b"isom", bytes(4)) + _nested(b"moov", 3000)
+    yield "mp4-a-million-boxes", VIDEO, box(b"ftyp", b"isom", bytes(4)) + box(b"free") * 10**6
+    yield "mp4-a-million-tracks", VIDEO, box(b"ftyp", b"isom") + box(b"moov", box(b"trak") * 10**6)
+    link = b"\0\0\0\0" + b"file:///etc/passwd\0"
+    yield "mp4-other-file", VIDEO, mp4.replace(b"\0\0\0\x0curl \0\0\0\1", box(b"url ", link))
+    webm = good_videos()["webm"]
+    yield "webm-header-alone", VIDEO, webm[:40]
+    yield "webm-other-type", VIDEO, webm.replace(b"webm", b"weba")
+    yield "webm-garbage", VIDEO, webm[:4] + b"\xff" * 4096
+    at = webm.index(b"\xb0", webm.index(b"V_VP8"))
+    yield "webm-huge", VIDEO, webm[:at] + b"\xb0\x84\x7f\xff\xff\xff" + webm[at + 6 :]
+    avi = good_videos()["avi"]
+    at = avi.index(b"strf") + 12
+    yield "avi-huge", VIDEO, avi[:at] + b"\xff\xff\xff\x7f" * 2 + avi[at + 8 :]
+    yield "avi-lying-list", VIDEO, avi[:16] + b"\xff\xff\xff\x7f" + avi[20:]
+    yield "avi-without-frames", VIDEO, avi[: avi.index(b"movi") + 4]
+
+
+def _overwritten(data: bytes, name: bytes, value: bytes) -> bytes:
+    start = data.index(name) + 4
+    end = start - 8 + int.from_bytes(data[start - 8 : start - 4])
+    return data[:start] + value * (end - start) + data[end:]
+
+
+def _nested(name: bytes, num_levels: int) -> bytes:
+    data = b""
+    for _ in range(num_levels):
+        data = box(name, data)
+    return data
+
+
+def _changed_pdf(objects: dict[int, bytes], trailer: bytes = b"") -> bytes:
+    return pdfs.pdf({**pdfs.pages([pdfs.QUADRANTS]), **objects}, trailer)
+
+
+def _bad_documents() -> _Made:
+    tree = b"<< /Type /Pages /Parent 2 0 R /Count %d /Kids [%s] >>"
+    yield "pdf-pages-in-a-loop", DOCUMENT, _changed_pdf({2: tree % (1, b"2 0 R")})
+    two = {2: tree % (1, b"6 0 R"), 6: tree % (1, b"2 0 R")}
+    yield "pdf-pages-in-a-loop-of-two", DOCUMENT, _changed_pdf(two)
+    levels = {number: tree % (1, b"%d 0 R" % (number + 1)) for number in range(6, 20_000)}
+    yield "pdf-pages-20000-deep", DOCUMENT, _changed_pdf({2: tree % (1, b"6 0 R"), **levels})
+    yield "pdf-a-billion-pages", DOCUMENT, _changed_pdf({2: tree % (10**9, b"4 0 R")})
+    yield "pdf-21-pages", DOCUMENT, pdfs.pdf(pdfs.pages([b""] * 21))
+    yield "pdf-negative-count", DOCUMENT, _changed_pdf({2: tree % (-1, b"4 0 R")})
+    yield "pdf-no-pages", DOCUMENT, _changed_pdf({2: tree % (0, b"")})
+    yield "pdf-without-catalog", DOCUMENT, _changed_pdf({1: b"null"})
+    yield "pdf-catalog-of-itself", DOCUMENT, _changed_pdf({1: b"1 0 R"})
+    yield "pdf-header-alone", DOCUMENT, b"%PDF-1.7\n"
+    yield "pdf-table-of-itself", DOCUMENT, _changed_pdf({}, b"/Prev 9")
+    encryption = b"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O (o) /U (u) >>"
+    yield "pdf-encrypted", DOCUMENT, _changed_pdf({}, encryption)
+    for name, values in {
+        "zero": b"0 0 0 0",
+        "huge": b"0 0 1e30 1e30",
+        "words": b"/a /b /c /d",
+    }.items():
+        objects = pdfs.pages([pdfs.QUADRANTS], b"[" + values + b"]")
+        yield f"pdf-page-of-size-{name}", DOCUMENT, pdfs.pdf(objects)
+    many = {5: pdfs.deflated(b"0 0 9 9 re f " * 4_000_000)}
+    yield "pdf-many-operators", DOCUMENT, _changed_pdf(many)
+    yield "pdf-stream-bomb", DOCUMENT, _changed_pdf({5: _deflate_stream()})
+    yield "pdf-forms-in-forms", DOCUMENT, _forms(10, 10)
+    yield "pdf-form-of-itself", DOCUMENT, _forms(1, 1, b"6 0 R")
+    yield "pdf-open-brackets", DOCUMENT, _changed_pdf({5: pdfs.stream(b"[" * 1_000_000)})
+    yield "pdf-nested-arrays", DOCUMENT, _changed_pdf({2: b"[" * 500_000})
+    image = b"/Type /XObject /Subtype /Image /Width %d /Height %d /BitsPerComponent 8 /ColorSpace "
+    for side in (20_000, 100_000, _HUGE):
+        picture = pdfs.deflated(bytes(9), image % (side, side) + b"/DeviceRGB")
+        yield f"pdf-image-of-{side}", DOCUMENT, _with_image(picture)
+    for name in (b"JBIG2Decode", b"JPXDecode", b"DCTDecode", b"CCITTFaxDecode"):
+        entries = image % (900, 900) + b"/DeviceGray /Filter /" + name
+        garbage = pdfs.stream(b"\xa5" * 4096, entries)
+        yield f"pdf-image-garbage-{name.decode()}", DOCUMENT, _with_image(garbage)
+
+
+def _deflate_stream() -> bytes:
+    packed = bomb(1024)
+    return pdfs.stream(packed, b"/Filter /FlateDecode")
+
+
+def _with_image(picture: bytes) -> bytes:
+    objects = pdfs.pages([b"q 96 0 0 64 0 0 cm /X0 Do Q"], resources=b"/XObject << /X0 6 0 R >>")
+    return pdfs.pdf({**objects, 6: picture})
+
+
+def _forms(num_levels: int, num_uses: int, innermost: bytes = b"") -> bytes:
+    """Each form draws the next one so many times."""
+    objects = pdfs.pages([b"/X0 Do"], resources=b"/XObject << /X0 6 0 R >>")
+    for number in range(6, 6 + num_levels):
+        following = innermost or b"%d 0 R" % (number + 1)
+        entries = (
+            b"/Type /XObject /Subtype /Form /BBox [0 0 96 64] "
+            b"/Resources << /XObject << /X0 %s >> >>" % following
+        )
+        objects[number] = pdfs.stream(b"/X0 Do " * num_uses, entries)
+    if not innermost:
+        last = b"/Type /XObject /Subtype /Form /BBox [0 0 96 64]"
+        objects[6 + num_levels] = pdfs.stream(pdfs.QUADRANTS, last)
+    return pdfs.pdf(objects)
+
+
+def _zip() -> bytes:
+    file = BytesIO()
+    with ZipFile(file, "w") as archive:
+        archive.writestr("word/document.xml", "<w/>")
+    return file.getvalue()
+
+
+_WRONG_TYPES: Final[dict[str, bytes]] = {
+    "empty": b"",
+    "one-byte": b"\x89",
+    "zeros": bytes(4096),
+    "text": b"The quick brown fox",
+    "base64": b"iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ",
+    "json": b'{"image": "none"}',
+    "svg": b"<svg xmlns='http://www.w3.org/2000/svg'><image href='file:///etc/passwd'/></svg>",
+    "svg-with-entities": b'<?xml version="1.0"?><!DOCTYPE svg [<!ENTITY a "b">]><svg>&a;</svg>',
+    "html": b"<!DOCTYPE html><html><script>alert(1)</script></html>",
+    "eps": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(/etc/passwd) (r) file\n",
+    "binary-eps": b"\xc5\xd0\xd3\xc6" + bytes(64),
+    "psd": b"8BPS\0\1" + bytes(6) + b"\0\3\0\0\0\x08\0\0\0\x08\0\x08\0\3" + bytes(64),
+    "ico": b"\0\0\1\0\1\0\x08\x08\0\0\1\0\x18\0" + bytes(64),
+    "cur": b"\0\0\2\0\1\0\x08\x08\0\0\1\0\x18\0" + bytes(64),
+    "icns": b"icns\0\0\0\x10" + bytes(64),
+    "jpeg-2000": b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(64),
+    "jpeg-xl": b"\xff\x0a" + bytes(64),
+    "heic": box(b"ftyp", b"heic", bytes(4), b"mif1heic") + bytes(64),
+    "fits": b"SIMPLE  =                    T".ljust(2880),
+    "tga": b"\0\0\2" + bytes(9) + b"\x08\0\x08\0\x18\0" + bytes(192),
+    "ppm": b"P6 8 8 255\n" + bytes(192),
+    "qoi": b"qoif\0\0\0\x08\0\0\0\x08\3\0" + bytes(64),
+    "dds": b"DDS |\0\0\0" + bytes(120),
+    "wmf": b"\xd7\xcd\xc6\x9a" + bytes(64),
+    "emf": b"\1\0\0\0" + bytes(36) + b" EMF" + bytes(64),
+    "xbm": b"#define a_width 8\n#define a_height 8\nstatic char a_bits[] = {0};\n",
+    "xpm": b"/* XPM */\nstatic char *a[] = {};\n",
+    "pcx": b"\x0a\x05\x01\x08" + bytes(124),
+    "sgi": b"\1\xda\1\1\0\3" + bytes(506),
+    "elf": b"\x7fELF\2\1\1" + bytes(64),
+    "sqlite": b"SQLite format 3\0" + bytes(84),
+    "rtf": b"{\\rtf1 hello}",
+    "wav": riff(b"WAVE", (b"fmt ", bytes(16))),
+    "mp3": b"ID3\4\0\0\0\0\0\0" + bytes(64),
+    "ogg": b"OggS" + bytes(64),
+    "flv": b"FLV\x01\x05" + bytes(64),
+    "mpeg": b"\0\0\x01\xba" + bytes(64),
+    "playlist": b"#EXTM3U\n#EXTINF:10,\nfile:///etc/passwd\n",
+    "concat-script": b"ffconcat version 1.0\nfile /etc/passwd\n",
+}  # fmt: skip
+
+
+def _wrong_types() -> _Made:
+    for name, data in _WRONG_TYPES.items():
+        yield f"{name}-as-picture", IMAGE, data
+    for name in ("empty", "text", "playlist", "concat-script", "wav", "flv", "svg", "mpeg"):
+        yield f"{name}-as-video", VIDEO, _WRONG_TYPES[name]
+    for name in ("empty", "text", "rtf", "html", "eps"):
+        yield f"{name}-as-document", DOCUMENT, _WRONG_TYPES[name]
+    yield "zip-as-document", DOCUMENT, _zip()
+    yield "gzip-as-picture", IMAGE, gzip.compress(good_pictures()["png"])
+    yield "picture-as-document", DOCUMENT, good_pictures()["png"]
+    yield "document-as-picture", IMAGE, good_document()
+    yield "video-as-picture", IMAGE, good_videos()["mp4"]
+    yield "picture-as-video", VIDEO, good_pictures()["jpeg"]
+
+
+def _polyglots() -> _Made:
+    pictures = good_pictures()
+    script = b"=1;/*" + bytes(64) + b"*/alert(1)"
+    yield "gif-and-script", IMAGE, b"GIF89a" + script
+    yield "bmp-and-script", IMAGE, b"BM" + script
+    yield "png-and-svg", IMAGE, b"\x89PNG\r\n\x1a\n" + _WRONG_TYPES["svg"]
+    yield "jpeg-and-html", IMAGE, b"\xff\xd8\xff<html>" + _WRONG_TYPES["html"]
+    yield "tiff-and-pdf", IMAGE, b"II*\0" + good_document()
+    yield "webp-and-avi", IMAGE, riff(b"WEBP", (b"LIST", b"AVI " + bytes(64)))
+    yield "mp4-and-html", VIDEO, box(b"ftyp", b"isom") + _WRONG_TYPES["html"]
+    yield "jpeg-and-pdf-as-document", DOCUMENT, pictures["jpeg"] + good_document()
+    yield "jpeg-and-pdf-as-picture", IMAGE, pictures["jpeg"] + good_document()
+    yield "png-and-zip-as-picture", IMAGE, pictures["png"] + _zip()
+    yield "zip-and-png", IMAGE, _zip() + pictures["png"]
+    yield "gif-and-html-as-picture", IMAGE, pictures["gif"] + _WRONG_TYPES["html"]
+    yield "jpeg-with-script-as-picture", IMAGE, _jpeg_with(0xFE, b"*/alert(1)/*")
+    yield "pdf-and-zip", DOCUMENT, good_document() + _zip()
+
+
+def mutated_files(num_files: int, seed: int = 14) -> list[BadFile]:
+    """Good files with a few bytes changed, removed or repeated, most of them in their headers."""
+    random = Random(seed)
+    good = [
+        *((IMAGE, data) for data in good_pictures().values()),
+        *((VIDEO, data) for data in good_videos().values()),
+        (DOCUMENT, good_document()),
+    ]
+    chosen = [random.choice(good) for _ in range(num_files)]
+    return [
+        BadFile(f"mutated-{index}", kind, _mutated(data, random))
+        for index, (kind, data) in enumerate(chosen)
+    ]
+
+
+def _mutated(data: bytes, random: Random) -> bytes:
+    changed = bytearray(data)
+    for _ in range(random.choice((1, 2, 5, 20))):
+        at = random.randrange(random.choice((64, 400, len(data)))) % len(changed)
+        length = random.randrange(1, 20)
+        match random.randrange(5):
+            case 0:
+                changed[at] = random.randrange(256)
+            case 1:
+                changed[at] ^= 1 << random.randrange(8)
+            case 2:
+                changed[at : at + 4] = random.choice((bytes(4), b"\xff" * 4, b"\x7f\xff\xff\xff"))
+            case 3:
+                del changed[at + 1 : at + length]
+            case 4:
+                changed[at:at] = changed[:length]
+    return bytes(changed)
+
+
+_Group = Callable[[], _Made]
+GROUPS: Final[dict[str, _Group]] = {
+    "truncated": _truncated,
+    "lying-png": _lying_pngs,
+    "png-bombs": _png_bombs,
+    "lying-gif": _lying_gifs,
+    "lying-bmp": _lying_bmps,
+    "lying-jpeg": _lying_jpegs,
+    "lying-tiff": _lying_tiffs,
+    "lying-webp": _lying_webps,
+    "lying-avif": _lying_avifs,
+    "lying-videos": _lying_videos,
+    "bad-documents": _bad_documents,
+    "wrong-types": _wrong_types,
+    "polyglots": _polyglots,
+}
+
+
+def bad_files(group: str) -> list[BadFile]:
+    """Some take a part of a second to make, so they are made where they are used."""
+    return [BadFile(*each) for each in GROUPS[group]()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 from io import BytesIO
 from itertools import pairwise
 from typing import Any
@@ -32,6 +31,7 @@ from tests.media.drawing import (
     saved,
     to_size,
 )
+from tests.media.videos import video
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import Clip
 from vinery_serving.media.decoding import DecodeLimits, decode_image, decode_video
@@ -54,28 +54,6 @@ def grey_frame(index: int, size: tuple[int, int] = (96, 64)) -> Image.Image:
     frame = Image.new("RGB", size, (index * 4,) * 3)
     frame.paste(quadrants(size[0] // 2, size[1] // 2), (size[0] // 4, size[1] // 4))
     return frame
-
-
-def video(
-    frames: list[Image.Image],
-    codec: str = "libx264",
-    container: str = "mp4",
-    rate: int = 10,
-    rotation: int = 0,
-    **options: Any,
-) -> bytes:
-    file = BytesIO()
-    with av.open(file, "w", format=container) as output:
-        stream = output.add_stream(codec, rate=rate, options=options)
-        stream.width, stream.height, stream.pix_fmt = *frames[0].size, "yuv420p"
-        if rotation:
-            stream.set_display_rotation(rotation)
-        for index, frame in enumerate(frames):
-            shown = av.VideoFrame.from_image(frame)
-            shown.pts, shown.time_base = index, Fraction(1, rate)
-            output.mux(stream.encode(shown))
-        output.mux(stream.encode())
-    return file.getvalue()
 
 
 def decoded(data: bytes, limits: DecodeLimits = LIMITS, fit: Any = same_size) -> Clip:

@@ -87,7 +87,7 @@ def test_an_encrypted_document_is_refused_with_the_way_out() -> None:
         % (b"o" * 32, b"u" * 32)
     )
 
-    with pytest.raises(InvalidRequest, match=r"is encrypted\\. Remove the password"):
+    with pytest.raises(InvalidRequest, match=r"is encrypted\. Remove the password"):
         decoded(pdf(pages([DRAWN]), encryption))
 
 

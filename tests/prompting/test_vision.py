@@ -145,6 +145,17 @@ def test_low_detail_has_fewer_pixels():
     assert low[0] * low[1] <= 512 * 512 < high[0] * high[1]
 
 
+def test_an_option_limits_the_pixels_further():
+    processor = processor_of(max_pixels=10**7)
+
+    limited = processor.within(100_000)
+
+    columns, rows = limited.fit(4000, 4000, Detail.HIGH, MANY)
+    assert 90_000 < columns * rows <= 100_000
+    assert processor.within(0) == processor
+    assert processor_of().within(1).fit(4000, 4000, Detail.HIGH, MANY) == (56, 56)
+
+
 def test_two_frames_share_their_tokens():
     processor = processor_of()
 
@@ -283,6 +294,14 @@ def test_a_model_for_pictures_takes_no_clips(tmp_path):
 
     assert refusal(assets, a_chat(a_question("?", a_clip()))).param == "v"
     assert assets.render(a_chat(a_question("?", a_picture()))).num_media_tokens == 4
+
+
+def test_videos_come_before_pictures(assets):
+    """GenAI would give the video the positions of the picture."""
+    chat = a_chat(a_question(a_picture(), a_clip()))
+
+    assert refusal(assets, chat).param == "v"
+    assert assets.render(a_chat(a_question(a_clip(), a_picture()))).num_media_tokens == 12
 
 
 @pytest.mark.parametrize("token", ["<|image_pad|>", "<|vision_start|>", "<|video_pad|>"])

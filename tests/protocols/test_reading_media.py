@@ -158,7 +158,7 @@ def test_v3_takes_paths_and_v1_does_not() -> None:
 def test_both_trees_take_the_url_of_a_local_file(dialect: Dialect, start: str) -> None:
     part = only(CHAT, {"type": "image_url", "image_url": f"{start}/a%20b.png"}, dialect)
 
-    assert part.source == PathSource("/a b.png", is_bare=False)
+    assert part.source == PathSource(f"{start}/a%20b.png", is_bare=False)
 
 
 @pytest.mark.parametrize("role", ["system", "assistant"])

@@ -38,6 +38,16 @@ class Keys:
         return key_id not in self.inactive
 
 
+class Policies:
+    """Media rules that count how often they are read."""
+
+    def __init__(self) -> None:
+        self.num_read = 0
+
+    def refresh(self) -> None:
+        self.num_read += 1
+
+
 class Limits:
     """Limits whose store answers after `may_answer`. They record their calls."""
 
@@ -84,6 +94,7 @@ async def running(
     monkeypatch.setattr("vinery_serving.runtime.runtime.commit_state", lambda: next(commits))
     runtime = Runtime()
     monkeypatch.setattr(runtime, "keys", keys)
+    monkeypatch.setattr(runtime, "media_policies", Policies())
     monkeypatch.setattr(runtime, "limits", limits)
     monkeypatch.setattr(runtime, "is_auth_on", True)
     tasks = [
@@ -158,6 +169,7 @@ async def test_without_a_commit_nothing_is_read(
     monkeypatch.setattr("vinery_serving.runtime.runtime.commit_state", lambda: state)
     runtime = Runtime()
     monkeypatch.setattr(runtime, "keys", keys)
+    monkeypatch.setattr(runtime, "media_policies", Policies())
     monkeypatch.setattr(runtime, "limits", limits)
     limits.may_answer.set()
     once = ["read keys 1", "read limits", "follow limits", "admit keys 1"]
@@ -183,12 +195,27 @@ async def test_without_a_commit_nothing_is_read(
     assert calls[7:] == ["read keys 2", "read limits", "follow limits", "admit keys 2"]
 
 
+async def test_media_rules_are_read_with_the_keys(
+    monkeypatch: pytest.MonkeyPatch, keys: Keys, limits: Limits
+) -> None:
+    states = iter((1, 1, 2))
+    monkeypatch.setattr("vinery_serving.runtime.runtime.commit_state", lambda: next(states))
+    runtime, policies = Runtime(), Policies()
+    monkeypatch.setattr(runtime, "keys", keys)
+    monkeypatch.setattr(runtime, "media_policies", policies)
+
+    for num_read in (1, 1, 2):
+        await runtime._refresh_keys()
+        assert policies.num_read == keys.num_read == num_read
+
+
 async def test_what_failed_after_a_commit_is_read_again_without_another(
     monkeypatch: pytest.MonkeyPatch, keys: Keys, limits: Limits, calls: list[str]
 ) -> None:
     monkeypatch.setattr("vinery_serving.runtime.runtime.commit_state", lambda: 1)
     runtime = Runtime()
     monkeypatch.setattr(runtime, "keys", keys)
+    monkeypatch.setattr(runtime, "media_policies", Policies())
     monkeypatch.setattr(runtime, "limits", limits)
     limits.may_answer.set()
 

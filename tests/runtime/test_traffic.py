@@ -99,3 +99,23 @@ def test_effects_of_limits_are_counted_without_their_owners() -> None:
         ("tokens", "platform", "shadow"): 1,
         ("tokens", "model", "cut_short"): 1,
     }
+
+
+def test_media_are_counted_with_their_sizes_and_times() -> None:
+    media = {
+        "num_media": 2,
+        "num_media_bytes": 500,
+        "num_media_pixels": 600,
+        "num_image_tokens": 32,
+        "fetch_ms": 20.0,
+        "decode_ms": 30.0,
+        "encode_ms": 40.0,
+    }
+    small = counted(settlement(**media), settlement(**media), settlement()).models["small"]
+
+    assert (small.media, small.media_bytes, small.media_pixels, small.image_tokens) == (
+        *(4, 1000, 1200),
+        64,
+    )
+    assert [each.sum_ms for each in (small.fetch, small.decode, small.encode)] == [40, 60, 80]
+    assert [sum(each.nums) for each in (small.fetch, small.decode, small.encode)] == [2, 2, 2]

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from tests.fakes.engine import FakeEngine, Gateway
 from vinery_serving.transport.client import EngineClient
-from vinery_serving.transport.messages import Cancel, Grant, SamplingParams, Submit
+from vinery_serving.transport.framing import pack
+from vinery_serving.transport.messages import (
+    Cancel,
+    Grant,
+    MediaInput,
+    MediaPixels,
+    SamplingParams,
+    Submit,
+)
 
 NUM_PROMPTS = 600
 TIMEOUT_S = 30
@@ -123,3 +133,54 @@ async def test_a_grant_follows_its_submission(slow: SlowEngine, client: EngineCl
     assert [each for each in slow.received if isinstance(each, Grant)] == [
         Grant(many[-1].id, 2, False)
     ]
+
+
+# Pictures
+
+
+def with_picture(client: EngineClient, num_bytes: int = 30 * 2**20) -> Submit:
+    picture = MediaInput(
+        0, (1, 1, 1), 1, num_bytes // 3, pixels=os.urandom(1024) * (num_bytes >> 10)
+    )
+    return Submit(client.new_id(), bytes(8), SamplingParams(), 1, 60.0, media=(picture,))
+
+
+def pixels_of(slow: SlowEngine, id_: int) -> bytes:
+    parts = [each for each in slow.received if isinstance(each, MediaPixels) and each.id == id_]
+    return b"".join(part.pixels for part in parts)
+
+
+async def test_pixels_come_in_parts_before_their_submission(
+    slow: SlowEngine, client: EngineClient
+) -> None:
+    submit, other = with_picture(client), prompts(client, 1)[0]
+    client.submit([submit])
+    client.submit([other])
+    slow.may_read.set()
+
+    await slow.until_submitted(submit.id)
+
+    assert slow.ids() == [other.id, submit.id]
+    assert pixels_of(slow, submit.id) == submit.media[0].pixels
+    assert slow.received[-1] == structs.replace(
+        submit, media=(structs.replace(submit.media[0], pixels=b""),)
+    )
+    assert all(len(pack(each)) < 2 * 65536 for each in slow.received)
+
+
+async def test_a_picture_that_is_cancelled_on_its_way_is_given_up(
+    slow: SlowEngine, client: EngineClient
+) -> None:
+    submit = with_picture(client)
+    output = client.submit([submit])
+    await asyncio.sleep(0.05)
+    output.cancel({submit.id: 0})
+    slow.may_read.set()
+    last = prompts(client, 1)
+    client.submit(last)
+
+    await slow.until_submitted(last[0].id)
+
+    assert slow.ids() == [last[0].id]
+    assert 0 < len(pixels_of(slow, submit.id)) < len(submit.media[0].pixels) // 4
+    assert Cancel(submit.id, 0) in slow.received

@@ -20,7 +20,10 @@ from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
 from vinery_accounts.api.views import ApiView, ResourceViewSet, viewset_of
+from vinery_accounts.models import Organization, Project
+from vinery_accounts.resources.fields import StrictSerializer, VisibleRelatedField
 from vinery_serving.allowlist import resource as media
+from vinery_serving.allowlist import tester
 from vinery_serving.catalog import devices
 from vinery_serving.catalog.engine_log import engine_log
 from vinery_serving.catalog.models import ServedModel, ShownState
@@ -42,6 +45,62 @@ class ModelStateSerializer(serializers.Serializer):  # type: ignore[type-arg]
 
     def get_log(self, model: ServedModel) -> list[str] | None:
         return engine_log(model.name)
+
+
+class MediaTestSerializer(StrictSerializer):
+    """A URL or a path, and the caller of the test."""
+
+    what = serializers.CharField(
+        max_length=8192, help_text="A URL or a path, as a client would send it."
+    )
+    organization = VisibleRelatedField(
+        Organization,
+        required=False,
+        allow_null=True,
+        help_text="For a request of this organisation; null without a project: of a caller "
+        "without a key.",
+    )
+    project = VisibleRelatedField(
+        Project,
+        "organization",
+        required=False,
+        allow_null=True,
+        help_text="For a request of this project.",
+    )
+
+
+class MediaStepSerializer(serializers.Serializer):  # type: ignore[type-arg]
+    """One check of a URL or a file."""
+
+    name = serializers.CharField()
+    is_ok = serializers.BooleanField(
+        allow_null=True, help_text="null: it neither allows nor refuses."
+    )
+    text = serializers.CharField()
+
+
+class MediaVerdictSerializer(serializers.Serializer):  # type: ignore[type-arg]
+    """What would happen to a URL or a file, up to the first step that refuses it."""
+
+    is_allowed = serializers.BooleanField()
+    steps = MediaStepSerializer(many=True)
+
+
+@extend_schema(request=MediaTestSerializer, responses=MediaVerdictSerializer)
+@action(detail=False, methods=["post"], pagination_class=None, filter_backends=[])
+def test(self: ResourceViewSet, request: Request) -> Response:
+    """Test a URL or a path, step by step, as a request would fetch or read it. Nothing is kept.
+    Owners test for what they own, administrators for all callers."""
+    body = MediaTestSerializer(data=request.data, context=self.get_serializer_context())
+    body.is_valid(raise_exception=True)
+    values = body.validated_data
+    project, organization = values.get("project"), values.get("organization")
+    if project is not None:
+        organization = project.organization
+    ids = (organization and organization.pk, project and project.pk)
+    if not self.access.owns(*ids):
+        raise PermissionDenied("Your role does not allow this. Ask an owner or administrator.")
+    return Response(tester.test(values["what"], *ids).seen_by(self.access).body)
 
 
 class DeviceSerializer(serializers.Serializer):  # type: ignore[type-arg]
@@ -106,7 +165,8 @@ _router = SimpleRouter()
 _router.trailing_slash = "/?"
 _router.register("models", viewset_of(MODELS, state=state), basename="api-models")
 for _name, _resource in media.ALL.items():
-    _router.register(_name, viewset_of(_resource), basename=f"api-{_name}")
+    _members = {"test": test} if _resource is media.MEDIA_RULES else {}
+    _router.register(_name, viewset_of(_resource, **_members), basename=f"api-{_name}")
 
 urlpatterns: list[URLPattern | URLResolver] = [
     *_router.urls,

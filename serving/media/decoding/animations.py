@@ -8,6 +8,7 @@ from vinery_serving.core.media import Clip
 from vinery_serving.media.decoding.file_types import FileType
 from vinery_serving.media.decoding.limits import DecodeLimits, Fit
 from vinery_serving.media.decoding.pillow_files import (
+    load,
     open_picture,
     orientation_of,
     pixel_limit,
@@ -26,6 +27,7 @@ def read_animation(data: bytes, file_type: FileType, limits: DecodeLimits, fit: 
     """Raises `Unreadable`, and what `fit` raises."""
     with pixel_limit(limits.max_pixels):
         image = open_picture(data, file_type, limits.max_pixels)
+        load(image, file_type, limits.max_pixels)
         orientation = orientation_of(image)
         width, height = fitted(fit, stored(image.size, orientation))
         frames, times_s, now_ms = [], [], 0.0

@@ -42,6 +42,12 @@ def open_picture(data: bytes, file_type: FileType, max_pixels: int) -> ImageFile
         return image
 
 
+def load(image: ImageFile.ImageFile, file_type: FileType, max_pixels: int) -> None:
+    """Decode the frame. Raises `Unreadable`."""
+    with reading_picture(file_type, max_pixels):
+        image.load()
+
+
 @contextmanager
 def reading_picture(file_type: FileType, max_pixels: int) -> Iterator[None]:
     """Raise `Unreadable` for all errors of Pillow."""
@@ -65,7 +71,8 @@ def _too_large(size: str, max_pixels: int) -> str:
 
 
 def orientation_of(image: ImageFile.ImageFile) -> int:
-    """Return EXIF's `Orientation`, 1 to 8, that is still to be applied. Call it before `load`."""
+    """Return EXIF's `Orientation`, 1 to 8, that is still to be applied. Load a picture first that
+    is no JPEG: Pillow would load a PNG here, and its errors would be lost."""
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         return _UPRIGHT  # Pillow applies it
     with suppress(Exception):  # damaged EXIF data make no picture unreadable

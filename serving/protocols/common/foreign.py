@@ -71,7 +71,7 @@ _CONTEXT = (
 _PARENT = "it takes the members of this object as fields of the body itself"
 _NO_ADAPTERS = "it serves no adapters; name a model in `model`"
 _NO_SEARCH = "it has no web search; give the model a function that searches"
-_TEXT_ONLY = "its models read text only"
+_IN_MESSAGES = "pictures are parts of messages"
 _LOADED = Harmless("How a model is loaded is an option of the served model.")
 _SCHEDULED = Harmless("The engine schedules requests itself.")
 _CACHED = Harmless("The prefix cache finds equal starts of prompts itself.")
@@ -114,7 +114,7 @@ _ROWS: Final[Mapping[str, Mapping[str, Fate]]] = {
         "n_discard": Harmless("A prompt that is too long is refused, and never cut."),
         "t_max_predict_ms": Refused("use `max_tokens`", harmless=(0, -1)),
         "lora": Refused(_NO_ADAPTERS, harmless=([],)),
-        "image_data": Refused(_TEXT_ONLY, harmless=([],)),
+        "image_data": Refused(_IN_MESSAGES, harmless=([],)),
         "return_tokens": Refused("use `return_token_ids`", harmless=(False,)),
         "response_fields": Refused("it returns whole answers", harmless=([],)),
         "cache_prompt": _CACHED,
@@ -132,7 +132,7 @@ _ROWS: Final[Mapping[str, Mapping[str, Fate]]] = {
         "penalize_newline": Refused(_PENALTY, harmless=(False,)),
         "raw": Refused("use completions, whose prompts have no template", harmless=(False,)),
         "template": Refused("use `chat_template`", harmless=("",)),
-        "images": Refused(_TEXT_ONLY, harmless=([],)),
+        "images": Refused(_IN_MESSAGES, harmless=([],)),
         "context": Refused("it keeps no conversations; send all messages", harmless=([],)),
         "keep_alive": _LOADED,
         **dict.fromkeys(

@@ -43,7 +43,7 @@ class Refused:
 
 Refusals = Mapping[str, Refused]
 
-_TEXT_ONLY = "its models read text only"
+_OWN_PIXELS = "it scales pictures and videos by the model's own files; use `detail`"
 _WRITES_TEXT = "its models write text only"
 _NOT_STORED = "it stores no responses"
 _NO_MEMBER = "the answer of this endpoint has no member for {}; use `{}`"
@@ -78,12 +78,12 @@ _EVERYWHERE: Refusals = {
         ({},)
     ),
     "ec_transfer_params": Refused(
-        f"{_TEXT_ONLY}, so that no cache of encoded media exists", "V V -", ({},)
+        "pictures and videos are encoded where they are used", "V V -", ({},)
     ),
-    "mm_hashes": Refused(_TEXT_ONLY, "F F -", ([],)),
-    "mm_payload": Refused(_TEXT_ONLY, "V - -", ({},)),
-    "mm_processor_kwargs": Refused(_TEXT_ONLY, "V - V", ({},)),
-    "media_io_kwargs": Refused(_TEXT_ONLY, "V - V", ({},)),
+    "mm_hashes": Refused("it hashes pictures and videos itself", "F F -", ([],)),
+    "mm_payload": Refused("pictures and videos are parts of messages", "V - -", ({},)),
+    "mm_processor_kwargs": Refused(_OWN_PIXELS, "V - V", ({},)),
+    "media_io_kwargs": Refused(_OWN_PIXELS, "V - V", ({},)),
 }  # fmt: skip
 
 _IN_CONVERSATIONS: Refusals = {

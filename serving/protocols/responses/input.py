@@ -46,9 +46,10 @@ from vinery_serving.protocols.responses.conversation import ConversationBuilder
 
 # Items that cannot become text, and why.
 _NO_TEXT: Mapping[str, str] = {
-    "image_generation_call": "holds an image, but this model takes text only",
-    "computer_call": "acts on a screen, but this model takes text only",
-    "computer_call_output": "holds an image of a screen, but this model takes text only",
+    "image_generation_call": "holds a generated image: send it as an input_image part of a message",
+    "computer_call": "acts on a screen, which this server does not support",
+    "computer_call_output": "holds an image of a screen: send it as an input_image part of a "
+    "function's output",
     "compaction": "only the server that created it can read: send the items themselves",
 }
 _NO_REFERENCES = "is an item_reference, but this server stores no items: send the item itself"

@@ -132,12 +132,15 @@ def test_the_test_shows_what_each_level_decides(vinery_: Vinery, search: Project
     result = vinery_("media", "test", "https://a.example.org/x.png", "--project", "search")
 
     assert result.status == 1
-    assert "no rule allows it" in result.out
+    assert "The media rules of the organisation acme do not allow" in result.out
     body = json.loads(
         vinery_("media", "test", "https://a.example.org/x", "--project", "search", "--json").out
     )
     assert body["is_allowed"] is False
-    assert [step["is_ok"] for step in body["steps"]] == [True, True, False]
+    assert [(step["name"], step["is_ok"]) for step in body["steps"]] == [
+        ("rule", True),
+        ("denied", False),
+    ]
 
 
 def test_a_text_that_is_no_url_is_explained(vinery_: Vinery) -> None:

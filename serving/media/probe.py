@@ -1,0 +1,98 @@
+"""Decodes one file in a process of its own and reports what it holds, for the tester of rules.
+
+    python -m vinery_serving.media.probe MAX_PIXELS < FILE
+
+Decoders read what strangers send, so the process has limits of processor time and memory, and its
+parent kills it. It prints one JSON object: what `Finding` has.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.media import MediaKind
+from vinery_serving.media.decoding import (
+    DecodeLimits,
+    decode_document,
+    decode_image,
+    decode_video,
+    kind_of,
+)
+
+_CPU_S: Final = 5
+_TIMEOUT_S: Final = 15.0
+_MEMORY_BYTES: Final = 4 * 2**30
+# Only the size is reported, so pixels are scaled down to a few.
+_SCALED: Final = 32
+_KEPT_VARIABLES: Final = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a file holds. Sizes are those of the upright picture, frame or first page, in pixels."""
+
+    kind: str = ""
+    width: int = 0
+    height: int = 0
+    number: int = 0  # of pictures, frames that a model would see, or pages
+    error: str = ""
+
+
+def probe(data: bytes, max_pixels: int) -> Finding:
+    """Decode the file in a process. Blocks for up to 15 s. Raises nothing for a bad file."""
+    command = (sys.executable, "-P", "-m", __name__, str(max_pixels))
+    try:
+        ended = subprocess.run(
+            command,
+            input=data,
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            check=True,
+            env={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
+        )
+    except (subprocess.SubprocessError, OSError):
+        return Finding(error="The file could not be decoded within the limits of time and memory.")
+    return Finding(**json.loads(ended.stdout))
+
+
+def main() -> None:
+    """Decode standard input."""
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    data = sys.stdin.buffer.read()
+    limits = DecodeLimits(max_bytes=len(data), max_pixels=int(sys.argv[1]))
+    try:
+        found = _decode(data, limits)
+    except InvalidRequest as error:
+        found = Finding(error=error.message)
+    sys.stdout.write(json.dumps(asdict(found)))
+
+
+def _decode(data: bytes, limits: DecodeLimits) -> Finding:
+    kind = kind_of(data) or MediaKind.IMAGE
+    sizes: list[tuple[int, int]] = []
+
+    def fit(width: int, height: int) -> tuple[int, int]:
+        sizes.append((width, height))
+        return min(width, _SCALED), min(height, _SCALED)
+
+    number = 1
+    match kind:
+        case MediaKind.IMAGE:
+            decode_image(data, limits, fit, "file")
+        case MediaKind.VIDEO:
+            number = decode_video(data, limits, fit, "file").num_frames
+        case MediaKind.DOCUMENT:
+            number = len(decode_document(data, limits, fit, "file"))
+    width, height = sizes[0] if sizes else (0, 0)
+    return Finding(kind.value, width, height, number)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,273 @@
+"""The tester shows each step that a request would take, and keeps nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from PIL import Image
+
+from vinery_accounts.keys.lifecycle import create_key
+from vinery_accounts.models import Organization, Project, Role, Scope, User
+from vinery_accounts.resources.base import Conflict
+from vinery_accounts.services import changes
+from vinery_serving.allowlist import tester
+from vinery_serving.allowlist.models import MediaDenial, MediaFolder, MediaRule
+from vinery_serving.allowlist.tester import Verdict
+from vinery_serving.media.probe import probe
+
+
+def picture(width: int = 40, height: int = 30) -> bytes:
+    file = BytesIO()
+    Image.new("RGB", (width, height), "red").save(file, "PNG")
+    return file.getvalue()
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        if self.path.startswith("/moved"):
+            self.send_response(302)
+            self.send_header("location", "/cat.png")
+            self.end_headers()
+            return
+        is_text = self.path.startswith("/page")
+        body = b"<html></html>" if is_text else picture()
+        self.send_response(200)
+        self.send_header("content-type", "text/html" if is_text else "image/png")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Tests print nothing."""
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def rule(db: None, port: int) -> MediaRule:
+    return changes.add(
+        MediaRule(host="127.0.0.1", schemes=["http"], ports=[port], networks=["127.0.0.0/8"])
+    )
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    organization = changes.add(Organization(name="ours"))
+    return changes.add(Project(organization=organization, name="one"))
+
+
+def shown(verdict: Verdict) -> list[tuple[str, bool | None]]:
+    return [(step.name, step.is_ok) for step in verdict.steps]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_allowed_picture_is_fetched_and_decoded_step_by_step(port: int, rule: MediaRule) -> None:
+    verdict = tester.test(f"http://127.0.0.1:{port}/cat.png?secret=1", None, None)
+
+    assert shown(verdict) == [
+        ("rule", True),
+        ("addresses", True),
+        ("response", True),
+        ("bytes", True),
+        ("decoding", True),
+    ]
+    assert verdict.is_allowed
+    assert verdict.steps[-1].text == "picture of 40 x 30 pixels"
+    assert f"rule {rule.pk}" in verdict.steps[0].text
+    assert "secret" not in str(verdict)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_each_redirect_is_a_step_with_its_own_rule(port: int, rule: MediaRule) -> None:
+    verdict = tester.test(f"http://127.0.0.1:{port}/moved", None, None)
+
+    names = [name for name, _ in shown(verdict)]
+    assert names.count("rule") == 2
+    assert "redirect" in names
+    assert verdict.is_allowed
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("values", "path", "step", "text"),
+    [
+        ({"max_bytes": 10}, "cat.png", "denied", "bytes than the 10 "),
+        ({"max_pixels": 100}, "cat.png", "decoding", "at most 100 are read"),
+        ({"max_redirects": 0}, "moved", "denied", "redirects than the 0 "),
+        ({"content_types": ["image/jpeg"]}, "cat.png", "denied", "image/png"),
+        ({}, "page", "denied", "text/html"),
+        ({"networks": []}, "cat.png", "denied", "not public"),
+        ({"ports": [1]}, "cat.png", "denied", "do not allow http://127.0.0.1"),
+        ({"is_active": False}, "cat.png", "denied", "do not allow http://127.0.0.1"),
+    ],
+)
+def test_the_last_step_is_the_one_that_refuses(
+    port: int, rule: MediaRule, values: dict[str, Any], path: str, step: str, text: str
+) -> None:
+    changes.change(rule, **values)
+
+    verdict = tester.test(f"http://127.0.0.1:{port}/{path}", None, None)
+
+    assert not verdict.is_allowed
+    assert shown(verdict)[-1] == (step, False)
+    assert text in verdict.steps[-1].text
+    assert not MediaDenial.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_narrower_rule_leaves_the_addresses_to_the_platform(
+    port: int, rule: MediaRule, project: Project
+) -> None:
+    changes.add(
+        MediaRule(
+            host="127.0.0.1", schemes=["http"], ports=[port], organization=project.organization
+        )
+    )
+
+    url = f"http://127.0.0.1:{port}/cat.png"
+    assert tester.test(url, project.organization_id, project.pk).is_allowed
+    changes.change(rule, networks=[])
+    assert not tester.test(url, project.organization_id, project.pk).is_allowed
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_file_of_an_allowed_folder_is_read(tmp_path: Path, project: Project) -> None:
+    folder = tmp_path.resolve()
+    (folder / "cat.png").write_bytes(picture())
+    changes.add(MediaFolder(folder=str(folder)))
+    ids = project.organization_id, project.pk
+
+    assert tester.test(f"{folder}/cat.png", *ids).is_allowed
+    assert tester.test(f"file://{folder}/cat.png", *ids).is_allowed
+    (folder / "link.png").symlink_to(folder / "cat.png")
+    for path in (f"{folder}/link.png", f"{folder}/none.png", f"{folder}/../x", "/etc/passwd"):
+        assert not tester.test(path, *ids).is_allowed
+
+    changes.add(MediaFolder(folder="/srv/other", organization=project.organization))
+    refused = tester.test(f"{folder}/cat.png", *ids)
+    assert shown(refused) == [("rule", True), ("denied", False)]
+    assert "organisation ours" in refused.steps[-1].text
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("text", ["", "cat.png", "ftp://a.example/", "http://u:p@a.example/", "\0"])
+def test_what_is_no_url_is_refused_in_a_sentence(text: str) -> None:
+    verdict = tester.test(text, None, None)
+
+    assert not verdict.is_allowed
+    assert verdict.steps[-1].text.endswith(".")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_few_tests_run_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tester, "_RUNNING", threading.BoundedSemaphore(1))
+    tester._RUNNING.acquire()
+
+    with pytest.raises(Conflict, match="Try again"):
+        tester.test("https://a.example/", None, None)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_level_without_rules_is_shown(project: Project) -> None:
+    changes.add(MediaFolder(folder="/srv/other", organization=project.organization))
+
+    verdict = tester.test("https://a.example/", project.organization_id, project.pk)
+
+    assert shown(verdict) == [("denied", False)]
+    changes.add(MediaRule(host="a.example"))
+    changes.add(MediaRule(host="b.example", organization=project.organization, project=project))
+    verdict = tester.test("https://a.example/", project.organization_id, project.pk)
+    assert shown(verdict) == [("rule", True), ("rule", None), ("denied", False)]
+
+
+# -- Decoding
+
+
+def test_a_file_is_decoded_in_a_process_of_its_own() -> None:
+    found = probe(picture(7, 5), 1000)
+
+    assert (found.kind, found.width, found.height, found.number) == ("image", 7, 5, 1)
+
+
+@pytest.mark.parametrize("data", [b"", b"<html>", picture()[:40], b"\x89PNG\r\n\x1a\n"])
+def test_a_bad_file_is_reported(data: bytes) -> None:
+    assert probe(data, 1000).error
+
+
+# -- The console and the API
+
+
+@pytest.mark.django_db(transaction=True)
+def test_owners_test_for_what_they_own_and_see_no_addresses(
+    client: Client, port: int, rule: MediaRule, project: Project
+) -> None:
+    owner = User.objects.create_user("olga")
+    changes.set_role(owner, project.organization, Role.OWNER)
+    seen = changes.add(Organization(name="seen"))
+    changes.set_role(owner, seen, Role.ADMIN)
+    url = f"http://127.0.0.1:{port}/cat.png"
+
+    client.force_login(owner)
+    form = {"what": url, "of": f"project:{project.pk}"}
+    page = client.post("/console/media/test/", form).content.decode()
+    assert "picture of 40 x 30 pixels" in page
+    assert f"{url} is allowed" in page
+    assert "all are allowed" in page
+    for of in ("platform", f"organization:{seen.pk}"):
+        refused = client.post("/console/media/test/", {**form, "of": of}).content.decode()
+        assert "Choose an entry of the list." in refused
+
+    client.force_login(User.objects.create_superuser("root"))
+    page = client.post("/console/media/test/", {**form, "of": "platform"}).content.decode()
+    assert "has the addresses 127.0.0.1" in page
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_api_tests_for_owners_and_administrators(
+    client: Client, port: int, rule: MediaRule, project: Project
+) -> None:
+    user = User.objects.create_user("olga")
+    changes.set_role(user, project.organization, Role.OWNER)
+    new = create_key(owner=user, project=project, name="k", scopes=[Scope.MANAGE])
+    headers = {"Authorization": f"Bearer {new.secret}"}
+    url = f"http://127.0.0.1:{port}/cat.png"
+
+    def post(**body: Any) -> Any:
+        return client.post(
+            "/api/media-rules/test", body, content_type="application/json", headers=headers
+        )
+
+    answer = post(what=url, project=project.pk).json()
+    assert answer["is_allowed"] is True
+    assert answer["steps"][-1] == {
+        "name": "decoding",
+        "is_ok": True,
+        "text": "picture of 40 x 30 pixels",
+    }
+    assert post(what=url).status_code == 403
+    assert post(what=url, organization=project.organization_id).status_code == 403
+    assert post(project=project.pk).status_code == 400
+    assert post(what=url, project=project.pk + 1).status_code == 400
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_list_of_the_admin_leads_to_the_tester(client: Client) -> None:
+    client.force_login(User.objects.create_superuser("root"))
+
+    assert "/console/media/test/" in client.get("/admin/media/mediarule/").content.decode()

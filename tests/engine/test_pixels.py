@@ -1,0 +1,128 @@
+"""Pixels that arrive before their request, and how often pictures are encoded."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from vinery_serving.core.media import MAX_MEDIA_BYTES
+from vinery_serving.engine.encoding_pace import EncodingPace
+from vinery_serving.engine.pixels import ArrivingPixels, PixelsRefused
+from vinery_serving.transport.messages import MediaInput, MediaPixels, SamplingParams, Submit
+
+ONE, OTHER = cast("Any", object()), cast("Any", object())  # connections
+
+
+def a_submit(id_: int, *sizes: tuple[int, int]) -> Submit:
+    media = tuple(MediaInput(1, (1, 1, 1), height, width) for height, width in sizes)
+    return Submit(id_, bytes(8), SamplingParams(), 1, 60.0, media=media)
+
+
+def test_the_parts_of_requests_and_gateways_are_kept_apart() -> None:
+    pixels = ArrivingPixels()
+    for connection, id_, part in (
+        (ONE, 1, b"abc"),
+        (ONE, 2, b"xyz"),
+        (OTHER, 1, b"123"),
+        (ONE, 1, b"def"),
+    ):
+        pixels.add(connection, MediaPixels(id_, part))
+
+    assert pixels.take(ONE, a_submit(1, (1, 1), (1, 1))) == b"abcdef"
+    assert pixels.take(ONE, a_submit(2, (1, 1))) == b"xyz"
+    assert pixels.take(OTHER, a_submit(1, (1, 1))) == b"123"
+    assert pixels.take(ONE, a_submit(1)) == b""
+
+
+@pytest.mark.parametrize("part", [b"", b"12", b"1234"])
+def test_a_request_with_other_pixels_than_its_pictures_have_is_refused(part: bytes) -> None:
+    pixels = ArrivingPixels()
+    pixels.add(ONE, MediaPixels(1, part))
+
+    with pytest.raises(ValueError, match="number of bytes"):
+        pixels.take(ONE, a_submit(1, (1, 1)))
+
+
+def test_pixels_of_a_lost_gateway_or_a_cancelled_request_are_dropped() -> None:
+    pixels = ArrivingPixels()
+    for connection in (ONE, OTHER):
+        pixels.add(connection, MediaPixels(1, b"abc"))
+    pixels.drop_all(ONE)
+    pixels.drop(OTHER, 1)
+
+    for connection in (ONE, OTHER):
+        with pytest.raises(ValueError, match="number of bytes"):
+            pixels.take(connection, a_submit(1, (1, 1)))
+
+
+def test_too_many_pixels_of_a_request_are_not_held() -> None:
+    pixels = ArrivingPixels()
+    part = bytes(MAX_MEDIA_BYTES // 2)
+    for _ in range(4):
+        pixels.add(ONE, MediaPixels(1, part))
+
+    with pytest.raises(PixelsRefused):
+        pixels.take(ONE, a_submit(1, (1, 1)))
+    pixels.add(ONE, MediaPixels(1, b"abc"))
+    assert pixels.take(ONE, a_submit(1, (1, 1))) == b"abc"
+
+
+def test_too_many_pixels_of_all_requests_are_not_held_until_some_are_taken() -> None:
+    pixels = ArrivingPixels()
+    num_requests = (1 << 30) // MAX_MEDIA_BYTES + 1
+    for id_ in range(num_requests):
+        pixels.add(ONE, MediaPixels(id_, bytes(MAX_MEDIA_BYTES)))
+
+    with pytest.raises(PixelsRefused):
+        pixels.take(ONE, a_submit(num_requests - 1, (1, 1)))
+    pixels.drop_all(ONE)
+    pixels.add(ONE, MediaPixels(1, b"abc"))
+    assert pixels.take(ONE, a_submit(1, (1, 1))) == b"abc"
+
+
+# How often pictures are encoded
+
+
+def paced(num_steps: int, *, num_prefill_steps: int = 1) -> EncodingPace:
+    """A pace after an encoding at the time 0, and so many steps."""
+    pace = EncodingPace()
+    pace.note_encoding(num_prefill_steps, 0.0)
+    for _ in range(num_steps):
+        pace.note_step()
+    return pace
+
+
+def may_encode(
+    pace: EncodingPace, *, now: float = 1.0, num_streams: int = 4, is_idle: bool = False
+) -> bool:
+    return pace.may_encode(now, num_streams=num_streams, is_idle=is_idle)
+
+
+def test_the_first_picture_is_encoded_at_once() -> None:
+    assert may_encode(EncodingPace())
+
+
+def test_only_one_request_is_encoded_between_two_steps() -> None:
+    assert not may_encode(paced(0), num_streams=0)
+    assert not may_encode(paced(0), now=100.0)
+    assert may_encode(paced(0), num_streams=0, is_idle=True)
+
+
+def test_running_streams_get_many_steps_between_two_encodings() -> None:
+    assert not may_encode(paced(119))
+    assert may_encode(paced(120))
+
+
+def test_a_prompt_that_is_prefilled_in_several_steps_counts_for_each() -> None:
+    assert not may_encode(paced(359, num_prefill_steps=3))
+    assert may_encode(paced(360, num_prefill_steps=3))
+
+
+def test_without_running_streams_a_picture_does_not_wait() -> None:
+    assert may_encode(paced(1), num_streams=0)
+
+
+def test_a_picture_does_not_wait_for_long() -> None:
+    assert not may_encode(paced(1), now=4.0)
+    assert may_encode(paced(1), now=5.0)

@@ -1,0 +1,391 @@
+"""A vision model's pipeline with pictures: each answer is that to its own pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec import structs
+
+from tests.engine.in_process import emptied, pipeline_of, run
+from tests.engine.pictures import (
+    IMAGE,
+    TINY_VISION,
+    VIDEO,
+    a_picture,
+    a_plain_picture,
+    a_submit,
+    a_video,
+    asked,
+    generation_of,
+    ids_of,
+    tokenizer,
+    vision_model,
+)
+from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.generation import Generation
+from vinery_serving.engine.pipeline import Pipeline
+from vinery_serving.transport.messages import (
+    BeamSpec,
+    GrammarSpec,
+    Known,
+    LogitsSpec,
+    LogprobsSpec,
+    ReasoningBudget,
+    SamplingParams,
+)
+
+pytestmark = pytest.mark.skipif(not TINY_VISION.exists(), reason="the vision model is not here")
+
+ONE, OTHER = a_picture(1), a_picture(2)
+LOGPROBS = LogitsSpec(logprobs=LogprobsSpec(num_top=3))
+LONG = "Look closely at what is shown here, and then answer me: "
+KEY, OTHER_KEY = bytes(range(32)), bytes(range(1, 33))
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    """With memory for all prompts of these tests: otherwise the prefix cache forgets them."""
+    return pipeline_of(TINY_VISION, tmp_path_factory.mktemp("vision"), cache_size_gb=1)
+
+
+@pytest.fixture
+def batch(pipeline: Pipeline) -> Iterator[Batch]:
+    yield from emptied(pipeline)
+
+
+def answered(batch: Batch, text: str, *pictures: np.ndarray, **values: object) -> Generation:
+    each = asked(text, *pictures, **{"logits": LOGPROBS, **values})
+    assert run(batch, each) == []
+    return each
+
+
+def logprobs(generation: Generation) -> list[float]:
+    return [each.logprob for each in generation.logprobs]
+
+
+def test_the_engine_sees_and_changes_logits_and_isolates_keys(pipeline: Pipeline) -> None:
+    assert pipeline.has_logits_hook
+    assert pipeline.supports_cache_salt
+    assert not pipeline.can_score_prompts
+
+
+def test_the_same_picture_has_the_same_answer_and_another_has_another(batch: Batch) -> None:
+    first = answered(batch, f"What is it? {IMAGE}", ONE)
+    again = answered(batch, f"What is it? {IMAGE}", ONE)
+    other = answered(batch, f"What is it? {IMAGE}", OTHER)
+
+    assert again.tokens == first.tokens
+    assert logprobs(again) == pytest.approx(logprobs(first), abs=1e-4)
+    assert logprobs(other) != pytest.approx(logprobs(first), abs=1e-2)
+
+
+def test_two_pictures_are_seen_in_their_order(batch: Batch) -> None:
+    text = f"Which is it? {IMAGE} or {IMAGE}"
+
+    one_first = answered(batch, text, ONE, OTHER)
+    other_first = answered(batch, text, OTHER, ONE)
+
+    assert logprobs(one_first) != pytest.approx(logprobs(other_first), abs=1e-2)
+
+
+def test_pictures_of_several_sizes_and_a_video_run_side_by_side(batch: Batch) -> None:
+    """Each has the answer that it has alone, so the step's rows are matched rightly."""
+    asks = [
+        ("Hello", ()),
+        (f"What is it? {IMAGE}", (ONE,)),
+        (f"{LONG}{IMAGE}{IMAGE}", (a_picture(3, 4, 4), a_picture(4, 3, 2))),
+        (f"What moves? {VIDEO}", (a_video(5),)),
+        (f"{VIDEO} and {IMAGE}", (a_video(6, 3), OTHER)),
+    ]
+    alone = [answered(batch, text, *media) for text, media in asks]
+    together = [asked(text, *media, logits=LOGPROBS) for text, media in asks]
+
+    assert run(batch, *together) == []
+
+    for one, beside in zip(alone, together, strict=True):
+        assert beside.tokens == one.tokens
+        assert logprobs(beside) == pytest.approx(logprobs(one), abs=1e-3)
+
+
+def test_frames_in_another_order_are_another_video(batch: Batch) -> None:
+    video = a_video()
+
+    forward = answered(batch, f"What moves? {VIDEO}", video)
+    backward = answered(batch, f"What moves? {VIDEO}", video[::-1])
+
+    assert logprobs(forward) != pytest.approx(logprobs(backward), abs=1e-2)
+
+
+def test_a_prompt_goes_on_after_any_tokens(batch: Batch) -> None:
+    """GenAI takes text, in which these tokens could have been others."""
+    whole = answered(batch, f"What is it? {IMAGE}", ONE, max_new_tokens=12)
+    known = np.array(whole.tokens[:5], "<i4").tobytes()
+    submit = a_submit(f"What is it? {IMAGE}", ONE, max_new_tokens=12)
+
+    rest = generation_of(structs.replace(submit, known=Known(known, is_replayed=False)))
+    assert run(batch, rest) == []
+
+    assert rest.tokens == whole.tokens
+
+
+# The prefix cache
+
+
+def test_a_second_question_about_a_picture_reuses_its_tokens(batch: Batch) -> None:
+    picture = a_picture(11, 4, 4)
+    answered(batch, f"{LONG}{IMAGE} What is it?", picture)
+
+    again = answered(batch, f"{LONG}{IMAGE} And how large?", picture)
+    other = answered(batch, f"{LONG}{IMAGE} And how large?", a_picture(12, 4, 4))
+
+    start = again.submit.media[0].start
+    assert again.num_cached is not None
+    assert again.num_cached >= (start + 16) // 32 * 32 > start
+    assert other.num_cached is not None
+    assert other.num_cached <= start
+
+
+def test_keys_do_not_share_cached_tokens_and_answer_alike(batch: Batch) -> None:
+    text, picture = f"{LONG}{LONG}{IMAGE} What is it?", a_picture(13, 4, 4)
+    first = answered(batch, text, picture, cache_key=KEY)
+    other = answered(batch, text, picture, cache_key=OTHER_KEY)
+    none = answered(batch, text, picture)
+    again = answered(batch, text, picture, cache_key=KEY)
+
+    assert [each.num_cached for each in (first, other, none)] == [0, 0, 0]
+    assert again.num_cached is not None
+    assert again.num_cached > 32
+    for each in (other, none, again):
+        assert each.tokens == first.tokens
+        assert logprobs(each) == pytest.approx(logprobs(first), abs=2e-3)
+
+
+def test_keys_do_not_share_a_text_either(batch: Batch) -> None:
+    text = "Speak to me. " * 20
+    first = answered(batch, text, cache_key=KEY)
+    other = answered(batch, text, cache_key=OTHER_KEY)
+    again = answered(batch, text, cache_key=KEY)
+
+    assert first.num_cached == other.num_cached == 0
+    assert again.num_cached
+
+
+def test_a_picture_of_one_colour_in_another_shape_shares_nothing(batch: Batch) -> None:
+    """Its embeddings are the same, but not its positions."""
+    text = f"{IMAGE}{LONG}"
+    wide = answered(batch, text, a_plain_picture(200, 2, 8))
+    tall = answered(batch, text, a_plain_picture(200, 8, 2))
+
+    assert wide.submit.media[0].num_tokens == tall.submit.media[0].num_tokens == 16
+    assert tall.num_cached == 0
+
+
+def test_prompts_that_differ_in_a_picture_only_do_not_mix_in_a_block(batch: Batch) -> None:
+    """Both begin with a sequence that ended inside a block: the second must wait."""
+    before = f"{LONG[:20]}"
+    answered(batch, before, max_new_tokens=1)
+    alone = [answered(batch, f"{before}{IMAGE}", each) for each in (ONE, OTHER)]
+    both = [asked(f"{before}{IMAGE}", each, logits=LOGPROBS) for each in (ONE, OTHER)]
+
+    for each in both:
+        while not batch.may_join(each):
+            for new in batch.step().generated:
+                new.generation.tokens += new.token_ids
+                new.generation.logprobs += new.logprobs
+        assert batch.add(each) is None
+    assert run(batch) == []
+
+    for one, beside in zip(alone, both, strict=True):
+        assert beside.tokens == one.tokens
+        assert logprobs(beside) == pytest.approx(logprobs(one), abs=1e-3)
+
+
+def test_a_failed_step_fails_the_guilty_alone(batch: Batch) -> None:
+    """The others are added again: their pictures are encoded once more."""
+    alone = [answered(batch, f"What is it? {IMAGE}", each) for each in (ONE, OTHER)]
+    asks = [asked(f"What is it? {IMAGE}", each, logits=LOGPROBS) for each in (ONE, OTHER)]
+    guilty = asked(
+        f"Which? {IMAGE}", ONE, grammar=GrammarSpec("json_schema", '{"type": "nonsense"}')
+    )
+
+    failed = run(batch, *asks, guilty)
+
+    assert [each.generation for each in failed] == [guilty]
+    assert batch.num_recoveries
+    for one, beside in zip(alone, asks, strict=True):
+        assert beside.tokens == one.tokens
+        assert logprobs(beside) == pytest.approx(logprobs(one), abs=1e-3)
+
+
+def test_a_prompt_that_leaves_half_prefilled_spoils_no_other(tmp_path: Path) -> None:
+    small = pipeline_of(TINY_VISION, tmp_path, max_num_batched_tokens=16, cache_size_gb=1)
+    text, picture = f"{LONG}{IMAGE}{LONG}?", a_picture(21, 4, 4)
+    for _ in emptied(small):
+        batch = Batch(small, capacity=16, num_step_tokens=16)
+        leaving = asked(text, picture, logits=LOGPROBS)
+        assert batch.add(leaving) is None
+        batch.step()
+        batch.step()
+        batch.remove(leaving)
+        after = answered(batch, text, picture)
+        undisturbed = answered(batch, text, picture, cache_key=KEY)
+
+    assert after.tokens == undisturbed.tokens
+    assert logprobs(after) == pytest.approx(logprobs(undisturbed), abs=2e-3)
+
+
+def test_the_node_hears_of_each_encoding_before_it_begins(batch: Batch) -> None:
+    """An encoding may take longer than the engine may be silent."""
+    heard: list[int] = []
+    batch.on_encoding = lambda: heard.append(len(batch))
+
+    answered(batch, "Hello")
+    assert heard == []
+    answered(batch, f"What is it? {IMAGE}", ONE)
+    assert heard == [0]
+
+
+# Logits and sampling
+
+
+def test_a_token_is_forced_and_another_banned(batch: Batch) -> None:
+    free = answered(batch, f"What is it? {IMAGE}", ONE)
+    forced = answered(batch, f"What is it? {IMAGE}", ONE, logits=LogitsSpec(allowed_ids=(300,)))
+    banned = answered(
+        batch, f"What is it? {IMAGE}", ONE, logits=LogitsSpec(bad_words=((free.tokens[0],),))
+    )
+    biased = answered(batch, f"What is it? {IMAGE}", ONE, logits=LogitsSpec(bias=((301, 1000.0),)))
+
+    assert set(forced.tokens) == {300}
+    assert free.tokens[0] not in banned.tokens
+    assert set(biased.tokens) == {301}
+
+
+def test_top_logprobs_are_those_of_the_chosen_tokens(batch: Batch) -> None:
+    each = answered(batch, f"What is it? {IMAGE}", ONE)
+
+    assert len(each.logprobs) == len(each.tokens) == 8
+    for token_id, logprob in zip(each.tokens, each.logprobs, strict=True):
+        assert logprob.rank == 1
+        assert logprob.others[0] == (token_id, pytest.approx(logprob.logprob))
+
+
+def test_a_reasoning_budget_ends_reasoning(batch: Batch) -> None:
+    end = tuple(ids_of("!"))
+    budget = ReasoningBudget(3, is_open=True, start=(), end=end, closing_ids=end)
+
+    each = answered(batch, f"What is it? {IMAGE}", ONE, logits=LogitsSpec(budget=budget))
+
+    assert each.tokens[3] == end[0]
+
+
+def test_a_repetition_penalty_counts_the_prompt(batch: Batch) -> None:
+    """GenAI does not know the prompt's tokens."""
+    sampling = SamplingParams(repetition_penalty=1e6)
+
+    each = answered(batch, f"{LONG}{IMAGE}", ONE, sampling=sampling, max_new_tokens=20)
+
+    assert not set(each.tokens) & set(each.prompt_ids.tolist())
+    assert len(set(each.tokens)) == 20
+
+
+def test_a_seed_decides_the_answer(batch: Batch) -> None:
+    def sampled(seed: int) -> list[int]:
+        sampling = SamplingParams(temperature=1.0, seed=seed)
+        return answered(batch, f"What is it? {IMAGE}", ONE, sampling=sampling).tokens
+
+    assert sampled(1) == sampled(1) != sampled(2)
+
+
+def test_a_grammar_binds_the_answer(batch: Batch) -> None:
+    grammar = GrammarSpec("regex", "(yes|no)")
+    each = answered(
+        batch, f"Is it? {IMAGE}", ONE, grammar=grammar, ignore_eos=False, max_new_tokens=20
+    )
+
+    assert tokenizer().decode(each.tokens, skip_special_tokens=True) in ("yes", "no")
+
+
+def test_a_beam_search_has_an_answer_for_each_sequence(batch: Batch) -> None:
+    beams = BeamSpec(2, other_ids=(2,))
+    each = asked(f"What is it? {IMAGE}", ONE, beams=beams)
+
+    assert run(batch, each) == []
+
+    assert each.tokens
+    assert each.other_beams[0].tokens
+    assert each.tokens != each.other_beams[0].tokens
+
+
+def test_prompts_longer_than_a_step_are_followed(tmp_path: Path) -> None:
+    """A picture's tokens are divided between steps."""
+    small = pipeline_of(TINY_VISION, tmp_path, max_num_batched_tokens=16)
+    text, pictures = f"{LONG}{IMAGE}{IMAGE}?", (a_picture(3, 4, 4), a_picture(4, 3, 2))
+    for batch in emptied(small):
+        batch = Batch(small, capacity=16, num_step_tokens=16)
+        first = answered(batch, text, *pictures)
+        again = answered(batch, text, *pictures)
+
+    assert first.num_cached == 0
+    assert again.num_cached
+    assert again.tokens == first.tokens
+    assert logprobs(again) == pytest.approx(logprobs(first), abs=1e-3)
+
+
+# Refusals
+
+
+def wrong(**changes: object) -> None:
+    submit = a_submit(f"What is it? {IMAGE}", ONE)
+    media = (structs.replace(submit.media[0], **changes),)
+    ids = np.frombuffer(submit.prompt_ids, "<i4").astype(np.int64)
+    vision_model().check(ids, media)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"start": 1},
+        {"start": 0},
+        {"start": 10_000},
+        {"grid": (1, 3, 2)},
+        {"grid": (0, 2, 3)},
+        {"height": 3 * 28},
+        {"width": 10},
+        {"num_frames": 1},
+        {"num_frames": -2},
+    ],
+)
+def test_a_picture_that_is_not_as_the_prompt_shows_it_is_refused(changes: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"picture|video"):
+        wrong(**changes)
+
+
+def test_a_prompt_that_shows_more_or_fewer_pictures_is_refused() -> None:
+    submit = a_submit(f"{IMAGE}{IMAGE}", ONE, OTHER)
+    ids = np.frombuffer(submit.prompt_ids, "<i4").astype(np.int64)
+
+    vision_model().check(ids, submit.media)
+    for media in ((), submit.media[:1], submit.media[::-1]):
+        with pytest.raises(ValueError, match="picture"):
+            vision_model().check(ids, media)
+
+
+def test_a_video_behind_a_picture_is_refused() -> None:
+    """GenAI 2026.4.1 gives it the positions of the picture."""
+    submit = a_submit(f"{IMAGE}{VIDEO}", ONE, a_video())
+    ids = np.frombuffer(submit.prompt_ids, "<i4").astype(np.int64)
+
+    with pytest.raises(ValueError, match="Videos must come before pictures"):
+        vision_model().check(ids, submit.media)
+
+
+@pytest.mark.parametrize("option", [{"draft_model": "/x"}, {"prompt_lookup": True}])
+def test_a_vision_model_with_speculative_decoding_is_refused(
+    option: dict[str, object], tmp_path: Path
+) -> None:
+    with pytest.raises(RuntimeError, match="draft_model and prompt_lookup"):
+        pipeline_of(TINY_VISION, tmp_path, **option)

@@ -1,0 +1,137 @@
+"""The media of a request are fetched under the rules of its caller, and refusals are listed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from vinery_accounts.keys.table import ANONYMOUS, Caller
+from vinery_serving.allowlist.denials import DenialQueue
+from vinery_serving.allowlist.policies import MediaPolicies, Rules
+from vinery_serving.core.errors import InvalidRequest, TooManyBodies
+from vinery_serving.core.media import (
+    InlineSource,
+    MediaKind,
+    MediaPart,
+    MediaSource,
+    PathSource,
+    UrlSource,
+)
+from vinery_serving.flow.meter import Meter
+from vinery_serving.media.denials import DenialReason, MediaDenied
+from vinery_serving.media.fetching import Fetched, MediaFetcher, Wanted
+from vinery_serving.media.policy import Level, MediaPolicy
+from vinery_serving.requests.media import CallerMedia
+from vinery_serving.runtime.runtime import Runtime
+
+CALLER = Caller(
+    user_id=1,
+    username="ada",
+    key_id=5,
+    key_name="laptop",
+    project_id=3,
+    organization_id=2,
+)
+URL = UrlSource("https://pictures.example/a.png?secret")
+
+
+class Fetches:
+    """Answers every fetch with a file, and keeps what was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Sequence[Wanted], MediaPolicy, object, object]] = []
+
+    async def fetch_all(
+        self, wanted: Sequence[Wanted], policy: MediaPolicy, *, key: object, project: object
+    ) -> tuple[Fetched, ...]:
+        self.asked.append((wanted, policy, key, project))
+        return tuple(Fetched(each.index, b"file", "image/png", 1000) for each in wanted)
+
+
+def media_of(*sources: MediaSource) -> list[MediaPart]:
+    return [
+        MediaPart(MediaKind.IMAGE, source, f"messages[0].content[{at}].image_url")
+        for at, source in enumerate(sources)
+    ]
+
+
+def new_runtime(fetcher: Any, rules: Rules | None = None) -> Runtime:
+    runtime = SimpleNamespace(
+        media=fetcher, media_policies=MediaPolicies(rules), media_denials=DenialQueue()
+    )
+    return cast(Runtime, runtime)
+
+
+def covers(num_bytes: int) -> None:
+    """There is memory for any number."""
+
+
+async def test_only_files_that_did_not_come_with_the_request_are_fetched() -> None:
+    fetches, meter = Fetches(), Meter()
+    covered: list[int] = []
+    media = CallerMedia(new_runtime(fetches), CALLER, meter, covered.append)
+
+    files = await media.fetch(media_of(InlineSource(b"a"), URL, PathSource("/a.png")))
+
+    assert files == {1: InlineSource(b"file", 1000), 2: InlineSource(b"file", 1000)}
+    ((wanted, policy, key, project),) = fetches.asked
+    assert [(each.index, each.source) for each in wanted] == [(1, URL), (2, PathSource("/a.png"))]
+    assert wanted[0].param == "messages[0].content[1].image_url"
+    assert (policy, key, project) == (MediaPolicies().policy_of(2, 3), 5, 3)
+    assert covered == [8]
+    assert meter.media.fetch_s > 0
+
+
+async def test_nothing_is_fetched_for_a_request_that_has_its_files() -> None:
+    fetches, meter = Fetches(), Meter()
+
+    assert (
+        await CallerMedia(new_runtime(fetches), CALLER, meter, covers).fetch(
+            media_of(InlineSource(b"a"))
+        )
+        == {}
+    )
+    assert fetches.asked == []
+    assert meter.media.fetch_s == 0
+
+
+@pytest.mark.parametrize("caller", [CALLER, ANONYMOUS])
+async def test_without_a_rule_nothing_is_fetched_and_the_refusal_is_listed(caller: Caller) -> None:
+    runtime = new_runtime(MediaFetcher())
+    media = CallerMedia(runtime, caller, Meter(), covers)
+
+    with pytest.raises(MediaDenied) as caught:
+        await media.fetch(media_of(InlineSource(b"a"), URL))
+
+    assert caught.value.param == "messages[0].content[1].image_url"
+    (refused,) = runtime.media_denials._waiting
+    assert refused.organization_id == (caller.organization_id or 0)
+    assert refused.denial.reason is DenialReason.NO_RULE
+    assert refused.denial.host == "pictures.example"
+
+
+@pytest.mark.parametrize(("most", "is_right"), [(None, True), (3, True), (2, False)])
+async def test_a_rule_limits_the_number_of_media_inline_ones_too(
+    most: int | None, is_right: bool
+) -> None:
+    rules = Rules(projects={3: Level("project", max_media=most)})
+    media = CallerMedia(new_runtime(Fetches(), rules), CALLER, Meter(), covers)
+    parts = media_of(InlineSource(b"a"), URL, InlineSource(b"b"))
+
+    if is_right:
+        assert len(await media.fetch(parts)) == 1
+        return
+    with pytest.raises(InvalidRequest, match="allow 2 pictures") as caught:
+        await media.fetch(parts)
+    assert caught.value.param == "messages[0].content[2].image_url"
+
+
+async def test_files_need_memory_as_bodies_do() -> None:
+    def refuses(num_bytes: int) -> None:
+        raise TooManyBodies(num_bytes)
+
+    with pytest.raises(TooManyBodies):
+        await CallerMedia(new_runtime(Fetches()), CALLER, Meter(), refuses).fetch(media_of(URL))

@@ -1,0 +1,129 @@
+"""No field of a request that names a file by URL or path is a way to what no rule allows.
+
+Each attack is sent in every such field of every endpoint and URL tree, to the most lenient rules:
+they allow the hosts of the attacks, on all ports that these use, and one folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.media.path_attacks import PATH_ATTACKS, build
+from tests.outbound.attacks import ATTACKS, FORBIDDEN_IPV4, FORBIDDEN_IPV6, NAMES
+from tests.outbound.recording import RecordedNetwork, listening_everywhere
+from tests.requests.test_media import CALLER, covers, new_runtime
+from vinery_serving.allowlist.policies import Rules
+from vinery_serving.core.data_urls import is_data_url
+from vinery_serving.core.dialects import V1, V3, Dialect
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.request import Endpoint
+from vinery_serving.flow.meter import Meter
+from vinery_serving.media.fetching import MediaFetcher
+from vinery_serving.media.policy import FolderRule, Level, UrlRule
+from vinery_serving.protocols import parse
+from vinery_serving.requests.media import CallerMedia
+
+_OUTPUT = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+
+
+def chat(part: dict[str, Any], role: str = "user") -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": role, "content": [part]}]}
+
+
+def chat_bodies(url: str) -> Iterator[dict[str, Any]]:
+    yield chat({"type": "image_url", "image_url": {"url": url}})
+    yield chat({"type": "image_url", "image_url": url})
+    yield chat({"type": "video_url", "video_url": {"url": url}})
+    yield chat({"type": "file", "file": {"file_url": url}})
+
+
+def response_bodies(url: str) -> Iterator[dict[str, Any]]:
+    parts: tuple[dict[str, Any], ...] = (
+        {"type": "input_image", "image_url": url},
+        {"type": "input_video", "video_url": url},
+        {"type": "input_file", "file_url": url},
+    )
+    for part in parts:
+        yield {"model": "m", "input": [{"role": "user", "content": [part]}]}
+    output = {"type": "function_call_output", "call_id": "c", "output": [parts[0]]}
+    yield {"model": "m", "input": [_OUTPUT, output]}
+
+
+def requests(url: str) -> Iterator[tuple[Endpoint, Dialect, bytes]]:
+    for dialect in (V1, V3):
+        for body in chat_bodies(url):
+            yield Endpoint.CHAT, dialect, json.dumps(body).encode()
+        for body in response_bodies(url):
+            yield Endpoint.RESPONSES, dialect, json.dumps(body).encode()
+
+
+async def fetch(media: CallerMedia, endpoint: Endpoint, dialect: Dialect, body: bytes) -> None:
+    """Read a request and fetch its media, as the web process does."""
+    parts = parse(endpoint, body, dialect).request.media
+    assert parts
+    await media.fetch(parts)
+
+
+async def is_refused(media: CallerMedia, endpoint: Endpoint, dialect: Dialect, body: bytes) -> bool:
+    try:
+        await fetch(media, endpoint, dialect, body)
+    except InvalidRequest:
+        return True
+    return False
+
+
+def media_under(level: Level, network: RecordedNetwork) -> CallerMedia:
+    runtime = new_runtime(MediaFetcher(network.client()), Rules(platform=level))
+    return CallerMedia(runtime, CALLER, Meter(), covers)
+
+
+async def test_no_field_of_a_request_reaches_an_address() -> None:
+    network = RecordedNetwork()
+    hosts = (*map(str, FORBIDDEN_IPV4), *FORBIDDEN_IPV6, *NAMES, "localhost")
+    async with listening_everywhere() as server:
+        ports = frozenset({server.port, 80, 443})
+        rules = tuple(UrlRule(1, host, frozenset({"http", "https"}), ports) for host in hosts)
+        media = media_under(Level("platform", urls=rules, folders=()), network)
+        for attack in (*ATTACKS, *(f"http://{name}:{{port}}/" for name in NAMES)):
+            for request in requests(attack.replace("{port}", str(server.port))):
+                assert await is_refused(media, *request), request
+        assert network.connected == []
+        assert server.num_connections == 0
+
+
+async def test_an_allowed_url_is_fetched_from_every_field() -> None:
+    network = RecordedNetwork(names={"a.example": [["127.0.0.1"]]})
+    async with listening_everywhere() as server:
+        rule = UrlRule(
+            1, "a.example", frozenset({"http"}), frozenset({server.port}), networks=("127.0.0.0/8",)
+        )
+        level = Level("platform", urls=(rule,), folders=())
+        for number, request in enumerate(requests(f"http://a.example:{server.port}/")):
+            await fetch(media_under(level, network), *request)
+            assert server.num_connections == number + 1
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    folder, outside = tmp_path.resolve() / "allowed", tmp_path.resolve() / "outside"
+    build(folder, outside)
+    return folder, outside
+
+
+async def test_no_field_of_a_request_reads_a_file(folders: tuple[Path, Path]) -> None:
+    folder, outside = folders
+    level = Level("platform", urls=(), folders=(FolderRule(1, str(folder)),))
+    media = media_under(level, RecordedNetwork())
+    for attack in PATH_ATTACKS:
+        if is_data_url(attack):  # it has its file itself
+            continue
+        path = attack.replace("{folder}", str(folder)).replace("{outside}", str(outside))
+        for request in requests(path):
+            assert await is_refused(media, *request), request
+    for endpoint, dialect, body in requests(f"file://{folder}/a.png"):
+        await fetch(media, endpoint, dialect, body)

@@ -1,0 +1,244 @@
+"""Pictures as a user sends them, with OpenAI's client: inline, from a file of the server, and from
+another server under a rule that an administrator has written."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from PIL import Image
+
+from tests.conftest import REPOSITORY, Running, until
+from tests.system.commands import vinery
+from tests.system.test_models_and_keys import answers
+
+FOLDER = REPOSITORY / "models" / "tiny-vision"
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(not FOLDER.exists(), reason="the vision model is not here"),
+]
+NAME = "seer"
+IMAGE_TOKENS = 16  # of a picture of 224 x 224 pixels
+
+
+def a_png(color: str = "red") -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (224, 224), color).save(file, "PNG")
+    return file.getvalue()
+
+
+INLINE = "data:image/png;base64," + base64.b64encode(a_png()).decode()
+
+
+@pytest.fixture(scope="module")
+def client(running: Running) -> Iterator[openai.OpenAI]:
+    client = openai.OpenAI(
+        base_url=f"{running.base_url}/v1", api_key=running.api_key, max_retries=0, timeout=60
+    )
+    vinery(running, "model", "add", str(FOLDER), "--name", NAME)
+    until(lambda: answers(client, NAME), timeout_s=60)
+    yield client
+    vinery(running, "model", "remove", NAME)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pictures").resolve()
+    (folder / "red.png").write_bytes(a_png())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def port(pictures: Path) -> Iterator[int]:
+    """Of a server with the pictures."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(pictures))) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+def picture(url: str) -> Any:
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def question(*urls: str) -> Any:
+    return [
+        {"role": "user", "content": [{"type": "text", "text": "What is it?"}, *map(picture, urls)]}
+    ]
+
+
+def asked(client: openai.OpenAI, *urls: str, **fields: Any) -> Any:
+    return client.chat.completions.create(
+        model=NAME, messages=question(*urls), max_tokens=4, temperature=0, **fields
+    )
+
+
+def image_tokens(usage: Any) -> int | None:
+    return getattr(usage.prompt_tokens_details, "image_tokens", None)
+
+
+def test_the_tokens_of_pictures_are_counted_as_the_tokenizer_counts_them(
+    client: openai.OpenAI, running: Running
+) -> None:
+    for urls in ((), (INLINE,), (INLINE, INLINE)):
+        answer = asked(client, *urls)
+        counted = httpx.post(
+            f"{running.base_url}/tokenize",
+            headers={"authorization": f"Bearer {running.api_key}"},
+            json={"model": NAME, "messages": question(*urls)},
+        )
+
+        assert answer.usage.prompt_tokens == counted.json()["count"]
+        assert (image_tokens(answer.usage) or 0) == IMAGE_TOKENS * len(urls)
+
+
+def test_a_stream_reports_what_the_body_reports(client: openai.OpenAI) -> None:
+    whole = asked(client, INLINE)
+    chunks = list(asked(client, INLINE, stream=True, stream_options={"include_usage": True}))
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+
+    assert text == whole.choices[0].message.content
+    assert image_tokens(chunks[-1].usage) == image_tokens(whole.usage) == IMAGE_TOKENS
+    assert chunks[-1].usage.prompt_tokens == whole.usage.prompt_tokens
+
+
+def test_responses_take_pictures_too(client: openai.OpenAI) -> None:
+    content: Any = [
+        {"type": "input_text", "text": "What is it?"},
+        {"type": "input_image", "image_url": INLINE, "detail": "auto"},
+    ]
+    response: Any = client.responses.create(
+        model=NAME, input=[{"role": "user", "content": content}], max_output_tokens=4, temperature=0
+    )
+
+    assert response.usage.input_tokens_details.image_tokens == IMAGE_TOKENS
+    assert response.output_text == asked(client, INLINE).choices[0].message.content
+
+
+def test_a_follow_up_question_has_the_picture_of_the_first(client: openai.OpenAI) -> None:
+    first = asked(client, INLINE)
+    text = first.choices[0].message.content or ""
+    answer = client.chat.completions.create(
+        model=NAME,
+        messages=[
+            *question(INLINE),
+            {"role": "assistant", "content": text},
+            {"role": "user", "content": "And its shape?"},
+        ],
+        max_tokens=2,
+    )
+
+    assert image_tokens(answer.usage) == IMAGE_TOKENS
+
+
+def test_a_text_model_refuses_a_picture_by_its_path(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="takes text only") as caught:
+        client.chat.completions.create(model="tiny-chat", messages=question(INLINE), max_tokens=2)
+
+    assert caught.value.param == "messages[0].content[1].image_url"
+
+
+def test_a_rule_lets_a_url_in_within_a_second_and_another_path_stays_out(
+    client: openai.OpenAI, running: Running, port: int
+) -> None:
+    url = f"http://localhost:{port}/red.png"
+    with pytest.raises(openai.BadRequestError) as caught:
+        asked(client, url)
+    assert (caught.value.code, caught.value.param) == (
+        "media_denied",
+        "messages[0].content[1].image_url",
+    )
+    until(lambda: "localhost" in vinery(running, "media", "denials"), timeout_s=20)
+
+    vinery(
+        running,
+        *("media", "allow", "localhost", "--scheme", "http", "--port", str(port)),
+        *("--network", "127.0.0.0/8", "--network", "::1/128"),
+    )
+    until(lambda: is_answered(client, url), timeout_s=10)
+
+    answer = asked(client, url, INLINE)
+    assert image_tokens(answer.usage) == 2 * IMAGE_TOKENS
+    with pytest.raises(openai.BadRequestError, match="404"):
+        asked(client, f"http://localhost:{port}/none.png")
+    with pytest.raises(openai.BadRequestError) as refused:
+        asked(client, f"http://127.0.0.1:{port}/red.png")
+    assert refused.value.code == "media_denied"
+
+
+def is_answered(client: openai.OpenAI, url: str) -> bool:
+    try:
+        return bool(asked(client, url))
+    except openai.BadRequestError:
+        return False
+
+
+def test_a_file_of_an_allowed_folder_is_read_by_its_url_and_on_v3_by_its_path(
+    client: openai.OpenAI, running: Running, pictures: Path
+) -> None:
+    vinery(running, "media", "allow", str(pictures))
+    until(lambda: is_answered(client, f"file://{pictures}/red.png"), timeout_s=10)
+    on_v3 = client.with_options(base_url=f"{running.base_url}/v3")
+
+    assert image_tokens(asked(on_v3, f"{pictures}/red.png").usage) == IMAGE_TOKENS
+    with pytest.raises(openai.BadRequestError, match="Only /v3 takes paths"):
+        asked(client, f"{pictures}/red.png")
+    with pytest.raises(openai.BadRequestError) as caught:
+        asked(on_v3, "/etc/passwd")
+    assert caught.value.code == "media_denied"
+
+
+def test_a_picture_of_twenty_megabytes_is_taken(client: openai.OpenAI) -> None:
+    noise = Image.effect_noise((4400, 4400), 90)
+    file = io.BytesIO()
+    noise.save(file, "PNG", compress_level=0)
+    assert 18 * 2**20 < len(file.getvalue()) <= 20 * 2**20
+    url = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+    assert image_tokens(asked(client, url).usage) == IMAGE_TOKENS
+
+
+def test_the_usage_record_has_the_media(client: openai.OpenAI, running: Running) -> None:
+    request_id = client.chat.completions.with_raw_response.create(
+        model=NAME, messages=question(INLINE, INLINE), max_tokens=2
+    ).headers["x-request-id"]
+
+    row = until(lambda: exported(running, request_id), timeout_s=20)
+
+    assert int(row["num_image_tokens"]) == 2 * IMAGE_TOKENS
+    assert int(row["num_media"]) == 2
+    assert int(row["num_media_bytes"]) == 2 * len(a_png())
+    assert int(row["num_media_pixels"]) == 2 * 112 * 112
+    assert float(row["decode_ms"]) > 0
+    assert float(row["encode_ms"]) > 0
+    assert row["fetch_ms"] == ""
+
+
+def exported(running: Running, request_id: str) -> dict[str, str] | None:
+    text = vinery(running, "usage", "export", "--last", "1h")
+    rows = csv.DictReader(io.StringIO(text))
+    return next((row for row in rows if row["request_id"] == request_id), None)
+
+
+def test_models_list_which_of_them_sees(client: openai.OpenAI) -> None:
+    sees = {
+        model.id: model.model_dump()["capabilities"]["vision"] for model in client.models.list()
+    }
+
+    assert sees[NAME] is True
+    assert sees["tiny-chat"] is False
