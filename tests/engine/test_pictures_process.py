@@ -21,8 +21,6 @@ from tests.engine.pictures import (
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.transport.messages import Known, LogitsSpec, LogprobsSpec, Submit, TokenOutput
 
-pytestmark = pytest.mark.skipif(not TINY_VISION.exists(), reason="the vision model is not here")
-
 ONE, OTHER = a_picture(1), a_picture(2)
 QUESTION = f"What is it? {IMAGE}"
 

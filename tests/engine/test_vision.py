@@ -37,8 +37,6 @@ from vinery_serving.transport.messages import (
     SamplingParams,
 )
 
-pytestmark = pytest.mark.skipif(not TINY_VISION.exists(), reason="the vision model is not here")
-
 ONE, OTHER = a_picture(1), a_picture(2)
 LOGPROBS = LogitsSpec(logprobs=LogprobsSpec(num_top=3))
 LONG = "Look closely at what is shown here, and then answer me: "

@@ -23,10 +23,7 @@ from tests.system.commands import vinery
 from tests.system.test_models_and_keys import answers
 
 FOLDER = REPOSITORY / "models" / "tiny-vision"
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.skipif(not FOLDER.exists(), reason="the vision model is not here"),
-]
+pytestmark = pytest.mark.system
 NAME = "seer"
 IMAGE_TOKENS = 16  # of a picture of 224 x 224 pixels
 
