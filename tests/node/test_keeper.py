@@ -97,6 +97,7 @@ class ScriptedEngine:
     """Ends as the script has it."""
 
     pid = 4242
+    picture_test = ""
 
     def __init__(self, script: Script) -> None:
         self._script = script

@@ -24,8 +24,10 @@ def test_the_program_is_named_from_the_folder_of_the_environment(
     assert invocation.vinery().split()[-1] == f"{folder.name}/vinery"
 
 
-@pytest.mark.parametrize("folder", ["/", "/tmp"])
-def test_elsewhere_its_whole_path_is_shown(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
+@pytest.mark.parametrize("folder", [Path("/"), None])
+def test_elsewhere_its_whole_path_is_shown(
+    folder: Path | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder or tmp_path)
 
     assert invocation.vinery().split()[-1] == str(Path(sys.executable).with_name("vinery"))

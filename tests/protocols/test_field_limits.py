@@ -471,6 +471,8 @@ def test_every_limit_has_a_name_a_setting_and_a_test() -> None:
         "stops_v3",
         "media",
         "media_bytes",
+        "media_pixels",
+        "media_pages",
     }
     tested |= {"metadata_key_chars"} | {row[1].name for row in ROWS}
 
