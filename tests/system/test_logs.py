@@ -157,13 +157,14 @@ async def begin_endless(http: httpx.AsyncClient, content: str) -> asyncio.Task[N
 
 
 async def crash(platform: Running, http: httpx.AsyncClient, role: str, number: int) -> None:
-    """End the process by a signal in the middle of an answer."""
+    """End the processes of a role by a signal in the middle of an answer."""
     stream = await begin_endless(http, f"Write a story about {number}.")
-    (pid,) = platform.pids(role)
-    os.kill(pid, number)
+    pids = platform.pids(role)
+    for pid in pids:
+        os.kill(pid, number)
     stream.cancel()
     await asyncio.gather(stream, return_exceptions=True)
-    await asyncio.to_thread(until, lambda: platform.has_replaced(role, [pid]), timeout_s=60)
+    await asyncio.to_thread(until, lambda: platform.has_replaced(role, pids), timeout_s=60)
     await asyncio.to_thread(until, lambda: is_ready(platform), timeout_s=60)
 
 
