@@ -17,16 +17,18 @@ import idna
 
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _MAX_CHARS: Final = 8192
-_MAX_HOST_CHARS: Final = 253
+MAX_HOST_CHARS: Final = 253
 _MAX_PORT: Final = 65535
 
 _URL: Final = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<rest>.*)"
 )
 _AUTHORITY: Final = re.compile(r"(?:\[(?P<ipv6>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::(?P<port>.*))?")
-_LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+# A part of a name. Names in a private network may have an underscore.
+LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
-_ENDS_IN_NUMBER: Final = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
+# An address in one of the notations that some resolvers read: 2130706433, 0x7f.1, 127.1.
+ENDS_IN_NUMBER: Final = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 # Categories of Unicode that a reader cannot see: controls, marks of direction, joiners, surrogates
 # and all spaces.
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zs", "Zl", "Zp"})
@@ -131,13 +133,13 @@ def _read_name(text: str) -> str:
     name = text.lower().removesuffix(".")
     if not text.isascii():
         name = _punycode(name)
-    if _ENDS_IN_NUMBER.fullmatch(name):
+    if ENDS_IN_NUMBER.fullmatch(name):
         return _read_ipv4(name, is_ascii=text.isascii())
-    if len(name) > _MAX_HOST_CHARS or not all(map(_LABEL.fullmatch, name.split("."))):
+    if len(name) > MAX_HOST_CHARS or not all(map(LABEL.fullmatch, name.split("."))):
         raise UrlRefused("Write the host as letters, digits and hyphens with dots between them.")
     for label in name.split("."):
-        if label.startswith("xn--"):
-            _check_punycode(label)
+        if not is_punycode(label):
+            raise UrlRefused("A part of the host begins with xn-- and is not punycode.")
     return name
 
 
@@ -152,13 +154,12 @@ def _punycode(name: str) -> str:
         ) from None
 
 
-def _check_punycode(label: str) -> None:
+def is_punycode(label: str) -> bool:
+    """Whether a part of a name, if it begins with `xn--`, stands for exactly one name."""
     try:
-        is_exact = idna.encode(idna.decode(label)).decode("ascii") == label
+        return not label.startswith("xn--") or idna.encode(idna.decode(label)).decode() == label
     except (idna.IDNAError, UnicodeError):
-        is_exact = False
-    if not is_exact:
-        raise UrlRefused("A part of the host begins with xn-- and is not punycode.")
+        return False
 
 
 def _read_ipv4(name: str, *, is_ascii: bool) -> str:

@@ -2,15 +2,10 @@
 
 import re
 from ipaddress import ip_address
-from typing import Final
 
 import idna
 
-# Names in a private network may have an underscore.
-_LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
-_MAX_LENGTH: Final = 253
-# An address in one of the notations that some resolvers read: 2130706433, 0x7f.1, 127.1.
-_ODD_ADDRESS: Final = re.compile(r"(.*\.)?(0x[0-9a-f]*|[0-9]+)")
+from vinery_accounts.outbound.urls import ENDS_IN_NUMBER, LABEL, MAX_HOST_CHARS, is_punycode
 
 
 def ascii_host(text: str) -> str:
@@ -69,18 +64,11 @@ def _check(name: str, text: str) -> None:
         )
     if "*" in name:
         raise ValueError("Only the beginning may be a wildcard, such as *.example.org")
-    if _ODD_ADDRESS.fullmatch(name):
+    if ENDS_IN_NUMBER.fullmatch(name):
         raise ValueError(f"{text} is neither a name nor an address such as 192.0.2.1")
     labels = name.split(".")
-    if len(name) > _MAX_LENGTH or not all(map(_LABEL.fullmatch, labels)):
+    if len(name) > MAX_HOST_CHARS or not all(map(LABEL.fullmatch, labels)):
         raise ValueError(f"{text} is no name of a host. Write one such as images.example.org")
     for label in labels:
-        if label.startswith("xn--"):
-            _check_punycode(label)
-
-
-def _check_punycode(label: str) -> None:
-    try:
-        idna.decode(label)
-    except idna.IDNAError:
-        raise ValueError(f"{label} is no valid punycode. Write the name in its letters.") from None
+        if not is_punycode(label):
+            raise ValueError(f"{label} is no valid punycode. Write the name in its letters.")
