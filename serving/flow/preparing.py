@@ -73,16 +73,14 @@ def prepare(
     model.assets.check_ids(request.stopping.stop_token_ids, "stop_token_ids")
     request = within_context(request, model)
     prompts = render(request, model, must_fit=True)
-    sampling = resolve_sampling(request, model.assets.folder.defaults)
     grammar = output_grammar(request, model, prompts[0])
-    spec = None if grammar is None else GrammarSpec(grammar.kind, grammar.source)
     common = Submit(
         id=0,
         prompt_ids=b"",
-        sampling=sampling,
+        sampling=resolve_sampling(request, model.assets.folder.defaults),
         max_new_tokens=0,
         deadline_s=deadline_s,
-        grammar=spec,
+        grammar=None if grammar is None else GrammarSpec(grammar.kind, grammar.source),
         request_id=request_id,
         lane=lane,
     )

@@ -85,6 +85,20 @@ class EngineHealth:
         return age_s is not None and age_s < _READY_TOKEN_AGE_S
 
 
+class _Threads:
+    """Each thread starts with its first work. The loop's default executor is not used: what fills
+    it would hold up all of its users."""
+
+    def __init__(self) -> None:
+        self.snapshots, self.files = _thread("snapshots"), _thread("files")
+        # Keys must not wait for the sums of used quotas, nor for long texts.
+        self.limits, self.captures = _thread("limits"), _thread("captures")
+
+
+def _thread(name: str) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix=name)
+
+
 class Runtime:
     """Call `start` first; it may be called for every request. Belongs to the event loop."""
 
@@ -128,7 +142,7 @@ class Runtime:
         # Requests can be served: keys and models have been read once.
         self.is_started = False
         self._tasks: list[asyncio.Task[None]] = []
-        self._snapshots = ThreadPoolExecutor(1, thread_name_prefix="snapshots")
+        self._threads = _Threads()
         self._keys_read_at_s = 0.0
         self._commit_state: object = None  # when the keys were read
         self._reread_at_s = 0.0
@@ -136,12 +150,6 @@ class Runtime:
         self._num_changes = self._num_changes_of_limits = self._num_changes_of_models = 0
         self._are_limits_due = asyncio.Event()
         self._are_models_due = asyncio.Event()
-        # A separate thread, because keys must not wait for the sums of used quotas.
-        self._counting = ThreadPoolExecutor(1, thread_name_prefix="limits")
-        # A separate thread for long texts. It starts with the first capture.
-        self._capturing = ThreadPoolExecutor(1, thread_name_prefix="captures")
-        # The loop's default executor is not used: what fills it would hold up all of its users.
-        self._files = ThreadPoolExecutor(1, thread_name_prefix="files")
 
     @property
     def required_keys(self) -> KeyTable | None:
@@ -172,11 +180,11 @@ class Runtime:
         await self.limits.close()
         await self._store_captures()
         await self._store_denials()
-        self._capturing.shutdown(wait=False)
-        self._counting.shutdown(wait=False)
+        self._threads.captures.shutdown(wait=False)
+        self._threads.limits.shutdown(wait=False)
         await self._in_files_thread(self.ledger.stop)
-        self._files.shutdown(wait=False)
-        self._snapshots.shutdown(wait=False)
+        self._threads.files.shutdown(wait=False)
+        self._threads.snapshots.shutdown(wait=False)
 
     async def health(self) -> list[EngineHealth]:
         """Return the health of all models that should be loaded. Waits at most 2 s for engines."""
@@ -249,11 +257,11 @@ class Runtime:
         self._are_limits_due.clear()
         num_changes = self._num_changes
         read_at_s, num_read = self._keys_read_at_s, self.keys.num_read
-        update = await self._in_database_thread(self.limits.read_update, self._counting)
+        update = await self._in_database_thread(self.limits.read_update, self._threads.limits)
         await self.limits.follow(update)
         if self.keys.has_pending:
             loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._snapshots, self.keys.admit, num_read)
+            await loop.run_in_executor(self._threads.snapshots, self.keys.admit, num_read)
         self._num_changes_of_limits = num_changes
         self.accounts_read_at_s = read_at_s
 
@@ -321,7 +329,7 @@ class Runtime:
     async def _store_captures(self) -> None:
         if self.captures:
             loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._capturing, _then_close, self.captures.store)
+            await loop.run_in_executor(self._threads.captures, _then_close, self.captures.store)
 
     async def _store_denials(self) -> None:
         if self.media_denials:
@@ -331,14 +339,16 @@ class Runtime:
         await self._in_files_thread(self.disk.check)
 
     async def _in_files_thread(self, work: Callable[[], None]) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._files, work)
+        await asyncio.get_running_loop().run_in_executor(self._threads.files, work)
 
     async def _in_database_thread(
         self, work: Callable[[], ResultT], thread: ThreadPoolExecutor | None = None
     ) -> ResultT:
         loop = asyncio.get_running_loop()
         try:
-            result = await loop.run_in_executor(thread or self._snapshots, _then_close, work)
+            result = await loop.run_in_executor(
+                thread or self._threads.snapshots, _then_close, work
+            )
         except DATABASE_UNAVAILABLE:
             self.database.failed()
             raise
