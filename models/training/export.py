@@ -5,11 +5,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import nncf
-import openvino as ov
 from optimum.exporters.openvino import main_export
 from transformers import Qwen3ForCausalLM
 
+from training.quantisation import quantise
 from training.rendering import TEMPLATE_PATH
 
 # Greedy, so that a client which names no temperature gets the trained answer.
@@ -34,7 +33,7 @@ def export(checkpoint: Path, folder: Path, *, sharpness: float) -> None:
             task="text-generation-with-past",
             convert_tokenizer=True,
         )
-        _quantise(exported)
+        quantise(exported / "openvino_model.xml")
         _finish(exported)
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(exported, folder)
@@ -45,18 +44,6 @@ def _sharpen(checkpoint: Path, sharpness: float) -> None:
     model = Qwen3ForCausalLM.from_pretrained(checkpoint)
     model.model.norm.weight.data *= sharpness
     model.save_pretrained(checkpoint)
-
-
-def _quantise(exported: Path) -> None:
-    """Store every matrix as int8 with a scale and a zero point per row."""
-    path = exported / "openvino_model.xml"
-    float_model = path.rename(exported / "float_model.xml")
-    path.with_suffix(".bin").rename(float_model.with_suffix(".bin"))
-    graph = ov.Core().read_model(float_model)
-    ov.save_model(nncf.compress_weights(graph, mode=nncf.CompressWeightsMode.INT8_ASYM), path)
-    del graph  # It maps the files that go next.
-    float_model.unlink()
-    float_model.with_suffix(".bin").unlink()
 
 
 def _finish(folder: Path) -> None:

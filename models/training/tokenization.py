@@ -24,8 +24,8 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     return Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
-def train_tokenizer(*, vocabulary_size: int, num_lessons: int, seed: int) -> Tokenizer:
-    """A new tokenizer of `vocabulary_size` tokens, trained on `num_lessons` lessons."""
+def new_tokenizer() -> Tokenizer:
+    """A tokenizer of bytes and single digits without a vocabulary, to be trained."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -34,6 +34,12 @@ def train_tokenizer(*, vocabulary_size: int, num_lessons: int, seed: int) -> Tok
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def train_tokenizer(*, vocabulary_size: int, num_lessons: int, seed: int) -> Tokenizer:
+    """A new tokenizer of `vocabulary_size` tokens, trained on `num_lessons` lessons."""
+    tokenizer = new_tokenizer()
     rng = Random(seed)
     texts = ("".join(part.text for part in lesson(rng)) for _ in range(num_lessons))
     trainer = trainers.BpeTrainer(

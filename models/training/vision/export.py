@@ -6,10 +6,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import nncf
-import openvino as ov
 from optimum.exporters.openvino import main_export
 
+from training.quantisation import quantise
 from training.vision.architecture import IMAGE_PREPROCESSOR, VIDEO_PREPROCESSOR
 from training.vision.fitting import Trainer
 from training.vision.rendering import TEMPLATE_PATH
@@ -29,21 +28,10 @@ def export(trainer: Trainer, folder: Path) -> None:
             str(prepared), output=exported, task="image-text-to-text", convert_tokenizer=True
         )
         for path in sorted(exported.glob("openvino_*_model.xml")):
-            _quantise(path)
+            quantise(path)
         _finish(exported)
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(exported, folder)
-
-
-def _quantise(path: Path) -> None:
-    """Store every matrix as int8 with a scale and a zero point per row."""
-    float_model = path.rename(path.with_name("float_model.xml"))
-    path.with_suffix(".bin").rename(float_model.with_suffix(".bin"))
-    graph = ov.Core().read_model(float_model)
-    ov.save_model(nncf.compress_weights(graph, mode=nncf.CompressWeightsMode.INT8_ASYM), path)
-    del graph  # It maps the files that go next.
-    float_model.unlink()
-    float_model.with_suffix(".bin").unlink()
 
 
 def _write_processors(folder: Path) -> None:

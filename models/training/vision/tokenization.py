@@ -3,9 +3,10 @@
 from pathlib import Path
 from random import Random
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from training.tokenization import new_tokenizer
 from training.vision.rendering import END_OF_TURN, TEMPLATE_PATH, render
 from training.vision.talks import talk
 
@@ -20,14 +21,7 @@ NUM_TALKS = 6000
 
 def train_tokenizer(seed: int = 1) -> Tokenizer:
     """A new tokenizer, trained on talks."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer = new_tokenizer()
     rng = Random(seed)
     texts = (
         render(talk(rng, index % 3, 1.0, is_video=index % 10 == 0).messages())
