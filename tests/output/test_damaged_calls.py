@@ -157,6 +157,28 @@ def test_what_is_no_value_is_kept_up_to_the_closing_tag() -> None:
     assert "(}}" in arguments
 
 
+# DeepSeek
+
+
+def deepseek_v3(name: str, arguments: str) -> str:
+    head = f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n"
+    return f"{head}{arguments}\n```<｜tool▁call▁end｜>"
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"text": "Paris}', '{"text": "Paris"', '{"text": "Paris"}}', '{"text": "Paris']
+)
+def test_what_is_lost_before_a_fence_leaves_the_next_call(arguments: str) -> None:
+    calls = f"{deepseek_v3('f', arguments)}\n{deepseek_v3('ping', '{}')}"
+
+    [(name, read_arguments), *rest] = read(
+        "deepseek_v3", f"<｜tool▁calls▁begin｜>{calls}<｜tool▁calls▁end｜>"
+    )
+
+    assert (name, json.loads(read_arguments)) == ("f", {"text": "Paris"})
+    assert rest == [PING]
+
+
 # gpt-oss
 
 

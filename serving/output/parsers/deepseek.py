@@ -26,5 +26,6 @@ _HEAD = re.compile(
     rf"\s*(?P<mark>{SEPARATOR}\s*)?(?:```(?:json)?\s*)?",
     re.ASCII,
 )
+_FENCE = "```"
 
-DEEPSEEK = Section(CALLS_BEGIN, CALLS_END, CALL_BEGIN, CALL_END, _HEAD).family(SEPARATOR)
+DEEPSEEK = Section(CALLS_BEGIN, CALLS_END, CALL_BEGIN, CALL_END, _HEAD, _FENCE).family(SEPARATOR)

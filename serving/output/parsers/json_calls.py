@@ -299,7 +299,8 @@ def _read_head(
 class Section:
     """The tags around all calls and around each call, where a call is a head and a JSON object.
 
-    `head`: see `read_headed_call`. The tags around all calls may be missing in the output.
+    `head`: see `read_headed_call`. `fence` may stand between the object and the end of the call.
+    The tags around all calls may be missing in the output.
     """
 
     begin: Tag
@@ -307,6 +308,7 @@ class Section:
     call_begin: Tag
     call_end: Tag
     head: re.Pattern[str]
+    fence: str = ""
 
     def family(self, *special_texts: str) -> ParserFamily:
         tags = self.begin, self.end, self.call_begin, self.call_end
@@ -318,7 +320,10 @@ class Section:
     ) -> Reading[None]:
         """Read what follows the first opening tag, up to and with the last tag."""
         call_begin = self.call_begin.text
-        tags = CallTags((call_begin,), (self.call_end.text, self.end.text))
+        call_end = self.call_end.text
+        # The line break belongs to the end, also where it comes before the rest of it.
+        ends = dict.fromkeys((f"\n{self.fence}{call_end}", f"{self.fence}{call_end}", call_end))
+        tags = CallTags((call_begin,), (*ends, self.end.text))
         if opening != call_begin and not (yield from lexer.take(call_begin)):
             raise UnexpectedText
         is_call = True

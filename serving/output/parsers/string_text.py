@@ -278,7 +278,8 @@ class StringText:
             return False
         end = len(lexer.text) if self._tag is None else lexer.at + self._tag
         tail = lexer.text[self._around.tail_at(lexer.text, lexer.at, end) : end]
-        if not any(bracket in tail for bracket in "}])") and not (is_closed and self._tag):
+        is_before_tag = is_closed and self._tag is not None
+        if not is_before_tag and not any(bracket in tail for bracket in "}])"):
             return False
         self._end_before(end)
         return True
