@@ -236,7 +236,7 @@ _MESSAGES: Sequence[Mistake] = (
     missing("messages[0].content[0].tool_use_id", {"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}),
     unsupported("messages[0].content[0].source", {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "file", "file_id": "x"}}]}]}, "names a stored file, but this server stores none: send its contents as `base64`, or its `url`"),
     wrong("messages[0].content[0].source.type", {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "path"}}]}]}, "must be one of 'base64' or 'url'"),
-    wrong("messages[0].content[0].source.data", {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "data": "!"}}]}]}, "must have complete base64, but its number of characters is wrong"),
+    wrong("messages[0].content[0].source.data", {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "data": "!aaa"}}]}]}, "must have base64 of letters, digits, `+`, `/`, `-` and `_`, with `=` at its end alone"),
     unsupported("messages[0].content[0].citations.enabled", {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": "a"}, "citations": {"enabled": True}}]}]}, "must be false: answers have no citations"),
     wrong("stop_sequences[0]", {"stop_sequences": [""]}, "must not be empty"),
     unsupported("tools[0].type", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "is web_search_20250305, a tool of Anthropic's, but this server has none: send a tool with `name`, `description` and `input_schema`"),
