@@ -274,7 +274,8 @@ def _of_block(at: int, block: Mapping[str, Any]) -> Iterator[NamedText]:
         case {"text": str(text)} | {"partial_json": str(text)}:
             yield f"block {at}", text
         case {"type": "tool_use", "name": name, "input": arguments}:
-            yield f"block {at}", f"{name} {json.dumps(arguments, ensure_ascii=False)}"
+            text = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+            yield f"block {at}", f"{name} {text}"
 
 
 def _of_choice(choice: Mapping[str, Any]) -> Iterator[NamedText]:

@@ -32,9 +32,9 @@ BODIES: Final[Mapping[Endpoint, type[BaseModel]]] = {
 }
 
 _DESCRIPTION: Final = """\
-Vinery serves OpenVINO models to OpenAI's and Anthropic's clients, under two URL trees: `/v1` has \
-OpenAI's defaults, `/v3` those of OpenVINO Model Server. The description of a field states where they \
-differ. Every field may be null, which is the same as absent. Unknown fields are ignored, and the \
+Vinery serves OpenVINO models to OpenAI's and Anthropic's clients, under two URL trees: `/v1` \
+has OpenAI's defaults, `/v3` those of OpenVINO Model Server. The description of a field states \
+where they differ. Every field may be null, which is the same as absent. Unknown fields are ignored, and the \
 header `x-vinery-ignored` names them, unless an administrator lets the server refuse them. The \
 server refuses the fields that it does not implement (`x-refused`). `x-foreign` has the \
 parameters of other servers, and what becomes of them. What is no right HTTP, or \
