@@ -34,10 +34,10 @@ BODIES: Final[Mapping[Endpoint, type[BaseModel]]] = {
 _DESCRIPTION: Final = """\
 Vinery serves OpenVINO models to OpenAI's and Anthropic's clients, under two URL trees: `/v1` \
 has OpenAI's defaults, `/v3` those of OpenVINO Model Server. The description of a field states \
-where they differ. Every field may be null, which is the same as absent. Unknown fields are ignored, and the \
-header `x-vinery-ignored` names them, unless an administrator lets the server refuse them. The \
-server refuses the fields that it does not implement (`x-refused`). `x-foreign` has the \
-parameters of other servers, and what becomes of them. What is no right HTTP, or \
+where they differ. Every field may be null, which is the same as absent. Unknown fields are \
+ignored, and the header `x-vinery-ignored` names them, unless an administrator lets the server \
+refuse them. The server refuses the fields that it does not implement (`x-refused`). `x-foreign` \
+has the parameters of other servers, and what becomes of them. What is no right HTTP, or \
 comes too slowly or from too many connections, may get 400, 408, 413, 429 or 431 before its path \
 is read, and its connection is closed.
 
@@ -46,6 +46,9 @@ arrays, {members} members of objects and {values} JSON values; {choices} answers
 and {answers} to one request; {text} characters in all texts of a prompt, and {tools} in all \
 tools. The fields have their own limits, and `x-setting` names the setting that replaces one. A \
 model has further limits: its context, and those that its administrator sets.
+
+Errors have OpenAI's form; those of `/messages`, and of every path for requests with the header \
+`anthropic-version`, have Anthropic's.
 
 The key is a bearer token, or the value of the header `api-key` or `x-api-key`. The paths of \
 Azure's clients work too: `/openai/v1/...`, and `/openai/deployments/MODEL/chat/completions`, \
