@@ -139,7 +139,7 @@ _IN_MESSAGES: Refusals = {
     "prompt_token_ids": Refused(
         "this endpoint reads `messages`; use `chat/completions` or `completions`", "", ([],)
     ),
-    "response_format": Refused("use `output_config.format`"),
+    "response_format": Refused("this endpoint reads `output_config.format` instead"),
     "container": Refused("it runs no code; give the model a tool that does"),
     "mcp_servers": Refused("it calls no tools; give the model tools", "", ([],)),
 }  # fmt: skip

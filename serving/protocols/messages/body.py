@@ -133,7 +133,7 @@ class MessagesBody(TemplateFields, GenerationBody):
     output_format: JsonFormat | None = parameter("The earlier name of `output_config.format`.")
     metadata: RequestMetadata | None = parameter("Data about the user.", changes_nothing=True)
     context_management: ContextManagement | None = parameter(
-        "Only edits that keep all thinking; others are refused.", changes_nothing=True
+        "Only edits that keep all thinking: others are refused.", changes_nothing=True
     )
 
     @property
