@@ -19,7 +19,8 @@ from vinery_serving.core.request import (
 from vinery_serving.core.request import Effort as CoreEffort
 from vinery_serving.protocols.common.formats import TextFormat
 from vinery_serving.protocols.common.generation import GenerationBody
-from vinery_serving.protocols.common.limited import Identifier, JsonSchemaObject, Limited
+from vinery_serving.protocols.common.limited import JsonSchemaObject, Limited
+from vinery_serving.protocols.common.metadata import AnyMetadata
 from vinery_serving.protocols.common.parameters import EFFORT, Effort, parameter
 from vinery_serving.protocols.common.prompting import TemplateFields
 from vinery_serving.protocols.common.reading import Wire, unsupported
@@ -71,12 +72,6 @@ class OutputConfig(Wire):
 
     effort: Effort | None = parameter(EFFORT)
     format: JsonFormat | None = parameter("A JSON schema that the answer fits.")
-
-
-class RequestMetadata(Wire):
-    """`metadata`."""
-
-    user_id: Identifier | None = parameter("No effect.", changes_nothing=True)
 
 
 def _keeps_all(value: object) -> object:
@@ -131,7 +126,9 @@ class MessagesBody(TemplateFields, GenerationBody):
     )
     output_config: OutputConfig | None = parameter("The effort, and the format of the answer.")
     output_format: JsonFormat | None = parameter("The earlier name of `output_config.format`.")
-    metadata: RequestMetadata | None = parameter("Data about the user.", changes_nothing=True)
+    metadata: AnyMetadata | None = parameter(
+        "Data about the user, such as `user_id`; at most 16 pairs.", changes_nothing=True
+    )
     context_management: ContextManagement | None = parameter(
         "Only edits that keep all thinking: others are refused.", changes_nothing=True
     )

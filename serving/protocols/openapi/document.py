@@ -145,7 +145,8 @@ def _schemas() -> Mapping[str, Schema]:
     models: list[type[BaseModel]] = [*BODIES.values(), CountBody, TokenizeBody, DetokenizeBody]
     models += ANSWERS.values()
     schemas = component_schemas(models)
-    for endpoint, body in (*BODIES.items(), (Endpoint.MESSAGES, CountBody)):
+    bodies = [*BODIES.items(), (Endpoint.MESSAGES, CountBody)]
+    for endpoint, body in bodies:
         add_refused(schemas[body.__name__], endpoint)
         add_foreign(schemas[body.__name__])
     return _reachable(schemas, [model.__name__ for model in models])
