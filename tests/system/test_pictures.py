@@ -13,6 +13,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import httpx
 import openai
 import pytest
@@ -26,6 +27,10 @@ FOLDER = REPOSITORY / "models" / "tiny-vision"
 pytestmark = pytest.mark.system
 NAME = "seer"
 IMAGE_TOKENS = 16  # of a picture of 224 x 224 pixels
+
+
+# As other clients: without it, a message asks for an answer without reasoning.
+THINKING = {"chat_template_kwargs": {}}
 
 
 def a_png(color: str = "red") -> bytes:
@@ -102,6 +107,30 @@ def test_the_tokens_of_pictures_are_counted_as_the_tokenizer_counts_them(
 
         assert answer.usage.prompt_tokens == counted.json()["count"]
         assert (image_tokens(answer.usage) or 0) == IMAGE_TOKENS * len(urls)
+
+
+def test_a_picture_of_anthropics_client_is_that_of_openais(
+    client: openai.OpenAI, running: Running
+) -> None:
+    claude = anthropic.Anthropic(
+        base_url=running.base_url, api_key=running.api_key, max_retries=0, timeout=60
+    )
+    source = {"type": "base64", "media_type": "image/png", "data": INLINE.partition(",")[2]}
+    content: Any = [{"type": "text", "text": "What is it?"}, {"type": "image", "source": source}]
+    messages: Any = [{"role": "user", "content": content}]
+
+    message = claude.messages.create(
+        model=NAME, max_tokens=4, temperature=0, messages=messages, extra_body=THINKING
+    )
+    counted = claude.messages.count_tokens(model=NAME, messages=messages, extra_body=THINKING)
+
+    answer = asked(client, INLINE)
+    assert [block.text for block in message.content if block.type == "text"] == [
+        answer.choices[0].message.content
+    ]
+    usage = message.usage
+    num_prompt_tokens = usage.input_tokens + (usage.cache_read_input_tokens or 0)
+    assert counted.input_tokens == num_prompt_tokens == answer.usage.prompt_tokens
 
 
 def test_a_stream_reports_what_the_body_reports(client: openai.OpenAI) -> None:

@@ -145,11 +145,16 @@ def _schemas() -> Mapping[str, Schema]:
     models: list[type[BaseModel]] = [*BODIES.values(), CountBody, TokenizeBody, DetokenizeBody]
     models += ANSWERS.values()
     schemas = component_schemas(models)
-    bodies = [*BODIES.items(), (Endpoint.MESSAGES, CountBody)]
-    for endpoint, body in bodies:
-        add_refused(schemas[body.__name__], endpoint)
-        add_foreign(schemas[body.__name__])
+    for endpoint, body in BODIES.items():
+        _add_others(schemas[body.__name__], endpoint)
+    _add_others(schemas[CountBody.__name__], Endpoint.MESSAGES)
     return _reachable(schemas, [model.__name__ for model in models])
+
+
+def _add_others(schema: Schema, endpoint: Endpoint) -> None:
+    """Add what becomes of the parameters that are no fields of the endpoint."""
+    add_refused(schema, endpoint)
+    add_foreign(schema)
 
 
 def _reachable(schemas: Mapping[str, Schema], names: Iterable[str]) -> Mapping[str, Schema]:
