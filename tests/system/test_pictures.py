@@ -6,6 +6,10 @@ from __future__ import annotations
 import base64
 import csv
 import io
+import os
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -230,6 +234,31 @@ def exported(running: Running, request_id: str) -> dict[str, str] | None:
     text = vinery(running, "usage", "export", "--last", "1h")
     rows = csv.DictReader(io.StringIO(text))
     return next((row for row in rows if row["request_id"] == request_id), None)
+
+
+def test_the_recipe_of_the_guide_sends_a_picture_from_disk(
+    client: openai.OpenAI, running: Running, tmp_path: Path
+) -> None:
+    guide = (REPOSITORY / "docs/guides/clients.md").read_text(encoding="utf-8")
+    programs = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    [program] = [text for text in programs if "image_url" in text]
+    (tmp_path / "cat.png").write_bytes(a_png())
+
+    run = subprocess.run(
+        [sys.executable, "-c", program.replace("qwen2.5-vl", NAME)],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "OPENAI_BASE_URL": f"{running.base_url}/v1",
+            "OPENAI_API_KEY": running.api_key,
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+
+    assert run.stdout.strip()
 
 
 def test_models_list_which_of_them_sees(client: openai.OpenAI) -> None:
