@@ -292,6 +292,7 @@ class GenerationConsumer(JsonConsumer):
         self._passage.set_out()
         report_clamp(draft.request.stopping.max_tokens_param, draft.clamped_to, self.scope)
         prepared = PreparedRequest.of(draft, engine, record.meter, identity.token)
+        record.note_media()
         return _Answering(exchange, identity), prepared
 
     def _refuse_unread(

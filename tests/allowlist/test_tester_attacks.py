@@ -65,9 +65,7 @@ def test_the_listening_socket_notices_a_connection(
     monkeypatch: pytest.MonkeyPatch, network: RecordedNetwork, listening: socket.socket
 ) -> None:
     port = listening.getsockname()[1]
-    rule = UrlRule(
-        1, "127.0.0.1", WEB, frozenset({port}), networks=("127.0.0.0/8",), timeout_s=0.1
-    )
+    rule = UrlRule(1, "127.0.0.1", WEB, frozenset({port}), networks=("127.0.0.0/8",), timeout_s=0.1)
     allow(monkeypatch, Level("platform", urls=(rule,), folders=()))
 
     assert not tester.test(f"http://127.0.0.1:{port}/", None, None).is_allowed
