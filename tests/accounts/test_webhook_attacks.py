@@ -63,7 +63,7 @@ def test_a_name_that_changes_its_answer_is_checked_at_each_delivery(
     for forbidden in (*map(str, FORBIDDEN_IPV4[1:]), *FORBIDDEN_IPV6):
         network = RecordedNetwork(names={"a.example": [["192.0.2.7"], [forbidden]]})
         for _ in range(2):
-            with pytest.raises(NotDelivered, match="not public|not allowed"):
+            with pytest.raises(NotDelivered, match=r"not public|not allowed"):
                 send(monkeypatch, network, f"https://a.example:{listening.getsockname()[1]}/")
         assert network.connected == []
 
