@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import csv
 import io
+import json
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -18,6 +19,7 @@ import openai
 import pytest
 from PIL import Image
 
+from tests import forked_commands
 from tests.conftest import REPOSITORY, Running, until
 from tests.system.commands import vinery
 from tests.system.test_models_and_keys import answers
@@ -230,6 +232,22 @@ def exported(running: Running, request_id: str) -> dict[str, str] | None:
     text = vinery(running, "usage", "export", "--last", "1h")
     rows = csv.DictReader(io.StringIO(text))
     return next((row for row in rows if row["request_id"] == request_id), None)
+
+
+def test_a_loaded_vision_model_is_tested_by_command_and_a_text_model_is_not(
+    client: openai.OpenAI, running: Running
+) -> None:
+    tested = vinery(running, "model", "self-test", NAME)
+    shown = json.loads(vinery(running, "model", "show", NAME, "--json"))["engine"]["picture_test"]
+    refused = forked_commands.run(
+        "model", "self-test", "tiny-chat", environment=running.environment
+    )
+
+    assert tested.startswith(f"{NAME}: passed. All 5 test pictures look different"), tested
+    assert (shown["verdict"], shown["device"]) == ("passed", "CPU")
+    assert shown["tested_at"][:19].replace("T", " ") in tested, "it is the result of this test"
+    assert refused.returncode == 1
+    assert "tiny-chat takes text only" in refused.stderr
 
 
 def test_models_list_which_of_them_sees(client: openai.OpenAI) -> None:
