@@ -29,7 +29,7 @@ class Detail(StrEnum):
 class PictureVerdict(StrEnum):
     """What a vision model, on its device, made of known pictures."""
 
-    PASSED = "passed"  # it tells all of them apart
+    PASSED = "passed"  # it distinguishes all of them
     ALIKE = "alike"  # some different pictures look alike to it
     FAILED = "failed"  # the same picture looks different twice: the device computes wrongly
     NO_VISION = "no_vision"  # the model takes text only
