@@ -275,7 +275,9 @@ class GenerationConsumer(JsonConsumer):
             report_unused(head.unused, self.scope, self._runtime.traffic, *replaced)
             engine = self._engine(caller, model)
             record.name_model(engine.entry.name)
-            self._passage = engine.gate.enter(lane, record.meter, is_expected=is_expected)
+            self._passage = engine.gate.enter(
+                lane, record.meter, is_expected=is_expected, has_media=bool(head.media)
+            )
             identity = AnswerIdentity.new(engine.entry.name, requested_id=head.answer_id)
             media = CallerMedia(
                 self._runtime, caller, record.meter, lambda num: self._claim.cover(len(body) + num)
@@ -287,8 +289,10 @@ class GenerationConsumer(JsonConsumer):
                 request_id=self.scope[REQUEST_ID],
                 lane=lane,
             )
+        self._passage.set_out()
         report_clamp(draft.request.stopping.max_tokens_param, draft.clamped_to, self.scope)
         prepared = PreparedRequest.of(draft, engine, record.meter, identity.token)
+        record.note_media()
         return _Answering(exchange, identity), prepared
 
     def _refuse_unread(

@@ -10,7 +10,7 @@ from msgspec import structs
 from vinery_accounts.captures.files import without_files
 from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
 from vinery_accounts.keys.table import Caller
-from vinery_accounts.usage.entries import Admission, Outcome, Settlement
+from vinery_accounts.usage.entries import Admission, Media, Outcome, Settlement
 from vinery_accounts.usage.ledger import NoRoomForUsage
 from vinery_serving.core.errors import ServingError, UsageNotRecorded
 from vinery_serving.core.request import Endpoint
@@ -97,9 +97,25 @@ class RequestRecord:
             self._write_admission()
         self._serving_model = name
 
-    def _write_admission(self) -> None:
+    def note_media(self) -> None:
+        """Write what the meter has of pictures to the journal, for the same reason. Raises
+        `UsageNotRecorded`."""
+        media = self.meter.media
+        if media.num_files:
+            self._write_admission(
+                Media(
+                    num_files=media.num_files,
+                    num_bytes=media.num_bytes,
+                    num_pixels=media.num_pixels,
+                    spans=self.meter.media_spans,
+                    fetch_ms=_ms(media.fetch_s or None),
+                    decode_ms=_ms(media.decode_s or None),
+                )
+            )
+
+    def _write_admission(self, media: Media | None = None) -> None:
         try:
-            self._runtime.ledger.admit(self._admission)
+            self._runtime.ledger.admit(structs.replace(self._admission, media=media))
         except NoRoomForUsage:
             raise UsageNotRecorded(
                 "The server's disk is full, so it cannot record the usage of this request. Try "

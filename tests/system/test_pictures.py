@@ -4,9 +4,14 @@ another server under a rule that an administrator has written."""
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import io
 import json
+import os
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -228,6 +233,58 @@ def test_the_usage_record_has_the_media(client: openai.OpenAI, running: Running)
     assert row["fetch_ms"] == ""
 
 
+def test_an_answer_that_a_second_engine_ends_has_its_picture_in_the_ledger(
+    client: openai.OpenAI, running: Running
+) -> None:
+    with long_answer(client) as answer:
+        chunks = iter(answer)
+        next(chunks)
+        running.kill("engine")
+        *_, last = chunks
+
+    row = until(lambda: exported(running, id_of(answer)), timeout_s=20)
+
+    assert image_tokens(last.usage) == int(row["num_image_tokens"]) == IMAGE_TOKENS
+    assert int(row["num_prompt_tokens"]) == last.usage.prompt_tokens
+    assert int(row["num_continuations"]) == int(row["num_media"]) == 1
+    until(lambda: answers(client, "tiny-chat"), timeout_s=60)
+
+
+def test_an_answer_whose_web_process_was_killed_has_its_picture_in_the_ledger(
+    client: openai.OpenAI, running: Running
+) -> None:
+    num_prompt_tokens = asked(client, INLINE).usage.prompt_tokens
+    with long_answer(client) as answer, contextlib.suppress(httpx.HTTPError, openai.APIError):
+        for number, _ in enumerate(answer):
+            if number == 1:
+                killed = running.kill("web")
+
+    until(lambda: running.has_replaced("web", killed), timeout_s=30)
+    until(lambda: answers(client, NAME), timeout_s=30)
+    row = until(lambda: exported(running, id_of(answer)), timeout_s=30)
+
+    assert row["outcome"] == "interrupted"
+    assert int(row["num_prompt_tokens"]) == num_prompt_tokens
+    assert int(row["num_image_tokens"]) == IMAGE_TOKENS
+    assert (int(row["num_media"]), int(row["num_media_bytes"])) == (1, len(a_png()))
+    assert "balanced" in vinery(running, "usage", "verify")
+
+
+def long_answer(client: openai.OpenAI) -> Any:
+    return client.chat.completions.create(
+        model=NAME,
+        messages=question(INLINE),
+        max_tokens=1000,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"ignore_eos": True},
+    )
+
+
+def id_of(answer: Any) -> str:
+    return str(answer.response.headers["x-request-id"])
+
+
 def exported(running: Running, request_id: str) -> dict[str, str] | None:
     text = vinery(running, "usage", "export", "--last", "1h")
     rows = csv.DictReader(io.StringIO(text))
@@ -248,6 +305,31 @@ def test_a_loaded_vision_model_is_tested_by_command_and_a_text_model_is_not(
     assert shown["tested_at"][:19].replace("T", " ") in tested, "it is the result of this test"
     assert refused.returncode == 1
     assert "tiny-chat takes text only" in refused.stderr
+
+
+def test_the_recipe_of_the_guide_sends_a_picture_from_disk(
+    client: openai.OpenAI, running: Running, tmp_path: Path
+) -> None:
+    guide = (REPOSITORY / "docs/guides/clients.md").read_text(encoding="utf-8")
+    programs = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    [program] = [text for text in programs if "image_url" in text]
+    (tmp_path / "cat.png").write_bytes(a_png())
+
+    run = subprocess.run(
+        [sys.executable, "-c", program.replace("qwen2.5-vl", NAME)],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "OPENAI_BASE_URL": f"{running.base_url}/v1",
+            "OPENAI_API_KEY": running.api_key,
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+
+    assert run.stdout.strip()
 
 
 def test_models_list_which_of_them_sees(client: openai.OpenAI) -> None:
