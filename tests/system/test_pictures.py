@@ -7,6 +7,7 @@ import base64
 import contextlib
 import csv
 import io
+import json
 import os
 import re
 import subprocess
@@ -24,6 +25,7 @@ import openai
 import pytest
 from PIL import Image
 
+from tests import forked_commands
 from tests.conftest import REPOSITORY, Running, until
 from tests.system.commands import vinery
 from tests.system.test_models_and_keys import answers
@@ -316,6 +318,22 @@ def exported(running: Running, request_id: str) -> dict[str, str] | None:
     text = vinery(running, "usage", "export", "--last", "1h")
     rows = csv.DictReader(io.StringIO(text))
     return next((row for row in rows if row["request_id"] == request_id), None)
+
+
+def test_a_loaded_vision_model_is_tested_by_command_and_a_text_model_is_not(
+    client: openai.OpenAI, running: Running
+) -> None:
+    tested = vinery(running, "model", "self-test", NAME)
+    shown = json.loads(vinery(running, "model", "show", NAME, "--json"))["engine"]["picture_test"]
+    refused = forked_commands.run(
+        "model", "self-test", "tiny-chat", environment=running.environment
+    )
+
+    assert tested.startswith(f"{NAME}: passed. All 5 test pictures look different"), tested
+    assert (shown["verdict"], shown["device"]) == ("passed", "CPU")
+    assert shown["tested_at"][:19].replace("T", " ") in tested, "it is the result of this test"
+    assert refused.returncode == 1
+    assert "tiny-chat takes text only" in refused.stderr
 
 
 def test_the_recipe_of_the_guide_sends_a_picture_from_disk(
