@@ -16,11 +16,13 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
 from vinery_accounts.admin.base import AuditedAdmin
+from vinery_accounts.resources.base import Conflict
 from vinery_serving.catalog import devices, registry
 from vinery_serving.catalog.devices import Device
 from vinery_serving.catalog.engine_log import engine_log_text
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.renaming import left_behind
+from vinery_serving.catalog.resource import MODELS
 from vinery_serving.engine.config import option_documents
 
 _ENGINE_FIELDS: Final = (
@@ -121,7 +123,7 @@ class ServedModelAdmin(AuditedAdmin):
     search_fields = ("name", "folder")
     list_select_related = ("engine",)
     readonly_fields = (*_ENGINE_FIELDS, "created_at", "updated_at")
-    actions = ("load", "unload")
+    actions = ("load", "unload", "self_test")
 
     def get_fieldsets(self, request: HttpRequest, obj: ServedModel | None = None) -> Any:
         """The engine's fields appear once the model exists."""
@@ -166,7 +168,7 @@ class ServedModelAdmin(AuditedAdmin):
 
     @admin.display(description="picture test")
     def picture_test(self, model: ServedModel) -> str:
-        return model.status.picture_test or "-"
+        return model.pictures_text or "-"
 
     @admin.action(description="Load selected models", permissions=["change"])
     def load(self, request: HttpRequest, models: QuerySet[ServedModel]) -> None:
@@ -190,6 +192,19 @@ class ServedModelAdmin(AuditedAdmin):
             )
         else:
             messages.info(request, "There is nothing to unload: none of them is loaded.")
+
+    @admin.action(description="Show known pictures to selected models", permissions=["change"])
+    def self_test(self, request: HttpRequest, models: QuerySet[ServedModel]) -> None:
+        """Ask the node to test the models. Each one that cannot be tested has a message."""
+        for model in models:
+            try:
+                MODELS.action("self-test").run(model)
+            except Conflict as error:
+                messages.error(request, str(error))
+            else:
+                messages.success(
+                    request, f"Testing {model}. The result is on its page within a minute."
+                )
 
     def save_model(self, request: HttpRequest, obj: ServedModel, form: Any, change: Any) -> None:
         super().save_model(request, obj, form, change)

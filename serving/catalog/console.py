@@ -3,12 +3,18 @@
 from dataclasses import dataclass
 from typing import Any
 
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.urls import path
 
 from vinery_accounts.console.page import Page
+from vinery_accounts.console.rows import RowPage
+from vinery_accounts.resources.base import Conflict
 from vinery_serving.catalog import registry
 from vinery_serving.catalog.engine_log import engine_log_text
 from vinery_serving.catalog.models import ServedModel
+from vinery_serving.catalog.resource import MODELS
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +26,21 @@ class Row:
     state_text: str
     reason: str = ""
     log: str = ""
+    pictures: str = ""
+    testable_id: int | None = None  # of a vision model
 
     @classmethod
     def of(cls, model: ServedModel, *, has_log: bool) -> "Row":
         seen = (model.name, model.shown_state.value, model.state_text.capitalize())
         if not has_log:
             return cls(*seen)
-        return cls(*seen, model.status.last_error, engine_log_text(model.name))
+        return cls(
+            *seen,
+            model.status.last_error,
+            engine_log_text(model.name),
+            model.pictures_text,
+            model.pk if model.takes_pictures else None,
+        )
 
 
 class Models(Page):
@@ -37,10 +51,33 @@ class Models(Page):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         is_admin = self.access.is_superuser
+        rows = [Row.of(model, has_log=is_admin) for model in registry.list_models()]
         return super().get_context_data(**kwargs) | {
             "is_admin": is_admin,
-            "rows": [Row.of(model, has_log=is_admin) for model in registry.list_models()],
+            "rows": rows,
+            "has_vision": any(row.testable_id for row in rows),
         }
 
 
-urlpatterns = [path("models/", Models.as_view(), name="models")]
+class SelfTest(RowPage):
+    """`/console/models/<id>/self-test/`: a button of the page."""
+
+    name = "models"
+    resource = MODELS
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        return redirect("console:models")
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        try:
+            MODELS.act(self.access, MODELS.action("self-test"), self.row)
+        except Conflict as error:
+            messages.error(request, str(error))
+            return redirect("console:models")
+        return self.to_list(f"Testing {self.row}. Reload the page to see the result.")
+
+
+urlpatterns = [
+    path("models/", Models.as_view(), name="models"),
+    path("models/<int:row_id>/self-test/", SelfTest.as_view(), name="model-self-test"),
+]

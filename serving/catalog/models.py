@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -15,10 +16,13 @@ from django.db import models
 
 from vinery_serving.catalog import devices
 from vinery_serving.catalog.devices import check_device
+from vinery_serving.core.media import PictureVerdict
 from vinery_serving.core.output_formats import check_output_format
 from vinery_serving.engine.config import parse_options
 
 _GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")
+# A folder with this file holds a vision model, see `engine.graph`.
+_EMBEDDINGS: Final = "openvino_text_embeddings_model.xml"
 
 
 class ServedModel(models.Model):
@@ -52,6 +56,12 @@ class ServedModel(models.Model):
         blank=True,
         editable=False,
         help_text="When an administrator last asked to load it again after a failure.",
+    )
+    tested_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="When an administrator last asked to show it known pictures.",
     )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
@@ -102,6 +112,35 @@ class ServedModel(models.Model):
             return f"retrying ({status.num_attempts + 1} of {status.max_attempts})"
         return str(state.label).lower()
 
+    @property
+    def takes_pictures(self) -> bool:
+        """Whether the folder holds a vision model."""
+        return (Path(self.folder) / _EMBEDDINGS).is_file()
+
+    @property
+    def test_asked_at(self) -> datetime | None:
+        """When an administrator asked for the picture test that has not ended yet; None: none."""
+        ended_at = self.status.picture_tested_at
+        is_due = self.tested_at is not None and (ended_at is None or ended_at < self.tested_at)
+        return self.tested_at if is_due else None
+
+    @property
+    def pictures_state(self) -> str:
+        """The verdict of the picture test in words; empty for a text model."""
+        if self.test_asked_at is not None and self.is_loaded:
+            return "being tested"
+        verdict = self.status.picture_verdict
+        return str(PictureVerdictChoices(verdict).label).lower() if verdict else ""
+
+    @property
+    def pictures_text(self) -> str:
+        """The same with device, time and what was seen, once the test has ended."""
+        status, ended_at = self.status, self.status.picture_tested_at
+        if ended_at is None or self.test_asked_at is not None:
+            return self.pictures_state
+        seen = f"{status.picture_test} ({status.picture_test_device}, "
+        return f"{self.pictures_state}. {seen}{ended_at:%Y-%m-%d %H:%M:%S} UTC)"
+
     def clean_fields(self, exclude: Collection[str] | None = None) -> None:
         """Raises ValidationError, also for a folder, a device or options with which no engine can
         start. Fields in `exclude` are not checked: a model whose folder is gone can be renamed."""
@@ -126,6 +165,16 @@ class EngineState(models.TextChoices):
     READY = "ready"
     RETRYING = "retrying"  # it could not load, and is tried again
     FAILED = "failed"  # until its files or settings change, or an administrator tries again
+
+
+class PictureVerdictChoices(models.TextChoices):
+    """`PictureVerdict` with words for administrators."""
+
+    PASSED = PictureVerdict.PASSED.value, "Passed"
+    ALIKE = PictureVerdict.ALIKE.value, "Cannot distinguish pictures"
+    FAILED = PictureVerdict.FAILED.value, "Failed"
+    NO_VISION = PictureVerdict.NO_VISION.value, "No vision"
+    UNFINISHED = PictureVerdict.UNFINISHED.value, "Not tested"
 
 
 class ShownState(models.TextChoices):
@@ -170,10 +219,17 @@ class EngineStatus(models.Model):
     settings_digest = models.CharField(
         max_length=64, blank=True, help_text="Of the settings that this report is about."
     )
-    picture_test = models.TextField(
+    picture_verdict = models.CharField(
+        max_length=16,
+        choices=PictureVerdictChoices.choices,
         blank=True,
-        help_text="What a vision model made of known pictures when it was loaded on its device.",
+        help_text="What a vision model made of known pictures; empty: it takes text only.",
     )
+    picture_test = models.TextField(blank=True, help_text="The same as a sentence.")
+    picture_test_device = models.CharField(
+        max_length=64, blank=True, help_text="The device on which it saw them."
+    )
+    picture_tested_at = models.DateTimeField(null=True, blank=True)
     changed_at = models.DateTimeField(auto_now=True)
 
     class Meta:

@@ -47,6 +47,11 @@ def retry(model: ServedModel) -> None:
     changes.switch(model, "retry", retried_at=timezone.now())
 
 
+def test_pictures(model: ServedModel) -> None:
+    """Ask the node to show a loaded model known pictures."""
+    changes.switch(model, "self-test", tested_at=timezone.now())
+
+
 def list_models() -> list[ServedModel]:
     """Return all served models by name, with their engines' status: one query."""
     return list(ServedModel.objects.select_related("engine"))

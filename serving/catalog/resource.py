@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from vinery_accounts.resources import fields
@@ -14,7 +15,12 @@ from vinery_accounts.resources.base import Conflict, Resource, RowAction
 from vinery_accounts.resources.fields import Filters, StrictModelSerializer
 from vinery_accounts.services.access import Access, Action
 from vinery_serving.catalog import registry
-from vinery_serving.catalog.models import EngineStatus, ServedModel, ShownState
+from vinery_serving.catalog.models import (
+    EngineStatus,
+    PictureVerdictChoices,
+    ServedModel,
+    ShownState,
+)
 from vinery_serving.catalog.renaming import left_behind
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -38,6 +44,25 @@ def show_engine_work(ask: Callable[[], Mapping[str, EngineWork]]) -> None:
     _ask[:] = [ask]
 
 
+class PictureTestSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
+    """What a vision model, on its device, made of known pictures."""
+
+    verdict = serializers.ChoiceField(
+        choices=PictureVerdictChoices.choices,
+        source="picture_verdict",
+        read_only=True,
+        help_text="alike: some different pictures look alike to it. failed: the same picture looks "
+        "different twice.",
+    )
+    summary = serializers.CharField(source="picture_test", read_only=True)
+    device = serializers.CharField(source="picture_test_device", read_only=True)
+    tested_at = serializers.DateTimeField(source="picture_tested_at", read_only=True)
+
+    class Meta:
+        model = EngineStatus
+        fields = ["verdict", "summary", "device", "tested_at"]
+
+
 class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
     """The engine of a model, as the node has reported it."""
 
@@ -55,6 +80,10 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
     )
     num_waiting = serializers.SerializerMethodField(
         help_text="Answers that wait for a slot; null: the engine does not answer."
+    )
+
+    picture_test = serializers.SerializerMethodField(
+        help_text="Of a vision model: what it made of known pictures; null: it was not tested."
     )
 
     class Meta:
@@ -76,6 +105,10 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
     def get_num_waiting(self, status: EngineStatus) -> int | None:
         work = self._work(status)
         return None if work is None else work.num_waiting
+
+    @extend_schema_field(PictureTestSerializer(allow_null=True))
+    def get_picture_test(self, status: EngineStatus) -> dict[str, Any] | None:
+        return PictureTestSerializer(status).data if status.picture_verdict else None
 
     def _work(self, status: EngineStatus) -> EngineWork | None:
         known: Mapping[str, EngineWork] = getattr(status.model, "engine_work", _IDLE)
@@ -166,12 +199,21 @@ class ServedModels(Resource[ServedModel]):
             "Try to load a model again that could not be loaded.",
             "being loaded",
         ),
+        RowAction(
+            "self-test",
+            Action.MANAGE,
+            lambda row: _tested(row),
+            "Show a loaded vision model known pictures, beside its requests. `picture_test` of its "
+            "engine has the result within a minute.",
+            "being tested",
+        ),
     )
     columns = {
         "name": lambda row: row.name,
         "state": lambda row: row.state_text,
         "device": lambda row: row.device,
         "folder": lambda row: row.folder,
+        "pictures": lambda row: row.pictures_state,
         "last_error": lambda row: row.status.reason,
     }
 
@@ -206,6 +248,17 @@ def _retried(row: ServedModel) -> ServedModel:
     if not row.status.has_failed:
         raise Conflict(f"{row} has not failed: it is {row.state_text}.")
     registry.retry(row)
+    return row
+
+
+def _tested(row: ServedModel) -> ServedModel:
+    """Raises `Conflict` for a model without vision, or without an engine."""
+    if not row.takes_pictures:
+        raise Conflict(f"{row} takes text only: there is no picture to show it.")
+    if row.shown_state is not ShownState.READY:
+        done = "load it" if not row.is_loaded else "wait until it is ready"
+        raise Conflict(f"{row} is not loaded, it is {row.state_text}: {done}, then test it.")
+    registry.test_pictures(row)
     return row
 
 

@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import time
+from dataclasses import asdict
 from importlib import metadata
 
 from vinery_serving.core.heap import freeze_heap
@@ -56,7 +57,8 @@ def main(config: EngineConfig) -> int:
         end_with_node(is_on=False)
         loaded_s = round(time.monotonic() - began_at, 1)
         logger.info("ready", extra={"fields": {"model": config.name, "loaded_s": loaded_s}})
-        seen = {} if loop.picture_test is None else {"picture_test": loop.picture_test.summary}
+        tested = loop.picture_test
+        seen = {} if tested is None else {"picture_test": asdict(tested)}
         print(json.dumps({"event": "ready", **seen}), file=reports)
 
     signal.signal(signal.SIGTERM, lambda *_: loop.stop())

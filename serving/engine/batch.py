@@ -223,6 +223,7 @@ class Batch:
                 cache_key=cache_key,
                 echo=must_score,
                 vision=generation.vision,
+                is_scored=generation.is_picture_test,
             )
         except RuntimeError as error:
             return FailedGeneration(generation, "invalid_value", _last_line(error))

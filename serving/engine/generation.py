@@ -90,6 +90,7 @@ class Generation:
     num_computed: int = 0  # tokens that the present step computes for it
     energy: RequestEnergy | None = None  # None: not measured
     failure: Exception | None = None  # of this generation alone, in the present step
+    is_picture_test: bool = False  # then its handle keeps what GenAI reports of its first token
 
     @classmethod
     def of(

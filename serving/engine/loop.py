@@ -16,6 +16,7 @@ from msgspec import structs
 
 from vinery_serving.core import errors
 from vinery_serving.core.heartbeat import Heartbeat
+from vinery_serving.core.media import PictureVerdict
 from vinery_serving.engine.admission import Admission
 from vinery_serving.engine.batch import Batch, PipelineBroken, StepResult
 from vinery_serving.engine.config import EngineConfig
@@ -36,7 +37,7 @@ from vinery_serving.engine.logits_handler import (
     new_processors,
 )
 from vinery_serving.engine.output_sender import OutputSender
-from vinery_serving.engine.picture_test import PictureTest, show_pictures
+from vinery_serving.engine.picture_test import PictureResult, PictureTests
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.pixels import ArrivingPixels, PixelsRefused
 from vinery_serving.engine.prefix_cache import TokenArray
@@ -58,6 +59,7 @@ from vinery_serving.transport.messages import (
     Pong,
     SamplingParams,
     Submit,
+    TestPictures,
 )
 from vinery_serving.transport.server import Connection, Incoming, SocketServer
 
@@ -130,7 +132,7 @@ class EngineLoop:
         self._num_unused_tokens = 0
         self._energy = new_meter(config.sysfs, config.socket_path.parent / "energy", config.device)
         self._batch.reports_work = self._energy is not None
-        self.picture_test: PictureTest | None = None  # of a vision model
+        self._picture_tests = PictureTests(pipeline.vision, self._batch)
         self._is_listening = False  # until then the load has its own limit
         self._is_stopping = False
 
@@ -151,12 +153,22 @@ class EngineLoop:
         if is_text and self._pipeline.num_salts and not self._understands_salts():
             self._pipeline.disable_salts()
 
+    @property
+    def picture_test(self) -> PictureResult | None:
+        """What a vision model made of known pictures of late; None: it takes text only."""
+        return self._picture_tests.newest
+
     def _show_pictures(self) -> None:
         """Raises RuntimeError if pictures do not have the tokens that they should."""
-        self.picture_test = show_pictures(self._pipeline)
-        passed, summary = self.picture_test.passed, self.picture_test.summary
-        log = logger.info if passed else logger.warning
-        log("picture test", extra={"fields": {"passed": passed, "summary": summary}})
+        self._picture_tests.begin(timeout_s=None)
+        while self._picture_tests.is_running:
+            self._picture_tests.join()
+            if self._batch.has_work:
+                self._take_step(self._step())
+        result = self.picture_test
+        assert result is not None
+        if result.verdict is PictureVerdict.UNFINISHED:
+            raise RuntimeError(result.summary)
 
     def _understands_salts(self) -> bool:
         """Whether the plugin computes with large token ids exactly: plugins differ in that."""
@@ -210,7 +222,8 @@ class EngineLoop:
 
     def _iterate(self, server: SocketServer) -> None:
         self._promise(LEAST_S)
-        has_work = self._batch.has_work or (bool(self._waiting) and self._batch.has_free_slot)
+        is_admitting = bool(self._waiting) and self._batch.has_free_slot
+        has_work = self._batch.has_work or is_admitting or self._picture_tests.is_running
         if self._energy is not None and not has_work:
             self._energy.end()
         is_calm = not self._alive and self._waiting.is_calm
@@ -219,6 +232,7 @@ class EngineLoop:
             self._receive(incoming)
         self._grammars.tick()
         self._expire()
+        self._picture_tests.join()
         self._admit()
         if (load := self._waiting.report()) is not None:
             # The load counts them, so gateways must not count them once more.
@@ -264,6 +278,8 @@ class EngineLoop:
                 self._grant(incoming.connection, incoming.message)
             case Ping(nonce=nonce):
                 incoming.connection.send(Pong(nonce, self._stats()))
+            case TestPictures(nonce=nonce):
+                self._picture_tests.ask(incoming.connection, nonce)
             case Keep():
                 self._lifeline.add(incoming.connection)
             case _:
@@ -378,6 +394,7 @@ class EngineLoop:
 
     def _disconnect(self, connection: Connection) -> None:
         self._pixels.drop_all(connection)
+        self._picture_tests.forget(connection)
         self._lifeline.discard(connection)
         for generation in [each for each in self._alive.values() if each.connection is connection]:
             self._drop(generation)
@@ -433,7 +450,7 @@ class EngineLoop:
             self._finished.add(generation)
 
     def _fail(self, failed: FailedGeneration) -> None:
-        if self._waiting.end_slice(failed.generation):
+        if self._waiting.end_slice(failed.generation) or self._picture_tests.take_failure(failed):
             return
         if failed.generation.connection is None:
             raise PipelineBroken(f"the engine's own probe failed: {failed.message}")
@@ -451,6 +468,7 @@ class EngineLoop:
             self._count(new.generation, len(new.token_ids))
             self._sender.add(new)
             if new.finish is not None:
+                self._picture_tests.take(new.generation, new.token_ids)
                 self._end(new.generation)
         if step.generated:
             self._last_token_at = time.monotonic()
@@ -475,7 +493,7 @@ class EngineLoop:
     # Reports
 
     def _hello(self) -> Hello:
-        options = self._config.options
+        options, tested = self._config.options, self.picture_test
         return Hello(
             protocol_version=PROTOCOL_VERSION,
             pid=os.getpid(),
@@ -488,8 +506,8 @@ class EngineLoop:
             has_processors=bool(self._processors),
             supports_cache_salt=self._pipeline.supports_cache_salt,
             digest=self._config.digest,
-            picture_test="" if self.picture_test is None else self.picture_test.summary,
-            sees_pictures=self.picture_test is not None and self.picture_test.passed,
+            picture_test="" if tested is None else tested.summary,
+            sees_pictures=tested is not None and tested.verdict is PictureVerdict.PASSED,
         )
 
     def _stats(self) -> EngineStats:

@@ -3,54 +3,211 @@
 Some drivers compute vision models wrongly, and then a model answers as if all pictures were alike.
 The test draws pictures that differ strongly. The same picture must give the same token with the
 same probability, and another picture another one.
+
+The pictures run in the batch, one at a time and beside requests of clients.
 """
 
 import logging
-from dataclasses import dataclass
+import os
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.engine.vision import VisionModel, VisionPrompt
-from vinery_serving.transport.messages import MediaInput
+from vinery_serving.core.media import PictureVerdict
+from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.generation import FailedGeneration, Generation
+from vinery_serving.engine.vision import VisionModel
+from vinery_serving.transport.messages import (
+    MediaInput,
+    PicturesTested,
+    SamplingParams,
+    Submit,
+)
+from vinery_serving.transport.server import Connection
 
 logger = logging.getLogger(__name__)
 
 # Of log-probabilities. The order of additions differs between two runs, and pictures differ more.
 _EQUAL: Final = 1e-3
 _FIRST_TOKENS: Final = 4  # before the picture; which ones does not matter
+_TIMEOUT_S: Final = 60.0  # of a test beside requests
+_TIMES: Final = 2  # that each picture is shown
 
 _Pixels = npt.NDArray[np.uint8]  # (side, side, 3)
 _Seen = tuple[int, float]  # the likeliest token behind a picture, and its log-probability
 
 
 @dataclass(frozen=True, slots=True)
-class PictureTest:
-    passed: bool
+class PictureResult:
+    verdict: PictureVerdict
     summary: str  # a sentence for administrators
 
 
-def show_pictures(pipeline: Pipeline) -> PictureTest:
-    """Return what a vision model makes of the pictures. Raises RuntimeError if OpenVINO GenAI gives
-    a picture another number of tokens than Vinery."""
-    model = pipeline.vision
-    assert model is not None
-    seen = {
-        name: (_see(pipeline, model, each), _see(pipeline, model, each))
-        for name, each in drawn(_side(model)).items()
-    }
-    unstable = [name for name, (first, second) in seen.items() if not _are_equal(first, second)]
+_NO_VISION: Final = PictureResult(
+    PictureVerdict.NO_VISION, "The model takes text only, so there is no picture to show."
+)
+
+
+class PictureTest:
+    """One run over the pictures. `result` is set at its end."""
+
+    def __init__(self, model: VisionModel, timeout_s: float | None = None) -> None:
+        """None: it takes as long as it takes."""
+        self._model = model
+        self._timeout_s = timeout_s
+        self._begun_at = time.monotonic()
+        # Of this run: what the prefix cache has of an earlier one proves nothing.
+        self._cache_key = os.urandom(16)
+        pictures = drawn(_side(model)).items()
+        self._left = [(name, pixels) for name, pixels in pictures for _ in range(_TIMES)]
+        self._seen: defaultdict[str, list[_Seen]] = defaultdict(list)
+        self._shown = ""  # the name of the picture that runs
+        self._running: Generation | None = None
+        self.result: PictureResult | None = None
+
+    def join(self, batch: Batch) -> None:
+        """Add the next picture if none runs and the batch has room, or give up."""
+        if self._timeout_s is not None and time.monotonic() > self._begun_at + self._timeout_s:
+            if self._running is not None:
+                batch.remove(self._running)
+            self._end(f"The test did not end within {self._timeout_s:g} s. Try it again.")
+        elif self._running is None and batch.has_free_slot:
+            self._show_next(batch)
+
+    def owns(self, generation: Generation) -> bool:
+        return generation is self._running
+
+    def take(self, token_id: int) -> None:
+        """Take the token behind the picture that runs."""
+        generation = self._running
+        assert generation is not None
+        assert generation.handle is not None
+        num_counted, num_tokens = generation.handle.num_prompt_tokens, len(generation.prompt_ids)
+        if num_counted != num_tokens:
+            self._end(
+                f"OpenVINO GenAI counts {num_counted} tokens where Vinery counts {num_tokens}: "
+                "the sizes in the folder's preprocessor_config.json do not fit."
+            )
+            return
+        logprob = generation.handle.logprob
+        self._seen[self._shown].append((token_id, logprob or 0.0))
+        self._running = None
+        if not self._left:
+            self.result = judged(self._seen)
+
+    def fail(self, failed: FailedGeneration) -> None:
+        self._end(f"A test picture failed: {failed.reason or failed.message}")
+
+    def _show_next(self, batch: Batch) -> None:
+        name, pixels = self._left[0]
+        generation = Generation.of(
+            None, _submit(self._model, pixels, self._cache_key), self._model, pixels.tobytes()
+        )
+        generation.is_picture_test = True
+        if not batch.may_join(generation):
+            return
+        del self._left[0]
+        self._shown, self._running = name, generation
+        failed = batch.add(generation)
+        if failed is not None:
+            self.fail(failed)
+
+    def _end(self, reason: str) -> None:
+        self._running = None
+        self.result = PictureResult(PictureVerdict.UNFINISHED, reason)
+
+
+class PictureTests:
+    """The tests of an engine, one at a time, and the connections that wait for a result."""
+
+    def __init__(self, model: VisionModel | None, batch: Batch) -> None:
+        self._model = model
+        self._batch = batch
+        self._test: PictureTest | None = None
+        self._waiting: list[tuple[Connection, int]] = []
+        self.newest: PictureResult | None = None  # None: of a text model
+
+    @property
+    def is_running(self) -> bool:
+        return self._test is not None
+
+    def begin(self, timeout_s: float | None = _TIMEOUT_S) -> None:
+        """Begin a test of a vision model, unless one runs."""
+        if self._test is None and self._model is not None:
+            self._test = PictureTest(self._model, timeout_s)
+
+    def ask(self, connection: Connection, nonce: int) -> None:
+        """Test the model, and send the result to a connection."""
+        if self._model is None:
+            connection.send(PicturesTested(nonce, _NO_VISION.verdict, _NO_VISION.summary))
+            return
+        self._waiting.append((connection, nonce))
+        self.begin()
+
+    def forget(self, connection: Connection) -> None:
+        """Send no result to a connection that is closed."""
+        self._waiting = [each for each in self._waiting if each[0] is not connection]
+
+    def join(self) -> None:
+        """Add the next picture to the batch if it has room."""
+        if self._test is not None:
+            self._test.join(self._batch)
+            self._settle(self._test)
+
+    def take(self, generation: Generation, token_ids: Sequence[int]) -> None:
+        """Take the token of a generation if it belongs to the test."""
+        if self._test is not None and self._test.owns(generation):
+            self._test.take(token_ids[0])
+            self._settle(self._test)
+
+    def take_failure(self, failed: FailedGeneration) -> bool:
+        """Return whether the failed generation belongs to the test, which it then ends."""
+        if self._test is None or not self._test.owns(failed.generation):
+            return False
+        self._test.fail(failed)
+        self._settle(self._test)
+        return True
+
+    def _settle(self, test: PictureTest) -> None:
+        result = test.result
+        if result is None:
+            return
+        self._test = None
+        log = logger.info if result.verdict is PictureVerdict.PASSED else logger.warning
+        log("picture test", extra={"fields": asdict(result)})
+        if result.verdict is not PictureVerdict.UNFINISHED or self.newest is None:
+            self.newest = result
+        for connection, nonce in self._waiting:
+            connection.send(PicturesTested(nonce, result.verdict, result.summary))
+        self._waiting.clear()
+
+
+def judged(seen: Mapping[str, Sequence[_Seen]]) -> PictureResult:
+    """Return the result for what was seen each time that a picture was shown, by its name."""
+    unstable = [
+        name for name, (first, *rest) in seen.items() if not all(_are_equal(first, e) for e in rest)
+    ]
     if unstable:
-        return PictureTest(False, f"The same picture looks different twice: {', '.join(unstable)}.")
+        return PictureResult(
+            PictureVerdict.FAILED,
+            f"The same picture looks different twice: {', '.join(unstable)}.",
+        )
     pairs = list(combinations(seen, 2))
     alike = [pair for pair in pairs if _are_equal(seen[pair[0]][0], seen[pair[1]][0])]
     if alike:
         named = "; ".join(f"{one} and {other}" for one, other in alike)
-        return PictureTest(False, f"Some different pictures look alike to the model: {named}.")
-    return PictureTest(True, f"All {len(seen)} test pictures look different to the model.")
+        return PictureResult(
+            PictureVerdict.ALIKE, f"Some different pictures look alike to the model: {named}."
+        )
+    return PictureResult(
+        PictureVerdict.PASSED, f"All {len(seen)} test pictures look different to the model."
+    )
 
 
 def drawn(side: int) -> dict[str, _Pixels]:
@@ -76,15 +233,21 @@ def _side(model: VisionModel) -> int:
     return squares * model.side
 
 
-def _see(pipeline: Pipeline, model: VisionModel, pixels: _Pixels) -> _Seen:
+def _submit(model: VisionModel, pixels: _Pixels, cache_key: bytes) -> Submit:
     squares = len(pixels) // model.side
-    start = _FIRST_TOKENS + 1
-    media = MediaInput(start, (1, squares, squares), *pixels.shape[:2])
+    media = MediaInput(_FIRST_TOKENS + 1, (1, squares, squares), *pixels.shape[:2])
     ids = [model.end_id] * _FIRST_TOKENS
     ids += [model.start_id, *[model.image_id] * media.num_tokens, model.end_id]
-    prompt_ids = np.array(ids, np.int64)
-    vision = VisionPrompt(model, len(ids), (media,), pixels.tobytes())
-    return pipeline.first_token(prompt_ids, vision)
+    return Submit(
+        id=0,
+        prompt_ids=np.array(ids, "<i4").tobytes(),
+        sampling=SamplingParams(),
+        max_new_tokens=1,
+        deadline_s=_TIMEOUT_S,
+        ignore_eos=True,
+        cache_key=cache_key,
+        media=(media,),
+    )
 
 
 def _are_equal(one: _Seen, other: _Seen) -> bool:

@@ -74,11 +74,21 @@ Output = tuple[list[int], str | None]
 class Handle:
     """One generation inside the pipeline."""
 
-    def __init__(self, handle: Any, num_echoed: int = 0, *, is_prompt_only: bool = False) -> None:
-        """The first `num_echoed` tokens are the prompt's. `is_prompt_only` drops the others."""
+    def __init__(
+        self,
+        handle: Any,
+        num_echoed: int = 0,
+        *,
+        is_prompt_only: bool = False,
+        is_scored: bool = False,
+    ) -> None:
+        """The first `num_echoed` tokens are the prompt's. `is_prompt_only` drops the others.
+        `is_scored` sets `logprob`."""
         self._handle = handle
         self._num_echoed = num_echoed
         self._is_prompt_only = is_prompt_only
+        self._is_scored = is_scored
+        self.logprob: float | None = None  # of the newest token, by GenAI
 
     def read(self) -> Output | None:
         """Return the tokens of the last step; None if it generated none here."""
@@ -89,6 +99,8 @@ class Handle:
             return None
         (output,) = outputs.values()  # of the only sequence
         token_ids, finish = output.generated_ids, _FINISHES.get(output.finish_reason)
+        if self._is_scored:
+            self.logprob = float(output.generated_log_probs[-1])
         if self._num_echoed:
             num_dropped = min(self._num_echoed, len(token_ids))
             self._num_echoed -= num_dropped
@@ -112,6 +124,11 @@ class Handle:
     def is_dropped(self) -> bool:
         """Whether the pipeline gave up this generation because its cache was too small."""
         return bool(self._handle.get_status() == genai.GenerationStatus.IGNORED)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """How many tokens GenAI counts in the prompt."""
+        return int(self._handle.get_perf_metrics().get_num_input_tokens())
 
     def cancel(self) -> None:
         """Let the generation leave the pipeline at the next step."""
@@ -214,12 +231,14 @@ class Pipeline:
         cache_key: bytes | None = None,
         echo: bool = False,
         vision: VisionPrompt | None = None,
+        is_scored: bool = False,
     ) -> Handle:
         """Queue a generation that shares the prefix cache with prompts of the same key only.
 
         With `echo`, every token of the prompt is computed and has a row of logits. `vision` is set
-        for a vision model, whose pictures are encoded before this returns. Raises RuntimeError if
-        GenAI or this pipeline refuses the request.
+        for a vision model, whose pictures are encoded before this returns; with `is_scored` its
+        handle has log-probabilities. Raises RuntimeError if GenAI or this pipeline refuses the
+        request.
         """
         if self.leaves_sampling(submit) and not self.has_logits_hook:
             raise RuntimeError(_ONLY_GREEDY)
@@ -231,8 +250,9 @@ class Pipeline:
         if self.leaves_penalty(submit, cache_key):
             config.repetition_penalty = 1.0
         if vision is not None:
+            config.logprobs = int(is_scored)
             handle = self._add_vision(prompt_ids, vision, cache_key, config)
-            return Handle(handle, is_prompt_only=max_new_tokens == 0)
+            return Handle(handle, is_prompt_only=max_new_tokens == 0, is_scored=is_scored)
         if echo and self.has_cache:
             prompt_ids = self._with_new_salt(prompt_ids)
         elif cache_key is not None and self.has_cache:
@@ -272,28 +292,6 @@ class Pipeline:
         """
         LogitsHook.callback = callback
         self._pipeline.step()
-
-    def first_token(self, prompt_ids: TokenArray, vision: VisionPrompt) -> tuple[int, float]:
-        """Return the likeliest token behind a prompt with pictures, and its log-probability.
-
-        The pipeline must be empty. Raises RuntimeError if it has counted other tokens.
-        """
-        self._next_id += 1
-        config = genai.GenerationConfig()
-        config.max_new_tokens = 1
-        config.ignore_eos = True
-        config.logprobs = 1
-        handle = self._add_vision(prompt_ids, vision, None, config)
-        while self._pipeline.has_non_finished_requests():
-            self._pipeline.step()
-        (output,) = handle.read_all()
-        num_tokens = int(handle.get_perf_metrics().get_num_input_tokens())
-        if num_tokens != len(prompt_ids):
-            raise RuntimeError(
-                f"OpenVINO GenAI counts {num_tokens} tokens where Vinery counts {len(prompt_ids)}: "
-                "the sizes in the folder's preprocessor_config.json do not fit."
-            )
-        return output.generated_ids[0], float(output.generated_log_probs[0])
 
     def _with_new_salt(self, prompt_ids: TokenArray) -> TokenArray:
         """Return the prompt with a salt that the prefix cache has never seen.

@@ -12,11 +12,13 @@ from msgspec import structs
 from vinery_serving.core.cadence import until_next
 from vinery_serving.core.hang import Hang, HangWatch, LinuxProcess
 from vinery_serving.core.heartbeat import Page, write_stacks_and_end
+from vinery_serving.core.media import PictureVerdict
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.digest import with_digest
 from vinery_serving.node.engine_environment import engine_environment
 from vinery_serving.node.running_engine import RunningEngine, StartedEngine, end_engine, kill_engine
+from vinery_serving.node.status import PictureReport
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
 
 log = logging.getLogger(__name__)
@@ -24,6 +26,8 @@ log = logging.getLogger(__name__)
 _PING_INTERVAL_S: Final = 1.0
 # How long an engine that stands still has to write its stacks.
 _STACKS_WITHIN_S: Final = 0.5
+# More than the engine gives a test beside requests.
+_TEST_TIMEOUT_S: Final = 75.0
 
 
 class EngineDied(Exception):
@@ -47,8 +51,8 @@ class EngineProcess:
         self._page: Page | None = None
         self._hang: Hang | None = None
         self._watching: asyncio.Task[None] | None = None
-        # What a vision model made of known pictures; None: it was adopted, and has reported before.
-        self.picture_test: str | None = None
+        # What the model made of known pictures; None: it was adopted, and has reported before.
+        self.pictures: PictureReport | None = None
         # Not connected while heartbeats are watched: they cost less than pings.
         self._client = EngineClient(config.socket_path)
 
@@ -91,6 +95,23 @@ class EngineProcess:
         await self.end()
         self._hang = None
         return False
+
+    async def test_pictures(self) -> PictureReport:
+        """Let the engine, which serves, show its model known pictures."""
+        client, device = EngineClient(self._config.socket_path), self._config.device
+        client.open()
+        try:
+            await client.wait_connected(_TEST_TIMEOUT_S)
+            tested = await client.test_pictures(_TEST_TIMEOUT_S)
+        except EngineDisconnected:
+            why = "The engine ended during the test."
+            return PictureReport(PictureVerdict.UNFINISHED, why, device)
+        except TimeoutError:
+            why = f"The engine did not answer within {_TEST_TIMEOUT_S:g} s. Try it again."
+            return PictureReport(PictureVerdict.UNFINISHED, why, device)
+        finally:
+            await client.close()
+        return PictureReport(tested.verdict, tested.summary, device)
 
     async def watch(self) -> NoReturn:
         """Wait until the process ends or hangs, then raise EngineDied."""
@@ -143,7 +164,9 @@ class EngineProcess:
         report = json.loads(line)
         if report["event"] != "ready":
             raise EngineDied(report["error"])
-        self.picture_test = report.get("picture_test", "")
+        tested = report.get("picture_test")
+        device = self._config.device
+        self.pictures = PictureReport(**tested, device=device) if tested else PictureReport()
 
     def _begin_watch(self, engine: RunningEngine) -> None:
         self._engine = engine

@@ -73,6 +73,8 @@ class Keeper:
         self._asked = asyncio.Event()
         self._num_restarts = 0
         self._attempts = LoadAttempts()
+        self._ready: EngineProcess | None = None  # while it serves
+        self._testing: asyncio.Task[None] | None = None
         self._loaded_files: FolderState | None = None  # those with which an engine has loaded
         self._task = asyncio.create_task(self._keep_alive(found), name=f"engine {spec.name}")
 
@@ -82,6 +84,18 @@ class Keeper:
         if retried_at != self._retried_at:
             self._retried_at = retried_at
             self._asked.set()
+
+    def test_pictures(self, asked_at: datetime) -> None:
+        """Show the model known pictures, for which an administrator has asked, unless this is under
+        way. An engine that does not serve yet does so by itself."""
+        is_testing = self._testing is not None and not self._testing.done()
+        if self._ready is not None and not is_testing:
+            testing = self._test_pictures(self._ready, asked_at)
+            self._testing = asyncio.create_task(testing, name=f"pictures {self._spec.name}")
+
+    async def _test_pictures(self, engine: EngineProcess, asked_at: datetime) -> None:
+        pictures = await engine.test_pictures()
+        await status.report_pictures(self._spec.id, pictures, asked_at)
 
     async def end(self) -> None:
         """End the engine."""
@@ -132,8 +146,9 @@ class Keeper:
                 EngineState.READY,
                 pid=engine.pid,
                 max_context=config.max_context,
-                picture_test=engine.picture_test,
+                pictures=engine.pictures,
             )
+            self._ready = engine
             await engine.watch()
         except (EngineDied, OSError) as error:  # such as too many open files in this process
             if has_loaded:
@@ -141,6 +156,9 @@ class Keeper:
             is_killed = isinstance(error, EngineDied) and error.is_killed
             return killed(str(error)) if is_killed else load_failure(str(error))
         finally:
+            self._ready = None
+            if self._testing is not None:
+                self._testing.cancel()
             await asyncio.shield(engine.end())
 
     async def _start(self, engine: EngineProcess, found: AdoptedEngine | None) -> None:

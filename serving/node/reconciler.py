@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
@@ -34,6 +34,13 @@ log = logging.getLogger(__name__)
 _POLL_INTERVAL_S: Final = 3.0
 # How long more changes are waited for: a command or a form often makes several.
 _SETTLE_S: Final = 0.05
+
+
+class Asked(NamedTuple):
+    """When an administrator asked for these, besides loading the model."""
+
+    retried_at: datetime | None  # to try again
+    test_asked_at: datetime | None  # to show it known pictures; None: nothing is left to do
 
 
 def run(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]) -> int:
@@ -119,7 +126,7 @@ async def _wait(wake: asyncio.Event, stop: asyncio.Event) -> None:
 
 async def _reconcile(
     keepers: dict[ModelSpec, Keeper],
-    specs: Mapping[ModelSpec, datetime | None],
+    specs: Mapping[ModelSpec, Asked],
     found: dict[int, AdoptedEngine],
 ) -> None:
     """Start and end engines. Takes all engines out of `found`, to adopt or to end them."""
@@ -128,11 +135,13 @@ async def _reconcile(
     if specs.keys() - keepers.keys():
         models = [each.name for each in specs]
         await asyncio.to_thread(delete_former_engines, Path(settings.VINERY_LOG_DIR), models)
-    for each, retried_at in specs.items():
+    for each, asked in specs.items():
         if each in keepers:
-            keepers[each].retry(retried_at)
+            keepers[each].retry(asked.retried_at)
         else:
-            keepers[each] = Keeper(each, found.pop(each.id, None), retried_at)
+            keepers[each] = Keeper(each, found.pop(each.id, None), asked.retried_at)
+        if asked.test_asked_at is not None:
+            keepers[each].test_pictures(asked.test_asked_at)
     if found:
         log.info("ending engines of models that are not loaded: %s", list(found))
         await asyncio.gather(*map(end_engine, found.values()))
@@ -143,16 +152,14 @@ async def _end(keepers: Iterable[Keeper]) -> None:
     await asyncio.gather(*(each.end() for each in keepers))
 
 
-def _read_specs(
-    known: object,
-) -> tuple[object, dict[ModelSpec, datetime | None] | None]:
-    """Return the state of the database, and the specs, each with the moment at which an
-    administrator last asked to try again; None if the state is `known`, and nothing has changed."""
+def _read_specs(known: object) -> tuple[object, dict[ModelSpec, Asked] | None]:
+    """Return the state of the database, and the specs, each with what administrators have asked
+    for; None if the state is `known`, and nothing has changed."""
     state = commit_state()
     if state == known:
         return state, None
-    models = ServedModel.objects.filter(is_loaded=True)
-    specs = {_spec_of(model): model.retried_at for model in models}
+    models = ServedModel.objects.filter(is_loaded=True).select_related("engine")
+    specs = {_spec_of(model): Asked(model.retried_at, model.test_asked_at) for model in models}
     close_old_connections()
     return state, specs
 

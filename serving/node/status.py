@@ -25,6 +25,26 @@ class Subject:
     settings_digest: str
 
 
+@dataclass(frozen=True, slots=True)
+class PictureReport:
+    """What a vision model made of known pictures. Of a text model it is empty."""
+
+    verdict: str = ""  # a value of `PictureVerdict`
+    summary: str = ""
+    device: str = ""
+
+    def columns(self, asked_at: datetime | None = None) -> dict[str, object]:
+        """Return the columns of `EngineStatus`. `asked_at` is when an administrator asked for it,
+        perhaps by the clock of another host."""
+        now = timezone.now()
+        return {
+            "picture_verdict": self.verdict,
+            "picture_test": self.summary,
+            "picture_test_device": self.device,
+            "picture_tested_at": max(now, asked_at or now) if self.verdict else None,
+        }
+
+
 async def report(
     subject: Subject,
     state: EngineState,
@@ -35,7 +55,7 @@ async def report(
     forgets_error: bool = False,
     pid: int | None = None,
     max_context: int | None = None,
-    picture_test: str | None = None,
+    pictures: PictureReport | None = None,
     next_attempt_at: datetime | None = None,
 ) -> None:
     """Write the state of a model's engine. The last error stays until the engine is ready, or the
@@ -51,15 +71,24 @@ async def report(
     }
     if max_context is not None:
         values["max_context"] = max_context
-    if picture_test is not None:
-        values["picture_test"] = picture_test
+    if pictures is not None:
+        values |= pictures.columns()
     if error or forgets_error or state is EngineState.READY:
         values["last_error"] = error
         values["num_failures_in_row"] = (F("num_failures_in_row") + 1) if error else 0
+    await _try_to_write(subject.model_id, values)
+
+
+async def report_pictures(model_id: int, pictures: PictureReport, asked_at: datetime) -> None:
+    """Write the result of a test for which an administrator has asked."""
+    await _try_to_write(model_id, pictures.columns(asked_at))
+
+
+async def _try_to_write(model_id: int, values: dict[str, object]) -> None:
     try:
-        await asyncio.to_thread(_write, subject.model_id, values)
+        await asyncio.to_thread(_write, model_id, values)
     except DatabaseError as failure:
-        named = {"model_id": subject.model_id, "state": state, "error": failure}
+        named = {"model_id": model_id, "state": values.get("state"), "error": failure}
         log.warning("state not written", extra={"fields": named})
 
 

@@ -15,7 +15,8 @@ from vinery_accounts.usage.ledger import NoRoomForUsage
 from vinery_serving.core.errors import ServingError, UsageNotRecorded
 from vinery_serving.core.request import Endpoint
 from vinery_serving.flow.meter import Meter
-from vinery_serving.protocols.common.encoding import error_body
+from vinery_serving.protocols.common.encoding import error_body, json_bytes
+from vinery_serving.protocols.messages import errors as anthropic
 from vinery_serving.requests.reservation import Reservation
 from vinery_serving.runtime.live import LiveRequest
 from vinery_serving.runtime.runtime import Runtime
@@ -135,8 +136,14 @@ class RequestRecord:
         """Settle a request that was refused, or that failed."""
         outcome = Outcome.REJECTED if error.status < 500 else Outcome.FAILED
         if self._is_captured and not self._num_answer_bytes:
-            self._capture(error_body(error))  # as the edge sends it
+            self._capture(self._error_body(error))
         self._settle(outcome, error.status, error.code or "")
+
+    def _error_body(self, error: ServingError) -> bytes:
+        """The body as the edge sends it."""
+        if self._admission.endpoint != Endpoint.MESSAGES:
+            return error_body(error)
+        return json_bytes(anthropic.error_object(error, self._admission.request_id))
 
     def leave(self) -> None:
         """Settle a request whose client disconnected, or that a shutdown ended."""

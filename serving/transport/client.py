@@ -35,11 +35,13 @@ from vinery_serving.transport.messages import (
     Leaving,
     Load,
     MediaPixels,
+    PicturesTested,
     Ping,
     Pong,
     Rejected,
     StepOutputs,
     Submit,
+    TestPictures,
     TokenOutput,
 )
 
@@ -226,7 +228,7 @@ class _Link(asyncio.Protocol):
         self._decode = msgspec.msgpack.Decoder(FromEngine).decode
         self._transport: asyncio.Transport | None = None
         self._streams: dict[int, OutputStream] = {}  # by generation id
-        self._pings: dict[int, asyncio.Future[EngineStats]] = {}
+        self._answers: dict[int, asyncio.Future[Pong | PicturesTested]] = {}  # by nonce
         # What waits for the next part, by request, and the last grants of these generations.
         self._outboxes: deque[Iterator[MediaPixels | Submit]] = deque()
         self._unsent: dict[int, Grant | None] = {}
@@ -247,8 +249,8 @@ class _Link(asyncio.Protocol):
         streams, self._streams = set(self._streams.values()), {}
         for stream in streams:
             stream.lose(EngineDisconnected(is_planned=self._is_planned_end))
-        for ping in self._pings.values():
-            _fail(ping, EngineDisconnected())
+        for answer in self._answers.values():
+            _fail(answer, EngineDisconnected())
         _fail(self.hello, EngineDisconnected())
         if not self.closed.done():
             self.closed.set_result(None)
@@ -337,14 +339,16 @@ class _Link(asyncio.Protocol):
             self.send(grant)
         return num_bytes
 
-    async def ping(self, nonce: int) -> EngineStats:
-        answer: asyncio.Future[EngineStats] = asyncio.get_running_loop().create_future()
-        self._pings[nonce] = answer
+    async def ask(self, question: Ping | TestPictures) -> Pong | PicturesTested:
+        """Return the answer, which has the question's nonce. Raises EngineDisconnected."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Pong | PicturesTested] = loop.create_future()
+        self._answers[question.nonce] = answer
         try:
-            self.send(Ping(nonce))
+            self.send(question)
             return await answer
         finally:
-            self._pings.pop(nonce, None)
+            self._answers.pop(question.nonce, None)
 
     def close(self) -> None:
         if self._transport is not None:
@@ -368,10 +372,10 @@ class _Link(asyncio.Protocol):
                 self.load = message
             case Leaving():
                 self._is_planned_end = True
-            case Pong(nonce=nonce, stats=stats):
-                ping = self._pings.get(nonce)
-                if ping is not None and not ping.done():
-                    ping.set_result(stats)
+            case Pong() | PicturesTested():
+                answer = self._answers.get(message.nonce)
+                if answer is not None and not answer.done():
+                    answer.set_result(message)
             case Hello() if message.protocol_version != PROTOCOL_VERSION:
                 self.close()
             case Hello():
@@ -386,7 +390,9 @@ class _Link(asyncio.Protocol):
             stream.put(update, is_end=is_end)
 
 
-def _fail(future: asyncio.Future[EngineStats] | asyncio.Future[Hello], error: Exception) -> None:
+def _fail(
+    future: asyncio.Future[Pong | PicturesTested] | asyncio.Future[Hello], error: Exception
+) -> None:
     if not future.done():
         future.set_exception(error)
         future.exception()  # read here, so that asyncio does not warn of an unread exception
@@ -455,10 +461,20 @@ class EngineClient:
 
     async def ping(self, timeout_s: float) -> EngineStats:
         """Return the engine's counters. Raises EngineDisconnected, or TimeoutError if it hangs."""
+        pong = await self._ask(Ping(self.new_id()), timeout_s)
+        return cast("Pong", pong).stats
+
+    async def test_pictures(self, timeout_s: float) -> PicturesTested:
+        """Let the engine show its model known pictures. Raises EngineDisconnected or
+        TimeoutError."""
+        tested = await self._ask(TestPictures(self.new_id()), timeout_s)
+        return cast("PicturesTested", tested)
+
+    async def _ask(self, question: Ping | TestPictures, timeout_s: float) -> Pong | PicturesTested:
         if self._link is None:
             raise EngineDisconnected
         async with asyncio.timeout(timeout_s):
-            return await self._link.ping(self.new_id())
+            return await self._link.ask(question)
 
     async def _keep(self) -> None:
         loop = asyncio.get_running_loop()

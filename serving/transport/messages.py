@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-PROTOCOL_VERSION = 10
+PROTOCOL_VERSION = 11
 
 # A prompt of a million tokens is 4 MB; no valid message comes near this size.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -206,6 +206,14 @@ class Ping(_Message, frozen=True):
     nonce: int
 
 
+class TestPictures(_Message, frozen=True):
+    """Node to engine: show the model known pictures. The engine answers `PicturesTested`."""
+
+    __test__ = False  # no test of pytest
+
+    nonce: int
+
+
 class Keep(_Message, frozen=True):
     """Node to engine: run for as long as this connection does. It gets no reports of the load.
 
@@ -227,7 +235,7 @@ class Hello(_Message, frozen=True):
     has_processors: bool = False  # whether `LogitsSpec.processor_args` is supported
     supports_cache_salt: bool = False  # whether `Submit.cache_key` is supported
     digest: str = ""  # `EngineConfig.digest`
-    # Of a vision model: what it made of known pictures at its start, and whether all differed.
+    # Of a vision model: what it made of known pictures of late, and whether all differed.
     picture_test: str = ""
     sees_pictures: bool = False
 
@@ -313,6 +321,15 @@ class Pong(_Message, frozen=True):
     stats: EngineStats
 
 
+class PicturesTested(_Message, frozen=True):
+    """What the model made of known pictures. `verdict` is a value of `core.media.PictureVerdict`,
+    `summary` a sentence for administrators."""
+
+    nonce: int
+    verdict: str
+    summary: str
+
+
 class Leaving(_Message, frozen=True):
     """The engine's last message on a connection when it ends as planned, so it has not crashed.
 
@@ -320,5 +337,5 @@ class Leaving(_Message, frozen=True):
     """
 
 
-ToEngine = Submit | MediaPixels | Cancel | Grant | Ping | Keep
-FromEngine = Hello | Accepted | StepOutputs | Rejected | Load | Pong | Leaving
+ToEngine = Submit | MediaPixels | Cancel | Grant | Ping | TestPictures | Keep
+FromEngine = Hello | Accepted | StepOutputs | Rejected | Load | Pong | PicturesTested | Leaving

@@ -20,7 +20,7 @@ from vinery_serving.node.backoff import LoadAttempts
 from vinery_serving.node.engine_process import EngineDied
 from vinery_serving.node.folder_state import FolderState
 from vinery_serving.node.keeper import Keeper, ModelSpec
-from vinery_serving.node.status import Subject
+from vinery_serving.node.status import PictureReport, Subject
 from vinery_serving.node.weights import UnusableWeights
 
 SPEC = ModelSpec(7, "chat", "/models/chat", "CPU", "{}")
@@ -51,6 +51,9 @@ class Script:
         self.attempt_s = 0.0  # how long an attempt takes
         self.started_at: list[float] = []
         self.num_checks = 0  # of the weights
+        self.num_tests = 0  # with pictures
+        self.pictures: list[PictureReport] = []  # that were reported
+        self.is_reported = asyncio.Event()
         self.reports: list[tuple[EngineState, str]] = []  # with the first sentence of the error
         self.end: End = LOADS
         self.is_over = asyncio.Event()
@@ -92,12 +95,16 @@ class Script:
         if not self.reports or self.reports[-1] != (state, error):
             self.reports.append((state, error))
 
+    async def report_pictures(self, _: int, pictures: PictureReport, __: datetime) -> None:
+        self.pictures.append(pictures)
+        self.is_reported.set()
+
 
 class ScriptedEngine:
     """Ends as the script has it."""
 
     pid = 4242
-    picture_test = ""
+    pictures = None
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -105,6 +112,11 @@ class ScriptedEngine:
     async def start(self) -> None:
         if isinstance(self._script.end, Exception):
             raise self._script.end
+
+    async def test_pictures(self) -> PictureReport:
+        self._script.num_tests += 1
+        await asyncio.sleep(0)
+        return PictureReport("passed", "All look different.", "CPU")
 
     async def watch(self) -> None:
         if self._script.end == CRASHES:
@@ -128,6 +140,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     monkeypatch.setattr(keeper, "_new_config", script.new_config)
     monkeypatch.setattr(keeper, "_check_weights", script.check_weights)
     monkeypatch.setattr(status, "report", script.report)
+    monkeypatch.setattr(status, "report_pictures", script.report_pictures)
     monkeypatch.setattr(Keeper, "_is_asked_within", is_asked_within)
     return script
 
@@ -251,3 +264,21 @@ async def test_a_new_start_begins_a_new_series_after_an_engine_that_had_loaded(
 
     assert script.started_at == [0, 1, 6, 6, 7, 12]
     assert FAILED not in {state for state, _ in reports}
+
+
+async def test_a_test_with_pictures_runs_once_however_often_it_is_seen_to_be_due(
+    script: Script,
+) -> None:
+    script.ends = iter([LOADS])
+    a_keeper, asked_at = Keeper(SPEC, None, None), datetime(2026, 3, 1, tzinfo=UTC)
+    a_keeper.test_pictures(asked_at)  # it does not serve yet, and tests by itself when it loads
+    assert script.num_tests == 0
+    async with asyncio.timeout(30):
+        await script.is_over.wait()
+        for _ in range(3):
+            a_keeper.test_pictures(asked_at)
+        await script.is_reported.wait()
+    await a_keeper.end()
+
+    assert script.num_tests == 1
+    assert script.pictures == [PictureReport("passed", "All look different.", "CPU")]

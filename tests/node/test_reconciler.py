@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
-from vinery_serving.catalog.models import ServedModel
+from vinery_serving.catalog.models import EngineStatus, ServedModel
+from vinery_serving.node import status
 from vinery_serving.node.reconciler import _read_specs
+from vinery_serving.node.status import PictureReport
 
 
 def in_another_process(name: str) -> None:
@@ -40,3 +45,22 @@ def test_models_are_read_after_a_commit_alone() -> None:
     _, specs = _read_specs(state)
     assert specs is not None
     assert {each.name for each in specs} == {"m", "n"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_test_with_pictures_is_due_until_its_result_is_written() -> None:
+    later = timezone.now() + timedelta(minutes=5)  # by the clock of another host
+    model = ServedModel.objects.create(name="m", folder="/models/m", tested_at=later)
+    _, specs = _read_specs(None)
+    assert specs is not None
+    assert [asked.test_asked_at for asked in specs.values()] == [later]
+
+    report = PictureReport("alike", "Red and blue look alike.", "GPU")
+    asyncio.run(status.report_pictures(model.pk, report, later))
+
+    _, specs = _read_specs(None)
+    assert specs is not None
+    assert [asked.test_asked_at for asked in specs.values()] == [None]
+    stored = EngineStatus.objects.get()
+    assert (stored.picture_verdict, stored.picture_test_device) == ("alike", "GPU")
+    assert stored.picture_test == "Red and blue look alike."

@@ -7,6 +7,7 @@ import base64
 import contextlib
 import csv
 import io
+import json
 import os
 import re
 import subprocess
@@ -18,11 +19,13 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import httpx
 import openai
 import pytest
 from PIL import Image
 
+from tests import forked_commands
 from tests.conftest import REPOSITORY, Running, until
 from tests.system.commands import vinery
 from tests.system.test_models_and_keys import answers
@@ -31,6 +34,10 @@ FOLDER = REPOSITORY / "models" / "tiny-vision"
 pytestmark = pytest.mark.system
 NAME = "seer"
 IMAGE_TOKENS = 16  # of a picture of 224 x 224 pixels
+
+
+# As other clients: without it, a message asks for an answer without reasoning.
+THINKING = {"chat_template_kwargs": {}}
 
 
 def a_png(color: str = "red") -> bytes:
@@ -107,6 +114,30 @@ def test_the_tokens_of_pictures_are_counted_as_the_tokenizer_counts_them(
 
         assert answer.usage.prompt_tokens == counted.json()["count"]
         assert (image_tokens(answer.usage) or 0) == IMAGE_TOKENS * len(urls)
+
+
+def test_a_picture_of_anthropics_client_is_that_of_openais(
+    client: openai.OpenAI, running: Running
+) -> None:
+    claude = anthropic.Anthropic(
+        base_url=running.base_url, api_key=running.api_key, max_retries=0, timeout=60
+    )
+    source = {"type": "base64", "media_type": "image/png", "data": INLINE.partition(",")[2]}
+    content: Any = [{"type": "text", "text": "What is it?"}, {"type": "image", "source": source}]
+    messages: Any = [{"role": "user", "content": content}]
+
+    message = claude.messages.create(
+        model=NAME, max_tokens=4, temperature=0, messages=messages, extra_body=THINKING
+    )
+    counted = claude.messages.count_tokens(model=NAME, messages=messages, extra_body=THINKING)
+
+    answer = asked(client, INLINE)
+    assert [block.text for block in message.content if block.type == "text"] == [
+        answer.choices[0].message.content
+    ]
+    usage = message.usage
+    num_prompt_tokens = usage.input_tokens + (usage.cache_read_input_tokens or 0)
+    assert counted.input_tokens == num_prompt_tokens == answer.usage.prompt_tokens
 
 
 def test_a_stream_reports_what_the_body_reports(client: openai.OpenAI) -> None:
@@ -287,6 +318,22 @@ def exported(running: Running, request_id: str) -> dict[str, str] | None:
     text = vinery(running, "usage", "export", "--last", "1h")
     rows = csv.DictReader(io.StringIO(text))
     return next((row for row in rows if row["request_id"] == request_id), None)
+
+
+def test_a_loaded_vision_model_is_tested_by_command_and_a_text_model_is_not(
+    client: openai.OpenAI, running: Running
+) -> None:
+    tested = vinery(running, "model", "self-test", NAME)
+    shown = json.loads(vinery(running, "model", "show", NAME, "--json"))["engine"]["picture_test"]
+    refused = forked_commands.run(
+        "model", "self-test", "tiny-chat", environment=running.environment
+    )
+
+    assert tested.startswith(f"{NAME}: passed. All 5 test pictures look different"), tested
+    assert (shown["verdict"], shown["device"]) == ("passed", "CPU")
+    assert shown["tested_at"][:19].replace("T", " ") in tested, "it is the result of this test"
+    assert refused.returncode == 1
+    assert "tiny-chat takes text only" in refused.stderr
 
 
 def test_the_recipe_of_the_guide_sends_a_picture_from_disk(

@@ -4,6 +4,7 @@ import argparse
 import json
 import shutil
 import textwrap
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,12 +20,16 @@ from vinery_serving.catalog import registry
 from vinery_serving.catalog.engine_log import engine_log, engine_log_text
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import MODELS, ServedModelSerializer
+from vinery_serving.core.media import PictureVerdict
 from vinery_serving.engine.config import option_documents
 
 _DEVICE_HELP: Final = (
     "a device that `vinery devices` lists, or several of them, such as AUTO:GPU,CPU"
 )
 
+# More than the node gives a test.
+_TEST_WITHIN_S: Final = 90.0
+_POLL_S: Final = 0.2
 # `vinery logs` shows more.
 _NUM_LOG_LINES: Final = 20
 
@@ -66,6 +71,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "retry",
         done=lambda row, action: f"{row} is {action.done}. See: vinery model show {row}",
     )
+    one.add("self-test", self_test, MODELS.action("self-test").help)
     rename_ = one.add("rename", rename, "Rename a model.")
     rename_.add_argument("new_name", metavar="NEW_NAME", help="the new name")
     one.add_remove(
@@ -147,6 +153,23 @@ def rename(model: ServedModel, arguments: argparse.Namespace) -> str:
     return f"The name is now {renamed}."
 
 
+def self_test(model: ServedModel, _: argparse.Namespace) -> int:
+    """Print what a vision model makes of known pictures. Returns 0 if it distinguishes them. Raises
+    `Failure` if no result comes in time."""
+    MODELS.act(EVERYTHING, MODELS.action("self-test"), model)
+    deadline_s = time.monotonic() + _TEST_WITHIN_S
+    while model.test_asked_at is not None:
+        if time.monotonic() > deadline_s:
+            raise Failure(
+                f"{model} has no result after {_TEST_WITHIN_S:g} s. Is its node running? See: "
+                f"vinery status"
+            )
+        time.sleep(_POLL_S)
+        model = _model_named(model.name)
+    print_line(f"{model}: {model.pictures_text}")
+    return int(model.status.picture_verdict != PictureVerdict.PASSED)
+
+
 def show(model: ServedModel, arguments: argparse.Namespace) -> int:
     """Print a model with its engine, the whole last error and the last log lines."""
     (model,) = MODELS.load([model])
@@ -176,6 +199,8 @@ def _lines(model: ServedModel) -> list[tuple[str, object]]:
         ("context", f"{status.max_context} tokens" if status.max_context else "unknown"),
         ("engine", f"{engine}restarts: {status.num_restarts}"),
     ]
+    if model.pictures_text:
+        lines.append(("pictures", model.pictures_text))
     if status.num_attempts:
         lines.append(("attempts", f"{status.num_attempts} of {status.max_attempts} failed"))
     return lines

@@ -1,0 +1,93 @@
+"""A vision model is shown known pictures, when it loads and by a message, beside requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from tests.engine.conftest import TIMEOUT_S, Answer, OwnGateway, StartEngine
+from tests.engine.pictures import TINY_VISION
+from tests.engine.test_pictures_process import a_question
+from vinery_serving.core.media import PictureVerdict
+from vinery_serving.engine.picture_test import judged
+from vinery_serving.transport.client import EngineDisconnected
+
+RED, BLUE = (7, -0.5), (9, -0.5)
+NUM_TOKENS = 150
+
+
+@pytest.mark.parametrize(
+    ("seen", "verdict", "named"),
+    [
+        ({"red": [RED, RED], "blue": [BLUE, BLUE]}, PictureVerdict.PASSED, "All 2"),
+        ({"red": [RED, (7, -0.5004)], "blue": [BLUE, BLUE]}, PictureVerdict.PASSED, "All 2"),
+        ({"red": [RED, RED], "blue": [(7, -0.7)] * 2}, PictureVerdict.PASSED, "All 2"),
+        ({"red": [RED, RED], "blue": [RED, RED]}, PictureVerdict.ALIKE, "red and blue"),
+        ({"red": [RED, BLUE], "blue": [BLUE, BLUE]}, PictureVerdict.FAILED, "red"),
+        ({"red": [RED, (7, -0.6)], "blue": [BLUE, BLUE]}, PictureVerdict.FAILED, "red"),
+    ],
+)
+def test_pictures_must_differ_from_each_other_and_not_from_themselves(
+    seen: Mapping[str, Sequence[tuple[int, float]]], verdict: PictureVerdict, named: str
+) -> None:
+    result = judged(seen)
+
+    assert result.verdict is verdict
+    assert named in result.summary
+
+
+async def answered(gateway: OwnGateway, *, is_tested: bool) -> Answer:
+    """The answer of a stream, beside which the model is perhaps tested twice at once."""
+    submit = a_question(gateway, "Hello", max_new_tokens=NUM_TOKENS, ignore_eos=True)
+    stream, answer = gateway.start(submit), Answer()
+    await gateway.read_until(stream, answer, 5)
+    tests = [gateway.client.test_pictures(TIMEOUT_S) for _ in range(2 if is_tested else 0)]
+    results = asyncio.gather(*tests)
+    await gateway.read_until(stream, answer, NUM_TOKENS)
+    for tested in await results:
+        assert tested.verdict == PictureVerdict.PASSED
+        assert "All 5 test pictures" in tested.summary
+    return answer
+
+
+async def test_the_model_is_tested_beside_a_stream_that_stays_the_same(
+    start_engine: StartEngine,
+) -> None:
+    async with start_engine(folder=TINY_VISION) as gateway:
+        calm = await answered(gateway, is_tested=False)
+        tested = await answered(gateway, is_tested=True)
+
+    assert tested.tokens == calm.tokens
+    assert tested.finish == calm.finish is not None
+
+
+async def test_a_test_waits_for_a_slot_and_gets_it(start_engine: StartEngine) -> None:
+    async with start_engine(folder=TINY_VISION, max_running=1) as gateway:
+        questions = [a_question(gateway, "Hello", max_new_tokens=20) for _ in range(3)]
+        stream = gateway.start(*questions)
+        tested = await gateway.client.test_pictures(TIMEOUT_S)
+        answers = await gateway.finish(stream, *questions)
+
+    assert tested.verdict == PictureVerdict.PASSED
+    assert all(answer.finish for answer in answers)
+
+
+async def test_a_text_model_has_no_pictures_to_see(start_engine: StartEngine) -> None:
+    async with start_engine() as gateway:
+        tested = await gateway.client.test_pictures(TIMEOUT_S)
+
+    assert tested.verdict == PictureVerdict.NO_VISION
+
+
+async def test_an_engine_that_ends_leaves_no_test_waiting(start_engine: StartEngine) -> None:
+    async with start_engine(folder=TINY_VISION, max_running=1) as gateway:
+        stream = gateway.start(a_question(gateway, "Hello", max_new_tokens=1000, ignore_eos=True))
+        await gateway.read_until(stream, Answer(), 1)
+        testing = asyncio.ensure_future(gateway.client.test_pictures(TIMEOUT_S))
+        await gateway.stats()
+        await gateway.process.end()
+
+        with pytest.raises(EngineDisconnected):
+            await testing
