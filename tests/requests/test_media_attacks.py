@@ -54,12 +54,24 @@ def response_bodies(url: str) -> Iterator[dict[str, Any]]:
     yield {"model": "m", "input": [_OUTPUT, output]}
 
 
+def message_bodies(url: str) -> Iterator[dict[str, Any]]:
+    picture = {"type": "image", "source": {"type": "url", "url": url}}
+    for block in (
+        picture,
+        {"type": "document", "source": {"type": "url", "url": url}},
+        {"type": "tool_result", "tool_use_id": "c", "content": [picture]},
+    ):
+        yield {**chat(block), "max_tokens": 9}
+
+
 def requests(url: str) -> Iterator[tuple[Endpoint, Dialect, bytes]]:
     for dialect in (V1, V3):
         for body in chat_bodies(url):
             yield Endpoint.CHAT, dialect, json.dumps(body).encode()
         for body in response_bodies(url):
             yield Endpoint.RESPONSES, dialect, json.dumps(body).encode()
+        for body in message_bodies(url):
+            yield Endpoint.MESSAGES, dialect, json.dumps(body).encode()
 
 
 async def fetch(media: CallerMedia, endpoint: Endpoint, dialect: Dialect, body: bytes) -> None:
