@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
-from typing import Final
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import (
     NO_MEDIA,
+    SEEN_PIXELS,
     Clip,
     InlineSource,
     MediaKind,
@@ -31,12 +31,6 @@ from vinery_serving.core.request import ContentPart, TextPart
 from vinery_serving.media import decoding
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.prompting.vision import VisionProcessor
-
-# The pixels that the model sees of each, at most. All of a request together have a limit, too
-# (`core.media.MAX_MEDIA_BYTES`): it leaves so many for each frame and page.
-_PICTURE_PIXELS: Final = 4_000_000
-_FRAME_PIXELS: Final = 400_000
-_PAGE_PIXELS: Final = 800_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +112,9 @@ def _parts(
     kind = part.kind
     if kind is MediaKind.DOCUMENT:
         kind = decoding.kind_of(data) or kind
+    fit = partial(vision.fit, detail=part.detail, max_pixels=SEEN_PIXELS[kind])
     match kind:
         case MediaKind.IMAGE:
-            fit = partial(vision.fit, detail=part.detail, max_pixels=_PICTURE_PIXELS)
             picture = decoding.decode_image(data, limits, fit, part.param)
             return (replace(part, kind=kind, source=picture),)
         case MediaKind.VIDEO:
@@ -130,11 +124,9 @@ def _parts(
                     "frames as pictures.",
                     param=part.param,
                 )
-            fit = partial(vision.fit, detail=part.detail, max_pixels=_FRAME_PIXELS)
             clip = decoding.decode_video(data, limits, fit, part.param)
             return (replace(part, kind=kind, source=clip),)
         case MediaKind.DOCUMENT:
-            fit = partial(vision.fit, detail=part.detail, max_pixels=_PAGE_PIXELS)
             return _page_parts(part, decoding.decode_document(data, limits, fit, part.param))
     raise AssertionError(f"{kind} is not decoded")
 

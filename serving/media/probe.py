@@ -40,6 +40,7 @@ class Finding:
     width: int = 0
     height: int = 0
     number: int = 0  # of pictures, frames that a model would see, or pages
+    sizes: tuple[tuple[int, int], ...] = ()  # width and height of each page; else of one
     error: str = ""
 
 
@@ -91,7 +92,7 @@ def _decode(data: bytes, limits: DecodeLimits) -> Finding:
         case MediaKind.DOCUMENT:
             number = len(decode_document(data, limits, fit, "file"))
     width, height = sizes[0] if sizes else (0, 0)
-    return Finding(kind.value, width, height, number)
+    return Finding(kind.value, width, height, number, tuple(sizes))
 
 
 if __name__ == "__main__":
