@@ -26,6 +26,7 @@ from typing import Final, TypeVar
 import httpx
 import psutil
 import pytest
+from httpx._config import DEFAULT_TIMEOUT_CONFIG
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
@@ -37,6 +38,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 _START_TIMEOUT_S = 120.0
 # More than `make up` promises: the machine is busy, and the watching side slow.
 _STOP_TIMEOUT_S = 15.0
+# The client's own limit of 5 s is a matter of chance while other tests keep both processors busy.
+_REQUEST_TIMEOUT_S = 60.0
 # For how long one thing may keep an event loop from its other clients, by computing and in all: on
 # a busy machine another thread may wait for a processor, and the loop for that thread.
 _BLOCK = r"event loop stood still for (\d+) ms and computed for (\d+) ms"
@@ -63,6 +66,12 @@ def clean_environment() -> dict[str, str]:
     return kept
 
 
+def _wait_longer_for_answers() -> None:
+    """Of all HTTP requests in tests that set no limit. The client shares one object for it."""
+    for phase in ("connect", "read", "write", "pool"):
+        setattr(DEFAULT_TIMEOUT_CONFIG, phase, _REQUEST_TIMEOUT_S)
+
+
 def _use_a_home_of_our_own() -> None:
     run_folder.enter()
     tests = {name: value for name, value in os.environ.items() if name.startswith("VINERY_TEST_")}
@@ -76,6 +85,7 @@ def _use_a_home_of_our_own() -> None:
 
 
 _use_a_home_of_our_own()
+_wait_longer_for_answers()
 
 # These need the environment of the line above.
 import django  # noqa: E402

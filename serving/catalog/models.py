@@ -171,7 +171,7 @@ class PictureVerdictChoices(models.TextChoices):
     """`PictureVerdict` with words for administrators."""
 
     PASSED = PictureVerdict.PASSED.value, "Passed"
-    ALIKE = PictureVerdict.ALIKE.value, "Cannot tell pictures apart"
+    ALIKE = PictureVerdict.ALIKE.value, "Cannot distinguish pictures"
     FAILED = PictureVerdict.FAILED.value, "Failed"
     NO_VISION = PictureVerdict.NO_VISION.value, "No vision"
     UNFINISHED = PictureVerdict.UNFINISHED.value, "Not tested"

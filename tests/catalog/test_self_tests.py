@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 PAGE, CHANGES = "/console/models/", "admin:serving_servedmodel_changelist"
 SUMMARY = "Some different pictures look alike to the model: red and blue."
 TESTED_AT = datetime(2026, 11, 26, 2, 30, tzinfo=UTC)
-WORDS = f"cannot tell pictures apart. {SUMMARY} (GPU.1, 2026-11-26 02:30:00 UTC)"
+WORDS = f"cannot distinguish pictures. {SUMMARY} (GPU.1, 2026-11-26 02:30:00 UTC)"
 
 
 @pytest.fixture
@@ -122,10 +122,10 @@ def test_the_result_stands_with_the_model_for_administrators_alone(
         "device": "GPU.1",
         "tested_at": "2026-11-26T02:30:00Z",
     }
-    assert MODELS.columns["pictures"](seer) == "cannot tell pictures apart"
+    assert MODELS.columns["pictures"](seer) == "cannot distinguish pictures"
     assert command._lines(seer)[-1] == ("pictures", WORDS)
     client.force_login(User.objects.create_user("alice"))
-    assert "pictures apart" not in client.get(PAGE).content.decode()
+    assert "distinguish pictures" not in client.get(PAGE).content.decode()
     assert client.post(f"{PAGE}{seer.pk}/self-test/").status_code == 404
 
 

@@ -154,7 +154,7 @@ def rename(model: ServedModel, arguments: argparse.Namespace) -> str:
 
 
 def self_test(model: ServedModel, _: argparse.Namespace) -> int:
-    """Print what a vision model makes of known pictures. Returns 0 if it tells them apart. Raises
+    """Print what a vision model makes of known pictures. Returns 0 if it distinguishes them. Raises
     `Failure` if no result comes in time."""
     MODELS.act(EVERYTHING, MODELS.action("self-test"), model)
     deadline_s = time.monotonic() + _TEST_WITHIN_S

@@ -28,7 +28,7 @@ class Migration(migrations.Migration):
                 blank=True,
                 choices=[
                     ("passed", "Passed"),
-                    ("alike", "Cannot tell pictures apart"),
+                    ("alike", "Cannot distinguish pictures"),
                     ("failed", "Failed"),
                     ("no_vision", "No vision"),
                     ("unfinished", "Not tested"),
