@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from django.conf import settings
+
 from vinery_accounts.resources.base import Conflict
 from vinery_accounts.services.access import Access
 from vinery_serving.allowlist.policies import MediaPolicies
@@ -140,7 +142,8 @@ def _step(step: steps.Step) -> Step:
 def _decoded(examined: Examination, seer: ServedModel | None) -> Iterator[Step]:
     if examined.content is None:
         return
-    found = probe(examined.content.data, examined.content.max_pixels)
+    max_frames = settings.VINERY_DECODE_LIMITS["max_frames"]
+    found = probe(examined.content.data, examined.content.max_pixels, max_frames)
     yield Step("decoding", not found.error, found.error or _what(found))
     if found.error:
         return

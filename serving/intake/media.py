@@ -32,6 +32,8 @@ from vinery_serving.media import decoding
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.prompting.vision import VisionProcessor
 
+_configured: list[DecodeLimits] = [DecodeLimits()]
+
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
@@ -85,10 +87,16 @@ def _decoded(part: MediaPart, source: InlineSource, vision: VisionProcessor) -> 
     return Decoded(parts, MediaUsage(1, len(source.data), num_pixels, decode_s=decode_s))
 
 
+def configure(limits: DecodeLimits) -> None:
+    """Set how many frames are taken, and how long decoding may take, in this process."""
+    _configured[:] = [limits]
+
+
 def _limits(source: InlineSource) -> DecodeLimits:
     """A fetched file has the limits of the rule that allowed it."""
     most = source.max_pixels or field_limits.MEDIA_PIXELS.value
-    return DecodeLimits(
+    return replace(
+        _configured[0],
         max_bytes=max(len(source.data), field_limits.MEDIA_BYTES.value),
         max_pixels=most,
         max_pages=field_limits.MEDIA_PAGES.value,
