@@ -137,6 +137,27 @@ background AV | false
 output_text A | Left out: OpenAI's clients build it from `output`.
 """
 
+_MESSAGES = """
+id - | `msg_`, unique
+type - | `message`
+role -
+model -
+content.type - | `text`, `thinking` or `tool_use`
+content.text -
+content.thinking - | the whole reasoning
+content.signature - | a constant: this server reads none
+content.id - | `toolu_`, unique
+content.name -
+content.input - | `INVALID_JSON` is its member if the model wrote no JSON object
+stop_reason - | `end_turn`, `max_tokens`, `stop_sequence` or `tool_use`
+stop_sequence -
+usage.input_tokens - | without those from the prefix cache
+usage.cache_read_input_tokens - | exact
+usage.cache_creation_input_tokens - | 0: the prefix cache fills itself
+usage.output_tokens -
+usage.output_tokens_details.thinking_tokens -
+"""
+
 _TOKENIZER = """
 tokenizer_class V
 bos_token V | null if the model has none, like the other named tokens
@@ -175,7 +196,7 @@ def _read(text: str) -> tuple[Member, ...]:
     for line in text.strip().splitlines():
         head, _, note = line.partition(" | ")
         path, systems = head.split()
-        members.append(Member(path, systems, note))
+        members.append(Member(path, systems.removeprefix("-"), note))
     return tuple(members)
 
 
@@ -183,5 +204,6 @@ ANSWERS: Final[Mapping[type[BaseModel], tuple[Member, ...]]] = {
     TYPES["ChatCompletion"]: _read(_CHAT),
     TYPES["Completion"]: _read(_COMPLETIONS),
     TYPES["Response"]: _read(_RESPONSES),
+    TYPES["MessageAnswer"]: _read(_MESSAGES),
     TYPES["TokenizerInfo"]: _read(_TOKENIZER),
 }

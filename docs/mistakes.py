@@ -220,13 +220,44 @@ _RESPONSES: Sequence[Mistake] = (
     wrong("reasoning.effort", {"reasoning": {"effort": "extreme"}}, "must be one of 'none', 'minimal', 'low', 'medium', 'high', 'xhigh' or 'max'"),
 )  # fmt: skip
 
+_BLOCKS: Final = "must be a string or an array of content blocks"
+
+_MESSAGES: Sequence[Mistake] = (
+    missing("max_tokens", {"max_tokens": None}),
+    missing("messages", {"messages": None}),
+    wrong("messages", {"messages": []}, "must not be empty"),
+    wrong("messages[0].role", {"messages": [{"role": "tool", "content": "a"}]}, "must be one of 'user', 'assistant' or 'system'"),
+    missing("messages[0].content", {"messages": [{"role": "user"}]}),
+    wrong("messages[0].content", {"messages": [{"role": "user", "content": 5}]}, _BLOCKS),
+    missing("messages[0].content[0]", {"messages": [{"role": "user", "content": [{"text": "a"}]}]}, "must have a `type`"),
+    wrong("messages[0].content[0]", {"messages": [{"role": "user", "content": [{"type": "server_tool_use"}]}]}, "must have one of these types: text, image, document, tool_use, tool_result, thinking, redacted_thinking"),
+    wrong("messages[0].content[0]", {"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]}]}, "is of type tool_use, which has no meaning in a message of the user"),
+    wrong("messages[0].content[0].input", {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": "{}"}]}]}, "must be an object"),
+    missing("messages[0].content[0].tool_use_id", {"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}),
+    unsupported("messages[0].content[0].source", {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "file", "file_id": "x"}}]}]}, "names a stored file, but this server stores none: send its contents as `base64`, or its `url`"),
+    wrong("messages[0].content[0].source.type", {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "path"}}]}]}, "must be one of 'base64' or 'url'"),
+    wrong("messages[0].content[0].source.data", {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "data": "!aaa"}}]}]}, "must have base64 of letters, digits, `+`, `/`, `-` and `_`, with `=` at its end alone"),
+    unsupported("messages[0].content[0].citations.enabled", {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": "a"}, "citations": {"enabled": True}}]}]}, "must be false: answers have no citations"),
+    wrong("stop_sequences[0]", {"stop_sequences": [""]}, "must not be empty"),
+    unsupported("tools[0].type", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "is web_search_20250305, a tool of Anthropic's, but this server has none: send a tool with `name`, `description` and `input_schema`"),
+    missing("tools[0].input_schema", {"tools": [{"name": "f"}]}),
+    wrong("tool_choice", {"tool_choice": {"type": "any"}}, "asks for a tool call, but `tools` has no tool that the model can call"),
+    missing("tool_choice", {"tool_choice": {"type": "tool"}}, "must have the `name` of a tool"),
+    wrong("thinking.type", {"thinking": {"type": "between_tools"}}, "must be one of 'enabled', 'adaptive' or 'disabled'"),
+    unsupported("context_management", {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}, "asks the server to shorten the conversation, but this server sends the model all messages of a request: shorten them before you send them"),
+    wrong("output_format.schema", {"output_config": {"format": {"type": "json_schema", "schema": {}}}, "output_format": {"type": "json_schema", "schema": {}}}, "`output_config.format.schema` and `output_format.schema` exclude each other: an answer has one format. Leave one of them out"),
+)  # fmt: skip
+
 MISTAKES: Final[Mapping[Endpoint, Sequence[Mistake]]] = {
     Endpoint.CHAT: _CHAT,
     Endpoint.COMPLETIONS: _COMPLETIONS,
     Endpoint.RESPONSES: _RESPONSES,
+    Endpoint.MESSAGES: _MESSAGES,
 }
 
 _EVERY: Final = tuple(Endpoint)
+_OPENAI: Final = (Endpoint.CHAT, Endpoint.COMPLETIONS, Endpoint.RESPONSES)
+_TURNS: Final = (Endpoint.MESSAGES,)
 _CHATS: Final = (Endpoint.CHAT,)
 _TEXTS: Final = (Endpoint.COMPLETIONS,)
 _ITEMS: Final = (Endpoint.RESPONSES,)
@@ -234,8 +265,8 @@ _ITEMS: Final = (Endpoint.RESPONSES,)
 # Bodies that other servers refuse or misread, and what they do here.
 ACCEPTED: Sequence[tuple[Sequence[Endpoint], Mapping[str, Any], str]] = (
     (_EVERY, {"stream": None}, "Null is absent, in every field."),
-    (_EVERY, {"max_tokens": None}, "Only the limits of the endpoint and the model."),
-    (_EVERY, {"max_tokens": -1}, "Only the limits of the model, as for clients of LM Studio."),
+    (_OPENAI, {"max_tokens": None}, "Only the limits of the endpoint and the model."),
+    (_OPENAI, {"max_tokens": -1}, "Only the limits of the model, as for clients of LM Studio."),
     (_EVERY, {"max_tokens": 8.0, "top_k": 40.0}, "Integers, as in JSON."),
     (_EVERY, {"stop": []}, "No stop string."),
     (_EVERY, {"stop": ""}, "No stop string."),
@@ -251,12 +282,12 @@ ACCEPTED: Sequence[tuple[Sequence[Endpoint], Mapping[str, Any], str]] = (
         "Also for Responses, whose last event always has the usage.",
     ),
     (
-        _EVERY,
+        _OPENAI,
         {"stream": True, "stop": "a", "include_stop_str_in_output": False},
         "Streams leave the stop string out, too.",
     ),
-    (_EVERY, {"n": 2}, "Two sampled answers, without `best_of`."),
-    (_EVERY, {"n": 2, "stream": True}, "Both answers are streamed."),
+    (_OPENAI, {"n": 2}, "Two sampled answers, without `best_of`."),
+    (_OPENAI, {"n": 2, "stream": True}, "Both answers are streamed."),
     (_EVERY, {"seed": -1}, "Negative seeds are mapped to the engine's range."),
     (_EVERY, {"top_k": 0}, "All tokens, like -1."),
     (_EVERY, {"top_p": 0}, "Only the most likely token."),
@@ -271,6 +302,21 @@ ACCEPTED: Sequence[tuple[Sequence[Endpoint], Mapping[str, Any], str]] = (
     (_TEXTS, {"max_tokens": 0, "echo": True}, "Only the prompt."),
     (_CHATS, {"messages": [{"role": "user", "content": []}]}, "An empty message."),
     (_CHATS, {"messages": [{"role": "assistant", "content": None}]}, "An empty answer."),
+    (
+        _TURNS,
+        {"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]},
+        "One turn.",
+    ),
+    (
+        _TURNS,
+        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
+        "The answer continues the last turn.",
+    ),
+    (
+        _TURNS,
+        {"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}},
+        "Reasoning with this effort.",
+    ),
     (_ITEMS, {"max_tokens": 5}, "The same as `max_output_tokens`."),
     (_ITEMS, {"reasoning": {"effort": "minimal"}}, "All seven efforts."),
     (_ITEMS, {"instructions": "Be brief."}, "A system message."),

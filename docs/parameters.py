@@ -68,6 +68,11 @@ of an error after the body was read, names those that took no effect, such as
 The header has at most sixteen names; names with other characters than letters, digits, `_`, `.`
 and `-` are only counted. `vinery_ignored_fields_total` in `/metrics` counts the requests.
 """
+_MESSAGES = """\
+Anthropic's protocol. The other systems' parameters work here, too, unless the last table of
+[errors.md](errors.md) refuses them. `cache_control` is accepted in every block: the prefix cache
+finds equal starts of prompts itself. Tools that Anthropic runs are refused.
+"""
 _CLAMPED = """\
 `max_tokens`, `max_completion_tokens` or `max_output_tokens` may be more than the context has room
 for, or than the model's `max_tokens_limit`. A number that clients send by default is then clamped
@@ -163,8 +168,13 @@ def _endpoints() -> Iterator[str]:
     for endpoint in Endpoint:
         yield f"## {endpoint}\n"
         rows = rows_of(endpoint)
-        cells = ((row.name, row.systems, f"**{row.state}**: {row.description}") for row in rows)
-        yield _table("parameter", cells)
+        if endpoint is Endpoint.MESSAGES:
+            yield _MESSAGES
+            cells = ((code(row.name), f"**{row.state}**: {row.description}") for row in rows)
+            yield table(("parameter", "Vinery"), cells)
+        else:
+            each = ((row.name, row.systems, f"**{row.state}**: {row.description}") for row in rows)
+            yield _table("parameter", each)
 
 
 def _client_defaults() -> str:

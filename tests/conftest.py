@@ -43,7 +43,7 @@ _REQUEST_TIMEOUT_S = 60.0
 # For how long one thing may keep an event loop from its other clients, by computing and in all: on
 # a busy machine another thread may wait for a processor, and the loop for that thread.
 _BLOCK = r"event loop stood still for (\d+) ms and computed for (\d+) ms"
-_PLACE = re.compile(r" of it at (\S+):\d+ (\S+)")  # the file and the function
+_FUNCTION = re.compile(r" of it at (\S+):\d+ (\S+)")  # the file and the function
 _MAX_COMPUTED_MS = 250
 _MAX_BLOCK_MS = 2000
 # In one write of a few hundred bytes to a file the kernel computes, not Vinery: where memory is
@@ -414,14 +414,14 @@ def _long_blocks(log: Path) -> list[str]:
     kernel or a hypervisor does in a page fault counts as computing.
     """
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    blocks = [(_place(line), line) for line in lines if _is_long_block(line)]
-    nums = Counter(place for place, _ in blocks)
-    return [line for place, line in blocks if nums[place] > 1]
+    blocks = [(_function(line), line) for line in lines if _is_long_block(line)]
+    nums = Counter(function for function, _ in blocks)
+    return [line for function, line in blocks if nums[function] > 1]
 
 
-def _place(line: str) -> tuple[str, ...]:
+def _function(line: str) -> tuple[str, ...]:
     """The file and the innermost function. Nothing if the watch saw none."""
-    match = _PLACE.search(line)
+    match = _FUNCTION.search(line)
     return match.groups() if match else ()
 
 

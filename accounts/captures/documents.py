@@ -17,8 +17,8 @@ _IN_TOKENS: Final = frozenset(
     | {"prompt_token_ids", "completion_token_ids"}
 )
 _MAYBE_IN_TOKENS: Final = frozenset({"prompt", "input", "content"})
-# Fields that identify the text streams of one Responses answer.
-_MARKS: Final = ("type", "item_id", "output_index", "content_index", "summary_index")
+# Fields that identify the text streams of one Responses answer, or of a message.
+_MARKS: Final = ("type", "item_id", "output_index", "content_index", "summary_index", "index")
 
 _Field = tuple[dict[str, Any], str]
 
@@ -74,7 +74,7 @@ def _gather(
         case dict():
             for name, inner in value.items():
                 if isinstance(inner, str):
-                    if name == "delta" or "choices" in channel:
+                    if name == "delta" or "choices" in channel or _is_of_block(name, channel):
                         runs.setdefault((*channel, name), []).append((value, name))
                 else:
                     _gather(inner, (*channel, name), runs)
@@ -82,6 +82,11 @@ def _gather(
             for at, inner in enumerate(value):
                 number = inner.get("index", at) if isinstance(inner, dict) else at
                 _gather(inner, (*channel, str(number)), runs)
+
+
+def _is_of_block(name: str, channel: tuple[object, ...]) -> bool:
+    """Whether the text is in the `delta` object of a message's block."""
+    return "delta" in channel and name != "type"
 
 
 def _redacted_value(value: Any, redactor: Redactor) -> Any:

@@ -22,6 +22,26 @@ logger = logging.getLogger(__name__)
 Progress = tuple[str, int, int, int, int]
 
 
+class Media(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The pictures, videos and files of a request, decoded."""
+
+    num_files: int
+    num_bytes: int
+    num_pixels: int  # that the model sees
+    # Of their tokens in the prompt: index of the first, and of that after the last.
+    spans: tuple[tuple[int, int], ...]
+    fetch_ms: float | None = None
+    decode_ms: float | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(end - start for start, end in self.spans)
+
+    def num_new_tokens(self, num_cached: int) -> int:
+        """Return those that were not cached: what is cached is the start of the prompt."""
+        return sum(max(0, end - max(start, num_cached)) for start, end in self.spans)
+
+
 class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="admission"):
     """A request was admitted. `request_id` is unique; ids are None for anonymous callers."""
 
@@ -43,6 +63,8 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     asked_model: str = ""  # the model name in the request
     client_request_id: str = ""
     num_request_bytes: int = 0
+    # Known before an engine gets the request, and not part of its settlement.
+    media: Media | None = None
 
     def __post_init__(self) -> None:
         if self.started_at.tzinfo is None:
@@ -205,7 +227,7 @@ class OpenRequests:
                 # was then repeated, and the client does not pay for the first attempt.
                 counts[2] = counted[3]
                 counts[3] = min(checkpoint[4], counted[3])
-            yield Settlement(
+            settlement = Settlement(
                 admission=admission,
                 outcome=Outcome.INTERRUPTED,
                 http_status=None,
@@ -215,3 +237,19 @@ class OpenRequests:
                 num_reasoning_tokens=counts[3],
                 is_exact=request_id in engine_counts,
             )
+            yield _with_media(settlement, admission.media)
+
+
+def _with_media(settlement: Settlement, media: Media | None) -> Settlement:
+    """Their tokens count from the time at which an engine has accepted the request."""
+    if media is None:
+        return settlement
+    return msgspec.structs.replace(
+        settlement,
+        num_image_tokens=media.num_tokens if settlement.num_prompt_tokens else 0,
+        num_media=media.num_files,
+        num_media_bytes=media.num_bytes,
+        num_media_pixels=media.num_pixels,
+        fetch_ms=media.fetch_ms,
+        decode_ms=media.decode_ms,
+    )

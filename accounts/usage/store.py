@@ -12,8 +12,8 @@ from django.db import connection, models, transaction
 
 from vinery_accounts.models import ApiKey, KeyUse, ModelWeight, RefusedRequest, UsageRecord
 from vinery_accounts.usage import retention, rollups
-from vinery_accounts.usage.entries import Settlement
-from vinery_accounts.usage.weights import EQUAL_WEIGHTS, weights_by_model
+from vinery_accounts.usage.entries import Media, Settlement
+from vinery_accounts.usage.weights import EQUAL_WEIGHTS, Weights, weights_by_model
 
 logger = logging.getLogger(__name__)
 
@@ -52,16 +52,24 @@ def store_settlements(settlements: Sequence[Settlement]) -> None:
 
 def _records(settlements: Iterable[Settlement]) -> list[UsageRecord]:
     """Return unsaved records. Those of killed processes are weighted here."""
-    rows = [_row(UsageRecord, settlement.admission, settlement) for settlement in settlements]
-    unweighted = [row for row in rows if row.weighted_tokens is None]
+    rows = [
+        (_row(UsageRecord, settlement.admission, settlement), settlement.admission.media)
+        for settlement in settlements
+    ]
+    unweighted = [(row, media) for row, media in rows if row.weighted_tokens is None]
     weights = weights_by_model(ModelWeight.objects.all()) if unweighted else {}
-    for row in unweighted:
-        num_cached = min(row.num_cached_tokens, row.num_prompt_tokens)
-        weighted_milli = weights.get(row.model, EQUAL_WEIGHTS).weigh_milli(
-            row.num_prompt_tokens, row.num_output_tokens, num_cached
-        )
-        row.weighted_tokens = weighted_milli / 1000
-    return rows
+    for row, media in unweighted:
+        row.weighted_tokens = _weighted(row, media, weights.get(row.model, EQUAL_WEIGHTS))
+    return [row for row, _ in rows]
+
+
+def _weighted(row: UsageRecord, media: Media | None, weights: Weights) -> float:
+    num_cached = min(row.num_cached_tokens, row.num_prompt_tokens)
+    num_image = media.num_new_tokens(num_cached) if media and row.num_image_tokens else 0
+    weighted_milli = weights.weigh_milli(
+        row.num_prompt_tokens, row.num_output_tokens, num_cached, num_image
+    )
+    return weighted_milli / 1000
 
 
 def _new(rows: Iterable[UsageRecord]) -> list[UsageRecord]:

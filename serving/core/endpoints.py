@@ -9,3 +9,4 @@ class Endpoint(StrEnum):
     CHAT = "chat/completions"
     COMPLETIONS = "completions"
     RESPONSES = "responses"
+    MESSAGES = "messages"

@@ -50,6 +50,7 @@ class Started:
     """The engine accepted the request. The HTTP status is 200 from here on, and a later
     error is part of the body.
 
+    `num_prompt_tokens` is the number of tokens of all prompts.
     `prompt_ids` holds the token ids of each prompt, for requests with `wants_token_ids`.
     `prompt_texts` holds the text of each prompt, for these and for requests with
     `wants_prompt_text`. `prompt_chars` holds the number of characters of each prompt, for
@@ -60,6 +61,7 @@ class Started:
     prompt_ids: tuple[tuple[int, ...], ...] = ()
     prompt_texts: tuple[str, ...] = ()
     prompt_chars: tuple[int, ...] = ()
+    num_prompt_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ PROMPT_FIELDS: Final = {
     Endpoint.CHAT: "messages",
     Endpoint.COMPLETIONS: "prompt",
     Endpoint.RESPONSES: "input",
+    Endpoint.MESSAGES: "messages",
 }
 
 

@@ -53,7 +53,13 @@ def started(prepared: PreparedRequest) -> Started:
     wants_texts = request.wants_prompt_text or request.wants_token_ids
     texts = tuple(map(prepared.text_of, prompts)) if wants_texts else ()
     own_texts = map(prepared.engine.assets.text_of, prompts) if request.counts_prompt_chars else ()
-    return Started(request.num_choices, ids, texts, tuple(map(len, own_texts)))
+    return Started(
+        request.num_choices,
+        ids,
+        texts,
+        tuple(map(len, own_texts)),
+        sum(prompt.num_tokens for prompt in prompts),
+    )
 
 
 class IntervalBuffer:

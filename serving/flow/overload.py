@@ -103,17 +103,28 @@ class OverloadGate:
         self._last_return_at: dict[Lane, float] = {}  # of the refused clients of a lane
         self._returns = Returns()
 
-    def enter(self, lane: Lane, meter: Meter, *, is_expected: bool = False) -> Passage:
+    def enter(
+        self, lane: Lane, meter: Meter, *, is_expected: bool = False, has_media: bool = False
+    ) -> Passage:
         """Let a request through until its passage is closed. Raises `Overloaded`.
 
-        `is_expected`: what `check` has returned.
+        `is_expected`: what `check` has returned. `has_media`: it needs no engine for now, and is
+        counted from `Passage.set_out` on. Its files may be fetched and decoded for many seconds,
+        and may be refused: others would be refused for a queue that there is not.
         """
         self._note(arrived=1)
         if self._is_late(lane, is_expected=is_expected):
             raise self._refusal(lane)
-        self._coming[id(meter)] = meter, lane
-        self._num_coming[lane] += 1
-        return Passage(self, meter)
+        passage = Passage(self, lane, meter)
+        if not has_media:
+            passage.set_out()
+        return passage
+
+    def expect(self, lane: Lane, meter: Meter) -> None:
+        """Count a request as one that the engine will get."""
+        if id(meter) not in self._coming:
+            self._coming[id(meter)] = meter, lane
+            self._num_coming[lane] += 1
 
     def end(self, meter: Meter) -> None:
         """The request of a passage has ended."""
@@ -245,11 +256,16 @@ class OverloadGate:
 class Passage:
     """A request that a gate has let through. Close it once: it is a context manager."""
 
-    __slots__ = ("_gate", "_meter")
+    __slots__ = ("_gate", "_lane", "_meter")
 
-    def __init__(self, gate: OverloadGate, meter: Meter) -> None:
+    def __init__(self, gate: OverloadGate, lane: Lane, meter: Meter) -> None:
         self._gate = gate
+        self._lane = lane
         self._meter = meter
+
+    def set_out(self) -> None:
+        """The request is on its way to the engine: call it before the engine gets it."""
+        self._gate.expect(self._lane, self._meter)
 
     def close(self) -> None:
         self._gate.end(self._meter)

@@ -48,9 +48,10 @@ def render(
     try:
         return (_render_fitting(request, prompt, model, encoding),)
     except InvalidRequest as error:
-        # Errors of templates name `messages`, whatever the endpoint calls the field.
-        if request.endpoint is Endpoint.RESPONSES and (error.param or "").startswith("messages"):
-            error.param = PROMPT_FIELDS[Endpoint.RESPONSES]
+        # Errors of templates name `messages` and their numbers, which are those of the client in
+        # chats only.
+        if request.endpoint is not Endpoint.CHAT and (error.param or "").startswith("messages"):
+            error.param = PROMPT_FIELDS[request.endpoint]
         raise
 
 

@@ -69,7 +69,6 @@ from vinery_serving.intake.reading import (
     model_of,
 )
 from vinery_serving.protocols import parse
-from vinery_serving.protocols.common.encoding import KEEP_ALIVE
 from vinery_serving.protocols.common.exchange import Encoder, Exchange
 from vinery_serving.requests.media import CallerMedia
 from vinery_serving.requests.record import RequestRecord
@@ -161,8 +160,9 @@ class JsonConsumer(AsyncHttpConsumer, ABC):  # type: ignore[misc]
 
 class TokensConsumer(JsonConsumer):
     """Answers an endpoint of a model's tokenizer: `POST /tokenize`, with vLLM's bodies or with
-    OVMS's, `/detokenize`, as vLLM does, and `{tree}/responses/input_tokens`, as OpenAI does. They
-    have no usage records, and count for rate limits on requests alone."""
+    OVMS's, `/detokenize`, as vLLM does, `{tree}/responses/input_tokens`, as OpenAI does, and
+    `{tree}/messages/count_tokens`, as Anthropic does. They have no usage records, and count for
+    rate limits on requests alone."""
 
     def __init__(self, runtime: Runtime, job: str) -> None:
         super().__init__(runtime)
@@ -195,6 +195,7 @@ class GenerationConsumer(JsonConsumer):
         super().__init__(runtime)
         self._endpoint = endpoint
         self._has_started = False  # the stream
+        self._keep_alive = b""
         self._passage: Passage | None = None  # through the model's gate
 
     def _check_grants(self, caller: Caller) -> None:
@@ -275,7 +276,9 @@ class GenerationConsumer(JsonConsumer):
             report_unused(head.unused, self.scope, self._runtime.traffic, *replaced)
             engine = self._engine(caller, model)
             record.name_model(engine.entry.name)
-            self._passage = engine.gate.enter(lane, record.meter, is_expected=is_expected)
+            self._passage = engine.gate.enter(
+                lane, record.meter, is_expected=is_expected, has_media=bool(head.media)
+            )
             identity = AnswerIdentity.new(engine.entry.name, requested_id=head.answer_id)
             media = CallerMedia(
                 self._runtime, caller, record.meter, lambda num: self._claim.cover(len(body) + num)
@@ -287,8 +290,10 @@ class GenerationConsumer(JsonConsumer):
                 request_id=self.scope[REQUEST_ID],
                 lane=lane,
             )
+        self._passage.set_out()
         report_clamp(draft.request.stopping.max_tokens_param, draft.clamped_to, self.scope)
         prepared = PreparedRequest.of(draft, engine, record.meter, identity.token)
+        record.note_media()
         return _Answering(exchange, identity), prepared
 
     def _refuse_unread(
@@ -318,6 +323,7 @@ class GenerationConsumer(JsonConsumer):
         reservation = record.reservation
         await reservation.reserve(prepared)
         if exchange.request.is_streamed:
+            self._keep_alive = exchange.keep_alive
             await self._stream(record, exchange.encoder(identity), prepared)
         else:
             body = exchange.body(identity, await whole(prepared, reservation.token_source))
@@ -363,7 +369,7 @@ class GenerationConsumer(JsonConsumer):
         elif isinstance(last, Failed):
             record.fail(last.error)
         is_last = isinstance(last, Completed | Failed)
-        body = frames or KEEP_ALIVE
+        body = frames or self._keep_alive
         record.live.sending_since = time.monotonic()
         await self.base_send({"type": "http.response.body", "body": body, "more_body": not is_last})
         record.live.sending_since = None
@@ -426,7 +432,7 @@ async def _wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-def api_application(runtime: Runtime, rest: App) -> ApiEdge:
+def api_application(runtime: Runtime, rest: App) -> OwnPaths:
     """Return the endpoints of the API that bypass Django's middleware. Other paths go to `rest`."""
     generation = [
         re_path(
@@ -443,10 +449,10 @@ def api_application(runtime: Runtime, rest: App) -> ApiEdge:
         )
         for name in ("tokenize", "detokenize")
     ]
-    counting = re_path(
-        r"^(?P<tree>v1|v3)/responses/input_tokens/?$",
-        TokensConsumer.as_asgi(runtime=runtime, job="count"),
-    )
+    counting = [
+        re_path(rf"^(?P<tree>v1|v3)/{name}/?$", TokensConsumer.as_asgi(runtime=runtime, job=name))
+        for name in ("responses/input_tokens", "messages/count_tokens")
+    ]
     # The casts: Channels routes to ASGI applications by Django's patterns, typed for views only.
     others = [
         re_path(r"^(?:v1|v3)/usage/me/?$", cast("Any", KeyUsage(runtime))),
@@ -454,6 +460,6 @@ def api_application(runtime: Runtime, rest: App) -> ApiEdge:
         re_path(r"^openapi\.json$", cast("Any", ConstantDocument(openapi))),
         re_path(r"", cast("Any", rest)),
     ]
-    routes = URLRouter([*generation, *tokenizers, counting, *others])
+    routes = URLRouter([*generation, *tokenizers, *counting, *others])
     turns = BeginInTurns(routes, lambda scope: client_of(runtime.required_keys, scope))
-    return ApiEdge(OwnPaths(turns))
+    return OwnPaths(ApiEdge(turns))

@@ -1,5 +1,6 @@
 """The outermost layer of both URL trees: request ids, CORS, preflight requests, JSON errors.
 
+Anthropic's clients get errors in Anthropic's form, and all others in OpenAI's.
 An ASGI middleware around everything under `/v1` and `/v3`. It answers `OPTIONS` without
 authentication, because browsers send no key with it. It adds the same headers to every answer,
 to errors and streams, too.
@@ -8,14 +9,15 @@ to errors and streams, too.
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, Final
 
-from django.http import JsonResponse
+from django.http import HttpRequest, JsonResponse
 
 from vinery_serving.core.errors import ServingError
 from vinery_serving.core.ids import new_id_token
-from vinery_serving.protocols.common.encoding import error_body, error_headers, error_object
+from vinery_serving.protocols.common.encoding import error_headers, error_object, json_bytes
+from vinery_serving.protocols.messages import errors as anthropic
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +37,7 @@ OWN_HEADERS: Final = "vinery.own_headers"
 _VERSION: Final = (b"openai-version", b"2020-10-01")
 _METHODS: Final = b"GET, POST, DELETE, OPTIONS"
 _EXPOSED: Final = (
-    b"x-request-id, retry-after, retry-after-ms, x-should-retry, openai-processing-ms, "
+    b"x-request-id, request-id, retry-after, retry-after-ms, x-should-retry, openai-processing-ms, "
     b"openai-organization, openai-version, x-vinery-ignored, x-vinery-clamped, "
     b"x-ratelimit-limit-requests, x-ratelimit-limit-tokens, x-ratelimit-limit-project-tokens, "
     b"x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens, "
@@ -43,6 +45,8 @@ _EXPOSED: Final = (
     b"x-ratelimit-reset-tokens, x-ratelimit-reset-project-tokens"
 )
 _USUAL_HEADERS: Final = b"authorization, content-type"
+_ANTHROPIC_VERSION: Final = b"anthropic-version"
+_ANTHROPIC_PATHS: Final = re.compile(r"/+(?:v1|v3)/+messages(?:/|\Z)")
 # The header names that a browser may request. Nothing else is reflected.
 _HEADER_NAMES: Final = re.compile(rb"[A-Za-z0-9\-_, ]{1,2000}\Z")
 
@@ -59,6 +63,8 @@ class ApiEdge:
             return
         has_started = False
         headers = edge_headers(request_id)
+        if speaks_anthropic(scope):
+            headers.append((b"request-id", request_id.encode()))
         own_headers: Headers = []
         scope[OWN_HEADERS] = own_headers
         started_at = time.monotonic()
@@ -80,14 +86,14 @@ class ApiEdge:
         try:
             await self._app(scope, receive, send_with_headers)
         except ServingError as error:
-            await send_error(send_with_headers, error)
+            await send_error(send_with_headers, error, scope)
         except Exception:
             # The last handler of errors: the client gets JSON, and the log the traceback.
             named = {"request_id": request_id, "path": scope["path"]}
             log.exception("request failed", extra={"fields": named})
             if has_started:
                 raise
-            await send_error(send_with_headers, server_failed())
+            await send_error(send_with_headers, server_failed(), scope)
 
 
 def server_failed() -> ServingError:
@@ -104,16 +110,30 @@ def edge_headers(request_id: str) -> Headers:
     ]
 
 
-async def send_error(send: Send, error: ServingError) -> None:
-    body = error_body(error)
+def speaks_anthropic(scope: Scope) -> bool:
+    """Whether the client expects Anthropic's protocol: its clients send a version everywhere."""
+    is_path = _ANTHROPIC_PATHS.match(scope["path"]) is not None
+    return is_path or header(scope, _ANTHROPIC_VERSION) is not None
+
+
+def _error_object(error: ServingError, scope: Scope) -> Mapping[str, object]:
+    if speaks_anthropic(scope):
+        return anthropic.error_object(error, scope.get(REQUEST_ID))
+    return error_object(error)
+
+
+async def send_error(send: Send, error: ServingError, scope: Scope) -> None:
+    body = json_bytes(_error_object(error, scope))
     named = error_headers(error).items()
     headers = [(name.lower().encode(), value.encode()) for name, value in named]
     await send_whole(send, error.status, [*headers, *JSON], body)
 
 
-def error_response(error: ServingError) -> JsonResponse:
-    """Return an error in OpenAI's format, as a Django response."""
-    return JsonResponse(error_object(error), status=error.status, headers=error_headers(error))
+def error_response(error: ServingError, request: HttpRequest) -> JsonResponse:
+    """Return an error in the form of the client, as a Django response."""
+    scope = getattr(request, "scope", None)  # WSGI requests have none
+    body = error_object(error) if scope is None else _error_object(error, scope)
+    return JsonResponse(body, status=error.status, headers=error_headers(error))
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:

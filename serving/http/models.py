@@ -1,12 +1,14 @@
 """The objects of `GET /models`: OpenAI's members, and those that clients of other servers read.
+Anthropic's clients, which send their version, get Anthropic's objects.
 
 vLLM's clients read `max_model_len`, LM Studio's `max_context_length` and `state`, OpenRouter's
 `context_length`, `architecture`, `top_provider` and `supported_parameters`, and Mistral's
 `capabilities`. They size prompts by them, and offer tools and reasoning.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from vinery_serving.flow.abilities import Abilities, abilities_of
 from vinery_serving.flow.directory import Engine, ModelEntry, ModelState
@@ -44,6 +46,30 @@ def model_body(entry: ModelEntry, engine: Engine | None, state: ModelState) -> d
         },
         "capabilities": None if abilities is None else _capabilities(abilities),
         "supported_parameters": None if abilities is None else _parameters(abilities),
+    }
+
+
+def anthropic_model(body: Mapping[str, Any]) -> dict[str, object]:
+    """Return the object of a model in Anthropic's form, from that of `model_body`."""
+    return {
+        "type": "model",
+        "id": body["id"],
+        "display_name": body["id"],
+        "created_at": datetime.fromtimestamp(body["created"], UTC).isoformat(),
+        "max_input_tokens": body["max_model_len"],
+        "max_tokens": body["top_provider"]["max_completion_tokens"],
+        "lifecycle": "active",
+    }
+
+
+def anthropic_list(bodies: Sequence[Mapping[str, Any]]) -> dict[str, object]:
+    """Return the models in Anthropic's form. All of them are one page."""
+    models = [anthropic_model(body) for body in bodies]
+    return {
+        "data": models,
+        "has_more": False,
+        "first_id": models[0]["id"] if models else None,
+        "last_id": models[-1]["id"] if models else None,
     }
 
 

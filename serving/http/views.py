@@ -17,8 +17,8 @@ from vinery_serving.core.errors import (
 )
 from vinery_serving.flow.directory import ModelEntry, ModelState
 from vinery_serving.http.callers import authenticate, authorization_of, grant_errors
-from vinery_serving.http.edge import error_response
-from vinery_serving.http.models import model_body
+from vinery_serving.http.edge import error_response, speaks_anthropic
+from vinery_serving.http.models import anthropic_list, anthropic_model, model_body
 from vinery_serving.prompting.folder import TOKEN_KEYS
 from vinery_serving.runtime.runtime import runtime
 
@@ -27,8 +27,8 @@ View = Callable[..., Any]
 
 
 def for_clients(view: View, *, methods: Sequence[str] = ("GET",)) -> View:
-    """Allow only these methods, demand a key and pass its caller on, and send errors in OpenAI's
-    format."""
+    """Allow only these methods, demand a key and pass its caller on, and send errors in the form
+    of the client."""
     allowed = {*methods, "HEAD"} if "GET" in methods else set(methods)
 
     # Browsers never send keys on their own, so requests cannot be forged.
@@ -41,7 +41,7 @@ def for_clients(view: View, *, methods: Sequence[str] = ("GET",)) -> View:
             response: JsonResponse = await view(request, _caller(request), *args, **kwargs)
             return response
         except ServingError as error:
-            return error_response(error)
+            return error_response(error, request)
 
     return guarded
 
@@ -58,6 +58,8 @@ async def list_models(request: HttpRequest, caller: Caller, tree: str) -> JsonRe
         if caller.grants.allows_model(entry.name)
         and (lists_all or directory.state_of(entry) is ModelState.LOADED)
     ]
+    if _speaks_anthropic(request):
+        return JsonResponse(anthropic_list(bodies))
     return JsonResponse({"object": "list", "data": bodies})
 
 
@@ -75,7 +77,8 @@ async def retrieve_model(
     entry = runtime().directory.entries.get(name)
     if entry is None or not caller.grants.allows_model(name):
         raise ModelNotFound(f"The model `{name}` does not exist.", param="model")
-    return JsonResponse(_body(entry))
+    body = _body(entry)
+    return JsonResponse(anthropic_model(body) if _speaks_anthropic(request) else body)
 
 
 @for_clients
@@ -120,6 +123,10 @@ def _caller(request: HttpRequest) -> Caller:
     return caller
 
 
+def _speaks_anthropic(request: HttpRequest) -> bool:
+    return speaks_anthropic(getattr(request, "scope", {"path": "", "headers": ()}))
+
+
 def _body(entry: ModelEntry) -> dict[str, object]:
     directory = runtime().directory
     return model_body(entry, directory.engine_of(entry), directory.state_of(entry))
@@ -133,7 +140,8 @@ async def unknown_route(request: HttpRequest, tree: str) -> JsonResponse:
         NotFound(
             f"Not found: {request.method} {request.path}. This server has POST "
             f"/{tree}/chat/completions, /{tree}/completions, /{tree}/responses, "
-            f"/{tree}/tokenize, /{tree}/detokenize, and GET /{tree}/models, "
+            f"/{tree}/messages, /{tree}/tokenize, /{tree}/detokenize, and GET /{tree}/models, "
             f"/{tree}/tokenizer_info and /{tree}/usage/me.",
-        )
+        ),
+        request,
     )

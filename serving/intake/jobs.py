@@ -44,6 +44,7 @@ from vinery_serving.protocols.chat.exchange import ChatExchange, FunctionCall, T
 from vinery_serving.protocols.common.exchange import Exchange
 from vinery_serving.protocols.common.limited import refuse_long
 from vinery_serving.protocols.completions.exchange import CompletionsExchange
+from vinery_serving.protocols.messages.exchange import MessagesExchange
 from vinery_serving.protocols.responses.exchange import ResponsesExchange
 from vinery_serving.transport import messages
 from vinery_serving.workers.worker import Session
@@ -226,5 +227,5 @@ RESULT_TYPES = (
     *_types_in(core_media),
     *_types_in(messages),
     *cast(Any, (Endpoint, Head, Draft, Prompt, ToolCalls, FunctionCall)),
-    *cast(Any, (ChatExchange, CompletionsExchange, ResponsesExchange)),
+    *cast(Any, (ChatExchange, CompletionsExchange, ResponsesExchange, MessagesExchange)),
 )

@@ -28,7 +28,8 @@ from vinery_serving.flow.prepared import Draft
 from vinery_serving.flow.rendering import count_tokens, detokenize, tokenize
 from vinery_serving.intake.request_worker import FetchMedia, RequestWorker, decode_media
 from vinery_serving.protocols.common.exchange import Exchange
-from vinery_serving.protocols.responses.exchange import count_body, parse_count
+from vinery_serving.protocols.messages import exchange as messages
+from vinery_serving.protocols.responses import exchange as responses
 from vinery_serving.protocols.tokens import (
     DetokenizeExchange,
     TokenizeExchange,
@@ -260,8 +261,13 @@ def _detokenize_head(body: bytes, tree: str) -> tuple[Head, DetokenizeExchange]:
     return Head(exchange.model, unused=exchange.unused), exchange
 
 
-def _count_head(body: bytes, tree: str) -> tuple[Head, GenerationRequest]:
-    request = parse_count(body, DIALECTS[tree])
+def _counted_response(body: bytes, tree: str) -> tuple[Head, GenerationRequest]:
+    request = responses.parse_count(body, DIALECTS[tree])
+    return head_of(request), request
+
+
+def _counted_message(body: bytes, tree: str) -> tuple[Head, GenerationRequest]:
+    request = messages.parse_count(body, DIALECTS[tree])
     return head_of(request), request
 
 
@@ -273,8 +279,11 @@ TOKENS_JOBS: Mapping[str, TokensJob] = {
         _detokenize_head,
         lambda exchange, model: exchange.body(detokenize(exchange.token_ids, model)),
     ),
-    "count": TokensJob(
-        _count_head, lambda request, model: count_body(count_tokens(request, model))
+    "responses/input_tokens": TokensJob(
+        _counted_response, lambda request, model: responses.count_body(count_tokens(request, model))
+    ),
+    "messages/count_tokens": TokensJob(
+        _counted_message, lambda request, model: messages.count_body(count_tokens(request, model))
     ),
 }
 

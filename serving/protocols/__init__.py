@@ -1,4 +1,4 @@
-"""The protocols of OpenAI's clients. They use no I/O, no clock and no randomness."""
+"""The protocols of OpenAI's and Anthropic's clients: no I/O, no clock and no randomness."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,12 +7,14 @@ from vinery_serving.core.request import Endpoint
 from vinery_serving.protocols.chat import exchange as chat
 from vinery_serving.protocols.common.exchange import Exchange
 from vinery_serving.protocols.completions import exchange as completions
+from vinery_serving.protocols.messages import exchange as messages
 from vinery_serving.protocols.responses import exchange as responses
 
 _PARSERS: Mapping[Endpoint, Callable[..., Exchange]] = {
     Endpoint.CHAT: chat.parse,
     Endpoint.COMPLETIONS: completions.parse,
     Endpoint.RESPONSES: responses.parse,
+    Endpoint.MESSAGES: messages.parse,
 }
 
 

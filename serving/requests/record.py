@@ -10,12 +10,13 @@ from msgspec import structs
 from vinery_accounts.captures.files import without_files
 from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
 from vinery_accounts.keys.table import Caller
-from vinery_accounts.usage.entries import Admission, Outcome, Settlement
+from vinery_accounts.usage.entries import Admission, Media, Outcome, Settlement
 from vinery_accounts.usage.ledger import NoRoomForUsage
 from vinery_serving.core.errors import ServingError, UsageNotRecorded
 from vinery_serving.core.request import Endpoint
 from vinery_serving.flow.meter import Meter
-from vinery_serving.protocols.common.encoding import error_body
+from vinery_serving.protocols.common.encoding import error_body, json_bytes
+from vinery_serving.protocols.messages import errors as anthropic
 from vinery_serving.requests.reservation import Reservation
 from vinery_serving.runtime.live import LiveRequest
 from vinery_serving.runtime.runtime import Runtime
@@ -97,9 +98,25 @@ class RequestRecord:
             self._write_admission()
         self._serving_model = name
 
-    def _write_admission(self) -> None:
+    def note_media(self) -> None:
+        """Write what the meter has of pictures to the journal, for the same reason. Raises
+        `UsageNotRecorded`."""
+        media = self.meter.media
+        if media.num_files:
+            self._write_admission(
+                Media(
+                    num_files=media.num_files,
+                    num_bytes=media.num_bytes,
+                    num_pixels=media.num_pixels,
+                    spans=self.meter.media_spans,
+                    fetch_ms=_ms(media.fetch_s or None),
+                    decode_ms=_ms(media.decode_s or None),
+                )
+            )
+
+    def _write_admission(self, media: Media | None = None) -> None:
         try:
-            self._runtime.ledger.admit(self._admission)
+            self._runtime.ledger.admit(structs.replace(self._admission, media=media))
         except NoRoomForUsage:
             raise UsageNotRecorded(
                 "The server's disk is full, so it cannot record the usage of this request. Try "
@@ -119,8 +136,14 @@ class RequestRecord:
         """Settle a request that was refused, or that failed."""
         outcome = Outcome.REJECTED if error.status < 500 else Outcome.FAILED
         if self._is_captured and not self._num_answer_bytes:
-            self._capture(error_body(error))  # as the edge sends it
+            self._capture(self._error_body(error))
         self._settle(outcome, error.status, error.code or "")
+
+    def _error_body(self, error: ServingError) -> bytes:
+        """The body as the edge sends it."""
+        if self._admission.endpoint != Endpoint.MESSAGES:
+            return error_body(error)
+        return json_bytes(anthropic.error_object(error, self._admission.request_id))
 
     def leave(self) -> None:
         """Settle a request whose client disconnected, or that a shutdown ended."""

@@ -165,6 +165,31 @@ def test_the_end_of_each_text_of_a_cut_stream_is_redacted() -> None:
     assert content_of(kept, 0).startswith("a a a")
 
 
+@pytest.mark.parametrize("name", ["text", "thinking", "partial_json"])
+def test_a_literal_is_redacted_across_the_deltas_of_a_block(name: str) -> None:
+    kind = {"partial_json": "input_json"}.get(name, name)
+    events = [
+        {
+            "type": "content_block_delta",
+            "index": at,
+            "delta": {"type": f"{kind}_delta", name: part},
+        }
+        for part in ("is hun", "ter2", " now")
+        for at in (0, 1)
+    ]
+    stream = b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in events)
+
+    kept, is_redacted = redacted(stream, Redactor(["hunter2"]), is_cut=False) or (b"", None)
+
+    deltas = [json.loads(line[6:]) for line in kept.splitlines() if line]
+    assert is_redacted
+    for at in (0, 1):
+        text = "".join(each["delta"][name] for each in deltas if each["index"] == at)
+        assert text.startswith("is ")
+        assert "hunter2" not in text
+    assert {each["delta"]["type"] for each in deltas} == {f"{kind}_delta"}
+
+
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.sse")), ids=lambda path: path.name)
 def test_streams_of_all_protocols_keep_their_events(path: Path) -> None:
     stream = path.read_bytes()

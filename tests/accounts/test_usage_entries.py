@@ -14,6 +14,7 @@ from usage_builders import NOON, admission, settlement
 from vinery_accounts.usage.entries import (
     Admission,
     Checkpoint,
+    Media,
     OpenRequests,
     Outcome,
     Settlement,
@@ -120,6 +121,49 @@ def test_open_requests_are_interrupted_with_their_last_counts() -> None:
         is_exact=False,
     )
     assert (last.admission, last.num_output_tokens) == (admission("r3"), 0)
+
+
+PICTURES = Media(
+    num_files=1, num_bytes=691, num_pixels=12544, spans=((4, 20), (22, 26)), decode_ms=2.5
+)
+
+
+def test_an_interrupted_request_has_the_pictures_of_its_last_admission() -> None:
+    requests = OpenRequests()
+    for entry in (
+        admission("r1"),
+        admission("r1", media=PICTURES),
+        Checkpoint((("r1", 30, 4, 7, 2),)),
+    ):
+        requests.take(entry)
+
+    [row] = requests.interrupted({})
+
+    assert (row.num_prompt_tokens, row.num_image_tokens) == (30, 20)
+    assert (row.num_media, row.num_media_bytes, row.num_media_pixels) == (1, 691, 12544)
+    assert (row.decode_ms, row.fetch_ms) == (2.5, None)
+
+
+def test_pictures_that_no_engine_has_got_have_no_tokens() -> None:
+    requests = OpenRequests()
+    requests.take(admission(media=PICTURES))
+
+    [row] = requests.interrupted({})
+    [counted] = requests.interrupted({"r1": ("r1", 30, 0, 2, 0)})
+
+    assert (row.num_image_tokens, row.num_media) == (0, 1)
+    assert counted.num_image_tokens == 20
+
+
+def test_the_field_names_of_pictures_are_fixed() -> None:
+    line = encode(admission(media=PICTURES))
+
+    assert (
+        b',"media":{"num_files":1,"num_bytes":691,"num_pixels":12544,"spans":[[4,20],[22,26]],'
+        b'"decode_ms":2.5}}\n' in line
+    )
+    assert decode(line) == admission(media=PICTURES)
+    assert b"media" not in encode(admission())
 
 
 def test_the_entries_of_open_requests_restore_them() -> None:

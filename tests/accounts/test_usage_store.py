@@ -12,7 +12,7 @@ from usage_builders import NOON, admission, settlement
 
 from vinery_accounts.keys.lifecycle import NewKey
 from vinery_accounts.models import ApiKey, ModelWeight, RefusedRequest, UsageRecord
-from vinery_accounts.usage.entries import BoundLimit, Outcome
+from vinery_accounts.usage.entries import BoundLimit, Media, Outcome
 from vinery_accounts.usage.store import store_settlements
 
 pytestmark = pytest.mark.django_db
@@ -186,6 +186,20 @@ def test_settlements_of_dead_processes_are_weighted_when_they_are_stored() -> No
 
     weights = dict(UsageRecord.objects.values_list("request_id", "weighted_tokens"))
     assert weights == {"weighed": 1.0, "dead": 3 * 2 + 8 * 0.5 + 30 * 3}
+
+
+def test_new_tokens_of_pictures_are_weighted_for_dead_processes_too() -> None:
+    ModelWeight.objects.create(model="reference-chat", uncached=2, cached=0.5, output=3, image=10)
+    # 16 tokens of a picture, the first two of them cached.
+    pictures = Media(num_files=1, num_bytes=5, num_pixels=9, spans=((6, 22),))
+    begun = admission("dead", media=pictures)
+    dead = settlement("dead", admission=begun, num_prompt_tokens=30, num_image_tokens=16)
+
+    store_settlements([dead])
+
+    row = UsageRecord.objects.get()
+    assert row.weighted_tokens == 8 * 0.5 + 14 * 10 + 8 * 2 + 30 * 3
+    assert row.num_image_tokens == 16
 
 
 def test_tokens_of_a_model_without_weights_count_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from tests.fakes.clock import FakeClock
 from vinery_serving.core.errors import Overloaded
@@ -73,6 +74,32 @@ def test_another_key_waits_for_its_turn_only() -> None:
     assert gate.expected_wait_s(ALAN) == pytest.approx(0.1)
     with gate.enter(BOB, Meter()):
         pass
+
+
+def test_files_that_are_fetched_and_decoded_are_no_queue_of_the_engine() -> None:
+    """One long stream has a slot, and a prompt waits: each request that comes adds its tokens."""
+    load = structs.replace(load_of(per_s=4.0), prefill_s=0.1)
+    gate = gate_of(load)
+    passages = [gate.enter(EVE, Meter(), has_media=True) for _ in range(8)]
+
+    assert gate.expected_wait_s(BOB) == gate.expected_wait_s(EVE) == 0
+
+    for passage in passages:
+        passage.set_out()
+        passage.set_out()
+    assert gate.expected_wait_s(EVE) == 8 * 100 / 4
+    for passage in passages:
+        passage.close()
+    assert gate.expected_wait_s(EVE) == 0
+
+
+def test_a_file_that_is_refused_leaves_the_gate() -> None:
+    gate = gate_of(load_of((ALICE, 100.0)))
+
+    with gate.enter(EVE, Meter(), has_media=True):
+        pass
+
+    assert gate.expected_wait_s(EVE) == pytest.approx(0.1)
 
 
 def test_keys_of_one_organisation_wait_together_beside_another() -> None:

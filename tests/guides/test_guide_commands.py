@@ -80,6 +80,20 @@ def test_a_recipe_of_the_openai_client_answers(
     assert words in run({**shell, **server}, sys.executable, "-c", program)
 
 
+def test_the_recipe_of_anthropics_client_answers(
+    platform: Running, shell: Mapping[str, str]
+) -> None:
+    [program] = [
+        block.text
+        for block in blocks(GUIDES / "clients.md")
+        if block.language == "python" and "anthropic.Anthropic(" in block.text
+    ]
+
+    server = {"OPENAI_BASE_URL": f"{platform.base_url}/v1", "OPENAI_API_KEY": platform.api_key}
+
+    assert "Paris" in run({**shell, **server}, sys.executable, "-c", program)
+
+
 def test_monitoring_names_every_metric(platform: Running) -> None:
     page = httpx.get(f"{platform.base_url}/metrics").text
     families = set(re.findall(r"^# TYPE (vinery_\w+)", page, re.M))

@@ -138,6 +138,55 @@ async def test_an_answer_is_sent_and_recorded(
 
 @pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])
 @pytest.mark.parametrize("is_streamed", [False, True])
+async def test_a_message_is_sent_and_recorded_under_its_endpoint(
+    server: Server, is_streamed: bool, padding: str
+) -> None:
+    body = {"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}], "stream": is_streamed}
+
+    status, sent = await server.post("/v1/messages", (json.dumps(body) + padding).encode())
+
+    [settlement] = server.ledger.settled
+    assert status == 200
+    assert server.headers[b"request-id"] == server.headers[b"x-request-id"]
+    assert b"message_stop" in sent if is_streamed else json.loads(sent)["type"] == "message"
+    assert (settlement.outcome, settlement.admission.endpoint) == (Outcome.OK, "messages")
+    assert settlement.num_prompt_tokens > 0
+    if is_streamed:
+        start = json.loads(sent.partition(b"data: ")[2].partition(b"\n")[0])
+        counted = start["message"]["usage"]["input_tokens"]
+        assert counted == settlement.num_prompt_tokens
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v3//messages/count_tokens"])
+async def test_a_limit_refuses_a_message_in_anthropics_form(server: Server, path: str) -> None:
+    rule = Rule(1, PLATFORM, Metric.REQUESTS, Window.MINUTE, 1)
+    server.limits.book.follow(Snapshot({PLATFORM: (rule,)}))
+    body = b'{"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}'
+
+    first, _ = await server.post(path, body)
+    second, sent = await server.post(path, body)
+
+    assert (first, second) == (200, 429)
+    error = json.loads(sent)
+    assert (error["type"], error["error"]["type"]) == ("error", "rate_limit_error")
+    assert error["request_id"].encode() == server.headers[b"request-id"]
+    assert int(server.headers[b"retry-after"]) > 0
+
+
+async def test_the_tokens_of_a_message_are_counted_as_they_are_billed(server: Server) -> None:
+    body = (
+        b'{"max_tokens": 9, "system": "Be kind.", "messages": [{"role": "user", "content": "Hi"}]}'
+    )
+
+    await server.post("/v1/messages", body)
+    _, counted = await server.post("/v1/messages/count_tokens", body)
+
+    [settlement] = server.ledger.settled
+    assert json.loads(counted) == {"input_tokens": settlement.num_prompt_tokens}
+
+
+@pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])
+@pytest.mark.parametrize("is_streamed", [False, True])
 async def test_an_answer_names_the_fields_that_took_no_effect(
     server: Server, is_streamed: bool, padding: str
 ) -> None:
@@ -294,11 +343,13 @@ async def test_a_body_is_not_read_without_a_key() -> None:
         "/v3/responses",
         "/tokenize",
         "/v1/responses/input_tokens",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
     ):
         scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
         await api(scope, receive, send)
 
-    assert [message["status"] for message in sent if "status" in message] == [401] * 4
+    assert [message["status"] for message in sent if "status" in message] == [401] * 6
 
 
 TOKENS = {

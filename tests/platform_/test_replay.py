@@ -36,7 +36,7 @@ def test_each_text_has_a_name() -> None:
         "choice 0",
         "choice 1",
     }
-    for protocol in ("chat", "completions", "responses"):
+    for protocol in ("chat", "completions", "responses", "messages"):
         assert "error" in texts_of((GOLDEN / f"{protocol}_failure.sse").read_bytes())
 
 

@@ -39,6 +39,8 @@ def frames(stream: bytes) -> list[Frame]:
 def payloads(stream: bytes) -> list[Any]:
     """The payloads of a stream that ends as it must."""
     *events, last = frames(stream)
+    if last.name in ("message_stop", "error"):  # Anthropic's streams have no other end
+        return [event.payload for event in (*events, last)]
     assert last == Frame(None, "[DONE]")
     return [event.payload for event in events]
 

@@ -36,7 +36,9 @@ LEAST: dict[Endpoint, dict[str, Any]] = {
     Endpoint.CHAT: {"messages": [{"role": "user", "content": "Hi"}]},
     Endpoint.COMPLETIONS: {"prompt": "Once"},
     Endpoint.RESPONSES: {"input": "Hi"},
+    Endpoint.MESSAGES: {"max_tokens": 64, "messages": [{"role": "user", "content": "Hi"}]},
 }
+OPENAI = (Endpoint.CHAT, Endpoint.COMPLETIONS, Endpoint.RESPONSES)
 
 
 def exchange(endpoint: Endpoint, dialect: Dialect = V1, /, **fields: Any) -> Exchange:
@@ -59,6 +61,10 @@ def completion(dialect: Dialect = V1, /, **fields: Any) -> GenerationRequest:
 
 def response(dialect: Dialect = V1, /, **fields: Any) -> GenerationRequest:
     return request(Endpoint.RESPONSES, dialect, **fields)
+
+
+def message(dialect: Dialect = V1, /, **fields: Any) -> GenerationRequest:
+    return request(Endpoint.MESSAGES, dialect, **fields)
 
 
 def streamed(exchange: Exchange, events: Iterable[Event]) -> bytes:

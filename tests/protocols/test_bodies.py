@@ -18,6 +18,7 @@ from vinery_serving.protocols import parse
 from vinery_serving.protocols.chat.body import ChatBody
 from vinery_serving.protocols.common.generation import GenerationBody
 from vinery_serving.protocols.completions.body import CompletionsBody
+from vinery_serving.protocols.messages.body import MessagesBody
 from vinery_serving.protocols.responses.body import ResponsesBody
 
 from .clients import payloads
@@ -86,11 +87,13 @@ def test_whole_surrogate_pairs_are_accepted() -> None:
 KEYS = """
 role content type text name tool_calls function arguments id call_id output summary
 refusal tool_call_id schema format effort include_usage input action operation queries
-status results encrypted_content context mode ttl
+status results encrypted_content context mode ttl source data media_type url thinking
+tool_use_id input input_schema budget_tokens title citations
 """
 WORDS = """
 user assistant tool function system text input_text image_url function_call reasoning
 function_call_output message none auto required named json_schema json_object low max
+image document tool_use tool_result thinking base64 url any enabled adaptive
 """
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none()
@@ -134,11 +137,13 @@ PROMPTS = {
     Endpoint.CHAT: "messages",
     Endpoint.COMPLETIONS: "prompt",
     Endpoint.RESPONSES: "input",
+    Endpoint.MESSAGES: "messages",
 }
 MODELS: dict[Endpoint, type[GenerationBody]] = {
     Endpoint.CHAT: ChatBody,
     Endpoint.COMPLETIONS: CompletionsBody,
     Endpoint.RESPONSES: ResponsesBody,
+    Endpoint.MESSAGES: MessagesBody,
 }
 
 

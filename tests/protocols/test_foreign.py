@@ -22,7 +22,7 @@ from vinery_serving.protocols.common.refused import REFUSED, Refused
 from vinery_serving.protocols.common.unknown_fields import unknown_fields
 from vinery_serving.protocols.openapi.document import BODIES
 
-from .exchanges import chat, completion, request, response
+from .exchanges import OPENAI, chat, completion, request, response
 from .test_refusals import refused
 
 REFUSED_ROWS = [each for each in FOREIGN if isinstance(each.fate, Refused)]
@@ -131,7 +131,7 @@ def sent_as(path: str, value: Any) -> dict[str, Any]:
     return {name: {member: value} if member else value}
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
+@pytest.mark.parametrize("endpoint", OPENAI)
 @pytest.mark.parametrize(("path", "value", "own"), ALIASES)
 def test_another_name_of_a_parameter_is_that_parameter(
     endpoint: Endpoint, path: str, value: Any, own: dict[str, Any]

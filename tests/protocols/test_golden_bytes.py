@@ -141,6 +141,10 @@ STREAMS: dict[str, tuple[Endpoint, Dialect, dict[str, Any], list[Event]]] = {
         {**EVERY_FIELD, "stream": True, "stream_options": {"include_obfuscation": True}},
         WITH_REASONING_TWICE,
     ),
+    "messages_plain": (Endpoint.MESSAGES, V1, {"stream": True}, PLAIN),
+    "messages_cut_reasoning": (Endpoint.MESSAGES, V3, {"stream": True}, WITH_REASONING),
+    "messages_two_calls": (Endpoint.MESSAGES, V1, {"stream": True}, TWO_CALLS),
+    "messages_failure": (Endpoint.MESSAGES, V1, {"stream": True}, [*PLAIN[:2], BROKEN]),
     "responses_failure": (Endpoint.RESPONSES, V1, {"stream": True}, [*PLAIN[:2], BROKEN]),
 }
 BODIES: dict[str, tuple[Endpoint, Dialect, dict[str, Any], list[Event]]] = {
@@ -161,6 +165,9 @@ BODIES: dict[str, tuple[Endpoint, Dialect, dict[str, Any], list[Event]]] = {
     "responses_cut_reasoning": (Endpoint.RESPONSES, V1, {}, WITH_REASONING),
     "responses_two_calls": (Endpoint.RESPONSES, V1, WEATHER, TWO_CALLS),
     "responses_custom_call": (Endpoint.RESPONSES, V1, RUN, CUSTOM_CALL),
+    "messages_plain": (Endpoint.MESSAGES, V1, {}, PLAIN),
+    "messages_cut_reasoning": (Endpoint.MESSAGES, V1, {}, WITH_REASONING),
+    "messages_two_calls": (Endpoint.MESSAGES, V1, {}, TWO_CALLS),
 }
 
 

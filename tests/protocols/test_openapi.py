@@ -28,7 +28,7 @@ from vinery_serving.protocols.tokens import DetokenizeBody, TokenizeBody
 
 from . import exchanges
 from .clients import payloads
-from .exchanges import LEAST, answered, exchange, streamed
+from .exchanges import LEAST, OPENAI, answered, exchange, streamed
 from .streams import event_streams
 
 DOCUMENT = document(version="1.2.3", max_body_mb=64)
@@ -39,11 +39,13 @@ WHOLE = {
     Endpoint.CHAT: ANSWERS["ChatCompletion"],
     Endpoint.COMPLETIONS: ANSWERS["Completion"],
     Endpoint.RESPONSES: ANSWERS["Response"],
+    Endpoint.MESSAGES: ANSWERS["MessageAnswer"],
 }
 EVENT = {
     Endpoint.CHAT: ANSWERS["ChatCompletionChunk"],
     Endpoint.COMPLETIONS: ANSWERS["Completion"],
     Endpoint.RESPONSES: ANSWERS["ResponseEvent"],
+    Endpoint.MESSAGES: ANSWERS["MessageEvent"],
 }
 
 
@@ -187,14 +189,14 @@ def test_an_earlier_call_of_each_form_is_described(call: dict[str, Any]) -> None
     assert not fits("ChatBody", {"messages": [{**messages[1], "role": "bot"}]})
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
+@pytest.mark.parametrize("endpoint", OPENAI)
 def test_every_field_may_be_null(endpoint: Endpoint) -> None:
     schema = BODIES[endpoint].__name__
     for name in SCHEMAS[schema]["properties"]:
         assert fits(schema, {**LEAST[endpoint], name: None}), name
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
+@pytest.mark.parametrize("endpoint", OPENAI)
 @pytest.mark.parametrize("nothing", [None, []])
 def test_a_request_needs_a_prompt(endpoint: Endpoint, nothing: Any) -> None:
     content = PATHS[f"/v1/{endpoint}"]["post"]["requestBody"]["content"]
@@ -238,6 +240,8 @@ def test_every_recorded_answer_is_as_described(path: Path) -> None:
 def test_every_answer_is_as_described(
     endpoint: Endpoint, data: st.DataObject, n: int, is_scored: bool
 ) -> None:
+    if endpoint is Endpoint.MESSAGES:
+        n, is_scored = 1, False
     events = data.draw(event_streams(n, with_tokens=is_scored))
     scored = {"logprobs": 1 if endpoint is Endpoint.COMPLETIONS else True} if is_scored else {}
     options = {"include_usage": True, "include_obfuscation": data.draw(st.booleans())}
@@ -266,7 +270,8 @@ def test_the_error_that_ends_a_stream_is_as_described(endpoint: Endpoint) -> Non
 
 @pytest.mark.parametrize("endpoint", Endpoint)
 def test_what_a_request_adds_to_its_answer_is_described(endpoint: Endpoint) -> None:
-    asked = exchange(endpoint, V1, metadata={"k": "v"}, service_tier="auto", user="u")
+    key = "user_id" if endpoint is Endpoint.MESSAGES else "k"
+    asked = exchange(endpoint, V1, metadata={key: "v"}, service_tier="auto", user="u")
 
     hold_against(WHOLE[endpoint], answered(asked, exchanges.TWO_CALLS))
 

@@ -15,7 +15,7 @@ from vinery_serving.core.request import (
     Stopping,
 )
 
-from .exchanges import chat, request
+from .exchanges import OPENAI, chat, request
 
 CONVERSATIONS = (Endpoint.CHAT, Endpoint.RESPONSES)
 
@@ -87,7 +87,7 @@ def test_how_a_prompt_becomes_tokens(
     assert request(endpoint, **fields).encoding == encoding
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
+@pytest.mark.parametrize("endpoint", OPENAI)
 def test_where_an_answer_ends(endpoint: Endpoint) -> None:
     stopping = request(
         endpoint, max_tokens=9, min_tokens=4, stop_token_ids=[3, 5], ignore_eos=True, stop="x"

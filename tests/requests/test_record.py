@@ -19,6 +19,8 @@ from vinery_accounts.usage.journal import journals_in
 from vinery_accounts.usage.ledger import NoRoomForUsage, UsageLedger
 from vinery_accounts.usage.recovery import recover_orphans
 from vinery_serving.core.errors import InvalidRequest, UsageNotRecorded
+from vinery_serving.core.media import MediaUsage
+from vinery_serving.flow.meter import Meter
 from vinery_serving.requests.record import RequestRecord
 from vinery_serving.runtime.live import LiveRequests
 from vinery_serving.runtime.runtime import Runtime
@@ -46,6 +48,10 @@ class Process:
     def begin(self, *, asked: str, serves: str) -> None:
         self._record.admit(model=asked, is_streamed=False)
         self._record.name_model(serves)
+
+    def note_pictures(self, meter: Meter) -> None:
+        self._record.meter = meter
+        self._record.note_media()
 
     def kill(self) -> None:
         self._ledger._journal.close()
@@ -76,6 +82,25 @@ async def test_it_is_recorded_with_the_model_that_served(
 
     (row,) = rows
     assert (row.admission.model, row.admission.asked_model) == ("reference-chat", asked)
+
+
+async def test_pictures_of_a_killed_process_are_recorded_and_text_is_written_once(
+    process: Process, tmp_path: Path
+) -> None:
+    rows: list[Settlement] = []
+    process.begin(asked="m", serves="m")
+    process.note_pictures(Meter())
+    assert process.num_lines == 1
+
+    pictures = MediaUsage(num_files=2, num_bytes=10, num_pixels=300, decode_s=0.004)
+    process.note_pictures(Meter(media=pictures, media_spans=((3, 8),), num_prompt_tokens=9))
+    assert process.num_lines == 2
+    process.kill()
+    recover_orphans(tmp_path, rows.extend)
+
+    (row,) = rows
+    assert (row.num_media, row.num_media_bytes, row.num_media_pixels) == (2, 10, 300)
+    assert (row.decode_ms, row.num_image_tokens) == (4.0, 0)
 
 
 async def test_a_request_that_names_the_serving_model_is_written_once(process: Process) -> None:

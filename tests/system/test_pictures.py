@@ -4,9 +4,14 @@ another server under a rule that an administrator has written."""
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import io
 import json
+import os
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -14,6 +19,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import httpx
 import openai
 import pytest
@@ -28,6 +34,10 @@ FOLDER = REPOSITORY / "models" / "tiny-vision"
 pytestmark = pytest.mark.system
 NAME = "seer"
 IMAGE_TOKENS = 16  # of a picture of 224 x 224 pixels
+
+
+# As other clients: without it, a message asks for an answer without reasoning.
+THINKING = {"chat_template_kwargs": {}}
 
 
 def a_png(color: str = "red") -> bytes:
@@ -104,6 +114,30 @@ def test_the_tokens_of_pictures_are_counted_as_the_tokenizer_counts_them(
 
         assert answer.usage.prompt_tokens == counted.json()["count"]
         assert (image_tokens(answer.usage) or 0) == IMAGE_TOKENS * len(urls)
+
+
+def test_a_picture_of_anthropics_client_is_that_of_openais(
+    client: openai.OpenAI, running: Running
+) -> None:
+    claude = anthropic.Anthropic(
+        base_url=running.base_url, api_key=running.api_key, max_retries=0, timeout=60
+    )
+    source = {"type": "base64", "media_type": "image/png", "data": INLINE.partition(",")[2]}
+    content: Any = [{"type": "text", "text": "What is it?"}, {"type": "image", "source": source}]
+    messages: Any = [{"role": "user", "content": content}]
+
+    message = claude.messages.create(
+        model=NAME, max_tokens=4, temperature=0, messages=messages, extra_body=THINKING
+    )
+    counted = claude.messages.count_tokens(model=NAME, messages=messages, extra_body=THINKING)
+
+    answer = asked(client, INLINE)
+    assert [block.text for block in message.content if block.type == "text"] == [
+        answer.choices[0].message.content
+    ]
+    usage = message.usage
+    num_prompt_tokens = usage.input_tokens + (usage.cache_read_input_tokens or 0)
+    assert counted.input_tokens == num_prompt_tokens == answer.usage.prompt_tokens
 
 
 def test_a_stream_reports_what_the_body_reports(client: openai.OpenAI) -> None:
@@ -228,6 +262,58 @@ def test_the_usage_record_has_the_media(client: openai.OpenAI, running: Running)
     assert row["fetch_ms"] == ""
 
 
+def test_an_answer_that_a_second_engine_ends_has_its_picture_in_the_ledger(
+    client: openai.OpenAI, running: Running
+) -> None:
+    with long_answer(client) as answer:
+        chunks = iter(answer)
+        next(chunks)
+        running.kill("engine")
+        *_, last = chunks
+
+    row = until(lambda: exported(running, id_of(answer)), timeout_s=20)
+
+    assert image_tokens(last.usage) == int(row["num_image_tokens"]) == IMAGE_TOKENS
+    assert int(row["num_prompt_tokens"]) == last.usage.prompt_tokens
+    assert int(row["num_continuations"]) == int(row["num_media"]) == 1
+    until(lambda: answers(client, "tiny-chat"), timeout_s=60)
+
+
+def test_an_answer_whose_web_process_was_killed_has_its_picture_in_the_ledger(
+    client: openai.OpenAI, running: Running
+) -> None:
+    num_prompt_tokens = asked(client, INLINE).usage.prompt_tokens
+    with long_answer(client) as answer, contextlib.suppress(httpx.HTTPError, openai.APIError):
+        for number, _ in enumerate(answer):
+            if number == 1:
+                killed = running.kill("web")
+
+    until(lambda: running.has_replaced("web", killed), timeout_s=30)
+    until(lambda: answers(client, NAME), timeout_s=30)
+    row = until(lambda: exported(running, id_of(answer)), timeout_s=30)
+
+    assert row["outcome"] == "interrupted"
+    assert int(row["num_prompt_tokens"]) == num_prompt_tokens
+    assert int(row["num_image_tokens"]) == IMAGE_TOKENS
+    assert (int(row["num_media"]), int(row["num_media_bytes"])) == (1, len(a_png()))
+    assert "balanced" in vinery(running, "usage", "verify")
+
+
+def long_answer(client: openai.OpenAI) -> Any:
+    return client.chat.completions.create(
+        model=NAME,
+        messages=question(INLINE),
+        max_tokens=1000,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"ignore_eos": True},
+    )
+
+
+def id_of(answer: Any) -> str:
+    return str(answer.response.headers["x-request-id"])
+
+
 def exported(running: Running, request_id: str) -> dict[str, str] | None:
     text = vinery(running, "usage", "export", "--last", "1h")
     rows = csv.DictReader(io.StringIO(text))
@@ -248,6 +334,31 @@ def test_a_loaded_vision_model_is_tested_by_command_and_a_text_model_is_not(
     assert shown["tested_at"][:19].replace("T", " ") in tested, "it is the result of this test"
     assert refused.returncode == 1
     assert "tiny-chat takes text only" in refused.stderr
+
+
+def test_the_recipe_of_the_guide_sends_a_picture_from_disk(
+    client: openai.OpenAI, running: Running, tmp_path: Path
+) -> None:
+    guide = (REPOSITORY / "docs/guides/clients.md").read_text(encoding="utf-8")
+    programs = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    [program] = [text for text in programs if "image_url" in text]
+    (tmp_path / "cat.png").write_bytes(a_png())
+
+    run = subprocess.run(
+        [sys.executable, "-c", program.replace("qwen2.5-vl", NAME)],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "OPENAI_BASE_URL": f"{running.base_url}/v1",
+            "OPENAI_API_KEY": running.api_key,
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+
+    assert run.stdout.strip()
 
 
 def test_models_list_which_of_them_sees(client: openai.OpenAI) -> None:

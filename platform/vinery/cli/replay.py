@@ -198,8 +198,8 @@ def error_message(response: Response) -> str:
     """The server's error message, and what to change."""
     try:
         error = json.loads(response.content)["error"]
-        code, message = error["code"], error["message"]
-    except (ValueError, TypeError, LookupError):
+        code, message = error.get("code") or error["type"], error["message"]
+    except (ValueError, TypeError, LookupError, AttributeError):
         return f"The response has status {response.status}, and is not from a Vinery server."
     advice = {
         401: " Give a key with --key or VINERY_API_KEY.",
@@ -211,7 +211,7 @@ def error_message(response: Response) -> str:
     )
 
 
-# -- The texts of a response, of all three protocols
+# -- The texts of a response, of all four protocols
 
 _FINAL_RESPONSES = ("response.completed", "response.incomplete", "response.failed")
 NamedText = tuple[str, str]  # the name of a text, and a part of the text
@@ -246,12 +246,36 @@ def _texts(documents: list[dict[str, Any]]) -> Iterator[NamedText]:
         error = each.get("error")
         if isinstance(error, Mapping) or each.get("type") == "error":
             yield "error", str((error or each).get("message"))
+        yield from _of_message(each)
         for choice in each.get("choices", ()):
             yield from _of_choice(choice)
         for at, item in enumerate(each.get("output", ())):
             yield from _of_item(f"item {at}", item)
         if isinstance(each.get("delta"), str):  # a stream without its final event
             yield f"item {each.get('output_index', 0)}", each["delta"]
+
+
+def _of_message(document: Mapping[str, Any]) -> Iterator[NamedText]:
+    """Of Anthropic's protocol: a message, or the start or a part of a block."""
+    match document:
+        case {"type": "message", "content": list(blocks)}:
+            for at, block in enumerate(blocks):
+                yield from _of_block(at, block)
+        case {"type": "content_block_start", "content_block": {"type": "tool_use"} as block}:
+            yield f"block {document.get('index', 0)}", f"{block['name']} "
+        case {"type": "content_block_delta", "delta": Mapping() as delta}:
+            yield from _of_block(document.get("index", 0), delta)
+
+
+def _of_block(at: int, block: Mapping[str, Any]) -> Iterator[NamedText]:
+    match block:
+        case {"thinking": str(text)}:
+            yield f"block {at}, reasoning", text
+        case {"text": str(text)} | {"partial_json": str(text)}:
+            yield f"block {at}", text
+        case {"type": "tool_use", "name": name, "input": arguments}:
+            text = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+            yield f"block {at}", f"{name} {text}"
 
 
 def _of_choice(choice: Mapping[str, Any]) -> Iterator[NamedText]:

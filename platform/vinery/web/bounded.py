@@ -171,7 +171,7 @@ def _client(scope: Scope) -> str:
 async def _refuse(scope: Scope, send: Send, error: ServingError) -> None:
     path: str = scope["path"]
     if not path.startswith(_PAGES) and path != "/":
-        await send_error(send, error)
+        await send_error(send, error, scope)
         return
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store")]
     if error.retry_after_s is not None:

@@ -38,7 +38,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     error: ServingError = InvalidRequest("The request cannot be understood.")
     if isinstance(exception, RequestDataTooBig):
         error = BodyTooLarge(settings.VINERY_MAX_FORM_BYTES)
-    return error_response(error)
+    return error_response(error, request)
 
 
 def _wrong_host(request: HttpRequest) -> HttpResponse:
@@ -51,7 +51,8 @@ def _wrong_host(request: HttpRequest) -> HttpResponse:
         InvalidRequest(
             "This server does not accept the host name of this request. Add the name to "
             "VINERY_ALLOWED_HOSTS."
-        )
+        ),
+        request,
     )
 
 
@@ -60,7 +61,7 @@ def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
         return error_page(request, 403)
     if _is_page(request):
         return defaults.permission_denied(request, exception)
-    return error_response(_Forbidden("You may not do this."))
+    return error_response(_Forbidden("You may not do this."), request)
 
 
 def not_found(request: HttpRequest, exception: Any) -> HttpResponse:
@@ -69,7 +70,7 @@ def not_found(request: HttpRequest, exception: Any) -> HttpResponse:
         return error_page(request, 404)
     if _is_page(request):
         return defaults.page_not_found(request, exception)
-    return error_response(NotFound(f"Not found: {request.path}. {_advice(request.path)}"))
+    return error_response(NotFound(f"Not found: {request.path}. {_advice(request.path)}"), request)
 
 
 def _advice(path: str) -> str:
@@ -92,7 +93,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
         return error_page(request, 500)
     if _is_page(request):
         return defaults.server_error(request)
-    return error_response(server_failed())
+    return error_response(server_failed(), request)
 
 
 def database_unavailable(request: HttpRequest) -> HttpResponse:
@@ -101,7 +102,8 @@ def database_unavailable(request: HttpRequest) -> HttpResponse:
     if _is_page(request) or request.path == "/":
         # Without the request, because the template would read the user from the database.
         return guarded(HttpResponse(render_to_string("503.html"), status=503))
-    return error_response(DatabaseUnavailable("The database does not answer. Try again soon."))
+    error = DatabaseUnavailable("The database does not answer. Try again soon.")
+    return error_response(error, request)
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:

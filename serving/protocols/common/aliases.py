@@ -32,7 +32,11 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 _SWITCHES: Final = ("enable_thinking", "thinking")
-_EFFORTS: Final = {Endpoint.CHAT: "reasoning_effort", Endpoint.RESPONSES: "reasoning.effort"}
+_EFFORTS: Final = {
+    Endpoint.CHAT: "reasoning_effort",
+    Endpoint.RESPONSES: "reasoning.effort",
+    Endpoint.MESSAGES: "output_config.effort",
+}
 
 
 def same_as(name: str) -> Alias:

@@ -30,6 +30,7 @@ from vinery_serving.core.request import GenerationRequest
 from vinery_serving.core.result import ChoiceResult, Result
 from vinery_serving.protocols.common.encoding import (
     DONE,
+    KEEP_ALIVE,
     error_body,
     frame,
     json_bytes,
@@ -86,6 +87,7 @@ def output_details(usage: Usage) -> dict[str, int]:
 class ChunkExchange(ABC):
     """A request for choices, and the values of it that the answer repeats."""
 
+    keep_alive: ClassVar[bytes] = KEEP_ALIVE
     id_prefix: ClassVar[str]
     kind: ClassVar[str]  # the `object` of the answer
     chunk_kind: ClassVar[str]  # the `object` of a chunk

@@ -5,7 +5,7 @@
 same ids, because the ids derive from the identity.
 """
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from vinery_serving.core.events import Event, ReasoningDelta, TextDelta, ToolCallDelta
 from vinery_serving.core.ids import AnswerIdentity
@@ -19,12 +19,16 @@ class Encoder(Protocol):
     def feed(self, event: Event) -> bytes:
         """Return the frames of `event` with their blank lines, or b"" for none.
 
-        The frames of `Completed` and `Failed` end with `data: [DONE]`. No event may follow.
+        OpenAI's streams end with `data: [DONE]`, in the frames of `Completed` and `Failed`. No
+        event may follow.
         """
 
 
 class Exchange(Protocol):
     """One parsed request, with the values of it that the answer repeats."""
+
+    # What a stream gets while there is nothing else to send.
+    keep_alive: ClassVar[bytes]
 
     @property
     def request(self) -> GenerationRequest:

@@ -95,22 +95,22 @@ def _read_file_data(value: object) -> MediaSource:
     return InlineSource(_decoded(value, decode))
 
 
-def _no_stored_file(instead: str) -> BeforeValidator:
+def no_stored_file(instead: str) -> BeforeValidator:
     return BeforeValidator(refuse_if(lambda value: value is not None, _NO_FILES + instead))
 
 
-_Source = Annotated[
+Source = Annotated[
     Any, PlainValidator(_read_source, json_schema_input_type=Annotated[str, Field(min_length=1)])
 ]
-_FileData = Annotated[Any, PlainValidator(_read_file_data, json_schema_input_type=str)]
+FileData = Annotated[Any, PlainValidator(_read_file_data, json_schema_input_type=str)]
 _Detail = Literal["auto", "low", "high", "original"]
-_Filename = Annotated[str, Limited(field_limits.FILENAME)]
+Filename = Annotated[str, Limited(field_limits.FILENAME)]
 
 
 class WireUrl(Wire):
     """A URL in an object."""
 
-    url: _Source
+    url: Source
     detail: _Detail | None = None
 
 
@@ -120,7 +120,7 @@ def _url_tag(value: Any) -> str:
 
 # A `WireUrl` or a `MediaSource`.
 _UrlOrObject = Annotated[
-    Annotated[_Source, Tag("<url>")] | Annotated[WireUrl, Tag("<object>")],
+    Annotated[Source, Tag("<url>")] | Annotated[WireUrl, Tag("<object>")],
     Discriminator(_url_tag),
 ]
 
@@ -147,7 +147,7 @@ class WireImage(WireMedia):
     type: Literal["image_url", "input_image"]
     image_url: _UrlOrObject | None = None
     detail: _Detail | None = None
-    file_id: Annotated[None, _no_stored_file("the file in a data URL, or its URL")] = None
+    file_id: Annotated[None, no_stored_file("the file in a data URL, or its URL")] = None
 
     @model_validator(mode="after")
     def _has_a_picture(self) -> Self:
@@ -186,10 +186,10 @@ class WireFileContents(Wire):
         json_schema_extra={"anyOf": [{"required": ["file_data"]}, {"required": ["file_url"]}]}
     )
 
-    file_data: _FileData | None = None
-    file_url: _Source | None = None
-    filename: _Filename | None = None
-    file_id: Annotated[None, _no_stored_file("its contents as `file_data`")] = None
+    file_data: FileData | None = None
+    file_url: Source | None = None
+    filename: Filename | None = None
+    file_id: Annotated[None, no_stored_file("its contents as `file_data`")] = None
 
     @model_validator(mode="after")
     def _has_one_source(self) -> Self:

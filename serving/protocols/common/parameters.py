@@ -47,7 +47,7 @@ EFFORT = (
 )
 EFFORTS = "must be one of 'none', 'minimal', 'low', 'medium', 'high', 'xhigh' or 'max'"
 
-_COLUMNS = (Endpoint.CHAT, Endpoint.COMPLETIONS, Endpoint.RESPONSES)
+_COLUMNS = tuple(Endpoint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,10 @@ class Parameter:
 
     def systems_of(self, endpoint: Endpoint) -> str:
         """Return the letters of the systems that document the parameter at `endpoint`."""
-        columns = self.systems.split()
-        letters = columns[_COLUMNS.index(endpoint)] if len(columns) > 1 else "".join(columns)
-        return letters.replace("-", "")
+        columns, at = self.systems.split(), _COLUMNS.index(endpoint)
+        if len(columns) > 1:
+            return "".join(columns[at : at + 1]).replace("-", "")
+        return "".join(columns).replace("-", "")
 
 
 def parameter(
@@ -80,7 +81,8 @@ def parameter(
     `systems` names the systems that document the parameter: O for OpenVINO Model Server, A for
     OpenAI, V for vLLM, F for FastDeploy, in lower case if the system ignores it or implements
     a part of it. It has one word for a field of one endpoint, otherwise three words, for
-    chats, completions and responses; "-" is an empty word. The sources are the documents of
+    chats, completions and responses; "-" is an empty word. Messages are Anthropic's: their fields
+    have no words. The sources are the documents of
     2026: OpenVINO Model Server 2026.4, OpenAI's API description, vLLM 0.33, FastDeploy 2.
 
     `wrong` holds values that the server refuses with the code `invalid_value`, and the part of

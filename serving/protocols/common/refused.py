@@ -127,8 +127,26 @@ _IN_RESPONSES: Refusals = {
     "prompt": Refused("it stores no prompts; use `instructions` and `input`", "A"),
 }  # fmt: skip
 
+_IN_MESSAGES: Refusals = {
+    "stop": Refused("this endpoint reads `stop_sequences`", "", ([], "")),
+    "n": Refused("a message is one answer", "", (1,)),
+    "logprobs": Refused(_NO_MEMBER.format("them", "chat/completions"), "", (False, 0)),
+    "top_logprobs": Refused(_NO_MEMBER.format("them", "chat/completions"), "", (0,)),
+    "prompt_logprobs": Refused(_NO_MEMBER.format("them", "completions")),
+    "return_token_ids": Refused(_NO_MEMBER.format("them", "completions"), "", (False,)),
+    "return_prompt_text": Refused(_NO_MEMBER.format("it", "chat/completions"), "", (False,)),
+    "echo": Refused(_NO_MEMBER.format("a prompt", "completions"), "", (False,)),
+    "prompt_token_ids": Refused(
+        "this endpoint reads `messages`; use `chat/completions` or `completions`", "", ([],)
+    ),
+    "response_format": Refused("this endpoint reads `output_config.format` instead"),
+    "container": Refused("it runs no code; give the model a tool that does"),
+    "mcp_servers": Refused("it calls no tools; give the model tools", "", ([],)),
+}  # fmt: skip
+
 REFUSED: Mapping[Endpoint, Refusals] = {
     Endpoint.CHAT: {**_EVERYWHERE, **_IN_CONVERSATIONS},
     Endpoint.COMPLETIONS: _EVERYWHERE,
     Endpoint.RESPONSES: {**_EVERYWHERE, **_IN_CONVERSATIONS, **_IN_RESPONSES},
+    Endpoint.MESSAGES: {**_EVERYWHERE, **_IN_CONVERSATIONS, **_IN_MESSAGES},
 }

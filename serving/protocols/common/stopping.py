@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Field
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import V1, V3, Dialect
+from vinery_serving.core.field_limits import FieldLimit
 from vinery_serving.core.request import Repetition, Stopping
 from vinery_serving.protocols.common.limited import Limited
 from vinery_serving.protocols.common.parameters import (
@@ -142,7 +143,7 @@ class StoppingFields(Wire):
         """Return the conditions that end a choice. Raises `InvalidRequest` for too many stop
         strings, and for limits that contradict each other."""
         stops = tuple(self.stop or ())
-        max_stops = _MAX_STOPS[dialect.name]
+        max_stops = self.max_stops(dialect)
         if len(stops) > max_stops.value:
             raise refusal("stop", max_stops.sentence(len(stops)))
         name, limit = self.output_limit
@@ -156,13 +157,17 @@ class StoppingFields(Wire):
             is_unlimited=limit == NO_LIMIT,
             default_max_tokens=default_limit,
             stop=stops,
-            include_stop_text=self._includes_stop_text(dialect, is_streamed=is_streamed),
+            include_stop_text=self.includes_stop_text(dialect, is_streamed=is_streamed),
             min_tokens=self.min_tokens or 0,
             stop_token_ids=tuple(self.stop_token_ids or ()),
             ignore_eos=bool(self.ignore_eos),
             max_reasoning_tokens=None if reasoning_limit == -1 else reasoning_limit,
             repetition=None if repetition is None else repetition.repetition(),
         )
+
+    def max_stops(self, dialect: Dialect) -> FieldLimit:
+        """The limit of the number of stop strings."""
+        return _MAX_STOPS[dialect.name]
 
     def refuse_min_above_max(self) -> None:
         """Raises `InvalidRequest` for a `min_tokens` above the limit."""
@@ -179,7 +184,7 @@ class StoppingFields(Wire):
                 return name, value
         return "max_tokens", self.max_tokens
 
-    def _includes_stop_text(self, dialect: Dialect, *, is_streamed: bool) -> bool:
+    def includes_stop_text(self, dialect: Dialect, *, is_streamed: bool) -> bool:
         if self.include_stop_str_in_output is not None:
             return self.include_stop_str_in_output
         return is_streamed and dialect.streams_stop_text

@@ -237,7 +237,7 @@ def clients_tools(tools: Sequence[WireTool]) -> tuple[Tool, ...]:
             kept += namespace_tools(tool.name, tool.description, tool.members(path))
         elif not isinstance(tool, HostedTool):
             kept.append(tool.to_core(path))
-    _refuse_too_much(kept)
+    refuse_too_much(kept)
     return tuple(kept)
 
 
@@ -250,7 +250,7 @@ def hosted_kinds(tools: Iterable[WireTool]) -> Iterator[str]:
             yield tool.type
 
 
-def _refuse_too_much(tools: Sequence[Tool]) -> None:
+def refuse_too_much(tools: Sequence[Tool]) -> None:
     """Raises `InvalidRequest` for tools that are too many or too long together."""
     for limit, size in (
         (field_limits.FUNCTIONS, len(tools)),

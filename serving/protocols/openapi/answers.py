@@ -379,6 +379,68 @@ ResponseEvent: An event of a streamed response. Its members depend on its type.
   param?: str | None
 """
 
+_MESSAGES: Final = """
+AnswerText: Text of the model.
+  type: Literal["text"]
+  text: str
+
+AnswerThinking: Reasoning of the model. This server reads no signature.
+  type: Literal["thinking"]
+  thinking, signature: str
+
+AnswerToolUse: A call of a tool. Arguments that are no JSON object are its member `INVALID_JSON`.
+  type: Literal["tool_use"]
+  id, name: str
+  input: dict[str, Any]
+
+ThinkingTokens: Part of the answer's tokens.
+  thinking_tokens: int
+
+MessageUsage: Tokens of the whole request. The prompt has the first three together.
+  input_tokens: int  # Without those from the prefix cache.
+  cache_creation_input_tokens: int  # 0: the prefix cache fills itself.
+  cache_read_input_tokens: int  # From the prefix cache.
+  output_tokens: int
+  output_tokens_details: ThinkingTokens
+
+MessageAnswer: The whole answer to a conversation.
+  id, model: str
+  type: Literal["message"]
+  role: Literal["assistant"]
+  content: list[AnswerBlock]
+  stop_reason: MessageStopReason | None  # Null at the start of a stream.
+  stop_sequence: str | None
+  usage: MessageUsage
+
+MessageDelta: More of a block, or the end of the message.
+  type?: Literal["text_delta", "thinking_delta", "signature_delta", "input_json_delta"]
+  text?, thinking?, signature?, partial_json?: str
+  stop_reason?: MessageStopReason
+  stop_sequence?: str | None
+
+MessageEvent: An event of a streamed message. Its members depend on its type.
+  type: MessageEventType
+  message?: MessageAnswer
+  index?: int
+  content_block?: AnswerBlock
+  delta?: MessageDelta
+  usage?: MessageUsage
+  error?: MessageErrorDetails
+  obfuscation?: str
+
+MessageErrorDetails: An error, and what the client must change.
+  type: MessageErrorType
+  message: str
+
+MessageError: The body of every error of this endpoint, in Anthropic's form.
+  type: Literal["error"]
+  error: MessageErrorDetails
+  request_id?: str
+
+MessageTokens: The number of tokens in the prompt of a request.
+  input_tokens: int
+"""
+
 # The names of types in the texts above that are no models.
 _TYPES: Final[Mapping[str, Any]] = {
     "Any": Any,
@@ -389,6 +451,28 @@ _TYPES: Final[Mapping[str, Any]] = {
     "StopReason": str | int | None,
     "ItemStatus": Literal["in_progress", "completed", "incomplete"],
     "OutputItem": "OutputMessage | OutputReasoning | OutputCall | OutputCustomCall",
+    "AnswerBlock": "AnswerText | AnswerThinking | AnswerToolUse",
+    "MessageStopReason": Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"],
+    "MessageErrorType": Literal[
+        "invalid_request_error",
+        "authentication_error",
+        "permission_error",
+        "not_found_error",
+        "request_too_large",
+        "rate_limit_error",
+        "api_error",
+        "overloaded_error",
+    ],
+    "MessageEventType": Literal[
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+        "ping",
+        "error",
+    ],
     "ResponseEventType": Literal[
         "response.created",
         "response.in_progress",
@@ -459,4 +543,4 @@ def _members(lines: Iterable[str]) -> Iterator[tuple[str, Any]]:
             yield field, (kind, Field(default, alias=alias, description=description or None))
 
 
-ANSWERS: Final = _read(_SHARED, _CHATS, _COMPLETIONS, _MODELS, _RESPONSES)
+ANSWERS: Final = _read(_SHARED, _CHATS, _COMPLETIONS, _MODELS, _RESPONSES, _MESSAGES)

@@ -10,6 +10,7 @@ from vinery_serving.core.dialects import DIALECTS
 from vinery_serving.core.request import Endpoint
 from vinery_serving.protocols.chat.body import ChatBody
 from vinery_serving.protocols.completions.body import CompletionsBody
+from vinery_serving.protocols.messages.body import CountBody, MessagesBody
 from vinery_serving.protocols.openapi.answers import ANSWERS
 from vinery_serving.protocols.openapi.schema import (
     PREFIX,
@@ -27,15 +28,16 @@ BODIES: Final[Mapping[Endpoint, type[BaseModel]]] = {
     Endpoint.CHAT: ChatBody,
     Endpoint.COMPLETIONS: CompletionsBody,
     Endpoint.RESPONSES: ResponsesBody,
+    Endpoint.MESSAGES: MessagesBody,
 }
 
 _DESCRIPTION: Final = """\
-Vinery serves OpenVINO models to OpenAI's clients, under two URL trees: `/v1` has OpenAI's \
-defaults, `/v3` those of OpenVINO Model Server. The description of a field states where they \
-differ. Every field may be null, which is the same as absent. Unknown fields are ignored, and the \
-header `x-vinery-ignored` names them, unless an administrator lets the server refuse them. The \
-server refuses the fields that it does not implement (`x-refused`). `x-foreign` has the \
-parameters of other servers, and what becomes of them. What is no right HTTP, or \
+Vinery serves OpenVINO models to OpenAI's and Anthropic's clients, under two URL trees: `/v1` \
+has OpenAI's defaults, `/v3` those of OpenVINO Model Server. The description of a field states \
+where they differ. Every field may be null, which is the same as absent. Unknown fields are \
+ignored, and the header `x-vinery-ignored` names them, unless an administrator lets the server \
+refuse them. The server refuses the fields that it does not implement (`x-refused`). `x-foreign` \
+has the parameters of other servers, and what becomes of them. What is no right HTTP, or \
 comes too slowly or from too many connections, may get 400, 408, 413, 429 or 431 before its path \
 is read, and its connection is closed.
 
@@ -44,6 +46,9 @@ arrays, {members} members of objects and {values} JSON values; {choices} answers
 and {answers} to one request; {text} characters in all texts of a prompt, and {tools} in all \
 tools. The fields have their own limits, and `x-setting` names the setting that replaces one. A \
 model has further limits: its context, and those that its administrator sets.
+
+Errors have OpenAI's form; those of `/messages`, and of every path for requests with the header \
+`anthropic-version`, have Anthropic's.
 
 The key is a bearer token, or the value of the header `api-key` or `x-api-key`. The paths of \
 Azure's clients work too: `/openai/v1/...`, and `/openai/deployments/MODEL/chat/completions`, \
@@ -81,6 +86,11 @@ _HEADERS_OF_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
+# The forms of errors.
+_OPENAI: Final = "Error"
+_ANTHROPIC: Final = "MessageError"
+
+
 def document(*, version: str, max_body_mb: int) -> Document:
     """Return the whole document, as JSON values."""
     return {
@@ -105,10 +115,11 @@ def document(*, version: str, max_body_mb: int) -> Document:
                 for name, text in {**_HEADERS, **_HEADERS_OF_BODIES}.items()
             },
             "responses": {
-                f"Error{status}": {
-                    **_json(why, "Error"),
+                f"{form}{status}": {
+                    **_json(why, form),
                     "headers": _headers("x-request-id", *_HEADERS_OF_ERRORS.get(status, ())),
                 }
+                for form in (_OPENAI, _ANTHROPIC)
                 for status, why in _ERRORS.items()
             },
             "schemas": _schemas(),
@@ -131,13 +142,19 @@ def _description(max_body_mb: int) -> str:
 
 
 def _schemas() -> Mapping[str, Schema]:
-    models: list[type[BaseModel]] = [*BODIES.values(), TokenizeBody, DetokenizeBody]
+    models: list[type[BaseModel]] = [*BODIES.values(), CountBody, TokenizeBody, DetokenizeBody]
     models += ANSWERS.values()
     schemas = component_schemas(models)
     for endpoint, body in BODIES.items():
-        add_refused(schemas[body.__name__], endpoint)
-        add_foreign(schemas[body.__name__])
+        _add_others(schemas[body.__name__], endpoint)
+    _add_others(schemas[CountBody.__name__], Endpoint.MESSAGES)
     return _reachable(schemas, [model.__name__ for model in models])
+
+
+def _add_others(schema: Schema, endpoint: Endpoint) -> None:
+    """Add what becomes of the parameters that are no fields of the endpoint."""
+    add_refused(schema, endpoint)
+    add_foreign(schema)
 
 
 def _reachable(schemas: Mapping[str, Schema], names: Iterable[str]) -> Mapping[str, Schema]:
@@ -172,7 +189,7 @@ _BODY_ERRORS: Final = (*_INFO_ERRORS, "413", "415", "500")
 def _paths() -> Document:
     trees: Document = {}
     for tree in DIALECTS:
-        trees |= _generation(tree) | _models(tree) | _tokenizers(tree)
+        trees |= _generation(tree) | _messages(tree) | _models(tree) | _tokenizers(tree)
     return {**trees, **_tokenizers(""), **_documents()}
 
 
@@ -198,6 +215,28 @@ def _generation(tree: str) -> Document:
             "Count the tokens of a response's prompt",
             _body(ResponsesBody, "input", "instructions"),
             _json("The count.", "InputTokens"),
+        ),
+    }
+
+
+def _messages(tree: str) -> Document:
+    """Anthropic's protocol."""
+    return {
+        f"/{tree}/messages": _post(
+            tree,
+            "createMessage",
+            "Answer a conversation, for Anthropic's clients",
+            _body(MessagesBody),
+            _streamed("MessageAnswer", "MessageEvent", form=_ANTHROPIC),
+            _ANTHROPIC,
+        ),
+        f"/{tree}/messages/count_tokens": _post(
+            tree,
+            "countMessageTokens",
+            "Count the tokens of a message's prompt",
+            _body(CountBody),
+            _json("The count.", "MessageTokens"),
+            _ANTHROPIC,
         ),
     }
 
@@ -277,18 +316,21 @@ def _documents() -> Document:
     return paths
 
 
-def _streamed(whole: str, event: str) -> Document:
+def _streamed(whole: str, event: str, form: str = _OPENAI) -> Document:
     answer = _json("The whole answer, or events if `stream` is true.", whole)
-    schema = {"anyOf": [{"$ref": PREFIX + name} for name in (event, "Error")]}
+    names = (event, form) if form == _OPENAI else (event,)
+    schema = {"anyOf": [{"$ref": PREFIX + name} for name in names]}
     data = {"type": "string", "contentMediaType": "application/json", "contentSchema": schema}
+    last = " The data of the last one is `[DONE]`." if form == _OPENAI else ""
+    kinds = [data, {"const": "[DONE]"}] if form == _OPENAI else [data]
     # The schema of one event. OpenAPI has no keyword for streams before 3.2.
     answer["content"]["text/event-stream"] = {
         "schema": {
             "type": "object",
-            "description": "A server-sent event. The data of the last one is `[DONE]`.",
+            "description": f"A server-sent event.{last}",
             "properties": {
                 "event": {"type": "string"},
-                "data": {"anyOf": [data, {"const": "[DONE]"}]},
+                "data": {"anyOf": kinds},
             },
             "required": ["data"],
         }
@@ -308,9 +350,12 @@ def _body(model: type[BaseModel], *sources: str) -> Document:
     }
 
 
-def _post(tree: str, name: str, summary: str, body: Document, answer: Document) -> Document:
+def _post(
+    tree: str, name: str, summary: str, body: Document, answer: Document, form: str = _OPENAI
+) -> Document:
+    """`form` is that of its errors."""
     content = {"application/json": {"schema": body}}
-    operation = _operation(tree, name, summary, answer, _BODY_ERRORS)
+    operation = _operation(tree, name, summary, answer, _BODY_ERRORS, form)
     operation["responses"]["200"]["headers"] |= _headers(*_HEADERS_OF_BODIES)
     return {"post": {**operation, "requestBody": {"required": True, "content": content}}}
 
@@ -322,7 +367,12 @@ def _get(
 
 
 def _operation(
-    tree: str, name: str, summary: str, answer: Document, errors: Iterable[str]
+    tree: str,
+    name: str,
+    summary: str,
+    answer: Document,
+    errors: Iterable[str],
+    form: str = _OPENAI,
 ) -> Document:
     return {
         "operationId": _id(tree, name),
@@ -330,7 +380,7 @@ def _operation(
         "tags": [tree or "server"],
         "responses": {
             "200": {**answer, "headers": _headers("x-request-id")},
-            **{status: {"$ref": f"#/components/responses/Error{status}"} for status in errors},
+            **{status: {"$ref": f"#/components/responses/{form}{status}"} for status in errors},
         },
     }
 

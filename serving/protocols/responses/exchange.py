@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import MissingParameter
@@ -12,7 +13,7 @@ from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.request import Endpoint, GenerationRequest
 from vinery_serving.core.result import Result
 from vinery_serving.protocols.common.body_fields import read_body
-from vinery_serving.protocols.common.encoding import json_bytes
+from vinery_serving.protocols.common.encoding import KEEP_ALIVE, json_bytes
 from vinery_serving.protocols.common.exchange import Encoder, Obfuscated
 from vinery_serving.protocols.responses.body import ResponsesBody, echo
 from vinery_serving.protocols.responses.encoder import ChoicesInOrder, ResponsesEncoder
@@ -42,6 +43,8 @@ def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> R
 class ResponsesExchange:
     """A Responses request, and the values of it that the answer needs: `echo` holds the
     repeated members, `names` the names of tools in namespaces."""
+
+    keep_alive: ClassVar[bytes] = KEEP_ALIVE
 
     request: GenerationRequest
     echo: Mapping[str, object]

@@ -1,0 +1,232 @@
+"""The body of a Messages request: Anthropic's parameters, and those that every endpoint has."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field
+
+from vinery_serving.core import field_limits
+from vinery_serving.core.dialects import Dialect
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.field_limits import FieldLimit
+from vinery_serving.core.request import (
+    Conversation,
+    GenerationRequest,
+    Grammar,
+    Rendering,
+)
+from vinery_serving.core.request import Effort as CoreEffort
+from vinery_serving.protocols.common.formats import TextFormat
+from vinery_serving.protocols.common.generation import GenerationBody
+from vinery_serving.protocols.common.limited import JsonSchemaObject, Limited
+from vinery_serving.protocols.common.metadata import AnyMetadata
+from vinery_serving.protocols.common.parameters import EFFORT, Effort, parameter
+from vinery_serving.protocols.common.prompting import TemplateFields
+from vinery_serving.protocols.common.reading import Wire, unsupported
+from vinery_serving.protocols.common.stopping import Stop
+from vinery_serving.protocols.messages.blocks import TextBlocks
+from vinery_serving.protocols.messages.conversation import Turns, messages_of, system_messages
+from vinery_serving.protocols.messages.tools import Choice, ClientTools, choice_among, tools_of
+
+# Anthropic's default of the effort of a request with thinking.
+_USUAL_EFFORT: Final = "high"
+
+
+class Thinking(Wire):
+    """`thinking`."""
+
+    type: Literal["enabled", "adaptive", "disabled"] = parameter(
+        "`enabled` and `adaptive` let the model reason with the effort of `output_config`, or "
+        "`high`; `disabled` is the effort `none`.",
+        is_required=True,
+    )
+    budget_tokens: Annotated[int, Field(ge=1, le=2**32 - 1)] | None = parameter(
+        "Ends the reasoning after this many tokens. For models that end their reasoning with one "
+        "token."
+    )
+    display: Literal["summarized", "omitted"] | None = parameter(
+        "`omitted` leaves the reasoning out of the answer. Otherwise the answer has all of it."
+    )
+
+
+class JsonFormat(Wire):
+    """`output_config.format`."""
+
+    type: Literal["json_schema"] = parameter("`json_schema`.", is_required=True)
+    schema_: JsonSchemaObject = parameter(
+        "The keys of the answer follow the order of the schema's keys.",
+        alias="schema",
+        is_required=True,
+    )
+
+    def grammar(self, path: str) -> Grammar | None:
+        """Return the constraint on the answer; `path` is that of the format."""
+        form = TextFormat.model_validate({"type": "json_schema", "schema": self.schema_})
+        grammar = form.grammar()
+        return grammar and replace(grammar, param=f"{path}.schema")
+
+
+class OutputConfig(Wire):
+    """`output_config`."""
+
+    effort: Effort | None = parameter(EFFORT)
+    format: JsonFormat | None = parameter("A JSON schema that the answer fits.")
+
+
+def _keeps_all(value: object) -> object:
+    """Clients ask for edits that keep everything."""
+    edits = value.get("edits") if isinstance(value, dict) else None
+    for edit in edits if isinstance(edits, list) else ():
+        match edit:
+            case {"type": "clear_thinking_20251015", "keep": "all"}:
+                continue
+        raise unsupported(
+            "asks the server to shorten the conversation, but this server sends the model all "
+            "messages of a request: shorten them before you send them"
+        )
+    return value
+
+
+ContextManagement = Annotated[
+    dict[str, Any],
+    BeforeValidator(_keeps_all, json_schema_input_type=dict[str, Any]),
+    Limited(field_limits.ARGS_MEMBERS),
+]
+
+
+class MessagesBody(TemplateFields, GenerationBody):
+    """The parameters of Messages."""
+
+    max_tokens: Annotated[int, Field(ge=1, le=2**32 - 1)] = parameter(
+        "The limit of output tokens.", is_required=True
+    )
+    messages: Turns = parameter(
+        "The turns of the conversation. Consecutive turns of one role are one. An answer to a "
+        "last turn of the assistant continues it.",
+        wrong=[("Hi", "must be an array")],
+        is_required=True,
+    )
+    system: TextBlocks | None = parameter(
+        "A system message: a text, or blocks of text.",
+        wrong=[(5, "must be a string or an array of content blocks")],
+    )
+    stop: Stop | None = parameter(
+        "At most 16 stop strings. A stop string may begin and end inside of tokens.",
+        alias="stop_sequences",
+    )
+    tools: ClientTools | None = parameter("Tools that the client runs; Anthropic's are refused.")
+    tool_choice: Choice | None = parameter(
+        "`auto`, `any`, `none`, or a `tool` with its `name`. A grammar enforces required calls in "
+        "every output format. `disable_parallel_tool_use` allows one call."
+    )
+    thinking: Thinking | None = parameter(
+        "Whether and how long the model reasons. Default: not at all, as for Anthropic's clients, "
+        "unless the body has another field about reasoning."
+    )
+    output_config: OutputConfig | None = parameter("The effort, and the format of the answer.")
+    output_format: JsonFormat | None = parameter("The earlier name of `output_config.format`.")
+    metadata: AnyMetadata | None = parameter(
+        "Data about the user, such as `user_id`; at most 16 pairs.", changes_nothing=True
+    )
+    context_management: ContextManagement | None = parameter(
+        "Only edits that keep all thinking: others are refused.", changes_nothing=True
+    )
+
+    @property
+    def num_top_logprobs(self) -> None:
+        """The answer has no member for log-probabilities."""
+
+    def max_stops(self, dialect: Dialect) -> FieldLimit:
+        return field_limits.STOPS_V3
+
+    def includes_stop_text(self, dialect: Dialect, *, is_streamed: bool) -> bool:
+        return bool(self.include_stop_str_in_output)
+
+    @property
+    def continues_final_message(self) -> bool:
+        return self.messages[-1].role == "assistant" or super().continues_final_message
+
+    def conversation(self) -> Conversation:
+        """Return the prompt. Raises `InvalidRequest` for blocks in a turn of the wrong role, and
+        for a tool choice that `tools` contradicts."""
+        tools = tools_of(self.tools)
+        choice = self.tool_choice
+        return Conversation(
+            messages=(*system_messages(self.system), *messages_of(self.messages)),
+            tools=tools,
+            tool_choice=choice_among(choice, tools),
+            parallel_tool_calls=choice is None or not choice.disable_parallel_tool_use,
+            template_kwargs=self.chat_template_kwargs or {},
+            rendering=self._rendering(),
+        )
+
+    def grammar(self) -> Grammar | None:
+        """Return the constraint on the answer. Raises `InvalidRequest` for two of them."""
+        found = list(self._format_grammars())
+        other = self.constraint()
+        found += [other] if other is not None else []
+        if len(found) > 1:
+            first, second = found[0].param, found[1].param
+            raise InvalidRequest(
+                f"`{first}` and `{second}` exclude each other: an answer has one format. "
+                "Leave one of them out.",
+                param=second,
+            )
+        return found[0] if found else None
+
+    def with_thinking(self, request: GenerationRequest) -> GenerationRequest:
+        """Return the request with the options of `thinking`."""
+        thinking = self.thinking
+        if thinking is None:
+            return request
+        if thinking.display == "omitted":
+            request = replace(request, hides_reasoning=True)
+        if thinking.type == "disabled" or thinking.budget_tokens is None:
+            return request
+        stopping = replace(request.stopping, max_reasoning_tokens=thinking.budget_tokens)
+        return replace(request, stopping=stopping)
+
+    def _format_grammars(self) -> Iterator[Grammar]:
+        formats = {
+            "output_config.format": None
+            if self.output_config is None
+            else self.output_config.format,
+            "output_format": self.output_format,
+        }
+        for path, form in formats.items():
+            grammar = None if form is None else form.grammar(path)
+            if grammar is not None:
+                yield grammar
+
+    def _rendering(self) -> Rendering:
+        effort = self._effort
+        rendering = self.rendering(effort)
+        if effort is None and not self._has_other_reasoning:
+            return replace(rendering, effort=CoreEffort.NONE)
+        return rendering
+
+    @property
+    def _effort(self) -> str | None:
+        """None: the body does not have it."""
+        effort = None if self.output_config is None else self.output_config.effort
+        if self.thinking is None:
+            return effort
+        return "none" if self.thinking.type == "disabled" else effort or _USUAL_EFFORT
+
+    @property
+    def _has_other_reasoning(self) -> bool:
+        """Whether fields of other systems decide about reasoning."""
+        fields = (
+            self.chat_template_kwargs,
+            self.thinking_token_budget,
+            self.reasoning_max_tokens,
+            self.chat_template,
+        )
+        return any(each is not None for each in fields)
+
+
+class CountBody(MessagesBody):
+    """The parameters of `messages/count_tokens`."""
+
+    max_tokens: Annotated[int, Field(ge=1, le=2**32 - 1)] = parameter("No effect.", default=1)

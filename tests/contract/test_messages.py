@@ -1,0 +1,241 @@
+"""Messages through Anthropic's client, with strict response validation."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anthropic
+import httpx
+import pytest
+
+from tests.conftest import Running
+from tests.contract.tiny_chat import GET_WEATHER, MODEL, PARIS
+
+pytestmark = pytest.mark.system
+
+QUESTION: Any = [{"role": "user", "content": "What is the capital of France?"}]
+WEATHER_QUESTION: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
+WEATHER: Any = {
+    "name": GET_WEATHER["name"],
+    "description": GET_WEATHER["description"],
+    "input_schema": GET_WEATHER["parameters"],
+}
+
+
+@pytest.fixture
+def claude(running: Running, tree: str) -> anthropic.Anthropic:
+    """Its base URL has no version: the client adds /v1 to it."""
+    return anthropic.Anthropic(
+        base_url=running.base_url if tree == "v1" else f"{running.base_url}/{tree}",
+        api_key=running.api_key,
+        max_retries=0,
+        timeout=60,
+        _strict_response_validation=True,
+    )
+
+
+SHOWN = {"type", "text", "thinking", "signature"}
+
+
+def text_of(message: anthropic.types.Message) -> str:
+    return "".join(block.text for block in message.content if block.type == "text")
+
+
+def asked(claude: anthropic.Anthropic, **fields: Any) -> anthropic.types.Message:
+    return claude.messages.create(
+        **{"model": MODEL, "max_tokens": 64, "messages": QUESTION, **fields}
+    )
+
+
+def test_it_answers_a_question(claude: anthropic.Anthropic) -> None:
+    message = asked(claude)
+
+    assert text_of(message) == PARIS
+    assert (message.role, message.model, message.stop_reason) == ("assistant", MODEL, "end_turn")
+    assert message.id.startswith("msg_")
+    assert message.usage.output_tokens > 5
+    assert message.usage.input_tokens + (message.usage.cache_read_input_tokens or 0) > 5
+    assert message._request_id is not None
+    assert message._request_id.startswith("req_")
+
+
+def test_a_stream_has_the_same_answer(claude: anthropic.Anthropic) -> None:
+    with claude.messages.stream(model=MODEL, max_tokens=64, messages=QUESTION) as stream:
+        texts = list(stream.text_stream)
+        final = stream.get_final_message()
+
+    assert len(texts) > 1
+    assert "".join(texts) == text_of(final) == PARIS
+    assert final.stop_reason == "end_turn"
+    whole = asked(claude).usage
+    assert final.usage.output_tokens == whole.output_tokens
+
+
+def test_the_events_of_a_stream_come_in_order(claude: anthropic.Anthropic) -> None:
+    events = list(
+        claude.messages.create(model=MODEL, max_tokens=64, messages=QUESTION, stream=True)
+    )
+
+    kinds = [event.type for event in events]
+    assert kinds[:2] == ["message_start", "content_block_start"]
+    assert set(kinds[2:-3]) == {"content_block_delta"}
+    assert kinds[-3:] == ["content_block_stop", "message_delta", "message_stop"]
+    start, delta = events[0], events[-2]
+    assert start.type == "message_start"
+    assert delta.type == "message_delta"
+    cached = delta.usage.cache_read_input_tokens or 0
+    assert start.message.usage.input_tokens == (delta.usage.input_tokens or 0) + cached
+
+
+async def test_the_asynchronous_client_works(running: Running) -> None:
+    async with anthropic.AsyncAnthropic(
+        base_url=running.base_url, api_key=running.api_key, max_retries=0, timeout=60
+    ) as claude:
+        message = await claude.messages.create(model=MODEL, max_tokens=64, messages=QUESTION)
+        async with claude.messages.stream(model=MODEL, max_tokens=64, messages=QUESTION) as stream:
+            final = await stream.get_final_message()
+
+    assert text_of(message) == text_of(final) == PARIS
+
+
+def test_a_limit_and_a_stop_sequence_end_an_answer(claude: anthropic.Anthropic) -> None:
+    cut = asked(claude, max_tokens=2)
+    stopped = asked(claude, stop_sequences=[" Paris"])
+
+    assert (cut.stop_reason, cut.usage.output_tokens) == ("max_tokens", 2)
+    assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", " Paris")
+    assert text_of(stopped) == PARIS.partition(" Paris")[0]
+
+
+def test_a_last_turn_of_the_assistant_is_continued(claude: anthropic.Anthropic) -> None:
+    begun = {"role": "assistant", "content": "The capital of"}
+
+    assert text_of(asked(claude, messages=[*QUESTION, begun])).strip() == "France is Paris."
+
+
+def test_a_tool_is_called_and_its_result_used(claude: anthropic.Anthropic) -> None:
+    message = asked(claude, messages=WEATHER_QUESTION, tools=[WEATHER])
+
+    [call] = [block for block in message.content if block.type == "tool_use"]
+    assert message.stop_reason == "tool_use"
+    assert (call.name, call.input) == ("get_weather", {"city": "Paris"})
+    assert call.id.startswith("toolu_")
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": "Sunny, 20 degrees"}
+    answer = asked(
+        claude,
+        messages=[
+            *WEATHER_QUESTION,
+            {"role": "assistant", "content": message.content},
+            {"role": "user", "content": [result]},
+        ],
+        tools=[WEATHER],
+    )
+    assert answer.stop_reason == "end_turn"
+    assert text_of(answer)
+
+
+def test_a_streamed_call_has_the_same_input(claude: anthropic.Anthropic) -> None:
+    with claude.messages.stream(
+        model=MODEL, max_tokens=64, messages=WEATHER_QUESTION, tools=[WEATHER]
+    ) as stream:
+        final = stream.get_final_message()
+
+    [call] = [block for block in final.content if block.type == "tool_use"]
+    assert (call.name, call.input) == ("get_weather", {"city": "Paris"})
+
+
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "get_weather"}])
+def test_a_call_can_be_demanded(claude: anthropic.Anthropic, choice: Any) -> None:
+    message = asked(claude, tools=[WEATHER], tool_choice=choice)
+
+    assert message.stop_reason == "tool_use"
+    assert any(block.type == "tool_use" for block in message.content)
+
+
+def test_thinking_comes_in_blocks_of_its_own(claude: anthropic.Anthropic) -> None:
+    thinking: Any = {"type": "enabled", "budget_tokens": 1024}
+    question: Any = [{"role": "user", "content": "What is 2 plus 3?"}]
+
+    message = asked(claude, messages=question, max_tokens=200, thinking=thinking)
+    with claude.messages.stream(
+        model=MODEL, max_tokens=200, messages=question, thinking=thinking
+    ) as stream:
+        final = stream.get_final_message()
+
+    assert [block.type for block in message.content] == ["thinking", "text"]
+    for streamed, whole in zip(final.content, message.content, strict=True):
+        assert streamed.model_dump(include=SHOWN) == whole.model_dump(include=SHOWN)
+    again = asked(
+        claude,
+        messages=[
+            *question,
+            {"role": "assistant", "content": message.content},
+            {"role": "user", "content": "What is the capital of France?"},
+        ],
+    )
+    assert text_of(again)
+
+
+def test_an_answer_can_fit_a_schema(claude: anthropic.Anthropic) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"city": {"enum": ["Paris", "Rome"]}},
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+
+    message = asked(claude, output_config={"format": {"type": "json_schema", "schema": schema}})
+
+    assert json.loads(text_of(message))["city"] in ("Paris", "Rome")
+
+
+def test_the_tokens_of_a_prompt_are_counted_exactly(claude: anthropic.Anthropic) -> None:
+    fields: Any = {"system": "Be kind.", "tools": [WEATHER], "messages": WEATHER_QUESTION}
+
+    counted = claude.messages.count_tokens(model=MODEL, **fields).input_tokens
+
+    usage = asked(claude, **fields).usage
+    assert counted == usage.input_tokens + (usage.cache_read_input_tokens or 0)
+
+
+def test_the_models_are_listed(claude: anthropic.Anthropic) -> None:
+    [model] = claude.models.list().data
+
+    assert (model.id, model.type) == (MODEL, "model")
+    assert claude.models.retrieve(MODEL).max_input_tokens == 2048
+
+
+def test_each_refusal_is_the_error_of_the_client(
+    claude: anthropic.Anthropic, running: Running
+) -> None:
+    stranger = anthropic.Anthropic(base_url=running.base_url, api_key="no key", max_retries=0)
+
+    with pytest.raises(anthropic.BadRequestError, match="`messages` must not be empty") as bad:
+        asked(claude, messages=[])
+    with pytest.raises(anthropic.NotFoundError) as unknown:
+        asked(claude, model="nothing")
+    with pytest.raises(anthropic.AuthenticationError) as unauthorized:
+        asked(stranger)
+    with pytest.raises(anthropic.NotFoundError):
+        claude.models.retrieve("nothing")
+    with pytest.raises(anthropic.NotFoundError):
+        claude.messages.batches.list()
+
+    for caught, kind in (
+        (bad, "invalid_request_error"),
+        (unknown, "not_found_error"),
+        (unauthorized, "authentication_error"),
+    ):
+        body: Any = caught.value.body
+        assert (body["type"], body["error"]["type"]) == ("error", kind)
+        assert body["request_id"] == caught.value.request_id
+
+
+def test_a_client_without_a_version_gets_the_same_errors(raw: httpx.Client, tree: str) -> None:
+    for path in ("messages", "messages/count_tokens"):
+        response = raw.post(f"/{tree}/{path}", content=b"{")
+
+        assert response.status_code == 400
+        assert response.json()["type"] == "error"
+        assert response.headers["request-id"] == response.json()["request_id"]

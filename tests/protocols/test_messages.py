@@ -1,0 +1,352 @@
+"""The bodies of Messages: turns, blocks, tools, reasoning, and the format of the answer."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from vinery_serving.core.dialects import V1, V3
+from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.core.media import InlineSource, MediaKind, MediaPart, UrlSource
+from vinery_serving.core.request import (
+    Conversation,
+    Effort,
+    Endpoint,
+    GrammarKind,
+    Message,
+    Role,
+    TextPart,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolMode,
+)
+from vinery_serving.core.unused import Unused
+from vinery_serving.protocols.messages.exchange import count_body, parse_count
+
+from .exchanges import LEAST, message
+
+DATA = base64.b64encode(b"picture").decode()
+CALL = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"a": "é"}}
+WEATHER = {
+    "name": "get_weather",
+    "description": "The weather.",
+    "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
+}
+
+
+def conversation(**fields: Any) -> Conversation:
+    prompt = message(**fields).prompt
+    assert isinstance(prompt, Conversation)
+    return prompt
+
+
+def turns(*turns: tuple[str, Any]) -> tuple[Message, ...]:
+    return conversation(
+        messages=[{"role": role, "content": content} for role, content in turns]
+    ).messages
+
+
+def text(role: Role, *texts: str) -> Message:
+    return Message(role, tuple(map(TextPart, texts)))
+
+
+def test_a_string_and_a_block_of_text_are_the_same() -> None:
+    blocks = [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}]
+
+    assert turns(("user", blocks)) == turns(("user", "Hi")) == (text(Role.USER, "Hi"),)
+
+
+@pytest.mark.parametrize("system", ["Be kind.", [{"type": "text", "text": "Be kind."}]])
+def test_the_system_text_is_the_first_message(system: Any) -> None:
+    assert conversation(system=system).messages[0] == text(Role.SYSTEM, "Be kind.")
+
+
+def test_an_instruction_may_come_between_the_turns() -> None:
+    messages = turns(("user", "Hi"), ("system", "Be brief."), ("user", "Go on"))
+
+    assert [each.role for each in messages] == [Role.USER, Role.SYSTEM, Role.USER]
+
+
+def test_consecutive_turns_of_one_role_are_one() -> None:
+    assert turns(("user", "a"), ("user", "b"), ("assistant", "c"), ("user", "d")) == (
+        text(Role.USER, "a", "b"),
+        text(Role.ASSISTANT, "c"),
+        text(Role.USER, "d"),
+    )
+
+
+def test_a_last_turn_of_the_assistant_is_continued() -> None:
+    asked = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "He"}]
+
+    rendering = conversation(messages=asked).rendering
+
+    assert rendering.continues_final_message
+    assert not rendering.adds_generation_prompt
+    assert not conversation(messages=asked[:1]).rendering.continues_final_message
+
+
+def test_calls_and_their_results_become_messages_of_their_own() -> None:
+    results = [
+        {"type": "tool_result", "tool_use_id": "toolu_1", "content": "4"},
+        {"type": "tool_result", "tool_use_id": "toolu_2"},
+        {"type": "text", "text": "Go on."},
+    ]
+
+    messages = turns(
+        ("user", "Hi"), ("assistant", [{"type": "text", "text": "Well"}, CALL]), ("user", results)
+    )
+
+    assert messages[1:] == (
+        Message(
+            Role.ASSISTANT,
+            (TextPart("Well"),),
+            tool_calls=(ToolCall("toolu_1", "f", '{"a":"é"}'),),
+        ),
+        Message(Role.TOOL, (TextPart("4"),), tool_call_id="toolu_1"),
+        Message(Role.TOOL, (), tool_call_id="toolu_2"),
+        text(Role.USER, "Go on."),
+    )
+
+
+def test_a_failed_tool_is_marked_for_the_model() -> None:
+    result = {"type": "tool_result", "tool_use_id": "t", "content": "No city.", "is_error": True}
+
+    assert turns(("user", [result]))[0].text == "Error:\nNo city."
+
+
+def test_earlier_thinking_is_reasoning_and_what_cannot_be_read_is_left_out() -> None:
+    blocks = [
+        {"type": "thinking", "thinking": "Hm.", "signature": "s"},
+        {"type": "redacted_thinking", "data": "x"},
+        {"type": "text", "text": "Yes"},
+    ]
+
+    [_, answer, _] = turns(("user", "a"), ("assistant", blocks), ("user", "b"))
+
+    assert answer == Message(Role.ASSISTANT, (TextPart("Yes"),), reasoning="Hm.")
+
+
+@pytest.mark.parametrize(
+    ("block", "part"),
+    [
+        (
+            {
+                "type": "image",
+                "source": {"type": "base64", "media_type": "image/png", "data": DATA},
+            },
+            MediaPart(
+                MediaKind.IMAGE, InlineSource(b"picture"), "messages[0].content[0].source.data"
+            ),
+        ),
+        (
+            {"type": "image", "source": {"type": "url", "url": "https://a.b/c.png"}},
+            MediaPart(
+                MediaKind.IMAGE, UrlSource("https://a.b/c.png"), "messages[0].content[0].source.url"
+            ),
+        ),
+        (
+            {
+                "type": "document",
+                "title": "a.pdf",
+                "source": {"type": "base64", "media_type": "application/pdf", "data": DATA},
+            },
+            MediaPart(
+                MediaKind.DOCUMENT,
+                InlineSource(b"picture"),
+                "messages[0].content[0].source.data",
+                filename="a.pdf",
+            ),
+        ),
+    ],
+)
+def test_pictures_and_files_are_media_of_their_message(block: Any, part: MediaPart) -> None:
+    assert turns(("user", [block]))[0].content == (part,)
+
+
+def test_a_picture_in_a_result_names_its_own_field() -> None:
+    picture = {"type": "image", "source": {"type": "base64", "data": DATA}}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [picture]}
+
+    [part] = turns(("user", [result]))[0].media
+
+    assert part.param == "messages[0].content[0].content[0].source.data"
+
+
+def test_a_document_of_text_is_its_title_its_context_and_its_text() -> None:
+    block = {
+        "type": "document",
+        "title": "Report",
+        "context": "Of 2025.",
+        "source": {"type": "text", "media_type": "text/plain", "data": "All is well."},
+    }
+
+    assert turns(("user", [block])) == (text(Role.USER, "Report", "Of 2025.", "All is well."),)
+
+
+def test_a_document_may_consist_of_blocks() -> None:
+    inner = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    block = {"type": "document", "source": {"type": "content", "content": inner}}
+
+    assert turns(("user", [block])) == (text(Role.USER, "a", "b"),)
+
+
+def test_a_result_has_no_meaning_in_an_answer() -> None:
+    result = {"type": "tool_result", "tool_use_id": "t", "content": "4"}
+
+    with pytest.raises(InvalidRequest, match="of type tool_result, which has no meaning") as caught:
+        turns(("assistant", [result]))
+
+    assert caught.value.param == "messages[0].content[0]"
+
+
+def test_tools_have_the_schema_that_the_client_sends() -> None:
+    assert conversation(tools=[{**WEATHER, "type": "custom", "strict": True}]).tools == (
+        Tool("get_weather", "The weather.", WEATHER["input_schema"], True),
+    )
+
+
+@pytest.mark.parametrize(
+    ("sent", "choice"),
+    [
+        (None, ToolChoice()),
+        ({"type": "auto"}, ToolChoice()),
+        ({"type": "any"}, ToolChoice(ToolMode.REQUIRED)),
+        ({"type": "none"}, ToolChoice(ToolMode.NONE)),
+        ({"type": "tool", "name": "get_weather"}, ToolChoice(ToolMode.NAMED, "get_weather")),
+    ],
+)
+def test_each_tool_choice_is_read(sent: Any, choice: ToolChoice) -> None:
+    assert conversation(tools=[WEATHER], tool_choice=sent).tool_choice == choice
+
+
+def test_one_call_can_be_asked_for() -> None:
+    one = {"type": "auto", "disable_parallel_tool_use": True}
+
+    assert not conversation(tools=[WEATHER], tool_choice=one).parallel_tool_calls
+    assert conversation(tools=[WEATHER], tool_choice={"type": "auto"}).parallel_tool_calls
+
+
+@pytest.mark.parametrize(
+    ("fields", "effort"),
+    [
+        ({}, Effort.NONE),
+        ({"thinking": {"type": "disabled"}}, Effort.NONE),
+        ({"thinking": {"type": "adaptive"}}, Effort.HIGH),
+        ({"thinking": {"type": "enabled", "budget_tokens": 2048}}, Effort.HIGH),
+        ({"output_config": {"effort": "low"}}, Effort.LOW),
+        ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}}, Effort.MAX),
+        ({"thinking": {"type": "disabled"}, "output_config": {"effort": "max"}}, Effort.NONE),
+        ({"reasoning_effort": "medium"}, Effort.MEDIUM),
+        ({"chat_template_kwargs": {"enable_thinking": True}}, None),
+        ({"thinking_token_budget": 5}, None),
+    ],
+)
+def test_the_model_reasons_only_if_it_is_asked_to(fields: Any, effort: Effort | None) -> None:
+    assert conversation(**fields).rendering.effort is effort
+
+
+def test_a_budget_of_thinking_limits_the_reasoning() -> None:
+    asked = message(thinking={"type": "enabled", "budget_tokens": 2048})
+
+    assert asked.stopping.max_reasoning_tokens == 2048
+    assert message(thinking={"type": "adaptive"}).stopping.max_reasoning_tokens is None
+
+
+def test_thinking_can_be_left_out_of_the_answer() -> None:
+    assert message(thinking={"type": "adaptive", "display": "omitted"}).hides_reasoning
+    assert not message(thinking={"type": "adaptive", "display": "summarized"}).hides_reasoning
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"output_config": {"format": {}}}, "output_config.format.schema"),
+        ({"output_format": {}}, "output_format.schema"),
+    ],
+)
+def test_the_format_of_the_answer_is_a_grammar(fields: Any, param: str) -> None:
+    form = {"type": "json_schema", "schema": {"type": "object"}}
+    sent = (
+        {"output_config": {"format": form}}
+        if "output_config" in fields
+        else {"output_format": form}
+    )
+
+    grammar = message(**sent).grammar
+
+    assert grammar is not None
+    assert (grammar.kind, grammar.source) == (GrammarKind.JSON_SCHEMA, '{"type":"object"}')
+    assert grammar.param == param
+
+
+def test_stop_sequences_are_stop_strings_and_never_part_of_the_answer() -> None:
+    for dialect in (V1, V3):
+        stopping = message(dialect, stop_sequences=list("abcdefg"), stream=True).stopping
+
+        assert stopping.stop == tuple("abcdefg")
+        assert not stopping.include_stop_text
+
+
+def test_too_many_stop_sequences_are_refused_by_their_name() -> None:
+    with pytest.raises(InvalidRequest, match="at most 16 entries") as caught:
+        message(stop_sequences=["a"] * 17)
+
+    assert caught.value.param == "stop_sequences"
+
+
+def test_the_sampling_fields_are_read() -> None:
+    sampling = message(temperature=0.5, top_p=0.9, top_k=40).sampling
+
+    assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.9, 40)
+
+
+def test_what_asks_for_nothing_is_accepted() -> None:
+    kept = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
+
+    asked = message(
+        metadata={"user_id": "u"},
+        service_tier="standard_only",
+        mcp_servers=[],
+        container=None,
+        context_management=kept,
+        n=1,
+    )
+
+    assert asked == message()
+    assert asked.unused == Unused()
+
+
+def test_what_has_no_effect_is_named() -> None:
+    asked = message(betas=["a"], cache_control={"type": "ephemeral"}, speed="fast", unheard_of=1)
+
+    assert asked.unused == Unused(("unheard_of",), 1, ("betas", "cache_control", "speed"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("mcp_servers", [{"type": "url", "url": "https://a.b", "name": "s"}]),
+        ("container", "c_1"),
+        ("n", 2),
+        ("stop", "x"),
+        ("response_format", {"type": "json_object"}),
+    ],
+)
+def test_what_cannot_be_done_is_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(UnsupportedParameter) as caught:
+        message(**{name: value})
+
+    assert caught.value.param == name
+
+
+def test_counting_needs_no_limit_of_the_answer() -> None:
+    body = {"messages": LEAST[Endpoint.MESSAGES]["messages"], "system": "Be kind."}
+
+    request = parse_count(json.dumps(body).encode(), V1)
+
+    assert request.prompt == message(system="Be kind.").prompt
+    assert json.loads(count_body(7)) == {"input_tokens": 7}

@@ -1,0 +1,224 @@
+"""The answers of Messages: the deltas of a stream, joined by a client, equal the body."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.results import build_result
+from vinery_serving.core.errors import (
+    BodyTooLarge,
+    EngineLost,
+    InvalidKey,
+    InvalidRequest,
+    ModelNotFound,
+    NotPermitted,
+    Overloaded,
+    ServingError,
+    TooManyBodies,
+)
+from vinery_serving.core.events import (
+    REPETITION,
+    Completed,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Started,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallStarted,
+)
+from vinery_serving.core.request import Endpoint
+from vinery_serving.core.result import Result
+from vinery_serving.protocols.messages.answer import input_of
+from vinery_serving.protocols.messages.errors import error_object
+
+from .clients import frames, payloads
+from .exchanges import COMPLETED_AT, HEAD, PLAIN, USAGE, answered, exchange, streamed
+from .streams import event_streams
+
+MESSAGES = Endpoint.MESSAGES
+
+
+def joined(stream: bytes) -> Any:
+    """The message that a client builds from a stream."""
+    whole: Any = None
+    arguments: dict[int, str] = {}
+    for event in payloads(stream):
+        match event:
+            case {"type": "message_start", "message": message}:
+                whole = message
+            case {"type": "content_block_start", "index": at, "content_block": block}:
+                assert at == len(whole["content"])
+                whole["content"].append(block)
+            case {"type": "content_block_delta", "index": at, "delta": delta}:
+                _add(whole["content"][at], delta, arguments, at)
+            case {"type": "content_block_stop", "index": at}:
+                if at in arguments:
+                    whole["content"][at]["input"] = input_of(arguments[at])
+            case {"type": "message_delta", "delta": delta, "usage": usage}:
+                whole |= {**delta, "usage": usage}
+    return whole
+
+
+def _add(block: Any, delta: Any, arguments: dict[int, str], at: int) -> None:
+    match delta:
+        case {"type": "input_json_delta", "partial_json": text}:
+            arguments[at] = arguments.get(at, "") + text
+        case {"type": "signature_delta", "signature": signature}:
+            block["signature"] = signature
+        case {"type": kind}:
+            name = kind.removesuffix("_delta")
+            block[name] += delta[name]
+
+
+@given(st.data(), st.booleans())
+def test_a_stream_adds_up_to_the_body(data: st.DataObject, is_padded: bool) -> None:
+    events = data.draw(event_streams(1))
+    options = {"stream_options": {"include_obfuscation": True}} if is_padded else {}
+    asked = exchange(MESSAGES, stream=True, **options)
+
+    assert joined(streamed(asked, events)) == answered(asked, events)
+
+
+@given(st.data())
+def test_the_name_of_an_event_is_its_type(data: st.DataObject) -> None:
+    events = data.draw(event_streams(1))
+
+    named = frames(streamed(exchange(MESSAGES, stream=True), events))
+
+    assert [frame.name for frame in named] == [frame.payload["type"] for frame in named]
+    assert [named[0].name, named[1].name, named[-1].name] == [
+        "message_start",
+        "ping",
+        "message_stop",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause", "expected"),
+    [
+        (FinishReason.STOP, None, ("end_turn", None)),
+        (FinishReason.STOP, "END", ("stop_sequence", "END")),
+        (FinishReason.STOP, REPETITION, ("end_turn", None)),
+        (FinishReason.STOP, 7, ("end_turn", None)),
+        (FinishReason.LENGTH, None, ("max_tokens", None)),
+        (FinishReason.TOOL_CALLS, None, ("tool_use", None)),
+    ],
+)
+def test_why_an_answer_ended(
+    reason: FinishReason, cause: str | int | None, expected: tuple[str, str | None]
+) -> None:
+    events: list[Event] = [Started(), Finished(0, reason, cause), Completed(USAGE, COMPLETED_AT)]
+
+    answer = answered(exchange(MESSAGES, stop_sequences=["END"]), events)
+
+    assert (answer["stop_reason"], answer["stop_sequence"]) == expected
+
+
+def test_cached_tokens_are_no_input_tokens() -> None:
+    usage = answered(exchange(MESSAGES), PLAIN)["usage"]
+
+    assert usage == {
+        "input_tokens": USAGE.num_prompt_tokens - USAGE.num_cached_tokens,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": USAGE.num_cached_tokens,
+        "output_tokens": USAGE.num_output_tokens,
+        "output_tokens_details": {"thinking_tokens": USAGE.num_reasoning_tokens},
+    }
+
+
+def test_a_stream_begins_with_the_number_of_prompt_tokens() -> None:
+    start, *_ = payloads(
+        streamed(exchange(MESSAGES, stream=True), [Started(num_prompt_tokens=11), *PLAIN[1:]])
+    )
+
+    assert start["message"]["usage"]["input_tokens"] == 11
+    assert start["message"]["stop_reason"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ('{"city":"Oslo"}', {"city": "Oslo"}),
+        ("", {}),
+        ('{"city":"Oslo","day":"Mon', {"city": "Oslo"}),
+        ("[1]", {"INVALID_JSON": "[1]"}),
+        ("Oslo", {"INVALID_JSON": "Oslo"}),
+    ],
+)
+def test_the_input_of_a_call_is_always_an_object(arguments: str, expected: Any) -> None:
+    events: list[Event] = [
+        Started(),
+        ToolCallStarted(0, 0, "call_0a", "get_weather"),
+        ToolCallDelta(0, 0, arguments),
+        Finished(0, FinishReason.TOOL_CALLS),
+        Completed(USAGE, COMPLETED_AT),
+    ]
+
+    [block] = answered(exchange(MESSAGES), events)["content"]
+
+    assert block == {
+        "type": "tool_use",
+        "id": "toolu_0a",
+        "name": "get_weather",
+        "input": expected,
+    }
+
+
+def test_a_failed_stream_ends_with_anthropics_error() -> None:
+    failed = Failed(EngineLost("The engine ended."))
+
+    *_, last = frames(streamed(exchange(MESSAGES, stream=True), [*PLAIN[:2], failed]))
+
+    assert last.name == "error"
+    assert last.payload == {
+        "type": "error",
+        "error": {"type": "api_error", "message": "The engine ended."},
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (InvalidRequest("No."), "invalid_request_error"),
+        (InvalidKey("No."), "authentication_error"),
+        (NotPermitted("No."), "permission_error"),
+        (ModelNotFound("No."), "not_found_error"),
+        (BodyTooLarge(2**20), "request_too_large"),
+        (TooManyBodies(2**20), "rate_limit_error"),
+        (EngineLost("No."), "api_error"),
+        (Overloaded("No."), "overloaded_error"),
+    ],
+)
+def test_each_error_has_anthropics_type(error: ServingError, kind: str) -> None:
+    assert error_object(error, "req_1") == {
+        "type": "error",
+        "error": {"type": kind, "message": error.message},
+        "request_id": "req_1",
+    }
+
+
+def test_arguments_never_get_into_the_wrong_block() -> None:
+    encoder = exchange(MESSAGES, stream=True).encoder(HEAD)
+    for event in (Started(), ToolCallStarted(0, 0, "call_a", "f"), TextDelta(0, "Hi")):
+        encoder.feed(event)
+
+    with pytest.raises(ValueError, match="not the open block"):
+        encoder.feed(ToolCallDelta(0, 0, "{}"))
+
+
+def test_an_answer_is_json_without_line_separators() -> None:
+    body = exchange(MESSAGES).body(HEAD, _result("a\u2028b"))
+
+    assert json.loads(body)["content"][0]["text"] == "a\u2028b"
+    assert b"\\u2028" in body
+
+
+def _result(text: str) -> Result:
+    return build_result([Started(), TextDelta(0, text), *PLAIN[3:]])
