@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from channels.generic.http import AsyncHttpConsumer
@@ -30,6 +30,7 @@ from vinery_serving.core.errors import (
 )
 from vinery_serving.core.events import Completed, Event, Failed
 from vinery_serving.core.ids import AnswerIdentity
+from vinery_serving.core.media import InlineSource, MediaPart
 from vinery_serving.core.request import Endpoint
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.generate import stream, whole
@@ -283,9 +284,14 @@ class GenerationConsumer(JsonConsumer):
             media = CallerMedia(
                 self._runtime, caller, record.meter, lambda num: self._claim.cover(len(body) + num)
             )
+
+            async def fetch(parts: Sequence[MediaPart]) -> Mapping[int, InlineSource]:
+                await record.reservation.refuse_media(engine.entry.name, len(parts))
+                return await media.fetch(parts)
+
             exchange, draft = await reader.prepare(
                 engine,
-                media.fetch,
+                fetch,
                 deadline_s=settings.VINERY_REQUEST_TIMEOUT_S,
                 request_id=self.scope[REQUEST_ID],
                 lane=lane,

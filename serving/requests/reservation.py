@@ -59,6 +59,31 @@ class Reservation:
         """The `x-ratelimit-*` headers of the answer."""
         return [] if self._lease is None else headers_of(self._lease.reading)
 
+    async def refuse_media(self, model: str, num_media: int) -> None:
+        """Raise `LimitReached` if a quota leaves less than one token for each picture, so that
+        none is fetched and decoded in vain. Raises `Unavailable` as `reserve` does."""
+        rules = tuple(
+            rule for rule in self._limits.book.rules_for(self._caller, model) if rule.is_quota
+        )
+        if not rules:
+            return
+        request = ReservationRequest(
+            lease_id=f"{self._request_id}-media",
+            rules=rules,
+            num_input_tokens=num_media,
+            num_image_tokens=num_media,
+            num_output_tokens=1,
+            weights=self._limits.book.weights_of(model),
+            owner=str(self._caller.key_id),
+        )
+        try:
+            answer = await self._limits.reserve_or_wait(request)
+        except LimitsUnavailable:
+            raise _unchecked() from None
+        if isinstance(answer, Denial):
+            raise self._refused(answer, model)
+        self._limits.settle(answer, NO_USAGE)
+
     async def reserve(self, prepared: PreparedRequest) -> None:
         """Reserve the prompt and the first tokens, of all limits or of none. Raises
         `LimitReached`, and `Unavailable` if the limits cannot be checked."""

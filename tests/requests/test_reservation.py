@@ -82,6 +82,36 @@ async def test_the_prompt_and_the_first_tokens_are_reserved_and_can_be_extended(
     assert (quota.num_granted, quota.is_last) == (192, False)
 
 
+@pytest.mark.parametrize("metric", [Metric.TOKENS, Metric.INPUT_TOKENS, Metric.WEIGHTED_TOKENS])
+async def test_pictures_are_refused_before_they_are_fetched_if_a_quota_is_used_up(
+    metric: Metric,
+) -> None:
+    limits = limits_of(rule(12, metric=metric))
+    await reservation_of(limits, "other").reserve(prepared(2))
+    late = reservation_of(limits)
+
+    with pytest.raises(LimitReached):
+        await late.refuse_media("small", 13)
+
+    assert [bound.metric for bound in late.bound_limits] == [metric]
+
+
+async def test_a_quota_that_has_room_is_charged_nothing_for_the_look() -> None:
+    for metric in (Metric.TOKENS, Metric.REQUESTS):
+        limits = limits_of(rule(12, metric=metric))
+        for number in range(20):
+            await reservation_of(limits, f"r{number}").refuse_media("small", 3)
+        assert await num_used(limits) == 0
+
+
+async def test_rates_refuse_no_pictures_before_they_are_known() -> None:
+    limits = limits_of(rule(12, window=Window.MINUTE))
+
+    await reservation_of(limits).refuse_media("small", 64)
+
+    assert await num_used(limits) == 0
+
+
 async def test_no_more_is_reserved_than_the_answer_may_have() -> None:
     limits = limits_of(rule(10_000))
     quota = reservation_of(limits)
