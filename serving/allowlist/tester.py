@@ -81,7 +81,7 @@ def test(
 
     Raises `django.db.Error`, ValueError for another model, and `Conflict` while too many tests run.
     """
-    seer = choose(model)
+    seer = choose(model) if model else None  # before anything is fetched
     policies = MediaPolicies()
     policies.refresh()
     policy = policies.policy_of(organization_id, project_id)
@@ -147,6 +147,7 @@ def _decoded(examined: Examination, seer: ServedModel | None) -> Iterator[Step]:
     yield Step("decoding", not found.error, found.error or _what(found))
     if found.error:
         return
+    seer = seer or choose(None)
     if seer is None:
         yield Step("tokens", None, "no vision model is loaded, so none can see it")
     else:
