@@ -199,6 +199,20 @@ def test_the_tokens_of_a_prompt_are_counted_exactly(claude: anthropic.Anthropic)
     assert counted == usage.input_tokens + (usage.cache_read_input_tokens or 0)
 
 
+def test_a_request_for_betas_is_answered(claude: anthropic.Anthropic) -> None:
+    message = claude.beta.messages.create(
+        model=MODEL,
+        max_tokens=64,
+        messages=QUESTION,
+        betas=["interleaved-thinking-2025-05-14"],
+        metadata={"user_id": "user_1"},
+        system=[{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}],
+    )
+
+    assert message.stop_reason == "end_turn"
+    assert message.content
+
+
 def test_the_models_are_listed(claude: anthropic.Anthropic) -> None:
     [model] = claude.models.list().data
 

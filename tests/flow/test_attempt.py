@@ -36,7 +36,7 @@ async def test_no_event_is_sent_before_every_choice_is_accepted() -> None:
     events = await events_of(engine, n=2)
 
     assert events[:5] == [
-        Started(2),
+        Started(2, num_prompt_tokens=1),
         TextDelta(0, "A"),
         Finished(0, FinishReason.STOP),
         TextDelta(1, "B"),

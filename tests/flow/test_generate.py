@@ -50,7 +50,7 @@ async def test_the_events_of_an_answer(engine: Engine) -> None:
     async with FakeEngine(engine.client.path, answer):
         events = await events_of(await prepared_of(engine))
 
-    assert events[0] == Started(1)
+    assert events[0] == Started(1, num_prompt_tokens=14)
     assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "Hi there"
     assert events[-2] == Finished(0, FinishReason.STOP)
     assert isinstance(events[-1], Completed)
@@ -162,7 +162,7 @@ async def test_silence_yields_empty_batches_for_keep_alive_comments(
 
     async with FakeEngine(engine.client.path, reason_long):
         batches = stream(await prepared_of(engine))
-        assert await anext(batches) == [Started(1)]
+        assert await anext(batches) == [Started(1, num_prompt_tokens=14)]
         assert await anext(batches) == []
         assert await anext(batches) == []
         await batches.aclose()
@@ -177,7 +177,8 @@ async def test_an_echo_comes_first_streamed_or_not(engine: Engine) -> None:
         events = await events_of(await prepared_of(engine, request))
         result = await whole(await prepared_of(engine, request))
 
-    assert events[:3] == [Started(2), TextDelta(0, "Once"), TextDelta(1, "<|im_end|>")]
+    assert events[0] == Started(2, num_prompt_tokens=2)
+    assert events[1:3] == [TextDelta(0, "Once"), TextDelta(1, "<|im_end|>")]
     assert [choice.text for choice in result.choices] == ["OnceHi there", "<|im_end|>Hi there"]
 
 

@@ -78,7 +78,8 @@ async def test_the_next_engine_goes_on_with_a_stream(engine: Engine, death: Scri
         prepared = await prepared_of(engine)
         events = await events_of(prepared)
 
-    assert [event for event in events if isinstance(event, Started)] == [Started(1)]
+    started = [event for event in events if isinstance(event, Started)]
+    assert started == [Started(1, num_prompt_tokens=14)]
     assert "".join(texts_of(events)) == TEXT
     assert num_output_tokens(events) == len(ids_of(TEXT)) + 1
     assert prepared.meter.num_continuations == 1

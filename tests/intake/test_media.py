@@ -285,7 +285,7 @@ async def test_tokenizers_count_pictures(pool: WorkerPool, engine: Engine) -> No
         content = [question(picture(inline(a_png())))]
         draft = await read(pool, engine, {"input": content})
         for name, fields, member in (
-            ("count", {"input": content}, "input_tokens"),
+            ("responses/input_tokens", {"input": content}, "input_tokens"),
             ("tokenize", {"messages": content}, "count"),
         ):
             body = (json.dumps(fields) + padding).encode()

@@ -284,7 +284,8 @@ TOKENS: list[tuple[str, dict[str, Any]]] = [
     ("tokenize", {"text": ["Hi", "there"]}),
     ("tokenize", {"messages": [USER]}),
     ("detokenize", {"tokens": [5, 6, 7]}),
-    ("count", {"input": "Hello!"}),
+    ("responses/input_tokens", {"input": "Hello!"}),
+    ("messages/count_tokens", {"messages": [{"role": "user", "content": "Hello!"}]}),
 ]
 
 

@@ -36,8 +36,8 @@ NAME = "seer"
 IMAGE_TOKENS = 16  # of a picture of 224 x 224 pixels
 
 
-# As other clients: without it, a message asks for an answer without reasoning.
-THINKING = {"chat_template_kwargs": {}}
+# Without it, a message asks for an answer without reasoning, and other requests do not.
+AS_OTHERS = {"chat_template_kwargs": {}}
 
 
 def a_png(color: str = "red") -> bytes:
@@ -127,9 +127,12 @@ def test_a_picture_of_anthropics_client_is_that_of_openais(
     messages: Any = [{"role": "user", "content": content}]
 
     message = claude.messages.create(
-        model=NAME, max_tokens=4, temperature=0, messages=messages, extra_body=THINKING
+        model=NAME,
+        max_tokens=4,
+        messages=messages,
+        extra_body={"temperature": 0, **AS_OTHERS},
     )
-    counted = claude.messages.count_tokens(model=NAME, messages=messages, extra_body=THINKING)
+    counted = claude.messages.count_tokens(model=NAME, messages=messages, extra_body=AS_OTHERS)
 
     answer = asked(client, INLINE)
     assert [block.text for block in message.content if block.type == "text"] == [
