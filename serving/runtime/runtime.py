@@ -288,8 +288,8 @@ class Runtime:
         entries, failing = await self._in_database_thread(_read_models)
         await self.directory.update(entries, failing)
         loaded = tuple(engine.entry for engine in self.directory.engines)
-        of_files = DecodeLimits(**settings.VINERY_DECODE_LIMITS)
-        self.workers.load((loaded, field_limits.configured(), of_files))
+        file_limits = DecodeLimits(**settings.VINERY_DECODE_LIMITS)
+        self.workers.load((loaded, field_limits.configured(), file_limits))
         self.models_read_at_s = begun_at_s
 
     def _put_in_quarantine(self, found: Quarantined) -> None:
