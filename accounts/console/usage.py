@@ -27,7 +27,7 @@ _MEASURES: Final[dict[str, tuple[str, Callable[[Figures], float]]]] = {
 }
 _EXPORTED: Final = (
     *("num_requests", "num_errors", "num_prompt_tokens", "num_cached_tokens"),
-    *("num_output_tokens", "first_token_p50_ms"),
+    *("num_image_tokens", "num_output_tokens", "first_token_p50_ms"),
 )
 _CHOICES: Final = {"by": tuple(Dimension), "most": tuple(_MEASURES)}
 _NONE: Final = "(none)"  # no owner, or refused before the model was known

@@ -201,13 +201,15 @@ class TestMedia(ResourcePage, FormPage):
         return TestForm(self.access, data)
 
     def save(self, form: TestForm) -> HttpResponse:
-        """Show the steps. Raises nothing while too many tests run: the form asks to wait."""
+        """Show the steps. Raises nothing while too many tests run, or if the model was unloaded:
+        the form shows it."""
         what = form.cleaned_data["what"]
         context: dict[str, Any] = {"what": what}
         try:
-            verdict = test(what, *ids_of(form.cleaned_data["of"]))
+            model = form.cleaned_data.get("model")
+            verdict = test(what, *ids_of(form.cleaned_data["of"]), model)
             context["verdict"] = verdict.seen_by(self.access)
-        except Conflict as error:
+        except (Conflict, ValueError) as error:
             form.add_error(None, str(error))
         return self.render_to_response(self.get_context_data(form=form, **context))
 

@@ -12,6 +12,7 @@ from vinery_accounts.resources.base import Resource
 from vinery_accounts.resources.forms import CommaField, ResourceForm
 from vinery_accounts.services.access import Access
 from vinery_serving.allowlist.resource import MEDIA_FOLDERS, MEDIA_LIMITS, MEDIA_RULES
+from vinery_serving.allowlist.seeing import vision_models
 
 PLATFORM: Final = "platform"
 
@@ -138,6 +139,13 @@ class TestForm(forms.Form):
         super().__init__(data)
         self.fields["of"] = MediaScopeField(access)
         self.fields["of"].label, self.fields["of"].help_text = "For a request of", ""
+        names = [model.name for model in vision_models()]
+        if names:
+            choices = [(name, name) for name in names]
+            text = "Who sees it: the size and the tokens depend on the model."
+            self.fields["model"] = forms.ChoiceField(
+                label="Vision model", required=False, choices=choices, help_text=text
+            )
 
     def usual_fields(self) -> list[forms.BoundField]:
         return self.visible_fields()

@@ -1,7 +1,8 @@
 """What would happen to a URL or a path of a request, step by step. Nothing is kept.
 
 Rules, addresses, redirects and bytes are those of `MediaFetcher.examine`, the fetcher of requests.
-The file is then decoded in a process of its own.
+The file is then decoded in a process of its own, and the processor of a vision model counts what
+it would cost.
 """
 
 import asyncio
@@ -10,9 +11,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from django.conf import settings
+
 from vinery_accounts.resources.base import Conflict
 from vinery_accounts.services.access import Access
 from vinery_serving.allowlist.policies import MediaPolicies
+from vinery_serving.allowlist.seeing import choose, seen_by
+from vinery_serving.catalog.models import ServedModel
 from vinery_serving.core.media import PathSource, UrlSource
 from vinery_serving.media import steps
 from vinery_serving.media.fetching import Examination, MediaFetcher
@@ -68,28 +73,34 @@ class Verdict:
         return Verdict(tuple(shown))
 
 
-def test(text: str, organization_id: int | None, project_id: int | None) -> Verdict:
-    """Test a URL or a path for a caller with these ids. Blocks until the file is fetched, as long
-    as its rule allows. Raises `django.db.Error`, and `Conflict` while too many tests run."""
+def test(
+    text: str, organization_id: int | None, project_id: int | None, model: str | None = None
+) -> Verdict:
+    """Test a URL or a path for a caller with these ids, and a loaded vision model, by default the
+    first one. Blocks until the file is fetched, as long as its rule allows.
+
+    Raises `django.db.Error`, ValueError for another model, and `Conflict` while too many tests run.
+    """
+    seer = choose(model) if model else None  # before anything is fetched
     policies = MediaPolicies()
     policies.refresh()
     policy = policies.policy_of(organization_id, project_id)
     if not _RUNNING.acquire(blocking=False):
         raise Conflict("Too many tests are running. Try again in a moment.")
     try:
-        return Verdict(tuple(_steps(text.strip(), policy)))
+        return Verdict(tuple(_steps(text.strip(), policy, seer)))
     finally:
         _RUNNING.release()
 
 
-def _steps(text: str, policy: MediaPolicy) -> Iterator[Step]:
+def _steps(text: str, policy: MediaPolicy, seer: ServedModel | None) -> Iterator[Step]:
     source: UrlSource | PathSource = PathSource(text) if _is_path(text) else UrlSource(text)
     # In a loop of its own: that of the web process has requests to serve.
     examined = asyncio.run(_examine(source, policy))
     yield from _levels(source, policy, examined)
     for step in examined.steps:
         yield _step(step)
-    yield from _decoded(examined)
+    yield from _decoded(examined, seer)
 
 
 async def _examine(source: UrlSource | PathSource, policy: MediaPolicy) -> Examination:
@@ -128,10 +139,20 @@ def _step(step: steps.Step) -> Step:
     return Step(step.kind.value, is_ok, text)
 
 
-def _decoded(examined: Examination) -> Iterator[Step]:
-    if examined.content is not None:
-        found = probe(examined.content.data, examined.content.max_pixels)
-        yield Step("decoding", not found.error, found.error or _what(found))
+def _decoded(examined: Examination, seer: ServedModel | None) -> Iterator[Step]:
+    if examined.content is None:
+        return
+    max_frames = settings.VINERY_DECODE_LIMITS["max_frames"]
+    found = probe(examined.content.data, examined.content.max_pixels, max_frames)
+    yield Step("decoding", not found.error, found.error or _what(found))
+    if found.error:
+        return
+    seer = seer or choose(None)
+    if seer is None:
+        yield Step("tokens", None, "no vision model is loaded, so none can see it")
+    else:
+        seen = seen_by(seer, found)
+        yield Step("tokens", seen.is_ok, seen.text)
 
 
 def _what(found: Finding) -> str:

@@ -4,6 +4,7 @@ A part of a message names its source. Before the prompt is rendered, the source 
 replaced by the decoded picture or clip. The pages of a document become parts of their own.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -24,6 +25,15 @@ class Detail(StrEnum):
     AUTO = "auto"
     LOW = "low"
     HIGH = "high"
+
+
+# The pixels that a model sees of each picture, each frame and each page, at most. All of a request
+# together have `MAX_MEDIA_BYTES`, which leaves so many for each frame and page.
+SEEN_PIXELS: Final[Mapping[MediaKind, int]] = {
+    MediaKind.IMAGE: 4_000_000,
+    MediaKind.VIDEO: 400_000,
+    MediaKind.DOCUMENT: 800_000,
+}
 
 
 class PictureVerdict(StrEnum):

@@ -32,9 +32,11 @@ from vinery_serving.flow.directory import LoadedModel, ModelEntry
 from vinery_serving.flow.logits import num_top_of_prompt
 from vinery_serving.flow.prepared import Draft
 from vinery_serving.flow.preparing import prepare
+from vinery_serving.intake import media as intake_media
 from vinery_serving.intake.media import RequestMedia
 from vinery_serving.intake.reading import TOKENS_JOBS, Head, head_of, without_files
 from vinery_serving.media import decoding
+from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.prompting.folder import FAST_TOKENIZER, UnusableFolder
 from vinery_serving.protocols import parse
@@ -58,14 +60,15 @@ class _IsolatedModel(LoadedModel):
 _models: dict[int, LoadedModel] = {}
 
 
-def load(wanted: tuple[Iterable[ModelEntry], Mapping[str, int]]) -> None:
-    """Load these models before the fork, forget others, and set the limits of fields.
+def load(wanted: tuple[Iterable[ModelEntry], Mapping[str, int], DecodeLimits]) -> None:
+    """Load these models before the fork, forget others, and set the limits of fields and files.
 
     OpenVINO's tokenizers start threads, which no fork survives, so a worker loads them when it
     needs them.
     """
-    entries, limits = wanted
+    entries, limits, of_files = wanted
     field_limits.configure(limits)
+    intake_media.configure(of_files)
     _load({entry.id: entry for entry in entries})
 
 

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
-from typing import Final
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import (
     NO_MEDIA,
+    SEEN_PIXELS,
     Clip,
     InlineSource,
     MediaKind,
@@ -32,11 +32,7 @@ from vinery_serving.media import decoding
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.prompting.vision import VisionProcessor
 
-# The pixels that the model sees of each, at most. All of a request together have a limit, too
-# (`core.media.MAX_MEDIA_BYTES`): it leaves so many for each frame and page.
-_PICTURE_PIXELS: Final = 4_000_000
-_FRAME_PIXELS: Final = 400_000
-_PAGE_PIXELS: Final = 800_000
+_configured: list[DecodeLimits] = [DecodeLimits()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +87,16 @@ def _decoded(part: MediaPart, source: InlineSource, vision: VisionProcessor) -> 
     return Decoded(parts, MediaUsage(1, len(source.data), num_pixels, decode_s=decode_s))
 
 
+def configure(limits: DecodeLimits) -> None:
+    """Set how many frames are taken, and how long decoding may take, in this process."""
+    _configured[:] = [limits]
+
+
 def _limits(source: InlineSource) -> DecodeLimits:
     """A fetched file has the limits of the rule that allowed it."""
     most = source.max_pixels or field_limits.MEDIA_PIXELS.value
-    return DecodeLimits(
+    return replace(
+        _configured[0],
         max_bytes=max(len(source.data), field_limits.MEDIA_BYTES.value),
         max_pixels=most,
         max_pages=field_limits.MEDIA_PAGES.value,
@@ -118,9 +120,9 @@ def _parts(
     kind = part.kind
     if kind is MediaKind.DOCUMENT:
         kind = decoding.kind_of(data) or kind
+    fit = partial(vision.fit, detail=part.detail, max_pixels=SEEN_PIXELS[kind])
     match kind:
         case MediaKind.IMAGE:
-            fit = partial(vision.fit, detail=part.detail, max_pixels=_PICTURE_PIXELS)
             picture = decoding.decode_image(data, limits, fit, part.param)
             return (replace(part, kind=kind, source=picture),)
         case MediaKind.VIDEO:
@@ -130,11 +132,9 @@ def _parts(
                     "frames as pictures.",
                     param=part.param,
                 )
-            fit = partial(vision.fit, detail=part.detail, max_pixels=_FRAME_PIXELS)
             clip = decoding.decode_video(data, limits, fit, part.param)
             return (replace(part, kind=kind, source=clip),)
         case MediaKind.DOCUMENT:
-            fit = partial(vision.fit, detail=part.detail, max_pixels=_PAGE_PIXELS)
             return _page_parts(part, decoding.decode_document(data, limits, fit, part.param))
     raise AssertionError(f"{kind} is not decoded")
 

@@ -1,6 +1,6 @@
 """Decodes one file in a process of its own and reports what it holds, for the tester of rules.
 
-    python -m vinery_serving.media.probe MAX_PIXELS < FILE
+    python -m vinery_serving.media.probe MAX_PIXELS MAX_FRAMES < FILE
 
 Decoders read what strangers send, so the process has limits of processor time and memory, and its
 parent kills it. It prints one JSON object: what `Finding` has.
@@ -24,6 +24,7 @@ from vinery_serving.media.decoding import (
     kind_of,
 )
 
+_DEFAULT: Final = DecodeLimits()
 _CPU_S: Final = 5
 _TIMEOUT_S: Final = 15.0
 _MEMORY_BYTES: Final = 4 * 2**30
@@ -40,12 +41,13 @@ class Finding:
     width: int = 0
     height: int = 0
     number: int = 0  # of pictures, frames that a model would see, or pages
+    sizes: tuple[tuple[int, int], ...] = ()  # width and height of each page; else of one
     error: str = ""
 
 
-def probe(data: bytes, max_pixels: int) -> Finding:
+def probe(data: bytes, max_pixels: int, max_frames: int = _DEFAULT.max_frames) -> Finding:
     """Decode the file in a process. Blocks for up to 15 s. Raises nothing for a bad file."""
-    command = (sys.executable, "-P", "-m", __name__, str(max_pixels))
+    command = (sys.executable, "-P", "-m", __name__, str(max_pixels), str(max_frames))
     try:
         ended = subprocess.run(
             command,
@@ -66,7 +68,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     data = sys.stdin.buffer.read()
-    limits = DecodeLimits(max_bytes=len(data), max_pixels=int(sys.argv[1]))
+    max_pixels, max_frames = map(int, sys.argv[1:])
+    limits = DecodeLimits(max_bytes=len(data), max_pixels=max_pixels, max_frames=max_frames)
     try:
         found = _decode(data, limits)
     except InvalidRequest as error:
@@ -91,7 +94,7 @@ def _decode(data: bytes, limits: DecodeLimits) -> Finding:
         case MediaKind.DOCUMENT:
             number = len(decode_document(data, limits, fit, "file"))
     width, height = sizes[0] if sizes else (0, 0)
-    return Finding(kind.value, width, height, number)
+    return Finding(kind.value, width, height, number, tuple(sizes))
 
 
 if __name__ == "__main__":

@@ -42,7 +42,8 @@ from vinery_serving.core.heap import freeze_heap
 from vinery_serving.engine.config import EngineOptions, parse_options
 from vinery_serving.flow.directory import Engine, LocalDirectory, ModelEntry
 from vinery_serving.flow.quarantine import Quarantine, Quarantined
-from vinery_serving.media.fetching import MediaFetcher
+from vinery_serving.media.decoding import DecodeLimits
+from vinery_serving.media.fetching import FetchLimits, MediaFetcher
 from vinery_serving.runtime.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
 from vinery_serving.runtime.live import LiveRequests
 from vinery_serving.runtime.traffic import Traffic
@@ -120,7 +121,7 @@ class Runtime:
         self.workers = WorkerPool("vinery_serving.intake.jobs", _work_limits())
         # What requests may name by URL or path, how it is fetched, and what was refused.
         self.media_policies = MediaPolicies()
-        self.media = MediaFetcher()
+        self.media = MediaFetcher(limits=FetchLimits(**settings.VINERY_FETCH_LIMITS))
         self.media_denials = DenialQueue()
         self.live = LiveRequests()
         self.traffic = Traffic()
@@ -287,7 +288,8 @@ class Runtime:
         entries, failing = await self._in_database_thread(_read_models)
         await self.directory.update(entries, failing)
         loaded = tuple(engine.entry for engine in self.directory.engines)
-        self.workers.load((loaded, field_limits.configured()))
+        file_limits = DecodeLimits(**settings.VINERY_DECODE_LIMITS)
+        self.workers.load((loaded, field_limits.configured(), file_limits))
         self.models_read_at_s = begun_at_s
 
     def _put_in_quarantine(self, found: Quarantined) -> None:

@@ -210,3 +210,21 @@ def test_errors_of_clients_are_drawn_apart_from_failures(alice: User) -> None:
     assert tooltip is not None
     only = page(signed_in(alice), "/console/?status=5xx")
     assert re.search(r"answered: 0\nclient errors \(4xx\): 0\nfailed: 1", only)
+
+
+def test_image_tokens_have_a_column_where_there_are_some(alice: User) -> None:
+    store(used(alice, "r1", model="chat"))
+    assert "Image tokens" not in page(signed_in(alice), "/console/usage/?by=model")
+
+    store(used(alice, "r2", model="seer", num_image_tokens=1234))
+    text = page(signed_in(alice), "/console/usage/?by=model")
+
+    cells = re.findall(r'data-name="Image tokens">([\d,]+)<', text)
+    assert sorted(cells) == ["0", "1,234", "1,234"]
+    response = signed_in(alice).get("/console/usage/table.csv?by=model")
+    rows = list(csv.DictReader(io.StringIO(response.content.decode())))
+    assert {row["model"]: row["num_image_tokens"] for row in rows} == {
+        "chat": "0",
+        "seer": "1234",
+        "all": "1234",
+    }

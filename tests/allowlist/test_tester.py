@@ -13,6 +13,8 @@ import pytest
 from django.test import Client
 from PIL import Image
 
+from tests.conftest import REPOSITORY
+from tests.media.pdfs import pages, pdf, words
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import Organization, Project, Role, Scope, User
 from vinery_accounts.resources.base import Conflict
@@ -20,7 +22,13 @@ from vinery_accounts.services import changes
 from vinery_serving.allowlist import tester
 from vinery_serving.allowlist.models import MediaDenial, MediaFolder, MediaRule
 from vinery_serving.allowlist.tester import Verdict
+from vinery_serving.catalog import registry
+from vinery_serving.catalog.models import ServedModel
+from vinery_serving.core.media import InlineSource, MediaKind, MediaPart, Picture
+from vinery_serving.intake.media import RequestMedia
 from vinery_serving.media.probe import probe
+from vinery_serving.prompting.folder import ModelFolder
+from vinery_serving.prompting.vision_families import load_processor
 
 
 def picture(width: int = 40, height: int = 30) -> bytes:
@@ -86,9 +94,11 @@ def test_an_allowed_picture_is_fetched_and_decoded_step_by_step(port: int, rule:
         ("response", True),
         ("bytes", True),
         ("decoding", True),
+        ("tokens", None),
     ]
     assert verdict.is_allowed
-    assert verdict.steps[-1].text == "picture of 40 x 30 pixels"
+    assert verdict.steps[-2].text == "picture of 40 x 30 pixels"
+    assert verdict.steps[-1].text == "no vision model is loaded, so none can see it"
     assert f"rule {rule.pk}" in verdict.steps[0].text
     assert "secret" not in str(verdict)
 
@@ -210,6 +220,78 @@ def test_a_bad_file_is_reported(data: bytes) -> None:
     assert probe(data, 1000).error
 
 
+# -- What vision models see
+
+
+@pytest.fixture
+def folder(db: None, tmp_path: Path) -> Path:
+    """A folder whose files may be named."""
+    folder = tmp_path.resolve()
+    changes.add(MediaFolder(folder=str(folder)))
+    return folder
+
+
+@pytest.fixture
+def seer(db: None) -> ServedModel:
+    registry.add_model(REPOSITORY / "models" / "tiny-chat", name="chat")
+    return registry.add_model(REPOSITORY / "models" / "tiny-vision", name="seer")
+
+
+def tokens_of(path: Path, model: str | None = None) -> str:
+    verdict = tester.test(str(path), None, None, model)
+    assert verdict.steps[-1].name == "tokens", verdict
+    return verdict.steps[-1].text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_size_and_the_tokens_are_those_of_a_request(folder: Path, seer: ServedModel) -> None:
+    (folder / "large.png").write_bytes(picture(4000, 2000))
+    processor = load_processor(ModelFolder.read(Path(seer.folder)))
+    assert processor is not None
+    part = MediaPart(MediaKind.IMAGE, InlineSource((folder / "large.png").read_bytes()), "p")
+    media = RequestMedia([part])
+    media.decode(0, None, processor)
+    (sent,) = media.parts_of(part)
+    assert isinstance(sent, MediaPart)
+    assert isinstance(sent.source, Picture)
+    width, height = sent.source.width, sent.source.height
+
+    text = tokens_of(folder / "large.png", "seer")
+
+    num_tokens = processor.num_tokens(width, height)
+    assert text == f"seer sees {width} x {height} pixels: {num_tokens} tokens"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_option_that_limits_pixels_counts(folder: Path, seer: ServedModel) -> None:
+    (folder / "large.png").write_bytes(picture(4000, 2000))
+    free = tokens_of(folder / "large.png")
+
+    changes.change(seer, options={"max_image_pixels": 56 * 56})
+
+    assert tokens_of(folder / "large.png") != free
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_document_costs_the_sum_of_its_pages(folder: Path, seer: ServedModel) -> None:
+    (folder / "a.pdf").write_bytes(pdf(pages([words(b"one"), words(b"two")])))
+
+    text = tokens_of(folder / "a.pdf")
+
+    assert text.startswith("seer sees 2 pages, the first of ")
+    assert text.endswith("tokens, and those of their text")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("name", ["chat", "none", "unloaded"])
+def test_another_model_than_a_loaded_vision_model_is_refused(seer: ServedModel, name: str) -> None:
+    tiny = REPOSITORY / "models" / "tiny-vision"
+    registry.add_model(tiny, name="unloaded", load=False)
+
+    with pytest.raises(ValueError, match=f"{name} is not a loaded vision model. Loaded: seer."):
+        tester.test("https://a.example/", None, None, name)
+
+
 # -- The console and the API
 
 
@@ -224,10 +306,12 @@ def test_owners_test_for_what_they_own_and_see_no_addresses(
     url = f"http://127.0.0.1:{port}/cat.png"
 
     client.force_login(owner)
-    form = {"what": url, "of": f"project:{project.pk}"}
+    registry.add_model(REPOSITORY / "models" / "tiny-vision", name="seer")
+    form = {"what": url, "of": f"project:{project.pk}", "model": "seer"}
     page = client.post("/console/media/test/", form).content.decode()
     assert "picture of 40 x 30 pixels" in page
     assert f"{url} is allowed" in page
+    assert "seer sees 84 x 56 pixels" in page
     assert "all are allowed" in page
     for of in ("platform", f"organization:{seen.pk}"):
         refused = client.post("/console/media/test/", {**form, "of": of}).content.decode()
@@ -255,11 +339,19 @@ def test_the_api_tests_for_owners_and_administrators(
 
     answer = post(what=url, project=project.pk).json()
     assert answer["is_allowed"] is True
-    assert answer["steps"][-1] == {
-        "name": "decoding",
-        "is_ok": True,
-        "text": "picture of 40 x 30 pixels",
-    }
+    assert answer["steps"][-2:] == [
+        {"name": "decoding", "is_ok": True, "text": "picture of 40 x 30 pixels"},
+        {
+            "name": "tokens",
+            "is_ok": None,
+            "text": "no vision model is loaded, so none can see it",
+        },
+    ]
+    registry.add_model(REPOSITORY / "models" / "tiny-vision", name="seer")
+    seen = post(what=url, project=project.pk, model="seer").json()["steps"][-1]
+    assert seen["text"].startswith("seer sees 84 x 56 pixels: ")
+    refused = post(what=url, project=project.pk, model="other")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "model")
     assert post(what=url).status_code == 403
     assert post(what=url, organization=project.organization_id).status_code == 403
     assert post(project=project.pk).status_code == 400

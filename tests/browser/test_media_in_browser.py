@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import httpx
 import pytest
+from PIL import Image
 from playwright import sync_api
 
 from tests.browser.conftest import Administrator, follow
+from tests.conftest import REPOSITORY, Running, until
+from tests.system.commands import vinery
 
 pytestmark = pytest.mark.system
+
+TINY_VISION = REPOSITORY / "models" / "tiny-vision"
 
 HOST = "cdn.b\u00fccher.example"
 STORED = "cdn.xn--bcher-kva.example"
@@ -57,3 +67,93 @@ def test_a_host_is_allowed_tested_changed_and_removed(admin: Administrator) -> N
     follow(page.get_by_role("link", name="Remove"))
     follow(page.get_by_role("button", name="Remove"))
     assert f"{STORED} is removed." in page.inner_text("main")
+
+
+# -- A refusal of a request
+
+
+class _Picture(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        file = io.BytesIO()
+        Image.new("RGB", (112, 112), "red").save(file, "PNG")
+        self.send_response(200)
+        self.send_header("content-type", "image/png")
+        self.send_header("content-length", str(len(file.getvalue())))
+        self.end_headers()
+        self.wfile.write(file.getvalue())
+
+    def log_message(self, *_: object) -> None:
+        """Tests print nothing."""
+
+
+@pytest.fixture
+def host() -> Iterator[str]:
+    """The address of a server with a picture."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Picture) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture
+def viewer(running: Running) -> Iterator[str]:
+    """The name of a vision model."""
+    vinery(running, "model", "add", str(TINY_VISION), "--name", "viewer")
+    vinery(running, "wait", "viewer")
+    yield "viewer"
+    vinery(running, "model", "remove", "viewer")
+    vinery(running, "media", "deny", "127.0.0.1", "--remove")
+
+
+def _answer_about(running: Running, model: str, url: str) -> httpx.Response:
+    content = [
+        {"type": "text", "text": "What is it?"},
+        {"type": "image_url", "image_url": {"url": url}},
+    ]
+    return httpx.post(
+        f"{running.base_url}/v1/chat/completions",
+        headers={"Authorization": f"Bearer {running.api_key}"},
+        json={
+            "model": model,
+            "messages": [{"role": "user", "content": content}],
+            "max_completion_tokens": 4,
+        },
+        timeout=60,
+    )
+
+
+def _code(response: httpx.Response) -> str:
+    return str(response.json().get("error", {}).get("code"))
+
+
+def _allow_refused(admin: Administrator, host: str, reason: str) -> None:
+    """Find the refusal of the host with this reason, and save the rule that is proposed."""
+
+    def is_listed() -> bool:
+        row = _go(admin).locator("tr").filter(has_text=host).filter(has_text=reason)
+        return row.count() == 1
+
+    until(is_listed, timeout_s=20)
+    row = admin.page.locator("tr").filter(has_text=host).filter(has_text=reason)
+    follow(row.get_by_role("link", name=f"Allow {host}"))
+    follow(admin.page.get_by_role("button", name="Save"))
+    assert "It is in force within a second." in admin.page.inner_text("main")
+
+
+def test_what_was_refused_is_allowed_by_one_click_for_each_reason(
+    admin: Administrator, running: Running, viewer: str, host: str
+) -> None:
+    url = f"{host}/red.png"
+    until(lambda: _code(_answer_about(running, viewer, url)) == "media_denied", timeout_s=60)
+
+    _allow_refused(admin, host, "No rule of the platform allows it.")
+    until(
+        lambda: "not public" in _answer_about(running, viewer, url).json()["error"]["message"],
+        timeout_s=10,
+    )
+    _allow_refused(admin, host, "The address 127.0.0.1 is not public.")
+    until(lambda: _answer_about(running, viewer, url).status_code == 200, timeout_s=10)
+
+    answer = _answer_about(running, viewer, url).json()
+    assert answer["usage"]["prompt_tokens_details"]["image_tokens"] == 16
+    assert "allowed now" in _go(admin).locator("tr").filter(has_text="No rule of").inner_text()

@@ -18,6 +18,7 @@ from PIL import Image
 from tests.flow.tiny_chat import new_engine
 from tests.media.pdfs import pages, pdf, words
 from tests.prompting.test_vision import a_vision_folder
+from vinery_serving.core import field_limits
 from vinery_serving.core.errors import InvalidRequest, RequestQuarantined
 from vinery_serving.core.media import InlineSource, MediaPart, UrlSource
 from vinery_serving.core.request import Endpoint
@@ -32,6 +33,7 @@ from vinery_serving.intake.reading import (
     InProcess,
     answer_tokens,
 )
+from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.protocols import parse
 from vinery_serving.workers.limits import WorkLimits
@@ -238,6 +240,22 @@ async def test_an_animation_is_a_video_or_its_first_frame(pool: WorkerPool, engi
     assert len(clip.pixels) == 2 * clip.height * clip.width * 3
     assert clip.num_tokens == 16
     assert draft.media.num_pixels == 3 * 112 * 112
+
+
+async def test_the_setting_limits_the_frames_of_a_video(engine: Engine) -> None:
+    file = io.BytesIO()
+    colors = [(level, 0, 0) for level in range(0, 240, 40)]
+    frames = [Image.new("RGB", (112, 112), color) for color in colors]
+    frames[0].save(file, "GIF", save_all=True, append_images=frames[1:], duration=500)
+    moving = {"type": "video_url", "video_url": {"url": inline(file.getvalue())}}
+    pool = WorkerPool("vinery_serving.intake.jobs", LIMITS)
+    pool.load(((), field_limits.configured(), DecodeLimits(max_frames=4)))
+    try:
+        draft = await read(pool, engine, {"messages": [question(moving)]})
+    finally:
+        await pool.stop()
+
+    assert [media.num_frames for media in draft.submits[0].media] == [4]
 
 
 @pytest.mark.parametrize("kind", ["image_url", "video_url"])

@@ -31,6 +31,7 @@ from vinery_serving.intake.reading import (
     answer_tokens,
     model_of,
 )
+from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.chat.exchange import ChatExchange
 from vinery_serving.protocols.common.exchange import Exchange
@@ -321,7 +322,7 @@ async def test_a_folder_with_openvinos_tokenizer_works_too(
     body = json.dumps({"messages": [USER]}).encode()
     _, expected = await read(own_pool, engine, Endpoint.CHAT, body)
     engine.entry = replace(engine.entry, folder=folder)
-    own_pool.load(((engine.entry,), {}))
+    own_pool.load(((engine.entry,), {}, DecodeLimits()))
 
     _, draft = await read(own_pool, engine, Endpoint.CHAT, body + LARGE.encode())
 
@@ -343,7 +344,7 @@ async def test_a_worker_imports_neither_django_nor_an_engine() -> None:
 async def test_a_worker_has_the_limits_of_its_web_process(
     own_pool: WorkerPool, engine: Engine
 ) -> None:
-    own_pool.load(((engine.entry,), {"messages": 1}))
+    own_pool.load(((engine.entry,), {"messages": 1}, DecodeLimits()))
     body = json.dumps({"messages": [USER, USER]}) + LARGE
 
     with pytest.raises(InvalidRequest, match="at most 1 entries") as caught:

@@ -10,6 +10,8 @@ import pytest
 
 from tests.platform_ import scripts
 from vinery_serving.core.field_limits import FIELD_LIMITS
+from vinery_serving.media.decoding import DecodeLimits
+from vinery_serving.media.fetching import FetchLimits
 
 _PRINT = """
 import json, sys
@@ -193,17 +195,40 @@ def test_a_setting_raises_the_limit_of_a_field(home: str) -> None:
     assert limits == {limit.name: limit.default for limit in FIELD_LIMITS} | {"tools": 200}
 
 
+def test_settings_limit_fetching_and_decoding_and_are_else_the_defaults(home: str) -> None:
+    names = ("VINERY_FETCH_LIMITS", "VINERY_DECODE_LIMITS")
+    unset = settings_with(*names, VINERY_HOME=home)
+    assert FetchLimits(**unset["VINERY_FETCH_LIMITS"]) == FetchLimits()
+    assert DecodeLimits(**unset["VINERY_DECODE_LIMITS"]) == DecodeLimits()
+
+    values = settings_with(
+        *names,
+        VINERY_HOME=home,
+        VINERY_MEDIA_FETCHED_MB="10",
+        VINERY_MEDIA_CACHE_MB="0",
+        VINERY_MEDIA_DECODE_MS="2500",
+        VINERY_MEDIA_FRAMES="8",
+    )
+
+    fetching = FetchLimits(**values["VINERY_FETCH_LIMITS"])
+    assert (fetching.max_bytes_of_request, fetching.cache_bytes) == (10 * 2**20, 0)
+    decoding = DecodeLimits(**values["VINERY_DECODE_LIMITS"])
+    assert (decoding.cpu_s, decoding.max_frames) == (2.5, 8)
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "words"),
     [
         ("VINERY_MAX_TOOLS", "0", "from 1 to"),
         ("VINERY_MAX_TOOLS", "many", "not a number"),
         ("VINERY_MAX_JSON_LEVELS", "5000", "from 1 to 200"),
+        ("VINERY_MEDIA_FETCHES", "0", "from 1 to 1024"),
+        ("VINERY_MEDIA_FRAMES", "257", "from 1 to 256"),
+        ("VINERY_MEDIA_CACHE_MB", "-1", "from 0 to"),
+        ("VINERY_MEDIA_DECODE_MS", "1.8", "not a number"),
     ],
 )
-def test_a_wrong_limit_of_a_field_is_refused(
-    home: str, variable: str, value: str, words: str
-) -> None:
+def test_a_wrong_limit_is_refused(home: str, variable: str, value: str, words: str) -> None:
     environment = {"VINERY_HOME": home, variable: value}
     result = scripts.run_python("-c", _PRINT, environment=environment)
 

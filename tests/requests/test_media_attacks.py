@@ -55,13 +55,17 @@ def response_bodies(url: str) -> Iterator[dict[str, Any]]:
 
 
 def message_bodies(url: str) -> Iterator[dict[str, Any]]:
-    picture = {"type": "image", "source": {"type": "url", "url": url}}
-    for block in (
-        picture,
-        {"type": "document", "source": {"type": "url", "url": url}},
-        {"type": "tool_result", "tool_use_id": "c", "content": [picture]},
-    ):
-        yield {**chat(block), "max_tokens": 9}
+    source = {"type": "url", "url": url}
+    image = {"type": "image", "source": source}
+    call = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "c", "content": [image]}
+    conversations: tuple[list[dict[str, Any]], ...] = (
+        [{"role": "user", "content": [image]}],
+        [{"role": "user", "content": [{"type": "document", "source": source}]}],
+        [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}],
+    )
+    for messages in conversations:
+        yield {"model": "m", "max_tokens": 1, "messages": messages}
 
 
 def requests(url: str) -> Iterator[tuple[Endpoint, Dialect, bytes]]:
@@ -70,8 +74,8 @@ def requests(url: str) -> Iterator[tuple[Endpoint, Dialect, bytes]]:
             yield Endpoint.CHAT, dialect, json.dumps(body).encode()
         for body in response_bodies(url):
             yield Endpoint.RESPONSES, dialect, json.dumps(body).encode()
-        for body in message_bodies(url):
-            yield Endpoint.MESSAGES, dialect, json.dumps(body).encode()
+    for body in message_bodies(url):
+        yield Endpoint.MESSAGES, V1, json.dumps(body).encode()
 
 
 async def fetch(media: CallerMedia, endpoint: Endpoint, dialect: Dialect, body: bytes) -> None:

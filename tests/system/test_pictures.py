@@ -232,6 +232,8 @@ def test_a_file_of_an_allowed_folder_is_read_by_its_url_and_on_v3_by_its_path(
     on_v3 = client.with_options(base_url=f"{running.base_url}/v3")
 
     assert image_tokens(asked(on_v3, f"{pictures}/red.png").usage) == IMAGE_TOKENS
+    tested = vinery(running, "media", "test", f"{pictures}/red.png", "--model", NAME)
+    assert f"{NAME} sees 112 x 112 pixels: {IMAGE_TOKENS} tokens" in tested
     with pytest.raises(openai.BadRequestError, match="Only /v3 takes paths"):
         asked(client, f"{pictures}/red.png")
     with pytest.raises(openai.BadRequestError) as caught:

@@ -257,6 +257,11 @@ def _add_test(actions: Commands) -> None:
         "and keep nothing. The exit status is 0 if it is allowed, and 1 if not.",
     )
     parser.add_argument("what", metavar="URL_OR_PATH", help="as a client would send it")
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help="the loaded vision model that sees it (default: the first one)",
+    )
     _add_scope(parser)
     add_json(parser)
 
@@ -264,7 +269,7 @@ def _add_test(actions: Commands) -> None:
 def run_test(arguments: argparse.Namespace) -> int:
     scope = _scope(arguments)
     organization, project = (row and row.pk for row in scope.values())
-    verdict = test(arguments.what, organization, project)
+    verdict = test(arguments.what, organization, project, arguments.model)
     if arguments.json:
         print(json_of(verdict.body))
     else:

@@ -1,6 +1,7 @@
 """`vinery usage`: usage as a table or a file, and whether records and rollups agree."""
 
 import argparse
+from collections.abc import Sequence
 from typing import Any, Final
 
 from django.conf import settings
@@ -19,11 +20,13 @@ from vinery_accounts.usage.periods import Granularity
 from vinery_accounts.usage.reports import Figures, Question
 from vinery_accounts.usage.verify import verify
 
+_IMAGE: Final = "IMAGE"  # shown if there are image tokens
 _COLUMNS: Final = {
     "REQUESTS": "num_requests",
     "ERRORS": "num_errors",
     "INPUT": "num_prompt_tokens",
     "CACHED": "num_cached_tokens",
+    _IMAGE: "num_image_tokens",
     "OUTPUT": "num_output_tokens",
     "REASONING": "num_reasoning_tokens",
     "FIRST TOKEN p50/p95/p99 ms": "first_token_ms",
@@ -84,8 +87,18 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def show_usage(arguments: argparse.Namespace) -> int:
     """Print a table. Raises ValueError for an invalid period."""
     heads, rows = _groups(arguments) if arguments.by else _points(arguments)
-    print(table((*heads, *_COLUMNS), rows))
+    print(table(*_without_zeros((*heads, *_COLUMNS), rows)))
     return 0
+
+
+def _without_zeros(
+    heads: tuple[str, ...], rows: Sequence[Sequence[str]]
+) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """Return the table without the column of image tokens if there are none."""
+    at = len(heads) - len(_COLUMNS) + list(_COLUMNS).index(_IMAGE)
+    if any(row[at] != "0" for row in rows):
+        return heads, rows
+    return (*heads[:at], *heads[at + 1 :]), [(*row[:at], *row[at + 1 :]) for row in rows]
 
 
 def export_usage(arguments: argparse.Namespace) -> int:

@@ -127,6 +127,15 @@ SETTINGS: Final = (
     Setting("VINERY_WORK_MEMORY_MB", "memory of a step of reading a request", "1024"),
     Setting("VINERY_WORK_QUEUE", "requests of a key that wait for a worker process", "512"),
     Setting("VINERY_WORK_WAIT_S", "how long a request waits for a worker process", "30"),
+    Setting("VINERY_MEDIA_FETCHES", "files that a web process fetches at the same time", "32"),
+    Setting("VINERY_MEDIA_FETCHES_OF_KEY", "of them for one key", "8"),
+    Setting("VINERY_MEDIA_FETCHED_MB", "all files that one request names", "64"),
+    Setting(
+        "VINERY_MEDIA_CACHE_MB", "fetched files that a web process keeps in memory; 0: none", "64"
+    ),
+    Setting("VINERY_MEDIA_CACHE_S", "how long they are kept, for the same project", "60"),
+    Setting("VINERY_MEDIA_FRAMES", "frames of a video that a model sees", "32"),
+    Setting("VINERY_MEDIA_DECODE_MS", "processor time that decodes one file", "1800"),
     Setting("VINERY_PAGE_THREADS", "requests for pages that run at once in a web process", "4"),
     Setting(
         "VINERY_MIN_FREE_DISK_MB", "free disk space below which health reports degraded", "256"

@@ -101,6 +101,22 @@ VINERY_WORK_MEMORY_BYTES = 2**20 * env.integer(
 VINERY_WORK_QUEUE = env.integer("VINERY_WORK_QUEUE", 512, at_least=1, at_most=100_000)
 VINERY_WORK_WAIT_S = env.integer("VINERY_WORK_WAIT_S", 30, at_least=1, at_most=600)
 
+# -- Pictures, videos and documents of requests ------------------------------------------
+
+# Arguments of `FetchLimits` and `DecodeLimits` in serving/media.
+VINERY_FETCH_LIMITS: dict[str, Any] = {
+    "max_running": env.integer("VINERY_MEDIA_FETCHES", 32, at_least=1, at_most=1024),
+    "max_running_of_key": env.integer("VINERY_MEDIA_FETCHES_OF_KEY", 8, at_least=1, at_most=1024),
+    "max_bytes_of_request": 2**20
+    * env.integer("VINERY_MEDIA_FETCHED_MB", 64, at_least=1, at_most=4096),
+    "cache_bytes": 2**20 * env.integer("VINERY_MEDIA_CACHE_MB", 64, at_least=0, at_most=65_536),
+    "cache_s": env.integer("VINERY_MEDIA_CACHE_S", 60, at_least=0, at_most=24 * 3600),
+}
+VINERY_DECODE_LIMITS: dict[str, Any] = {
+    "max_frames": env.integer("VINERY_MEDIA_FRAMES", 32, at_least=1, at_most=256),
+    "cpu_s": env.integer("VINERY_MEDIA_DECODE_MS", 1800, at_least=100, at_most=600_000) / 1000,
+}
+
 _PUBLIC = urlsplit(VINERY_PUBLIC_URL)
 _IS_BEHIND_TLS = _PUBLIC.scheme == "https"
 

@@ -24,6 +24,7 @@ from vinery_accounts.models import Organization, Project
 from vinery_accounts.resources.fields import StrictSerializer, VisibleRelatedField
 from vinery_serving.allowlist import resource as media
 from vinery_serving.allowlist import tester
+from vinery_serving.allowlist.seeing import choose
 from vinery_serving.catalog import devices
 from vinery_serving.catalog.engine_log import engine_log
 from vinery_serving.catalog.models import ServedModel, ShownState
@@ -67,6 +68,20 @@ class MediaTestSerializer(StrictSerializer):
         allow_null=True,
         help_text="For a request of this project.",
     )
+    model = serializers.CharField(
+        required=False,
+        allow_null=True,
+        max_length=128,
+        help_text="The loaded vision model that sees it; by default the first one.",
+    )
+
+    def validate_model(self, name: str | None) -> str | None:
+        """Return the name. Raises ValidationError unless it is that of a loaded vision model."""
+        try:
+            choose(name)
+        except ValueError as error:
+            raise serializers.ValidationError(str(error)) from None
+        return name
 
 
 class MediaStepSerializer(serializers.Serializer):  # type: ignore[type-arg]
@@ -100,7 +115,8 @@ def test(self: ResourceViewSet, request: Request) -> Response:
     ids = (organization and organization.pk, project and project.pk)
     if not self.access.owns(*ids):
         raise PermissionDenied("Your role does not allow this. Ask an owner or administrator.")
-    return Response(tester.test(values["what"], *ids).seen_by(self.access).body)
+    verdict = tester.test(values["what"], *ids, values.get("model"))
+    return Response(verdict.seen_by(self.access).body)
 
 
 class DeviceSerializer(serializers.Serializer):  # type: ignore[type-arg]

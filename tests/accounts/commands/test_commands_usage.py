@@ -80,3 +80,17 @@ def test_invalid_percentages_are_refused_with_the_forms_that_the_command_accepts
     assert "'half' is neither percentages like 50,80,100 nor off nor platform" in (
         capsys.readouterr().err
     )
+
+
+def test_image_tokens_have_a_column_where_there_are_some(vinery_: Vinery) -> None:
+    now = timezone.now()
+    store_settlements([settlement("a", admission=admission("a", started_at=now))])
+    assert "IMAGE" not in vinery_("usage", "show").out
+
+    pictures = settlement("b", admission=admission("b", started_at=now), num_image_tokens=1234)
+    store_settlements([pictures])
+
+    for words in ((), ("--by", "model")):
+        heads, *_, row = vinery_("usage", "show", *words).out.splitlines()
+        assert "IMAGE" in heads
+        assert "1,234" in row
