@@ -21,7 +21,7 @@ from vinery import __version__
 pytestmark = pytest.mark.system
 
 SETTINGS = REPOSITORY / "tests" / "contract" / "fuzzing" / "schemathesis.toml"
-GENERATION = ["chat/completions", "completions", "responses"]
+GENERATION = ["chat/completions", "completions", "responses", "messages"]
 TIMEOUT_S = 1200
 
 
@@ -49,7 +49,7 @@ def test_the_document_can_only_be_read(running: Running) -> None:
 @pytest.mark.timeout(TIMEOUT_S + 30)
 def test_every_bound_of_every_field_is_as_documented(running: Running, tmp_path: Path) -> None:
     """All valid and invalid boundary values of one tree; the other has the same fields."""
-    paths = "^/v1/(chat/completions|completions|responses|models.*)$"
+    paths = "^/v1/(chat/completions|completions|responses|messages|models.*)$"
     seen = schemathesis(running, tmp_path, "--phases=coverage", f"--include-path-regex={paths}")
 
     for endpoint in GENERATION:
