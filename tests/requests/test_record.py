@@ -20,6 +20,7 @@ from vinery_accounts.usage.ledger import NoRoomForUsage, UsageLedger
 from vinery_accounts.usage.recovery import recover_orphans
 from vinery_serving.core.errors import InvalidRequest, UsageNotRecorded
 from vinery_serving.core.media import MediaUsage
+from vinery_serving.core.request import Endpoint
 from vinery_serving.flow.meter import Meter
 from vinery_serving.requests.record import RequestRecord
 from vinery_serving.runtime.live import LiveRequests
@@ -145,9 +146,10 @@ async def test_a_long_name_of_a_model_takes_little_space_in_the_journal(tmp_path
     assert process._ledger.backlog_bytes < 2000
 
 
+@pytest.mark.parametrize("endpoint", [Endpoint.COMPLETIONS, Endpoint.MESSAGES])
 @pytest.mark.parametrize("is_refused", [True, False])
 async def test_a_project_with_captures_gets_the_body_and_the_answer(
-    tmp_path: Path, is_refused: bool
+    tmp_path: Path, is_refused: bool, endpoint: Endpoint
 ) -> None:
     captured: list[CapturedRequest] = []
     runtime = SimpleNamespace(
@@ -163,7 +165,7 @@ async def test_a_project_with_captures_gets_the_body_and_the_answer(
         cast(Runtime, runtime),
         caller,
         request_id="r1",
-        endpoint="completions",
+        endpoint=endpoint,
         dialect="v1",
         body=b"{}",
     )
@@ -180,7 +182,9 @@ async def test_a_project_with_captures_gets_the_body_and_the_answer(
     assert (capture.project_id, capture.model, capture.body) == (1, "m", b"{}")
     assert capture.num_body_bytes == 2
     if is_refused:
-        assert json.loads(capture.answer)["error"]["message"] == "No."
+        error = json.loads(capture.answer)
+        assert error["error"]["message"] == "No."
+        assert error.get("request_id") == ("r1" if endpoint is Endpoint.MESSAGES else None)
         assert capture.num_answer_bytes == len(capture.answer)
     else:
         assert capture.answer == b"x" * MAX_TEXT_BYTES

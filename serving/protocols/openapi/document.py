@@ -47,8 +47,8 @@ and {answers} to one request; {text} characters in all texts of a prompt, and {t
 tools. The fields have their own limits, and `x-setting` names the setting that replaces one. A \
 model has further limits: its context, and those that its administrator sets.
 
-Errors have OpenAI's form; those of `/messages`, and of every path for requests with the header \
-`anthropic-version`, have Anthropic's.
+Errors and lists of models have OpenAI's form. For requests with the header `anthropic-version` \
+they have Anthropic's, and errors of `/messages` always do.
 
 The key is a bearer token, or the value of the header `api-key` or `x-api-key`. The paths of \
 Azure's clients work too: `/openai/v1/...`, and `/openai/deployments/MODEL/chat/completions`, \

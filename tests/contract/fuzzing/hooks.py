@@ -47,6 +47,8 @@ FORMS = (
     "guided_grammar",
     "guided_json_object",
     "guided_choice",
+    "output_config",
+    "output_format",
 )
 # These fields need another field.
 BEAMS = ("use_beam_search", "length_penalty", "early_stopping", "no_repeat_ngram_size", "best_of")
@@ -66,7 +68,16 @@ IDS = (
     "bad_words_token_ids",
     "logprob_token_ids",
 )
-MEDIA_PARTS = ("image_url", "input_image", "video_url", "input_video", "file", "input_file")
+MEDIA_PARTS = (
+    "image_url",
+    "input_image",
+    "video_url",
+    "input_video",
+    "file",
+    "input_file",
+    "image",
+    "document",
+)
 
 tally: Counter[tuple[str, str, int]] = Counter()
 sent: set[tuple[str, ...]] = set()
@@ -159,11 +170,12 @@ def fit(body: dict[str, Any], *, path: str) -> None:
     if path.endswith("tokenize"):
         fit_tokenizer(body)
     else:
-        fit_generation(body, counts_logprobs=path.endswith("/completions") and "chat" not in path)
+        counts_logprobs = path.endswith("/completions") and "chat" not in path
+        fit_generation(body, counts_logprobs=counts_logprobs, is_message="/messages" in path)
     body["model"] = MODEL
 
 
-def fit_generation(body: dict[str, Any], *, counts_logprobs: bool) -> None:
+def fit_generation(body: dict[str, Any], *, counts_logprobs: bool, is_message: bool) -> None:
     body["max_tokens"] = 2
     if body.get("prompt") == "":
         body["prompt"] = "Hello"
@@ -185,7 +197,10 @@ def fit_generation(body: dict[str, Any], *, counts_logprobs: bool) -> None:
     if not body.get("logprobs") and not counts_logprobs:
         drop(body, LOGPROBS)
     if body.get("tool_choice") not in ("none", None):
-        body["tool_choice"] = "auto"
+        is_object = isinstance(body["tool_choice"], dict) and is_message
+        body["tool_choice"] = {"type": "auto"} if is_object else "auto"
+    if is_message:
+        fit_message(body)
     if body.get("disable_chat_template"):
         drop(body, ["continue_final_message"])
     if body.get("continue_final_message"):
@@ -196,6 +211,14 @@ def fit_generation(body: dict[str, Any], *, counts_logprobs: bool) -> None:
         body["logit_bias"] = {
             str(int(key) % VOCABULARY): bias for key, bias in body["logit_bias"].items()
         }
+
+
+def fit_message(body: dict[str, Any]) -> None:
+    """Random blocks are seldom in a turn of their role, and not every turn can be continued."""
+    body["messages"] = [{"role": "user", "content": "Hello"}]
+    drop(body, ["context_management"])
+    if isinstance(body.get("tools"), list):
+        body["tools"] = body["tools"][:8]
 
 
 def fit_tokenizer(body: dict[str, Any]) -> None:
