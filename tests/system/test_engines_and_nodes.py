@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.conftest import Running, run_platform, runs, until
-from tests.system.ledger import execute
+from tests.system.ledger import execute, metric
 
 pytestmark = pytest.mark.system
 
@@ -101,7 +101,7 @@ def test_a_stopped_node_is_replaced_beside_running_requests(home: Path) -> None:
     with run_platform(home) as platform:
         (pid,) = platform.pids("engine")
         with requests(platform, 8) as answers:
-            until(lambda: psutil.Process(pid).cpu_percent(0.1) > 50)
+            until(lambda: metric(platform, "vinery_engine_running") > 0)
             (node,) = platform.pids("node")
             os.kill(node, signal.SIGSTOP)
             until(lambda: has_adopted(platform, pid))

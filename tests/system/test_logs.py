@@ -23,6 +23,7 @@ from vinery_serving.logs.reading import last_lines
 pytestmark = pytest.mark.system
 
 _SETTINGS = {
+    "VINERY_WEB_WORKERS": "1",
     "VINERY_LOG_LEVEL": "debug",
     "VINERY_LOG_FORMAT": "json",
     "VINERY_LOG_FILE_MB": "1",

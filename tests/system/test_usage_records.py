@@ -77,6 +77,7 @@ def test_the_energy_of_requests_and_of_idleness_is_what_the_machine_counted(
     assert sum(filter(None, energies)) / 1000 == pytest.approx(
         reported_j - reported_before_j, abs=0.02
     )
-    # What was counted since the last reading, and while it was asked for, is a second's at most.
-    assert used_j - used_before_j == pytest.approx(counted_j, abs=50)
+    # What was counted since the last readings, and while they were asked for, is that of two
+    # seconds at most.
+    assert used_j - used_before_j == pytest.approx(counted_j, abs=100)
     assert reported_j - reported_before_j < counted_j

@@ -60,7 +60,8 @@ async def test_a_large_web_process_is_replaced_without_losing_a_request(
     tmp_path: Path, server: str
 ) -> None:
     with run_platform(tmp_path / "home", SETTINGS | {"VINERY_SERVER": server}) as platform:
-        (first,) = platform.pids("web")
+        # On a busy machine the successor is there already.
+        first = min(platform.pids("web"), key=begun_at_s)
         # A successor starts, which takes longer than the first answers below to begin.
         await asyncio.to_thread(until, lambda: "and is replaced" in platform.log.read_text())
         streams = [asyncio.create_task(stream_until(platform, first)) for _ in range(4)]
@@ -73,6 +74,10 @@ async def test_a_large_web_process_is_replaced_without_losing_a_request(
     assert all(nums)
     assert {text.endswith("data: [DONE]\n\n") for each in texts for text in each} == {True}
     assert not any('"error"' in text for each in texts for text in each)
+
+
+def begun_at_s(pid: int) -> float:
+    return psutil.Process(pid).create_time()
 
 
 def is_over(first: int) -> bool:
