@@ -236,7 +236,11 @@ def test_the_api_refuses_unknown_endpoints_and_invalid_networks_and_names_the_fi
     body = {"name": "x", "project": ours.one.pk}
 
     for name, wrong, hint in (
-        ("endpoints", "/v1/completions", "There are: chat/completions, completions, responses."),
+        (
+            "endpoints",
+            "/v1/completions",
+            "There are: chat/completions, completions, responses, messages.",
+        ),
         ("networks", "10.0.0.1/8", "Networks look like 10.0.0.0/8"),
     ):
         error = member.request("POST", "keys/", body | {name: [wrong]}).json()["error"]
