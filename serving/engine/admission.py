@@ -7,7 +7,8 @@ hold less than `max_share` wait, no other lane gets a slot; with `strict_share` 
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
+from functools import cache
 from typing import Final
 
 from vinery_serving.engine.batch import Batch
@@ -165,15 +166,10 @@ class Admission:
 
     def _admitted(self) -> Iterator[tuple[Generation, int, FailedGeneration | None]]:
         """Yield what was added, the tokens that its lane was charged for, and a failure."""
-        encoding: set[Lane] = set()  # whose pictures must wait
         while self._batch.has_prefill_room:
-            held_back = self._held_back() | encoding
-            first = self._queue.first_except(held_back)
+            first = self._queue.first_except(self._held_back(), self._waits_to_encode())
             if first is None:
                 return
-            if not self._batch.may_encode(first):
-                encoding.add(first.submit.lane)
-                continue
             beginning, preempted = first, None
             if self._batch.has_free_slot:
                 beginning = self._slices.next_of(first, time.monotonic())
@@ -183,10 +179,15 @@ class Admission:
                 preempted = self._preempt_for(first.submit.lane)
                 if preempted is None:
                     return
-            self._queue.pop_except(held_back)
+            self._queue.take(first)
             if preempted is not None:
                 self.put_back(preempted)
             yield first, *self._add_next(beginning, first)
+
+    def _waits_to_encode(self) -> Callable[[Generation], bool]:
+        """Which generations others pass, also those of the same lane, before the next is added."""
+        may_encode = cache(self._batch.may_encode)
+        return lambda generation: generation.has_media and not may_encode()
 
     def _add_next(
         self, beginning: Generation, generation: Generation

@@ -167,9 +167,9 @@ class Batch:
         generation.rewind()
         return generation
 
-    def may_encode(self, generation: Generation) -> bool:
-        """Whether its pictures, if it has some, may be encoded before the next step."""
-        return not generation.has_media or self._encoding.may_encode(
+    def may_encode(self) -> bool:
+        """Whether pictures may be encoded before the next step."""
+        return self._encoding.may_encode(
             time.monotonic(),
             num_streams=sum(each.is_decoding for each in self._running),
             is_idle=not self._running,
@@ -177,7 +177,7 @@ class Batch:
 
     def may_join(self, generation: Generation) -> bool:
         """Whether it may be added before the next step. If not, it may before a later one."""
-        if not self.may_encode(generation):
+        if generation.has_media and not self.may_encode():
             return False
         if self._blocks is None or generation.must_score:
             return True  # a prompt that is scored uses no cached block

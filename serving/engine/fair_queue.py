@@ -15,7 +15,8 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, islice
+from operator import itemgetter
 from typing import Final, Generic, NamedTuple, TypeVar
 
 Lane = tuple[int, int]  # the ids of the organisation and of the key
@@ -49,6 +50,10 @@ class _Waiting(NamedTuple, Generic[ItemT]):
     cost: float
 
 
+def _no(_: object) -> bool:
+    return False
+
+
 class FairQueue(Generic[ItemT]):
     """Items by lane, and in a lane by priority number and arrival.
 
@@ -78,26 +83,35 @@ class FairQueue(Generic[ItemT]):
         """Add one that was taken before in front of all items of its lane and priority."""
         self._insert(item, lane, priority, -next(self._numbers))
 
-    @property
-    def first(self) -> ItemT:
-        """The next item. Raises ValueError if the queue is empty."""
-        return self._next()[1].entries[0][2]
-
     def pop(self) -> ItemT:
         """Remove and return the first item, and charge its lane. Raises ValueError if empty."""
-        return self._take(*self._next())
+        item = self.pop_except(frozenset())
+        if item is None:
+            raise ValueError("the queue is empty")
+        return item
 
-    def first_except(self, lanes: Set[Lane]) -> ItemT | None:
-        """Return the item that `pop_except` would take."""
-        if any(key.entries and key.lane not in lanes for _, key in self._keys()):
-            return self._next(lanes)[1].entries[0][2]
-        return None
+    def first_except(self, lanes: Set[Lane], waits: Callable[[ItemT], bool] = _no) -> ItemT | None:
+        """Return the next item of none of these lanes, past those for which `waits` is true; None
+        without any."""
+        found = self._find(lanes, waits)
+        return None if found is None else found.entry[2]
 
     def pop_except(self, lanes: Set[Lane]) -> ItemT | None:
         """As `pop`, but of none of these lanes; None if all items are of them."""
-        if any(key.entries and key.lane not in lanes for _, key in self._keys()):
-            return self._take(*self._next(lanes))
-        return None
+        found = self._find(lanes, _no)
+        if found is not None:
+            self.take(found.entry[2])
+        return None if found is None else found.entry[2]
+
+    def take(self, item: ItemT) -> None:
+        """Remove an item that is in the queue, and charge its lane."""
+        key, _, cost = self._waiting[item]
+        organization = self._organizations[key.lane[0]]
+        self._level = max(self._level, organization.used)
+        organization.level = max(organization.level, key.used)
+        organization.used += cost
+        key.used += cost
+        self.discard(item)
 
     def discard(self, item: ItemT) -> None:
         """Remove an item, if it is in the queue. Its lane is charged nothing."""
@@ -138,20 +152,16 @@ class FairQueue(Generic[ItemT]):
     def _keys(self) -> Iterable[tuple[_Organization[ItemT], _Key[ItemT]]]:
         return ((each, key) for each in self._organizations.values() for key in each.keys.values())
 
-    def _next(self, lanes: Set[Lane] = frozenset()) -> tuple[_Organization[ItemT], _Key[ItemT]]:
-        """Return whose item is next, of none of these lanes. Raises ValueError without any."""
-        able = (each for each in self._keys() if each[1].entries and each[1].lane not in lanes)
-        return min(able, key=lambda each: (each[0].used, each[1].used))
-
-    def _take(self, organization: _Organization[ItemT], key: _Key[ItemT]) -> ItemT:
-        self._level = max(self._level, organization.used)
-        organization.level = max(organization.level, key.used)
-        item = key.entries[0][2]
-        cost = self._waiting[item].cost
-        organization.used += cost
-        key.used += cost
-        self.discard(item)
-        return item
+    def _find(self, lanes: Set[Lane], waits: Callable[[ItemT], bool]) -> _Waiting[ItemT] | None:
+        """Return the next item of none of these lanes that does not wait."""
+        able = (
+            (organization.used, key.used, entry)
+            for organization, key in self._keys()
+            if key.lane not in lanes
+            for entry in islice((each for each in key.entries if not waits(each[2])), 1)
+        )
+        found = min(able, key=itemgetter(0, 1), default=None)
+        return None if found is None else self._waiting[found[2][2]]
 
     def _insert(self, item: ItemT, lane: Lane, priority: int, number: int) -> None:
         organization, key = self._lane(lane)

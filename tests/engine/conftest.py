@@ -112,6 +112,16 @@ class Gateway:
         assert updates, "the engine is silent"
         return updates
 
+    async def ids_before(self, stream: OutputStream, last: Submit) -> list[int]:
+        """Return which generations have ended until `last` has, and that."""
+        ended: list[int] = []
+        while last.id not in ended:
+            for update in await self.updates(stream):
+                assert not isinstance(update, Rejected)
+                if isinstance(update, TokenOutput) and update.finish is not None:
+                    ended.append(update.id)
+        return ended
+
     async def ask(self, *submits: Submit) -> list[Answer]:
         return await self.finish(self.start(*submits), *submits)
 

@@ -198,6 +198,21 @@ def test_a_lane_above_the_share_yields_to_a_lane_below_it_and_none_yields_to_a_l
     assert yielding_lane(BOB, Counter({ALICE: 4, BOB: 4}), share=4) is None
 
 
+def test_an_item_that_waits_is_passed_by_others_of_its_lane_and_stays_the_first() -> None:
+    queue = filled(3, ALICE)
+    first = queue.first_except(set())
+    assert first is not None
+
+    passing = queue.first_except(set(), lambda item: item is first)
+
+    assert passing is not None
+    assert passing is not first
+    queue.take(passing)
+    assert queue.first_except(set()) is first
+    assert len(queue) == 2
+    assert queue.first_except(set(), lambda _: True) is None
+
+
 def test_the_first_item_of_other_lanes_is_the_one_that_is_taken() -> None:
     queue = filled(2, ALICE)
     assert queue.first_except({ALICE}) is None

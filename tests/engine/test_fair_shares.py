@@ -27,17 +27,6 @@ def long_prompts(gateway: Gateway, num: int, **values: object) -> list[Submit]:
     return [gateway.submit(each, **values) for each in ids]
 
 
-async def ids_before(stream: OutputStream, gateway: Gateway, last: Submit) -> list[int]:
-    """Return which generations have ended until `last` has."""
-    ended: list[int] = []
-    while last.id not in ended:
-        for update in await gateway.updates(stream):
-            assert not isinstance(update, Rejected)
-            if isinstance(update, TokenOutput) and update.finish is not None:
-                ended.append(update.id)
-    return ended
-
-
 async def test_hundreds_of_long_prompts_do_not_delay_the_prompt_of_another_key(
     shared_engine: SharedEngine,
 ) -> None:
@@ -46,7 +35,7 @@ async def test_hundreds_of_long_prompts_do_not_delay_the_prompt_of_another_key(
         neighbour = gateway.submit("hi", lane=NEIGHBOUR, max_new_tokens=1)
         stream = gateway.start(*many, neighbour)
 
-        ended = await ids_before(stream, gateway, neighbour)
+        ended = await gateway.ids_before(stream, neighbour)
         stream.cancel({each.id: 0 for each in many})
 
         assert len(ended) <= 4, "the prompts in the first step, and the neighbour's"

@@ -113,6 +113,23 @@ async def test_many_pictures_beside_streams_are_all_answered(start_engine: Start
     assert [len(each.tokens) for each in answers] == [200] * 8 + [8] * 16
 
 
+async def test_a_text_passes_pictures_of_its_key_that_wait_beside_a_stream(
+    start_engine: StartEngine,
+) -> None:
+    async with start_engine(folder=TINY_VISION) as gateway:
+        running, answer = a_question(gateway, "Hello", max_new_tokens=1500), Answer()
+        stream = gateway.start(running)
+        await gateway.read_until(stream, answer, 5)
+        pictures = [a_question(gateway, QUESTION, a_picture(at)) for at in range(6)]
+        text = a_question(gateway, "Hello", max_new_tokens=2)
+
+        ended = await gateway.ids_before(gateway.start(*pictures, text), text)
+
+        stream.cancel({each.id: 0 for each in (running, *pictures)})
+        await gateway.stats_when_idle()
+    assert len(ended) <= 2, "each picture waits for many steps of the stream"
+
+
 async def test_a_picture_that_is_cancelled_leaves_nothing(start_engine: StartEngine) -> None:
     async with start_engine(folder=TINY_VISION) as gateway:
         side = 4
