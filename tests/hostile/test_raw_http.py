@@ -135,7 +135,7 @@ def test_pipelined_requests_are_answered_in_order(server: Server) -> None:
         % (number, server.api_key)
         for number in range(NUM_PIPELINED)
     )
-    ((_, answer),) = ask(server, Request("pipelined", [data]))
+    ((_, answer),) = ask(server, Request("pipelined", [data], patience_s=60))
 
     assert answer.statuses() == [404] * NUM_PIPELINED
     starts = [answer.received.index(b"`m%d`" % number) for number in range(NUM_PIPELINED)]
@@ -145,7 +145,7 @@ def test_pipelined_requests_are_answered_in_order(server: Server) -> None:
 def test_a_body_in_tiny_parts_is_read_whole(server: Server) -> None:
     whole = with_length(server.api_key)
     parts = [whole[at : at + 1] for at in range(len(whole))]
-    ((_, answer),) = ask(server, Request("byte by byte", parts))
+    ((_, answer),) = ask(server, Request("byte by byte", parts, patience_s=60))
 
     assert answer.statuses() == [400]
 

@@ -102,6 +102,7 @@ async def test_answers_survive_a_change_of_the_engines_options(
         return answers
 
     clients = [asyncio.create_task(ask_again_and_again()) for _ in range(16)]
+    await until_async(lambda: metric(platform, "vinery_engine_running") > 0)
     set_options(platform, {"max_running": 12})
     await until_async(lambda: platform.has_replaced("engine", old))
     is_over = True
