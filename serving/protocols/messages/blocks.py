@@ -4,7 +4,7 @@ A block becomes parts of a message, a tool call, reasoning, or a message of its 
 a tool. `cache_control` needs nothing: the prefix cache finds equal starts of prompts itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
@@ -98,17 +98,14 @@ class OtherDocumentSource(Wire):
     type: Literal["base64", "url", "text", "content"]
 
 
-def _tagged(value: Any, types: Sequence[str]) -> str:
-    kind = value.get("type") if isinstance(value, dict) else None
-    return f"<type={kind}>" if kind in types else "<other>"
+def _by_type(*types: str) -> Discriminator:
+    """Choose the member of a union by the field `type`."""
 
+    def tag_of(value: Any) -> str:
+        kind = value.get("type") if isinstance(value, dict) else None
+        return f"<type={kind}>" if kind in types else "<other>"
 
-def _source_tag(value: Any) -> str:
-    return _tagged(value, ("base64", "url", "file"))
-
-
-def _document_source_tag(value: Any) -> str:
-    return _tagged(value, ("base64", "url", "file", "text", "content"))
+    return Discriminator(tag_of)
 
 
 ImageSource = Annotated[
@@ -116,7 +113,7 @@ ImageSource = Annotated[
     | Annotated[UrlSource, Tag("<type=url>")]
     | Annotated[StoredFile, Tag("<type=file>")]
     | Annotated[OtherSource, Tag("<other>")],
-    Discriminator(_source_tag),
+    _by_type("base64", "url", "file"),
 ]
 
 
@@ -140,10 +137,6 @@ def _as_blocks(value: object) -> object:
     raise invalid("must be a string or an array of content blocks")
 
 
-def _simple_tag(value: Any) -> str:
-    return _tagged(value, ("text", "image"))
-
-
 class OtherSimpleBlock(Wire):
     """Never valid. Its error lists the types."""
 
@@ -154,7 +147,7 @@ SimpleBlock = Annotated[
     Annotated[TextBlock, Tag("<type=text>")]
     | Annotated[ImageBlock, Tag("<type=image>")]
     | Annotated[OtherSimpleBlock, Tag("<other>")],
-    Discriminator(_simple_tag),
+    _by_type("text", "image"),
 ]
 _SimpleBlocks = Annotated[
     list[SimpleBlock],
@@ -177,7 +170,7 @@ DocumentSource = Annotated[
     | Annotated[PlainText, Tag("<type=text>")]
     | Annotated[ContentSource, Tag("<type=content>")]
     | Annotated[OtherDocumentSource, Tag("<other>")],
-    Discriminator(_document_source_tag),
+    _by_type("base64", "url", "file", "text", "content"),
 ]
 
 
@@ -211,11 +204,7 @@ class DocumentBlock(Wire):
             case PlainText(data=text):
                 return (*self._heads(self.title, self.context), TextPart(text))
             case ContentSource(content=blocks):
-                inner = (
-                    part
-                    for at, block in enumerate(blocks)
-                    for part in _parts_of(block, f"{path}.content[{at}]")
-                )
+                inner = _parts_of(blocks, f"{path}.content")
                 return (*self._heads(self.title, self.context), *inner)
             case Base64Source() | UrlSource() as file:
                 source, param = file.source(path)
@@ -233,16 +222,12 @@ class OtherInnerBlock(Wire):
     type: Literal["text", "image", "document"]
 
 
-def _inner_tag(value: Any) -> str:
-    return _tagged(value, _INNER_TYPES)
-
-
 InnerBlock = Annotated[
     Annotated[TextBlock, Tag("<type=text>")]
     | Annotated[ImageBlock, Tag("<type=image>")]
     | Annotated[DocumentBlock, Tag("<type=document>")]
     | Annotated[OtherInnerBlock, Tag("<other>")],
-    Discriminator(_inner_tag),
+    _by_type(*_INNER_TYPES),
 ]
 _InnerBlocks = Annotated[
     list[InnerBlock],
@@ -261,11 +246,7 @@ class ToolResultBlock(Wire):
     is_error: bool | None = None
 
     def to_core(self, path: str) -> Message:
-        parts = [
-            part
-            for at, block in enumerate(self.content or ())
-            for part in _parts_of(block, f"{path}.content[{at}]")
-        ]
+        parts = _parts_of(self.content or (), f"{path}.content")
         head = (_FAILED,) if self.is_error else ()
         return Message(Role.TOOL, (*head, *parts), tool_call_id=self.tool_use_id)
 
@@ -309,10 +290,6 @@ class OtherBlock(Wire):
         raise invalid(f"must have one of these types: {', '.join(_TYPES)}")
 
 
-def _tag(value: Any) -> str:
-    return _tagged(value, _TYPES)
-
-
 Block = Annotated[
     Annotated[TextBlock, Tag("<type=text>")]
     | Annotated[ImageBlock, Tag("<type=image>")]
@@ -322,7 +299,7 @@ Block = Annotated[
     | Annotated[ThinkingBlock, Tag("<type=thinking>")]
     | Annotated[RedactedThinkingBlock, Tag("<type=redacted_thinking>")]
     | Annotated[OtherBlock, Tag("<other>")],
-    Discriminator(_tag),
+    _by_type(*_TYPES),
 ]
 Blocks = Annotated[
     list[Block],
@@ -338,7 +315,8 @@ TextBlocks = Annotated[
 ]
 
 
-def _parts_of(block: Any, path: str) -> tuple[ContentPart, ...]:
-    """The parts of a block that has no calls; the validators refuse all others."""
-    assert isinstance(block, TextBlock | ImageBlock | DocumentBlock)
-    return block.parts(path)
+def _parts_of(blocks: Sequence[Any], path: str) -> Iterator[ContentPart]:
+    """The parts of blocks that have no calls; the validators refuse all others."""
+    for at, block in enumerate(blocks):
+        assert isinstance(block, TextBlock | ImageBlock | DocumentBlock)
+        yield from block.parts(f"{path}[{at}]")
