@@ -93,15 +93,21 @@ class FairQueue(Generic[ItemT]):
     def first_except(self, lanes: Set[Lane], waits: Callable[[ItemT], bool] = _no) -> ItemT | None:
         """Return the next item of none of these lanes, past those for which `waits` is true; None
         without any."""
-        found = self._find(lanes, waits)
-        return None if found is None else found.entry[2]
+        able = (
+            (organization.used, key.used, entry)
+            for organization, key in self._keys()
+            if key.lane not in lanes
+            for entry in islice((each for each in key.entries if not waits(each[2])), 1)
+        )
+        found = min(able, key=itemgetter(0, 1), default=None)
+        return None if found is None else found[2][2]
 
     def pop_except(self, lanes: Set[Lane]) -> ItemT | None:
-        """As `pop`, but of none of these lanes; None if all items are of them."""
-        found = self._find(lanes, _no)
-        if found is not None:
-            self.take(found.entry[2])
-        return None if found is None else found.entry[2]
+        """Remove and return the next item of none of these lanes, and charge its lane."""
+        item = self.first_except(lanes)
+        if item is not None:
+            self.take(item)
+        return item
 
     def take(self, item: ItemT) -> None:
         """Remove an item that is in the queue, and charge its lane."""
@@ -151,17 +157,6 @@ class FairQueue(Generic[ItemT]):
 
     def _keys(self) -> Iterable[tuple[_Organization[ItemT], _Key[ItemT]]]:
         return ((each, key) for each in self._organizations.values() for key in each.keys.values())
-
-    def _find(self, lanes: Set[Lane], waits: Callable[[ItemT], bool]) -> _Waiting[ItemT] | None:
-        """Return the next item of none of these lanes that does not wait."""
-        able = (
-            (organization.used, key.used, entry)
-            for organization, key in self._keys()
-            if key.lane not in lanes
-            for entry in islice((each for each in key.entries if not waits(each[2])), 1)
-        )
-        found = min(able, key=itemgetter(0, 1), default=None)
-        return None if found is None else self._waiting[found[2][2]]
 
     def _insert(self, item: ItemT, lane: Lane, priority: int, number: int) -> None:
         organization, key = self._lane(lane)
