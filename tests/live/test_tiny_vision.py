@@ -96,7 +96,7 @@ def test_it_knows_where_an_arrow_points(
     )
 
 
-def test_it_says_which_of_two_things_is_on_the_left(
+def test_it_knows_which_of_two_things_is_on_the_left(
     pipeline: genai.ContinuousBatchingPipeline,
 ) -> None:
     picture = shapes.circle_and_square()
@@ -126,7 +126,7 @@ def test_it_remembers_the_picture_of_an_earlier_turn(
 
 
 @pytest.mark.parametrize("direction", ["left", "right"])
-def test_it_says_which_way_a_thing_moves(
+def test_it_knows_which_way_a_thing_moves(
     pipeline: genai.ContinuousBatchingPipeline, direction: str
 ) -> None:
     asked = f"{VIDEO}Which way does it move?"
@@ -134,5 +134,5 @@ def test_it_says_which_way_a_thing_moves(
     assert answer(pipeline, asked, video=shapes.moving(direction)) == f"{direction.capitalize()}."
 
 
-def test_it_says_that_there_is_no_picture(pipeline: genai.ContinuousBatchingPipeline) -> None:
+def test_it_notices_that_there_is_no_picture(pipeline: genai.ContinuousBatchingPipeline) -> None:
     assert answer(pipeline, "What do you see?") == "I see no picture."

@@ -187,7 +187,7 @@ def test_a_follow_up_is_about_the_same_picture_whose_tokens_are_cached(
     assert details.cached_tokens >= details.image_tokens == 16
 
 
-def test_pictures_of_several_turns_are_told_apart(client: openai.OpenAI) -> None:
+def test_pictures_of_several_turns_are_distinguished(client: openai.OpenAI) -> None:
     messages = [
         {"role": "user", "content": [image(shapes.a_shape("circle", "red")), text(COLOUR)]},
         {"role": "assistant", "content": "Red."},
