@@ -35,6 +35,8 @@ def claude(running: Running, tree: str) -> anthropic.Anthropic:
     )
 
 
+# None: as many tokens as there is room for.
+FILLED = [(4096, "model_context_window_exceeded"), (None, "max_tokens")]
 SHOWN = {"type", "text", "thinking", "signature"}
 
 
@@ -106,6 +108,27 @@ def test_a_limit_and_a_stop_sequence_end_an_answer(claude: anthropic.Anthropic) 
     assert (cut.stop_reason, cut.usage.output_tokens) == ("max_tokens", 2)
     assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", " Paris")
     assert text_of(stopped) == PARIS.partition(" Paris")[0]
+
+
+@pytest.mark.parametrize(("max_tokens", "reason"), FILLED)
+def test_an_answer_that_fills_the_context_names_it_unless_the_limit_is_as_near(
+    claude: anthropic.Anthropic, max_tokens: int | None, reason: str
+) -> None:
+    long: Any = [{"role": "user", "content": "word " * 1500}]
+    room = 2048 - claude.messages.count_tokens(model=MODEL, messages=long).input_tokens
+    fields: Any = {
+        "model": MODEL,
+        "max_tokens": max_tokens or room,
+        "messages": long,
+        "extra_body": {"ignore_eos": True},
+    }
+
+    whole = claude.messages.create(**fields)
+    with claude.messages.stream(**fields) as stream:
+        streamed = stream.get_final_message()
+
+    assert whole.stop_reason == streamed.stop_reason == reason
+    assert whole.usage.output_tokens == streamed.usage.output_tokens == room
 
 
 def test_a_last_turn_of_the_assistant_is_continued(claude: anthropic.Anthropic) -> None:

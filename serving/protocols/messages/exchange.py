@@ -47,7 +47,12 @@ class MessagesExchange:
 
     def body(self, identity: AnswerIdentity, result: Result) -> bytes:
         (choice,) = result.choices
-        ended = ending(choice.finish_reason, choice.cause, self.request)
+        ended = ending(
+            choice.finish_reason,
+            choice.cause,
+            self.request,
+            is_context_full=choice.is_context_full,
+        )
         content = [block(item) for item in choice.items]
         return json_bytes(message(identity, content, usage_object(result.usage), ended))
 
