@@ -185,7 +185,7 @@ def _test(admin: Administrator, url: str, model: str) -> sync_api.Page:
 
 
 def _focus(page: sync_api.Page, wanted: sync_api.Locator) -> None:
-    """Press Tab until this element has the focus."""
+    """Move the focus by the keyboard until this element has it."""
     for _ in range(60):
         if wanted.evaluate("element => element === document.activeElement"):
             return
