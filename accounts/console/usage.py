@@ -82,6 +82,7 @@ class Usage(UsagePage):
                 )
                 for name, group in named
             ],
+            "columns": _columns(_title(self.by), totals["figures"]),
             "num_more": found.num_groups - len(found.groups),
             "totals": totals,
             "export": self._export(),
@@ -174,6 +175,18 @@ def _row(name: str, address: str, figures: Figures) -> dict[str, Any]:
         "energy": words.energy(energy_mj) if energy_mj else "",
         "pixels": words.pixels(figures.num_media_pixels),
     }
+
+
+def _columns(by: str, totals: Figures) -> list[str]:
+    """Return the names of the columns, without those that have nothing to show."""
+    return [
+        by.capitalize(),
+        *("#Requests", "#Errors", "#Input tokens", "#Cached"),
+        *(["#Image tokens"] if totals.num_image_tokens else []),
+        *("#Output tokens", "#Time to first token (p50)"),
+        *(["#Media"] if totals.num_media else []),
+        *(["#Energy"] if totals.energy_mj else []),
+    ]
 
 
 def _title(by: Dimension) -> str:
