@@ -110,9 +110,9 @@ def _other_pictures() -> _Made:
 
 def _avifs() -> _Made:
     numbers = range(100, 100_100)
-    places = b"".join(struct.pack(">IHHH", number, 0, 0, 0) for number in numbers)
+    locations = b"".join(struct.pack(">IHHH", number, 0, 0, 0) for number in numbers)
     head = b"\2\0\0\0\0\0" + struct.pack(">I", len(numbers))
-    yield "avif-100000-locations", IMAGE, _avif_with(box(b"iloc", head, places))
+    yield "avif-100000-locations", IMAGE, _avif_with(box(b"iloc", head, locations))
     entries = (
         box(b"infe", b"\3\0\0\0", struct.pack(">IH", number, 0), b"Exif\0") for number in numbers
     )
