@@ -11,6 +11,6 @@ from vinery_serving.media.decoding.videos import read_video
 def read_clip(data: bytes, limits: DecodeLimits, fit: Fit) -> Clip:
     """Raises `Unreadable`, and what `fit` raises."""
     file_type = check_type(data, MediaKind.VIDEO, limits.max_bytes)
-    check_structure(data, file_type)
+    check_structure(data, file_type.name)
     read = read_video if file_type.kind is MediaKind.VIDEO else read_animation
     return read(data, file_type, limits, fit)

@@ -28,7 +28,7 @@ _NO_CHARACTERS: Final = dict.fromkeys((0, 0xFFFE, 0xFFFF)) | {2: "-"}
 
 def read_document(data: bytes, limits: DecodeLimits, fit: Fit) -> tuple[Page, ...]:
     """Raises `Unreadable`, and what `fit` raises."""
-    check_structure(data, check_type(data, MediaKind.DOCUMENT, limits.max_bytes))
+    check_structure(data, check_type(data, MediaKind.DOCUMENT, limits.max_bytes).name)
     document = _opened(data)
     try:
         num_pages = len(document)

@@ -24,7 +24,7 @@ _SHRINKING: Final = ("JPEG",)
 def read_picture(data: bytes, limits: DecodeLimits, fit: Fit) -> Picture:
     """Raises `Unreadable`, and what `fit` raises."""
     file_type = check_type(data, MediaKind.IMAGE, limits.max_bytes)
-    check_structure(data, file_type)
+    check_structure(data, file_type.name)
     with pixel_limit(limits.max_pixels):
         image = open_picture(data, file_type, limits.max_pixels)
         if file_type.codec not in _SHRINKING:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
-from vinery_serving.media.decoding.file_types import FileType
 from vinery_serving.media.decoding.refusals import Unreadable
 
 _KIB: Final = 2**10
@@ -44,9 +43,9 @@ _MOST_STREAMS: Final = 20_000
 _MOST_DRAWN_BYTES: Final = 24 * _KIB * _KIB
 
 
-def check_structure(data: bytes, file_type: FileType) -> None:
-    """Raises `Unreadable`."""
-    check = _CHECKS.get(file_type.name)
+def check_structure(data: bytes, file_type: str) -> None:
+    """`file_type` is the name of a type of `file_types`. Raises `Unreadable`."""
+    check = _CHECKS.get(file_type)
     if check is not None:
         check(data)
 
