@@ -16,6 +16,7 @@ import numpy.typing as npt
 import openvino as ov
 
 _NO_IDS: Final = np.zeros(0, np.int32)
+_NUM_ROWS: Final = 3  # of positions: time, height and width
 
 
 class StepView(NamedTuple):
@@ -24,7 +25,7 @@ class StepView(NamedTuple):
     logits: npt.NDArray[np.float32]  # (num_rows, vocab_size), writable
     # (num_tokens,), of all tokens that the step computes; of a vision model (0,)
     token_ids: npt.NDArray[np.int32]
-    positions: npt.NDArray[np.int32]  # (num_tokens,); of a vision model (3, num_tokens)
+    positions: npt.NDArray[np.int32]  # (num_tokens,), or (3, num_tokens) for models with rows
 
 
 class LogitsHook(ov.Op):  # type: ignore[misc]
@@ -77,6 +78,8 @@ class LogitsHook(ov.Op):  # type: ignore[misc]
             if ids:
                 view = StepView(rows, ids[0].reshape(-1), positions.reshape(-1))
             else:
-                view = StepView(rows, _NO_IDS, positions.reshape(len(positions), -1))
+                has_rows = positions.ndim > 1 and len(positions) == _NUM_ROWS
+                shape = (_NUM_ROWS, -1) if has_rows else (-1,)
+                view = StepView(rows, _NO_IDS, positions.reshape(shape))
             LogitsHook.callback(view)
         return True

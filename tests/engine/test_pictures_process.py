@@ -149,4 +149,5 @@ def test_the_folder_is_read_as_the_gateway_reads_it() -> None:
     model = vision_model()
 
     assert (model.start_id, model.end_id, model.image_id, model.video_id) == (3, 4, 5, 6)
-    assert (model.side, model.least_pixels) == (28, 56 * 56)
+    assert isinstance(model.grid, SquareGrid)
+    assert (model.grid.side, model.grid.least_pixels) == (28, 56 * 56)
