@@ -93,8 +93,11 @@ class CroppedSize:
     def fit(self, width: int, height: int, detail: Detail, max_pixels: int) -> Size:
         longest = max(self.side, max_pixels // self.side)
         scale = self.side / min(width, height)
-        width, height = (min(longest, max(self.side, int(each * scale))) for each in (width, height))
-        return width, height
+
+        def scaled(length: int) -> int:
+            return min(longest, max(self.side, int(length * scale)))
+
+        return scaled(width), scaled(height)
 
     def num_tokens(self, width: int, height: int) -> int:
         _check(min(width, height) == self.side)
@@ -163,7 +166,7 @@ class PinpointSizes:
     def of(cls, config: Mapping[str, Any], processor: Mapping[str, Any]) -> Self:
         side, patches = _tile(config, processor)
         if config.get("vision_feature_select_strategy", "default") != "default":
-            raise ValueError("The model's vision_feature_select_strategy must be \"default\".")
+            raise ValueError('The model\'s vision_feature_select_strategy must be "default".')
         pairs = processor.get("image_grid_pinpoints")
         resolutions = _pairs(pairs)
         if not resolutions or any(each % side for pair in resolutions for each in pair):
@@ -236,7 +239,7 @@ class PinpointSizes:
     def _holding(self, width: int, height: int) -> Size:
         """Return the resolution that GenAI chooses for a picture that need not be scaled down."""
         holding = [each for each in self.resolutions if each[0] >= width and each[1] >= height]
-        _check(bool(holding))
+        _check(holding)
         return min(holding, key=math.prod)
 
 
@@ -252,9 +255,7 @@ SIZED_TYPES: Final = tuple(_KINDS)  # of models
 def _grids(most: int) -> Iterable[tuple[int, int]]:
     """Return all columns and rows of at most this many tiles."""
     return (
-        (columns, rows)
-        for columns in range(1, most + 1)
-        for rows in range(1, most // columns + 1)
+        (columns, rows) for columns in range(1, most + 1) for rows in range(1, most // columns + 1)
     )
 
 
@@ -262,7 +263,7 @@ def _limit(detail: Detail, max_pixels: int) -> int:
     return min(max_pixels, LOW_DETAIL_PIXELS) if detail is Detail.LOW else max_pixels
 
 
-def _check(is_right: bool) -> None:
+def _check(is_right: object) -> None:
     if not is_right:
         raise ValueError("The size of a picture is not one that the model takes.")
 

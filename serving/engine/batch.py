@@ -30,7 +30,6 @@ from vinery_serving.engine.logits_hook import StepView
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import BLOCK, PrefixBlocks, is_exposed
 from vinery_serving.engine.step_layout import UnknownStepLayout, locate_spans
-from vinery_serving.engine.vision import joined_rows
 from vinery_serving.transport.messages import FINISH_STOP
 
 logger = logging.getLogger(__name__)
@@ -321,10 +320,12 @@ class Batch:
     def _on_logits(self, view: StepView) -> None:
         """Called by the hook in the middle of a step."""
         running = self._running
-        is_joined = view.positions.ndim > 1
-        positions = (joined_rows(view.positions) if is_joined else view.positions).tolist()
+        vision = self._pipeline.vision
+        positions = view.positions if vision is None else vision.positions(view.positions)
         try:
-            spans = locate_spans(positions, view.token_ids.tolist(), len(view.logits), running)
+            spans = locate_spans(
+                positions.tolist(), view.token_ids.tolist(), len(view.logits), running
+            )
         except UnknownStepLayout as error:
             for generation in running:
                 generation.failure = None if generation.logits is None else error

@@ -16,7 +16,6 @@ import numpy.typing as npt
 import openvino as ov
 
 _NO_IDS: Final = np.zeros(0, np.int32)
-_NUM_ROWS: Final = 3  # of positions: time, height and width
 
 
 class StepView(NamedTuple):
@@ -25,7 +24,7 @@ class StepView(NamedTuple):
     logits: npt.NDArray[np.float32]  # (num_rows, vocab_size), writable
     # (num_tokens,), of all tokens that the step computes; of a vision model (0,)
     token_ids: npt.NDArray[np.int32]
-    positions: npt.NDArray[np.int32]  # (num_tokens,), or (3, num_tokens) for models with rows
+    positions: npt.NDArray[np.int32]  # (num_tokens,); with rows (3 * num_tokens,), row by row
 
 
 class LogitsHook(ov.Op):  # type: ignore[misc]
@@ -75,11 +74,6 @@ class LogitsHook(ov.Op):  # type: ignore[misc]
         if LogitsHook.callback is not None:
             logits, *ids, positions = (each.data for each in inputs)
             rows = logits.reshape(-1, logits.shape[-1])
-            if ids:
-                view = StepView(rows, ids[0].reshape(-1), positions.reshape(-1))
-            else:
-                has_rows = positions.ndim > 1 and len(positions) == _NUM_ROWS
-                shape = (_NUM_ROWS, -1) if has_rows else (-1,)
-                view = StepView(rows, _NO_IDS, positions.reshape(shape))
-            LogitsHook.callback(view)
+            step_ids = ids[0].reshape(-1) if ids else _NO_IDS
+            LogitsHook.callback(StepView(rows, step_ids, positions.reshape(-1)))
         return True

@@ -34,6 +34,7 @@ _MIN_PIXELS: Final = 56 * 56  # GenAI's value for folders without one
 _TOKENS_PER_S: Final = 2
 # A position in one number: rows of 21 bits each.
 _ROW_BITS: Final = 21
+_NUM_ROWS: Final = 3
 _SAME: Final = 1 | 1 << _ROW_BITS | 1 << 2 * _ROW_BITS
 # More than any id of a vocabulary.
 _FIRST_IDENTITY: Final = 1 << 40
@@ -53,6 +54,7 @@ class PictureTexts:
     video: str | None = None  # of each part of a video; None: the model takes none
     # GenAI writes it around pictures. The prompt's ids have it already where the model wants it.
     added: str | None = None
+    first_position: int = 0  # of a prompt
     # Whether the parts of a picture attend to those behind them, so that a step must have all.
     is_whole: bool = False
 
@@ -75,6 +77,7 @@ _FAMILIES: Final[Mapping[str, PictureTexts]] = {
         "<start_of_image>",
         "<end_of_image>",
         added="\n",
+        first_position=1,
         is_whole=True,
     ),
     "llava": _LLAVA,
@@ -188,6 +191,12 @@ class VisionModel:
     def has_rows(self) -> bool:
         """Whether positions have three rows."""
         return isinstance(self.grid, SquareGrid)
+
+    def positions(self, values: npt.NDArray[np.int32]) -> TokenArray:
+        """Return the positions of a step, with their rows one behind the other, as one number each,
+        as `VisionPrompt` has them."""
+        positions = values.astype(np.int64)
+        return _code(*positions.reshape(_NUM_ROWS, -1)) if self.has_rows else positions
 
     @property
     def num_framing(self) -> int:
@@ -331,7 +340,9 @@ class VisionPrompt:
         """The position of each prompt token in one number, and the next number of a row."""
         grid = self._model.grid
         if not isinstance(grid, SquareGrid):
-            return np.arange(self._num_tokens, dtype=np.int64), self._num_tokens
+            first = self._model.texts.first_position
+            next_ = first + self._num_tokens
+            return np.arange(first, next_, dtype=np.int64), next_
         rows: list[TokenArray] = []
         at = next_ = 0
         for each in self.media:
@@ -365,11 +376,6 @@ class VisionPrompt:
             return int(found[0])
         number, rest = divmod(position, self._unit)
         return len(codes) + number - next_ if rest == 0 and number >= next_ else -1
-
-
-def joined_rows(rows: npt.NDArray[np.int32]) -> TokenArray:
-    """Return positions, (3, num_tokens), as one number each, as `VisionPrompt` has them."""
-    return _code(*rows.astype(np.int64))
 
 
 def _code(times: TokenArray, ys: TokenArray, xs: TokenArray) -> TokenArray:

@@ -19,6 +19,7 @@ from tests.engine.pictures import (
     vision_model,
 )
 from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.engine.vision import SquareGrid
 from vinery_serving.transport.messages import Known, LogitsSpec, LogprobsSpec, Submit, TokenOutput
 
 ONE, OTHER = a_picture(1), a_picture(2)
