@@ -7,14 +7,17 @@ two or three line breaks, as Gemma's has.
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.engine.family_models import FAMILIES, a_family_folder
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import Clip, Detail, MediaKind, MediaPart, Picture
 from vinery_serving.core.request import Conversation, Message, Rendering, Role, TextPart
+from vinery_serving.engine.vision import VisionModel
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.prompting.folder import UnusableFolder
+from vinery_serving.transport.messages import MediaInput
 
 from .builders import a_chat
 
@@ -114,6 +117,20 @@ def test_a_chat_without_a_template_shows_pictures(assets):
     chat = Conversation((question,), rendering=Rendering(uses_template=False))
 
     assert len(assets.render(chat).media) == 1
+
+
+def test_the_engine_takes_what_the_gateway_renders(assets):
+    one, wide = a_picture(assets), a_picture(assets, 300, 40)
+    prompt = assets.render(a_chat(a_question(one, "or", wide), ("assistant", "A."), ("user", "?")))
+    media = tuple(
+        MediaInput(each.start, each.grid, each.source.height, each.source.width)
+        for each in prompt.media
+    )
+
+    model = VisionModel.read(assets.folder.path)
+    model.check(np.array(prompt.token_ids, np.int64), media)
+
+    assert len(media) == 2
 
 
 def test_a_text_alone_has_no_picture(assets):
