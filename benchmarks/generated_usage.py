@@ -203,6 +203,7 @@ def _rollups(
             0,
             num_out,
             0,
+            *(0, 0, 0),  # media
             weighted,
             0,
             histograms,

@@ -149,7 +149,7 @@ content.signature - | a constant: this server reads none
 content.id - | `toolu_`, unique
 content.name -
 content.input - | `INVALID_JSON` is its member if the model wrote no JSON object
-stop_reason - | `end_turn`, `max_tokens`, `stop_sequence` or `tool_use`
+stop_reason - | `end_turn`, `max_tokens`, `stop_sequence`, `tool_use`, or that of a full context
 stop_sequence -
 usage.input_tokens - | without those from the prefix cache
 usage.cache_read_input_tokens - | exact

@@ -7,7 +7,8 @@
 #   models/reproduce.sh vision                     tiny-vision, from scratch or from the checkpoint
 #                                                  in models/work/tiny-vision
 #
-# Other arguments are passed to `python -m training all tiny-chat`; `--help` lists them.
+# Other arguments are passed to `python -m training all tiny-chat`, or behind `vision` to
+# `python -m training.vision talk`; `--help` of these lists them.
 # It overwrites the models that it makes. Intermediate files go to models/work.
 set -eu
 cd "$(dirname "$0")"
@@ -24,10 +25,11 @@ prepare() {
 }
 
 if [ "${1:-}" = vision ]; then
+    shift
     prepare work/venv-vision training/vision/requirements.txt
     python=work/venv-vision/bin/python
     "$python" -m training.vision look --looking-weight 1 --largest 9
-    "$python" -m training.vision talk
+    "$python" -m training.vision talk "$@"
     "$python" -m training.vision export
     "$python" -m training.vision evaluate
     exit

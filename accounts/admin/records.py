@@ -37,6 +37,7 @@ from vinery_accounts.usage.entries import Outcome
 Choices = list[tuple[str, str]]
 _SUMS: Final = (
     *("num_prompt_tokens", "num_cached_tokens", "num_output_tokens", "num_reasoning_tokens"),
+    *("num_media", "num_image_tokens"),
 )
 
 
@@ -91,6 +92,23 @@ class EndpointFilter(RecentValuesFilter):
     title = parameter_name = "endpoint"
 
 
+class MediaFilter(admin.SimpleListFilter):
+    """Whether the request had pictures, videos or files."""
+
+    title = parameter_name = "media"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
+        return [("with", "with media"), ("without", "without media")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        match self.value():
+            case "with":
+                return queryset.filter(num_media__gt=0)
+            case "without":
+                return queryset.filter(num_media=0)
+        return queryset
+
+
 class TotalsPaginator(Paginator):  # type: ignore[type-arg]
     """Counts the filtered rows and adds up their tokens in one query."""
 
@@ -130,10 +148,11 @@ class UsageRecordAdmin(ReadOnlyAdmin):
         _column("num_prompt_tokens", "tokens in"),
         _column("num_cached_tokens", "cached"),
         _column("num_output_tokens", "out"),
+        "media_used",
         _column("first_token_ms", "first, ms", is_duration=True),
         _column("total_ms", "total, ms", is_duration=True),
     ]
-    list_filter = [PeriodFilter, ModelFilter, EndpointFilter, "outcome", "is_streamed"]
+    list_filter = [PeriodFilter, ModelFilter, EndpointFilter, "outcome", "is_streamed", MediaFilter]
     search_fields = ["request_id__exact", "username", "key_name", "error_code"]
     search_help_text = "Request id, or part of the user, key or error code."
     list_per_page = 50
@@ -146,6 +165,10 @@ class UsageRecordAdmin(ReadOnlyAdmin):
     @admin.display(description="user, key", ordering="username")
     def caller(self, row: UsageRecord) -> str:
         return ", ".join(filter(None, (row.username, row.key_name))) or "-"
+
+    @admin.display(description="media, tokens", ordering="num_media")
+    def media_used(self, row: UsageRecord) -> str:
+        return f"{row.num_media}, {row.num_image_tokens:,}" if row.num_media else "-"
 
     @admin.display(description="outcome", ordering="outcome")
     def result(self, row: UsageRecord) -> SafeString:

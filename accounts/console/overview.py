@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 
 from vinery_accounts.console import words
@@ -145,6 +146,7 @@ def tiles(figures: Figures, earlier: Figures) -> list[tuple[str, str, str, str]]
         ("output", "Output tokens", f"{figures.num_output_tokens:,}", output),
         ("first-token", "Time to first token (p50)", *_latency(figures.first_token_ms)),
         ("total", "Request latency (p50)", *_latency(figures.total_ms)),
+        *([("media", "Media", *_media(figures))] if figures.num_media else []),
         *([("energy", "Energy, attributed", *_energy(figures))] if figures.energy_mj else []),
     ]
 
@@ -153,6 +155,11 @@ def _latency(found: Percentiles | None) -> tuple[str, str]:
     if found is None:
         return "-", "not measured"
     return duration(found.p50), f"p95 {duration(found.p95)} · p99 {duration(found.p99)}"
+
+
+def _media(figures: Figures) -> tuple[str, str]:
+    size = f"{filesizeformat(figures.num_media_bytes)}, {words.pixels(figures.num_media_pixels)}"
+    return f"{figures.num_media:,}", f"{figures.num_image_tokens:,} input tokens, {size}"
 
 
 def _energy(figures: Figures) -> tuple[str, str]:

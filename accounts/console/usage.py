@@ -24,10 +24,12 @@ _MEASURES: Final[dict[str, tuple[str, Callable[[Figures], float]]]] = {
     "num_requests": ("requests", lambda figures: figures.num_requests),
     "num_tokens": ("tokens", lambda figures: figures.num_tokens),
     "num_errors": ("errors", lambda figures: figures.num_errors),
+    "num_media": ("media", lambda figures: figures.num_media),
 }
 _EXPORTED: Final = (
     *("num_requests", "num_errors", "num_prompt_tokens", "num_cached_tokens"),
     *("num_image_tokens", "num_output_tokens", "first_token_p50_ms"),
+    *("num_media", "num_media_bytes", "num_media_pixels"),
 )
 _CHOICES: Final = {"by": tuple(Dimension), "most": tuple(_MEASURES)}
 _NONE: Final = "(none)"  # no owner, or refused before the model was known
@@ -63,7 +65,10 @@ class Usage(UsagePage):
         )
         totals = _row("", "", reports.totals(question).figures)
         named = list(zip(self._names_of(found.groups), found.groups, strict=True))
-        units = {name: unit for name, (unit, _) in _MEASURES.items()}
+        has_media = totals["figures"].num_media or self.measure == "num_media"
+        units = {
+            name: unit for name, (unit, _) in _MEASURES.items() if name != "num_media" or has_media
+        }
         return super().get_context_data(**kwargs) | {
             "by": _title(self.by),
             "dimensions": self._choices(
@@ -77,6 +82,7 @@ class Usage(UsagePage):
                 )
                 for name, group in named
             ],
+            "columns": _columns(_title(self.by), totals["figures"]),
             "num_more": found.num_groups - len(found.groups),
             "totals": totals,
             "export": self._export(),
@@ -167,7 +173,20 @@ def _row(name: str, address: str, figures: Figures) -> dict[str, Any]:
         "figures": figures,
         "first_token": "" if latency is None else duration(latency.p50),
         "energy": words.energy(energy_mj) if energy_mj else "",
+        "pixels": words.pixels(figures.num_media_pixels),
     }
+
+
+def _columns(by: str, totals: Figures) -> list[str]:
+    """Return the names of the columns, without those that have nothing to show."""
+    return [
+        by.capitalize(),
+        *("#Requests", "#Errors", "#Input tokens", "#Cached"),
+        *(["#Image tokens"] if totals.num_image_tokens else []),
+        *("#Output tokens", "#Time to first token (p50)"),
+        *(["#Media"] if totals.num_media else []),
+        *(["#Energy"] if totals.energy_mj else []),
+    ]
 
 
 def _title(by: Dimension) -> str:

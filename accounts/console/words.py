@@ -44,6 +44,11 @@ def energy(millijoules: float) -> str:
     return f"{watt_hours * 1000:.3g} mWh"
 
 
+def pixels(number: int) -> str:
+    """Return a number of pixels: 12,544 pixels, 3.1 megapixels."""
+    return f"{number:,} pixels" if number < 1_000_000 else f"{number / 1e6:,.1f} megapixels"
+
+
 def reset(rule: Rule, level: Level | None) -> str:
     match rule.kind:
         case Kind.CONCURRENCY:

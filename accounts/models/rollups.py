@@ -67,6 +67,9 @@ class Rollup(models.Model):
     num_audio_tokens = models.BigIntegerField(default=0)
     num_output_tokens = models.BigIntegerField(default=0)
     num_reasoning_tokens = models.BigIntegerField(default=0)
+    num_media = models.BigIntegerField(default=0)
+    num_media_bytes = models.BigIntegerField(default=0)
+    num_media_pixels = models.BigIntegerField(default=0)
     weighted_tokens = models.FloatField(default=0)
     energy_mj = models.BigIntegerField(default=0)
     histograms = models.BinaryField(

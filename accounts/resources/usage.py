@@ -96,7 +96,7 @@ class UsageQuery(SelectionQuery):
         default="UTC", validators=[check_time_zone], help_text="In which days begin."
     )
     sort = serializers.ChoiceField(
-        choices=["requests", "tokens", "errors"],
+        choices=["requests", "tokens", "errors", "media"],
         default="requests",
         help_text="The largest groups first.",
     )
@@ -147,6 +147,11 @@ class FiguresSerializer(StrictSerializer):
     num_audio_tokens = serializers.IntegerField()
     num_output_tokens = serializers.IntegerField()
     num_reasoning_tokens = serializers.IntegerField()
+    num_media = serializers.IntegerField(help_text="Pictures, videos and files of requests.")
+    num_media_bytes = serializers.IntegerField(help_text="The size of these files.")
+    num_media_pixels = serializers.IntegerField(
+        help_text="What models saw of all pictures, pages and frames."
+    )
     weighted_tokens = serializers.FloatField()
     energy_mj = serializers.IntegerField(
         help_text="Millijoules attributed to the requests; 0 where energy is not measured."

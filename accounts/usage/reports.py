@@ -89,6 +89,9 @@ class Figures:
     num_audio_tokens: int = 0
     num_output_tokens: int = 0
     num_reasoning_tokens: int = 0
+    num_media: int = 0  # pictures, videos and files
+    num_media_bytes: int = 0
+    num_media_pixels: int = 0  # that models saw
     weighted_tokens: float = 0.0
     energy_mj: int = 0  # millijoules
     first_token_ms: Percentiles | None = None

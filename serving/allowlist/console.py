@@ -1,17 +1,21 @@
 """The console's page of media rules: what is allowed, what was refused, and what would allow it."""
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any, ClassVar, Final
 
+from django.core import signing
 from django.core.exceptions import PermissionDenied
 from django.db.models import F
 from django.http import Http404, HttpResponse, QueryDict
-from django.urls import path
+from django.urls import path, reverse
 
 from vinery_accounts.console.page import FormPage
 from vinery_accounts.console.rows import ConfirmPage, Question, ResourcePage, RowPage, page_of
+from vinery_accounts.models import User
 from vinery_accounts.resources.base import Conflict, Resource, require
 from vinery_accounts.services.access import Action
+from vinery_serving.allowlist.denials import unstored
 from vinery_serving.allowlist.forms import FORMS, ScopedForm, TestForm, ids_of, scope_value
 from vinery_serving.allowlist.models import MediaDenial, MediaFolder, MediaRule
 from vinery_serving.allowlist.policies import MediaPolicies
@@ -36,6 +40,11 @@ _RESOURCES: Final[dict[str, Resource[Any]]] = {
     "folders": MEDIA_FOLDERS,
     "limits": MEDIA_LIMITS,
 }
+_SIGNED: Final = (
+    *("organization_id", "organization_name", "project_id", "project_name", "level", "reason"),
+    *("scheme", "host", "port", "folder", "rule_id", "detail"),
+)
+_MAX_AGE_S: Final = 86_400
 _SAVED: Final = "Saved. It is in force within a second."
 
 
@@ -203,15 +212,43 @@ class TestMedia(ResourcePage, FormPage):
     def save(self, form: TestForm) -> HttpResponse:
         """Show the steps. Raises nothing while too many tests run, or if the model was unloaded:
         the form shows it."""
-        what = form.cleaned_data["what"]
+        what, ids = form.cleaned_data["what"], ids_of(form.cleaned_data["of"])
         context: dict[str, Any] = {"what": what}
         try:
-            model = form.cleaned_data.get("model")
-            verdict = test(what, *ids_of(form.cleaned_data["of"]), model)
+            verdict = test(what, *ids, form.cleaned_data.get("model"))
             context["verdict"] = verdict.seen_by(self.access)
+            if verdict.denial is not None:
+                context |= self._proposed(unstored(verdict.denial, *ids))
         except (Conflict, ValueError) as error:
             form.add_error(None, str(error))
         return self.render_to_response(self.get_context_data(form=form, **context))
+
+    def _proposed(self, row: MediaDenial) -> dict[str, Any]:
+        """Return the address of the form with the rule that would allow it, if the user may."""
+        proposal = propose(row)
+        if proposal is None or not proposal.may_be_stored_by(self.access):
+            return {"denial": row, "proposal": proposal}
+        values = {name: getattr(row, name) for name in _SIGNED}
+        token = signing.dumps(values, salt=_salt(self.user))
+        return {"denial": row, "allow": reverse("console:media-test-allow", args=[token])}
+
+
+class AllowTested(AllowDenied):
+    """`/console/media/test/allow/<token>/`: the same for what the tester refused. It is not stored:
+    the token, which the server signs for the user, has its columns."""
+
+    @cached_property
+    def row(self) -> MediaDenial:
+        """Raises `Http404` for a token that is too old, or of another user."""
+        token, salt = self.kwargs["token"], _salt(self.user)
+        try:
+            return MediaDenial(**signing.loads(token, salt=salt, max_age=_MAX_AGE_S))
+        except signing.BadSignature:
+            raise Http404 from None
+
+
+def _salt(user: User) -> str:
+    return f"tested media of {user.pk}"
 
 
 _ONE: Final = {"rules": "rule", "folders": "folder", "limits": "limit"}
@@ -219,6 +256,7 @@ _ONE: Final = {"rules": "rule", "folders": "folder", "limits": "limit"}
 urlpatterns = [
     path("media/", Media.as_view(), name="media"),
     path("media/test/", TestMedia.as_view(), name="media-test"),
+    path("media/test/allow/<str:token>/", AllowTested.as_view(), name="media-test-allow"),
     path("media/denials/<int:row_id>/allow/", AllowDenied.as_view(), name="media-allow"),
     *(
         pattern

@@ -125,6 +125,18 @@ def store_denials(batch: Mapping[Refused, Count]) -> None:
             _drop_oldest(organization_id)
 
 
+def unstored(denial: Denial, organization_id: int | None, project_id: int | None) -> MediaDenial:
+    """Return the row of a denial that is not counted, as those of the tester."""
+    refused = Refused(organization_id or 0, project_id or 0, denial)
+    return MediaDenial(
+        **_columns(refused),
+        organization_name=_name(Organization.objects.filter(pk=refused.organization_id).first()),
+        project_name=_name(Project.objects.filter(pk=refused.project_id).first()),
+        detail=denial.detail[:100],
+        rule_id=denial.rule_id,
+    )
+
+
 def _add(refused: Refused, count: Count, names: Mapping[str, str]) -> None:
     key = _columns(refused)
     row = MediaDenial(**key, first_at=count.first_at, last_at=count.last_at)

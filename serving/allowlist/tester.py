@@ -20,6 +20,7 @@ from vinery_serving.allowlist.seeing import choose, seen_by
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.core.media import PathSource, UrlSource
 from vinery_serving.media import steps
+from vinery_serving.media.denials import Denial, MediaDenied
 from vinery_serving.media.fetching import Examination, MediaFetcher
 from vinery_serving.media.files import is_file_url
 from vinery_serving.media.policy import Level, MediaPolicy
@@ -47,6 +48,7 @@ class Verdict:
     """All steps up to the first that refuses."""
 
     steps: tuple[Step, ...]
+    denial: Denial | None = None  # None: allowed, or refused for another reason than the rules
 
     @property
     def is_allowed(self) -> bool:
@@ -70,7 +72,7 @@ class Verdict:
             replace(step, text="all are allowed") if step.name == "addresses" else step
             for step in self.steps
         )
-        return Verdict(tuple(shown))
+        return replace(self, steps=tuple(shown))
 
 
 def test(
@@ -88,19 +90,24 @@ def test(
     if not _RUNNING.acquire(blocking=False):
         raise Conflict("Too many tests are running. Try again in a moment.")
     try:
-        return Verdict(tuple(_steps(text.strip(), policy, seer)))
+        return _verdict(text.strip(), policy, seer)
     finally:
         _RUNNING.release()
 
 
-def _steps(text: str, policy: MediaPolicy, seer: ServedModel | None) -> Iterator[Step]:
+def _verdict(text: str, policy: MediaPolicy, seer: ServedModel | None) -> Verdict:
     source: UrlSource | PathSource = PathSource(text) if _is_path(text) else UrlSource(text)
     # In a loop of its own: that of the web process has requests to serve.
     examined = asyncio.run(_examine(source, policy))
-    yield from _levels(source, policy, examined)
-    for step in examined.steps:
-        yield _step(step)
-    yield from _decoded(examined, seer)
+    error = examined.error
+    return Verdict(
+        (
+            *_levels(source, policy, examined),
+            *map(_step, examined.steps),
+            *_decoded(examined, seer),
+        ),
+        error.denial if isinstance(error, MediaDenied) else None,
+    )
 
 
 async def _examine(source: UrlSource | PathSource, policy: MediaPolicy) -> Examination:

@@ -39,7 +39,8 @@ _NEEDS_NEW_ENGINE: Final = frozenset({"name", "folder", "device", "options"})
 _HELP_TEXTS: Final = {
     "name": "What clients send as <code>model</code>.",
     "folder": "Absolute path, on this server, of the folder that holds "
-    "<code>openvino_model.xml</code>.",
+    "<code>openvino_model.xml</code>, or the name of a model that ships with Vinery, such as "
+    "<code>tiny-vision</code>.",
     "is_loaded": "An engine runs for it as long as this is ticked. Saving returns at once. Loading "
     "takes seconds to minutes; the list of served models shows the state.",
 }

@@ -52,10 +52,13 @@ class Models(Page):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         is_admin = self.access.is_superuser
         rows = [Row.of(model, has_log=is_admin) for model in registry.list_models()]
+        has_vision = any(row.testable_id for row in rows)
+        optional = {"Pictures": has_vision, "Reason": is_admin}
         return super().get_context_data(**kwargs) | {
             "is_admin": is_admin,
             "rows": rows,
-            "has_vision": any(row.testable_id for row in rows),
+            "has_vision": has_vision,
+            "columns": ["Model", "State", *(name for name, is_in in optional.items() if is_in)],
         }
 
 

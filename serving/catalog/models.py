@@ -16,6 +16,7 @@ from django.db import models
 
 from vinery_serving.catalog import devices
 from vinery_serving.catalog.devices import check_device
+from vinery_serving.catalog.shipped import shipped_folder
 from vinery_serving.core.media import PictureVerdict
 from vinery_serving.core.output_formats import check_output_format
 from vinery_serving.engine.config import parse_options
@@ -143,8 +144,11 @@ class ServedModel(models.Model):
 
     def clean_fields(self, exclude: Collection[str] | None = None) -> None:
         """Raises ValidationError, also for a folder, a device or options with which no engine can
-        start. Fields in `exclude` are not checked: a model whose folder is gone can be renamed."""
+        start. Fields in `exclude` are not checked: a model whose folder is gone can be renamed.
+        The name of a model that ships with Vinery becomes its folder."""
         errors: dict[str, Any] = {}
+        if "folder" not in (exclude or ()):
+            self.folder = str(shipped_folder(self.folder) or self.folder)
         try:
             super().clean_fields(exclude)
         except ValidationError as error:

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from vinery_accounts.services import changes
 from vinery_serving.catalog.models import ServedModel
+from vinery_serving.catalog.shipped import shipped_folder
 
 REFERENCE_MODEL: Final = "tiny-chat"
 
@@ -22,10 +23,11 @@ def add_model(
     options: Mapping[str, Any] | None = None,
     load: bool = True,
 ) -> ServedModel:
-    """Serve a folder under a name. Raises ValidationError."""
+    """Serve a folder, or a model that ships with Vinery, under a name. Raises ValidationError."""
+    shipped = None if folder.exists() else shipped_folder(str(folder))
     model = ServedModel(
         name=name,
-        folder=str(folder.expanduser().resolve()),
+        folder=str(shipped or folder.expanduser().resolve()),
         device=device,
         options=dict(options or {}),
         is_loaded=load,

@@ -142,6 +142,8 @@ class Finished:
     cause: str | int | None = None
     # The mean of the choice's log-probabilities, for ranking candidates. None: unknown.
     mean_logprob: float | None = None
+    # Whether the context had no room for more, and the client's own limit was not reached.
+    is_context_full: bool = False
 
 
 @dataclass(frozen=True, slots=True)

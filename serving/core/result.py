@@ -53,6 +53,7 @@ class ChoiceResult:
     mean_logprob: float | None = None  # None: unknown
     cause: str | int | None = None  # see `Finished`
     raw_text: str = ""  # of `token_ids`: see `TokensGenerated`
+    is_context_full: bool = False  # see `Finished`
 
     @property
     def text(self) -> str:
@@ -130,6 +131,7 @@ class _ChoiceBuilder:
             finished.mean_logprob,
             finished.cause,
             self.raw_text,
+            finished.is_context_full,
         )
 
 

@@ -299,6 +299,9 @@ class AnswersReader:
             finished = replace(finished, mean_logprob=choice.logprob_sum / choice.num_logprobs)
         if self._is_cut_by_quota(choice, finished):
             finished = replace(finished, cause=QUOTA)
+        elif finished.reason is FinishReason.LENGTH:
+            is_full = self._prepared.is_bound_by_context(choice.index)
+            finished = replace(finished, is_context_full=is_full)
         is_quota = finished.cause == QUOTA
         self._meter.finish_reason = QUOTA if is_quota else finished.reason.value
         self._meter.last_token_s = self._meter.total_s

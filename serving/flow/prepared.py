@@ -137,6 +137,17 @@ class PreparedRequest:
             exposes_silent_tokens=isinstance(request.prompt, RawPrompts),
         )
 
+    def is_bound_by_context(self, choice: int) -> bool:
+        """Whether a choice may have fewer tokens than the client asked for, because prompt and
+        answer fill the model's context."""
+        max_context = self.engine.max_context
+        if max_context is None:
+            return False
+        asked, limit = self.request.stopping.max_tokens, self.submits[choice].max_new_tokens
+        num_prompt_tokens = len(self.prompts[choice // self.request.n].token_ids)
+        is_less = asked is None or limit < asked
+        return is_less and num_prompt_tokens + limit >= max_context
+
     def raw_decoder(self) -> Decoder:
         """Return a decoder that keeps all tokens."""
         return self.engine.new_decoder(is_raw=True, shows_special=True)

@@ -10,6 +10,7 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 from channels.generic.http import AsyncHttpConsumer
@@ -55,6 +56,7 @@ from vinery_serving.http.edge import (
     Receive,
     Scope,
     Send,
+    error_body,
     header,
     send_whole,
     server_failed,
@@ -254,6 +256,7 @@ class GenerationConsumer(JsonConsumer):
             request_id=self.scope[REQUEST_ID],
             endpoint=self._endpoint,
             dialect=self._tree,
+            error_body=partial(error_body, scope=self.scope),
             address=address_of(self.scope),
             client_request_id=(header(self.scope, _CLIENT_REQUEST_ID) or b"").decode(
                 "ascii", "ignore"

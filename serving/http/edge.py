@@ -122,11 +122,15 @@ def _error_object(error: ServingError, scope: Scope) -> Mapping[str, object]:
     return error_object(error)
 
 
+def error_body(error: ServingError, scope: Scope) -> bytes:
+    """Return the body of an error in the form of the client."""
+    return json_bytes(_error_object(error, scope))
+
+
 async def send_error(send: Send, error: ServingError, scope: Scope) -> None:
-    body = json_bytes(_error_object(error, scope))
     named = error_headers(error).items()
     headers = [(name.lower().encode(), value.encode()) for name, value in named]
-    await send_whole(send, error.status, [*headers, *JSON], body)
+    await send_whole(send, error.status, [*headers, *JSON], error_body(error, scope))
 
 
 def error_response(error: ServingError, request: HttpRequest) -> JsonResponse:

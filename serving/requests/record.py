@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -15,8 +16,6 @@ from vinery_accounts.usage.ledger import NoRoomForUsage
 from vinery_serving.core.errors import ServingError, UsageNotRecorded
 from vinery_serving.core.request import Endpoint
 from vinery_serving.flow.meter import Meter
-from vinery_serving.protocols.common.encoding import error_body, json_bytes
-from vinery_serving.protocols.messages import errors as anthropic
 from vinery_serving.requests.reservation import Reservation
 from vinery_serving.runtime.live import LiveRequest
 from vinery_serving.runtime.runtime import Runtime
@@ -39,11 +38,14 @@ class RequestRecord:
         request_id: str,
         endpoint: Endpoint,
         dialect: str,
+        error_body: Callable[[ServingError], bytes],
         address: str | None = None,
         client_request_id: str = "",
         body: bytes = b"",
     ) -> None:
+        """`error_body` returns the body in which the client gets an error."""
         self._runtime = runtime
+        self._error_body = error_body
         self._is_read = False  # so much of its body that it could be admitted
         self._is_admitted = False
         self._is_settled = False
@@ -138,12 +140,6 @@ class RequestRecord:
         if self._is_captured and not self._num_answer_bytes:
             self._capture(self._error_body(error))
         self._settle(outcome, error.status, error.code or "")
-
-    def _error_body(self, error: ServingError) -> bytes:
-        """The body as the edge sends it."""
-        if self._admission.endpoint != Endpoint.MESSAGES:
-            return error_body(error)
-        return json_bytes(anthropic.error_object(error, self._admission.request_id))
 
     def leave(self) -> None:
         """Settle a request whose client disconnected, or that a shutdown ended."""

@@ -306,6 +306,7 @@ def usage(db: None) -> None:
                     model="other" if request_id == "r3" else "reference-chat",
                 ),
                 outcome=Outcome.FAILED if request_id == "r2" else Outcome.OK,
+                **({"num_media": 2, "num_image_tokens": 1234} if request_id == "r2" else {}),
             )
             for request_id, hours in ages.items()
         ]
@@ -328,6 +329,9 @@ def shown_usage(client: Client, **query: str) -> tuple[set[str], dict[str, int]]
         ({"outcome__exact": "failed"}, {"r2"}),
         ({"period": "all", "endpoint": "chat/completions", "q": "year"}, {"year"}),
         ({"period": "all", "model": "gone"}, set()),
+        ({"media": "with"}, {"r2"}),
+        ({"period": "all", "media": "without"}, {"r1", "r3", "week", "year"}),
+        ({"media": "with", "outcome__exact": "ok"}, set()),
     ],
 )
 def test_the_totals_are_the_sums_of_the_filtered_records(
@@ -342,6 +346,8 @@ def test_the_totals_are_the_sums_of_the_filtered_records(
         "num_cached_tokens": 8 * len(found),
         "num_output_tokens": 30 * len(found),
         "num_reasoning_tokens": 20 * len(found),
+        "num_media": 2 * ("r2" in found),
+        "num_image_tokens": 1234 * ("r2" in found),
     }
 
 
@@ -351,6 +357,9 @@ def test_the_totals_are_on_the_page(client: Client, root: User, usage: None) -> 
     assert "<strong>33</strong> prompt tokens" in page
     assert "<strong>90</strong> output tokens" in page
     assert "last 24 hours" in page
+    assert "<strong>2</strong> media with <strong>1234</strong> of the prompt tokens" in page
+    assert re.findall(r'class="field-media_used">(.*?)<', page) == ["-", "2, 1,234", "-"]
+    assert "media with" not in text_of(client.get(reverse(USAGE), {"model": "other"}))
 
 
 def test_the_page_counts_records_once(client: Client, root: User, usage: None) -> None:

@@ -72,8 +72,11 @@ def refused(tenant: Tenant, reason: DenialReason = DenialReason.NO_RULE, **more:
 def test_without_a_rule_the_page_explains_that_nothing_is_allowed(
     root: Client, owner: Client
 ) -> None:
-    assert "Nothing is allowed yet" in text_of(root.get(MEDIA))
+    assert "Nothing is allowed until a rule allows it." in text_of(root.get(MEDIA))
+    assert "Allow the first host" in text_of(root.get(MEDIA))
     assert "Administrators write these rules" in text_of(owner.get(MEDIA))
+    assert "Allow the first host" not in text_of(owner.get(MEDIA))
+    assert "Nothing was refused." in text_of(owner.get(MEDIA))
 
 
 def test_an_administrator_allows_a_host_which_is_shown_in_punycode(root: Client) -> None:
@@ -83,7 +86,7 @@ def test_an_administrator_allows_a_host_which_is_shown_in_punycode(root: Client)
 
     assert "Saved. It is in force within a second." in page
     assert "xn--bcher-kva.example" in page
-    assert "Nothing is allowed yet" not in page
+    assert "Nothing is allowed until" not in page
     rule = MediaRule.objects.get()
     assert (rule.scope, rule.ports, rule.timeout_s) == ("platform", [443, 8443], 2.5)
     assert AuditEntry.objects.get(action="media_rule.create").actor == "root"
@@ -272,3 +275,61 @@ def test_a_refusal_whose_rule_is_gone_has_no_button(root: Client, ours: Tenant) 
 
     assert root.get(f"{MEDIA}denials/{number}/allow/").status_code == 404
     assert f"denials/{number}" not in text_of(root.get(MEDIA))
+
+
+# -- The tester
+
+
+def result_of(client: Client, what: str, of: str = "platform") -> str:
+    return text_of(client.post(f"{MEDIA}test/", {"what": what, "of": of}))
+
+
+def proposed(text: str) -> str:
+    found = re.search(r'href="(/console/media/test/allow/[^"]*)"', text)
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_tester_proposes_the_rule_that_would_allow_what_it_refused(root: Client) -> None:
+    page = result_of(root, "https://a.example.org:8443/cat.png?secret=1")
+    assert "Allow https://a.example.org:8443" in page
+    address = proposed(page)
+    text = text_of(root.get(address))
+    assert "was refused. No rule of the platform allows it." in text
+    form = values(text)
+    assert (form["of"], form["host"], form["ports"]) == ("platform", "a.example.org", "8443")
+
+    assert "Saved." in text_of(root.post(address, {**form, "schemes": ["https"]}, follow=True))
+
+    rule = MediaRule.objects.get()
+    assert (rule.host, rule.ports, rule.schemes) == ("a.example.org", [8443], ["https"])
+    assert not MediaDenial.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_proposal_of_the_tester_is_for_its_user_alone(root: Client, owner: Client) -> None:
+    address = proposed(result_of(root, "https://a.example.org/"))
+    other = signed_in(User.objects.create_superuser("other"))
+
+    for client in (owner, other):
+        assert client.get(address).status_code == 404
+    assert root.get(f"{address[:-3]}xx/").status_code == 404
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_tester_names_who_can_allow_what_the_platform_refuses(
+    owner: Client, ours: Tenant
+) -> None:
+    page = result_of(owner, "https://a.example.org/", f"project:{ours.one.pk}")
+
+    assert "An administrator can allow https://a.example.org." in page
+    assert "media/test/allow" not in page
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_no_rule_can_allow_has_no_proposal(root: Client) -> None:
+    page = result_of(root, "ftp://a.example.org/cat.png")
+
+    assert "is refused" in page
+    assert "Allow ftp" not in page and "can allow" not in page

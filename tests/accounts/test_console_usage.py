@@ -212,12 +212,24 @@ def test_errors_of_clients_are_drawn_apart_from_failures(alice: User) -> None:
     assert re.search(r"answered: 0\nclient errors \(4xx\): 0\nfailed: 1", only)
 
 
-def test_image_tokens_have_a_column_where_there_are_some(alice: User) -> None:
+def test_media_have_columns_a_tile_and_a_chart_where_there_are_some(alice: User) -> None:
+    client = signed_in(alice)
     store(used(alice, "r1", model="chat"))
-    assert "Image tokens" not in page(signed_in(alice), "/console/usage/?by=model")
+    text = page(client, "/console/usage/?by=model")
+    assert "Image tokens" not in text
+    assert "edia" not in text.partition("<main")[2]
+    assert 'id="media"' not in page(client, "/console/")
 
-    store(used(alice, "r2", model="seer", num_image_tokens=1234))
-    text = page(signed_in(alice), "/console/usage/?by=model")
+    media = {"num_media": 3, "num_media_bytes": 2048, "num_media_pixels": 3_100_000}
+    store(used(alice, "r2", model="seer", num_image_tokens=1234, **media))
+    text = page(client, "/console/usage/?by=model")
+
+    cells = re.findall(r'data-name="Media">(\d+)', text)
+    assert sorted(cells) == ["0", "3", "3"]
+    assert "2.0\xa0KB, 3.1 megapixels" in unescape(text)
+    assert tile(page(client, "/console/"), "media") == "3"
+    assert "1,234 input tokens, 2.0\xa0KB" in unescape(page(client, "/console/"))
+    assert "Media by model" in page(client, "/console/usage/?by=model&most=num_media")
 
     cells = re.findall(r'data-name="Image tokens">([\d,]+)<', text)
     assert sorted(cells) == ["0", "1,234", "1,234"]
@@ -227,4 +239,9 @@ def test_image_tokens_have_a_column_where_there_are_some(alice: User) -> None:
         "chat": "0",
         "seer": "1234",
         "all": "1234",
+    }
+    assert {row["model"]: row["num_media_pixels"] for row in rows} == {
+        "chat": "0",
+        "seer": "3100000",
+        "all": "3100000",
     }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from importlib import import_module
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.db import OperationalError, connection
 from usage_builders import NOON, admission, settlement
 
@@ -18,6 +20,13 @@ from vinery_accounts.usage.store import store_settlements
 from vinery_accounts.usage.verify import verify
 
 pytestmark = pytest.mark.django_db
+
+MEDIA = {
+    "num_image_tokens": 6,
+    "num_media": 2,
+    "num_media_bytes": 5000,
+    "num_media_pixels": 25_088,
+}
 
 
 def request(request_id: str, *, after: timedelta = timedelta(), **changes: Any) -> Settlement:
@@ -37,14 +46,14 @@ def finest(table: type[rollups.Rollup]) -> list[rollups.Rollup]:
 
 def test_a_request_is_counted_by_minute_hour_and_day() -> None:
     after = timedelta(hours=1, minutes=2, seconds=3)
-    store_settlements([request("r1", after=after, num_audio_tokens=4, energy_mj=250)])
+    store_settlements([request("r1", after=after, num_audio_tokens=4, energy_mj=250, **MEDIA)])
 
     noon_s = int(NOON.timestamp())
     starts = [finest(table)[0].start_s for table in rollups.LEVELS.values()]
     assert starts == [noon_s + 3720, noon_s + 3600, noon_s - 43_200]
     row = finest(MinuteRollup)[0]
     sums = [getattr(row, column) for column in rollups.SUMS]
-    assert sums == [1, 0, 1, 11, 8, 0, 4, 30, 20, 41.0, 250]
+    assert sums == [1, 0, 1, 11, 8, 6, 4, 30, 20, 2, 5000, 25_088, 41.0, 250]
     counts = histogram.decode(bytes(row.histograms))
     assert counts == {
         histogram.bucket_index_of(Latency.QUEUE, 0.5): 1,
@@ -117,6 +126,22 @@ def test_names_of_unknown_models_do_not_fill_the_tables() -> None:
 
     assert [(row.num_requests, row.slice.model) for row in finest(DayRollup)] == [(3, "")]
     assert UsageRecord.objects.filter(model="made-up-1").exists()
+
+
+def test_an_upgrade_sums_up_the_media_of_stored_records() -> None:
+    old = timedelta(days=-40)
+    unknown = {"outcome": Outcome.REJECTED, "http_status": 404, "model": "made-up"}
+    store_settlements([request("r1", **MEDIA), request("r2"), request("r3", **MEDIA, key_id=4)])
+    store_settlements([request("old", after=old, **MEDIA), request("r4", **MEDIA, **unknown)])
+    for table in rollups.LEVELS.values():
+        table._default_manager.update(num_media=0, num_media_bytes=0, num_media_pixels=0)
+    assert any(each.differences for each in verify(NOON + old, NOON + timedelta(hours=1)))
+
+    migration = import_module("vinery_accounts.migrations.0013_media_in_rollups")
+    migration.add_media(apps, None)
+
+    for checked in verify(NOON + old, NOON + timedelta(hours=1)):
+        assert checked.differences == ()
 
 
 def test_long_histograms_are_compacted(monkeypatch: pytest.MonkeyPatch) -> None:

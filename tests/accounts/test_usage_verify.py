@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError, connection
-from django.db.models import F
+from django.db.models import F, Sum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase as HypothesisTestCase
@@ -18,8 +18,9 @@ from vinery_accounts.models import DayRollup, HourRollup, MinuteRollup, Rollup, 
 from vinery_accounts.usage import histogram
 from vinery_accounts.usage.entries import Outcome, Settlement
 from vinery_accounts.usage.histogram import Latency
+from vinery_accounts.usage.reports import Question, totals
 from vinery_accounts.usage.retention import delete_old
-from vinery_accounts.usage.rollups import SUMS
+from vinery_accounts.usage.rollups import OF_ROWS, SUMS
 from vinery_accounts.usage.store import store_settlements
 from vinery_accounts.usage.verify import Difference, verify
 
@@ -60,7 +61,12 @@ requests = st.builds(
     key_id=st.sampled_from([1, 2, None]),
     outcome=st.sampled_from(Outcome),
     http_status=st.sampled_from([200, 404, 500, None]),
+    num_prompt_tokens=st.integers(0, 9000),
+    num_image_tokens=st.integers(0, 5000),
     num_output_tokens=st.integers(0, 2000),
+    num_media=st.integers(0, 20),
+    num_media_bytes=st.integers(0, 2**40),
+    num_media_pixels=st.integers(0, 2**40),
     weighted_tokens=st.floats(0, 1e6),
     energy_mj=st.none() | st.integers(0, 10**9),
     total_ms=st.none() | st.floats(0, 1e7),
@@ -91,8 +97,14 @@ class AfterAnything(HypothesisTestCase):
             store_settlements(batch)
         result = {each.admission.request_id for batch, _ in batches for each in batch}
         assert set(UsageRecord.objects.values_list("request_id", flat=True)) == result
+        summed = UsageRecord.objects.aggregate(**{name: Sum(name, default=0) for name in OF_ROWS})
         if keep_days is not None:
             delete_old({"rows": keep_days, "by_minute": 2}, NOON)
+        reported = totals(Question(since=EVER[0], until=EVER[1], visible=None)).figures
+        # Sums of fractions depend on the order of addition.
+        weighted = summed.pop("weighted_tokens")
+        assert reported.weighted_tokens == pytest.approx(weighted, abs=1e-3)
+        assert {name: getattr(reported, name) for name in summed} == summed
         checked = list(verify(*THESE_DAYS))
         assert [each.differences for each in checked] == [()] * len(checked)
         assert sum(each.num_rows for each in checked) == UsageRecord.objects.count()

@@ -35,6 +35,8 @@ def claude(running: Running, tree: str) -> anthropic.Anthropic:
     )
 
 
+# None: as many tokens as there is room for.
+FILLED = [(4096, "model_context_window_exceeded"), (None, "max_tokens")]
 SHOWN = {"type", "text", "thinking", "signature"}
 
 
@@ -106,6 +108,27 @@ def test_a_limit_and_a_stop_sequence_end_an_answer(claude: anthropic.Anthropic) 
     assert (cut.stop_reason, cut.usage.output_tokens) == ("max_tokens", 2)
     assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", " Paris")
     assert text_of(stopped) == PARIS.partition(" Paris")[0]
+
+
+@pytest.mark.parametrize(("max_tokens", "reason"), FILLED)
+def test_an_answer_that_fills_the_context_names_it_unless_the_limit_is_as_near(
+    claude: anthropic.Anthropic, max_tokens: int | None, reason: str
+) -> None:
+    long: Any = [{"role": "user", "content": "word " * 1500}]
+    room = 2048 - claude.messages.count_tokens(model=MODEL, messages=long).input_tokens
+    fields: Any = {
+        "model": MODEL,
+        "max_tokens": max_tokens or room,
+        "messages": long,
+        "extra_body": {"ignore_eos": True},
+    }
+
+    whole = claude.messages.create(**fields)
+    with claude.messages.stream(**fields) as stream:
+        streamed = stream.get_final_message()
+
+    assert whole.stop_reason == streamed.stop_reason == reason
+    assert whole.usage.output_tokens == streamed.usage.output_tokens == room
 
 
 def test_a_last_turn_of_the_assistant_is_continued(claude: anthropic.Anthropic) -> None:
@@ -211,6 +234,70 @@ def test_a_request_for_betas_is_answered(claude: anthropic.Anthropic) -> None:
 
     assert message.stop_reason == "end_turn"
     assert message.content
+
+
+def test_what_takes_no_effect_is_named(claude: anthropic.Anthropic) -> None:
+    block: Any = {
+        "type": "text",
+        "text": "What is the capital of France?",
+        "cache_control": {"type": "ephemeral"},
+        "own": 1,
+    }
+    fields: Any = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": [block]}],
+        "tools": [{**WEATHER, "defer_loading": True}],
+        "extra_headers": {"anthropic-beta": "context-1m-2025-08-07"},
+    }
+
+    answer = claude.messages.with_raw_response.create(max_tokens=64, **fields)
+    count = claude.messages.with_raw_response.count_tokens(**fields)
+    streamed = claude.messages.with_raw_response.create(max_tokens=64, stream=True, **fields)
+
+    for response in (answer, count, streamed):
+        assert response.headers["x-vinery-ignored"].split(", ") == [
+            "anthropic-beta",
+            "messages.content.cache_control",
+            "tools.defer_loading",
+            "messages.content.own",
+        ]
+    assert [event.type for event in streamed.parse()][-1] == "message_stop"
+
+
+def test_a_search_result_is_read_by_the_model_as_its_text_is(claude: anthropic.Anthropic) -> None:
+    texts = ("Geography\nSource: https://a.b", "France is in Europe.")
+    plain: Any = [{"type": "text", "text": text} for text in texts]
+    found: Any = {
+        "type": "search_result",
+        "title": "Geography",
+        "source": "https://a.b",
+        "content": plain[1:],
+    }
+    question: Any = {"type": "text", "text": "What is the capital of France?"}
+
+    answers = [
+        asked(
+            claude,
+            messages=[{"role": "user", "content": [*context, question]}],
+            extra_body={"temperature": 0},
+        )
+        for context in (plain, [found])
+    ]
+
+    tokens = [
+        each.usage.input_tokens + (each.usage.cache_read_input_tokens or 0) for each in answers
+    ]
+    assert text_of(answers[0]) == text_of(answers[1])
+    assert tokens[0] == tokens[1] > 20
+
+
+def test_a_block_of_anthropics_own_tools_is_refused_by_name(claude: anthropic.Anthropic) -> None:
+    use: Any = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+
+    with pytest.raises(
+        anthropic.BadRequestError, match="is of type server_tool_use, which belongs"
+    ):
+        asked(claude, messages=[*QUESTION, {"role": "assistant", "content": [use]}, *QUESTION])
 
 
 def test_the_models_are_listed(claude: anthropic.Anthropic) -> None:

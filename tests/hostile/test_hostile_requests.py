@@ -107,6 +107,7 @@ def test_the_corpus_has_the_fields_of_every_body_of_the_document() -> None:
         ("/v1/chat/completions", "ChatBody"),
         ("/v1/completions", "CompletionsBody"),
         ("/v1/responses", "ResponsesBody"),
+        ("/v1/messages", "MessagesBody"),
         ("/v1/tokenize", "TokenizeBody"),
         ("/v1/detokenize", "DetokenizeBody"),
     ):

@@ -23,6 +23,7 @@ import httpx
 import psutil
 import pytest
 
+from tests import shapes
 from tests.conftest import REPOSITORY, until
 
 WHEEL = Path(os.environ["VINERY_TEST_WHEEL"]).resolve()
@@ -31,10 +32,7 @@ IS_ROOT = os.geteuid() == 0
 # because others may not be able to open that of root.
 USER = 64_001
 PYTHON = "/usr/bin/python3" if IS_ROOT else sys.executable
-QUESTION = {
-    "model": "tiny-chat",
-    "messages": [{"role": "user", "content": "What is the capital of France?"}],
-}
+QUESTION = "What is the capital of France?"
 
 
 @dataclass
@@ -97,11 +95,11 @@ class Newcomer:
             self.server.wait(60)
             self.server = None
 
-    def ask(self, key: str, model: str = "tiny-chat") -> httpx.Response:
+    def ask(self, key: str, model: str = "tiny-chat", content: object = QUESTION) -> httpx.Response:
         return httpx.post(
             f"{self.base_url}/v1/chat/completions",
             headers={"authorization": f"Bearer {key}"},
-            json=QUESTION | {"model": model},
+            json={"model": model, "messages": [{"role": "user", "content": content}]},
             timeout=60,
         )
 
@@ -178,6 +176,22 @@ def test_a_model_is_added_and_answers(newcomer: Newcomer) -> None:
     answer = until(lambda: _answered(newcomer.ask(key, "second")), timeout_s=60)
 
     assert "Paris" in answer.text
+
+
+def test_the_shipped_vision_model_sees_a_picture(newcomer: Newcomer) -> None:
+    newcomer.vinery("model", "add", "tiny-vision")
+    key = newcomer.bootstrap["api_key"]
+    url = shapes.data_url(shapes.encoded(shapes.a_shape("circle", "red")))
+    content = [
+        {"type": "image_url", "image_url": {"url": url}},
+        {"type": "text", "text": "What is in the picture?"},
+    ]
+
+    answer = until(
+        lambda: _answered(newcomer.ask(key, "tiny-vision", content=content)), timeout_s=60
+    )
+
+    assert answer.json()["choices"][0]["message"]["content"] == "A red circle."
 
 
 def _answered(response: httpx.Response) -> httpx.Response | None:

@@ -33,6 +33,14 @@ def test_a_prepared_home_serves_the_reference_model(vinery: Vinery) -> None:
     assert TINY_CHAT in result.stdout
 
 
+def test_a_model_that_ships_with_vinery_needs_no_path_and_no_name(vinery: Vinery) -> None:
+    added = vinery("model", "add", "tiny-vision", "--no-load")
+
+    assert added.stdout.startswith(f"Added tiny-vision from {REPOSITORY}/models/tiny-vision.")
+    assert "To load it: vinery model load tiny-vision" in added.stdout
+    assert vinery("model", "remove", "tiny-vision").returncode == 0
+
+
 def test_a_model_is_added_and_removed(vinery: Vinery) -> None:
     added = vinery("model", "add", TINY_CHAT, "--name", "mine", "--option", "max_running=4")
     assert added.returncode == 0, added.stderr

@@ -98,7 +98,7 @@ def event_streams(
     tracks: list[list[Event]] = [
         [
             *draw(deltas_of(choice, tokens, only_functions=only_functions)),
-            Finished(choice, *draw(ENDS)),
+            Finished(choice, *draw(ENDS), is_context_full=draw(st.booleans())),
         ]
         for choice in range(num_choices)
     ]

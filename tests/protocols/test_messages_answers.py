@@ -121,6 +121,20 @@ def test_why_an_answer_ended(
     assert (answer["stop_reason"], answer["stop_sequence"]) == expected
 
 
+def test_an_answer_that_the_context_has_no_room_for_ends_with_a_reason_of_its_own() -> None:
+    events: list[Event] = [
+        Started(),
+        Finished(0, FinishReason.LENGTH, is_context_full=True),
+        Completed(USAGE, COMPLETED_AT),
+    ]
+
+    answer = answered(exchange(MESSAGES), events)
+    streamed_answer = joined(streamed(exchange(MESSAGES, stream=True), events))
+
+    assert answer["stop_reason"] == "model_context_window_exceeded"
+    assert streamed_answer == answer
+
+
 def test_cached_tokens_are_no_input_tokens() -> None:
     usage = answered(exchange(MESSAGES), PLAIN)["usage"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,8 +19,8 @@ from vinery_accounts.usage.ledger import NoRoomForUsage, UsageLedger
 from vinery_accounts.usage.recovery import recover_orphans
 from vinery_serving.core.errors import InvalidRequest, UsageNotRecorded
 from vinery_serving.core.media import MediaUsage
-from vinery_serving.core.request import Endpoint
 from vinery_serving.flow.meter import Meter
+from vinery_serving.protocols.common.encoding import error_body
 from vinery_serving.requests.record import RequestRecord
 from vinery_serving.runtime.live import LiveRequests
 from vinery_serving.runtime.runtime import Runtime
@@ -44,6 +43,7 @@ class Process:
             request_id="r1",
             endpoint="completions",
             dialect="v1",
+            error_body=error_body,
         )
 
     def begin(self, *, asked: str, serves: str) -> None:
@@ -126,7 +126,12 @@ async def test_a_request_that_cannot_be_recorded_is_refused_and_not_settled(
         limits=LimitService(LimitSettings()),
     )
     record = RequestRecord(
-        cast(Runtime, runtime), ANONYMOUS, request_id="r1", endpoint="completions", dialect="v1"
+        cast(Runtime, runtime),
+        ANONYMOUS,
+        request_id="r1",
+        endpoint="completions",
+        dialect="v1",
+        error_body=error_body,
     )
 
     with pytest.raises(UsageNotRecorded) as refused:
@@ -146,10 +151,9 @@ async def test_a_long_name_of_a_model_takes_little_space_in_the_journal(tmp_path
     assert process._ledger.backlog_bytes < 2000
 
 
-@pytest.mark.parametrize("endpoint", [Endpoint.COMPLETIONS, Endpoint.MESSAGES])
 @pytest.mark.parametrize("is_refused", [True, False])
 async def test_a_project_with_captures_gets_the_body_and_the_answer(
-    tmp_path: Path, is_refused: bool, endpoint: Endpoint
+    tmp_path: Path, is_refused: bool
 ) -> None:
     captured: list[CapturedRequest] = []
     runtime = SimpleNamespace(
@@ -165,8 +169,9 @@ async def test_a_project_with_captures_gets_the_body_and_the_answer(
         cast(Runtime, runtime),
         caller,
         request_id="r1",
-        endpoint=endpoint,
+        endpoint="completions",
         dialect="v1",
+        error_body=error_body,
         body=b"{}",
     )
     record.admit(model="m", is_streamed=False)
@@ -182,9 +187,7 @@ async def test_a_project_with_captures_gets_the_body_and_the_answer(
     assert (capture.project_id, capture.model, capture.body) == (1, "m", b"{}")
     assert capture.num_body_bytes == 2
     if is_refused:
-        error = json.loads(capture.answer)
-        assert error["error"]["message"] == "No."
-        assert error.get("request_id") == ("r1" if endpoint is Endpoint.MESSAGES else None)
+        assert capture.answer == error_body(InvalidRequest("No."))
         assert capture.num_answer_bytes == len(capture.answer)
     else:
         assert capture.answer == b"x" * MAX_TEXT_BYTES

@@ -91,7 +91,7 @@ def metrics(running: Running) -> dict[str, float]:
 
 
 def _metrics_of_one(running: Running) -> dict[str, float]:
-    text = httpx.get(f"{running.base_url}/metrics", timeout=10).text
+    text = httpx.get(f"{running.base_url}/metrics").text
     lines = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
     return {series: float(value) for series, value in lines}
 

@@ -140,6 +140,31 @@ def test_a_chat_is_kept_shown_and_replayed_with_equal_answers(
     assert execute(platform, execute_read, "capture.read", request_id)[0][0] == 4
 
 
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("chat/completions", {}),
+        ("chat/completions", {"anthropic-version": "2023-06-01"}),
+        ("messages", {}),
+    ],
+    ids=["of OpenAI", "of Anthropic, at a chat", "of Anthropic"],
+)
+def test_an_error_is_kept_in_the_form_that_its_client_got(
+    platform: Running, capturing: str, path: str, headers: dict[str, str]
+) -> None:
+    refused = httpx.post(
+        f"{platform.base_url}/v1/{path}",
+        headers={"authorization": f"Bearer {capturing}", **headers},
+        json={"model": "tiny-chat", "messages": [], "max_tokens": 1},
+        timeout=60,
+    )
+    request_id = wait_until_kept(platform, refused)
+
+    assert refused.status_code == 400
+    shown = json.loads(vinery(platform, "capture", "show", request_id, "--json"))
+    assert shown["answer"] == refused.text
+
+
 def test_a_refused_replay_names_the_reason(platform: Running, capturing: str) -> None:
     request_id = wait_until_kept(platform, ask(platform, capturing))
     for words, result in (

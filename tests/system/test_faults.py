@@ -289,7 +289,7 @@ def is_settled(platform: Running, before: int) -> bool:
 
 
 async def until_async(condition: object) -> None:
-    await asyncio.to_thread(until, condition, timeout_s=40)
+    await asyncio.to_thread(until, condition, timeout_s=120)
 
 
 def test_the_ledger_has_every_outcome_exactly_once(platform: Running) -> None:

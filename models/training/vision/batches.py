@@ -1,11 +1,11 @@
 """Lessons as arrays. All pictures of a batch have one grid, so that they are seen side by side.
 
-`drawn_elsewhere` draws in a process of its own, so that drawing and learning go on together.
+`drawn_elsewhere` draws in processes of its own, so that drawing and learning go on together.
 """
 
 import multiprocessing
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Full
 from random import Random
@@ -25,9 +25,10 @@ from training.vision.tokenization import SPECIAL_TOKENS, load_tokenizer
 IMAGE_ID = SPECIAL_TOKENS.index("<|image_pad|>")
 VIDEO_ID = SPECIAL_TOKENS.index("<|video_pad|>")
 # How many pictures a talk has, and how often; None is for a video.
-MEDIA: dict[int | None, float] = {0: 4, 1: 62, 2: 24, None: 10}
+MEDIA: dict[int | None, float] = {0: 6, 1: 52, 2: 33, None: 9}
 NUM_BATCHES_AT_ONCE = 4  # Drawn together and sorted by length, so that little is padding.
-QUEUE_LENGTH = 6
+NUM_WAITING = 6  # Drawn batches for each process that draws.
+MAX_DRAWERS = 1000
 S_BETWEEN_LOOKS_AT_PARENT = 5
 
 
@@ -64,6 +65,7 @@ class Mixture:
 
     `share_looking` is the share of batches that are pictures without talk. `largest` is the most
     cells that a picture has: small pictures come first because they are learned faster.
+    `num_drawers` processes draw at the same time.
     """
 
     seed: int
@@ -71,6 +73,7 @@ class Mixture:
     talks_per_batch: int
     share_looking: float
     largest: int
+    num_drawers: int = 1
 
 
 def batches(tokenizer: Tokenizer, mixture: Mixture) -> Iterator[Batch]:
@@ -125,11 +128,12 @@ def encode(tokenizer: Tokenizer, one: Talk, grid: Grid) -> tuple[list[int], list
 
 
 def drawn_elsewhere(tokenizer: Path, mixture: Mixture) -> Iterator[Batch]:
-    """The batches that another process draws. It ends with this one."""
+    """The batches that other processes draw, which end with this one. Each has its own seed."""
     context = multiprocessing.get_context("spawn")
-    queue = context.Queue(QUEUE_LENGTH)
-    process = context.Process(target=_draw_into, args=(queue, tokenizer, mixture), daemon=True)
-    process.start()
+    queue = context.Queue(NUM_WAITING * mixture.num_drawers)
+    for number in range(mixture.num_drawers):
+        own = replace(mixture, seed=mixture.seed * MAX_DRAWERS + number)
+        context.Process(target=_draw_into, args=(queue, tokenizer, own), daemon=True).start()
     while True:
         yield queue.get()
 

@@ -71,6 +71,8 @@ def _add_training_settings(
     add("--talks", type=int, default=24, help="per batch (default: 24)")
     add("--largest", type=int, default=16, help="most cells of a picture (default: 16)")
     add("--threads", type=int, default=1, help="CPU threads (default: 1)")
+    add("--drawers", type=int, default=1, help="processes that draw pictures (default: 1)")
+    add("--device", default="cpu", help="cpu or cuda (default: cpu)")
     add("--seed", type=int, default=1, help="of weights and pictures (default: 1)")
     add("--checkpoint", type=Path, default=CHECKPOINT, help="its folder")
 
@@ -114,8 +116,9 @@ def _train(settings: argparse.Namespace) -> None:
         talks_per_batch=settings.talks,
         share_looking=settings.share_looking,
         largest=settings.largest,
+        num_drawers=settings.drawers,
     )
-    fit(Trainer(settings.checkpoint, settings.seed), schedule, mixture)
+    fit(Trainer(settings.checkpoint, settings.seed, settings.device), schedule, mixture)
 
 
 def _export(settings: argparse.Namespace) -> None:

@@ -42,13 +42,16 @@ class Schedule:
 
 
 class Trainer:
-    """The model with all that training needs; `folder` holds its checkpoint."""
+    """The model with all that training needs; `folder` holds its checkpoint.
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    `device` is one of torch's, `cpu` or `cuda`.
+    """
+
+    def __init__(self, folder: Path, seed: int, device: str = "cpu") -> None:
         self.folder = folder
         self.tokenizer = _tokenizer(folder)
-        self.model = new_model(self.tokenizer.get_vocab_size(), seed)
-        self.heads = CellHeads()
+        self.model = new_model(self.tokenizer.get_vocab_size(), seed).to(device)
+        self.heads = CellHeads().to(device)
         self.optimizer = torch.optim.AdamW(
             [*self.model.parameters(), *self.heads.parameters()],
             betas=(0.9, 0.98),
@@ -60,7 +63,7 @@ class Trainer:
             self._load()
 
     def _load(self) -> None:
-        state = torch.load(self.folder / STATE, weights_only=True)
+        state = torch.load(self.folder / STATE, weights_only=True, map_location="cpu")
         self.model.load_state_dict(state["model"])
         self.heads.load_state_dict(state["heads"])
         self.optimizer.load_state_dict(state["optimizer"])

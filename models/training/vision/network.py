@@ -7,6 +7,7 @@ pictures and with the patch embedding of a still picture's two equal frames done
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch.nn import functional
 from transformers import Qwen2VLForConditionalGeneration
 
@@ -32,16 +33,16 @@ class CellHeads(torch.nn.Module):
         seen = self.norm(tokens).reshape(-1, WIDTH)
         labels = (pictures.kinds, pictures.colours, pictures.centres)
         losses = [
-            functional.cross_entropy(head(seen), torch.from_numpy(label).reshape(-1))
+            functional.cross_entropy(head(seen), _beside(seen, label).reshape(-1))
             for head, label in zip((self.kind, self.colour, self.centre), labels, strict=True)
         ]
-        return sum(losses, torch.zeros(()))
+        return torch.stack(losses).sum()
 
 
 def image_tokens(model: Qwen2VLForConditionalGeneration, pictures: Pictures) -> torch.Tensor:
     """(num_pictures, num_cells, width)."""
     encoder = model.model.visual
-    hidden = _embedded(encoder, torch.from_numpy(pictures.patches))
+    hidden = _embedded(encoder, _beside(encoder.patch_embed.proj.weight, pictures.patches))
     rotations = _rotations(encoder, pictures)
     for block in encoder.blocks:
         hidden = hidden + _attention(block.attn, block.norm1(hidden), rotations)
@@ -54,14 +55,16 @@ def answer_loss(
     model: Qwen2VLForConditionalGeneration, batch: TalkBatch, seen: torch.Tensor | None
 ) -> torch.Tensor:
     """The mean loss of the tokens of the answers. Padding is at the end, out of sight."""
-    ids, weights = torch.from_numpy(batch.ids), torch.from_numpy(batch.weights)
-    inputs = model.get_input_embeddings()(ids)
+    embedding = model.get_input_embeddings()
+    ids = _beside(embedding.weight, batch.ids)
+    weights = _beside(embedding.weight, batch.weights)
+    inputs = embedding(ids)
     if seen is not None:
         is_media = (ids == IMAGE_ID) | (ids == VIDEO_ID)
         inputs = inputs.masked_scatter(is_media[..., None], seen.reshape(-1, WIDTH))
     hidden = model.model.language_model(
         inputs_embeds=inputs[:, :-1],
-        position_ids=torch.from_numpy(batch.positions)[:, :, :-1],
+        position_ids=_beside(inputs, batch.positions)[:, :, :-1],
         use_cache=False,
     ).last_hidden_state
     counts = weights[:, 1:] > 0
@@ -75,10 +78,15 @@ def _embedded(encoder: Any, patches: torch.Tensor) -> torch.Tensor:
     if patches.shape[1] == 1:
         return functional.linear(_normalised(patches[:, 0]), kernel.sum(1))
     frames = _normalised(patches)
-    return sum(
-        (functional.linear(frames[:, time], kernel[:, time]) for time in range(frames.shape[1])),
-        torch.zeros(()),
-    )
+    embedded = [
+        functional.linear(frames[:, time], kernel[:, time]) for time in range(frames.shape[1])
+    ]
+    return torch.stack(embedded).sum(0)
+
+
+def _beside(other: torch.Tensor, array: NDArray[Any]) -> torch.Tensor:
+    """The array as a tensor on the device of `other`."""
+    return torch.from_numpy(array).to(other.device)
 
 
 def _normalised(patches: torch.Tensor) -> torch.Tensor:
@@ -87,10 +95,9 @@ def _normalised(patches: torch.Tensor) -> torch.Tensor:
 
 def _rotations(encoder: Any, pictures: Pictures) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosines and sines of the rotary positions of patches, (num_patches, 1, head width)."""
-    coordinates = torch.from_numpy(patch_coordinates(pictures.grid)).float()
-    angles = torch.outer(coordinates.flatten(), encoder.rotary_pos_emb.inv_freq).reshape(
-        len(coordinates), -1
-    )
+    frequencies = encoder.rotary_pos_emb.inv_freq
+    coordinates = _beside(frequencies, patch_coordinates(pictures.grid)).float()
+    angles = torch.outer(coordinates.flatten(), frequencies).reshape(len(coordinates), -1)
     both = torch.cat((angles, angles), dim=-1)[None, :]
     return both.cos(), both.sin()
 

@@ -35,7 +35,7 @@ class Exchange:
 def about(rng: Random, scene: Scene) -> Exchange:
     """A question about what one picture shows."""
     makers = {
-        "single": (describe, colour, colour, shape, is_it, region, region),
+        "single": (describe, colour, shape, is_it, is_it, region, region),
         "several": (describe, colour, count, count, count),
         "pair": (describe, side, side, where, which, side_colour, num_shapes),
         "digit": (describe, digit, digit, digit, colour),
@@ -178,15 +178,15 @@ def about_two(rng: Random, first: Scene, second: Scene) -> Exchange:
     """A question about two pictures."""
     is_same = first_is_second(first, second)
     chance = rng.random()
-    if chance < 0.3:
+    if chance < 0.25:
         question = rng.choice(("Are the pictures the same?", "Do both pictures show the same?"))
         return Exchange("same or not", question, _yes(is_same))
-    if chance < 0.5 and not is_same and not {first.topic, second.topic} - PLAIN_TOPICS:
+    if chance < 0.55 and not is_same and not {first.topic, second.topic} - PLAIN_TOPICS:
         index = rng.randrange(2)
         name = description((first, second)[index]).lower()
         question = f"Which picture shows {name}?"
         return Exchange("which picture", question, ("The first.", "The second.")[index])
-    if chance < 0.6:
+    if chance < 0.65:
         both = f"{description(first)}, then {description(second).lower()}."
         return Exchange("two pictures", "What do the pictures show?", both)
     index = rng.randrange(2)

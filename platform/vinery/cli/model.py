@@ -20,12 +20,14 @@ from vinery_serving.catalog import registry
 from vinery_serving.catalog.engine_log import engine_log, engine_log_text
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import MODELS, ServedModelSerializer
+from vinery_serving.catalog.shipped import shipped_models
 from vinery_serving.core.media import PictureVerdict
 from vinery_serving.engine.config import option_documents
 
 _DEVICE_HELP: Final = (
     "a device that `vinery devices` lists, or several of them, such as AUTO:GPU,CPU"
 )
+_SHIPPED: Final = ", ".join(shipped_models())
 
 # More than the node gives a test.
 _TEST_WITHIN_S: Final = 90.0
@@ -45,8 +47,13 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         epilog=_options_epilog(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_.add_argument("folder", type=Path, metavar="FOLDER", help="where openvino_model.xml is")
-    add_.add_argument("--name", required=True, help="the name that clients use")
+    add_.add_argument(
+        "folder",
+        type=Path,
+        metavar="FOLDER",
+        help=f"where openvino_model.xml is, or what ships with Vinery: {_SHIPPED}",
+    )
+    add_.add_argument("--name", help="the name that clients use (default: that of the folder)")
     add_.add_argument("--device", default="CPU", help=f"{_DEVICE_HELP} (default: %(default)s)")
     _add_options(add_, "an engine option of the list below, such as max_running=8")
     add_.add_argument("--no-load", action="store_true", help="do not load it now")
@@ -120,19 +127,19 @@ def option(text: str) -> tuple[str, Any]:
 def add(arguments: argparse.Namespace) -> str:
     """Register a model. Raises `Failure` for an invalid folder, name, device or option."""
     try:
-        registry.add_model(
+        model = registry.add_model(
             arguments.folder,
-            name=arguments.name,
+            name=arguments.name or arguments.folder.resolve().name,
             device=arguments.device,
             options=dict(arguments.option),
             load=not arguments.no_load,
         )
     except ValidationError as error:
         raise Failure(" ".join(error.messages)) from error
-    name, folder = arguments.name, arguments.folder.resolve()
+    added = f"Added {model} from {model.folder}."
     if arguments.no_load:
-        return f"Added {name} from {folder}. To load it: vinery model load {name}"
-    return f"Added {name} from {folder}. Loading; see: vinery model show {name}"
+        return f"{added} To load it: vinery model load {model}"
+    return f"{added} Loading; see: vinery model show {model}"
 
 
 def change(model: ServedModel, arguments: argparse.Namespace) -> str:

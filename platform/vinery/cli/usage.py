@@ -20,18 +20,21 @@ from vinery_accounts.usage.periods import Granularity
 from vinery_accounts.usage.reports import Figures, Question
 from vinery_accounts.usage.verify import verify
 
-_IMAGE: Final = "IMAGE"  # shown if there are image tokens
 _COLUMNS: Final = {
     "REQUESTS": "num_requests",
     "ERRORS": "num_errors",
     "INPUT": "num_prompt_tokens",
     "CACHED": "num_cached_tokens",
-    _IMAGE: "num_image_tokens",
+    "IMAGE": "num_image_tokens",
     "OUTPUT": "num_output_tokens",
     "REASONING": "num_reasoning_tokens",
+    "MEDIA": "num_media",
+    "MEDIA BYTES": "num_media_bytes",
+    "PIXELS": "num_media_pixels",
     "FIRST TOKEN p50/p95/p99 ms": "first_token_ms",
     "TOTAL p50/p95/p99 ms": "total_ms",
 }
+_OF_MEDIA: Final = frozenset({"IMAGE", "MEDIA", "MEDIA BYTES", "PIXELS"})
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +61,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how many groups (default: %(default)s)",
     )
-    sums = ("requests", "tokens", "errors")
+    sums = ("requests", "tokens", "errors", "media")
     show.add_argument("--sort", choices=sums, default="requests", help="the largest first")
     show.add_argument("--granularity", choices=list(Granularity), help="the interval of points")
     to_file = resource.add_command(
@@ -94,11 +97,13 @@ def show_usage(arguments: argparse.Namespace) -> int:
 def _without_zeros(
     heads: tuple[str, ...], rows: Sequence[Sequence[str]]
 ) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """Return the table without the column of image tokens if there are none."""
-    at = len(heads) - len(_COLUMNS) + list(_COLUMNS).index(_IMAGE)
-    if any(row[at] != "0" for row in rows):
-        return heads, rows
-    return (*heads[:at], *heads[at + 1 :]), [(*row[:at], *row[at + 1 :]) for row in rows]
+    """Return the table without the columns of media that are 0 in all rows."""
+    shown = [
+        at
+        for at, head in enumerate(heads)
+        if head not in _OF_MEDIA or any(row[at] != "0" for row in rows)
+    ]
+    return [heads[at] for at in shown], [[row[at] for at in shown] for row in rows]
 
 
 def export_usage(arguments: argparse.Namespace) -> int:

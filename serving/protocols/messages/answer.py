@@ -39,11 +39,22 @@ def message(
 UNFINISHED: Final[Mapping[str, None]] = {"stop_reason": None, "stop_sequence": None}
 
 
-def ending(reason: FinishReason, cause: str | int | None, request: GenerationRequest) -> Members:
-    """Return why the answer ended, as `stop_reason` and `stop_sequence`."""
+def ending(
+    reason: FinishReason,
+    cause: str | int | None,
+    request: GenerationRequest,
+    *,
+    is_context_full: bool,
+) -> Members:
+    """Return why the answer ended, as `stop_reason` and `stop_sequence`.
+
+    `refusal` and `pause_turn` never come: this server has no classifiers, and runs no tools.
+    """
     match reason:
         case FinishReason.TOOL_CALLS:
             return {"stop_reason": "tool_use", "stop_sequence": None}
+        case FinishReason.LENGTH if is_context_full:
+            return {"stop_reason": "model_context_window_exceeded", "stop_sequence": None}
         case FinishReason.LENGTH:
             return {"stop_reason": "max_tokens", "stop_sequence": None}
         case FinishReason.STOP if cause in request.stopping.stop:

@@ -126,7 +126,12 @@ class MessagesEncoder:
             case Started():
                 return self._start(event)
             case Finished():
-                self._ending = ending(event.reason, event.cause, self._request)
+                self._ending = ending(
+                    event.reason,
+                    event.cause,
+                    self._request,
+                    is_context_full=event.is_context_full,
+                )
                 return self._close()
             case Progress() | PromptScored() | TokensGenerated():
                 return b""

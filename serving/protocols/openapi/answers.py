@@ -452,7 +452,9 @@ _TYPES: Final[Mapping[str, Any]] = {
     "ItemStatus": Literal["in_progress", "completed", "incomplete"],
     "OutputItem": "OutputMessage | OutputReasoning | OutputCall | OutputCustomCall",
     "AnswerBlock": "AnswerText | AnswerThinking | AnswerToolUse",
-    "MessageStopReason": Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"],
+    "MessageStopReason": Literal[
+        "end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"
+    ],
     "MessageErrorType": Literal[
         "invalid_request_error",
         "authentication_error",

@@ -66,6 +66,12 @@ def test_a_model_is_served_changed_and_removed_with_audit_entries(
     assert root.error("GET", path)[0] == 404
 
 
+def test_a_model_that_ships_with_vinery_is_added_by_its_name(root: Api) -> None:
+    seer = root.post("models/", {"name": "seer", "folder": "tiny-vision"})
+
+    assert seer["folder"] == str(REPOSITORY / "models" / "tiny-vision")
+
+
 @pytest.mark.parametrize(
     ("values", "param", "message"),
     [

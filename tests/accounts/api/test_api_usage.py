@@ -115,6 +115,35 @@ def test_usage_has_points_over_time(viewer: Api, records: None) -> None:
     assert [point["figures"]["num_requests"] for point in day] == [3, 0]
 
 
+def test_usage_has_the_media_of_each_group_and_point(viewer: Api, ours: Tenant) -> None:
+    sums = ("num_media", "num_media_bytes", "num_media_pixels", "num_image_tokens")
+    ids = {"organization_id": ours.organization.pk, "project_id": ours.one.pk}
+
+    def stored(name: str, hours: int, *numbers: int, **more: Any) -> Any:
+        admitted = admission(name, started_at=NOON + timedelta(hours=hours), **ids, **more)
+        return settlement(name, admission=admitted, **dict(zip(sums, numbers, strict=False)))
+
+    seer = {"key_id": 5, "model": "seer"}
+    store_settlements(
+        [
+            stored("a", 0, 2, 5000, 25_088, 32, **seer),
+            stored("b", 1, 1, 700, 12_544, 16, **seer),
+            stored("c", 1),
+            stored("d", 1),
+        ]
+    )
+
+    for by in ("key", "model", "user,project,key"):
+        query = {"group_by": by, "sort": "media", "granularity": "hour"}
+        usage = viewer.get("usage/", **query, **PERIOD)
+        largest = usage["groups"][0]
+        for figures in (usage["totals"], largest["figures"]):
+            assert [figures[name] for name in sums] == [3, 5700, 37_632, 48]
+        for points in (usage["points"], largest["points"]):
+            found = [each["figures"]["num_media"] for each in points]
+            assert [number for number in found if number] == [2, 1]
+
+
 @pytest.mark.parametrize(
     ("query", "param"),
     [

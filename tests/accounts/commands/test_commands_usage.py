@@ -82,15 +82,19 @@ def test_invalid_percentages_are_refused_with_the_forms_that_the_command_accepts
     )
 
 
-def test_image_tokens_have_a_column_where_there_are_some(vinery_: Vinery) -> None:
+def test_media_have_columns_where_there_are_some(vinery_: Vinery) -> None:
     now = timezone.now()
     store_settlements([settlement("a", admission=admission("a", started_at=now))])
-    assert "IMAGE" not in vinery_("usage", "show").out
+    heads = vinery_("usage", "show").out.splitlines()[0]
+    assert "IMAGE" not in heads and "MEDIA" not in heads
 
-    pictures = settlement("b", admission=admission("b", started_at=now), num_image_tokens=1234)
+    pictures = settlement(
+        "b", admission=admission("b", started_at=now), num_image_tokens=1234, num_media=56
+    )
     store_settlements([pictures])
 
     for words in ((), ("--by", "model")):
         heads, *_, row = vinery_("usage", "show", *words).out.splitlines()
-        assert "IMAGE" in heads
-        assert "1,234" in row
+        assert "IMAGE" in heads and "MEDIA" in heads
+        assert "PIXELS" not in heads
+        assert "1,234" in row and "56" in row

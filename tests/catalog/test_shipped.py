@@ -1,0 +1,55 @@
+"""Models that ship with Vinery are added by name, by command, in the admin and through the API."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from tests.conftest import REPOSITORY
+from vinery_serving.catalog import registry
+from vinery_serving.catalog.models import ServedModel
+from vinery_serving.catalog.shipped import shipped_folder, shipped_models
+
+pytestmark = pytest.mark.django_db
+FOLDER = REPOSITORY / "models" / "tiny-vision"
+
+
+def test_the_reference_models_ship_with_vinery() -> None:
+    assert {"tiny-chat", "tiny-vision"} <= set(shipped_models())
+    assert shipped_folder("tiny-vision") == FOLDER
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../models/tiny-chat", "training", "tiny"])
+def test_no_other_name_is_one_of_them(name: str) -> None:
+    assert shipped_folder(name) is None
+
+
+def test_a_name_does_for_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    model = registry.add_model(Path("tiny-vision"), name="seer", load=False)
+
+    assert Path(model.folder) == FOLDER
+
+
+def test_an_own_folder_of_that_name_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tiny-vision").symlink_to(REPOSITORY / "models" / "tiny-chat")
+    monkeypatch.chdir(tmp_path)
+
+    model = registry.add_model(Path("tiny-vision"), name="mine", load=False)
+
+    assert Path(model.folder) == REPOSITORY / "models" / "tiny-chat"
+
+
+def test_the_admin_takes_the_name(admin_client: Client) -> None:
+    admin_client.post(
+        reverse("admin:serving_servedmodel_add"),
+        {"name": "seer", "folder": "tiny-vision", "device": "CPU", "options": "{}"},
+    )
+
+    assert Path(ServedModel.objects.get(name="seer").folder) == FOLDER

@@ -1,0 +1,138 @@
+"""tiny-vision in the bare pipeline answers rightly about pictures that are drawn here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import openvino_genai as genai
+import pytest
+from PIL import Image, ImageOps
+
+from tests import shapes
+
+pytestmark = pytest.mark.live
+
+MODEL = Path(__file__).resolve().parents[2] / "models" / "tiny-vision"
+IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
+VIDEO = "<|vision_start|><|video_pad|><|vision_end|>"
+SAME_TEXT = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+NUMBERS = ["One.", "Two.", "Three.", "Four.", "Five."]
+
+
+@pytest.fixture(scope="module")
+def pipeline() -> genai.ContinuousBatchingPipeline:
+    properties = {"INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}
+    made = genai.ContinuousBatchingPipeline(str(MODEL), genai.SchedulerConfig(), "CPU", properties)
+    made.get_tokenizer().set_chat_template(SAME_TEXT)
+    return made
+
+
+def answer(
+    pipeline: genai.ContinuousBatchingPipeline,
+    *turns: str,
+    pictures: Sequence[Image.Image] = (),
+    video: Sequence[Image.Image] = (),
+) -> str:
+    """The answer to the last of `turns`, which are questions and answers in turn."""
+    roles = ("user", "assistant")
+    text = "".join(
+        f"<|im_start|>{roles[index % 2]}\n{turn}<|im_end|>\n" for index, turn in enumerate(turns)
+    )
+    config = genai.GenerationConfig()
+    config.max_new_tokens = 60
+    images = [ov.Tensor(np.asarray(picture)) for picture in pictures]
+    videos = [ov.Tensor(np.stack([np.asarray(frame) for frame in video]))] if video else []
+    prompt = f"{text}<|im_start|>assistant\n"
+    handle = pipeline.add_request(0, prompt, images, videos, config)
+    ids: list[int] = []
+    while pipeline.has_non_finished_requests():
+        pipeline.step()
+        if handle.can_read():
+            ids += handle.read()[0].generated_ids
+    return str(pipeline.get_tokenizer().decode(ids))
+
+
+@pytest.mark.parametrize("colour", ["red", "green", "blue", "yellow", "orange", "purple", "black"])
+def test_it_names_colours(pipeline: genai.ContinuousBatchingPipeline, colour: str) -> None:
+    picture = shapes.a_shape("circle", colour)
+
+    assert answer(pipeline, f"{IMAGE}What colour is it?", pictures=[picture]) == (
+        f"{colour.capitalize()}."
+    )
+
+
+@pytest.mark.parametrize("name", ["circle", "square", "triangle"])
+def test_it_names_shapes(pipeline: genai.ContinuousBatchingPipeline, name: str) -> None:
+    picture = shapes.a_shape(name, "blue")
+
+    assert answer(pipeline, f"{IMAGE}What shape is it?", pictures=[picture]) == f"A {name}."
+
+
+@pytest.mark.parametrize("digit", range(10))
+def test_it_reads_a_digit(pipeline: genai.ContinuousBatchingPipeline, digit: int) -> None:
+    picture = shapes.a_digit(digit)
+
+    assert answer(pipeline, f"{IMAGE}Which digit is it?", pictures=[picture]) == f"{digit}."
+
+
+@pytest.mark.parametrize("number", range(1, 6))
+def test_it_counts_to_five(pipeline: genai.ContinuousBatchingPipeline, number: int) -> None:
+    asked = f"{IMAGE}How many circles are there?"
+
+    assert answer(pipeline, asked, pictures=[shapes.circles(number)]) == NUMBERS[number - 1]
+
+
+@pytest.mark.parametrize("direction", ["up", "left", "down", "right"])
+def test_it_knows_where_an_arrow_points(
+    pipeline: genai.ContinuousBatchingPipeline, direction: str
+) -> None:
+    asked = f"{IMAGE}Where does the arrow point?"
+
+    assert answer(pipeline, asked, pictures=[shapes.an_arrow(direction)]) == (
+        f"{direction.capitalize()}."
+    )
+
+
+def test_it_knows_which_of_two_things_is_on_the_left(
+    pipeline: genai.ContinuousBatchingPipeline,
+) -> None:
+    picture = shapes.circle_and_square()
+    asked = f"{IMAGE}What is on the left?"
+
+    assert answer(pipeline, asked, pictures=[picture]) == "A red circle."
+    assert answer(pipeline, asked, pictures=[ImageOps.mirror(picture)]) == "A blue square."
+
+
+def test_it_compares_two_pictures(pipeline: genai.ContinuousBatchingPipeline) -> None:
+    red, blue = shapes.a_shape("circle", "red"), shapes.a_shape("circle", "blue")
+    same = f"{IMAGE}{IMAGE}Are the pictures the same?"
+    second = f"{IMAGE}{IMAGE}What is in the second picture?"
+
+    assert answer(pipeline, same, pictures=[red, blue]) == "No."
+    assert answer(pipeline, same, pictures=[red, red]) == "Yes."
+    assert answer(pipeline, second, pictures=[red, blue]) == "A blue circle."
+    assert answer(pipeline, second, pictures=[blue, red]) == "A red circle."
+
+
+def test_it_remembers_the_picture_of_an_earlier_turn(
+    pipeline: genai.ContinuousBatchingPipeline,
+) -> None:
+    turns = (f"{IMAGE}What colour is it?", "Red.", "What shape is it?")
+
+    assert answer(pipeline, *turns, pictures=[shapes.a_shape("square", "red")]) == "A square."
+
+
+@pytest.mark.parametrize("direction", ["left", "right"])
+def test_it_knows_which_way_a_thing_moves(
+    pipeline: genai.ContinuousBatchingPipeline, direction: str
+) -> None:
+    asked = f"{VIDEO}Which way does it move?"
+
+    assert answer(pipeline, asked, video=shapes.moving(direction)) == f"{direction.capitalize()}."
+
+
+def test_it_notices_that_there_is_no_picture(pipeline: genai.ContinuousBatchingPipeline) -> None:
+    assert answer(pipeline, "What do you see?") == "I see no picture."

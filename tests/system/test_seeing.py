@@ -1,0 +1,284 @@
+"""What tiny-vision answers through the API about pictures that are drawn here.
+
+A picture that is dropped, swapped, turned, mirrored or scaled wrongly gives another answer.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import numpy as np
+import openai
+import pytest
+from PIL import Image, ImageOps
+
+from tests import shapes
+from tests.conftest import Running, until
+from tests.media.videos import video
+from tests.shapes import data_url, encoded
+from tests.system.commands import vinery
+from tests.system.test_models_and_keys import answers
+
+pytestmark = pytest.mark.system
+
+NAME = "tiny-vision"
+COLOUR = "What colour is it?"
+CONTENT = "What is in the picture?"
+ORIENTATION = 0x0112  # EXIF's tag
+
+# How a camera held the picture, by the value of EXIF: what makes the stored pixels from the
+# upright ones.
+STORED = {
+    1: lambda image: image,
+    2: ImageOps.mirror,
+    3: lambda image: image.rotate(180),
+    4: ImageOps.flip,
+    5: lambda image: ImageOps.mirror(image.rotate(-90, expand=True)),
+    6: lambda image: image.rotate(90, expand=True),
+    7: lambda image: ImageOps.mirror(image.rotate(90, expand=True)),
+    8: lambda image: image.rotate(-90, expand=True),
+}
+
+
+@pytest.fixture(scope="module")
+def client(running: Running) -> Iterator[openai.OpenAI]:
+    client = openai.OpenAI(
+        base_url=f"{running.base_url}/v1", api_key=running.api_key, max_retries=0, timeout=60
+    )
+    vinery(running, "model", "add", NAME)
+    until(lambda: answers(client, NAME), timeout_s=60)
+    yield client
+    vinery(running, "model", "remove", NAME)
+
+
+def image(picture: Image.Image | bytes, detail: str = "auto") -> dict[str, Any]:
+    data = picture if isinstance(picture, bytes) else encoded(picture)
+    return {"type": "image_url", "image_url": {"url": data_url(data), "detail": detail}}
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def answer(client: openai.OpenAI, *parts: dict[str, Any], **fields: Any) -> str:
+    """The answer to one message."""
+    return answer_to(client, [{"role": "user", "content": list(parts)}], **fields)
+
+
+def answer_to(client: openai.OpenAI, messages: Any, **fields: Any) -> str:
+    done = client.chat.completions.create(model=NAME, messages=messages, max_tokens=30, **fields)
+    return done.choices[0].message.content or ""
+
+
+def test_a_picture_is_described_and_its_absence_noticed(client: openai.OpenAI) -> None:
+    picture = shapes.a_shape("circle", "red")
+
+    assert answer(client, text(CONTENT), image(picture)) == "A red circle."
+    assert answer(client, image(picture), text(COLOUR)) == "Red."
+    assert answer(client, text(CONTENT)) == "I see no picture."
+
+
+def test_a_stream_describes_it_too(client: openai.OpenAI) -> None:
+    content = [text(CONTENT), image(shapes.a_shape("square", "green"))]
+    messages: Any = [{"role": "user", "content": content}]
+    stream = client.chat.completions.create(model=NAME, messages=messages, stream=True)
+
+    words = [each.choices[0].delta.content or "" for each in stream if each.choices]
+
+    assert "".join(words) == "A green square."
+
+
+@pytest.mark.parametrize("digit", [3, 6, 9])
+def test_a_digit_is_read(client: openai.OpenAI, digit: int) -> None:
+    assert answer(client, image(shapes.a_digit(digit)), text("Which digit is it?")) == f"{digit}."
+
+
+def test_left_is_not_right(client: openai.OpenAI) -> None:
+    picture = shapes.circle_and_square()
+    asked = text("What is on the left?")
+
+    assert answer(client, image(picture), asked) == "A red circle."
+    assert answer(client, image(ImageOps.mirror(picture)), asked) == "A blue square."
+
+
+@pytest.mark.parametrize("number", [1, 3, 5])
+def test_things_are_counted_in_a_picture_of_any_size(client: openai.OpenAI, number: int) -> None:
+    picture = shapes.circles(number)
+    asked = text("How many circles are there?")
+    words = {1: "One.", 3: "Three.", 5: "Five."}[number]
+
+    for side in (56 * 3, 112, 1500):
+        assert answer(client, image(picture.resize((side, side))), asked) == words
+
+
+def test_a_wide_picture_keeps_its_proportions(client: openai.OpenAI) -> None:
+    picture = Image.new("RGB", (1200, 600), "white")
+    shapes.draw(picture, "circle", "red", (100, 150, 400, 450))
+    shapes.draw(picture, "square", "blue", (800, 150, 1100, 450))
+
+    assert answer(client, image(picture), text("What is on the right?")) == "A blue square."
+    assert answer(client, image(picture), text("What is on the left?")) == "A red circle."
+
+
+@pytest.mark.parametrize("orientation", STORED)
+def test_a_picture_is_turned_as_its_camera_was(client: openai.OpenAI, orientation: int) -> None:
+    exif = Image.Exif()
+    exif[ORIENTATION] = orientation
+    stored = STORED[orientation](shapes.an_arrow("right"))
+    data = encoded(stored, "JPEG", quality=95, exif=exif)
+
+    assert answer(client, image(data), text("Where does the arrow point?")) == "Right."
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF"])
+def test_every_format_is_seen(client: openai.OpenAI, form: str) -> None:
+    data = encoded(shapes.a_shape("triangle", "green"), form)
+
+    assert answer(client, image(data), text(CONTENT)) == "A green triangle."
+
+
+@pytest.mark.parametrize("mode", ["P", "CMYK", "RGBA", "LA", "I;16", "1", "L"])
+def test_every_kind_of_pixel_is_seen(client: openai.OpenAI, mode: str) -> None:
+    picture = shapes.a_shape("circle", "black").convert("L" if mode == "I;16" else mode)
+    if mode == "I;16":
+        picture = Image.fromarray(np.asarray(picture).astype(np.uint16) * 257)
+
+    data = encoded(picture, "TIFF" if mode == "CMYK" else "PNG")
+
+    assert answer(client, image(data), text(CONTENT)) == "A black circle."
+
+
+def test_what_is_transparent_is_white(client: openai.OpenAI) -> None:
+    picture = Image.new("RGBA", (112, 112), (0, 0, 0, 0))
+    picture.paste(Image.new("RGBA", (64, 64), "black"), (24, 24))
+
+    assert answer(client, image(picture), text(CONTENT)) == "A black square."
+
+
+def test_two_pictures_keep_their_order(client: openai.OpenAI) -> None:
+    red, blue = (image(shapes.a_shape("circle", colour)) for colour in ("red", "blue"))
+    second, same = text("What is in the second picture?"), text("Are the pictures the same?")
+
+    assert answer(client, red, blue, second) == "A blue circle."
+    assert answer(client, blue, red, second) == "A red circle."
+    assert answer(client, red, blue, same) == "No."
+    assert answer(client, red, red, same) == "Yes."
+    assert answer(client, text("Which picture shows a blue circle?"), red, blue) == "The second."
+
+
+def test_a_follow_up_is_about_the_same_picture_whose_tokens_are_cached(
+    client: openai.OpenAI,
+) -> None:
+    messages: Any = [
+        {"role": "user", "content": [image(shapes.a_shape("square", "yellow")), text(COLOUR)]},
+        {"role": "assistant", "content": "Yellow."},
+        {"role": "user", "content": "What shape is it?"},
+    ]
+
+    assert answer_to(client, messages[:1]) == "Yellow."
+    done = client.chat.completions.create(model=NAME, messages=messages)
+
+    assert done.choices[0].message.content == "A square."
+    assert done.usage is not None
+    details: Any = done.usage.prompt_tokens_details
+    assert details.cached_tokens >= details.image_tokens == 16
+
+
+def test_pictures_of_several_turns_are_distinguished(client: openai.OpenAI) -> None:
+    messages = [
+        {"role": "user", "content": [image(shapes.a_shape("circle", "red")), text(COLOUR)]},
+        {"role": "assistant", "content": "Red."},
+        {
+            "role": "user",
+            "content": [
+                image(shapes.a_shape("circle", "blue")),
+                text("Are the pictures the same?"),
+            ],
+        },
+        {"role": "assistant", "content": "No."},
+        {"role": "user", "content": "What is in the first picture?"},
+    ]
+
+    assert answer_to(client, messages) == "A red circle."
+    assert answer_to(client, messages[:3]) == "No."
+
+
+def test_a_tool_returns_a_picture(client: openai.OpenAI) -> None:
+    call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {
+            "role": "tool",
+            "tool_call_id": "call_1",
+            "content": [image(shapes.a_shape("circle", "green"))],
+        },
+        {"role": "assistant", "content": "I see it."},
+        {"role": "user", "content": COLOUR},
+    ]
+
+    assert answer_to(client, messages) == "Green."
+
+
+@pytest.mark.parametrize("direction", ["left", "right"])
+def test_a_video_runs_forwards(client: openai.OpenAI, direction: str) -> None:
+    film = video(shapes.moving(direction), rate=2)
+    part = {"type": "video_url", "video_url": {"url": data_url(film, "video/mp4")}}
+
+    assert answer(client, part, text("Which way does it move?")) == f"{direction.capitalize()}."
+
+
+def test_a_document_shows_its_page(client: openai.OpenAI) -> None:
+    document = encoded(shapes.a_shape("circle", "red"), "PDF")
+    part = {
+        "type": "file",
+        "file": {"filename": "a.pdf", "file_data": data_url(document, "application/pdf")},
+    }
+
+    assert answer(client, part, text(COLOUR)) == "Red."
+
+
+def test_responses_see_what_chat_sees(client: openai.OpenAI) -> None:
+    url = data_url(encoded(shapes.an_arrow("up")))
+    content: Any = [
+        {"type": "input_image", "image_url": url, "detail": "auto"},
+        {"type": "input_text", "text": "Where does the arrow point?"},
+    ]
+    response = client.responses.create(model=NAME, input=[{"role": "user", "content": content}])
+
+    assert response.output_text == "Up."
+
+
+def test_anthropics_client_sees_what_openais_sees(client: openai.OpenAI, running: Running) -> None:
+    claude = anthropic.Anthropic(
+        base_url=running.base_url, api_key=running.api_key, max_retries=0, timeout=60
+    )
+    data = base64.b64encode(encoded(shapes.an_arrow("down"))).decode()
+    content: Any = [
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}},
+        {"type": "text", "text": "Where does the arrow point?"},
+    ]
+    message = claude.messages.create(
+        model=NAME, max_tokens=20, messages=[{"role": "user", "content": content}]
+    )
+
+    assert [block.text for block in message.content if block.type == "text"] == ["Down."]
+
+
+def test_low_detail_takes_fewer_tokens_and_still_shows_the_colour(client: openai.OpenAI) -> None:
+    picture = shapes.a_shape("circle", "purple").resize((800, 800))
+    low, high = (
+        client.chat.completions.create(
+            model=NAME,
+            messages=[{"role": "user", "content": [image(picture, detail), text(COLOUR)]}],  # type: ignore[list-item, misc]
+        )
+        for detail in ("low", "high")
+    )
+
+    assert low.choices[0].message.content == high.choices[0].message.content == "Purple."
+    assert low.usage is not None
+    assert high.usage is not None
+    assert low.usage.prompt_tokens <= high.usage.prompt_tokens
