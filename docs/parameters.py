@@ -56,13 +56,15 @@ of an error after the body was read, names those that took no effect, such as
 `x-vinery-ignored: store, tools.web_search, chat_id, +2 more`. They are
 
 - unknown fields: those that no table of this page has, also in the objects of options
-  (`stream_options.x`, `reasoning.x`), but not in messages, items and tools, where clients keep
-  data of their own. With `VINERY_UNKNOWN_FIELDS=refuse` the server answers 400
-  `unknown_parameter` instead;
+  (`stream_options.x`, `reasoning.x`), but not in messages, items and tools, where OpenAI's clients
+  keep data of their own. Anthropic's API refuses unknown members of them, so in Messages they are
+  named: `messages.content.x`, `tools.x`. With `VINERY_UNKNOWN_FIELDS=refuse` the server answers
+  400 `unknown_parameter` instead;
 - `store: true`, and in Responses the tools that only OpenAI hosts, such as `tools.web_search`: the
   server stores nothing, and the model does not get these tools. With
   `VINERY_HOSTED_FEATURES=refuse` the server answers 400 `unsupported_parameter` instead;
-- parameters of other servers that cannot change the answer, from the table below;
+- parameters of other servers that cannot change the answer, from the table below; and the header
+  `anthropic-beta`, because only the fields of the body decide;
 - `model`, if Azure's URL names another one.
 
 The header has at most sixteen names; names with other characters than letters, digits, `_`, `.`
@@ -70,8 +72,20 @@ and `-` are only counted. `vinery_ignored_fields_total` in `/metrics` counts the
 """
 _MESSAGES = """\
 Anthropic's protocol. The other systems' parameters work here, too, unless the last table of
-[errors.md](errors.md) refuses them. `cache_control` is accepted in every block: the prefix cache
-finds equal starts of prompts itself. Tools that Anthropic runs are refused.
+[errors.md](errors.md) refuses them. What Anthropic documents and the table lacks, in the body, in
+blocks and in tools, is refused by name if it would change the answer; the rest is named in
+`x-vinery-ignored`:
+
+- blocks: `text`, `image`, `document` with each source but stored files, `search_result` (its title,
+  its source and its texts), `tool_use`, `tool_result` and `thinking` are sent to the model. A
+  `redacted_thinking` is left out. Blocks of tools that Anthropic runs are refused, and so are
+  citations;
+- tools that Anthropic runs or defines are refused. `input_examples` follow the tool's description;
+  `defer_loading` takes no effect: the model gets all tools;
+- `cache_control` takes no effect: the prefix cache finds equal starts of prompts itself;
+- `stop_reason` is `model_context_window_exceeded` if the server clamped `max_tokens` and the answer
+  filled the context. A prompt that is too long is refused. It is never `refusal`, because no
+  classifier watches the answers, and never `pause_turn`.
 """
 _CLAMPED = """\
 `max_tokens`, `max_completion_tokens` or `max_output_tokens` may be more than the context has room

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 
 from msgspec import structs
 
+from vinery_accounts.limits import windows
 from vinery_accounts.limits.reservations import (
     LOST,
     NO_USAGE,
@@ -30,8 +31,10 @@ from vinery_accounts.limits.reservations import (
     Level,
     Limiter,
     LimitsUnavailable,
+    Reading,
     ReservationRequest,
     UsageBaseline,
+    num_used,
 )
 from vinery_accounts.limits.rules import Rule
 
@@ -47,7 +50,9 @@ class UnavailablePolicy(StrEnum):
 
     REFUSE = "refuse"  # no request runs that is not counted
     ALLOW = "allow"  # all requests run, and are not counted
-    SHARE = "share"  # each web process counts its own share, which begins with the baselines
+    # Each web process counts its own share. Shares of quotas begin with the baselines, or with what
+    # Redis had counted when it last answered.
+    SHARE = "share"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,8 @@ class FailoverLimiter:
         self.is_answering = True
         # Baselines that were read before the last outage may be too low now.
         self.num_outages = 0
+        # What Redis has counted of quotas, as its newest answer has it, by the rules' keys.
+        self._newest: dict[str, UsageBaseline] = {}
         self._waiting: deque[tuple[Lease, ActualUsage]] = deque()
         self._num_dropped = 0
         self._num_uncounted = 0
@@ -120,12 +127,15 @@ class FailoverLimiter:
     async def acquire(self, request: ReservationRequest) -> Lease | Denial:
         if self._unavailable_since_s is None:
             try:
-                return await self._ask(self._store.acquire(request))
+                answer = await self._ask(self._store.acquire(request))
             except (LimitsUnavailable, asyncio.CancelledError) as error:
                 # Redis may have made the reservation, and no other call would settle it.
                 self._settle_later(Lease(request, NOT_READ), NO_USAGE)
                 if isinstance(error, asyncio.CancelledError):
                     raise
+            else:
+                self._note(answer.reading)
+                return answer
         return await self._acquire_without(request)
 
     async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
@@ -213,6 +223,7 @@ class FailoverLimiter:
         if self._policy is UnavailablePolicy.ALLOW:
             self._num_uncounted += 1
             return Lease(request, NOT_READ, is_uncounted=True)
+        await self._begin_share()
         answer = await self._local.acquire(request)
         return answer if isinstance(answer, Denial) else structs.replace(answer, is_local=True)
 
@@ -225,6 +236,7 @@ class FailoverLimiter:
             return LOST
         # Redis has counted the beginning of this answer. Its rest is counted here, by a lease that
         # ends by expiring. The settlement in Redis has all of it.
+        await self._begin_share()
         grant = await self._local.extend(lease, num_output_tokens)
         if not grant.is_lost:
             return grant
@@ -234,6 +246,20 @@ class FailoverLimiter:
         rest = ReservationRequest(lease.id, rules, 0, 0, weights=request.weights)
         await self._local.acquire(rest)
         return await self._local.extend(lease, num_output_tokens)
+
+    def _note(self, reading: Reading) -> None:
+        """Remember what is used of quotas: the usage records learn of it only when requests end."""
+        for rule, used in zip(reading.rules, reading.used, strict=True):
+            if rule.is_quota:
+                since_ms, _ = windows.quota_window(rule, reading.now_ms / 1000)
+                self._newest[rule.key] = UsageBaseline(rule, num_used(used), since_ms)
+
+    async def _begin_share(self) -> None:
+        """Let the shares of quotas begin with what Redis has counted, once for each outage."""
+        if self._newest:
+            baselines = list(self._newest.values())
+            self._newest.clear()
+            await self._local.restore(baselines)
 
     # -- Outages and recovery ---------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from django.conf import settings
 
 from vinery_serving.core.errors import UnknownParameter, UnsupportedParameter
 from vinery_serving.core.unused import Unused
-from vinery_serving.http.edge import OWN_HEADERS, Headers, Scope
+from vinery_serving.http.edge import OWN_HEADERS, Headers, Scope, header
 from vinery_serving.protocols.common.foreign import FOREIGN, Harmless
 from vinery_serving.runtime.traffic import Traffic
 
@@ -26,8 +26,10 @@ _HOSTED_TOOLS: Final = (
     "mcp", "computer_use_preview", "local_shell", "shell", "apply_patch", "tool_search",
 )  # fmt: skip
 _OTHER: Final = "other"
+# Anthropic's clients name in it what they would like to use. The fields of the body do so again.
+_BETAS: Final = "anthropic-beta"
 _LABELS: Final = frozenset(
-    {"store", "model"}
+    {"store", "model", _BETAS}
     | {f"tools.{kind}" for kind in _HOSTED_TOOLS}
     | {each.name for each in FOREIGN if isinstance(each.fate, Harmless)}
 )
@@ -36,7 +38,8 @@ _LABELS: Final = frozenset(
 def report_unused(unused: Unused, scope: Scope, traffic: Traffic, *others: str) -> None:
     """Add the header to the answers of this request, and count the fields; `others` are names of
     further ones. Raises `InvalidRequest` where the settings let the server refuse them."""
-    names = (*others, *unused.hosted, *unused.harmless, *unused.unknown)
+    betas = () if header(scope, _BETAS.encode()) is None else (_BETAS,)
+    names = (*others, *betas, *unused.hosted, *unused.harmless, *unused.unknown)
     if not names:
         return
     num_names = len(names) - len(unused.unknown) + unused.num_unknown

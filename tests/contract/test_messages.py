@@ -236,6 +236,70 @@ def test_a_request_for_betas_is_answered(claude: anthropic.Anthropic) -> None:
     assert message.content
 
 
+def test_what_takes_no_effect_is_named(claude: anthropic.Anthropic) -> None:
+    block: Any = {
+        "type": "text",
+        "text": "What is the capital of France?",
+        "cache_control": {"type": "ephemeral"},
+        "own": 1,
+    }
+    fields: Any = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": [block]}],
+        "tools": [{**WEATHER, "defer_loading": True}],
+        "extra_headers": {"anthropic-beta": "context-1m-2025-08-07"},
+    }
+
+    answer = claude.messages.with_raw_response.create(max_tokens=64, **fields)
+    count = claude.messages.with_raw_response.count_tokens(**fields)
+    streamed = claude.messages.with_raw_response.create(max_tokens=64, stream=True, **fields)
+
+    for response in (answer, count, streamed):
+        assert response.headers["x-vinery-ignored"].split(", ") == [
+            "anthropic-beta",
+            "messages.content.cache_control",
+            "tools.defer_loading",
+            "messages.content.own",
+        ]
+    assert [event.type for event in streamed.parse()][-1] == "message_stop"
+
+
+def test_a_search_result_is_read_by_the_model_as_its_text_is(claude: anthropic.Anthropic) -> None:
+    texts = ("Geography\nSource: https://a.b", "France is in Europe.")
+    plain: Any = [{"type": "text", "text": text} for text in texts]
+    found: Any = {
+        "type": "search_result",
+        "title": "Geography",
+        "source": "https://a.b",
+        "content": plain[1:],
+    }
+    question: Any = {"type": "text", "text": "What is the capital of France?"}
+
+    answers = [
+        asked(
+            claude,
+            messages=[{"role": "user", "content": [*context, question]}],
+            extra_body={"temperature": 0},
+        )
+        for context in (plain, [found])
+    ]
+
+    tokens = [
+        each.usage.input_tokens + (each.usage.cache_read_input_tokens or 0) for each in answers
+    ]
+    assert text_of(answers[0]) == text_of(answers[1])
+    assert tokens[0] == tokens[1] > 20
+
+
+def test_a_block_of_anthropics_own_tools_is_refused_by_name(claude: anthropic.Anthropic) -> None:
+    use: Any = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+
+    with pytest.raises(
+        anthropic.BadRequestError, match="is of type server_tool_use, which belongs"
+    ):
+        asked(claude, messages=[*QUESTION, {"role": "assistant", "content": [use]}, *QUESTION])
+
+
 def test_the_models_are_listed(claude: anthropic.Anthropic) -> None:
     [model] = claude.models.list().data
 

@@ -18,7 +18,7 @@ from vinery_serving.runtime.traffic import Traffic
 
 
 def header_of(unused: Unused, *others: str) -> list[Any]:
-    scope: dict[str, Any] = {OWN_HEADERS: []}
+    scope: dict[str, Any] = {OWN_HEADERS: [], "headers": []}
     report_unused(unused, scope, Traffic(), *others)
     headers: list[Any] = scope[OWN_HEADERS]
     return headers
@@ -26,12 +26,22 @@ def header_of(unused: Unused, *others: str) -> list[Any]:
 
 def counted(unused: Unused) -> dict[str, int]:
     traffic = Traffic()
-    report_unused(unused, {OWN_HEADERS: []}, traffic)
+    report_unused(unused, {OWN_HEADERS: [], "headers": []}, traffic)
     return dict(traffic.ignored)
 
 
 def test_a_request_that_takes_effect_has_no_header() -> None:
     assert header_of(Unused()) == []
+
+
+def test_the_betas_of_a_client_are_named_with_the_fields_of_its_body() -> None:
+    scope: dict[str, Any] = {OWN_HEADERS: [], "headers": [(b"anthropic-beta", b"a-2025,b-2025")]}
+    traffic = Traffic()
+
+    report_unused(Unused(("chat_id",), 1), scope, traffic)
+
+    assert scope[OWN_HEADERS] == [(b"x-vinery-ignored", b"anthropic-beta, chat_id")]
+    assert traffic.ignored == {"anthropic-beta": 1, "other": 1}
 
 
 def test_what_was_not_done_comes_before_what_is_unknown() -> None:
@@ -78,7 +88,7 @@ def test_a_strict_server_refuses_unknown_fields(settings: Settings) -> None:
     settings.VINERY_UNKNOWN_FIELDS = "refuse"
 
     with pytest.raises(UnknownParameter) as refused:
-        report_unused(Unused(("chat_id",), 1), {OWN_HEADERS: []}, Traffic())
+        report_unused(Unused(("chat_id",), 1), {OWN_HEADERS: [], "headers": []}, Traffic())
 
     assert (refused.value.param, refused.value.code) == ("chat_id", "unknown_parameter")
     assert header_of(Unused(harmless=("keep_alive",), hosted=("store",)))
@@ -88,7 +98,9 @@ def test_a_strict_server_refuses_what_only_openai_hosts(settings: Settings) -> N
     settings.VINERY_HOSTED_FEATURES = "refuse"
 
     with pytest.raises(UnsupportedParameter) as refused:
-        report_unused(Unused(hosted=("tools.web_search",)), {OWN_HEADERS: []}, Traffic())
+        report_unused(
+            Unused(hosted=("tools.web_search",)), {OWN_HEADERS: [], "headers": []}, Traffic()
+        )
 
     assert refused.value.param == "tools.web_search"
     assert header_of(Unused(("chat_id",), 1))

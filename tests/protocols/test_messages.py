@@ -326,6 +326,94 @@ def test_what_has_no_effect_is_named() -> None:
     assert asked.unused == Unused(("unheard_of",), 1, ("betas", "cache_control", "speed"))
 
 
+def test_a_search_result_is_its_title_its_source_and_its_texts() -> None:
+    found = {
+        "type": "search_result",
+        "title": "Cats",
+        "source": "https://a.b/cats",
+        "content": [{"type": "text", "text": "They purr."}, {"type": "text", "text": "Often."}],
+        "citations": {"enabled": False},
+    }
+    texts = ("Cats\nSource: https://a.b/cats", "They purr.", "Often.")
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [found]}
+
+    assert turns(("user", [found])) == (text(Role.USER, *texts),)
+    assert turns(("user", [result])) == (
+        Message(Role.TOOL, tuple(map(TextPart, texts)), tool_call_id="t"),
+    )
+
+
+def test_examples_of_an_input_follow_the_description_of_its_tool() -> None:
+    examples = [{"city": "Oslo"}, {"city": "Côme"}]
+
+    [described] = conversation(tools=[{**WEATHER, "input_examples": examples}]).tools
+    bare = {name: value for name, value in WEATHER.items() if name != "description"}
+    [undescribed] = conversation(tools=[{**bare, "input_examples": examples}]).tools
+
+    lines = 'Examples of its input:\n{"city":"Oslo"}\n{"city":"Côme"}'
+    assert described.description == f"The weather.\n\n{lines}"
+    assert undescribed.description == lines
+
+
+def test_unknown_members_of_turns_blocks_and_tools_are_named_once() -> None:
+    block = {"type": "text", "text": "a", "id": 1, "cache_control": {"type": "ephemeral"}}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [block, block], "note": 5}
+    source = {"type": "text", "data": "a", "name": "b"}
+
+    asked = message(
+        messages=[
+            {"role": "user", "content": [block, {"type": "document", "source": source}]},
+            {"role": "user", "content": [block, result], "uuid": "u", "parent": None},
+        ],
+        system=[block],
+        tools=[{**WEATHER, "own": True}, {**WEATHER, "name": "g", "own": True}],
+        unheard_of=1,
+    )
+
+    assert asked.unused == Unused(
+        unknown=(
+            "unheard_of",
+            "messages.content.id",
+            "messages.content.source.name",
+            "messages.uuid",
+            "messages.content.note",
+            "messages.content.content.id",
+            "system.id",
+            "tools.own",
+        ),
+        num_unknown=8,
+        harmless=(
+            "messages.content.cache_control",
+            "messages.content.content.cache_control",
+            "system.cache_control",
+        ),
+    )
+
+
+def test_what_a_tool_gets_and_its_schema_are_the_clients_own() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "note": 1}}, "x-own": 2}
+
+    asked = message(
+        tools=[{"name": "f", "input_schema": schema, "input_examples": [{"b": 1}]}],
+        messages=[
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": [{**CALL, "input": {"any": {"type": "text"}}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1"}]},
+        ],
+    )
+
+    assert asked.unused == Unused()
+
+
+def test_many_unknown_members_are_counted_and_few_of_them_named() -> None:
+    block = {"type": "text", "text": "a", **{f"member{at}": at for at in range(1000)}}
+
+    unused = message(messages=[{"role": "user", "content": [block]}]).unused
+
+    assert unused.num_unknown == 1000
+    assert len(unused.unknown) == 32
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

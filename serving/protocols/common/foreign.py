@@ -195,6 +195,10 @@ _ROWS: Final[Mapping[str, Mapping[str, Fate]]] = {
         "anthropic_beta": Harmless("This server has one version of its API."),
         "betas": Harmless("This server has one version of its API."),
         "cache_control": _CACHED,
+        "compaction": Refused("it sends the model all messages of a request; shorten them first"),
+        "thread": Refused("it stores no conversations; send all messages"),
+        "billing_policy": Harmless("Usage counts for the project of the key."),
+        "fallback_credit_token": _ROUTED,
         "diagnostics": _EXTRA,
         "inference_geo": _ROUTED,
         "speed": _ROUTED,
@@ -219,7 +223,7 @@ _ROWS: Final[Mapping[str, Mapping[str, Fate]]] = {
         "usage": Harmless("Answers have their usage; for streams use `stream_options`."),
     },
     "LiteLLM": {
-        "fallbacks": Refused("a request has one model", harmless=([],)),
+        "fallbacks": Refused("a request has one model", harmless=([], "default")),
         "guardrails": Refused("it has no guardrails", harmless=([],)),
         "mock_response": Refused("it sends only answers of models", harmless=("",)),
         "extra_body": Refused(

@@ -1,7 +1,8 @@
 """The fields of a body that its model does not have.
 
 The objects of options, such as `stream_options`, are searched too. Messages, items and tools are
-not: clients keep data of their own in them.
+not: OpenAI's clients keep data of their own in them. Those of Anthropic's protocol are searched in
+`serving/protocols/messages/members.py`.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,11 +1,11 @@
 """The content blocks of a Messages request.
 
 A block becomes parts of a message, a tool call, reasoning, or a message of its own: the result of
-a tool. `cache_control` needs nothing: the prefix cache finds equal starts of prompts itself.
+a tool.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
@@ -24,24 +24,26 @@ from vinery_serving.protocols.common.media import FileData, Filename, Source
 from vinery_serving.protocols.common.reading import (
     Wire,
     invalid,
-    missing,
     refuse_if,
     unsupported,
 )
+from vinery_serving.protocols.messages.members import Reported
+from vinery_serving.protocols.messages.refused_blocks import wrong_type
 
 _NO_FILES: Final = (
     "names a stored file, but this server stores none: send its contents as `base64`, or its `url`"
 )
-_TYPES: Final = (
-    "text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking",
-)  # fmt: skip
-_INNER_TYPES: Final = ("text", "image", "document")
+_SIMPLE_TYPES: Final = ("text", "image")
+_INNER_TYPES: Final = (*_SIMPLE_TYPES, "document", "search_result")
+_TYPES: Final = (*_INNER_TYPES, "tool_use", "tool_result", "thinking", "redacted_thinking")
 # The model has no other sign that a tool failed.
 _FAILED: Final = TextPart("Error:")
 
 
-class TextBlock(Wire):
-    """A text."""
+class TextBlock(Reported):
+    """A text. The citations of an earlier answer are not sent to the model."""
+
+    harmless: ClassVar = Reported.harmless | {"citations"}
 
     type: Literal["text"]
     text: Text
@@ -51,9 +53,10 @@ class TextBlock(Wire):
         return (TextPart(self.text),)
 
 
-class Base64Source(Wire):
+class Base64Source(Reported):
     """The file itself. Its bytes show what it is, whatever the `media_type`."""
 
+    type: Literal["base64"]
     data: FileData
     media_type: Identifier | None = None
 
@@ -62,19 +65,22 @@ class Base64Source(Wire):
         return self.data, f"{path}.data"
 
 
-class UrlSource(Wire):
+class UrlSource(Reported):
     """A URL that the media rules allow, or a data URL."""
 
+    type: Literal["url"]
     url: Source
 
     def source(self, path: str) -> tuple[MediaSource, str]:
         return self.url, f"{path}.url"
 
 
-class PlainText(Wire):
+class PlainText(Reported):
     """The text of a document."""
 
+    type: Literal["text"]
     data: Text
+    media_type: Identifier | None = None
 
 
 class StoredFile(Wire):
@@ -117,11 +123,30 @@ ImageSource = Annotated[
 ]
 
 
-class ImageBlock(Wire):
+def _refuse_error(value: object) -> object:
+    if value == "error":
+        raise unsupported("must be downsize: a picture that is too large is scaled down")
+    return value
+
+
+class Transformations(Reported):
+    """`transformations` of a picture."""
+
+    oversized_image: (
+        Annotated[
+            Literal["downsize"],
+            BeforeValidator(_refuse_error, json_schema_input_type=Literal["downsize"]),
+        ]
+        | None
+    ) = None
+
+
+class ImageBlock(Reported):
     """A picture."""
 
     type: Literal["image"]
     source: ImageSource
+    transformations: Transformations | None = None
 
     def parts(self, path: str) -> tuple[ContentPart, ...]:
         assert isinstance(self.source, Base64Source | UrlSource)
@@ -137,17 +162,26 @@ def _as_blocks(value: object) -> object:
     raise invalid("must be a string or an array of content blocks")
 
 
-class OtherSimpleBlock(Wire):
-    """Never valid. Its error lists the types."""
+class OtherBlock(Wire):
+    """Never valid. Its error names the type, or lists those that may be here."""
 
-    type: Literal["text", "image"]
+    types: ClassVar[tuple[str, ...]] = _TYPES
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse(cls, value: Any) -> None:
+        raise wrong_type(value, cls.types)
+
+
+class OtherSimpleBlock(OtherBlock):
+    types: ClassVar[tuple[str, ...]] = _SIMPLE_TYPES
 
 
 SimpleBlock = Annotated[
     Annotated[TextBlock, Tag("<type=text>")]
     | Annotated[ImageBlock, Tag("<type=image>")]
     | Annotated[OtherSimpleBlock, Tag("<other>")],
-    _by_type("text", "image"),
+    _by_type(*_SIMPLE_TYPES),
 ]
 _SimpleBlocks = Annotated[
     list[SimpleBlock],
@@ -157,9 +191,10 @@ _SimpleBlocks = Annotated[
 ]
 
 
-class ContentSource(Wire):
+class ContentSource(Reported):
     """A document of blocks."""
 
+    type: Literal["content"]
     content: _SimpleBlocks
 
 
@@ -174,7 +209,7 @@ DocumentSource = Annotated[
 ]
 
 
-class Citations(Wire):
+class Citations(Reported):
     """`citations` of a document."""
 
     enabled: (
@@ -189,7 +224,7 @@ class Citations(Wire):
     ) = None
 
 
-class DocumentBlock(Wire):
+class DocumentBlock(Reported):
     """A PDF file, a picture, or a text. Its title and context are texts before it."""
 
     type: Literal["document"]
@@ -216,16 +251,29 @@ class DocumentBlock(Wire):
         return tuple(TextPart(text) for text in texts if text)
 
 
-class OtherInnerBlock(Wire):
-    """Never valid. Its error lists the types."""
+class SearchResultBlock(Reported):
+    """A result of the client's own search: its title and source, and its texts after them."""
 
-    type: Literal["text", "image", "document"]
+    type: Literal["search_result"]
+    title: Text
+    source: Text
+    content: Annotated[list[TextBlock], Field(fail_fast=True), Limited(field_limits.PARTS)]
+    citations: Citations | None = None
+
+    def parts(self, path: str) -> tuple[ContentPart, ...]:
+        head = TextPart(f"{self.title}\nSource: {self.source}")
+        return (head, *(TextPart(block.text) for block in self.content))
+
+
+class OtherInnerBlock(OtherBlock):
+    types: ClassVar[tuple[str, ...]] = _INNER_TYPES
 
 
 InnerBlock = Annotated[
     Annotated[TextBlock, Tag("<type=text>")]
     | Annotated[ImageBlock, Tag("<type=image>")]
     | Annotated[DocumentBlock, Tag("<type=document>")]
+    | Annotated[SearchResultBlock, Tag("<type=search_result>")]
     | Annotated[OtherInnerBlock, Tag("<other>")],
     _by_type(*_INNER_TYPES),
 ]
@@ -237,8 +285,10 @@ _InnerBlocks = Annotated[
 ]
 
 
-class ToolResultBlock(Wire):
+class ToolResultBlock(Reported):
     """The result of a tool. A failed one begins with `Error:`."""
+
+    harmless: ClassVar = Reported.harmless | {"toolset_name"}
 
     type: Literal["tool_result"]
     tool_use_id: Identifier
@@ -254,8 +304,10 @@ class ToolResultBlock(Wire):
 _Input = Annotated[dict[str, Any], LimitedJson((field_limits.ARGUMENTS,))]
 
 
-class ToolUseBlock(Wire):
+class ToolUseBlock(Reported):
     """An earlier call of a tool."""
+
+    harmless: ClassVar = Reported.harmless | {"caller", "toolset_name"}
 
     type: Literal["tool_use"]
     id: Identifier
@@ -266,34 +318,28 @@ class ToolUseBlock(Wire):
         return ToolCall(self.id, self.name, json_bytes(self.input).decode())
 
 
-class ThinkingBlock(Wire):
+class ThinkingBlock(Reported):
     """Earlier reasoning. Its signature has no meaning here."""
 
     type: Literal["thinking"]
     thinking: Text
+    signature: Text | None = None
 
 
-class RedactedThinkingBlock(Wire):
+class RedactedThinkingBlock(Reported):
     """Reasoning that only the server which wrote it can read. It is left out."""
 
+    is_left_out: ClassVar = True
+
     type: Literal["redacted_thinking"]
-
-
-class OtherBlock(Wire):
-    """Never valid. Its error lists the types."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse(cls, value: Any) -> None:
-        if isinstance(value, Mapping) and value.get("type") is None:
-            raise missing("must have a `type`")
-        raise invalid(f"must have one of these types: {', '.join(_TYPES)}")
+    data: Text | None = None
 
 
 Block = Annotated[
     Annotated[TextBlock, Tag("<type=text>")]
     | Annotated[ImageBlock, Tag("<type=image>")]
     | Annotated[DocumentBlock, Tag("<type=document>")]
+    | Annotated[SearchResultBlock, Tag("<type=search_result>")]
     | Annotated[ToolUseBlock, Tag("<type=tool_use>")]
     | Annotated[ToolResultBlock, Tag("<type=tool_result>")]
     | Annotated[ThinkingBlock, Tag("<type=thinking>")]
@@ -318,5 +364,5 @@ TextBlocks = Annotated[
 def _parts_of(blocks: Sequence[Any], path: str) -> Iterator[ContentPart]:
     """The parts of blocks that have no calls; the validators refuse all others."""
     for at, block in enumerate(blocks):
-        assert isinstance(block, TextBlock | ImageBlock | DocumentBlock)
+        assert isinstance(block, TextBlock | ImageBlock | DocumentBlock | SearchResultBlock)
         yield from block.parts(f"{path}[{at}]")

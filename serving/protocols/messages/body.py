@@ -17,16 +17,18 @@ from vinery_serving.core.request import (
     Rendering,
 )
 from vinery_serving.core.request import Effort as CoreEffort
+from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.formats import TextFormat
 from vinery_serving.protocols.common.generation import GenerationBody
 from vinery_serving.protocols.common.limited import JsonSchemaObject, Limited
 from vinery_serving.protocols.common.metadata import AnyMetadata
 from vinery_serving.protocols.common.parameters import EFFORT, Effort, parameter
 from vinery_serving.protocols.common.prompting import TemplateFields
-from vinery_serving.protocols.common.reading import Wire, unsupported
+from vinery_serving.protocols.common.reading import Wire, refuse_if, unsupported
 from vinery_serving.protocols.common.stopping import Stop
 from vinery_serving.protocols.messages.blocks import TextBlocks
 from vinery_serving.protocols.messages.conversation import Turns, messages_of, system_messages
+from vinery_serving.protocols.messages.members import unused_members
 from vinery_serving.protocols.messages.tools import Choice, ClientTools, choice_among, tools_of
 
 # Anthropic's default of the effort of a request with thinking.
@@ -67,11 +69,20 @@ class JsonFormat(Wire):
         return grammar and replace(grammar, param=f"{path}.schema")
 
 
+_refuse_budget = refuse_if(
+    lambda value: value is not None,
+    "is not supported by this server: its models do not know budgets of tasks. Use `max_tokens`",
+)
+
+
 class OutputConfig(Wire):
     """`output_config`."""
 
     effort: Effort | None = parameter(EFFORT)
     format: JsonFormat | None = parameter("A JSON schema that the answer fits.")
+    task_budget: Annotated[None, BeforeValidator(_refuse_budget, json_schema_input_type=None)] = (
+        parameter("Refused: models of this server do not know budgets of tasks.")
+    )
 
 
 def _keeps_all(value: object) -> object:
@@ -159,6 +170,12 @@ class MessagesBody(TemplateFields, GenerationBody):
             parallel_tool_calls=choice is None or not choice.disable_parallel_tool_use,
             template_kwargs=self.chat_template_kwargs or {},
             rendering=self._rendering(),
+        )
+
+    def unused_members(self) -> Unused:
+        """Return what of the turns, the blocks and the tools takes no effect."""
+        return unused_members(
+            {"messages": self.messages, "system": self.system, "tools": self.tools}
         )
 
     def grammar(self) -> Grammar | None:

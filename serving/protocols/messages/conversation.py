@@ -8,30 +8,48 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.request import ContentPart, Message, Role, TextPart, ToolCall
 from vinery_serving.protocols.common.limited import Limited
-from vinery_serving.protocols.common.reading import Wire, refusal
+from vinery_serving.protocols.common.reading import refusal, refuse_if
 from vinery_serving.protocols.messages.blocks import (
     Block,
     Blocks,
     DocumentBlock,
     ImageBlock,
     RedactedThinkingBlock,
+    SearchResultBlock,
     TextBlock,
     ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
 )
+from vinery_serving.protocols.messages.members import Reported
+
+_refuse_clearing = refuse_if(
+    lambda value: value not in (None, "never"),
+    "must be never: this server keeps no conversations. Leave the message out of later requests",
+)
+_refuse_output = refuse_if(
+    lambda value: value is not None,
+    "is not supported by this server: an answer has the `output_config` of its request",
+)
 
 
-class Turn(Wire):
+class Turn(Reported):
     """A message of the user or the assistant, or an instruction between them."""
 
     role: Literal["user", "assistant", "system"]
     content: Blocks
+    clear_at: Annotated[
+        Literal["never"] | None,
+        BeforeValidator(_refuse_clearing, json_schema_input_type=Literal["never"] | None),
+    ] = None
+    output_config: Annotated[None, BeforeValidator(_refuse_output, json_schema_input_type=None)] = (
+        None
+    )
 
 
 Turns = Annotated[list[Turn], Field(min_length=1, fail_fast=True), Limited(field_limits.MESSAGES)]
@@ -64,7 +82,7 @@ def _questions(role: Role, placed: Sequence[_Placed]) -> Iterator[Message]:
     parts: list[ContentPart] = []
     for path, block in placed:
         match block:
-            case TextBlock() | ImageBlock() | DocumentBlock():
+            case TextBlock() | ImageBlock() | DocumentBlock() | SearchResultBlock():
                 parts += block.parts(path)
             case ToolResultBlock() if role is Role.USER:
                 if parts:
@@ -84,7 +102,7 @@ def _answer(placed: Sequence[_Placed]) -> Message:
     calls: list[ToolCall] = []
     for path, block in placed:
         match block:
-            case TextBlock() | ImageBlock() | DocumentBlock():
+            case TextBlock() | ImageBlock() | DocumentBlock() | SearchResultBlock():
                 parts += block.parts(path)
             case ThinkingBlock():
                 reasoning.append(block.thinking)

@@ -27,7 +27,11 @@ def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> M
 def _request(wire: MessagesBody, dialect: Dialect, unused: Unused) -> GenerationRequest:
     wire.refuse_contradictions()
     request = wire.request(
-        Endpoint.MESSAGES, wire.conversation(), dialect, unused=unused, grammar=wire.grammar()
+        Endpoint.MESSAGES,
+        wire.conversation(),
+        dialect,
+        unused=unused + wire.unused_members(),
+        grammar=wire.grammar(),
     )
     return wire.with_thinking(request)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -26,6 +27,7 @@ from vinery_accounts.limits.failover import FailoverLimiter, UnavailablePolicy
 from vinery_accounts.limits.reservations import (
     NO_USAGE,
     ActualUsage,
+    Denial,
     Level,
     LimitsUnavailable,
     UsageBaseline,
@@ -178,6 +180,44 @@ async def test_a_share_of_a_quota_begins_with_a_share_of_what_was_used(
     await denied(limiter, request_for(quota))
 
 
+@pytest.mark.parametrize("window", [Window.NONE, Window.DAY])
+async def test_a_share_begins_with_what_the_store_has_counted_and_no_record_has_yet(
+    store: FakeLimiter, failover: MakeFailover, window: Window
+) -> None:
+    limiter = failover(store, UnavailablePolicy.SHARE)
+    quota = rule(Metric.TOKENS, window, amount=100)
+    running = await granted(limiter, request_for(quota, num_input_tokens=40))
+    await granted(limiter, request_for(quota, num_input_tokens=40))
+    store.is_unavailable = True
+
+    # Of four processes each has 25, and 21 of them were used when the store answered last.
+    assert (await limiter.extend(running, 2)).num_output_tokens == 2
+    await granted(limiter, request_for(quota, num_input_tokens=1))
+    await denied(limiter, request_for(quota))
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_processes_in_an_outage_exceed_a_quota_by_no_more_than_was_under_way(
+    store: FakeLimiter, failover: MakeFailover, seed: int
+) -> None:
+    """Each process knows of the others what the store had counted at its own last request."""
+    dice = random.Random(seed)
+    processes = [failover(store, UnavailablePolicy.SHARE) for _ in range(4)]
+    quota = rule(Metric.TOKENS, Window.NONE, amount=1000)
+    used, num_before = 0, dice.randrange(40, 200)
+    for at in range(num_before + 400):
+        if at == num_before:
+            for process in processes:  # the last answer that each has of the store
+                await process.acquire(request_for(quota, num_input_tokens=0))
+            store.is_unavailable = True
+        num_tokens = dice.randrange(1, 20)
+        request = request_for(quota, num_input_tokens=num_tokens)
+        answer = await dice.choice(processes).acquire(request)
+        used += 0 if isinstance(answer, Denial) else num_tokens
+
+    assert used <= 1000
+
+
 async def test_running_answers_continue_within_the_share(
     store: FakeLimiter, failover: MakeFailover
 ) -> None:
@@ -187,12 +227,12 @@ async def test_running_answers_continue_within_the_share(
     store.is_unavailable = True
 
     grants = [(await limiter.extend(lease, 10)).num_output_tokens for _ in range(4)]
-    assert grants == [10, 10, 5, 0]
-    await limiter.settle(lease, ActualUsage(49, 26))
+    # The store had counted 50 of 100, so 12 are left to each of four processes.
+    assert grants == [10, 2, 0, 0]
+    await limiter.settle(lease, ActualUsage(49, 13))
 
     await become_available(store, limiter)
-    # The store had counted 50, and the settlement has 75.
-    assert await used(limiter, tokens, slot) == [75, 0]
+    assert await used(limiter, tokens, slot) == [62, 0]
 
 
 async def test_the_share_is_one_of_the_amount_as_it_is_now(
@@ -206,7 +246,7 @@ async def test_the_share_is_one_of_the_amount_as_it_is_now(
     raised = replace(tokens, amount=200)
 
     assert (await limiter.extend(of_store, 20)).num_output_tokens == 20
-    assert (await limiter.extend(of_share, 20)).num_output_tokens == 4
+    assert (await limiter.extend(of_share, 20)).num_output_tokens == 3
     assert (await limiter.extend(under(of_share, raised), 15)).num_output_tokens == 15
     assert (await limiter.extend(under(of_store, slot, raised), 15)).num_output_tokens == 10
 

@@ -1,0 +1,377 @@
+"""Every field and every type that Anthropic's package documents is honoured, refused by name, or
+named among what takes no effect: the tables here know all of them."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator
+from typing import Any, Final
+
+import anthropic.types as stable
+import anthropic.types.beta as beta
+import pytest
+from anthropic.types import message_count_tokens_params, message_create_params
+from anthropic.types.beta import message_count_tokens_params as beta_count_params
+from anthropic.types.beta import message_create_params as beta_create_params
+from typing_extensions import get_type_hints
+
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.request import Endpoint
+from vinery_serving.core.unused import Unused
+from vinery_serving.protocols.messages.refused_blocks import REFUSED_BLOCKS
+
+from .exchanges import LEAST, message
+
+CACHED: Final = {"type": "ephemeral"}
+CITED: Final = {"enabled": True}
+TOOL: Final = {"name": "f", "input_schema": {"type": "object"}}
+TEXT: Final = {"type": "text", "text": "a"}
+TURN: Final = {"role": "user", "content": "a"}
+PICTURE: Final = {"type": "image", "source": {"type": "url", "url": "https://a.b/c.png"}}
+USE: Final = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+RESULT: Final = {"type": "tool_result", "tool_use_id": "t"}
+FOUND: Final = {"type": "search_result", "title": "a", "source": "b", "content": [TEXT]}
+SCHEMA: Final = {"type": "json_schema", "schema": {"type": "object"}}
+DOCUMENT: Final = {"type": "document", "source": {"type": "text", "data": "a"}}
+
+
+def block(value: Any, role: str = "user") -> dict[str, Any]:
+    """The fields of a body with a turn of one block."""
+    return {"messages": [{"role": role, "content": [value]}]}
+
+
+def tool(**members: Any) -> dict[str, Any]:
+    return {"tools": [{**TOOL, **members}]}
+
+
+# What a field does, by its path: a body in which it changes the request or nothing at all, in
+# which it is named, or in which it is refused under its name.
+HONOURED: Final[dict[str, dict[str, Any]]] = {
+    "max_tokens": {"max_tokens": 7},
+    "messages": {"messages": [TURN]},
+    "model": {"model": "m"},
+    "output_config": {"output_config": {"effort": "low"}},
+    "output_config.effort": {"output_config": {"effort": "max"}},
+    "output_config.format": {"output_config": {"format": SCHEMA}},
+    "stop_sequences": {"stop_sequences": ["a"]},
+    "stream": {"stream": True},
+    "system": {"system": "a"},
+    "thinking": {"thinking": {"type": "enabled", "budget_tokens": 1024}},
+    "thinking.type": {"thinking": {"type": "adaptive"}},
+    "thinking.budget_tokens": {"thinking": {"type": "enabled", "budget_tokens": 1025}},
+    "thinking.display": {"thinking": {"type": "adaptive", "display": "omitted"}},
+    "tool_choice": {**tool(), "tool_choice": {"type": "any"}},
+    "tool_choice.type": {**tool(), "tool_choice": {"type": "none"}},
+    "tool_choice.name": {**tool(), "tool_choice": {"type": "tool", "name": "f"}},
+    "tool_choice.disable_parallel_tool_use": {
+        **tool(),
+        "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
+    },
+    "tools": tool(),
+    "tools.name": tool(name="g"),
+    "tools.description": tool(description="a"),
+    "tools.input_schema": tool(input_schema={"type": "object", "properties": {}}),
+    "tools.input_examples": tool(input_examples=[{"a": 1}]),
+    "tools.strict": tool(strict=True),
+    "tools.type": tool(type="custom"),
+    "messages.role": {"messages": [TURN, {"role": "assistant", "content": "b"}]},
+    "messages.content": {"messages": [{"role": "user", "content": [TEXT]}]},
+    "text.text": block(TEXT),
+    "text.type": block(TEXT),
+    "image.source": block(PICTURE),
+    "image.type": block(PICTURE),
+    "document.source": block(DOCUMENT),
+    "document.type": block(DOCUMENT),
+    "document.title": block({**DOCUMENT, "title": "b"}),
+    "document.context": block({**DOCUMENT, "context": "b"}),
+    "search_result.content": block(FOUND),
+    "search_result.source": block({**FOUND, "source": "c"}),
+    "search_result.title": block({**FOUND, "title": "c"}),
+    "search_result.type": block(FOUND),
+    "thinking_block.thinking": block({"type": "thinking", "thinking": "a"}, "assistant"),
+    "thinking_block.type": block({"type": "thinking", "thinking": "b"}, "assistant"),
+    "tool_use.id": block(USE, "assistant"),
+    "tool_use.input": block({**USE, "input": {"a": 1}}, "assistant"),
+    "tool_use.name": block({**USE, "name": "g"}, "assistant"),
+    "tool_use.type": block(USE, "assistant"),
+    "tool_result.tool_use_id": block(RESULT),
+    "tool_result.type": block(RESULT),
+    "tool_result.content": block({**RESULT, "content": [FOUND]}),
+    "tool_result.is_error": block({**RESULT, "is_error": True}),
+}
+# Accepted where they ask for what this server does: the request is the same as without them.
+ACCEPTED: Final[dict[str, dict[str, Any]]] = {
+    "context_management": {
+        "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
+    },
+    "metadata": {"metadata": {"user_id": "u"}},
+    "metadata.user_id": {"metadata": {"user_id": "u"}},
+    "service_tier": {"service_tier": "auto"},
+    "messages.clear_at": {
+        "messages": [{**TURN, **LEAST[Endpoint.MESSAGES]["messages"][0], "clear_at": "never"}]
+    },
+}
+# With the name in `x-vinery-ignored`.
+NAMED: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    **{
+        name: ({name: "a"}, name)
+        for name in (
+            "betas", "billing_policy", "cache_control", "diagnostics", "fallback_credit_token",
+            "inference_geo", "speed", "user_profile_id", "workspace_id",
+        )
+    },
+    "thinking.block_binding": (
+        {"thinking": {"type": "adaptive", "block_binding": {}}},
+        "thinking.block_binding",
+    ),
+    "tools.cache_control": (tool(cache_control=CACHED), "tools.cache_control"),
+    "tools.defer_loading": (tool(defer_loading=True), "tools.defer_loading"),
+    "tools.eager_input_streaming": (
+        tool(eager_input_streaming=True),
+        "tools.eager_input_streaming",
+    ),
+    **{
+        f"{kind}.cache_control": (
+            block({**value, "cache_control": CACHED}, role),
+            "messages.content.cache_control",
+        )
+        for kind, value, role in (
+            ("text", TEXT, "user"), ("image", PICTURE, "user"), ("document", DOCUMENT, "user"),
+            ("search_result", FOUND, "user"), ("tool_use", USE, "assistant"),
+            ("tool_result", RESULT, "user"),
+        )
+    },
+    "text.citations": (block({**TEXT, "citations": []}), "messages.content.citations"),
+    "thinking_block.signature": (
+        block({"type": "thinking", "thinking": "a", "signature": "s"}, "assistant"),
+        "",  # a part of the protocol, which every server reads for itself
+    ),
+    "redacted_thinking.data": (
+        block({"type": "redacted_thinking", "data": "a"}, "assistant"),
+        "messages.content.redacted_thinking",
+    ),
+    "redacted_thinking.type": (
+        block({"type": "redacted_thinking"}, "assistant"),
+        "messages.content.redacted_thinking",
+    ),
+    "tool_use.caller": (
+        block({**USE, "caller": {"type": "direct"}}, "assistant"),
+        "messages.content.caller",
+    ),
+    "tool_use.toolset_name": (
+        block({**USE, "toolset_name": "a"}, "assistant"),
+        "messages.content.toolset_name",
+    ),
+    "tool_result.toolset_name": (
+        block({**RESULT, "toolset_name": "a"}),
+        "messages.content.toolset_name",
+    ),
+}  # fmt: skip
+REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "compaction": ({"compaction": {"type": "a"}}, "compaction"),
+    "container": ({"container": "a"}, "container"),
+    "fallbacks": ({"fallbacks": [{"model": "a"}]}, "fallbacks"),
+    "mcp_servers": ({"mcp_servers": [{"name": "a"}]}, "mcp_servers"),
+    "thread": ({"thread": {"type": "create"}}, "thread"),
+    "output_config.task_budget": (
+        {"output_config": {"task_budget": {"total": 1}}},
+        "output_config.task_budget",
+    ),
+    "tools.allowed_callers": (
+        tool(allowed_callers=["code_execution_20260120"]),
+        "tools[0].allowed_callers",
+    ),
+    "image.transformations": (
+        block({**PICTURE, "transformations": {"oversized_image": "error"}}),
+        "messages[0].content[0].transformations.oversized_image",
+    ),
+    "document.citations": (
+        block({**DOCUMENT, "citations": CITED}),
+        "messages[0].content[0].citations.enabled",
+    ),
+    "search_result.citations": (
+        block({**FOUND, "citations": CITED}),
+        "messages[0].content[0].citations.enabled",
+    ),
+    "messages.output_config": (
+        {"messages": [{**TURN, "output_config": {"effort": "low"}}]},
+        "messages[0].output_config",
+    ),
+}
+# The types of blocks, sources, tools and modes.
+BLOCK_TYPES: Final = {
+    "text": TEXT, "image": PICTURE, "document": DOCUMENT, "search_result": FOUND,
+    "tool_result": RESULT, "tool_use": USE, "thinking": {"type": "thinking", "thinking": "a"},
+    "redacted_thinking": {"type": "redacted_thinking"},
+}  # fmt: skip
+SOURCES: Final = {
+    "base64": {"type": "base64", "media_type": "application/pdf", "data": "YQ=="},
+    "text": {"type": "text", "media_type": "text/plain", "data": "a"},
+    "content": {"type": "content", "content": [TEXT, PICTURE]},
+    "url": {"type": "url", "url": "https://a.b/c.pdf"},
+}
+REFUSED_SOURCES: Final = {"file"}
+REFUSED_THINKING: Final = {"between_tools"}
+
+
+def typed_dicts(kind: Any) -> Iterator[Any]:
+    """The typed dictionaries of a type, not those inside them."""
+    if isinstance(kind, type) and hasattr(kind, "__required_keys__"):
+        yield kind
+    else:
+        for inner in typing.get_args(kind):
+            yield from typed_dicts(inner)
+
+
+def fields_of(kind: Any, prefix: str) -> set[str]:
+    return {f"{prefix}{name}" for each in typed_dicts(kind) for name in get_type_hints(each)}
+
+
+def types_in(kind: Any) -> set[str]:
+    """The values of `type` of the dictionaries of a type."""
+    return {
+        name
+        for each in typed_dicts(kind)
+        for name in typing.get_args(get_type_hints(each)["type"])
+        if isinstance(name, str)
+    }
+
+
+def member(kind: Any, name: str) -> Any:
+    """The types of a member of all dictionaries of a type."""
+    found = [get_type_hints(each)[name] for each in typed_dicts(kind)]
+    return typing.Union[tuple(found)]  # noqa: UP007
+
+
+BODIES: Final = (
+    message_create_params.MessageCreateParamsNonStreaming,
+    message_create_params.MessageCreateParamsStreaming,
+    message_count_tokens_params.MessageCountTokensParams,
+    beta_create_params.MessageCreateParamsNonStreaming,
+    beta_create_params.MessageCreateParamsStreaming,
+    beta_count_params.MessageCountTokensParams,
+)
+BLOCKS: Final = typing.Union[stable.ContentBlockParam, beta.BetaContentBlockParam]  # noqa: UP007
+RESULTS: Final = (stable.ToolResultBlockParam, beta.BetaToolResultBlockParam)
+DOCUMENTS: Final = (stable.DocumentBlockParam, beta.BetaRequestDocumentBlockParam)
+IMAGES: Final = (stable.ImageBlockParam, beta.BetaImageBlockParam)
+OBJECTS: Final = {
+    "thinking.": (stable.ThinkingConfigParam, beta.BetaThinkingConfigParam),
+    "output_config.": (stable.OutputConfigParam, beta.BetaOutputConfigParam),
+    "tool_choice.": (stable.ToolChoiceParam, beta.BetaToolChoiceParam),
+    "metadata.": (stable.MetadataParam, beta.BetaMetadataParam),
+    "tools.": (stable.ToolParam, beta.BetaToolParam),
+    "messages.": (stable.MessageParam, beta.BetaMessageParam),
+}
+
+
+def documented() -> set[str]:
+    """The paths of all fields of the package. Those of a block begin with its type."""
+    paths = {name for body in BODIES for name in get_type_hints(body)}
+    for prefix, kinds in OBJECTS.items():
+        for kind in kinds:
+            paths |= fields_of(kind, prefix)
+    for each in typed_dicts(BLOCKS):
+        (kind,) = types_in(each)
+        if kind not in REFUSED_BLOCKS:
+            prefix = "thinking_block." if kind == "thinking" else f"{kind}."
+            paths |= fields_of(each, prefix)
+    return paths
+
+
+def known() -> list[str]:
+    return [*HONOURED, *ACCEPTED, *NAMED, *REFUSED]
+
+
+def test_the_tables_know_every_field_that_the_package_documents() -> None:
+    assert documented() - set(known()) == set()
+
+
+def test_the_tables_have_each_field_once_and_no_other() -> None:
+    assert len(known()) == len(set(known()))
+    assert set(known()) - documented() == set()
+
+
+@pytest.mark.parametrize("path", HONOURED)
+def test_a_field_takes_effect(path: str) -> None:
+    asked = message(**HONOURED[path])
+
+    assert asked.unused == Unused()
+    assert asked != message()
+
+
+@pytest.mark.parametrize("path", ACCEPTED)
+def test_a_field_that_asks_for_what_the_server_does_is_accepted(path: str) -> None:
+    assert message(**ACCEPTED[path]) == message()
+
+
+@pytest.mark.parametrize("path", NAMED)
+def test_a_field_without_effect_is_named(path: str) -> None:
+    fields, name = NAMED[path]
+    unused = message(**fields).unused
+
+    assert (*unused.harmless, *unused.unknown) == ((name,) if name else ())
+
+
+@pytest.mark.parametrize("path", REFUSED)
+def test_a_field_is_refused_by_its_name(path: str) -> None:
+    fields, param = REFUSED[path]
+
+    with pytest.raises(InvalidRequest) as caught:
+        message(**fields)
+
+    assert (caught.value.code, caught.value.param) == ("unsupported_parameter", param)
+    assert f"`{param}`" in caught.value.message
+
+
+def test_every_type_of_a_block_is_read_or_refused_by_name() -> None:
+    inner = {kind for each in RESULTS for kind in types_in(member(each, "content"))}
+
+    assert types_in(BLOCKS) | inner <= set(BLOCK_TYPES) | set(REFUSED_BLOCKS)
+
+
+@pytest.mark.parametrize("kind", REFUSED_BLOCKS)
+@pytest.mark.parametrize("is_inside", [False, True], ids=["", "in a result"])
+def test_a_type_of_a_block_is_refused_by_name(kind: str, *, is_inside: bool) -> None:
+    value: Any = {"type": kind}
+    fields = block({**RESULT, "content": [value]} if is_inside else value)
+
+    with pytest.raises(InvalidRequest, match=f"is of type {kind}, which ") as caught:
+        message(**fields)
+
+    path = "messages[0].content[0]"
+    assert caught.value.param == (f"{path}.content[0]" if is_inside else path)
+    assert caught.value.code == "unsupported_parameter"
+
+
+@pytest.mark.parametrize("kinds", [DOCUMENTS, IMAGES], ids=["document", "image"])
+def test_every_source_is_read_or_refused_by_name(kinds: tuple[Any, ...]) -> None:
+    found = {kind for each in kinds for kind in types_in(member(each, "source"))}
+    assert found <= set(SOURCES) | REFUSED_SOURCES
+
+    (name,) = types_in(kinds[0])
+    for kind in found - REFUSED_SOURCES:
+        assert message(**block({"type": name, "source": SOURCES[kind]})).unused == Unused()
+    for kind in found & REFUSED_SOURCES:
+        with pytest.raises(InvalidRequest, match="names a stored file"):
+            message(**block({"type": name, "source": {"type": kind, "file_id": "a"}}))
+
+
+def test_every_type_of_thinking_is_read_or_refused_by_name() -> None:
+    kinds = {kind for each in OBJECTS["thinking."] for kind in types_in(each)}
+
+    for kind in kinds - REFUSED_THINKING:
+        assert message(thinking={"type": kind}).unused == Unused()
+    for kind in REFUSED_THINKING:
+        with pytest.raises(InvalidRequest, match=r"`thinking\.type` must be one of"):
+            message(thinking={"type": kind})
+
+
+def test_every_tool_that_is_anthropics_own_is_refused_by_name() -> None:
+    union = typing.Union[stable.ToolUnionParam, beta.BetaToolUnionParam]  # noqa: UP007
+    kinds = types_in(union) - {"custom"}
+    assert len(kinds) > 20
+
+    for kind in kinds:
+        with pytest.raises(InvalidRequest, match=rf"`tools\[0\]\.type` is {kind}, a tool of"):
+            message(tools=[{"type": kind, "name": "a"}])
