@@ -247,6 +247,26 @@ def test_a_body_after_its_answer_is_read_to_a_limit(server: EdgeServer) -> None:
     assert server.num_refused("body_unread") == before + 1
 
 
+@pytest.mark.parametrize(
+    ("framing", "body"),
+    [
+        (b"content-length: 1000000000", [bytes(2**16)] * 16 + [b"a"]),
+        (b"transfer-encoding: chunked", [b"no length\r\n"]),
+    ],
+    ids=["too-long", "malformed"],
+)
+def test_a_body_that_is_refused_after_its_answer_has_no_second_answer(
+    server: EdgeServer, framing: bytes, body: list[bytes]
+) -> None:
+    """A client that reuses the connection would take it for that of its next request."""
+    with server.connect() as connection:
+        send(connection, b"POST /now HTTP/1.1\r\nhost: a\r\n" + framing + b"\r\n\r\n")
+        assert read_answer(connection) == b"{}"
+        send(connection, *body)
+
+        assert read_to_end(connection) == b""
+
+
 def test_a_connection_goes_on_after_a_body_that_was_not_read(server: EdgeServer) -> None:
     with server.connect() as connection:
         send(connection, b"POST /now HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\n")

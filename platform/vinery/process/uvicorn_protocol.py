@@ -185,9 +185,17 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         self._held = b""
         self.table.refuse(reason)
-        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+        if self._may_answer:
             self.transport.write(answer_for(reason))
         self.transport.close()
+
+    @property
+    def _may_answer(self) -> bool:
+        """Whether the request has no answer yet. While the body of one that was answered arrives, a
+        second answer would seem to be that of the client's next request."""
+        if self.cycle is None or not self.cycle.response_started:
+            return True
+        return self.cycle.response_complete and not self._is_in_body
 
     # -- The parser's calls
 
