@@ -32,6 +32,31 @@ LOGPROBS: Final = LogitsSpec(logprobs=LogprobsSpec(num_top=2))
 PINPOINTS: Final = [[56, 112], [168, 56], [112, 168], [224, 112]]
 
 
+GEMMA = """\
+{%- for message in messages -%}
+<start_of_turn>{{ 'model' if message.role == 'assistant' else message.role }}
+{% if message.content is string %}{{ message.content | trim }}{% else %}
+{%- for part in message.content -%}
+{%- if part.type == 'image' -%}<start_of_image>
+{%- elif part.type == 'text' -%}{{ part.text | trim }}{%- endif -%}
+{%- endfor -%}{%- endif -%}<end_of_turn>
+{% endfor -%}<start_of_turn>model
+"""
+LLAVA = """\
+{%- for message in messages -%}{{ message.role | upper }}: {% if message.content is string %}
+{{- message.content }}{% else %}
+{%- for part in message.content | selectattr('type', 'equalto', 'image') %}<image>
+{% endfor -%}
+{%- for part in message.content | selectattr('type', 'equalto', 'text') -%}
+{{ part.text }}{%- endfor -%}{%- endif %} {% endfor -%}ASSISTANT:"""
+BRACKETS = """\
+{%- for message in messages -%}[{{ message.role }}
+{{ message.content }}]
+{% endfor -%}"""
+# As the templates of the families show pictures; that of InternVL takes texts alone.
+TEMPLATES: Final = {"gemma3": GEMMA, "llava": LLAVA, "llava_next": LLAVA, "internvl_chat": BRACKETS}
+
+
 @dataclass(frozen=True)
 class Change:
     """How a folder becomes that of another family with the same graphs."""
@@ -69,6 +94,7 @@ def a_family_folder(name: str, target: Path) -> Path:
     ):
         path = target / file
         path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    (target / "chat_template.jinja").write_text(TEMPLATES[name])
     return target
 
 

@@ -22,28 +22,6 @@ from vinery_serving.transport.messages import MediaInput
 from .builders import a_chat
 
 MANY = 10**9
-GEMMA = """\
-{%- for message in messages -%}
-<start_of_turn>{{ 'model' if message.role == 'assistant' else message.role }}
-{% if message.content is string %}{{ message.content | trim }}{% else %}
-{%- for part in message.content -%}
-{%- if part.type == 'image' -%}<start_of_image>
-{%- elif part.type == 'text' -%}{{ part.text | trim }}{%- endif -%}
-{%- endfor -%}{%- endif -%}<end_of_turn>
-{% endfor -%}<start_of_turn>model
-"""
-LLAVA = """\
-{%- for message in messages -%}{{ message.role | upper }}: {% if message.content is string %}
-{{- message.content }}{% else %}
-{%- for part in message.content | selectattr('type', 'equalto', 'image') %}<image>
-{% endfor -%}
-{%- for part in message.content | selectattr('type', 'equalto', 'text') -%}
-{{ part.text }}{%- endfor -%}{%- endif %} {% endfor -%}ASSISTANT:"""
-CHATML = """\
-{%- for message in messages -%}<img_start>{{ message.role }}
-{{ message.content }}<img_stop>
-{% endfor -%}""".replace("<img_start>", "[").replace("<img_stop>", "]")
-TEMPLATES = {"gemma3": GEMMA, "llava": LLAVA, "llava_next": LLAVA, "internvl_chat": CHATML}
 # A picture as the processor of each family writes it into the text, without the repeated token.
 SHOWN = {
     "gemma3": ("<start_of_image>", "<image_soft_token>", "<end_of_image>"),
@@ -65,9 +43,7 @@ def assets(name: str, tmp_path_factory: pytest.TempPathFactory) -> ModelAssets:
 
 
 def assets_of(name: str, path: Path) -> ModelAssets:
-    folder = a_family_folder(name, path)
-    (folder / "chat_template.jinja").write_text(TEMPLATES[name])
-    return ModelAssets.load(folder)
+    return ModelAssets.load(a_family_folder(name, path))
 
 
 def a_picture(assets: ModelAssets, width: int = 90, height: int = 60) -> MediaPart:
