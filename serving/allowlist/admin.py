@@ -99,7 +99,7 @@ class MediaDenialAdmin(ReadOnlyAdmin):
 
     readonly_fields = ["why", "rule"]
 
-    def get_list_display(self, request: HttpRequest) -> list[str]:
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
         """Return the columns. Addresses, which may be private, are for administrators alone."""
         return [*self.list_display, *(["detail"] if request.user.is_superuser else [])]
 
