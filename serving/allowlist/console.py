@@ -231,17 +231,17 @@ class TestMedia(ResourcePage, FormPage):
             return {"denial": row, "proposal": proposal}
         values = {name: getattr(row, name) for name in _SIGNED}
         token = signing.dumps(values, salt=_salt(self.user))
-        return {"denial": row, "allow": reverse("console:media-test-allow", args=[token])}
+        return {"denial": row, "allow": f"{reverse('console:media-test-allow')}?refused={token}"}
 
 
 class AllowTested(AllowDenied):
-    """`/console/media/test/allow/<token>/`: the same for what the tester refused. It is not stored:
-    the token, which the server signs for the user, has its columns."""
+    """`/console/media/test/allow/`: the same for what the tester refused. It is not stored:
+    `refused`, which the server signs for the user, has its columns."""
 
     @cached_property
     def row(self) -> MediaDenial:
-        """Raises `Http404` for a token that is too old, or of another user."""
-        token, salt = self.kwargs["token"], _salt(self.user)
+        """Raises `Http404` for columns that are too old, or of another user."""
+        token, salt = self.request.GET.get("refused", ""), _salt(self.user)
         try:
             return MediaDenial(**signing.loads(token, salt=salt, max_age=_MAX_AGE_S))
         except signing.BadSignature:
@@ -257,7 +257,7 @@ _ONE: Final = {"rules": "rule", "folders": "folder", "limits": "limit"}
 urlpatterns = [
     path("media/", Media.as_view(), name="media"),
     path("media/test/", TestMedia.as_view(), name="media-test"),
-    path("media/test/allow/<str:token>/", AllowTested.as_view(), name="media-test-allow"),
+    path("media/test/allow/", AllowTested.as_view(), name="media-test-allow"),
     path("media/denials/<int:row_id>/allow/", AllowDenied.as_view(), name="media-allow"),
     *(
         pattern
