@@ -166,9 +166,9 @@ class UsageRecordAdmin(ReadOnlyAdmin):
     def caller(self, row: UsageRecord) -> str:
         return ", ".join(filter(None, (row.username, row.key_name))) or "-"
 
-    @admin.display(description="media, tokens", ordering="num_media")
+    @admin.display(description="media", ordering="num_media")
     def media_used(self, row: UsageRecord) -> str:
-        return f"{row.num_media}, {row.num_image_tokens:,}" if row.num_media else "-"
+        return f"{row.num_media} ({row.num_image_tokens:,})" if row.num_media else "-"
 
     @admin.display(description="outcome", ordering="outcome")
     def result(self, row: UsageRecord) -> SafeString:

@@ -17,6 +17,8 @@ CHAT: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
 RESPONSES: Final = "/v1/responses"
 INPUT_TOKENS: Final = "/v1/responses/input_tokens"
+MESSAGES: Final = "/v1/messages"
+COUNT_TOKENS: Final = "/v1/messages/count_tokens"
 TOKENIZE: Final = "/v1/tokenize"
 DETOKENIZE: Final = "/v1/detokenize"
 
@@ -29,8 +31,13 @@ REFUSALS: Final = frozenset((400, 404, 409, 413, 414, 415, 422, 429, 431))
 ANSWERED: Final = frozenset((200, *REFUSALS))
 UNKNOWN_KEY: Final = frozenset((401,))
 # What the body of an error may have instead of a field: the body is not JSON at all, is too
-# large, or is longer than the context.
-WITHOUT_FIELD: Final = frozenset(("invalid_json", "context_length_exceeded"))
+# large, or is longer than the context. Errors in Anthropic's form have no code, only the words.
+WITHOUT_FIELD: Final[Mapping[str, str]] = {
+    "invalid_json": "The request body cannot be read",
+    "context_length_exceeded": "maximum context length",
+}
+# The paths whose errors have Anthropic's form.
+IN_ANTHROPICS_FORM: Final = (MESSAGES, COUNT_TOKENS)
 
 # A valid, short request to each endpoint with a body.
 BODIES: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -38,6 +45,8 @@ BODIES: Final[Mapping[str, Mapping[str, Any]]] = {
     COMPLETIONS: {"model": MODEL, "prompt": "Hi", "max_tokens": 1},
     RESPONSES: {"model": MODEL, "input": "Hi", "max_output_tokens": 1},
     INPUT_TOKENS: {"model": MODEL, "input": "Hi"},
+    MESSAGES: {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1},
+    COUNT_TOKENS: {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}]},
     TOKENIZE: {"model": MODEL, "prompt": "Hi"},
     DETOKENIZE: {"model": MODEL, "tokens": [1]},
 }

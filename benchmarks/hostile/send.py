@@ -10,7 +10,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from benchmarks.hostile.case import WITHOUT_FIELD, Case, Key
+from benchmarks.hostile.case import IN_ANTHROPICS_FORM, WITHOUT_FIELD, Case, Key
 
 _TIMEOUT_S: Final = 120.0
 _MOST_READ: Final = 1 << 26
@@ -28,14 +28,15 @@ class Outcome:
     headers: Mapping[str, str] | None = None
     request_bytes: int = 0
 
-    @property
-    def error(self) -> Mapping[str, Any] | None:
-        """The error in the format of the API, if it is one."""
+    def error(self, path: str) -> Mapping[str, Any] | None:
+        """The error in the form of the API at this path, if it is one."""
         try:
-            found = json.loads(self.content)["error"]
+            body = json.loads(self.content)
+            found = body["error"]
         except (ValueError, TypeError, KeyError, RecursionError):
             return None
-        return found if isinstance(found, dict) else None
+        members = {"error", "type", "request_id"} if path in IN_ANTHROPICS_FORM else {"error"}
+        return found if isinstance(found, dict) and body.keys() == members else None
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def _headers(target: Target, case: Case) -> dict[str, str]:
 
 def fault_of(case: Case, outcome: Outcome) -> str | None:
     """What is wrong with an answer, or None."""
-    status, error = outcome.status, outcome.error
+    status, error = outcome.status, outcome.error(case.path)
     if status == 0:
         return "no answer"
     if status in _BUSY:
@@ -105,16 +106,20 @@ def fault_of(case: Case, outcome: Outcome) -> str | None:
         return None if is_dated else f"{status} without Retry-After"
     if status not in case.statuses:
         return f"status {status}: {outcome.content[:200]!r}"
-    if status == 200 or case.param is None:
+    if status == 200 or (case.param is None and case.path not in IN_ANTHROPICS_FORM):
         return None
     if error is None:
         return f"status {status} without an error object: {outcome.content[:200]!r}"
+    if case.param is None:
+        return None
     return None if names(case.param, error) else f"{case.param} is not named: {error}"
 
 
 def names(param: str, error: Mapping[str, Any]) -> bool:
     """Whether an error is about this field, or about the body as a whole."""
-    if error.get("code") in WITHOUT_FIELD:
-        return True
+    message = str(error.get("message"))
+    for code, words in WITHOUT_FIELD.items():
+        if error.get("code") == code or ("code" not in error and words in message):
+            return True
     top = str(error.get("param") or "").partition(".")[0].partition("[")[0]
-    return top == param or f"`{param}" in str(error.get("message"))
+    return top == param or f"`{param}" in message

@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from vinery_accounts.outbound.addresses import is_within, read_networks
 from vinery_accounts.services.access import Access, Action
 from vinery_serving.allowlist.models import MediaDenial, MediaFolder, MediaRule
 from vinery_serving.media.denials import DenialReason
+from vinery_serving.media.permits import is_type_allowed
 from vinery_serving.media.policy import DEFAULT_PORTS, MediaPolicy
 
 _MIB: Final = 1024 * 1024
@@ -33,8 +35,7 @@ def propose(denial: MediaDenial) -> Proposal | None:
     """Return what would allow the media; None if no rule of Vinery can."""
     if denial.reason == DenialReason.NO_RULE:
         return _folder(denial) if denial.folder else _host(denial)
-    table: Any = MediaFolder if denial.folder else MediaRule
-    row = table.objects.filter(pk=denial.rule_id or 0).first()
+    row = _rule_of(denial)
     change = _CHANGES.get(denial.reason)
     if row is None or change is None:
         return None
@@ -43,6 +44,12 @@ def propose(denial: MediaDenial) -> Proposal | None:
     except (AttributeError, ValueError):
         return None
     return Proposal(row, values) if values else None
+
+
+def _rule_of(denial: MediaDenial) -> Any:
+    """Return the rule or folder whose value refused it; None if it is gone."""
+    table: Any = MediaFolder if denial.folder else MediaRule
+    return table.objects.filter(pk=denial.rule_id or 0).first()
 
 
 def _scope_of(denial: MediaDenial) -> dict[str, int]:
@@ -92,8 +99,12 @@ def _network(row: MediaRule, address: str) -> dict[str, Any]:
 
 
 def _content_type(row: MediaRule, name: str) -> dict[str, Any]:
-    kind = name.partition(";")[0].strip().lower()
+    kind = _kind(name)
     return {"content_types": [*row.content_types, kind]} if kind and row.content_types else {}
+
+
+def _kind(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
 
 
 def _larger(column: str) -> Callable[[Any, str], dict[str, Any]]:
@@ -103,27 +114,33 @@ def _larger(column: str) -> Callable[[Any, str], dict[str, Any]]:
     return change
 
 
+_NUMBERS: Final[Mapping[str, str]] = {
+    DenialReason.MAX_BYTES: "max_bytes",
+    DenialReason.MAX_PIXELS: "max_pixels",
+    DenialReason.MAX_REDIRECTS: "max_redirects",
+    DenialReason.TIMEOUT: "timeout_s",
+}
+"""The columns whose numbers refuse."""
+
 _CHANGES: Final[Mapping[str, Callable[[Any, str], dict[str, Any]]]] = {
     DenialReason.ADDRESS: _network,
     DenialReason.CONTENT_TYPE: _content_type,
-    DenialReason.MAX_BYTES: _larger("max_bytes"),
-    DenialReason.MAX_PIXELS: _larger("max_pixels"),
+    **{reason: _larger(column) for reason, column in _NUMBERS.items()},
     DenialReason.MAX_REDIRECTS: lambda row, _: {"max_redirects": row.max_redirects + 1},
-    DenialReason.TIMEOUT: _larger("timeout_s"),
 }
 
 
 # -- Words
 
 
-def reason_text(denial: MediaDenial) -> str:
-    """Return a sentence with the reason."""
+def reason_text(denial: MediaDenial, *, with_address: bool = True) -> str:
+    """Return a sentence with the reason. Addresses are for administrators alone."""
     detail = denial.detail
     match denial.reason:
         case DenialReason.NO_RULE:
             return f"No rule of {_whose(denial)} allows it."
         case DenialReason.ADDRESS:
-            return f"The address {detail or 'of the host'} is not public."
+            return f"The address {(with_address and detail) or 'of the host'} is not public."
         case DenialReason.CONTENT_TYPE:
             return f"The content type {detail or 'of the file'} is not allowed."
         case DenialReason.MAX_BYTES:
@@ -145,14 +162,31 @@ def _whose(denial: MediaDenial) -> str:
 
 
 def is_allowed_now(denial: MediaDenial, policy: MediaPolicy) -> bool:
-    """Return whether rules that were stored since allow the URL or the folder."""
+    """Return whether rules that were stored since allow the URL, the folder or the value that was
+    refused last."""
     if denial.reason != DenialReason.NO_RULE:
-        return False
+        row = _rule_of(denial)
+        return row is not None and row.is_active and _allows_value(row, denial)
     if denial.folder:
         levels = [level.folders for level in policy.levels if level.folders is not None]
         return all(any(_has(each.folder, denial.folder) for each in rules) for rules in levels)
     found = policy.url_rules(denial.scheme, denial.host, denial.port)
     return all(rule is not None for _, rule in found)
+
+
+def _allows_value(row: Any, denial: MediaDenial) -> bool:
+    """Return whether the rule allows the address or type of a refusal, or more than the number
+    that refused it."""
+    detail = denial.detail
+    try:
+        match denial.reason:
+            case DenialReason.ADDRESS:
+                return is_within(detail, read_networks(row.networks))
+            case DenialReason.CONTENT_TYPE:
+                return is_type_allowed(_kind(detail), tuple(row.content_types))
+        return bool(getattr(row, _NUMBERS[denial.reason]) > float(detail))
+    except ValueError:  # a refusal without its value
+        return False
 
 
 def _has(folder: str, path: str) -> bool:

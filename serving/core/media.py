@@ -27,6 +27,10 @@ class Detail(StrEnum):
     HIGH = "high"
 
 
+# OpenAI's `low` shows a picture in a square of 512 pixels.
+LOW_DETAIL_PIXELS: Final = 512 * 512
+
+
 # The pixels that a model sees of each picture, each frame and each page, at most. All of a request
 # together have `MAX_MEDIA_BYTES`, which leaves so many for each frame and page.
 SEEN_PIXELS: Final[Mapping[MediaKind, int]] = {

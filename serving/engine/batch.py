@@ -30,7 +30,6 @@ from vinery_serving.engine.logits_hook import StepView
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import BLOCK, PrefixBlocks, is_exposed
 from vinery_serving.engine.step_layout import UnknownStepLayout, locate_spans
-from vinery_serving.engine.vision import joined_rows
 from vinery_serving.transport.messages import FINISH_STOP
 
 logger = logging.getLogger(__name__)
@@ -177,13 +176,18 @@ class Batch:
 
     def may_join(self, generation: Generation) -> bool:
         """Whether it may be added before the next step. If not, it may before a later one."""
-        if generation.has_media and not self.may_encode():
+        if generation.has_media and not (self.may_encode() and self._computes_whole(generation)):
             return False
         if self._blocks is None or generation.must_score:
             return True  # a prompt that is scored uses no cached block
         prompt_ids = generation.identities(generation.next_prompt()[0])
         beside = (each.prefill() for each in self._exposed if not each.is_echoed)
         return self._blocks.can_prefill(prompt_ids, beside)
+
+    def _computes_whole(self, generation: Generation) -> bool:
+        """Whether the next step would compute all of what must not be divided between two."""
+        num_undivided = 0 if generation.vision is None else generation.vision.num_undivided
+        return not num_undivided or num_undivided + self._num_due_tokens <= self._num_step_tokens
 
     @property
     def has_work(self) -> bool:
@@ -193,12 +197,18 @@ class Batch:
     @property
     def num_next_tokens(self) -> int:
         """How many tokens the next step may compute, without what it proposes; at least one."""
+        num_tokens = self._num_due_tokens + len(self._suspects)
+        return min(num_tokens, self._pipeline.max_step_tokens) or 1
+
+    @property
+    def _num_due_tokens(self) -> int:
+        """How many tokens of those that run are to be computed, at most."""
         num_prefill = sum(
             len(each.added_ids) - each.num_prefilled
             for each in self._exposed
             if not each.is_decoding
         )
-        return min(len(self) + num_prefill, self._pipeline.max_step_tokens) or 1
+        return sum(each.num_beams for each in self._running) + num_prefill
 
     def add(self, generation: Generation) -> FailedGeneration | None:
         """Add a generation to the pipeline. Returns its failure if the pipeline refuses it."""
@@ -310,10 +320,12 @@ class Batch:
     def _on_logits(self, view: StepView) -> None:
         """Called by the hook in the middle of a step."""
         running = self._running
-        is_joined = view.positions.ndim > 1
-        positions = (joined_rows(view.positions) if is_joined else view.positions).tolist()
+        vision = self._pipeline.vision
+        positions = view.positions if vision is None else vision.positions(view.positions)
         try:
-            spans = locate_spans(positions, view.token_ids.tolist(), len(view.logits), running)
+            spans = locate_spans(
+                positions.tolist(), view.token_ids.tolist(), len(view.logits), running
+            )
         except UnknownStepLayout as error:
             for generation in running:
                 generation.failure = None if generation.logits is None else error

@@ -32,10 +32,11 @@ def coded(token_ids: TokenArray) -> str:
     return (digits + _FIRST).astype(np.uint8).tobytes().decode("ascii")
 
 
-def write_tokenizer(folder: Path, target: Path, literals: Mapping[str, int]) -> None:
+def write_tokenizer(folder: Path, target: Path, literals: Mapping[str, int | None]) -> None:
     """Write the tokenizer of coded ids to `target`, in place of a link.
 
-    `literals` are the ids of the texts that stay texts. Raises RuntimeError.
+    `literals` are the ids of the texts that stay texts; a text without an id is left out. Raises
+    RuntimeError.
     """
     core = ov.Core()
     core.add_extension(str(openvino_tokenizers._ext_path))
@@ -48,13 +49,14 @@ def write_tokenizer(folder: Path, target: Path, literals: Mapping[str, int]) -> 
     ov.save_model(graph, str(target / TOKENIZER), compress_to_fp16=False)
 
 
-def _graph(literals: Mapping[str, int]) -> Any:
+def _graph(literals: Mapping[str, int | None]) -> Any:
     factory = openvino_tokenizers._get_factory()
     text = op.parameter([-1], ov.Type.string, name="string_input")
     unpacked = string_tensor_unpack(text)
     for literal, id_ in literals.items():
         pattern = literal.replace("|", r"\|")
-        inputs = [*unpacked.outputs(), _chars(pattern), _chars(coded(np.array([id_])))]
+        code = "" if id_ is None else coded(np.array([id_]))
+        inputs = [*unpacked.outputs(), _chars(pattern), _chars(code)]
         unpacked = factory.create("RegexNormalization", inputs, {"global_replace": True})
     ids = _decoded(unpacked.output(2))
     mask = op.broadcast(op.constant(np.int64(1)), op.shape_of(ids))

@@ -246,7 +246,8 @@ def _insert_embedded_salts(net: _Net, ids: _Output) -> int:
         return 0
     plain_ids, modulus = inserted
     _, gather = lookup
-    embedding, rows = _output(gather), _rows_of(net, plain_ids)
+    embedded = _scaled(net, gather)
+    embedding, rows = _output(embedded), _rows_of(net, plain_ids)
     zero = net.sources(gather)[2]
 
     def insert(kind: str, like: Element, *inputs: _Output, version: str = "opset1") -> _Output:
@@ -271,12 +272,23 @@ def _insert_embedded_salts(net: _Net, ids: _Output) -> int:
     column = Element("port", {"id": "0", "precision": "FP32"})
     column.extend([*factor.port.findall("dim"), _dim(1)])
     factors = _output(net.add("Unsqueeze", "opset1", [factor, last_axis], column))
-    readers = list(net.readers(gather))
+    readers = list(net.readers(embedded))
     salted = insert("Multiply", embedding.port, embedding, factors)
     salted.port.attrib["names"] = embedding.port.attrib.pop("names", "")
     for reader, index in readers:
         net.redirect(reader, index, salted)
     return modulus
+
+
+def _scaled(net: _Net, layer: Element) -> Element:
+    """Return the layer behind all products that follow this one, such as Gemma's with a constant:
+    each would round the last bits again."""
+    while len(readers := list(net.readers(layer))) == 1:
+        reader, _ = readers[0]
+        if reader.attrib["type"] != "Multiply":
+            break
+        layer = reader
+    return layer
 
 
 def _rows_of(net: _Net, plain_ids: _Output) -> _Output:

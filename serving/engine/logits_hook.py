@@ -24,7 +24,7 @@ class StepView(NamedTuple):
     logits: npt.NDArray[np.float32]  # (num_rows, vocab_size), writable
     # (num_tokens,), of all tokens that the step computes; of a vision model (0,)
     token_ids: npt.NDArray[np.int32]
-    positions: npt.NDArray[np.int32]  # (num_tokens,); of a vision model (3, num_tokens)
+    positions: npt.NDArray[np.int32]  # (num_tokens,); with rows (3 * num_tokens,), row by row
 
 
 class LogitsHook(ov.Op):  # type: ignore[misc]
@@ -74,9 +74,6 @@ class LogitsHook(ov.Op):  # type: ignore[misc]
         if LogitsHook.callback is not None:
             logits, *ids, positions = (each.data for each in inputs)
             rows = logits.reshape(-1, logits.shape[-1])
-            if ids:
-                view = StepView(rows, ids[0].reshape(-1), positions.reshape(-1))
-            else:
-                view = StepView(rows, _NO_IDS, positions.reshape(len(positions), -1))
-            LogitsHook.callback(view)
+            step_ids = ids[0].reshape(-1) if ids else _NO_IDS
+            LogitsHook.callback(StepView(rows, step_ids, positions.reshape(-1)))
         return True

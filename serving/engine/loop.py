@@ -112,7 +112,7 @@ class EngineLoop:
         self._batch = Batch(
             pipeline,
             config.options.max_running,
-            num_step_tokens=config.options.max_num_batched_tokens,
+            num_step_tokens=self._pipeline.max_step_tokens,
         )
         self._batch.on_encoding = lambda: self._promise(config.options.step_timeout_s)
         self._processors = load_factories(config.options.logits_processors)

@@ -18,13 +18,13 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
 from vinery_serving.core.media import PictureVerdict
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import FailedGeneration, Generation
 from vinery_serving.engine.vision import VisionModel
 from vinery_serving.transport.messages import (
-    MediaInput,
     PicturesTested,
     SamplingParams,
     Submit,
@@ -36,10 +36,11 @@ logger = logging.getLogger(__name__)
 # Of log-probabilities. The order of additions differs between two runs, and pictures differ more.
 _EQUAL: Final = 1e-3
 _FIRST_TOKENS: Final = 4  # before the picture; which ones does not matter
+_FIRST_ID: Final = 3  # theirs, if the model has none that ends a picture
 _TIMEOUT_S: Final = 60.0  # of a test beside requests
 _TIMES: Final = 2  # that each picture is shown
 
-_Pixels = npt.NDArray[np.uint8]  # (side, side, 3)
+_Pixels = npt.NDArray[np.uint8]  # (height, width, 3)
 _Seen = tuple[int, float]  # the likeliest token behind a picture, and its log-probability
 
 
@@ -64,7 +65,8 @@ class PictureTest:
         self._begun_at = time.monotonic()
         # Of this run: what the prefix cache has of an earlier one proves nothing.
         self._cache_key = os.urandom(16)
-        pictures = drawn(_side(model)).items()
+        size = model.grid.smallest()
+        pictures = drawn(size.height, size.width).items()
         self._left = [(name, pixels) for name, pixels in pictures for _ in range(_TIMES)]
         self._seen: defaultdict[str, list[_Seen]] = defaultdict(list)
         self._shown = ""  # the name of the picture that runs
@@ -210,14 +212,16 @@ def judged(seen: Mapping[str, Sequence[_Seen]]) -> PictureResult:
     )
 
 
-def drawn(side: int) -> dict[str, _Pixels]:
-    """Return pictures of `side` x `side` pixels by their names."""
-    red, blue = (np.zeros((side, side, 3), np.uint8) for _ in range(2))
+def drawn(height: int, width: int) -> dict[str, _Pixels]:
+    """Return pictures of a size in pixels by their names."""
+    red, blue = (np.zeros((height, width, 3), np.uint8) for _ in range(2))
     red[..., 0] = blue[..., 2] = 255
-    left = np.zeros((side, side, 3), np.uint8)
-    left[:, : side // 2] = 255
-    ys, xs = np.indices((side, side)) - side / 2
-    circle = np.where((ys**2 + xs**2 < (side / 3) ** 2)[..., None], red, np.uint8(255))
+    left = np.zeros((height, width, 3), np.uint8)
+    left[:, : width // 2] = 255
+    ys, xs = np.indices((height, width))
+    from_centre = (ys - height / 2) ** 2 + (xs - width / 2) ** 2
+    is_inside = from_centre < (min(height, width) / 3) ** 2
+    circle = np.where(is_inside[..., None], red, np.uint8(255))
     return {
         "red": red,
         "blue": blue,
@@ -227,17 +231,13 @@ def drawn(side: int) -> dict[str, _Pixels]:
     }
 
 
-def _side(model: VisionModel) -> int:
-    """The least multiple of a token's square that GenAI does not scale."""
-    squares = max(2, -(-int(np.ceil(np.sqrt(model.least_pixels))) // model.side))
-    return squares * model.side
-
-
 def _submit(model: VisionModel, pixels: _Pixels, cache_key: bytes) -> Submit:
-    squares = len(pixels) // model.side
-    media = MediaInput(_FIRST_TOKENS + 1, (1, squares, squares), *pixels.shape[:2])
-    ids = [model.end_id] * _FIRST_TOKENS
-    ids += [model.start_id, *[model.image_id] * media.num_tokens, model.end_id]
+    start = _FIRST_TOKENS + model.num_framing
+    media = structs.replace(model.grid.smallest(), start=start)
+    ids = [_FIRST_ID if model.end_id is None else model.end_id] * _FIRST_TOKENS
+    pads = [model.image_id] * media.num_tokens
+    framed = (model.start_id, *pads, model.end_id)
+    ids += [id_ for id_ in framed if id_ is not None]
     return Submit(
         id=0,
         prompt_ids=np.array(ids, "<i4").tobytes(),

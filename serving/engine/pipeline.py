@@ -147,7 +147,7 @@ class Pipeline:
         self._next_id = 0
         self._next_salt = 1
         self.has_cache = config.options.enable_prefix_caching  # whether prefix caching is on
-        self.max_step_tokens = config.options.max_num_batched_tokens
+        self.max_step_tokens = _max_step_tokens(config.options, self.vision)
         self._default_assist = _default_assist(config.options)
         self._has_draft_model = bool(config.options.draft_model)
         draft = _draft_folder(config, self._graph) if config.options.draft_model else None
@@ -156,7 +156,10 @@ class Pipeline:
         if self._graph.has_logits_hook:
             LogitsHook.before_compile()
         self._pipeline = genai.ContinuousBatchingPipeline(
-            str(folder), _scheduler(config), config.device, _properties(config, self._graph, draft)
+            str(folder),
+            _scheduler(config, self.max_step_tokens),
+            config.device,
+            _properties(config, self._graph, draft),
         )
         # Whether the logits of a step can be read and changed.
         self.has_logits_hook = self._graph.has_logits_hook
@@ -431,10 +434,16 @@ def _embeds_salts(path: Path, device: str, features: GraphFeatures) -> bool:
     return True
 
 
-def _scheduler(config: EngineConfig) -> Any:
+def _max_step_tokens(options: EngineOptions, vision: VisionModel | None) -> int:
+    """Return how many tokens a step computes, at most."""
+    least = 0 if vision is None else vision.least_step_tokens
+    return max(options.max_num_batched_tokens, least)
+
+
+def _scheduler(config: EngineConfig, max_step_tokens: int) -> Any:
     options = config.options
     scheduler = genai.SchedulerConfig()
-    scheduler.max_num_batched_tokens = options.max_num_batched_tokens
+    scheduler.max_num_batched_tokens = max_step_tokens
     scheduler.max_num_seqs = options.max_running
     scheduler.enable_prefix_caching = options.enable_prefix_caching
     scheduler.cache_size = options.cache_size_gb

@@ -20,12 +20,24 @@ def check_submit(submit: Submit, ids: TokenArray, pipeline: Pipeline, max_contex
         raise ValueError(f"The prompt has {len(ids)} tokens; the model's context is {max_context}.")
     if pipeline.vision is not None:
         pipeline.vision.check(ids, submit.media)
+        _check_undivided(pipeline.vision.num_undivided(submit.media), pipeline.max_step_tokens)
     elif submit.media:
         raise ValueError("This model takes text only.")
     if submit.cache_key is not None:
         _check_salt(submit, pipeline)
     if submit.logits is not None:
         _check_logits(submit.logits, pipeline)
+
+
+def _check_undivided(num_tokens: int, max_step_tokens: int) -> None:
+    """Half of a step is left for the streams beside a prompt."""
+    most = max_step_tokens // 2
+    if num_tokens > most:
+        raise ValueError(
+            f"This model's pictures must be within the first {most} tokens of a prompt, and the "
+            f"last one ends at {num_tokens}. Send fewer pictures or less text before them, or ask "
+            "the administrator for a larger max_num_batched_tokens."
+        )
 
 
 def _check_salt(submit: Submit, pipeline: Pipeline) -> None:

@@ -1,12 +1,12 @@
-"""How OpenVINO GenAI shows pictures to a model of the Qwen-VL families (measured, 2026.4.1).
+"""How OpenVINO GenAI shows pictures to a vision model (measured, 2026.4.1).
 
 The pipeline takes a prompt as text, encodes its pictures at once, and puts as many tokens where
 each picture's text stands as the picture has. A text without its picture, a picture without its
 text or a picture of another size would shift all that follows, so every request is checked first.
 
-Positions have three rows: time, height and width. The tokens of a picture share the time, and the
-text behind a picture goes on after the largest number. The positions of a token are unique in its
-prompt, so they identify it in a step.
+Positions of most families count tokens. Those of Qwen's have three rows: time, height and width.
+There the tokens of a picture share the time, and the text behind a picture goes on after the
+largest number. The positions of a token are unique in its prompt, so they identify it in a step.
 """
 
 import json
@@ -22,68 +22,197 @@ import numpy.typing as npt
 import openvino as ov
 import openvino_genai as genai
 
+from vinery_serving.core.media import Detail
+from vinery_serving.core.picture_sizes import PictureSizes, picture_sizes
 from vinery_serving.engine.coded_tokenizer import coded
 from vinery_serving.engine.prefix_cache import TokenArray
 from vinery_serving.transport.messages import MediaInput
 
-_START: Final = "<|vision_start|>"
-_END: Final = "<|vision_end|>"
-_IMAGE: Final = "<|image_pad|>"
-_VIDEO: Final = "<|video_pad|>"
-MODEL_TYPES: Final = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 _FRAMES_OF_PATCH: Final = 2
 _MIN_PIXELS: Final = 56 * 56  # GenAI's value for folders without one
 # Of the positions of frames, where the model's config.json has no number.
 _TOKENS_PER_S: Final = 2
 # A position in one number: rows of 21 bits each.
 _ROW_BITS: Final = 21
+_NUM_ROWS: Final = 3
 _SAME: Final = 1 | 1 << _ROW_BITS | 1 << 2 * _ROW_BITS
 # More than any id of a vocabulary.
 _FIRST_IDENTITY: Final = 1 << 40
+# Room in a step for pictures that must not be divided between two.
+_WHOLE_STEP_TOKENS: Final = 2048
+_MAX_SIDE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class VisionModel:
-    """What the engine must know of a vision model's folder."""
+class PictureTexts:
+    """The tokens of a family's pictures by their texts, and what GenAI takes for a picture."""
 
-    start_id: int
-    end_id: int
-    image_id: int
-    video_id: int
+    shown: str  # in the prompt that GenAI gets
+    image: str  # of each part of a picture
+    start: str | None = None  # before a picture
+    end: str | None = None  # behind it
+    video: str | None = None  # of each part of a video; None: the model takes none
+    # GenAI writes it around pictures. The prompt's ids have it already where the model wants it.
+    added: str | None = None
+    first_position: int = 0  # of a prompt
+    # Whether the parts of a picture attend to those behind them, so that a step must have all.
+    is_whole: bool = False
+
+
+_QWEN: Final = PictureTexts(
+    "<|vision_start|><|image_pad|><|vision_end|>",
+    "<|image_pad|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|video_pad|>",
+)
+_LLAVA: Final = PictureTexts("<image>", "<image>", added="\n")
+_FAMILIES: Final[Mapping[str, PictureTexts]] = {
+    "qwen2_vl": _QWEN,
+    "qwen2_5_vl": _QWEN,
+    "qwen3_vl": _QWEN,
+    "gemma3": PictureTexts(
+        "<start_of_image>",
+        "<image_soft_token>",
+        "<start_of_image>",
+        "<end_of_image>",
+        added="\n",
+        first_position=1,
+        is_whole=True,
+    ),
+    "llava": _LLAVA,
+    "llava_next": _LLAVA,
+    "internvl_chat": PictureTexts("<image>", "<IMG_CONTEXT>", "<img>", "</img>"),
+}
+MODEL_TYPES: Final = tuple(_FAMILIES)
+
+
+@dataclass(frozen=True, slots=True)
+class SquareGrid:
+    """Qwen's sizes: a token is a square of pixels."""
+
     side: int  # pixels of a token's square
     least_pixels: int  # of a picture; GenAI scales a smaller one up
     tokens_per_s: int
 
     @classmethod
-    def read(cls, folder: Path) -> Self:
-        """Raises RuntimeError for a model that Vinery does not know."""
-        config = _object(folder / "config.json")
-        model_type = config.get("model_type")
-        if model_type not in MODEL_TYPES:
-            known = ", ".join(MODEL_TYPES)
-            raise RuntimeError(f"Vision models must be of the types {known}, not {model_type!r}.")
-        tokenizer = genai.Tokenizer(str(folder))
-        ids: list[int] = []
-        for text in (_START, _END, _IMAGE, _VIDEO):
-            encoded = tokenizer.encode(text, add_special_tokens=False).input_ids.data.reshape(-1)
-            if len(encoded) != 1:
-                raise RuntimeError(f"The tokenizer has no token {text}.")
-            ids.append(int(encoded[0]))
+    def of(cls, config: Mapping[str, Any], folder: Path) -> Self:
+        """Raises RuntimeError."""
         values = _object(folder / "processor_config.json").get("image_processor")
         if not isinstance(values, dict):
             values = _object(folder / "preprocessor_config.json")
         side = int(values.get("patch_size", 14)) * int(values.get("merge_size", 2))
         vision = config.get("vision_config") or {}
         tokens_per_s = int(vision.get("tokens_per_second", _TOKENS_PER_S))
-        start_id, end_id, image_id, video_id = ids
-        least_pixels = _least_pixels(values)
-        return cls(start_id, end_id, image_id, video_id, side, least_pixels, tokens_per_s)
+        return cls(side, _least_pixels(values), tokens_per_s)
+
+    def check(self, media: MediaInput) -> None:
+        """Raises ValueError."""
+        depth, rows, columns = media.grid
+        size = (media.height, media.width)
+        if min(depth, rows, columns) < 1 or size != (rows * self.side, columns * self.side):
+            raise ValueError("The size of a picture is not that of its tokens.")
+        if depth != max(1, -(-media.num_frames // _FRAMES_OF_PATCH)):
+            raise ValueError("The frames of a video are not as many as its tokens.")
+
+    def smallest(self) -> MediaInput:
+        """Return the least square of at least four tokens that GenAI does not scale."""
+        squares = max(2, -(-int(np.ceil(np.sqrt(self.least_pixels))) // self.side))
+        return MediaInput(0, (1, squares, squares), squares * self.side, squares * self.side)
+
+
+@dataclass(frozen=True, slots=True)
+class SizedGrid:
+    """The sizes of other families: the tokens of a picture are one row."""
+
+    sizes: PictureSizes
+
+    def check(self, media: MediaInput) -> None:
+        """Raises ValueError."""
+        if media.num_frames:
+            raise ValueError("This model takes pictures, but no video.")
+        if media.grid != (1, 1, self.sizes.num_tokens(media.width, media.height)):
+            raise ValueError("The size of a picture is not that of its tokens.")
+
+    def smallest(self) -> MediaInput:
+        """Return a picture that GenAI does not scale, as small as the model takes one."""
+        width, height = self.sizes.within(1).fit(_MAX_SIDE, _MAX_SIDE, Detail.LOW, 1)
+        return MediaInput(0, (1, 1, self.sizes.num_tokens(width, height)), height, width)
+
+
+@dataclass(frozen=True, slots=True)
+class VisionModel:
+    """What the engine must know of a vision model's folder."""
+
+    texts: PictureTexts
+    start_id: int | None
+    end_id: int | None
+    image_id: int
+    video_id: int | None
+    grid: SquareGrid | SizedGrid
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Raises RuntimeError for a model that Vinery does not know."""
+        config = _object(folder / "config.json")
+        model_type = config.get("model_type")
+        texts = _FAMILIES.get(str(model_type))
+        if texts is None:
+            known = ", ".join(MODEL_TYPES)
+            raise RuntimeError(f"Vision models must be of the types {known}, not {model_type!r}.")
+        tokenizer = genai.Tokenizer(str(folder))
+        start_id, end_id, video_id = (
+            None if text is None else _id_of(text, tokenizer)
+            for text in (texts.start, texts.end, texts.video)
+        )
+        image_id = _id_of(texts.image, tokenizer)
+        try:
+            processor = _object(folder / "preprocessor_config.json")
+            sizes = picture_sizes(str(model_type), config, processor)
+        except ValueError as error:
+            raise RuntimeError(f"{folder} cannot be loaded. {error}") from None
+        grid = SquareGrid.of(config, folder) if sizes is None else SizedGrid(sizes)
+        return cls(texts, start_id, end_id, image_id, video_id, grid)
 
     @property
-    def literals(self) -> Mapping[str, int]:
-        """The texts that GenAI writes into prompts, with their ids."""
-        ids = (self.start_id, self.end_id, self.image_id, self.video_id)
-        return dict(zip((_START, _END, _IMAGE, _VIDEO), ids, strict=True))
+    def literals(self) -> Mapping[str, int | None]:
+        """The texts that GenAI writes into prompts, with their ids; None: it is left out."""
+        texts = self.texts
+        ids: dict[str | None, int | None] = {
+            texts.start: self.start_id,
+            texts.end: self.end_id,
+            texts.image: self.image_id,
+            texts.video: self.video_id,
+            texts.added: None,
+        }
+        return {text: id_ for text, id_ in ids.items() if text is not None}
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether positions have three rows."""
+        return isinstance(self.grid, SquareGrid)
+
+    def positions(self, values: npt.NDArray[np.int32]) -> TokenArray:
+        """Return the positions of a step, with their rows one behind the other, as one number each,
+        as `VisionPrompt` has them."""
+        positions = values.astype(np.int64)
+        return _code(*positions.reshape(_NUM_ROWS, -1)) if self.has_rows else positions
+
+    @property
+    def num_framing(self) -> int:
+        """How many tokens stand directly before a picture, and how many behind it."""
+        return int(self.start_id is not None)
+
+    @property
+    def least_step_tokens(self) -> int:
+        """How many tokens a step must be able to compute; 0: any number."""
+        return _WHOLE_STEP_TOKENS if self.texts.is_whole else 0
+
+    def num_undivided(self, media: Sequence[MediaInput]) -> int:
+        """Return how many of a prompt's first tokens must be computed in one step; 0: none."""
+        if not media or not self.texts.is_whole:
+            return 0
+        return media[-1].start + media[-1].num_tokens
 
     def check(self, token_ids: TokenArray, media: Sequence[MediaInput]) -> None:
         """Raises ValueError if the prompt does not show exactly these media."""
@@ -92,40 +221,43 @@ class VisionModel:
         if starts != sorted(starts):
             raise ValueError("The pictures are not in the order of the prompt.")
         for each in media:
-            self._check_size(each)
-            end = each.start + each.num_tokens
-            pad_id = self.image_id if each.num_frames == 0 else self.video_id
-            is_framed = each.start >= 1 and end < len(token_ids)
-            if not is_framed or token_ids[each.start - 1] != self.start_id:
-                raise ValueError("A picture does not begin where the prompt shows it.")
-            if token_ids[end] != self.end_id or (token_ids[each.start : end] != pad_id).any():
-                raise ValueError("A picture does not have as many tokens as the prompt shows.")
-            expected[each.start : end] = True
-        pads = np.isin(token_ids, (self.image_id, self.video_id))
-        num_starts = int((token_ids == self.start_id).sum())
-        if not np.array_equal(pads, expected) or num_starts != len(media):
+            self.grid.check(each)
+            self._check_framing(token_ids, each)
+            expected[each.start : each.start + each.num_tokens] = True
+        pad_ids = [id_ for id_ in (self.image_id, self.video_id) if id_ is not None]
+        num_starts = int((token_ids == self.start_id).sum()) if self.num_framing else len(media)
+        are_shown = np.array_equal(np.isin(token_ids, pad_ids), expected)
+        if not are_shown or num_starts != len(media) or expected.sum() != _num_tokens(media):
             raise ValueError("The prompt shows pictures that were not sent.")
         kinds = [each.num_frames == 0 for each in media]
         if kinds != sorted(kinds):
             raise ValueError("Videos must come before pictures in the prompt.")
 
-    def _check_size(self, media: MediaInput) -> None:
-        depth, rows, columns = media.grid
-        size = (media.height, media.width)
-        if min(depth, rows, columns) < 1 or size != (rows * self.side, columns * self.side):
-            raise ValueError("The size of a picture is not that of its tokens.")
-        if depth != max(1, -(-media.num_frames // _FRAMES_OF_PATCH)):
-            raise ValueError("The frames of a video are not as many as its tokens.")
+    def _check_framing(self, token_ids: TokenArray, media: MediaInput) -> None:
+        end, num = media.start + media.num_tokens, self.num_framing
+        pad_id = self.image_id if media.num_frames == 0 else self.video_id
+        is_inside = media.start >= num and end + num <= len(token_ids)
+        if not is_inside or (num and token_ids[media.start - 1] != self.start_id):
+            raise ValueError("A picture does not begin where the prompt shows it.")
+        is_cut = num and token_ids[end] != self.end_id
+        if is_cut or (token_ids[media.start : end] != pad_id).any():
+            raise ValueError("A picture does not have as many tokens as the prompt shows.")
 
     def text(self, token_ids: TokenArray, media: Sequence[MediaInput]) -> str:
         """Return the prompt for GenAI: coded ids, and a short text for each picture."""
         parts: list[str] = []
         at = 0
         for each in media:
-            parts.append(coded(token_ids[at : each.start - 1]))
-            parts.append(f"{_START}{_IMAGE if each.num_frames == 0 else _VIDEO}{_END}")
-            at = each.start + each.num_tokens + 1
+            parts.append(coded(token_ids[at : each.start - self.num_framing]))
+            parts.append(self._shown(each))
+            at = each.start + each.num_tokens + self.num_framing
         return "".join((*parts, coded(token_ids[at:])))
+
+    def _shown(self, media: MediaInput) -> str:
+        shown, video = self.texts.shown, self.texts.video
+        if media.num_frames and video is not None:
+            return shown.replace(self.texts.image, video)
+        return shown
 
 
 class VisionPrompt:
@@ -179,14 +311,23 @@ class VisionPrompt:
     @property
     def num_saltable(self) -> int:
         """How many of the first tokens may have a salt: GenAI looks for the ids of pictures."""
-        return self.media[0].start - 1 if self.media else self._num_tokens
+        if not self.media:
+            return self._num_tokens
+        return self.media[0].start - self._model.num_framing
+
+    @property
+    def num_undivided(self) -> int:
+        """How many of the first tokens must be computed in one step; 0: none."""
+        return self._model.num_undivided(self.media)
 
     def with_grids(self, token_ids: TokenArray, modulus: int, num_salts: int) -> TokenArray:
         """Return the ids with a salt for the shape of each picture in the token before it.
 
         The prefix cache compares embeddings. Those of a picture of one colour are the same in any
-        shape, while their positions are not.
+        shape, while their positions in rows are not.
         """
+        if not self._model.has_rows:
+            return token_ids
         token_ids = token_ids.copy()
         for each in self.media:
             if each.start >= 2:
@@ -197,6 +338,11 @@ class VisionPrompt:
     @cached_property
     def _codes(self) -> tuple[TokenArray, int]:
         """The position of each prompt token in one number, and the next number of a row."""
+        grid = self._model.grid
+        if not isinstance(grid, SquareGrid):
+            first = self._model.texts.first_position
+            next_ = first + self._num_tokens
+            return np.arange(first, next_, dtype=np.int64), next_
         rows: list[TokenArray] = []
         at = next_ = 0
         for each in self.media:
@@ -204,18 +350,23 @@ class VisionPrompt:
             rows.append(_text_codes(next_, each.start - at))
             next_ += each.start - at
             times, ys, xs = np.indices((depth, height, width), dtype=np.int64).reshape(3, -1)
-            rows.append(_code(next_ + times * self._model.tokens_per_s, next_ + ys, next_ + xs))
-            next_ += max((depth - 1) * self._model.tokens_per_s + 1, height, width)
+            rows.append(_code(next_ + times * grid.tokens_per_s, next_ + ys, next_ + xs))
+            next_ += max((depth - 1) * grid.tokens_per_s + 1, height, width)
             at = each.start + each.num_tokens
         rows.append(_text_codes(next_, self._num_tokens - at))
         return np.concatenate(rows), next_ + self._num_tokens - at
+
+    @property
+    def _unit(self) -> int:
+        """By how much the position of the next text token is greater."""
+        return _SAME if self._model.has_rows else 1
 
     def position_at(self, index: int) -> int:
         """Return the position of the token with this index, behind the prompt, too."""
         codes, next_ = self._codes
         if index < len(codes):
             return int(codes[index])
-        return (next_ + index - len(codes)) * _SAME
+        return (next_ + index - len(codes)) * self._unit
 
     def index_of(self, position: int) -> int:
         """Return the index of the token with this position; -1: none has it."""
@@ -223,13 +374,8 @@ class VisionPrompt:
         found = np.flatnonzero(codes == position)
         if len(found):
             return int(found[0])
-        number, rest = divmod(position, _SAME)
+        number, rest = divmod(position, self._unit)
         return len(codes) + number - next_ if rest == 0 and number >= next_ else -1
-
-
-def joined_rows(rows: npt.NDArray[np.int32]) -> TokenArray:
-    """Return positions, (3, num_tokens), as one number each, as `VisionPrompt` has them."""
-    return _code(*rows.astype(np.int64))
 
 
 def _code(times: TokenArray, ys: TokenArray, xs: TokenArray) -> TokenArray:
@@ -238,6 +384,17 @@ def _code(times: TokenArray, ys: TokenArray, xs: TokenArray) -> TokenArray:
 
 def _text_codes(first: int, num: int) -> TokenArray:
     return np.arange(first, first + num, dtype=np.int64) * _SAME
+
+
+def _num_tokens(media: Sequence[MediaInput]) -> int:
+    return sum(each.num_tokens for each in media)
+
+
+def _id_of(text: str, tokenizer: Any) -> int:
+    ids = tokenizer.encode(text, add_special_tokens=False).input_ids.data.reshape(-1)
+    if len(ids) != 1:
+        raise RuntimeError(f"The tokenizer has no token {text}.")
+    return int(ids[0])
 
 
 def _least_pixels(values: Mapping[str, Any]) -> int:

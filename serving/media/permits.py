@@ -59,7 +59,7 @@ class UrlPermit:
     def check_type(self, content_type: str | None) -> None:
         """Raises `MediaDenied` for a type that a level does not allow."""
         for each in self.granted:
-            if not _is_allowed(content_type, each.rule.content_types):
+            if not is_type_allowed(content_type, each.rule.content_types):
                 raise self.denied(
                     DenialReason.CONTENT_TYPE,
                     each,
@@ -169,7 +169,7 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _is_allowed(content_type: str | None, allowed: tuple[str, ...]) -> bool:
+def is_type_allowed(content_type: str | None, allowed: tuple[str, ...]) -> bool:
     """A file without a type is allowed where the rules name none: its bytes are examined."""
     if content_type is None:
         return not allowed

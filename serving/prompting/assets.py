@@ -157,8 +157,10 @@ class ModelAssets:
         template. Raises `InvalidRequest`."""
         _check_text(rendered.text, "messages")
         if conversation.media:
+            assert self.vision is not None
+            text = self.vision.markup.with_encoded_images(rendered.text)
             whole = replace(encoding, max_tokens=None)  # a cut could divide a picture
-            prompt = self._encode(rendered.text, whole, is_bare=is_bare)
+            prompt = self._encode(text, whole, is_bare=is_bare)
             prompt = self._with_media(prompt, conversation, encoding)
         else:
             prompt = self._encode(rendered.text, encoding, is_bare=is_bare)

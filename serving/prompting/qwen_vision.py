@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
-from vinery_serving.core.media import Detail
+from vinery_serving.core.media import LOW_DETAIL_PIXELS, Detail
 from vinery_serving.prompting.folder import UnusableFolder
 from vinery_serving.prompting.picture_markup import Markup
-from vinery_serving.prompting.vision import LOW_DETAIL_PIXELS, Grid
+from vinery_serving.prompting.vision import Grid
 
 _START: Final = "<|vision_start|>"
 _END: Final = "<|vision_end|>"

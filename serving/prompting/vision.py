@@ -4,10 +4,9 @@ The numbers follow from the folder's files as OpenVINO GenAI reads them, so a pr
 known before the engine has seen a picture. Pictures are scaled to a size that GenAI keeps.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Final, Protocol, Self
+from typing import Protocol, Self
 
 from vinery_serving.core.media import Clip, Detail, MediaKind, Picture
 from vinery_serving.prompting.folder import UnusableFolder
@@ -15,9 +14,6 @@ from vinery_serving.prompting.picture_markup import Markup
 from vinery_serving.prompting.tokenizer import Tokenizer
 
 Grid = tuple[int, int, int]  # tokens: frames or pairs of frames, rows, columns
-
-# OpenAI's `low` shows a picture in a square of 512 pixels.
-LOW_DETAIL_PIXELS: Final = 512 * 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +86,7 @@ class MediaTokens:
         kinds = {_id_of(tokenizer, markup.image_token): MediaKind.IMAGE}
         if markup.video_token is not None:
             kinds[_id_of(tokenizer, markup.video_token)] = MediaKind.VIDEO
-        tags = {MediaKind.IMAGE: markup.image, MediaKind.VIDEO: markup.video or ""}
+        tags = {MediaKind.IMAGE: markup.encoded_image, MediaKind.VIDEO: markup.video or ""}
         reserved = {_id_of(tokenizer, name): name for name in markup.reserved}
         others = {
             id_: frozenset(kind for kind, tag in tags.items() if name in tag)
@@ -112,12 +108,12 @@ class MediaTokens:
         """
         expanded: list[int] = []
         placed: list[PromptMedia] = []
-        for id_, num_repeated in _runs(token_ids):
+        for id_ in token_ids:
             kind = self._kinds.get(id_)
             if kind is None:
-                expanded += [id_] * num_repeated
+                expanded.append(id_)
                 continue
-            if num_repeated > 1 or len(placed) == len(media):
+            if len(placed) == len(media):
                 raise WrongMedia
             source = media[len(placed)]
             if kind is not kind_of(source):
@@ -150,8 +146,3 @@ def _id_of(tokenizer: Tokenizer, name: str) -> int:
 def kind_of(source: Picture | Clip) -> MediaKind:
     """Return what the prompt must show for this."""
     return MediaKind.VIDEO if isinstance(source, Clip) else MediaKind.IMAGE
-
-
-def _runs(token_ids: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield each id with how often it follows itself."""
-    return ((id_, len(list(same))) for id_, same in groupby(token_ids))

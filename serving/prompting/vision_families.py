@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from vinery_serving.core.picture_sizes import SIZED_TYPES, picture_sizes
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder, read_object
 from vinery_serving.prompting.qwen_vision import QwenProcessor
+from vinery_serving.prompting.sized_vision import SizedProcessor
 from vinery_serving.prompting.vision import VisionProcessor
 
 _TEXT_EMBEDDINGS: Final = "openvino_text_embeddings_model.xml"
@@ -18,14 +20,24 @@ def load_processor(folder: ModelFolder) -> VisionProcessor | None:
     if not (folder.path / _TEXT_EMBEDDINGS).is_file():
         return None
     model_type = folder.model_type or ""
-    if model_type not in _QWEN:
+    if model_type in _QWEN:
+        image, video = _values(folder.path)
+        return QwenProcessor.of(image, video, takes_video=_QWEN[model_type])
+    config = read_object(folder.path / "config.json")
+    try:
+        sizes = picture_sizes(
+            model_type, config, read_object(folder.path / "preprocessor_config.json")
+        )
+    except ValueError as error:
+        raise UnusableFolder(f"{folder.path} cannot be served. {error}") from None
+    if sizes is None:
+        known = ", ".join((*_QWEN, *SIZED_TYPES))
         raise UnusableFolder(
             f"{folder.path} has a vision model of the type {model_type or 'unknown'!r}. Vinery "
-            f"serves vision models of the types {', '.join(_QWEN)}: of others it does not know "
-            "how many tokens a picture has."
+            f"serves vision models of the types {known}: of others it does not know how many "
+            "tokens a picture has."
         )
-    image, video = _values(folder.path)
-    return QwenProcessor.of(image, video, takes_video=_QWEN[model_type])
+    return SizedProcessor.of(model_type, sizes)
 
 
 def _values(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -208,6 +208,18 @@ def test_an_owner_allows_what_their_organisation_refused(owner: Client, ours: Te
     assert "allowed now" in text_of(owner.get(MEDIA))
 
 
+def test_the_address_of_a_refused_host_is_for_administrators_alone(
+    root: Client, owner: Client, ours: Tenant
+) -> None:
+    rule = changes.add(MediaRule(host="a.example.org"))
+    refused(ours, DenialReason.ADDRESS, rule_id=rule.pk, detail="10.1.2.3")
+
+    assert "The address 10.1.2.3 is not public." in text_of(root.get(MEDIA))
+    page = text_of(owner.get(MEDIA))
+    assert "The address of the host is not public." in page
+    assert "10.1.2.3" not in page
+
+
 def test_an_owner_cannot_allow_what_the_platform_refused(owner: Client, ours: Tenant) -> None:
     address = f"{MEDIA}denials/{refused(ours)}/allow/"
 
@@ -221,10 +233,10 @@ def test_an_owner_cannot_allow_what_the_platform_refused(owner: Client, ours: Te
     [
         (DenialReason.ADDRESS, "10.1.2.3", "networks", ["10.1.2.3/32"]),
         (DenialReason.CONTENT_TYPE, "image/bmp", "content_types", ["image/bmp", "image/png"]),
-        (DenialReason.MAX_BYTES, "", "max_bytes", 2000),
-        (DenialReason.MAX_PIXELS, "", "max_pixels", 2000),
-        (DenialReason.MAX_REDIRECTS, "", "max_redirects", 4),
-        (DenialReason.TIMEOUT, "", "timeout_s", 20.0),
+        (DenialReason.MAX_BYTES, "1000", "max_bytes", 2000),
+        (DenialReason.MAX_PIXELS, "1000", "max_pixels", 2000),
+        (DenialReason.MAX_REDIRECTS, "3", "max_redirects", 4),
+        (DenialReason.TIMEOUT, "10", "timeout_s", 20.0),
     ],
 )
 def test_the_rule_that_refused_is_proposed_with_the_value_that_allows(
@@ -238,10 +250,15 @@ def test_the_rule_that_refused_is_proposed_with_the_value_that_allows(
     number = refused(ours, reason, rule_id=rule.pk, detail=detail)
 
     address = f"{MEDIA}denials/{number}/allow/"
+    assert address in text_of(root.get(MEDIA))
     root.post(address, {**values(text_of(root.get(address))), "schemes": ["https"]})
 
     rule.refresh_from_db()
     assert getattr(rule, column) == value
+    assert "allowed now" in text_of(root.get(MEDIA))
+    assert address not in text_of(root.get(MEDIA))
+    changes.change(rule, is_active=False)
+    assert "allowed now" not in text_of(root.get(MEDIA))
 
 
 def test_an_inactive_rule_is_proposed_again_with_the_scheme_and_port_of_the_refusal(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from benchmarks.hostile.case import CHAT, Case, constant, filled, with_fields
+from benchmarks.hostile.case import CHAT, MESSAGES, Case, constant, filled, with_fields
 from benchmarks.hostile.neighbour import Answer
 from benchmarks.hostile.send import Outcome, fault_of
 from benchmarks.hostile.watch import Neighbour, percentile
@@ -50,6 +51,31 @@ def test_a_failure_and_a_refusal_of_another_field_are_wrong(outcome: Outcome, wo
 
     assert fault is not None
     assert words in fault
+
+
+def of_anthropic(message: str, **members: Any) -> Outcome:
+    error = {"type": "invalid_request_error", "message": message}
+    body = {"type": "error", "error": error, "request_id": "req_1", **members}
+    return Outcome(400, json.dumps(body).encode(), {})
+
+
+@pytest.mark.parametrize("param", ["tools", None])
+def test_an_error_of_messages_has_anthropics_form(param: str | None) -> None:
+    case = replace(CASE, path=MESSAGES, param=param)
+
+    assert fault_of(case, of_anthropic("`tools[0].name` is required.")) is None
+    assert fault_of(case, of_anthropic("The request body cannot be read: it is empty.")) is None
+    wrong = fault_of(case, refused(param="tools"))
+    assert wrong is not None
+    assert "without an error object" in wrong
+    assert fault_of(CASE, of_anthropic("`tools[0].name` is required.")) is not None
+
+
+def test_an_error_of_messages_names_its_field_in_its_words() -> None:
+    fault = fault_of(replace(CASE, path=MESSAGES), of_anthropic("`messages` is required."))
+
+    assert fault is not None
+    assert "tools is not named" in fault
 
 
 def test_a_body_grows_with_its_size() -> None:

@@ -224,7 +224,7 @@ def test_the_tester_shows_each_step_and_allows_what_it_refused_by_the_keyboard(
     admin: Administrator, viewer: str, host: str, width: int
 ) -> None:
     admin.page.set_viewport_size({"width": width, "height": 844})
-    url = f"{host}/{'a-long-name-' * 12}red.png?token=secret"
+    url = f"{host}/{'long' * 80}.png?token=secret"
 
     page = _test(admin, url, viewer)
     assert page.title().startswith("Refused: ")

@@ -19,6 +19,7 @@ from tests.engine.pictures import (
     vision_model,
 )
 from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.engine.vision import SquareGrid
 from vinery_serving.transport.messages import Known, LogitsSpec, LogprobsSpec, Submit, TokenOutput
 
 ONE, OTHER = a_picture(1), a_picture(2)
@@ -149,4 +150,5 @@ def test_the_folder_is_read_as_the_gateway_reads_it() -> None:
     model = vision_model()
 
     assert (model.start_id, model.end_id, model.image_id, model.video_id) == (3, 4, 5, 6)
-    assert (model.side, model.least_pixels) == (28, 56 * 56)
+    assert isinstance(model.grid, SquareGrid)
+    assert (model.grid.side, model.grid.least_pixels) == (28, 56 * 56)

@@ -225,6 +225,28 @@ async def test_counting_tokens_names_them_too(server: Server, path: str) -> None
     assert server.headers[b"x-vinery-ignored"] == b"chat_id"
 
 
+@pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])
+async def test_members_of_a_message_are_named_and_a_strict_server_refuses_unknown_ones(
+    server: Server, padding: str, settings: Settings
+) -> None:
+    cached = {"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}
+    own = {**cached, "own": 1}
+
+    def body(block: object) -> bytes:
+        turn = {"role": "user", "content": [block]}
+        return (json.dumps({"max_tokens": 9, "messages": [turn]}) + padding).encode()
+
+    loose, _ = await server.post("/v1/messages", body(own))
+    named = server.headers[b"x-vinery-ignored"]
+    settings.VINERY_UNKNOWN_FIELDS = "refuse"
+    strict, _ = await server.post("/v1/messages", body(cached))
+    refused, sent = await server.post("/v1/messages", body(own))
+
+    assert named == b"messages.content.cache_control, messages.content.own"
+    assert (loose, strict, refused) == (200, 200, 400)
+    assert json.loads(sent)["error"]["message"].startswith("`messages.content.own` is not a para")
+
+
 async def test_the_model_of_a_body_that_the_path_replaces_is_named(server: Server) -> None:
     body = json.dumps({"model": "gpt-4o", "prompt": "Hi"}).encode()
 

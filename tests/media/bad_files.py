@@ -6,23 +6,36 @@ from __future__ import annotations
 
 import gzip
 import struct
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from io import BytesIO
 from random import Random
 from typing import Final
 from zipfile import ZipFile
 
 from tests.media import pdfs
-from tests.media.drawing import quadrants, saved
-from tests.media.videos import video
+from tests.media.containers import (
+    MIB,
+    bmp,
+    bomb,
+    box,
+    gif,
+    gif_image,
+    good_document,
+    good_pictures,
+    good_videos,
+    grey_tiff,
+    jpeg_with,
+    png,
+    png_chunk,
+    riff,
+    tiff,
+)
+from tests.media.many_parts import files_of_many_parts
 from vinery_serving.core.media import MediaKind
 
 IMAGE, VIDEO, DOCUMENT = MediaKind.IMAGE, MediaKind.VIDEO, MediaKind.DOCUMENT
 _HUGE: Final = 2**31 - 1
-_MIB: Final = 2**20
 
 
 @dataclass(frozen=True)
@@ -30,151 +43,6 @@ class BadFile:
     name: str
     kind: MediaKind  # as which it is sent
     data: bytes
-
-
-# -- Containers ----------------------------------------------------------------------------------
-
-
-def png_chunk(name: bytes, contents: bytes) -> bytes:
-    return len(contents).to_bytes(4) + name + contents + zlib.crc32(name + contents).to_bytes(4)
-
-
-def png(
-    width: int = 8,
-    height: int = 8,
-    *,
-    depth: int = 8,
-    colours: int = 2,
-    more: bytes = b"",
-    before: bytes = b"",
-    rows: bytes | None = None,
-    tail: bytes = b"\0\0\0",
-) -> bytes:
-    header = struct.pack(">IIBB", width, height, depth, colours) + tail
-    rows = b"\0" * (height * (1 + 3 * width)) if rows is None else rows
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + before
-        + png_chunk(b"IHDR", header)
-        + more
-        + png_chunk(b"IDAT", zlib.compress(rows, 9))
-        + png_chunk(b"IEND", b"")
-    )
-
-
-def bomb(num_mib: int) -> bytes:
-    """So many mebibytes of zeros, deflated. Each of them is the same block."""
-    packer = zlib.compressobj(9)
-    first = packer.compress(bytes(_MIB)) + packer.flush(zlib.Z_FULL_FLUSH)
-    each = packer.compress(bytes(_MIB)) + packer.flush(zlib.Z_FULL_FLUSH)
-    end = packer.flush()[:-4] + struct.pack(">HH", num_mib * _MIB % 65521, 1)
-    return first + each * (num_mib - 1) + end
-
-
-def tiff(
-    entries: dict[int, tuple[int, int, int]], *, following: int = 0, more: bytes = b""
-) -> bytes:
-    """`entries`: the type, count and value of each tag."""
-    table = b"".join(struct.pack("<HHII", tag, *entry) for tag, entry in sorted(entries.items()))
-    head = b"II*\0" + struct.pack("<IH", 8, len(entries))
-    return head + table + struct.pack("<I", following)
-
-
-def grey_tiff(width: int, height: int, **changed: tuple[int, int, int]) -> bytes:
-    tags = {
-        "width": 256, "height": 257, "bits": 258, "compression": 259, "photometric": 262,
-        "offsets": 273, "samples": 277, "rows": 278, "counts": 279, "planar": 284,
-        "tile_width": 322, "tile_height": 323, "tile_offsets": 324, "tile_counts": 325,
-        "exif": 34665,
-    }  # fmt: skip
-    entries = {
-        "width": (4, 1, width),
-        "height": (4, 1, height),
-        "bits": (3, 1, 8),
-        "compression": (3, 1, 1),
-        "photometric": (3, 1, 1),
-        "offsets": (4, 1, 200),
-        "samples": (3, 1, 1),
-        "rows": (4, 1, height),
-        "counts": (4, 1, 64),
-        **changed,
-    }
-    data = tiff({tags[name]: entry for name, entry in entries.items()})
-    return data.ljust(200, b"\0") + bytes(64)
-
-
-def riff(kind: bytes, *chunks: tuple[bytes, bytes]) -> bytes:
-    body = kind + b"".join(
-        name + struct.pack("<I", len(data)) + data + bytes(len(data) % 2) for name, data in chunks
-    )
-    return b"RIFF" + struct.pack("<I", len(body)) + body
-
-
-def box(name: bytes, *contents: bytes) -> bytes:
-    body = b"".join(contents)
-    return (8 + len(body)).to_bytes(4) + name + body
-
-
-def gif(
-    *blocks: bytes, width: int = 8, height: int = 8, flags: int = 0x80, palette: bytes = bytes(6)
-) -> bytes:
-    return (
-        b"GIF89a" + struct.pack("<HHBBB", width, height, flags, 0, 0) + palette + b"".join(blocks)
-    )
-
-
-def gif_image(
-    width: int = 8,
-    height: int = 8,
-    left: int = 0,
-    code_size: int = 2,
-    codes: bytes = b"\x84\x51\x00",
-) -> bytes:
-    head = b"," + struct.pack("<HHHHB", left, left, width, height, 0)
-    return head + bytes((code_size, len(codes))) + codes + b"\0"
-
-
-def bmp(width: int, height: int, bits: int = 24, offset: int = 54, compression: int = 0) -> bytes:
-    info = struct.pack("<IiiHHIIiiII", 40, width, height, 1, bits, compression, 0, 0, 0, 0, 0)
-    return b"BM" + struct.pack("<IHHI", 54 + 192, 0, 0, offset) + info + bytes(192)
-
-
-# -- Good files ----------------------------------------------------------------------------------
-
-
-@cache
-def good_pictures() -> dict[str, bytes]:
-    drawn = quadrants()
-    frames = [quadrants(96, 64), quadrants(96, 64).rotate(180)]
-    return {
-        "jpeg": saved(drawn, "JPEG"),
-        "progressive-jpeg": saved(drawn, "JPEG", progressive=True),
-        "png": saved(drawn, "PNG"),
-        "palette-png": saved(drawn.convert("P"), "PNG"),
-        "webp": saved(drawn, "WEBP"),
-        "lossless-webp": saved(drawn, "WEBP", lossless=True),
-        "animated-webp": saved(frames[0], "WEBP", save_all=True, append_images=frames[1:]),
-        "gif": saved(drawn, "GIF"),
-        "bmp": saved(drawn, "BMP"),
-        "tiff": saved(drawn, "TIFF"),
-        "lzw-tiff": saved(drawn, "TIFF", compression="tiff_lzw"),
-        "deflate-tiff": saved(drawn, "TIFF", compression="tiff_adobe_deflate"),
-        "avif": saved(drawn, "AVIF", speed=10),
-    }
-
-
-@cache
-def good_videos() -> dict[str, bytes]:
-    frames = [quadrants()] * 12
-    return {
-        "mp4": video(frames),
-        "webm": video(frames, "libvpx", "webm"),
-        "avi": video(frames, "mpeg4", "avi"),
-    }
-
-
-def good_document() -> bytes:
-    return pdfs.pdf(pdfs.pages([pdfs.QUADRANTS, pdfs.words(b"Merlot")]))
 
 
 # -- Bad files -----------------------------------------------------------------------------------
@@ -236,7 +104,7 @@ def _png_bombs() -> _Made:
     yield "png-pixel-bomb", IMAGE, png(30_000, 30_000, depth=1, colours=0, rows=bytes(9))
     whole = b"\0" * (1 + 790) * 6320
     yield "png-40-megapixels", IMAGE, png(6320, 6320, depth=1, colours=0, rows=whole)
-    yield "png-more-data-than-rows", IMAGE, png(rows=bytes(64 * _MIB))
+    yield "png-more-data-than-rows", IMAGE, png(rows=bytes(64 * MIB))
 
 
 def _lying_gifs() -> _Made:
@@ -270,9 +138,8 @@ def _lying_bmps() -> _Made:
     yield "bmp-unknown-header", IMAGE, b"BM" + bytes(12) + struct.pack("<I", 17) + bytes(64)
 
 
-def _jpeg_with(marker: int, contents: bytes, data: bytes | None = None) -> bytes:
-    data = data or good_pictures()["jpeg"]
-    return data[:2] + bytes((0xFF, marker)) + (2 + len(contents)).to_bytes(2) + contents + data[2:]
+def _jpeg_with(marker: int, contents: bytes) -> bytes:
+    return jpeg_with(bytes((0xFF, marker)) + (2 + len(contents)).to_bytes(2) + contents)
 
 
 def _jpeg_of_size(width: int, height: int, name: str = "jpeg") -> bytes:
@@ -307,8 +174,8 @@ def _lying_jpegs() -> _Made:
     yield "jpeg-segment-too-long", IMAGE, jpeg[:2] + b"\xff\xe1\xff\xff" + bytes(64)
     yield "jpeg-segment-of-length-0", IMAGE, jpeg[:2] + b"\xff\xe1\0\0" + jpeg[2:]
     yield "jpeg-markers-alone", IMAGE, b"\xff\xd8" + b"\xff\xd0" * 100_000
-    yield "jpeg-zeros", IMAGE, b"\xff\xd8\xff" + bytes(8 * _MIB)
-    yield "jpeg-fill-bytes", IMAGE, b"\xff\xd8" + b"\xff" * 8 * _MIB
+    yield "jpeg-zeros", IMAGE, b"\xff\xd8\xff" + bytes(8 * MIB)
+    yield "jpeg-fill-bytes", IMAGE, b"\xff\xd8" + b"\xff" * 8 * MIB
     yield "jpeg-ends-at-once", IMAGE, b"\xff\xd8\xff\xd9"
     yield "jpeg-20000-scans", IMAGE, _many_scans(6000, 2000)
     yield "jpeg-damaged-exif", IMAGE, _jpeg_with(0xE1, b"Exif\0\0II*\0" + b"\xff" * 60)
@@ -634,6 +501,7 @@ GROUPS: Final[dict[str, _Group]] = {
     "lying-webp": _lying_webps,
     "lying-avif": _lying_avifs,
     "lying-videos": _lying_videos,
+    "many-parts": files_of_many_parts,
     "bad-documents": _bad_documents,
     "wrong-types": _wrong_types,
     "polyglots": _polyglots,

@@ -77,9 +77,10 @@ WHOLE = frozenset(
         "webm-other-type",
     }
 )
+# Their decoding is ended by its limit of processor time. No header shows what they cost.
+ENDED = frozenset({"pdf-forms-in-forms"})
 # Valid as far as the decoder looks, without the drawn quadrants: the colour that is shown.
 PLAIN = {
-    "gif-100000-frames-as-picture": BLACK,
     "pdf-image-garbage-CCITTFaxDecode": BLACK,
     "pdf-image-of-20000": BLACK,
     "png-40-megapixels": BLACK,
@@ -172,6 +173,7 @@ async def test_bad_files_are_refused_by_the_name_of_their_part(group: str) -> No
     faults = {name: _fault(name, outcome) for name, outcome in outcomes.items()}
     assert len(outcomes) == len(files) > 5
     assert {name: fault for name, fault in faults.items() if fault is not None} == {}
+    assert {name for name, each in outcomes.items() if not each.peak_bytes} <= ENDED
 
 
 async def test_changed_bytes_end_in_no_other_error() -> None:
@@ -188,7 +190,7 @@ def test_the_corpus_has_hundreds_of_different_files() -> None:
     files = [each for group in GROUPS for each in bad_files(group)]
     names = {each.name for each in files}
 
-    assert len(names) == len(files) >= 350
+    assert len(names) == len(files) >= 400
     assert len({(each.kind, each.data) for each in files}) > len(files) - 3
     assert names >= WHOLE | set(PLAIN)
     assert max(len(each.data) for each in files) < 20 * 2**20, "too large to be decoded at all"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageChops
 
-from tests.media.bad_files import png_chunk
+from tests.media.containers import png_chunk
 from tests.media.drawing import (
     BLACK,
     BLUE,

@@ -89,11 +89,13 @@ role content type text name tool_calls function arguments id call_id output summ
 refusal tool_call_id schema format effort include_usage input action operation queries
 status results encrypted_content context mode ttl source data media_type url thinking
 tool_use_id input input_schema budget_tokens title citations
+transformations oversized_image input_examples allowed_callers clear_at output_config
 """
 WORDS = """
 user assistant tool function system text input_text image_url function_call reasoning
 function_call_output message none auto required named json_schema json_object low max
 image document tool_use tool_result thinking base64 url any enabled adaptive
+search_result server_tool_use redacted_thinking content between_tools error direct
 """
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none()
@@ -117,6 +119,7 @@ message function_call function_call_output reasoning item_reference custom custo
 custom_tool_call_output local_shell_call local_shell_call_output shell_call shell_call_output
 apply_patch_call apply_patch_call_output web_search_call file_search_call
 code_interpreter_call mcp_call computer_call compaction other
+text image document search_result tool_use tool_result thinking server_tool_use
 """
 TYPES = st.sampled_from(ITEM_TYPES.split())
 # Objects that resemble a message, an item or a tool.

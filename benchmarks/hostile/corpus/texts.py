@@ -11,6 +11,7 @@ from benchmarks.hostile.case import (
     ANSWERED,
     BODIES,
     CHAT,
+    MESSAGES,
     UNKNOWN_KEY,
     Body,
     Case,
@@ -24,19 +25,23 @@ from benchmarks.hostile.corpus.values import fixed
 
 _SIZE: Final = 1 << 20
 _TINY: Final = 200
+_BOTH_FORMS: Final = (CHAT, MESSAGES)
 _JSON: Final = {"content-type": "application/json"}
 
 
 def text_cases() -> Iterator[Case]:
-    """Each body to each endpoint. All endpoints read them by the same code."""
+    """Each body to each endpoint. All endpoints read them by the same code, and their errors have
+    two forms."""
     for name, (size, body) in _BODIES.items():
         for path in BODIES:
-            yield Case(f"{path}: {name}", "text", path, body, size=size, is_extra=path != CHAT)
+            yield Case(
+                f"{path}: {name}", "text", path, body, size=size, is_extra=path not in _BOTH_FORMS
+            )
     for path, base in BODIES.items():
         for number, text in enumerate((*values.texts(), *values.numbers())):
             body = filled({**base, "x": "@hole@"}, fixed(text))
             name = f"{path}: unknown field with value {number}"
-            yield Case(name, "text", path, body, is_extra=path != CHAT)
+            yield Case(name, "text", path, body, is_extra=path not in _BOTH_FORMS)
         yield Case(
             f"{path}: no key", "key", path, constant(base), key=Key.NONE, statuses=UNKNOWN_KEY
         )

@@ -18,6 +18,8 @@ from vinery_serving.media.decoding.pixels import fitted, stored, to_rgb
 from vinery_serving.media.decoding.refusals import Unreadable
 from vinery_serving.media.decoding.sampling import evenly, rate_of
 
+# Each takes time, however small it is.
+_MOST_FRAMES: Final = 10_000
 # Browsers show a frame that declares 10 ms or less for 100 ms.
 _SHORTEST_MS: Final = 10
 _INSTEAD_MS: Final = 100
@@ -46,7 +48,8 @@ def read_animation(data: bytes, file_type: FileType, limits: DecodeLimits, fit: 
 
 def _num_frames(image: ImageFile.ImageFile, limits: DecodeLimits) -> int:
     num_frames = int(getattr(image, "n_frames", 1))
-    if num_frames * image.width * image.height > limits.max_video_pixels:
+    num_pixels = num_frames * image.width * image.height
+    if num_frames > _MOST_FRAMES or num_pixels > limits.max_video_pixels:
         raise Unreadable(
             f"has {num_frames} frames of {image.width} x {image.height} pixels, which take too "
             "long to decode. Send fewer or smaller ones"

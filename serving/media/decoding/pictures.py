@@ -13,6 +13,7 @@ from vinery_serving.media.decoding.pillow_files import (
     reading_picture,
 )
 from vinery_serving.media.decoding.pixels import fitted, stored, to_rgb
+from vinery_serving.media.decoding.structure import check_structure
 
 # A JPEG decoder halves a picture at almost no cost, but not as well as a filter. So it leaves at
 # least so many times the pixels of each row and column that are needed.
@@ -23,6 +24,7 @@ _SHRINKING: Final = ("JPEG",)
 def read_picture(data: bytes, limits: DecodeLimits, fit: Fit) -> Picture:
     """Raises `Unreadable`, and what `fit` raises."""
     file_type = check_type(data, MediaKind.IMAGE, limits.max_bytes)
+    check_structure(data, file_type.name)
     with pixel_limit(limits.max_pixels):
         image = open_picture(data, file_type, limits.max_pixels)
         if file_type.codec not in _SHRINKING:

@@ -13,6 +13,7 @@ from PIL import AvifImagePlugin, ExifTags, Image, ImageFile, TiffImagePlugin, We
 
 from vinery_serving.media.decoding.file_types import FileType
 from vinery_serving.media.decoding.refusals import Unreadable, reading
+from vinery_serving.media.decoding.structure import EXIF, check_tags
 
 # AVIF's decoder would start a thread for each core. Threads cost address space, which is limited.
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1
@@ -72,9 +73,11 @@ def _too_large(size: str, max_pixels: int) -> str:
 
 def orientation_of(image: ImageFile.ImageFile) -> int:
     """Return EXIF's `Orientation`, 1 to 8, that is still to be applied. Load a picture first that
-    is no JPEG: Pillow would load a PNG here, and its errors would be lost."""
+    is no JPEG: Pillow would load a PNG here, and its errors would be lost. Raises `Unreadable` for
+    data that take long."""
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         return _UPRIGHT  # Pillow applies it
+    check_tags(image.info.get("exif", b"").removeprefix(EXIF))
     with suppress(Exception):  # damaged EXIF data make no picture unreadable
         value = image.getexif().get(ExifTags.Base.Orientation)
         if isinstance(value, int) and 1 <= value <= 8:

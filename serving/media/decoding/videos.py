@@ -32,7 +32,7 @@ from vinery_serving.media.decoding.sampling import evenly, rate_of
 _CODECS: Final = ("h264", "hevc", "vp8", "vp9", "libdav1d", "mpeg4", "mjpeg")
 _CODEC_NAMES: Final = "H.264, HEVC, VP8, VP9, AV1, MPEG-4 or Motion JPEG"
 _MAX_STREAMS: Final = 32
-_MAX_PACKETS: Final = 200_000
+_MAX_PACKETS: Final = 120_000  # of an hour at 30 frames a second: 108,000
 # An index may list the same bytes many times.
 _MAX_PACKET_BYTES: Final = 2
 _MICROSECONDS: Final = 1_000_000
@@ -122,13 +122,12 @@ def _packets(
     _check_duration((container.duration or 0) / _MICROSECONDS, limits)
     packets: list[_Packet] = []
     most_bytes = _MAX_PACKET_BYTES * num_bytes
-    for packet in container.demux(stream):
-        if not packet.size:
-            continue
+    for number, packet in enumerate(container.demux(stream)):
         most_bytes -= packet.size
-        if most_bytes < 0 or len(packets) == _MAX_PACKETS:
+        if most_bytes < 0 or number > _MAX_PACKETS:  # the last one is none
             raise Unreadable("has more frames than can be read. Send a shorter video")
-        packets.append(packet)
+        if packet.size:
+            packets.append(packet)
     times = [_time_of(packet, index) for index, packet in enumerate(packets)]
     if times and stream.time_base:
         _check_duration(float((max(times) - min(times)) * stream.time_base), limits)

@@ -19,13 +19,16 @@ from vinery_serving.protocols.common.reading import Wire, missing, refuse_if, un
 from vinery_serving.protocols.common.tools import refuse_too_much, resolve_choice
 from vinery_serving.protocols.messages.members import Reported
 
-Callers = Annotated[list[Identifier], Field(fail_fast=True), Limited(field_limits.TOOLS)]
+_DIRECT: Final = "direct"
+Callers = Annotated[
+    list[Identifier],
+    Field(fail_fast=True, json_schema_extra={"contains": {"const": _DIRECT}}),
+    Limited(field_limits.TOOLS),
+]
 Examples = Annotated[list[Args], Field(fail_fast=True), Limited(field_limits.TOOLS)]
 
 _NAME_PATTERN: Final = r"^[A-Za-z0-9_.-]{1,128}$"
 _MODES: Final = {"auto": ToolMode.AUTO, "any": ToolMode.REQUIRED, "none": ToolMode.NONE}
-
-
 _FUNCTION: Final = (
     "is OpenAI's: send the function's `name` and `description`, and its parameters as "
     "`input_schema`"
@@ -44,7 +47,7 @@ def _custom(value: object) -> object:
 
 
 _refuse_other_callers = refuse_if(
-    lambda value: isinstance(value, list) and "direct" not in value,
+    lambda value: isinstance(value, list) and _DIRECT not in value,
     "must have direct: this server runs no code that could call the tool",
 )
 

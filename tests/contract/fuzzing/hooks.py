@@ -219,6 +219,8 @@ def fit_message(body: dict[str, Any]) -> None:
     drop(body, ["context_management"])
     if isinstance(body.get("tools"), list):
         body["tools"] = body["tools"][:8]
+        for tool in body["tools"]:
+            drop(tool, ["allowed_callers"])  # random names are seldom `direct`
 
 
 def fit_tokenizer(body: dict[str, Any]) -> None:

@@ -1,0 +1,151 @@
+"""Small random models of the vision families, unpacked, and prompts with their pictures."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import structs
+
+from vinery_serving.core.media import Detail
+from vinery_serving.core.picture_sizes import PictureSizes
+from vinery_serving.engine.generation import Generation
+from vinery_serving.engine.logits_handler import LogitsHandler
+from vinery_serving.engine.vision import SizedGrid, VisionModel
+from vinery_serving.transport.messages import (
+    LogitsSpec,
+    LogprobsSpec,
+    MediaInput,
+    SamplingParams,
+    Submit,
+)
+
+Pixels = npt.NDArray[np.uint8]  # (height, width, 3)
+ARCHIVES: Final = Path(__file__).parent / "families"
+LOGPROBS: Final = LogitsSpec(logprobs=LogprobsSpec(num_top=2))
+# In pixels. The third is chosen for pictures that fill neither of its sides; none is symmetric.
+PINPOINTS: Final = [[56, 112], [168, 56], [112, 168], [224, 112]]
+
+
+GEMMA = """\
+{%- for message in messages -%}
+<start_of_turn>{{ 'model' if message.role == 'assistant' else message.role }}
+{% if message.content is string %}{{ message.content | trim }}{% else %}
+{%- for part in message.content -%}
+{%- if part.type == 'image' -%}<start_of_image>
+{%- elif part.type == 'text' -%}{{ part.text | trim }}{%- endif -%}
+{%- endfor -%}{%- endif -%}<end_of_turn>
+{% endfor -%}<start_of_turn>model
+"""
+LLAVA = """\
+{%- for message in messages -%}{{ message.role | upper }}: {% if message.content is string %}
+{{- message.content }}{% else %}
+{%- for part in message.content | selectattr('type', 'equalto', 'image') %}<image>
+{% endfor -%}
+{%- for part in message.content | selectattr('type', 'equalto', 'text') -%}
+{{ part.text }}{%- endfor -%}{%- endif %} {% endfor -%}ASSISTANT:"""
+BRACKETS = """\
+{%- for message in messages -%}[{{ message.role }}
+{{ message.content }}]
+{% endfor -%}"""
+# As the templates of the families show pictures; that of InternVL takes texts alone.
+TEMPLATES: Final = {"gemma3": GEMMA, "llava": LLAVA, "llava_next": LLAVA, "internvl_chat": BRACKETS}
+
+
+@dataclass(frozen=True)
+class Change:
+    """How a folder becomes that of another family with the same graphs."""
+
+    archive: str
+    config: dict[str, Any]
+    processor: dict[str, Any]
+
+
+FAMILIES: Final = {
+    "gemma3": Change("gemma3", {}, {}),
+    "llava": Change("llava", {}, {}),
+    "llava_next": Change(
+        "llava",
+        # GenAI reads the embedding of its line breaks from here.
+        {"model_type": "llava_next", "image_newline": [0.5, -0.5] * 16},
+        {"image_grid_pinpoints": PINPOINTS},
+    ),
+    "internvl_chat": Change(
+        "llava",
+        {"model_type": "internvl_chat", "force_image_size": 56, "downsample_ratio": 1.0},
+        {},
+    ),
+}
+
+
+def a_family_folder(name: str, target: Path) -> Path:
+    """Unpack the model of a family into `target`."""
+    change = FAMILIES[name]
+    with tarfile.open(ARCHIVES / f"{change.archive}.tar.xz") as archive:
+        archive.extractall(target, filter="data")
+    for file, values in (
+        ("config.json", change.config),
+        ("preprocessor_config.json", change.processor),
+    ):
+        path = target / file
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    (target / "chat_template.jinja").write_text(TEMPLATES[name])
+    return target
+
+
+def sizes_of(model: VisionModel) -> PictureSizes:
+    assert isinstance(model.grid, SizedGrid)
+    return model.grid.sizes
+
+
+def noise(seed: int, width: int, height: int) -> Pixels:
+    return np.random.default_rng(seed).integers(0, 255, (height, width, 3)).astype(np.uint8)
+
+
+def a_fitted_picture(model: VisionModel, seed: int, width: int = 60, height: int = 90) -> Pixels:
+    """Noise in the size to which a picture of this one is scaled."""
+    return noise(seed, *sizes_of(model).fit(width, height, Detail.AUTO, 60_000))
+
+
+def a_prompt(model: VisionModel, *parts: str | Pixels, **values: Any) -> Generation:
+    """A prompt of texts, a token for each byte, and pictures; greedy decoding of 6 tokens."""
+    ids: list[int] = []
+    media: list[MediaInput] = []
+    pixels = b""
+    for part in parts:
+        if isinstance(part, str):
+            ids += [20 + byte for byte in part.encode()]
+            continue
+        height, width = part.shape[:2]
+        num_tokens = sizes_of(model).num_tokens(width, height)
+        start = len(ids) + model.num_framing
+        media.append(MediaInput(start, (1, 1, num_tokens), height, width))
+        shown = (model.start_id, *[model.image_id] * num_tokens, model.end_id)
+        ids += [id_ for id_ in shown if id_ is not None]
+        pixels += part.tobytes()
+    defaults: dict[str, Any] = {
+        "sampling": SamplingParams(),
+        "max_new_tokens": 6,
+        "ignore_eos": True,
+        "deadline_s": 60.0,
+        "logits": LOGPROBS,
+    }
+    submit = Submit(
+        id=1,
+        prompt_ids=np.array(ids, "<i4").tobytes(),
+        media=tuple(media),
+        **{**defaults, **values},
+    )
+    generation = Generation.of(None, submit, model, pixels)
+    generation.logits = LogitsHandler(submit, generation.prompt_ids)
+    return generation
+
+
+def with_media(generation: Generation, **changes: Any) -> tuple[MediaInput, ...]:
+    """The only picture of a prompt, changed."""
+    return (structs.replace(generation.submit.media[0], **changes),)

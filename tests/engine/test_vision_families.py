@@ -1,0 +1,261 @@
+"""Gemma 3, LLaVA, LLaVA-NeXT and InternVL in GenAI's pipeline: small random models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.engine.family_models import (
+    FAMILIES,
+    Pixels,
+    a_family_folder,
+    a_fitted_picture,
+    a_prompt,
+    noise,
+    sizes_of,
+    with_media,
+)
+from tests.engine.in_process import emptied, pipeline_of, run
+from vinery_serving.core.media import Detail, PictureVerdict
+from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.generation import Generation
+from vinery_serving.engine.picture_test import PictureTests
+from vinery_serving.engine.pipeline import Pipeline
+from vinery_serving.engine.refusing import check_submit
+from vinery_serving.engine.vision import VisionModel
+
+LONG = "Look closely at what is shown here, and then answer me in a word or two: "
+KEY, OTHER_KEY = bytes(range(32)), bytes(range(1, 33))
+SHARED = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@pytest.fixture(scope="module", params=list(FAMILIES))
+def pipeline(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    home = tmp_path_factory.mktemp(request.param)
+    return pipeline_of(a_family_folder(request.param, home / "model"), home, cache_size_gb=1)
+
+
+@pytest.fixture(scope="module")
+def gemma(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return a_family_folder("gemma3", tmp_path_factory.mktemp("gemma") / "model")
+
+
+@pytest.fixture
+def batch(pipeline: Pipeline) -> Iterator[Batch]:
+    yield from emptied(pipeline)
+
+
+@pytest.fixture
+def model(pipeline: Pipeline) -> VisionModel:
+    assert pipeline.vision is not None
+    return pipeline.vision
+
+
+def answered(batch: Batch, generation: Generation) -> Generation:
+    assert run(batch, generation) == []
+    return generation
+
+
+def logprobs(generation: Generation) -> list[float]:
+    return [each.logprob for each in generation.logprobs]
+
+
+def test_the_engine_sees_logits_and_isolates_keys(pipeline: Pipeline) -> None:
+    assert pipeline.has_logits_hook
+    assert pipeline.supports_cache_salt
+
+
+@SHARED
+@given(
+    width=st.integers(1, 2000),
+    height=st.integers(1, 2000),
+    detail=st.sampled_from(Detail),
+    max_pixels=st.sampled_from((3_000, 7_000, 20_000, 100_000)),
+)
+def test_genai_counts_the_same_tokens(
+    batch: Batch, model: VisionModel, width: int, height: int, detail: Detail, max_pixels: int
+) -> None:
+    size = sizes_of(model).fit(width, height, detail, max_pixels)
+    each = answered(batch, a_prompt(model, "a", noise(0, *size), "b", max_new_tokens=1))
+
+    assert each.handle is not None
+    assert each.handle.num_prompt_tokens == len(each.prompt_ids)
+
+
+def test_genai_counts_the_tokens_of_several_pictures_and_of_a_text(
+    batch: Batch, model: VisionModel
+) -> None:
+    one, other = a_fitted_picture(model, 1), a_fitted_picture(model, 2, 300, 40)
+
+    for parts in (("Hi", one, one, "?"), ("Hi", one, "or", other, "?"), ("Hi",)):
+        each = answered(batch, a_prompt(model, *parts))
+        assert each.handle is not None
+        assert each.handle.num_prompt_tokens == len(each.prompt_ids)
+
+
+def test_answers_follow_the_picture(batch: Batch, model: VisionModel) -> None:
+    one, other = a_fitted_picture(model, 1), a_fitted_picture(model, 2)
+    first = answered(batch, a_prompt(model, "What? ", one, "!"))
+    again = answered(batch, a_prompt(model, "What? ", one, "!"))
+    another = answered(batch, a_prompt(model, "What? ", other, "!"))
+
+    assert again.tokens == first.tokens
+    assert logprobs(again) == pytest.approx(logprobs(first), abs=1e-3)
+    assert logprobs(another) != pytest.approx(logprobs(first), abs=1e-2)
+
+
+def test_two_pictures_are_seen_in_their_order(batch: Batch, model: VisionModel) -> None:
+    one, other = a_fitted_picture(model, 1), a_fitted_picture(model, 2)
+    forward = answered(batch, a_prompt(model, "Which ", one, " or ", other, "?"))
+    backward = answered(batch, a_prompt(model, "Which ", other, " or ", one, "?"))
+
+    assert logprobs(forward) != pytest.approx(logprobs(backward), abs=1e-2)
+
+
+def test_prompts_run_side_by_side(batch: Batch, model: VisionModel) -> None:
+    """Each has the answer that it has alone, so the step's rows are matched rightly."""
+    one, wide = a_fitted_picture(model, 1), a_fitted_picture(model, 2, 300, 40)
+    asks: list[tuple[str | Pixels, ...]] = [
+        ("Hello",),
+        ("What? ", one, "!"),
+        (LONG, one, wide, "?"),
+        ("Which ", wide, "and", one),
+    ]
+    alone = [answered(batch, a_prompt(model, *parts)) for parts in asks]
+    together = [a_prompt(model, *parts) for parts in asks]
+
+    assert run(batch, *together) == []
+
+    for each, beside in zip(alone, together, strict=True):
+        assert beside.tokens == each.tokens
+        assert logprobs(beside) == pytest.approx(logprobs(each), abs=1e-3)
+
+
+def test_a_second_question_about_a_picture_reuses_its_tokens(
+    batch: Batch, model: VisionModel
+) -> None:
+    one, other = (a_fitted_picture(model, seed, 300, 300) for seed in (3, 4))
+    answered(batch, a_prompt(model, LONG, one, one, one, one, "What?"))
+
+    again = answered(batch, a_prompt(model, LONG, one, one, one, one, "And how large?"))
+    another = answered(batch, a_prompt(model, LONG, other, one, one, one, "And how large?"))
+
+    start, end = again.submit.media[0].start, again.submit.media[3].start
+    assert again.num_cached is not None
+    assert again.num_cached >= end // 32 * 32 > start
+    assert another.num_cached is not None
+    assert another.num_cached <= start
+
+
+def test_keys_do_not_share_cached_tokens_and_answer_alike(batch: Batch, model: VisionModel) -> None:
+    parts = (LONG, a_fitted_picture(model, 5), "What is it?")
+    first = answered(batch, a_prompt(model, *parts, cache_key=KEY))
+    other = answered(batch, a_prompt(model, *parts, cache_key=OTHER_KEY))
+    again = answered(batch, a_prompt(model, *parts, cache_key=KEY))
+
+    assert first.num_cached == other.num_cached == 0
+    assert again.num_cached
+    for each in (other, again):
+        assert each.tokens == first.tokens
+        assert logprobs(each) == pytest.approx(logprobs(first), abs=5e-3)
+
+
+def test_the_test_pictures_look_different(batch: Batch, model: VisionModel) -> None:
+    tests = PictureTests(model, batch)
+    tests.begin(None)
+    while tests.is_running:
+        tests.join()
+        for new in batch.step().generated:
+            tests.take(new.generation, new.token_ids)
+            if new.finish is not None:
+                batch.remove(new.generation)
+
+    assert tests.newest is not None
+    assert tests.newest.verdict is PictureVerdict.PASSED, tests.newest.summary
+
+
+def test_a_picture_in_another_size_than_its_tokens_is_refused(model: VisionModel) -> None:
+    each = a_prompt(model, "What? ", a_fitted_picture(model, 1), "!")
+    media = each.submit.media[0]
+
+    model.check(each.prompt_ids, each.submit.media)
+    for changes in (
+        {"height": media.height + 7, "width": media.width + 7},
+        {"grid": (1, 1, media.num_tokens + 1)},
+        {"grid": (1, 2, media.num_tokens)},
+        {"start": media.start - 1},
+        {"start": 10_000},
+        {"num_frames": 2},
+    ):
+        with pytest.raises(ValueError, match=r"picture|video"):
+            model.check(each.prompt_ids, with_media(each, **changes))
+    for wrong in ((), each.submit.media * 2):
+        with pytest.raises(ValueError, match="picture"):
+            model.check(each.prompt_ids, wrong)
+
+
+# Gemma 3: the tokens of a picture attend to those behind them
+
+
+def the_model(pipeline: Pipeline) -> VisionModel:
+    assert pipeline.vision is not None
+    return pipeline.vision
+
+
+def test_a_picture_is_computed_in_one_step(gemma: Path, tmp_path: Path) -> None:
+    """GenAI divides prompts where a step is full: then half of a picture would not see the rest."""
+    small = pipeline_of(gemma, tmp_path, max_num_batched_tokens=8, cache_size_gb=1)
+    model = the_model(small)
+    parts = (LONG, a_fitted_picture(model, 1), "!")
+    for batch in emptied(small):
+        alone = answered(batch, a_prompt(model, *parts, cache_key=KEY))
+        texts = [a_prompt(model, f"{at}" * 900, max_new_tokens=2) for at in "12"]
+        beside = a_prompt(model, *parts, cache_key=OTHER_KEY)
+        for text in texts:
+            assert batch.add(text) is None
+        assert not batch.may_join(beside)
+        while not batch.may_join(beside):
+            batch.step()
+        assert run(batch, beside) == []
+
+    assert small.max_step_tokens == 2048
+    assert beside.num_cached == 0
+    assert beside.tokens == alone.tokens
+    assert logprobs(beside) == pytest.approx(logprobs(alone), abs=2e-3)
+
+
+def test_a_picture_behind_more_text_than_a_step_has_is_refused(gemma: Path, tmp_path: Path) -> None:
+    pipeline = pipeline_of(gemma, tmp_path)
+    model = the_model(pipeline)
+    picture = a_fitted_picture(model, 1)
+    early = a_prompt(model, "a", picture, "b" * 1500)
+    late = a_prompt(model, "a" * 1500, picture, "b")
+
+    check_submit(early.submit, early.prompt_ids, pipeline, 2048)
+    with pytest.raises(ValueError, match="first 1024 tokens"):
+        check_submit(late.submit, late.prompt_ids, pipeline, 2048)
+
+
+@pytest.mark.parametrize("name", ["llava", "internvl_chat"])
+def test_the_tokens_of_other_families_may_be_divided(name: str, tmp_path: Path) -> None:
+    folder = a_family_folder(name, tmp_path / "model")
+    answers: list[Generation] = []
+    for num_tokens in (8, 512):
+        home = tmp_path / str(num_tokens)
+        pipeline = pipeline_of(folder, home, max_num_batched_tokens=num_tokens)
+        assert pipeline.max_step_tokens == num_tokens
+        model = the_model(pipeline)
+        for batch in emptied(pipeline):
+            parts = (LONG, a_fitted_picture(model, 1), "!")
+            answers.append(answered(batch, a_prompt(model, *parts)))
+
+    one, other = answers
+    assert one.tokens == other.tokens
+    assert np.allclose(logprobs(one), logprobs(other), atol=1e-3)

@@ -1,0 +1,172 @@
+"""How prompts of Gemma 3, LLaVA, LLaVA-NeXT and InternVL show pictures.
+
+The folders are those of the engine's tests. Their tokenizer has a token for each byte, and one for
+two or three line breaks, as Gemma's has.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.engine.family_models import FAMILIES, a_family_folder
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.media import Clip, Detail, MediaKind, MediaPart, Picture
+from vinery_serving.core.request import Conversation, Message, Rendering, Role, TextPart
+from vinery_serving.engine.vision import VisionModel
+from vinery_serving.prompting.assets import ModelAssets
+from vinery_serving.prompting.folder import UnusableFolder
+from vinery_serving.transport.messages import MediaInput
+
+from .builders import a_chat
+
+MANY = 10**9
+# A picture as the processor of each family writes it into the text, without the repeated token.
+SHOWN = {
+    "gemma3": ("<start_of_image>", "<image_soft_token>", "<end_of_image>"),
+    "llava": ("", "<image>", ""),
+    "llava_next": ("", "<image>", ""),
+    "internvl_chat": ("<img>", "<IMG_CONTEXT>", "</img>"),
+}
+
+
+@pytest.fixture(scope="module", params=list(FAMILIES))
+def name(request: pytest.FixtureRequest) -> str:
+    family: str = request.param
+    return family
+
+
+@pytest.fixture(scope="module")
+def assets(name: str, tmp_path_factory: pytest.TempPathFactory) -> ModelAssets:
+    return assets_of(name, tmp_path_factory.mktemp(name) / "model")
+
+
+def assets_of(name: str, path: Path) -> ModelAssets:
+    return ModelAssets.load(a_family_folder(name, path))
+
+
+def a_picture(assets: ModelAssets, width: int = 90, height: int = 60) -> MediaPart:
+    assert assets.vision is not None
+    width, height = assets.vision.fit(width, height, Detail.AUTO, MANY)
+    return MediaPart(MediaKind.IMAGE, Picture(height, width, bytes(width * height * 3)), "p")
+
+
+def a_question(*parts: str | MediaPart, role: Role = Role.USER) -> Message:
+    content = (TextPart(part) if isinstance(part, str) else part for part in parts)
+    return Message(role, tuple(content))
+
+
+def test_each_picture_has_its_tokens(name, assets):
+    small, wide = a_picture(assets), a_picture(assets, 300, 40)
+    prompt = assets.render(a_chat(a_question(small, "or", wide, "which?")))
+
+    start, pad, end = SHOWN[name]
+    assert assets.vision is not None
+    for each, part in zip(prompt.media, (small, wide), strict=True):
+        assert each.source is part.source
+        assert each.num_tokens == assets.vision.num_tokens(each.source.width, each.source.height)
+        ids = prompt.token_ids[each.start : each.start + each.num_tokens]
+        assert set(ids) == {assets.tokenizer.token_id(pad)}
+        if start:
+            assert prompt.token_ids[each.start - 1] == assets.tokenizer.token_id(start)
+            assert prompt.token_ids[each.span[1]] == assets.tokenizer.token_id(end)
+    num_pads = prompt.token_ids.count(assets.tokenizer.token_id(pad))
+    assert num_pads == prompt.num_media_tokens
+
+
+def test_pictures_of_several_turns_keep_their_order(assets):
+    first, second = a_picture(assets), a_picture(assets, 300, 40)
+    chat = a_chat(a_question(first, "?"), ("assistant", "Red."), a_question("And?", second))
+
+    assert [each.source for each in assets.render(chat).media] == [first.source, second.source]
+
+
+def test_a_picture_without_a_text_beside_it_is_shown(assets):
+    one = a_picture(assets)
+
+    assert len(assets.render(a_chat(a_question(one, one))).media) == 2
+
+
+def test_a_chat_without_a_template_shows_pictures(assets):
+    question = a_question("Look", a_picture(assets))
+    chat = Conversation((question,), rendering=Rendering(uses_template=False))
+
+    assert len(assets.render(chat).media) == 1
+
+
+def test_the_engine_takes_what_the_gateway_renders(assets):
+    one, wide = a_picture(assets), a_picture(assets, 300, 40)
+    prompt = assets.render(a_chat(a_question(one, "or", wide), ("assistant", "A."), ("user", "?")))
+    media = tuple(
+        MediaInput(each.start, each.grid, each.source.height, each.source.width)
+        for each in prompt.media
+    )
+
+    model = VisionModel.read(assets.folder.path)
+    model.check(np.array(prompt.token_ids, np.int64), media)
+
+    assert len(media) == 2
+
+
+def test_a_text_alone_has_no_picture(assets):
+    prompt = assets.render(a_chat(("user", "Hello")))
+
+    assert prompt.media == ()
+    assert prompt.num_tokens == len(assets.tokenizer.encode(prompt.text or ""))
+
+
+@pytest.mark.parametrize("has_picture", [False, True])
+def test_a_text_must_not_have_the_tokens_of_pictures(name, assets, has_picture):
+    assert assets.vision is not None
+    pictures = [a_picture(assets)] * has_picture
+    for token in (*assets.vision.markup.reserved, assets.vision.markup.image):
+        with pytest.raises(InvalidRequest) as refused:
+            assets.render(a_chat(a_question(f"See {token}", *pictures)))
+        assert refused.value.param == "messages"
+
+
+def test_a_clip_is_refused_by_name(assets):
+    clip = MediaPart(MediaKind.VIDEO, Clip(2, 56, 56, bytes(2 * 56 * 56 * 3), 1.0), "v")
+
+    with pytest.raises(InvalidRequest, match="no videos") as refused:
+        assets.render(a_chat(a_question(clip, "What moves?")))
+
+    assert refused.value.param == "v"
+
+
+def test_line_breaks_around_a_picture_are_encoded_with_those_of_the_text(tmp_path):
+    """Gemma's processor writes two before and behind each picture, and its tokenizer joins three:
+    the one of the turn and these two."""
+    assets = assets_of("gemma3", tmp_path / "model")
+    prompt = assets.render(a_chat(a_question(a_picture(assets), "What?")))
+    (media,) = prompt.media
+
+    (three,) = assets.tokenizer.encode("\n\n\n")
+    assert prompt.token_ids[media.start - 2] == three
+    text = prompt.text or ""
+    assert "user\n\n\n<start_of_image><image_soft_token><end_of_image>\n\nWhat?" in text
+    once = (*prompt.token_ids[: media.start + 1], *prompt.token_ids[media.span[1] :])
+    assert list(once) == assets.tokenizer.encode(text)
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_an_option_for_pixels_counts_where_there_are_several_sizes(family, tmp_path):
+    vision = assets_of(family, tmp_path / "model").vision
+    assert vision is not None
+    few, many = (each.fit(900, 900, Detail.HIGH, MANY) for each in (vision.within(9_000), vision))
+
+    assert vision.within(0) == vision
+    if family in ("llava_next", "internvl_chat"):
+        assert few[0] * few[1] <= 9_000 < many[0] * many[1]
+    else:
+        assert few == many
+
+
+def test_a_folder_that_genai_reads_otherwise_is_refused(tmp_path):
+    folder = a_family_folder("internvl_chat", tmp_path / "model")
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"size": 56}))
+
+    with pytest.raises(UnusableFolder, match="shortest_edge"):
+        ModelAssets.load(folder)
