@@ -85,7 +85,7 @@ class Media(ResourcePage):
         proposal = None if is_allowed else propose(row)
         return {
             "row": row,
-            "reason": reason_text(row),
+            "reason": reason_text(row, with_address=self.access.is_superuser),
             "is_allowed": is_allowed,
             "proposal": proposal,
             "may_allow": proposal is not None and proposal.may_be_stored_by(self.access),
@@ -187,8 +187,9 @@ class AllowDenied(RowPage, MediaFormPage):
         return FORMS[self.kind](self.access, data, initial=initial)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        reason = reason_text(self.row, with_address=self.access.is_superuser)
         context = super().get_context_data(**kwargs)
-        return context | {"kind": self.kind, "denial": self.row, "reason": reason_text(self.row)}
+        return context | {"kind": self.kind, "denial": self.row, "reason": reason}
 
     def save(self, form: ScopedForm) -> HttpResponse:
         proposal = self.proposal

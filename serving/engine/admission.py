@@ -13,6 +13,7 @@ from typing import Final
 
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.config import EngineOptions
+from vinery_serving.engine.encoding_pace import EncodingWaits
 from vinery_serving.engine.fair_queue import FairQueue, Lane, yielding_lane
 from vinery_serving.engine.generation import FailedGeneration, Generation
 from vinery_serving.engine.pace import Pace
@@ -39,6 +40,8 @@ class Admission:
         self._batch = batch
         self._queue: FairQueue[Generation] = FairQueue(_cost)
         self._pace = Pace()
+        self._with_media: set[Generation] = set()  # those of the queue that have pictures
+        self._encoding_waits = EncodingWaits()
         self._use = RecentUse()
         self._slices = Slices(batch)
         self._next_report_at = 0.0
@@ -56,14 +59,17 @@ class Admission:
             self.put_back(generation)
         else:
             self._queue.add(generation, generation.submit.lane, generation.submit.priority)
+            self._note_media(generation)
 
     def put_back(self, generation: Generation) -> None:
         """Add one that has run before in front of all of the same lane and priority."""
         self._queue.put_back(generation, generation.submit.lane, generation.submit.priority)
+        self._note_media(generation)
 
     def discard(self, generation: Generation) -> None:
         """Remove a generation, if it waits."""
         self._queue.discard(generation)
+        self._with_media.discard(generation)
         self._slices.discard(generation)
 
     def end_slice(self, beginning: Generation) -> bool:
@@ -114,10 +120,11 @@ class Admission:
 
     def admit(self) -> Iterator[FailedGeneration]:
         """Add to the batch what the next step can compute. Yields what the pipeline refuses."""
-        num_tokens = 0
+        num_tokens = num_encoded = 0
         now = time.monotonic()
         for generation, num_charged, failed in self._admitted():
             num_tokens += num_charged
+            num_encoded += generation.has_media
             if not generation.is_charged:
                 cost = generation.num_expected_tokens
                 self._use.note_admitted(generation.submit.lane, cost, now)
@@ -125,12 +132,14 @@ class Admission:
             generation.is_charged = True
             if failed is not None:
                 yield failed
+        now, num_encoding = time.monotonic(), self._encoding.total()
         self._pace.note(
-            time.monotonic(),
+            now,
             num_tokens=num_tokens,
-            is_waiting=len(self._queue) > 0,
+            is_waiting=len(self._queue) > num_encoding,
             is_full=not self._num_free,
         )
+        self._encoding_waits.note(now, num_encoded=num_encoded, is_waiting=num_encoding > 0)
 
     def report(self) -> Load | None:
         """Return what gateways should know of the load; None: nothing new, or it is too early."""
@@ -140,7 +149,7 @@ class Admission:
         self._use.note_running(self._batch.running_lanes(), now, is_busy=self._is_busy)
         is_waiting = len(self._queue) > 0
         self._next_report_at = now + (_WAITING_INTERVAL_S if is_waiting else _REPORT_INTERVAL_S)
-        costs = sorted(self._queue.costs().items(), key=lambda each: -each[1])[:_MAX_REPORTED]
+        costs = sorted(self._other_costs.items(), key=lambda each: -each[1])[:_MAX_REPORTED]
         load = Load(
             self._num_free,
             self._pace.tokens_per_s(num_free=self._num_free, num_running=len(self._batch)),
@@ -153,6 +162,8 @@ class Admission:
             tuple(
                 (*lane, part) for lane, part in self._use.parts(now, self._pace.full_tokens_per_s)
             ),
+            tuple((*lane, num) for lane, num in self._encoding.most_common(_MAX_REPORTED)),
+            self._encoding_waits.mean_s,
         )
         if load == self._last_report:
             return None
@@ -180,9 +191,31 @@ class Admission:
                 if preempted is None:
                     return
             self._queue.take(first)
+            self._with_media.discard(first)
             if preempted is not None:
                 self.put_back(preempted)
             yield first, *self._add_next(beginning, first)
+
+    @property
+    def _encoding(self) -> Counter[Lane]:
+        """How many of each lane wait until their pictures may be encoded, while slots are free."""
+        if not self._num_free:
+            return Counter()
+        return Counter(each.submit.lane for each in self._with_media)
+
+    @property
+    def _other_costs(self) -> dict[Lane, float]:
+        """The cost of what waits, by lane, without those that wait to be encoded."""
+        costs, encoding = self._queue.costs(), self._encoding
+        for each in self._with_media if encoding else ():
+            costs[each.submit.lane] -= _cost(each)
+        return {
+            lane: cost for lane, cost in costs.items() if self._queue.num_of(lane) > encoding[lane]
+        }
+
+    def _note_media(self, generation: Generation) -> None:
+        if generation.has_media:
+            self._with_media.add(generation)
 
     def _waits_to_encode(self) -> Callable[[Generation], bool]:
         """Which generations others pass, also those of the same lane, before the next is added."""

@@ -12,6 +12,8 @@ from typing import Final
 # gaps as it is.
 _STEPS_BETWEEN: Final = 120
 _MAX_WAIT_S: Final = 5.0
+# How much the newest wait counts in the mean.
+_NEWEST_PART: Final = 0.2
 
 
 class EncodingPace:
@@ -37,3 +39,19 @@ class EncodingPace:
             return is_idle  # at most one between two steps
         is_rare = self._num_steps >= self._num_needed
         return is_rare or num_streams == 0 or now - self._encoded_at >= _MAX_WAIT_S
+
+
+class EncodingWaits:
+    """How long requests with pictures wait, each after the one before it."""
+
+    def __init__(self) -> None:
+        self.mean_s = 0.0
+        self._since: float | None = None  # when the first one that waits became the first
+
+    def note(self, now: float, *, num_encoded: int, is_waiting: bool) -> None:
+        """Note that so many were added just now, and whether others still wait."""
+        if num_encoded:
+            waited_s = 0.0 if self._since is None else now - self._since
+            self.mean_s += _NEWEST_PART * (waited_s / num_encoded - self.mean_s)
+            self._since = now
+        self._since = (self._since or now) if is_waiting else None

@@ -42,6 +42,8 @@ Lane = tuple[int, int]  # the ids of the organisation and of the key
 _BURST_LIMIT_S: Final = 20.0
 _STEADY_LIMIT_S: Final = 1.0
 _OVERLOAD_LIMIT_S: Final = 0.15
+# The longest wait until pictures are encoded. It holds up no request without pictures.
+_ENCODING_LIMIT_S: Final = 60.0
 # For keys that have used a smaller part of the engine (`serving/engine/recent_use`) it is a burst.
 _BURST_PART: Final = 0.5
 # A queue is steady while not many more requests come than end. Refused ones have come, too: with a
@@ -115,6 +117,8 @@ class OverloadGate:
         self._note(arrived=1)
         if self._is_late(lane, is_expected=is_expected):
             raise self._refusal(lane)
+        if has_media and (wait_s := self.encoding_wait_s(lane)) > self._encoding_limit_s:
+            raise self._refused(min(math.ceil(wait_s), _MAX_RETRY_S))
         passage = Passage(self, lane, meter)
         if not has_media:
             passage.set_out()
@@ -165,6 +169,15 @@ class OverloadGate:
         for each, num in self._num_coming.items() if part else ():
             waiting[each] += math.ceil(num * part * load.mean_tokens)
         return _num_ahead(lane, waiting, load.mean_tokens) / load.tokens_per_s
+
+    def encoding_wait_s(self, lane: Lane) -> float:
+        """Return how long a new request with pictures of this lane would wait until they are
+        encoded; 0 while none waits for it."""
+        load = self._client.load
+        if load is None or not load.encoding:
+            return 0.0
+        waiting = Counter({(org, key): num for org, key, num in load.encoding})
+        return _num_ahead(lane, waiting, 1) * load.encoding_s
 
     def retry_after_s(self, lane: Lane, body: bytes | None = None) -> int:
         """Return after how many seconds a refused client of this lane should come back.
@@ -234,13 +247,20 @@ class OverloadGate:
         return wait_s > 0 and wait_s > self._limit_s(lane, load, is_expected=is_expected)
 
     def _refusal(self, lane: Lane, body: bytes | None = None) -> Overloaded:
-        retry_s = self.retry_after_s(lane, body)
+        return self._refused(self.retry_after_s(lane, body))
+
+    def _refused(self, retry_s: int) -> Overloaded:
         error = Overloaded(
             f"The model {self._name} has more requests than it can serve soon. Try again in "
             f"{retry_s} s."
         )
         error.retry_after_s = retry_s
         return error
+
+    @property
+    def _encoding_limit_s(self) -> float:
+        """Beside streams pictures are encoded one by one, with pauses."""
+        return self._max_queue_s or _ENCODING_LIMIT_S
 
     def _limit_s(self, lane: Lane, load: Load, *, is_expected: bool) -> float:
         if self._max_queue_s:

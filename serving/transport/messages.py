@@ -314,6 +314,10 @@ class Load(_Message, frozen=True):
     prefill_s: float = 0.0  # how long the prompts take that have a slot and no token
     # Who has used the engine of late: (organisation, key, part of the engine), the most first.
     used: tuple[tuple[int, int, float], ...] = ()
+    # Requests that wait until their pictures may be encoded, while others pass them: (organisation,
+    # key, number). They are not in `waiting`.
+    encoding: tuple[tuple[int, int, int], ...] = ()
+    encoding_s: float = 0.0  # how long each of them waits after the one before
 
 
 class Pong(_Message, frozen=True):

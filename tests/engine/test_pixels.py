@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from vinery_serving.core.media import MAX_MEDIA_BYTES
-from vinery_serving.engine.encoding_pace import EncodingPace
+from vinery_serving.engine.encoding_pace import EncodingPace, EncodingWaits
 from vinery_serving.engine.pixels import ArrivingPixels, PixelsRefused
 from vinery_serving.transport.messages import MediaInput, MediaPixels, SamplingParams, Submit
 
@@ -126,3 +126,25 @@ def test_without_running_streams_a_picture_does_not_wait() -> None:
 def test_a_picture_does_not_wait_for_long() -> None:
     assert not may_encode(paced(1), now=4.0)
     assert may_encode(paced(1), now=5.0)
+
+
+def test_how_long_requests_with_pictures_wait_is_measured_between_them() -> None:
+    waits = EncodingWaits()
+    waits.note(0.0, num_encoded=1, is_waiting=False)
+    assert waits.mean_s == 0.0, "it did not wait"
+
+    waits.note(50.0, num_encoded=0, is_waiting=True)
+    for at in range(1, 100):
+        waits.note(50.0 + at, num_encoded=0, is_waiting=True)
+        waits.note(50.0 + 2 * at, num_encoded=1, is_waiting=at < 99)
+
+    assert waits.mean_s == pytest.approx(2.0, rel=0.01)
+
+
+def test_the_time_without_a_picture_is_no_wait() -> None:
+    waits = EncodingWaits()
+    for at in range(100):
+        waits.note(10.0 * at, num_encoded=0, is_waiting=True)
+        waits.note(10.0 * at + 1.0, num_encoded=1, is_waiting=False)
+
+    assert waits.mean_s == pytest.approx(1.0, rel=0.01)

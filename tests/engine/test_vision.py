@@ -24,7 +24,9 @@ from tests.engine.pictures import (
     tokenizer,
     vision_model,
 )
+from vinery_serving.engine.admission import Admission
 from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.config import EngineOptions
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.transport.messages import (
@@ -387,3 +389,28 @@ def test_a_vision_model_with_speculative_decoding_is_refused(
 ) -> None:
     with pytest.raises(RuntimeError, match="draft_model and prompt_lookup"):
         pipeline_of(TINY_VISION, tmp_path, **option)
+
+
+def test_requests_that_wait_to_be_encoded_are_reported_apart_from_those_that_wait_for_slots(
+    batch: Batch,
+) -> None:
+    """They hold up no other request: gateways must not refuse those for them."""
+    waiting = Admission(EngineOptions(), batch)
+    others = [asked(f"What is it? {IMAGE}", ONE, max_new_tokens=1) for _ in range(2)]
+    for each in [asked(f"What is it? {IMAGE}", OTHER, max_new_tokens=40, ignore_eos=True), *others]:
+        waiting.add(each)
+    assert list(waiting.admit()) == []
+    batch.step()
+    text = asked("Hello!", max_new_tokens=1)
+    waiting.add(text)
+
+    assert list(waiting.admit()) == []
+
+    load = waiting.report()
+    assert load is not None
+    assert load.num_free > 0
+    assert load.waiting == ()
+    assert load.encoding == ((*text.submit.lane, len(others)),)
+    assert load.waiting_s == 0.0
+    waiting.discard(others[0])
+    assert waiting._encoding == {text.submit.lane: 1}

@@ -311,3 +311,48 @@ def test_hundreds_that_come_at_once_do_not_each_look_at_all_others() -> None:
 
     assert not looks
     assert gate.expected_wait_s(ALICE) == pytest.approx(43.6, rel=0.01)
+
+
+def load_of_pictures(num: int, encoding_s: float = 5.0) -> Load:
+    """So many requests of Alice wait until their pictures may be encoded, while slots are free."""
+    load = load_of(num_free=63)
+    return structs.replace(load, encoding=((*ALICE, num),), encoding_s=encoding_s)
+
+
+def test_pictures_that_wait_to_be_encoded_hold_up_no_other_request() -> None:
+    gate = gate_of(load_of_pictures(1000))
+
+    assert not gate.may_refuse
+    with gate.enter(ALICE, Meter()):
+        pass
+
+
+def test_a_few_pictures_wait_to_be_encoded() -> None:
+    gate = gate_of(load_of_pictures(7))
+
+    assert gate.encoding_wait_s(ALICE) == pytest.approx(35.0)
+    with gate.enter(ALICE, Meter(), has_media=True):
+        pass
+
+
+def test_a_picture_that_would_wait_long_to_be_encoded_is_refused_with_that_time() -> None:
+    with (
+        pytest.raises(Overloaded, match="Try again in 60 s") as many,
+        gate_of(load_of_pictures(100)).enter(ALICE, Meter(), has_media=True),
+    ):
+        pass
+    with (
+        pytest.raises(Overloaded, match="Try again in 35 s") as few,
+        gate_of(load_of_pictures(7), max_queue_s=10.0).enter(ALICE, Meter(), has_media=True),
+    ):
+        pass
+
+    assert (many.value.retry_after_s, few.value.retry_after_s) == (60, 35)
+
+
+def test_a_picture_of_another_key_waits_for_its_turn_to_be_encoded() -> None:
+    gate = gate_of(load_of_pictures(1000))
+
+    assert gate.encoding_wait_s(BOB) == pytest.approx(5.0)
+    with gate.enter(BOB, Meter(), has_media=True):
+        pass
