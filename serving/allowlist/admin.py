@@ -99,9 +99,16 @@ class MediaDenialAdmin(ReadOnlyAdmin):
 
     readonly_fields = ["why", "rule"]
 
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        """Return the columns. Addresses, which may be private, are for administrators alone."""
+        return [*self.list_display, *(["detail"] if request.user.is_superuser else [])]
+
+    def get_exclude(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return [] if request.user.is_superuser else ["detail"]
+
     @admin.display(description="why")
     def why(self, denial: MediaDenial) -> str:
-        return reason_text(denial)
+        return reason_text(denial, with_address=False)
 
     @admin.display(description="rule")
     def rule(self, denial: MediaDenial) -> str:

@@ -85,7 +85,7 @@ class Media(ResourcePage):
         proposal = None if is_allowed else propose(row)
         return {
             "row": row,
-            "reason": reason_text(row),
+            "reason": reason_text(row, with_address=self.access.is_superuser),
             "is_allowed": is_allowed,
             "proposal": proposal,
             "may_allow": proposal is not None and proposal.may_be_stored_by(self.access),
@@ -187,8 +187,9 @@ class AllowDenied(RowPage, MediaFormPage):
         return FORMS[self.kind](self.access, data, initial=initial)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        reason = reason_text(self.row, with_address=self.access.is_superuser)
         context = super().get_context_data(**kwargs)
-        return context | {"kind": self.kind, "denial": self.row, "reason": reason_text(self.row)}
+        return context | {"kind": self.kind, "denial": self.row, "reason": reason}
 
     def save(self, form: ScopedForm) -> HttpResponse:
         proposal = self.proposal
@@ -230,17 +231,17 @@ class TestMedia(ResourcePage, FormPage):
             return {"denial": row, "proposal": proposal}
         values = {name: getattr(row, name) for name in _SIGNED}
         token = signing.dumps(values, salt=_salt(self.user))
-        return {"denial": row, "allow": reverse("console:media-test-allow", args=[token])}
+        return {"denial": row, "allow": f"{reverse('console:media-test-allow')}?refused={token}"}
 
 
 class AllowTested(AllowDenied):
-    """`/console/media/test/allow/<token>/`: the same for what the tester refused. It is not stored:
-    the token, which the server signs for the user, has its columns."""
+    """`/console/media/test/allow/`: the same for what the tester refused. It is not stored:
+    `refused`, which the server signs for the user, has its columns."""
 
     @cached_property
     def row(self) -> MediaDenial:
-        """Raises `Http404` for a token that is too old, or of another user."""
-        token, salt = self.kwargs["token"], _salt(self.user)
+        """Raises `Http404` for columns that are too old, or of another user."""
+        token, salt = self.request.GET.get("refused", ""), _salt(self.user)
         try:
             return MediaDenial(**signing.loads(token, salt=salt, max_age=_MAX_AGE_S))
         except signing.BadSignature:
@@ -256,7 +257,7 @@ _ONE: Final = {"rules": "rule", "folders": "folder", "limits": "limit"}
 urlpatterns = [
     path("media/", Media.as_view(), name="media"),
     path("media/test/", TestMedia.as_view(), name="media-test"),
-    path("media/test/allow/<str:token>/", AllowTested.as_view(), name="media-test-allow"),
+    path("media/test/allow/", AllowTested.as_view(), name="media-test-allow"),
     path("media/denials/<int:row_id>/allow/", AllowDenied.as_view(), name="media-allow"),
     *(
         pattern

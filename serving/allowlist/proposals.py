@@ -133,14 +133,14 @@ _CHANGES: Final[Mapping[str, Callable[[Any, str], dict[str, Any]]]] = {
 # -- Words
 
 
-def reason_text(denial: MediaDenial) -> str:
-    """Return a sentence with the reason."""
+def reason_text(denial: MediaDenial, *, with_address: bool = True) -> str:
+    """Return a sentence with the reason. Addresses are for administrators alone."""
     detail = denial.detail
     match denial.reason:
         case DenialReason.NO_RULE:
             return f"No rule of {_whose(denial)} allows it."
         case DenialReason.ADDRESS:
-            return f"The address {detail or 'of the host'} is not public."
+            return f"The address {(with_address and detail) or 'of the host'} is not public."
         case DenialReason.CONTENT_TYPE:
             return f"The content type {detail or 'of the file'} is not allowed."
         case DenialReason.MAX_BYTES:

@@ -26,6 +26,7 @@ from vinery_serving.allowlist.models import (
     MediaLimit,
     MediaRule,
 )
+from vinery_serving.media.denials import DenialReason
 
 RowT = TypeVar("RowT", bound=ScopedRow)
 
@@ -254,6 +255,14 @@ class MediaDenialSerializer(serializers.ModelSerializer):  # type: ignore[type-a
             *("scheme", "host", "port", "folder", "level", "reason", "detail", "rule_id", "num"),
             *("first_at", "last_at"),
         ]
+
+    def to_representation(self, instance: Any) -> Any:
+        """Return the body. Addresses, which may be private, are for administrators alone."""
+        body = super().to_representation(instance)
+        is_address = body["reason"] == DenialReason.ADDRESS
+        if is_address and not self.context["access"].is_superuser:
+            body["detail"] = ""
+        return body
 
 
 class MediaDenials(Resource[MediaDenial]):

@@ -167,8 +167,9 @@ class PinpointSizes:
         side, patches = _tile(config, processor)
         if config.get("vision_feature_select_strategy", "default") != "default":
             raise ValueError('The model\'s vision_feature_select_strategy must be "default".')
-        pairs = processor.get("image_grid_pinpoints")
-        resolutions = _pairs(pairs)
+        if not config.get("image_newline"):  # GenAI would use memory that has no value
+            raise ValueError("The model's config.json must have image_newline: export it again.")
+        resolutions = _pairs(processor.get("image_grid_pinpoints"))
         if not resolutions or any(each % side for pair in resolutions for each in pair):
             raise ValueError(
                 f"The model's image_grid_pinpoints must be sizes in tiles of {side} pixels."

@@ -58,13 +58,20 @@ def test_a_wrong_host_is_refused_in_a_sentence(root: Client) -> None:
     assert not MediaRule.objects.exists()
 
 
-def test_staff_who_own_an_organisation_change_its_rules_alone(db: None, client: Client) -> None:
+@pytest.fixture
+def organization(db: None, client: Client) -> Organization:
+    """Log in a member of staff who owns this organisation."""
     organization = changes.add(Organization(name="ours"))
     staff = User.objects.create_user("staff", is_staff=True)
     staff.user_permissions.set(Permission.objects.filter(content_type__app_label="media"))
     changes.set_role(staff, organization, Role.OWNER)
     client.force_login(staff)
+    return organization
 
+
+def test_staff_who_own_an_organisation_change_its_rules_alone(
+    client: Client, organization: Organization
+) -> None:
     own = {**FORM, "networks": "", "organization": str(organization.pk)}
     client.post(reverse(ADD), own)
     assert MediaRule.objects.get().organization == organization
@@ -86,6 +93,27 @@ def test_refused_media_are_listed_with_their_reason(root: Client) -> None:
     number = MediaDenial.objects.get().pk
     row = root.get(reverse("admin:media_mediadenial_change", args=[number])).content.decode()
     assert f'href="/console/media/denials/{number}/allow/"' in row
+
+
+def test_the_address_of_a_refused_host_is_for_administrators_alone(
+    client: Client, organization: Organization
+) -> None:
+    now = timezone.now()
+    denial = Denial(DenialReason.ADDRESS, "platform", scheme="https", host="a.example", port=443)
+    store_denials({Refused(organization.pk, 0, denial): Count(2, now, now, "10.1.2.3", None)})
+    number = MediaDenial.objects.get().pk
+    pages = (
+        reverse("admin:media_mediadenial_changelist"),
+        reverse("admin:media_mediadenial_change", args=[number]),
+    )
+
+    for page in pages:
+        text = client.get(page).content.decode()
+        assert "The address of the host is not public." in text
+        assert "10.1.2.3" not in text
+    client.force_login(User.objects.create_superuser("root"))
+    for page in pages:
+        assert "10.1.2.3" in client.get(page).content.decode()
 
 
 @pytest.mark.parametrize("table", ["mediarule", "mediafolder", "medialimit", "mediadenial"])

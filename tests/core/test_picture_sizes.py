@@ -20,7 +20,7 @@ FILES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "gemma3": ({"mm_tokens_per_image": 256}, {"size": {"height": 896, "width": 896}}),
     "llava": ({"vision_config": {"patch_size": 14}}, LLAVA),
     "llava_next": (
-        {"vision_config": {"patch_size": 14}},
+        {"vision_config": {"patch_size": 14}, "image_newline": [0.5, 0.25]},
         LLAVA | {"image_grid_pinpoints": PINPOINTS},
     ),
     "internvl_chat": (
@@ -157,6 +157,7 @@ def test_other_sizes_have_no_number_of_tokens(model_type, size):
         ("llava_next", {"image_grid_pinpoints": [[336]]}),
         ("llava_next", {"image_grid_pinpoints": [[336, 500]]}),
         ("llava_next", {"vision_feature_select_strategy": "full"}),
+        ("llava_next", {"image_newline": None}),
         ("internvl_chat", {"size": 448}),
         ("internvl_chat", {"size": {"shortest_edge": 224}}),
         ("internvl_chat", {"force_image_size": -1}),

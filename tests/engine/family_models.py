@@ -112,14 +112,18 @@ def a_fitted_picture(model: VisionModel, seed: int, width: int = 60, height: int
     return noise(seed, *sizes_of(model).fit(width, height, Detail.AUTO, 60_000))
 
 
-def a_prompt(model: VisionModel, *parts: str | Pixels, **values: Any) -> Generation:
-    """A prompt of texts, a token for each byte, and pictures; greedy decoding of 6 tokens."""
+def a_prompt(model: VisionModel, *parts: str | list[int] | Pixels, **values: Any) -> Generation:
+    """A prompt of texts, a token for each byte, of ids and of pictures; greedy decoding of 6
+    tokens."""
     ids: list[int] = []
     media: list[MediaInput] = []
     pixels = b""
     for part in parts:
         if isinstance(part, str):
             ids += [20 + byte for byte in part.encode()]
+            continue
+        if isinstance(part, list):
+            ids += part
             continue
         height, width = part.shape[:2]
         num_tokens = sizes_of(model).num_tokens(width, height)

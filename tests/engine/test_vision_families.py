@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import openvino as ov
+import openvino_genai as genai
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
 from tests.engine.family_models import (
     FAMILIES,
@@ -98,6 +101,51 @@ def test_genai_counts_the_tokens_of_several_pictures_and_of_a_text(
         each = answered(batch, a_prompt(model, *parts))
         assert each.handle is not None
         assert each.handle.num_prompt_tokens == len(each.prompt_ids)
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_answers_are_those_of_genai_with_the_tokenizer_of_the_folder(
+    family: str, tmp_path: Path
+) -> None:
+    """The engine gives it coded ids, and leaves out the line breaks that GenAI adds."""
+    folder = a_family_folder(family, tmp_path / "model")
+    pipeline = pipeline_of(folder, tmp_path, cache_size_gb=1)
+    model = the_model(pipeline)
+    picture = a_fitted_picture(model, 1)
+    added = {"gemma3": ("\n\n", "\n\n"), "internvl_chat": ("", "")}.get(family, ("", "\n"))
+    before, behind = (ids_of(folder, text) for text in ("Look " + added[0], added[1] + "What?"))
+    for batch in emptied(pipeline):
+        ours = answered(batch, a_prompt(model, before, picture, behind))
+
+    num_tokens, tokens, values = asked_of_genai(folder, f"Look {model.texts.shown}What?", picture)
+
+    assert num_tokens == len(ours.prompt_ids)
+    assert tokens == ours.tokens
+    assert values == pytest.approx(logprobs(ours), abs=2e-3)
+
+
+def ids_of(folder: Path, text: str) -> list[int]:
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    return list(tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def asked_of_genai(
+    folder: Path, prompt: str, picture: Pixels
+) -> tuple[int, list[int], list[float]]:
+    """The tokens of the prompt, and those of the answer with their log-probabilities."""
+    scheduler = genai.SchedulerConfig()
+    scheduler.cache_size = 1
+    properties = {"INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}
+    pipeline = genai.ContinuousBatchingPipeline(str(folder), scheduler, "CPU", properties)
+    config = genai.GenerationConfig()
+    config.max_new_tokens, config.ignore_eos, config.logprobs = 6, True, 1
+    config.apply_chat_template = False
+    handle = pipeline.add_request(1, prompt, [ov.Tensor(picture)], [], config)
+    while pipeline.has_non_finished_requests():
+        pipeline.step()
+    (output,) = handle.read_all()
+    num_tokens = int(handle.get_perf_metrics().get_num_input_tokens())
+    return num_tokens, list(output.generated_ids), list(output.generated_log_probs)
 
 
 def test_answers_follow_the_picture(batch: Batch, model: VisionModel) -> None:

@@ -150,6 +150,16 @@ def test_line_breaks_around_a_picture_are_encoded_with_those_of_the_text(tmp_pat
     assert list(once) == assets.tokenizer.encode(text)
 
 
+def test_prompts_of_gemma_are_those_of_its_processor(tmp_path):
+    """The ids are those of Hugging Face's Gemma3Processor (transformers 5.0.0)."""
+    assets = assets_of("gemma3", tmp_path / "model")
+    prompt = assets.render(a_chat(a_question(a_picture(assets), "What?")))
+
+    user, model = [3, 96, 94, 80, 93], [3, 88, 90, 79, 80, 87]
+    picture, text = [269, 5, *[6] * 16, 7, 210, 210], [66, 83, 76, 95, 42]
+    assert list(prompt.token_ids) == [*user, *picture, *text, 4, 210, *model]
+
+
 @pytest.mark.parametrize("family", list(FAMILIES))
 def test_an_option_for_pixels_counts_where_there_are_several_sizes(family, tmp_path):
     vision = assets_of(family, tmp_path / "model").vision

@@ -231,6 +231,29 @@ def test_a_video_runs_forwards(client: openai.OpenAI, direction: str) -> None:
     assert answer(client, part, text("Which way does it move?")) == f"{direction.capitalize()}."
 
 
+@pytest.mark.parametrize("form", ["GIF", "PNG", "WEBP"])
+def test_an_animation_is_a_video_or_its_first_frame(client: openai.OpenAI, form: str) -> None:
+    first, *others = shapes.moving("right")
+    lossless = {"lossless": True} if form == "WEBP" else {}
+    data = encoded(first, form, save_all=True, append_images=others, duration=500, **lossless)
+    url = data_url(data, f"image/{form.lower()}")
+    film = {"type": "video_url", "video_url": {"url": url}}
+    picture = {"type": "image_url", "image_url": {"url": url}}
+
+    assert answer(client, film, text("Which way does it move?")) == "Right."
+    assert answer(client, picture, text("Where is the circle?")) == "On the left."
+
+
+def test_an_assistant_may_have_shown_the_picture(client: openai.OpenAI) -> None:
+    messages = [
+        {"role": "user", "content": "Show me a picture."},
+        {"role": "assistant", "content": [image(shapes.a_shape("triangle", "orange"))]},
+        {"role": "user", "content": COLOUR},
+    ]
+
+    assert answer_to(client, messages) == "Orange."
+
+
 def test_a_document_shows_its_page(client: openai.OpenAI) -> None:
     document = encoded(shapes.a_shape("circle", "red"), "PDF")
     part = {

@@ -258,6 +258,21 @@ def test_refused_media_are_listed_for_those_who_see_their_project(
     assert MediaDenial.objects.count() == 2
 
 
+def test_the_address_of_a_refused_host_is_for_administrators_alone(
+    root: Api, as_role: Callable[..., Api], ours: Tenant
+) -> None:
+    now = timezone.now()
+    denial = Denial(DenialReason.ADDRESS, "platform", scheme="https", host="a.example", port=443)
+    whose = Refused(ours.organization.pk, ours.one.pk, denial)
+    store_denials({whose: Count(1, now, now, "10.1.2.3", None)})
+
+    owner = as_role(Role.OWNER)
+    (seen,) = owner.get("media-denials/")["data"]
+    assert (seen["reason"], seen["detail"]) == ("address", "")
+    assert owner.get(f"media-denials/{seen['id']}/")["detail"] == ""
+    assert root.column("media-denials/", "detail") == ["10.1.2.3"]
+
+
 def test_the_document_of_the_api_has_the_media_rules(root: Api) -> None:
     document: Any = root.request("GET", "schema/?format=json").json()
 
