@@ -17,8 +17,8 @@ from vinery_serving.engine.config import EngineConfig
 from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.digest import with_digest
 from vinery_serving.node.engine_environment import engine_environment
+from vinery_serving.node.picture_report import PictureReport
 from vinery_serving.node.running_engine import RunningEngine, StartedEngine, end_engine, kill_engine
-from vinery_serving.node.status import PictureReport
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
 
 log = logging.getLogger(__name__)

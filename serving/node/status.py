@@ -13,6 +13,7 @@ from django.utils import timezone
 from vinery_accounts.base import change_signal
 from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
 from vinery_serving.node.backoff import LoadAttempts
+from vinery_serving.node.picture_report import PictureReport
 
 log = logging.getLogger(__name__)
 
@@ -23,26 +24,6 @@ class Subject:
 
     model_id: int
     settings_digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class PictureReport:
-    """What a vision model made of known pictures. Of a text model it is empty."""
-
-    verdict: str = ""  # a value of `PictureVerdict`
-    summary: str = ""
-    device: str = ""
-
-    def columns(self, asked_at: datetime | None = None) -> dict[str, object]:
-        """Return the columns of `EngineStatus`. `asked_at` is when an administrator asked for it,
-        perhaps by the clock of another host."""
-        now = timezone.now()
-        return {
-            "picture_verdict": self.verdict,
-            "picture_test": self.summary,
-            "picture_test_device": self.device,
-            "picture_tested_at": max(now, asked_at or now) if self.verdict else None,
-        }
 
 
 async def report(

@@ -20,7 +20,8 @@ from vinery_serving.node.backoff import LoadAttempts
 from vinery_serving.node.engine_process import EngineDied
 from vinery_serving.node.folder_state import FolderState
 from vinery_serving.node.keeper import Keeper, ModelSpec
-from vinery_serving.node.status import PictureReport, Subject
+from vinery_serving.node.picture_report import PictureReport
+from vinery_serving.node.status import Subject
 from vinery_serving.node.weights import UnusableWeights
 
 SPEC = ModelSpec(7, "chat", "/models/chat", "CPU", "{}")

@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from vinery_serving.catalog.models import EngineStatus, ServedModel
 from vinery_serving.node import status
+from vinery_serving.node.picture_report import PictureReport
 from vinery_serving.node.reconciler import _read_specs
-from vinery_serving.node.status import PictureReport
 
 
 def in_another_process(name: str) -> None:
