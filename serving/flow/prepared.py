@@ -143,8 +143,11 @@ class PreparedRequest:
         max_context = self.engine.max_context
         if max_context is None:
             return False
-        asked, limit = self.request.stopping.max_tokens, self.submits[choice].max_new_tokens
-        num_prompt_tokens = len(self.prompts[choice // self.request.n].token_ids)
+        prompt = choice // self.request.n
+        # All choices of a prompt have one limit, and the beams of a search have one submission.
+        submit = self.submits[prompt * len(self.submits) // len(self.prompts)]
+        asked, limit = self.request.stopping.max_tokens, submit.max_new_tokens
+        num_prompt_tokens = len(self.prompts[prompt].token_ids)
         is_less = asked is None or limit < asked
         return is_less and num_prompt_tokens + limit >= max_context
 
