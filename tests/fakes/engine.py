@@ -161,6 +161,7 @@ class InMemoryEngine:
         self.quarantine, self.suspects = Quarantine(), Suspects()
         self.submitted: list[Submit] = []
         self.load = None
+        self.max_context = None  # any length
         self.gate = OverloadGate(self, "m", 0.0)
 
     async def ready(self, *, goes_on: bool = False) -> tuple[InMemoryEngine, Hello]:
