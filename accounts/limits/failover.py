@@ -255,7 +255,8 @@ class FailoverLimiter:
                 self._newest[rule.key] = UsageBaseline(rule, num_used(used), since_ms)
 
     async def _begin_share(self) -> None:
-        """Let the shares of quotas begin with what Redis has counted, once for each outage."""
+        """Let the shares of quotas begin with what Redis has counted, once in each outage: nothing
+        is noted while it lasts."""
         if self._newest:
             baselines = list(self._newest.values())
             self._newest.clear()
