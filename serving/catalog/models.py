@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -20,6 +20,9 @@ from vinery_serving.catalog.shipped import shipped_folder
 from vinery_serving.core.media import PictureVerdict
 from vinery_serving.core.output_formats import check_output_format
 from vinery_serving.engine.config import parse_options
+
+if TYPE_CHECKING:
+    from vinery_serving.catalog.jobs import ModelJob
 
 _GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")
 # A folder with this file holds a vision model, see `engine.graph`.
@@ -46,7 +49,9 @@ class ServedModel(models.Model):
         help_text="The name that clients send as `model`.",
     )
     folder = models.CharField(
-        max_length=1024, help_text="Absolute path of the folder that holds openvino_model.xml."
+        max_length=1024,
+        blank=True,
+        help_text="Absolute path of the folder that holds openvino_model.xml.",
     )
     device = models.CharField(max_length=64, default="CPU", help_text="CPU, GPU, GPU.1, NPU ...")
     options = models.JSONField(
@@ -70,6 +75,9 @@ class ServedModel(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
+    # Whether a job that is about to begin makes the folder: the row may be stored without one.
+    awaits_folder = False
+
     class Meta:
         ordering = ["name"]
 
@@ -88,7 +96,10 @@ class ServedModel(models.Model):
 
     @property
     def shown_state(self) -> ShownState:
-        """The state of the engine, or the change that the node has not followed yet."""
+        """The state of the engine or of the job that makes the folder, or the change that the node
+        has not followed yet."""
+        if not self.folder:
+            return self._state_without_folder()
         status = self.status
         if not self.is_loaded:
             is_gone = status.state == EngineState.UNLOADED
@@ -96,6 +107,19 @@ class ServedModel(models.Model):
         if status.state == EngineState.UNLOADED or self._is_obsolete(status):
             return ShownState.WAITING
         return ShownState(status.state)
+
+    def _state_without_folder(self) -> ShownState:
+        job = self.folder_job
+        if job is None or job.state in ("paused", "cancelled"):
+            return ShownState.REGISTERED
+        if job.state == "failed":
+            return ShownState.FAILED
+        return ShownState.PULLING if job.kind == "pull" else ShownState.CONVERTING
+
+    @property
+    def folder_job(self) -> ModelJob | None:
+        """The newest job that makes the folder; None: there was none. One query."""
+        return self.jobs.filter(kind__in=("pull", "convert")).first()
 
     def _is_obsolete(self, status: EngineStatus) -> bool:
         """Whether the node reported this before a change: it reports each step after one."""
@@ -150,6 +174,10 @@ class ServedModel(models.Model):
         start. Fields in `exclude` are not checked: a model whose folder is gone can be renamed.
         The name of a model that ships with Vinery becomes its folder."""
         errors: dict[str, Any] = {}
+        if not self.folder:
+            if not self.awaits_folder and "folder" not in (exclude or ()):
+                errors["folder"] = [ValidationError("This field is required.")]
+            exclude = {*(exclude or ()), "folder"}
         if "folder" not in (exclude or ()):
             self.folder = str(shipped_folder(self.folder) or self.folder)
         try:
@@ -221,7 +249,12 @@ class PictureVerdictChoices(models.TextChoices):
 
 
 class ShownState(models.TextChoices):
-    """The state of a model: that of its engine, or a change that is pending."""
+    """The state of a model: that of its engine or of the job that makes its folder, or a change
+    that is pending."""
+
+    REGISTERED = "registered", "Without files"
+    PULLING = "pulling"
+    CONVERTING = "converting"
 
     UNLOADED = "unloaded"
     WAITING = "waiting", "Waiting to load"
