@@ -5,24 +5,47 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('serving', '0006_picture_verdicts'),
+        ("serving", "0006_picture_verdicts"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='ModelAlias',
+            name="ModelAlias",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(error_messages={'unique': 'There is an alias of this name already.'}, help_text='The name that clients send as `model`.', max_length=128, unique=True, validators=[django.core.validators.RegexValidator('^[A-Za-z0-9][A-Za-z0-9._:/-]*\\Z', 'Use letters, digits and . _ : / - only, beginning with a letter or digit.')])),
-                ('targets', models.JSONField(help_text='The models by their weights, such as {"qwen-a": 90, "qwen-b": 10}: each request gets one of them by chance, those with a weight of 0 only if no other can answer.')),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('updated_at', models.DateTimeField(auto_now=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "name",
+                    models.CharField(
+                        error_messages={"unique": "There is an alias of this name already."},
+                        help_text="The name that clients send as `model`.",
+                        max_length=128,
+                        unique=True,
+                        validators=[
+                            django.core.validators.RegexValidator(
+                                "^[A-Za-z0-9][A-Za-z0-9._:/-]*\\Z",
+                                "Use letters, digits and . _ : / - only, beginning with a letter or digit.",
+                            )
+                        ],
+                    ),
+                ),
+                (
+                    "targets",
+                    models.JSONField(
+                        help_text='The models by their weights, such as {"qwen-a": 90, "qwen-b": 10}: each request gets one of them by chance, those with a weight of 0 only if no other can answer.'
+                    ),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("updated_at", models.DateTimeField(auto_now=True)),
             ],
             options={
-                'verbose_name_plural': 'model aliases',
-                'ordering': ('name',),
+                "verbose_name_plural": "model aliases",
+                "ordering": ("name",),
             },
         ),
     ]
