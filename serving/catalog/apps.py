@@ -16,5 +16,4 @@ class CatalogConfig(AppConfig):
     def import_models(self) -> None:
         """Import the tables, which are in several files."""
         super().import_models()
-        for name in ("jobs", "model_events"):
-            import_module(f"{self.name}.{name}")
+        import_module(f"{self.name}.model_events")

@@ -10,7 +10,7 @@ from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Conflict, Resource, RowAction
 from vinery_accounts.resources.fields import Filters
 from vinery_accounts.services.access import Access, Action
-from vinery_serving.catalog import jobs
+from vinery_serving.catalog import job_requests
 from vinery_serving.catalog.jobs import Asked, JobState, ModelJob
 from vinery_serving.catalog.model_events import ModelEvent
 
@@ -153,7 +153,7 @@ def _time_text(time_s: float) -> str:
 
 def _paused(row: ModelJob) -> ModelJob:
     _check_unfinished(row)
-    return jobs.pause(row)
+    return job_requests.pause(row)
 
 
 def _resumed(row: ModelJob) -> ModelJob:
@@ -162,12 +162,12 @@ def _resumed(row: ModelJob) -> ModelJob:
         raise Conflict(f"The {row} is done.")
     if row.asked == Asked.CANCEL and row.is_unfinished:
         raise Conflict(f"The {row} is being cancelled. Begin another one.")
-    return jobs.resume(row)
+    return job_requests.resume(row)
 
 
 def _cancelled(row: ModelJob) -> ModelJob:
     _check_unfinished(row)
-    return jobs.cancel(row)
+    return job_requests.cancel(row)
 
 
 def _check_unfinished(row: Any) -> None:

@@ -8,8 +8,8 @@ from typing import Any, Final
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from vinery_accounts.services import changes
 from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
+from vinery_serving.catalog.models import ServedModel
 
 TakeResult = Callable[[ModelJob, Mapping[str, Any]], None]
 
@@ -29,7 +29,10 @@ def take_result(job: ModelJob, result: Mapping[str, Any]) -> str:
 def _take_folder(job: ModelJob, result: Mapping[str, Any]) -> None:
     """Give the model the folder that the job has made. Raises ValidationError for a folder that
     cannot be served."""
-    changes.change(job.model, job.kind, folder=result["folder"])
+    model = ServedModel.objects.get(pk=job.model_id)
+    model.folder = result["folder"]
+    model.clean_fields(exclude={field.name for field in model._meta.fields} - {"folder"})
+    ServedModel.objects.filter(pk=model.pk).update(folder=model.folder, updated_at=timezone.now())
 
 
 def _keep(job: ModelJob, result: Mapping[str, Any]) -> None:

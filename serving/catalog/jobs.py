@@ -7,21 +7,15 @@ as far as its kind can. See `node.job_runner`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from vinery_accounts.services import changes
-from vinery_serving.catalog.models import ServedModel
 from vinery_serving.logs.folder import log_path
-
-# Ended jobs that are kept of each model. More of them are deleted, the oldest first.
-_MAX_ENDED: Final = 50
 
 
 class JobKind(models.TextChoices):
@@ -54,7 +48,7 @@ FOLDER_KINDS: Final = (JobKind.PULL, JobKind.CONVERT)
 
 
 class ModelJob(models.Model):
-    model = models.ForeignKey(ServedModel, on_delete=models.CASCADE, related_name="jobs")
+    model = models.ForeignKey("serving.ServedModel", on_delete=models.CASCADE, related_name="jobs")
     kind = models.CharField(max_length=16, choices=JobKind.choices)
     parameters = models.JSONField(default=dict, help_text="What its kind needs. No secrets.")
     asked = models.CharField(max_length=8, choices=Asked.choices, default=Asked.RUN)
@@ -116,39 +110,6 @@ class ModelJob(models.Model):
         if self.state == JobState.WAITING and self.next_attempt_at is not None:
             return f"waiting for attempt {self.num_attempts + 1}"
         return str(self.state)
-
-
-def begin(model: ServedModel, kind: JobKind, parameters: Mapping[str, Any]) -> ModelJob:
-    """Ask the node for a job. Raises ValidationError while one of its kind has not ended."""
-    ended = ModelJob.objects.filter(model=model).exclude(state__in=UNFINISHED)
-    kept = ended.values_list("pk", flat=True)[:_MAX_ENDED]
-    ended.exclude(pk__in=list(kept)).delete()
-    return changes.add(ModelJob(model=model, kind=kind, parameters=dict(parameters)))
-
-
-def pause(job: ModelJob) -> ModelJob:
-    return changes.switch(job, "pause", asked=Asked.PAUSE)
-
-
-def cancel(job: ModelJob) -> ModelJob:
-    """End a job for good. What it has made so far is deleted."""
-    return changes.switch(job, "cancel", asked=Asked.CANCEL)
-
-
-def resume(job: ModelJob) -> ModelJob:
-    """Go on with a job that is paused, or begin one again that has failed."""
-    if job.state in (JobState.FAILED, JobState.CANCELLED):
-        return changes.switch(
-            job,
-            "resume",
-            asked=Asked.RUN,
-            state=JobState.WAITING,
-            num_attempts=0,
-            next_attempt_at=None,
-            error="",
-            ended_at=None,
-        )
-    return changes.switch(job, "resume", asked=Asked.RUN)
 
 
 def wait_for_attempt(job: ModelJob, pause_s: float) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -16,13 +16,11 @@ from django.db import models
 
 from vinery_serving.catalog import devices
 from vinery_serving.catalog.devices import check_device
+from vinery_serving.catalog.jobs import FOLDER_KINDS, JobKind, JobState, ModelJob
 from vinery_serving.catalog.shipped import shipped_folder
 from vinery_serving.core.media import PictureVerdict
 from vinery_serving.core.output_formats import check_output_format
 from vinery_serving.engine.config import parse_options
-
-if TYPE_CHECKING:
-    from vinery_serving.catalog.jobs import ModelJob
 
 _GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")
 # A folder with this file holds a vision model, see `engine.graph`.
@@ -110,16 +108,16 @@ class ServedModel(models.Model):
 
     def _state_without_folder(self) -> ShownState:
         job = self.folder_job
-        if job is None or job.state in ("paused", "cancelled"):
+        if job is None or job.state in (JobState.PAUSED, JobState.CANCELLED):
             return ShownState.REGISTERED
-        if job.state == "failed":
+        if job.state == JobState.FAILED:
             return ShownState.FAILED
-        return ShownState.PULLING if job.kind == "pull" else ShownState.CONVERTING
+        return ShownState.PULLING if job.kind == JobKind.PULL else ShownState.CONVERTING
 
     @property
     def folder_job(self) -> ModelJob | None:
         """The newest job that makes the folder; None: there was none. One query."""
-        return self.jobs.filter(kind__in=("pull", "convert")).first()
+        return ModelJob.objects.filter(model=self, kind__in=FOLDER_KINDS).first()
 
     def _is_obsolete(self, status: EngineStatus) -> bool:
         """Whether the node reported this before a change: it reports each step after one."""

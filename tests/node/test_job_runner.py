@@ -16,7 +16,7 @@ from django.core.exceptions import ValidationError
 
 from tests.conftest import REPOSITORY
 from vinery_accounts.base import change_signal
-from vinery_serving.catalog import jobs
+from vinery_serving.catalog import job_requests as jobs
 from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
 from vinery_serving.catalog.model_events import MAX_EVENTS, ModelEvent, record
 from vinery_serving.catalog.models import ServedModel, ShownState
