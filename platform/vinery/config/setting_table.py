@@ -173,6 +173,16 @@ SETTINGS: Final = (
         f"retention of alerts and reminders in {_RETENTION}",
         "365",
     ),
+    Setting(
+        "VINERY_JOB_MEMORY_MB",
+        "memory of a conversion, which fails above it",
+        "what is free at its start, less 1024",
+    ),
+    Setting(
+        "VINERY_JOB_TORCH_INDEX",
+        "package index with builds of torch for CPUs; none: that of pip",
+        "PyTorch's own",
+    ),
     Setting("VINERY_SYSFS", "where the kernel's energy counters are", "/sys", is_path=True),
     Setting("VINERY_DOCS", "off turns off the pages under /docs/", "on"),
     Setting("VINERY_LOG_LEVEL", "debug, info, warning or error", "info"),
