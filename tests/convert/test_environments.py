@@ -95,7 +95,7 @@ def test_a_used_environment_is_not_removed(made: Environments, line: Line) -> No
     assert made.find(line) is not None
 
 
-async def test_a_package_that_is_missing_leaves_nothing_and_says_so(
+async def test_a_package_that_is_missing_is_named_and_leaves_nothing(
     tmp_path: Path, line: Line
 ) -> None:
     all_ = Environments(tmp_path / "all")

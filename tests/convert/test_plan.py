@@ -105,7 +105,7 @@ def test_a_folder_that_is_no_checkpoint_is_refused(
         Checkpoint.read(folder)
 
 
-def test_a_checkpoint_that_brings_code_says_so(tmp_path: Path) -> None:
+def test_a_checkpoint_that_brings_code_is_recognised(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "tiny")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "a.B"}}))
