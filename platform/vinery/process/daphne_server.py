@@ -102,16 +102,21 @@ class LimitedServer(Server):  # type: ignore[misc]
     async def _end_when_drained(self) -> None:
         """Answer the requests that run, and refuse others, also on new connections."""
         await self._drain.finish(self._limit_s())
-        self.stop()
+        self._stop_listening()
+        loop = asyncio.get_running_loop()
+        self._end_once_idle(loop, loop.time() + CLOSE_WITHIN_S)
 
     def _end_when_idle(self) -> None:
         """Take no connection, and end when the last request has. SIGTERM ends it as ever."""
         self._is_ending = True
-        while self._ports:
-            self._ports.pop().stopListening()
+        self._stop_listening()
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + LAST_REQUESTS_S + settings.VINERY_REQUEST_TIMEOUT_S
         loop.call_later(LAST_REQUESTS_S, self._end_once_idle, loop, give_up_at)
+
+    def _stop_listening(self) -> None:
+        while self._ports:
+            self._ports.pop().stopListening()
 
     def _end_once_idle(self, loop: asyncio.AbstractEventLoop, give_up_at: float) -> None:
         is_busy = any("application_instance" in each for each in self.connections.values())
