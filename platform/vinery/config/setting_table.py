@@ -48,6 +48,11 @@ SETTINGS: Final = (
         "4",
     ),
     Setting(
+        "VINERY_DRAIN_S",
+        "seconds that requests may still run when the server is stopped",
+        "30",
+    ),
+    Setting(
         "VINERY_WEB_MEMORY_MB",
         "memory above which a web process is replaced; 0: any amount",
         "an eighth of the machine's, from 1024 to 4096",
