@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
 from vinery_accounts.admin.base import AuditedAdmin, ResourceAdmin
+from vinery_accounts.models import Project
 from vinery_accounts.resources.base import Conflict
 from vinery_serving.catalog import devices, registry
 from vinery_serving.catalog.alias_resource import MODEL_ALIASES, targets_text
@@ -78,7 +79,24 @@ class OptionsField(forms.JSONField):
         return super().to_python(value)
 
 
+class ProjectsField(forms.TypedMultipleChoiceField):
+    """Projects by their names; the value is a list of ids."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(coerce=int, choices=_project_choices, empty_value=[], **more)
+
+
+def _project_choices() -> list[tuple[int, str]]:
+    projects = Project.objects.select_related("organization").order_by("organization__name", "name")
+    return [(each.pk, str(each)) for each in projects]
+
+
 class ServedModelForm(forms.ModelForm):  # type: ignore[type-arg]
+    project_ids = ProjectsField(
+        label="Projects",
+        required=False,
+        help_text="Only keys of these projects see and use the model; none chosen: all keys do.",
+    )
     options = OptionsField(
         required=False,
         initial=dict,
@@ -90,7 +108,7 @@ class ServedModelForm(forms.ModelForm):  # type: ignore[type-arg]
 
     class Meta:
         model = ServedModel
-        fields = ("name", "folder", "device", "options", "is_loaded")
+        fields = ("name", "folder", "device", "options", "project_ids", "is_loaded")
         widgets = {
             "name": forms.TextInput(attrs={"size": 40, "spellcheck": "false"}),
             "folder": forms.TextInput(attrs={"size": 80, "spellcheck": "false", "class": "code"}),
@@ -129,7 +147,8 @@ class ServedModelAdmin(AuditedAdmin):
 
     def get_fieldsets(self, request: HttpRequest, obj: ServedModel | None = None) -> Any:
         """The engine's fields appear once the model exists."""
-        settings = (None, {"fields": ("name", "folder", "device", "options", "is_loaded")})
+        names = ("name", "folder", "device", "options", "project_ids", "is_loaded")
+        settings = (None, {"fields": names})
         if obj is None:
             return (settings,)
         engine = ("Engine", {"fields": _ENGINE_FIELDS})

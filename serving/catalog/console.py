@@ -52,13 +52,18 @@ class Models(Page):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         is_admin = self.access.is_superuser
-        rows = [Row.of(model, has_log=is_admin) for model in registry.list_models()]
+        rows = [Row.of(model, has_log=is_admin) for model in registry.models_seen_by(self.access)]
+        names = {row.name for row in rows}
         aliases = ModelAlias.objects.all()
         has_vision = any(row.testable_id for row in rows)
         optional = {"Pictures": has_vision, "Reason": is_admin}
         return super().get_context_data(**kwargs) | {
             "is_admin": is_admin,
-            "aliases": [(alias.name, targets_text(alias.targets)) for alias in aliases],
+            "aliases": [
+                (alias.name, targets_text(seen))
+                for alias in aliases
+                if (seen := {name: alias.targets[name] for name in alias.targets if name in names})
+            ],
             "rows": rows,
             "has_vision": has_vision,
             "columns": ["Model", "State", *(name for name, is_in in optional.items() if is_in)],

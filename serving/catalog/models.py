@@ -14,6 +14,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
 
+from vinery_accounts.models import Project
 from vinery_serving.catalog import devices
 from vinery_serving.catalog.devices import check_device
 from vinery_serving.catalog.jobs import FOLDER_KINDS, JobKind, JobState, ModelJob
@@ -54,6 +55,12 @@ class ServedModel(models.Model):
     device = models.CharField(max_length=64, default="CPU", help_text="CPU, GPU, GPU.1, NPU ...")
     options = models.JSONField(
         default=dict, blank=True, help_text="Engine options, such as {'max_running': 16}."
+    )
+    project_ids = models.JSONField(
+        "projects",
+        default=list,
+        blank=True,
+        help_text="The ids of the projects whose keys see and use it; empty: all keys.",
     )
     is_loaded = models.BooleanField(
         "load", default=True, help_text="Whether an engine should be running for it."
@@ -387,9 +394,21 @@ def _check_device(text: str) -> None:
     check_device(text, devices.read(Path(settings.VINERY_RUN_DIR)))
 
 
+def _check_projects(ids: object) -> None:
+    """Raises ValueError for ids that are not those of projects."""
+    is_list = isinstance(ids, list) and all(type(each) is int for each in ids)
+    if not is_list:
+        raise ValueError("Write a list of ids of projects, such as [1, 2].")
+    known = set(Project.objects.filter(pk__in=ids).values_list("pk", flat=True))
+    missing = [each for each in ids if each not in known]
+    if missing:
+        raise ValueError(f"There is no project with the id {missing[0]}.")
+
+
 _CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     "name": _check_name,
     "folder": _check_folder,
     "device": _check_device,
     "options": _check_options,
+    "project_ids": _check_projects,
 }

@@ -8,7 +8,9 @@ from typing import Any, Final
 from django.conf import settings
 from django.utils import timezone
 
+from vinery_accounts.models import Project
 from vinery_accounts.services import changes
+from vinery_accounts.services.access import Access
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.shipped import shipped_folder
 
@@ -57,6 +59,16 @@ def test_pictures(model: ServedModel) -> None:
 def list_models() -> list[ServedModel]:
     """Return all served models by name, with their engines' status: one query."""
     return list(ServedModel.objects.select_related("engine"))
+
+
+def models_seen_by(access: Access) -> list[ServedModel]:
+    """Return the models that a user of the console sees: administrators all, others those of their
+    projects and those of all projects."""
+    models = list_models()
+    if access.is_superuser or not any(model.project_ids for model in models):
+        return models
+    own = set(access.rows(Project).values_list("pk", flat=True))
+    return [each for each in models if not each.project_ids or own & set(each.project_ids)]
 
 
 def ensure_reference_model() -> None:

@@ -123,6 +123,12 @@ class ServedModelSerializer(StrictModelSerializer):
         help_text="The engine options that differ from their defaults, such as "
         '{"max_running": 16}. `vinery model add --help` lists them.',
     )
+    project_ids = serializers.ListField(
+        child=serializers.IntegerField(min_value=1),
+        required=False,
+        help_text="The projects whose keys see and use the model; empty: all keys. For other keys "
+        "it does not exist.",
+    )
     state = serializers.ChoiceField(
         choices=ShownState.choices,
         source="shown_state",
@@ -140,7 +146,8 @@ class ServedModelSerializer(StrictModelSerializer):
     class Meta:
         model = ServedModel
         fields = [
-            *("id", "name", "folder", "device", "options", "is_loaded", "state", "engine"),
+            *("id", "name", "folder", "device", "options", "project_ids", "is_loaded"),
+            *("state", "engine"),
             *("warnings", "created_at", "updated_at"),
         ]
         extra_kwargs = {

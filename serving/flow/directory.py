@@ -52,6 +52,11 @@ class ModelEntry:
     is_loaded: bool
     created_at: datetime
     updated_at: datetime
+    projects: frozenset[int] = frozenset()  # whose keys see and use it; empty: all keys
+
+    def is_visible_to(self, project_id: int | None) -> bool:
+        """Whether keys of a project see the model; None: a caller without a project."""
+        return not self.projects or project_id in self.projects
 
 
 class ModelState(StrEnum):
@@ -177,6 +182,7 @@ class LocalDirectory:
         self._select_family = select_family
         self.quarantine = quarantine or Quarantine()
         self.entries: Mapping[str, ModelEntry] = {}  # all served models, by name
+        self._has_hidden = False  # whether some projects do not see all models
         self.aliases: Mapping[str, Targets] = {}  # by their own names
         self._dice = Random()
         self._engines: dict[str, Engine] = {}
@@ -187,14 +193,21 @@ class LocalDirectory:
         """All models that should be loaded and whose folders are usable."""
         return self._engines.values()
 
-    def find(self, name: str | None, may_use: Callable[[str], bool] = lambda name: True) -> Engine:
+    def find(
+        self,
+        name: str | None,
+        may_use: Callable[[str], bool] = lambda name: True,
+        project_id: int | None = None,
+    ) -> Engine:
         """Return the engine of a model, or of a target of an alias; None means the only model.
 
-        Of an alias that the caller may not use by its own name, only targets are drawn that the
-        caller may use, if there are any. Raises `ModelNotFound`, `ModelNotReady` or
+        A model that the caller's project does not see does not exist for it. Of an alias that the
+        caller may not use by its own name, only targets are drawn that the caller may use, if
+        there are any. Raises `ModelNotFound`, `ModelNotReady` or
         `MissingParameter`.
         """
-        entry = self._entry(self._target(name, may_use))
+        visible = self.entries_of(project_id)
+        entry = self._entry(self._target(name, may_use, visible), visible)
         engine = self._engines.get(entry.name)
         if engine is not None:
             return engine
@@ -202,20 +215,29 @@ class LocalDirectory:
             raise ModelNotReady(f"The model {entry.name} is not loaded.")
         raise _failed(entry.name)
 
-    def _target(self, name: str | None, may_use: Callable[[str], bool]) -> str | None:
+    def entries_of(self, project_id: int | None) -> Mapping[str, ModelEntry]:
+        """Return the models that keys of a project see, by name; None: callers without one."""
+        if not self._has_hidden:
+            return self.entries
+        entries = self.entries.items()
+        return {name: entry for name, entry in entries if entry.is_visible_to(project_id)}
+
+    def _target(
+        self, name: str | None, may_use: Callable[[str], bool], visible: Mapping[str, ModelEntry]
+    ) -> str | None:
         if name is None or name not in self.aliases:
             return name
-        targets = self.targets_of(name)
+        targets = self.targets_of(name, visible)
         if not targets:
             return name  # all its models were removed
         if not may_use(name):
             targets = {each: targets[each] for each in targets if may_use(each)} or targets
         return draw(targets, self._can_answer, self._dice)
 
-    def targets_of(self, alias: str) -> Targets:
-        """Return the targets of an alias that are still served."""
+    def targets_of(self, alias: str, visible: Mapping[str, ModelEntry]) -> Targets:
+        """Return the targets of an alias that are still served, and `visible` to the caller."""
         targets = self.aliases[alias]
-        return {name: weight for name, weight in targets.items() if name in self.entries}
+        return {name: weight for name, weight in targets.items() if name in visible}
 
     def _can_answer(self, name: str) -> bool:
         return self.state_of(self.entries[name]) is ModelState.LOADED
@@ -267,6 +289,7 @@ class LocalDirectory:
             self._engines.pop(engine.entry.name, None)
         self._engines.update({each.entry.name: each for each in new.values() if each is not None})
         self.entries = dict(entries)
+        self._has_hidden = any(entry.projects for entry in entries.values())
         for id_, engine in changed.items():
             successor = new.get(id_)
             if successor is not None and successor.entry.folder == engine.entry.folder:
@@ -291,8 +314,8 @@ class LocalDirectory:
         suspects = Suspects() if replaced is None else replaced.suspects
         return Engine(entry, assets, family, client, self.quarantine, suspects)
 
-    def _entry(self, name: str | None) -> ModelEntry:
-        entry = self.entries.get(name) if name is not None else None
+    def _entry(self, name: str | None, visible: Mapping[str, ModelEntry]) -> ModelEntry:
+        entry = visible.get(name) if name is not None else None
         if entry is not None:
             return entry
         if name not in (None, "default"):
@@ -301,7 +324,7 @@ class LocalDirectory:
                 "answer now.",
                 param="model",
             )
-        loaded = [entry for entry in self.entries.values() if entry.is_loaded]
+        loaded = [entry for entry in visible.values() if entry.is_loaded]
         if len(loaded) == 1:
             return loaded[0]
         states = [self.state_of(entry) for entry in loaded]

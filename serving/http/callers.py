@@ -11,7 +11,6 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from vinery_accounts.base.errors import KeyRefused, NotAllowed
-from vinery_accounts.keys.grants import Grants
 from vinery_accounts.keys.table import ANONYMOUS, Caller, KeyTable
 from vinery_serving.core.errors import InvalidKey, NotPermitted
 from vinery_serving.flow.directory import Engine, LocalDirectory
@@ -75,10 +74,11 @@ def grant_errors() -> Iterator[None]:
         raise NotPermitted(refused.message, param=refused.param, code=refused.code) from None
 
 
-def permitted_engine(directory: LocalDirectory, grants: Grants, name: str | None) -> Engine:
+def permitted_engine(directory: LocalDirectory, caller: Caller, name: str | None) -> Engine:
     """Return the engine of a model, or of a target of an alias. Raises `ServingError`, also for a
     key that may use neither the name nor the model."""
-    engine = directory.find(name, grants.allows_model)
+    grants = caller.grants
+    engine = directory.find(name, grants.allows_model, caller.project_id)
     model = engine.entry.name
     asked = name if name is not None and name in directory.aliases else model
     with grant_errors():

@@ -142,7 +142,7 @@ class JsonConsumer(AsyncHttpConsumer, ABC):  # type: ignore[misc]
     def _engine(self, caller: Caller, model: str | None) -> Engine:
         """The engine of a model. Raises `ServingError`, also for a key without the right to the
         model."""
-        return permitted_engine(self._runtime.directory, caller.grants, model)
+        return permitted_engine(self._runtime.directory, caller, model)
 
     @property
     def _tree(self) -> str:

@@ -126,7 +126,8 @@ class KeyUsage(_Document):
     def _rules(self, caller: Caller) -> list[Rule]:
         """The rules of the key and its owners, and of the models that it may use."""
         book, grants = self._runtime.limits.book, caller.grants
-        models = [name for name in self._runtime.directory.entries if grants.allows_model(name)]
+        visible = self._runtime.directory.entries_of(caller.project_id)
+        models = [name for name in visible if grants.allows_model(name)]
         own = [rule for scope in scopes_of(caller) for rule in book.rules_in(scope)]
         return own + [rule for name in models for rule in book.rules_in(f"model:{name}")]
 

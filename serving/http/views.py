@@ -94,7 +94,7 @@ async def tokenizer_info(request: HttpRequest, caller: Caller) -> JsonResponse:
     vLLM has a switch for this endpoint, because it shows the chat template. Here it needs a key,
     and every key can see rendered prompts anyway (`return_prompt_text`).
     """
-    engine = permitted_engine(runtime().directory, caller.grants, request.GET.get("model"))
+    engine = permitted_engine(runtime().directory, caller, request.GET.get("model"))
     folder = engine.assets.folder
     templates = folder.templates
     return JsonResponse(
@@ -133,15 +133,18 @@ def _speaks_anthropic(request: HttpRequest) -> bool:
 def _body_of(name: str, caller: Caller) -> dict[str, object] | None:
     """Return the object of a model or an alias; None if there is none for the key."""
     directory, may_use = runtime().directory, caller.grants.allows_model
-    entry = directory.entries.get(name)
+    visible = directory.entries_of(caller.project_id)
+    entry = visible.get(name)
     if entry is not None:
         return _body(entry) if may_use(name) else None
     if name not in directory.aliases:
         return None
-    targets = [each for each in directory.targets_of(name) if may_use(name) or may_use(each)]
+    targets = [
+        each for each in directory.targets_of(name, visible) if may_use(name) or may_use(each)
+    ]
     if not targets:
         return None
-    bodies = [_body(directory.entries[each]) for each in targets]
+    bodies = [_body(visible[each]) for each in targets]
     # Those that can answer do, whatever the weights.
     able = (body for body in bodies if body["state"] == ModelState.LOADED.value)
     return next(able, bodies[0]) | {"id": name, "alias_of": targets}

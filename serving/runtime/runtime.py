@@ -443,6 +443,7 @@ def _entry(model: ServedModel) -> ModelEntry:
         is_loaded=model.is_loaded and bool(model.folder),
         created_at=model.created_at,
         updated_at=model.updated_at,
+        projects=frozenset(model.project_ids),
     )
 
 

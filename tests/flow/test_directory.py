@@ -193,3 +193,33 @@ async def test_a_model_without_a_form_for_calls_is_not_offered_for_tools(
     abilities = abilities_of(directory.find("a"))
     assert not abilities.calls_tools
     assert not abilities.reasons
+
+
+HIDDEN = replace(OTHER, projects=frozenset({7}))
+
+
+async def test_a_model_of_other_projects_does_not_exist_for_a_caller(
+    directory: LocalDirectory,
+) -> None:
+    await serve(directory, LOADED, HIDDEN)
+
+    assert directory.find(HIDDEN.name, project_id=7).entry == HIDDEN
+    for project_id in (8, None):
+        with pytest.raises(ModelNotFound):
+            directory.find(HIDDEN.name, project_id=project_id)
+        assert directory.find(None, project_id=project_id).entry == LOADED  # the only one it sees
+    with pytest.raises(MissingParameter):
+        directory.find(None, project_id=7)
+
+
+async def test_an_alias_leads_a_caller_to_models_that_it_sees_alone(
+    directory: LocalDirectory,
+) -> None:
+    entries = {entry.name: entry for entry in (LOADED, HIDDEN)}
+    await directory.update(entries, aliases={"chat": {HIDDEN.name: 9, LOADED.name: 1}})
+
+    names = {directory.find("chat", project_id=8).entry.name for _ in range(20)}
+    assert names == {LOADED.name}
+    await directory.update(entries, aliases={"chat": {HIDDEN.name: 1}})
+    with pytest.raises(ModelNotFound, match="`chat` does not exist"):
+        directory.find("chat", project_id=8)

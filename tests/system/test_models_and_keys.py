@@ -362,3 +362,30 @@ def test_an_engine_that_never_starts_is_not_waited_for(platform: Running, tmp_pa
     assert "failed to load" in answer.json()["error"]["message"]
     assert answer.headers["retry-after"]
     vinery(platform, "model", "remove", "empty")
+
+
+def test_a_model_of_one_project_does_not_exist_for_keys_of_another(
+    platform: Running, client: openai.OpenAI, tmp_path: Path
+) -> None:
+    folder = tmp_path / "private"
+    write_qwen2_folder(folder)
+    vinery(platform, "organization", "create", "private")
+    vinery(platform, "project", "create", "owner", "--organization", "private")
+    made = vinery(platform, "key", "create", "--name", "owner", "--project", "private/owner")
+    owner = client.with_options(api_key=secret_in(made))
+    vinery(platform, "model", "add", str(folder), "--name", "private")
+    until(lambda: answers(client, "private"), timeout_s=60)
+
+    vinery(platform, "model", "change", "private", "--project", "private/owner")
+    wait_until_seen(platform)
+    until(lambda: answers(owner, "private"), timeout_s=60)
+
+    assert status(platform, platform.api_key, "private") == 404
+    assert "private" not in {model.id for model in client.models.list().data}
+    assert "private" in {model.id for model in owner.models.list().data}
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("private")
+
+    vinery(platform, "model", "change", "private", "--any-project")
+    until(lambda: answers(client, "private"), timeout_s=60)
+    vinery(platform, "model", "remove", "private")

@@ -11,7 +11,7 @@ from typing import Any, Final
 from django.core.exceptions import ValidationError
 
 from vinery.cli import resource
-from vinery.cli.find import only
+from vinery.cli.find import ids_of, only
 from vinery.cli.resource import Option, RowCommands, add_command
 from vinery.cli.shape import Failure, add_json, json_of, print_line, subcommands
 from vinery_accounts.base.names import escaped
@@ -64,10 +64,19 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     show_ = one.add("show", show, "Show a model, its state, its last error and log lines.")
     add_json(show_)
     change_ = one.add_change(
-        "Change the folder, the device or the options of a model. Its engine is restarted.",
+        "Change the folder, the device or the options of a model, which restart its engine, or the "
+        "projects that see it.",
         {
             "folder": Option(parse=_absolute, help="where openvino_model.xml is"),
             "device": Option(help=_DEVICE_HELP),
+            "project_ids": Option(
+                "--project",
+                parse=lambda word: ids_of("project", [word])[0],
+                metavar="ID_OR_NAME",
+                help="only keys of this project, or of several, see and use the model",
+                clear="--any-project",
+                is_list=True,
+            ),
         },
         run=change,
     )
