@@ -17,6 +17,7 @@ from vinery_serving.engine.config import EngineConfig, parse_options
 from vinery_serving.speed.measuring import Engine, MeasurementFailed
 from vinery_serving.transport.client import EngineClient
 
+_CONNECT_TIMEOUT_S: Final = 10.0
 _END_TIMEOUT_S: Final = 5.0
 
 
@@ -38,13 +39,10 @@ async def trial_engine(
         process = await _start(config)
         client = EngineClient(config.socket_path)
         try:
-            async with asyncio.timeout(timeout_s):
-                await _wait_ready(process)
-                client.open()
-                await client.wait_connected(timeout_s)
+            await _wait_ready(process, timeout_s)
+            client.open()
+            await client.wait_connected(_CONNECT_TIMEOUT_S)
             yield Engine(client)
-        except TimeoutError:
-            raise MeasurementFailed(f"It did not load within {timeout_s:.0f} s.") from None
         finally:
             await client.close()
             await asyncio.shield(_end(process))
@@ -64,10 +62,14 @@ async def _start(config: EngineConfig) -> Process:
     return process
 
 
-async def _wait_ready(process: Process) -> None:
+async def _wait_ready(process: Process, timeout_s: float) -> None:
     """Raises `MeasurementFailed` with the reason of an engine that does not load."""
     assert process.stdout is not None
-    line = await process.stdout.readline()
+    try:
+        async with asyncio.timeout(timeout_s):
+            line = await process.stdout.readline()
+    except TimeoutError:
+        raise MeasurementFailed(f"It did not load within {timeout_s:.0f} s.") from None
     report = json.loads(line) if line else {"event": "failed", "error": "The engine process ended."}
     if report["event"] != "ready":
         raise MeasurementFailed(" ".join(str(report["error"]).split()))
