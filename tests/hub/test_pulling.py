@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from vinery_serving.hub.errors import HubUnavailable, PullFailed
 from vinery_serving.hub.folders import PullFolders
 from vinery_serving.hub.pull import pull
 from vinery_serving.hub.transfer import Patience
+from vinery_serving.prompting.folder import ModelFolder
 
 QUICK = Patience(max_attempts=2, first_wait_s=0, stall_s=0.5)
 WEIGHTS = "openvino_model.bin"
@@ -36,9 +36,16 @@ pull(hub, hub.repository("acme/tiny"), Path(sys.argv[1]), lambda *_: None)
 """
 
 
+# Enough of a model to go wrong: each request costs time.
+FILES = {
+    name: (TINY_CHAT / name).read_bytes()
+    for name in (SMALL, "generation_config.json", "openvino_detokenizer.bin", WEIGHTS)
+}
+
+
 @pytest.fixture
 def tiny(hub: FakeHub) -> FakeHub:
-    hub.add_folder("acme/tiny", TINY_CHAT)
+    hub.add("acme/tiny", FILES)
     return hub
 
 
@@ -49,8 +56,7 @@ def pulled(hub: FakeHub, models: Path, patience: Patience = QUICK, *patterns: st
 
 
 def is_like_the_model(folder: Path) -> bool:
-    own = {each.name: each.read_bytes() for each in TINY_CHAT.iterdir()}
-    return own == {each.name: each.read_bytes() for each in folder.iterdir()}
+    return {each.name: each.read_bytes() for each in folder.iterdir()} == FILES
 
 
 def test_a_whole_repository_becomes_a_folder(tiny: FakeHub, tmp_path: Path) -> None:
@@ -224,8 +230,7 @@ def _until_bytes(models: Path, num_bytes: int) -> None:
 
 def test_a_new_commit_leaves_the_folder_of_the_old_one(tiny: FakeHub, tmp_path: Path) -> None:
     old = pulled(tiny, tmp_path)
-    files = {each.name: each.read_bytes() for each in TINY_CHAT.iterdir()}
-    tiny.add("acme/tiny", {**files, "README.md": b"new"})
+    tiny.add("acme/tiny", {**FILES, "README.md": b"new"})
 
     new = pulled(tiny, tmp_path)
 
@@ -248,7 +253,7 @@ def test_a_full_disk_is_reported_before_a_byte_is_fetched(
 ) -> None:
     monkeypatch.setattr(pulling, "free_bytes", lambda _: 1000)
 
-    with pytest.raises(PullFailed, match="missing files take 6 MB"):
+    with pytest.raises(PullFailed, match="missing files take 5 MB"):
         pulled(tiny, tmp_path)
     assert not tiny.fetches(WEIGHTS)
 
@@ -284,8 +289,7 @@ def test_the_token_goes_to_the_hub_only(
     assert any(each.is_storage for each in tiny.requests)
 
 
-def test_the_folder_loads_as_a_model(tiny: FakeHub, tmp_path: Path) -> None:
-    from vinery_serving.prompting.folder import ModelFolder
+def test_the_folder_can_be_served(hub: FakeHub, tmp_path: Path) -> None:
+    hub.add_folder("acme/tiny", TINY_CHAT)
 
-    assert ModelFolder.read(pulled(tiny, tmp_path)).max_context == 2048
-    shutil.rmtree(tmp_path / "acme--tiny")
+    assert ModelFolder.read(pulled(hub, tmp_path)).max_context == 2048
