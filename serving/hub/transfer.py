@@ -107,17 +107,17 @@ def _append(
     """Read one response to its end."""
     path.touch()
     with source.open(_size(path), stall_s) as stream, path.open("r+b") as target:
-        dropped = target.seek(0, os.SEEK_END) - stream.start
-        if dropped:
-            advance(-dropped)
-            target.truncate(stream.start)
-            target.seek(stream.start)
+        position = stream.start
+        advance(position - _size(path))
+        target.truncate(position)
+        target.seek(position)
         for part in _not_stalled(stream.parts, stall_s):
-            if target.tell() + len(part) > file.size_bytes:
+            position += len(part)
+            if position > file.size_bytes:
                 raise WrongContent(f"{file.path} is longer than listed.")
             target.write(part)
             advance(len(part))
-        if target.tell() < file.size_bytes:
+        if position < file.size_bytes:
             raise WrongContent(f"{file.path} is shorter than listed.")
 
 
