@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "config": "show the settings in force and where they are set",
     "model": "add, load, unload and list models",
     "alias": "give models other names, and divide requests between them",
+    "job": "see, pause, resume and cancel long work on models",
     "convert": "list, make and remove the environments of conversions",
     "catalog": "list ready-made models that can be pulled by name",
     "devices": "list the devices of this machine on which models can run",
