@@ -93,8 +93,9 @@ def _fetch_once(
 
 def _wait_s(error: HubUnavailable, in_row: int, patience: Patience) -> float:
     """How long to wait: longer each time, and as long as the hub asks for within reason."""
-    own_s = min(patience.first_wait_s * 2**in_row, patience.max_wait_s)
-    return max(own_s, min(error.retry_after_s, patience.max_asked_wait_s))
+    own_s: float = min(patience.first_wait_s * 2**in_row, patience.max_wait_s)
+    asked_s = min(error.retry_after_s, patience.max_asked_wait_s)
+    return max(own_s, asked_s)
 
 
 def _append(
