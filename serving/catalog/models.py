@@ -15,7 +15,9 @@ from django.core.validators import RegexValidator
 from django.db import models
 
 from vinery_serving.catalog import devices
+from vinery_serving.catalog.device_options import check_device_options
 from vinery_serving.catalog.devices import check_device
+from vinery_serving.catalog.folder_options import check_folder_options
 from vinery_serving.catalog.shipped import shipped_folder
 from vinery_serving.core.media import PictureVerdict
 from vinery_serving.core.output_formats import check_output_format
@@ -159,8 +161,22 @@ class ServedModel(models.Model):
                     check(getattr(self, name))
                 except ValueError as error:
                     errors[name] = [ValidationError(str(error))]
+        changed = [each for each in ("options", "device", "folder") if each not in (exclude or ())]
+        if changed and not errors.keys() & {"options", "device", "folder"}:
+            try:
+                self._check_options_together()
+            except ValueError as error:
+                errors[changed[0]] = [ValidationError(str(error))]
         if errors:
             raise ValidationError(errors)
+
+    def _check_options_together(self) -> None:
+        """Raises ValueError for options that the device or the model of the folder does not take.
+        A model whose folder is gone may be renamed, so its options may be unreadable now."""
+        options = parse_options(dict(self.options))
+        known = devices.read(Path(settings.VINERY_RUN_DIR))
+        check_device_options(options, self.device, known)
+        check_folder_options(options, Path(self.folder))
 
 
 class EngineState(models.TextChoices):
