@@ -304,6 +304,8 @@ CHANNEL_LAYERS: dict[str, dict[str, Any]] = {
 # Without Redis, each of several web processes counts its own share of a limit.
 VINERY_WEB_WORKERS = num_workers_from_env()
 VINERY_HUNG_AFTER_S = hung_after_from_env()
+# Read by the processes of jobs, and checked here. 0: what is free when one starts.
+VINERY_JOB_MEMORY_MB = env.integer("VINERY_JOB_MEMORY_MB", 0, at_least=0, at_most=1 << 24)
 VINERY_LIMITS_WHEN_AWAY = env.choice(
     "VINERY_LIMITS_WHEN_AWAY", "share", among=("refuse", "allow", "share")
 )
