@@ -21,7 +21,7 @@ from vinery_serving.transport.messages import LogitsSpec, LogprobsSpec, Sampling
 pytestmark = pytest.mark.live
 
 TINY_DRAFT = TINY_CHAT.with_name("tiny-draft")
-QUESTIONS = ["Count to 12.", "What is the capital of France?", "Say hello."]
+QUESTIONS = ["Count to 12.", "What is the capital of France?", "hello"]
 SCORED = LogitsSpec(logprobs=LogprobsSpec(num_top=1))
 FILLER = "Please remember this well. " * 60
 EVICTION = {"start_size": 32, "recent_size": 64, "max_cache_size": 192}
