@@ -29,7 +29,7 @@ class OptionGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 raise ValueError(f"{name} must be a multiple of {block}, not {value}")
 
 
-class CacheEviction(OptionGroup):
+class CacheEviction(OptionGroup, frozen=True):
     """Which tokens of an answer's context stay in the KV cache."""
 
     start_size: Annotated[int, "tokens at the beginning that always stay"]
@@ -71,7 +71,7 @@ class CacheEviction(OptionGroup):
         self.require_blocks(block, "start_size", "recent_size", "max_cache_size")
 
 
-class SparseAttention(OptionGroup):
+class SparseAttention(OptionGroup, frozen=True):
     """Which tokens of a long prompt are compared with which while it is prefilled."""
 
     mode: Annotated[
@@ -105,7 +105,7 @@ class SparseAttention(OptionGroup):
         self.require_blocks(block, "num_start_tokens", "num_recent_tokens", "block_size")
 
 
-class DraftScheduler(OptionGroup):
+class DraftScheduler(OptionGroup, frozen=True):
     """What the draft model has of its own."""
 
     cache_size_gb: Annotated[
