@@ -440,7 +440,7 @@ def _entry(model: ServedModel) -> ModelEntry:
         name=model.name,
         folder=Path(model.folder),
         options=options,
-        is_loaded=model.is_loaded,
+        is_loaded=model.is_loaded and bool(model.folder),
         created_at=model.created_at,
         updated_at=model.updated_at,
     )
