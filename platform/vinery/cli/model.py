@@ -143,7 +143,7 @@ def _options_epilog() -> str:
     paragraphs = [
         textwrap.fill(
             f"  {document.name}".ljust(len(indent))
-            + f"{document.meaning} (default: {document.default})",
+            + f"{document.meaning} ({document.default_text})",
             width=width,
             subsequent_indent=indent,
         )
