@@ -170,7 +170,7 @@ def state(self: ResourceViewSet, request: Request, pk: str) -> Response:
 class ConversionSerializer(StrictSerializer):
     """A checkpoint, and what becomes of it."""
 
-    source = serializers.CharField(
+    folder = serializers.CharField(
         max_length=1024, help_text="Absolute path, on the server, of the folder of the checkpoint."
     )
     name = serializers.CharField(
@@ -197,7 +197,7 @@ def convert(self: ResourceViewSet, request: Request) -> Response:
     body.is_valid(raise_exception=True)
     values = body.validated_data
     job = conversions.begin(
-        Path(values["source"]),
+        Path(values["folder"]),
         values["name"],
         values["options"],
         device=values["device"],

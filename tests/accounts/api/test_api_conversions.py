@@ -14,7 +14,7 @@ from vinery_accounts.models import User
 def test_an_administrator_converts_a_checkpoint_into_a_new_model(root: Api, tmp_path: Path) -> None:
     source = write_checkpoint(tmp_path / "tiny")
     options = {"precision": "int4", "ratio": 0.8}
-    body = {"source": str(source), "name": "tiny", "options": options, "is_loaded": False}
+    body = {"folder": str(source), "name": "tiny", "options": options, "is_loaded": False}
     job = root.post("models/convert/", body)
     assert (job["kind"], job["state"], job["model"]) == ("convert", "waiting", "tiny")
     assert job["parameters"] == {"source": str(source), **options}
@@ -24,7 +24,7 @@ def test_an_administrator_converts_a_checkpoint_into_a_new_model(root: Api, tmp_
 
 def test_a_wrong_option_is_refused_with_a_sentence(root: Api, tmp_path: Path) -> None:
     source = write_checkpoint(tmp_path / "tiny")
-    body = {"source": str(source), "name": "tiny", "options": {"precision": "int1"}}
+    body = {"folder": str(source), "name": "tiny", "options": {"precision": "int1"}}
     response = root.request("POST", "models/convert/", body)
     assert response.status_code == 400
     assert "int1" in response.json()["error"]["message"]
@@ -35,5 +35,5 @@ def test_others_may_not_convert(
     make_user: Callable[..., User], as_user: Callable[[User], Api], tmp_path: Path
 ) -> None:
     api = as_user(make_user("member"))
-    body = {"source": str(tmp_path), "name": "tiny"}
+    body = {"folder": str(tmp_path), "name": "tiny"}
     assert api.request("POST", "models/convert/", body).status_code == 403
