@@ -15,7 +15,7 @@ from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Conflict, Resource, RowAction
 from vinery_accounts.resources.fields import Filters, StrictModelSerializer
 from vinery_accounts.services.access import Access, Action
-from vinery_serving.catalog import registry, speed
+from vinery_serving.catalog import registry, speed_requests
 from vinery_serving.catalog.models import (
     EngineStatus,
     PictureVerdictChoices,
@@ -276,7 +276,7 @@ def _tested(row: ServedModel) -> ServedModel:
 def _measured(row: ServedModel) -> ServedModel:
     """Raises `Conflict` for a model without an engine, or one that is being measured."""
     try:
-        speed.begin(row)
+        speed_requests.begin(row)
     except ValidationError as error:
         raise Conflict(" ".join(error.messages)) from None
     return row

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from django.conf import settings
-from django.core.exceptions import ValidationError
 from django.db import models
 
-from vinery_serving.catalog import devices, job_requests
-from vinery_serving.catalog.jobs import JobKind, ModelJob
-from vinery_serving.catalog.models import ServedModel, ShownState
+from vinery_serving.catalog import devices
+from vinery_serving.catalog.jobs import ModelJob
+from vinery_serving.catalog.models import ServedModel
 
 # Measurements that are kept of each model. More of them are deleted, the oldest first.
 MAX_RESULTS: Final = 200
@@ -46,21 +45,6 @@ class SpeedResult(models.Model):
         """Return one measured value; None: this number of streams was not measured."""
         found = (point[name] for point in self.points if point["streams"] == streams)
         return next(found, None)
-
-
-def begin(model: ServedModel) -> ModelJob:
-    """Ask the node to measure a model. Raises ValidationError unless an engine serves it."""
-    if model.shown_state is not ShownState.READY:
-        raise ValidationError(
-            f"{model} is {model.state_text}: load it, wait until it is ready, and measure it then."
-        )
-    parameters = {
-        "model_id": model.pk,
-        "folder": model.folder,
-        "device": model.device,
-        "options": model.options,
-    }
-    return job_requests.begin(model, JobKind.BENCH, parameters)
 
 
 def take_speed(job: ModelJob, result: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
-from vinery_serving.catalog import speed
+from vinery_serving.catalog import speed, speed_requests
 from vinery_serving.catalog.job_results import take_result
 from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
 from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
@@ -105,7 +105,7 @@ class TestStoring:
         return model
 
     def test_a_result_is_kept_with_its_settings_and_versions(self) -> None:
-        job = speed.begin(self.a_model(EngineState.READY))
+        job = speed_requests.begin(self.a_model(EngineState.READY))
         assert take_result(job, RESULT) == ""
         result = SpeedResult.objects.get()
         assert (result.options, result.device) == ({"a": 1}, "CPU")
@@ -119,7 +119,7 @@ class TestStoring:
     ) -> None:
         monkeypatch.setattr(speed, "MAX_RESULTS", 2)
         model = self.a_model(EngineState.READY)
-        job = speed.begin(model)
+        job = speed_requests.begin(model)
         for _ in range(3):
             speed.take_speed(job, RESULT)
         ids = list(SpeedResult.objects.values_list("pk", flat=True))
@@ -129,5 +129,5 @@ class TestStoring:
     def test_a_model_that_is_not_ready_is_not_measured(self) -> None:
         model = self.a_model(EngineState.LOADING)
         with pytest.raises(ValidationError, match="m is loading: load it"):
-            speed.begin(model)
+            speed_requests.begin(model)
         assert not ModelJob.objects.filter(kind=JobKind.BENCH).exists()

@@ -19,7 +19,7 @@ from vinery.cli.shape import (
     print_rows,
 )
 from vinery_accounts.resources.base import EVERYTHING
-from vinery_serving.catalog import speed
+from vinery_serving.catalog import speed_requests
 from vinery_serving.catalog.jobs import JobState, ModelJob
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.speed import SpeedResult
@@ -52,7 +52,7 @@ def add_to(actions: Commands, one: RowCommands) -> None:
 def bench(model: ServedModel, arguments: argparse.Namespace) -> int:
     """Print the result. Raises `Failure` if the model cannot be measured."""
     try:
-        job = speed.begin(model)
+        job = speed_requests.begin(model)
     except ValidationError as error:
         raise Failure(" ".join(error.messages)) from error
     wait_for(job)
