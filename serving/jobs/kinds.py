@@ -16,6 +16,7 @@ Discard = Callable[[JobDocument], None]
 MODULES: Final[Mapping[str, str]] = {
     "convert": "vinery_serving.convert.job",
     "bench": "vinery_serving.speed.bench_job",
+    "tune": "vinery_serving.speed.tune_job",
 }
 
 
