@@ -73,7 +73,7 @@ class Server:
         runtime = SimpleNamespace(
             required_keys=None,
             directory=SimpleNamespace(
-                find=lambda name, *_: self.engine,
+                find=lambda *_: self.engine,
                 entries={"tiny-chat"},
                 aliases={},
                 engines=[self.engine],
