@@ -15,6 +15,7 @@ Discard = Callable[[JobDocument], None]
 # Modules with `run` and, if the job leaves unfinished files, `discard`.
 MODULES: Final[Mapping[str, str]] = {
     "pull": "vinery_serving.hub.pull_job",
+    "convert": "vinery_serving.convert.job",
 }
 
 
