@@ -16,6 +16,7 @@ Discard = Callable[[JobDocument], None]
 MODULES: Final[Mapping[str, str]] = {
     "pull": "vinery_serving.hub.pull_job",
     "convert": "vinery_serving.convert.job",
+    "bench": "vinery_serving.speed.bench_job",
 }
 
 
