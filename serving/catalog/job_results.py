@@ -8,7 +8,6 @@ from typing import Any, Final
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from vinery_serving.catalog import job_requests
 from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.speed import take_speed
@@ -45,7 +44,9 @@ def _take_pull(job: ModelJob, result: Mapping[str, Any]) -> None:
         _take_folder(job, result)
         return
     parameters = {"source": result["folder"], "precision": job.parameters["precision"]}
-    job_requests.begin(job.model, JobKind.CONVERT, parameters)
+    conversion = ModelJob(model_id=job.model_id, kind=JobKind.CONVERT, parameters=parameters)
+    conversion.full_clean()
+    conversion.save()
 
 
 def _keep(job: ModelJob, result: Mapping[str, Any]) -> None:

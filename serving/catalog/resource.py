@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
@@ -13,7 +13,7 @@ from rest_framework import serializers
 
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Conflict, Resource, RowAction
-from vinery_accounts.resources.fields import Filters, StrictModelSerializer
+from vinery_accounts.resources.fields import Filters, StrictModelSerializer, StrictSerializer
 from vinery_accounts.services.access import Access, Action
 from vinery_serving.catalog import registry, speed_requests
 from vinery_serving.catalog.models import (
@@ -23,6 +23,8 @@ from vinery_serving.catalog.models import (
     ShownState,
 )
 from vinery_serving.catalog.renaming import follow_name, left_behind
+
+ResultT = TypeVar("ResultT")
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -114,6 +116,17 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
     def _work(self, status: EngineStatus) -> EngineWork | None:
         known: Mapping[str, EngineWork] = getattr(status.model, "engine_work", _IDLE)
         return known.get(status.model.name)
+
+
+class TuneSerializer(StrictSerializer):
+    """How long to look for better options, and which may win."""
+
+    time_limit_s = serializers.FloatField(
+        default=300.0, min_value=10, max_value=86_400, help_text="No trial begins after it."
+    )
+    allow_other_answers = serializers.BooleanField(
+        default=False, help_text="Whether options that change greedy answers may win."
+    )
 
 
 class ServedModelSerializer(StrictModelSerializer):
@@ -228,6 +241,22 @@ class ServedModels(Resource[ServedModel]):
             "`/api/speed-results/` has the result within minutes.",
             "being measured",
         ),
+        RowAction(
+            "tune",
+            Action.MANAGE,
+            lambda row, **values: _tuned(row, **values),
+            "Look for faster engine options in trials beside the running engine. The job of kind "
+            "tune in `/api/model-jobs/` has what each gave.",
+            "being tuned",
+            serializer=TuneSerializer,
+        ),
+        RowAction(
+            "apply-tuning",
+            Action.MANAGE,
+            lambda row: _asked(lambda: speed_requests.apply_tuning(row)),
+            "Set the best options that the last tuning has found. The engine is restarted.",
+            "changed",
+        ),
     )
     columns = {
         "name": lambda row: row.name,
@@ -287,12 +316,21 @@ def _tested(row: ServedModel) -> ServedModel:
 
 
 def _measured(row: ServedModel) -> ServedModel:
-    """Raises `Conflict` for a model without an engine, or one that is being measured."""
+    _asked(lambda: speed_requests.begin(row))
+    return row
+
+
+def _tuned(row: ServedModel, **values: Any) -> ServedModel:
+    _asked(lambda: speed_requests.begin_tuning(row, **values))
+    return row
+
+
+def _asked(ask: Callable[[], ResultT]) -> ResultT:
+    """Ask for a job. Raises `Conflict` if it cannot begin as the model is now."""
     try:
-        speed_requests.begin(row)
+        return ask()
     except ValidationError as error:
         raise Conflict(" ".join(error.messages)) from None
-    return row
 
 
 def _memory_bytes(pid: int) -> int | None:

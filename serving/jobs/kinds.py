@@ -17,6 +17,7 @@ MODULES: Final[Mapping[str, str]] = {
     "pull": "vinery_serving.hub.pull_job",
     "convert": "vinery_serving.convert.job",
     "bench": "vinery_serving.speed.bench_job",
+    "tune": "vinery_serving.speed.tune_job",
 }
 
 
