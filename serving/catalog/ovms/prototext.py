@@ -8,7 +8,7 @@ import ast
 import re
 from typing import Final
 
-Value = str | int | float | bool | dict[str, list["Value"]]  # type: ignore[misc]
+Value = str | int | float | bool | dict[str, list["Value"]]
 Message = dict[str, list[Value]]
 
 _TOKEN: Final = re.compile(
