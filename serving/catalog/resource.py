@@ -160,10 +160,11 @@ class ServedModelSerializer(StrictModelSerializer):
     class Meta:
         model = ServedModel
         fields = [
-            *("id", "name", "folder", "device", "options", "project_ids", "is_loaded"),
-            *("state", "engine"),
+            *("id", "name", "folder", "source", "device", "options", "project_ids"),
+            *("is_loaded", "state", "engine"),
             *("warnings", "created_at", "updated_at"),
         ]
+        read_only_fields = ["source"]
         extra_kwargs = {
             "name": {"help_text": "The name that clients send as `model`."},
             "folder": {"required": True, "allow_blank": False},
@@ -277,6 +278,8 @@ class ServedModels(Resource[ServedModel]):
     def change(self, access: Access, row: ServedModel, values: Mapping[str, Any]) -> ServedModel:
         """Change a model. After a new name, `warnings` of the row has what still has the old."""
         old_name = ServedModel.objects.values_list("name", flat=True).get(pk=row.pk)
+        if values.get("folder", row.folder) != row.folder:
+            values = {**values, "source": {}}
         row = super().change(access, row, values)
         follow_name(old_name, row.name)
         row.warnings = left_behind(old_name, row.name)  # type: ignore[attr-defined]
