@@ -19,9 +19,10 @@ from vinery_serving.catalog.resource import MODELS
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A model as the page shows it. Users get its name and state alone."""
+    """A model as the page shows it. Users get its name, task and state alone."""
 
     name: str
+    task: str
     state: str
     state_text: str
     reason: str = ""
@@ -31,7 +32,7 @@ class Row:
 
     @classmethod
     def of(cls, model: ServedModel, *, has_log: bool) -> "Row":
-        seen = (model.name, model.shown_state.value, model.state_text.capitalize())
+        seen = (model.name, model.task, model.shown_state.value, model.state_text.capitalize())
         if not has_log:
             return cls(*seen)
         return cls(
@@ -58,7 +59,12 @@ class Models(Page):
             "is_admin": is_admin,
             "rows": rows,
             "has_vision": has_vision,
-            "columns": ["Model", "State", *(name for name, is_in in optional.items() if is_in)],
+            "columns": [
+                "Model",
+                "Task",
+                "State",
+                *(name for name, is_in in optional.items() if is_in),
+            ],
         }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
@@ -17,13 +18,14 @@ from django.db import models
 from vinery_serving.catalog import devices
 from vinery_serving.catalog.devices import check_device
 from vinery_serving.catalog.shipped import shipped_folder
+from vinery_serving.catalog.tasks import UnusableModel, read_task
 from vinery_serving.core.media import PictureVerdict
 from vinery_serving.core.output_formats import check_output_format
+from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import parse_options
 
+_FAST_TOKENIZER: Final = "tokenizer.json"
 _GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")
-# A folder with this file holds a vision model, see `engine.graph`.
-_EMBEDDINGS: Final = "openvino_text_embeddings_model.xml"
 
 
 class ServedModel(models.Model):
@@ -44,6 +46,13 @@ class ServedModel(models.Model):
     )
     folder = models.CharField(
         max_length=1024, help_text="Absolute path of the folder that holds openvino_model.xml."
+    )
+    task = models.CharField(
+        max_length=16,
+        choices=[(each.value, each.value) for each in Task],
+        default=Task.CHAT.value,
+        editable=False,
+        help_text="What the model in the folder does, as its files have it.",
     )
     device = models.CharField(max_length=64, default="CPU", help_text="CPU, GPU, GPU.1, NPU ...")
     options = models.JSONField(
@@ -72,6 +81,15 @@ class ServedModel(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Store the row, with the task of its folder if the folder may have changed."""
+        columns = kwargs.get("update_fields")
+        if columns is None or "folder" in columns:
+            self.read_task()
+            if columns is not None:
+                kwargs["update_fields"] = {*columns, "task"}
+        super().save(*args, **kwargs)
 
     @property
     def status(self) -> EngineStatus:
@@ -105,6 +123,11 @@ class ServedModel(models.Model):
         """Names what the engine depends on. Another digest needs another engine."""
         return settings_digest(self.name, self.folder, self.device, options_text(self.options))
 
+    def read_task(self) -> None:
+        """Read the task from the folder. Without a graph there it stays as it is."""
+        with contextlib.suppress(UnusableModel):
+            self.task = str(read_task(Path(self.folder)) or self.task)
+
     @property
     def state_text(self) -> str:
         """The state in words: `retrying (2 of 4)` before and during the second of four attempts."""
@@ -116,7 +139,7 @@ class ServedModel(models.Model):
     @property
     def takes_pictures(self) -> bool:
         """Whether the folder holds a vision model."""
-        return (Path(self.folder) / _EMBEDDINGS).is_file()
+        return self.task == Task.VISION
 
     @property
     def test_asked_at(self) -> datetime | None:
@@ -149,6 +172,7 @@ class ServedModel(models.Model):
         errors: dict[str, Any] = {}
         if "folder" not in (exclude or ()):
             self.folder = str(shipped_folder(self.folder) or self.folder)
+            self.read_task()
         try:
             super().clean_fields(exclude)
         except ValidationError as error:
@@ -156,7 +180,7 @@ class ServedModel(models.Model):
         for name, check in _CHECKS.items():
             if name not in (exclude or ()) and name not in errors:
                 try:
-                    check(getattr(self, name))
+                    check(self)
                 except ValueError as error:
                     errors[name] = [ValidationError(str(error))]
         if errors:
@@ -263,18 +287,19 @@ def settings_digest(name: str, folder: str, device: str, options: str) -> str:
     return sha256("\0".join((name, folder, device, options)).encode()).hexdigest()
 
 
-def _check_options(options: object) -> None:
+def _check_options(model: ServedModel) -> None:
     """Raises ValueError for options that the engine or the gateway does not have."""
+    options = model.options
     if not isinstance(options, Mapping):
         raise ValueError('Write a JSON object, such as {"max_running": 16}.')
-    parsed = parse_options(dict(options))
+    parsed = parse_options(dict(options), Task(model.task))
     if parsed.output_format:
         check_output_format(parsed.output_format)
 
 
-def _check_folder(text: str) -> None:
-    """Raises ValueError for a folder that has no OpenVINO language model."""
-    path = Path(text)
+def _check_folder(model: ServedModel) -> None:
+    """Raises ValueError for a folder that has no OpenVINO model that Vinery can serve."""
+    path = Path(model.folder)
     if not path.is_absolute():
         raise ValueError(f"{path} is not an absolute path.")
     if not path.is_dir():
@@ -288,14 +313,20 @@ def _check_folder(text: str) -> None:
     weights = graph.with_suffix(".bin")
     if not weights.is_file():
         raise ValueError(f"{path} has no {weights.name}, the weights. Copy the folder again.")
+    task = read_task(path)
+    if task is Task.RERANK and not (path / _FAST_TOKENIZER).is_file():
+        raise ValueError(
+            f"{path} has no {_FAST_TOKENIZER}, with which Vinery writes queries and documents as "
+            "pairs. Copy it from the original model."
+        )
 
 
-def _check_device(text: str) -> None:
+def _check_device(model: ServedModel) -> None:
     """Raises ValueError for a device that this machine does not have."""
-    check_device(text, devices.read(Path(settings.VINERY_RUN_DIR)))
+    check_device(model.device, devices.read(Path(settings.VINERY_RUN_DIR)))
 
 
-_CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
+_CHECKS: Final[Mapping[str, Callable[[ServedModel], None]]] = {
     "folder": _check_folder,
     "device": _check_device,
     "options": _check_options,
