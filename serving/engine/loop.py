@@ -293,7 +293,7 @@ class EngineLoop:
                 self._lifeline.add(incoming.connection)
             case PoolTexts(id=id_):
                 what = "This engine generates text: it makes no vectors."
-                incoming.connection.send(Rejected(id_, errors.InvalidRequest.code, what))
+                incoming.connection.send(Rejected(id_, errors.InvalidRequest.code or "", what))
             case _:
                 assert_never(incoming.message)
 

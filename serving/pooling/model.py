@@ -101,16 +101,16 @@ def pooled(states: Vectors, mask: npt.NDArray[np.int64], pooling: str) -> Vector
 def normalized(vectors: Vectors) -> Vectors:
     """Return the vectors at length 1; a vector of zeros stays."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(lengths == 0, np.float32(1), lengths)
+    scaled: Vectors = (vectors / np.where(lengths == 0, 1, lengths)).astype(np.float32)
+    return scaled
 
 
 def _scores(logits: Vectors) -> Vectors:
     """Return how relevant each document is, 0 to 1: (texts, 1). With two labels the second one is
     relevance."""
-    if logits.shape[1] == 2:
-        logits = logits[:, 1:] - logits[:, :1]
-    scores: Vectors = 1 / (1 + np.exp(-logits.astype(np.float64)))
-    return scores.astype(np.float32)
+    relevance = logits[:, 1:] - logits[:, :1] if logits.shape[1] == 2 else logits
+    scores: Vectors = (1 / (1 + np.exp(-relevance.astype(np.float64)))).astype(np.float32)
+    return scores
 
 
 def _probe() -> WaitingText:

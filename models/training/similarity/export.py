@@ -37,6 +37,8 @@ def export(name: str, trained: Path, folder: Path) -> None:
         quantise(exported / "openvino_model.xml")
         if name == "tiny-embed":
             _write_pooling(exported)
+        for path in exported.glob("openvino_detokenizer.*"):
+            path.unlink()
         for path in exported.rglob("*"):
             if path.is_file():
                 path.chmod(FILE_MODE)
