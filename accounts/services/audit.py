@@ -147,6 +147,8 @@ def kind_of(row: models.Model) -> str:
     named = {
         "apikey": "key",
         "servedmodel": "model",
+        "modelalias": "alias",
+        "modeljob": "job",
         "modelweight": "weight",
         "quarantinedrequest": "quarantine",
         "mediarule": "media_rule",

@@ -16,7 +16,10 @@ from django.core.validators import RegexValidator
 from django.db import models
 
 from vinery_serving.catalog import devices
+from vinery_serving.catalog.device_options import check_device_options
 from vinery_serving.catalog.devices import check_device
+from vinery_serving.catalog.folder_options import check_folder_options
+from vinery_serving.catalog.jobs import FOLDER_KINDS, JobKind, JobState, ModelJob
 from vinery_serving.catalog.shipped import shipped_folder
 from vinery_serving.catalog.tasks import UnusableModel, read_task
 from vinery_serving.core.media import PictureVerdict
@@ -28,6 +31,14 @@ _FAST_TOKENIZER: Final = "tokenizer.json"
 _GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")
 
 
+_NAME: Final = RegexValidator(
+    r"^[A-Za-z0-9][A-Za-z0-9._:/-]*\Z",
+    "Use letters, digits and . _ : / - only, beginning with a letter or digit.",
+)
+_MAX_TARGETS: Final = 20
+_MAX_WEIGHT: Final = 1_000_000
+
+
 class ServedModel(models.Model):
     """A model that clients can request. Administrators write this table; the node writes
     `EngineStatus`."""
@@ -36,16 +47,13 @@ class ServedModel(models.Model):
         max_length=128,
         unique=True,
         error_messages={"unique": "Another model is served under this name."},
-        validators=[
-            RegexValidator(
-                r"^[A-Za-z0-9][A-Za-z0-9._:/-]*\Z",
-                "Use letters, digits and . _ : / - only, beginning with a letter or digit.",
-            )
-        ],
+        validators=[_NAME],
         help_text="The name that clients send as `model`.",
     )
     folder = models.CharField(
-        max_length=1024, help_text="Absolute path of the folder that holds openvino_model.xml."
+        max_length=1024,
+        blank=True,
+        help_text="Absolute path of the folder that holds openvino_model.xml.",
     )
     task = models.CharField(
         max_length=16,
@@ -76,6 +84,9 @@ class ServedModel(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
+    # Whether a job that is about to begin makes the folder: the row may be stored without one.
+    awaits_folder = False
+
     class Meta:
         ordering = ["name"]
 
@@ -103,7 +114,10 @@ class ServedModel(models.Model):
 
     @property
     def shown_state(self) -> ShownState:
-        """The state of the engine, or the change that the node has not followed yet."""
+        """The state of the engine or of the job that makes the folder, or the change that the node
+        has not followed yet."""
+        if not self.folder:
+            return self._state_without_folder()
         status = self.status
         if not self.is_loaded:
             is_gone = status.state == EngineState.UNLOADED
@@ -111,6 +125,19 @@ class ServedModel(models.Model):
         if status.state == EngineState.UNLOADED or self._is_obsolete(status):
             return ShownState.WAITING
         return ShownState(status.state)
+
+    def _state_without_folder(self) -> ShownState:
+        job = self.folder_job
+        if job is None or job.state in (JobState.PAUSED, JobState.CANCELLED):
+            return ShownState.REGISTERED
+        if job.state == JobState.FAILED:
+            return ShownState.FAILED
+        return ShownState.PULLING if job.kind == JobKind.PULL else ShownState.CONVERTING
+
+    @property
+    def folder_job(self) -> ModelJob | None:
+        """The newest job that makes the folder; None: there was none. One query."""
+        return ModelJob.objects.filter(model=self, kind__in=FOLDER_KINDS).first()
 
     def _is_obsolete(self, status: EngineStatus) -> bool:
         """Whether the node reported this before a change: it reports each step after one."""
@@ -170,6 +197,10 @@ class ServedModel(models.Model):
         start. Fields in `exclude` are not checked: a model whose folder is gone can be renamed.
         The name of a model that ships with Vinery becomes its folder."""
         errors: dict[str, Any] = {}
+        if not self.folder:
+            if not self.awaits_folder and "folder" not in (exclude or ()):
+                errors["folder"] = [ValidationError("This field is required.")]
+            exclude = {*(exclude or ()), "folder"}
         if "folder" not in (exclude or ()):
             self.folder = str(shipped_folder(self.folder) or self.folder)
             self.read_task()
@@ -180,11 +211,60 @@ class ServedModel(models.Model):
         for name, check in _CHECKS.items():
             if name not in (exclude or ()) and name not in errors:
                 try:
-                    check(self)
+                    check(getattr(self, name))
                 except ValueError as error:
                     errors[name] = [ValidationError(str(error))]
+        changed = [each for each in ("options", "device", "folder") if each not in (exclude or ())]
+        if changed and not errors.keys() & {"options", "device", "folder"}:
+            try:
+                self._check_options_together()
+            except ValueError as error:
+                errors[changed[0]] = [ValidationError(str(error))]
         if errors:
             raise ValidationError(errors)
+
+    def _check_options_together(self) -> None:
+        """Raises ValueError for options that the device or the model does not take."""
+        options = parse_options(dict(self.options), Task(self.task))
+        known = devices.read(Path(settings.VINERY_RUN_DIR))
+        check_device_options(options, self.device, known)
+        check_folder_options(options, Path(self.folder))
+
+
+class ModelAlias(models.Model):
+    """Another name for a model, or for several between which its requests are divided."""
+
+    name = models.CharField(
+        max_length=128,
+        unique=True,
+        error_messages={"unique": "There is an alias of this name already."},
+        validators=[_NAME],
+        help_text="The name that clients send as `model`.",
+    )
+    targets = models.JSONField(
+        help_text='The models by their weights, such as {"qwen-a": 90, "qwen-b": 10}: each '
+        "request gets one of them by chance, those with a weight of 0 only if no other can answer.",
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ("name",)
+        verbose_name_plural = "model aliases"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def clean_fields(self, exclude: Collection[str] | None = None) -> None:
+        """Raises ValidationError, also for the name of a model, and for targets that no model is
+        served under."""
+        super().clean_fields(exclude)
+        if ServedModel.objects.filter(name=self.name).exists():
+            raise ValidationError({"name": "A model is served under this name."})
+        try:
+            _check_targets(self.targets)
+        except ValueError as error:
+            raise ValidationError({"targets": str(error)}) from error
 
 
 class EngineState(models.TextChoices):
@@ -206,7 +286,12 @@ class PictureVerdictChoices(models.TextChoices):
 
 
 class ShownState(models.TextChoices):
-    """The state of a model: that of its engine, or a change that is pending."""
+    """The state of a model: that of its engine or of the job that makes its folder, or a change
+    that is pending."""
+
+    REGISTERED = "registered", "Without files"
+    PULLING = "pulling"
+    CONVERTING = "converting"
 
     UNLOADED = "unloaded"
     WAITING = "waiting", "Waiting to load"
@@ -287,19 +372,40 @@ def settings_digest(name: str, folder: str, device: str, options: str) -> str:
     return sha256("\0".join((name, folder, device, options)).encode()).hexdigest()
 
 
-def _check_options(model: ServedModel) -> None:
+def _check_options(options: object) -> None:
     """Raises ValueError for options that the engine or the gateway does not have."""
-    options = model.options
     if not isinstance(options, Mapping):
         raise ValueError('Write a JSON object, such as {"max_running": 16}.')
-    parsed = parse_options(dict(options), Task(model.task))
+    parsed = parse_options(dict(options))
     if parsed.output_format:
         check_output_format(parsed.output_format)
 
 
-def _check_folder(model: ServedModel) -> None:
+def _check_name(name: str) -> None:
+    """Raises ValueError for the name of an alias."""
+    if ModelAlias.objects.filter(name=name).exists():
+        raise ValueError("There is an alias of this name.")
+
+
+def _check_targets(targets: object) -> None:
+    """Raises ValueError for anything but names of served models with their weights."""
+    if not isinstance(targets, dict) or not targets:
+        raise ValueError('Give models with their weights, such as {"qwen-a": 90, "qwen-b": 10}.')
+    if len(targets) > _MAX_TARGETS:
+        raise ValueError(f"An alias has at most {_MAX_TARGETS} models.")
+    served = set(ServedModel.objects.filter(name__in=targets).values_list("name", flat=True))
+    for name, weight in targets.items():
+        if name not in served:
+            raise ValueError(f"No model is served under the name {name}.")
+        if type(weight) is not int or not 0 <= weight <= _MAX_WEIGHT:
+            raise ValueError(f"The weight of {name} must be 0 to {_MAX_WEIGHT:,}.")
+    if not any(targets.values()):
+        raise ValueError("At least one weight must be above 0.")
+
+
+def _check_folder(text: str) -> None:
     """Raises ValueError for a folder that has no OpenVINO model that Vinery can serve."""
-    path = Path(model.folder)
+    path = Path(text)
     if not path.is_absolute():
         raise ValueError(f"{path} is not an absolute path.")
     if not path.is_dir():
@@ -321,12 +427,13 @@ def _check_folder(model: ServedModel) -> None:
         )
 
 
-def _check_device(model: ServedModel) -> None:
+def _check_device(text: str) -> None:
     """Raises ValueError for a device that this machine does not have."""
-    check_device(model.device, devices.read(Path(settings.VINERY_RUN_DIR)))
+    check_device(text, devices.read(Path(settings.VINERY_RUN_DIR)))
 
 
-_CHECKS: Final[Mapping[str, Callable[[ServedModel], None]]] = {
+_CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
+    "name": _check_name,
     "folder": _check_folder,
     "device": _check_device,
     "options": _check_options,

@@ -21,7 +21,7 @@ from vinery_serving.catalog.models import (
     ServedModel,
     ShownState,
 )
-from vinery_serving.catalog.renaming import left_behind
+from vinery_serving.catalog.renaming import follow_name, left_behind
 from vinery_serving.engine.config import ENGINE_MODULES
 
 # A word of the command line of each engine process.
@@ -148,6 +148,7 @@ class ServedModelSerializer(StrictModelSerializer):
         ]
         extra_kwargs = {
             "name": {"help_text": "The name that clients send as `model`."},
+            "folder": {"required": True, "allow_blank": False},
             "device": {
                 "help_text": "One of `/api/devices/`, or several, such as AUTO:GPU,CPU.",
             },
@@ -237,6 +238,7 @@ class ServedModels(Resource[ServedModel]):
         """Change a model. After a new name, `warnings` of the row has what still has the old."""
         old_name = ServedModel.objects.values_list("name", flat=True).get(pk=row.pk)
         row = super().change(access, row, values)
+        follow_name(old_name, row.name)
         row.warnings = left_behind(old_name, row.name)  # type: ignore[attr-defined]
         return row
 

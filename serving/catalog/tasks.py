@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
 
+from vinery_serving.catalog.folder_options import EMBEDDINGS
 from vinery_serving.core.tasks import Task
 
 _GRAPH: Final = "openvino_model.xml"
-# A folder with this file holds a vision model, see `engine.graph`.
-VISION_FILE: Final = "openvino_text_embeddings_model.xml"
 _VECTORS: Final = frozenset({"sentence_embedding", "last_hidden_state", "token_embeddings"})
 _SCORES: Final = "logits"
 # What remembers a conversation generates text, whatever its outputs are called.
@@ -28,7 +27,7 @@ class UnusableModel(ValueError):
 def read_task(folder: Path) -> Task | None:
     """Return the task of the model in a folder; None: it has no graph that can be read. Raises
     UnusableModel."""
-    if (folder / VISION_FILE).is_file():
+    if (folder / EMBEDDINGS).is_file():
         return Task.VISION
     try:
         graph = (folder / _GRAPH).read_text("utf-8", errors="replace")

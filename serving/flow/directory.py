@@ -12,6 +12,8 @@ from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
+from random import Random
+from types import MappingProxyType
 from typing import Final
 
 from vinery_serving.constraints.family import Family
@@ -24,6 +26,7 @@ from vinery_serving.core.errors import (
 )
 from vinery_serving.core.tasks import ALL_TASKS, Task, explanation
 from vinery_serving.engine.config import EngineOptions
+from vinery_serving.flow.aliases import Targets, draw
 from vinery_serving.flow.overload import OverloadGate
 from vinery_serving.flow.quarantine import Quarantine
 from vinery_serving.flow.suspects import Suspects
@@ -97,7 +100,7 @@ class LoadedModel:
         """Prompt and output tokens together; None: unknown."""
         if not self.entry.task.is_generation:
             return self.pooling_texts.max_tokens
-        return self.entry.options.max_context or self.assets.folder.max_context
+        return self.entry.options.context_of(self.assets.folder.max_context)
 
 
 class Engine(LoadedModel):
@@ -192,6 +195,8 @@ class LocalDirectory:
         self._select_family = select_family
         self.quarantine = quarantine or Quarantine()
         self.entries: Mapping[str, ModelEntry] = {}  # all served models, by name
+        self.aliases: Mapping[str, Targets] = {}  # by their own names
+        self._dice = Random()
         self._engines: dict[str, Engine] = {}
         self._loading = ThreadPoolExecutor(1, thread_name_prefix="models")
 
@@ -200,13 +205,20 @@ class LocalDirectory:
         """All models that should be loaded and whose folders are usable."""
         return self._engines.values()
 
-    def find(self, name: str | None, tasks: Set[Task] = ALL_TASKS) -> Engine:
-        """Return the engine of a model that does one of `tasks`; None means the only one.
+    def find(
+        self,
+        name: str | None,
+        may_use: Callable[[str], bool] = lambda name: True,
+        tasks: Set[Task] = ALL_TASKS,
+    ) -> Engine:
+        """Return the engine of a model that does one of `tasks`, or of a target of an alias; None
+        means the only model.
 
-        Raises `ModelNotFound`, `ModelNotReady`, `MissingParameter`, or `InvalidRequest` for a model
-        that does something else.
+        Of an alias that the caller may not use by its own name, only targets are drawn that the
+        caller may use, if there are any. Raises `ModelNotFound`, `ModelNotReady`,
+        `MissingParameter`, or `InvalidRequest` for a model that does something else.
         """
-        entry = self._entry(name, tasks)
+        entry = self._entry(self._target(name, may_use), tasks)
         if entry.task not in tasks:
             raise InvalidRequest(
                 f"The model {entry.name} {explanation(entry.task)}. GET /v1/models lists the "
@@ -219,6 +231,24 @@ class LocalDirectory:
         if not entry.is_loaded:
             raise ModelNotReady(f"The model {entry.name} is not loaded.")
         raise _failed(entry.name)
+
+    def _target(self, name: str | None, may_use: Callable[[str], bool]) -> str | None:
+        if name is None or name not in self.aliases:
+            return name
+        targets = self.targets_of(name)
+        if not targets:
+            return name  # all its models were removed
+        if not may_use(name):
+            targets = {each: targets[each] for each in targets if may_use(each)} or targets
+        return draw(targets, self._can_answer, self._dice)
+
+    def targets_of(self, alias: str) -> Targets:
+        """Return the targets of an alias that are still served."""
+        targets = self.aliases[alias]
+        return {name: weight for name, weight in targets.items() if name in self.entries}
+
+    def _can_answer(self, name: str) -> bool:
+        return self.state_of(self.entries[name]) is ModelState.LOADED
 
     def engine_of(self, entry: ModelEntry) -> Engine | None:
         """Return the engine of a model; None if it should not be loaded, or its files are not
@@ -234,12 +264,20 @@ class LocalDirectory:
         return ModelState.FAILED if engine.is_failing else ModelState.LOADING
 
     async def update(
-        self, entries: Mapping[str, ModelEntry], failing: frozenset[str] = frozenset()
+        self,
+        entries: Mapping[str, ModelEntry],
+        failing: frozenset[str] = frozenset(),
+        aliases: Mapping[str, Targets] = MappingProxyType({}),
     ) -> None:
         """Replace the list of models: load new ones and drop those that are gone.
 
         `failing` names the models whose engines fail again and again.
         """
+        await self._follow(entries, failing)
+        # Last: a new target has its engine by now.
+        self.aliases = dict(aliases)
+
+    async def _follow(self, entries: Mapping[str, ModelEntry], failing: frozenset[str]) -> None:
         for name, engine in self._engines.items():
             engine.is_failing = name in failing
         if entries == self.entries:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Mapping, Sequence, Set
+from collections.abc import Coroutine, Iterator, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
@@ -49,6 +49,7 @@ from vinery_serving.http.callers import (
     authorization_of,
     client_of,
     grant_errors,
+    permitted_engine,
 )
 from vinery_serving.http.documents import ConstantDocument, KeyUsage, openapi, version
 from vinery_serving.http.edge import (
@@ -81,6 +82,7 @@ from vinery_serving.protocols.pooling.common import PoolingExchange
 from vinery_serving.requests.media import CallerMedia
 from vinery_serving.requests.record import RequestRecord
 from vinery_serving.requests.reservation import count_request
+from vinery_serving.runtime.drain import Drain
 from vinery_serving.runtime.runtime import Runtime
 
 # The client's own id of its request, as in OpenAI's API.
@@ -125,10 +127,11 @@ class JsonConsumer(AsyncHttpConsumer, ABC):  # type: ignore[misc]
             try:
                 self._check_grants(caller)
                 _check_media_type(header(scope, b"content-type"))
-                # No variable of this frame holds the body, which is forgotten when it is parsed.
-                answer = self._answer(
-                    caller, await read_body(scope, receive, _body_limits(), claim)
-                )
+                # No variable of this frame keeps the body, which is forgotten when it is parsed.
+                with _ended_by(self._runtime.drain):
+                    body = await read_body(scope, receive, _body_limits(), claim)
+                answer = self._answer(caller, body)
+                del body
             except ClientGone:
                 self._record_unread(caller, None)
                 return
@@ -146,10 +149,7 @@ class JsonConsumer(AsyncHttpConsumer, ABC):  # type: ignore[misc]
     def _engine(self, caller: Caller, model: str | None) -> Engine:
         """The engine of a model. Raises `ServingError`, also for a key without the right to the
         model."""
-        engine = self._runtime.directory.find(model, self._tasks)
-        with grant_errors():
-            caller.grants.check_model(engine.entry.name)
-        return engine
+        return permitted_engine(self._runtime.directory, caller.grants, model, self._tasks)
 
     @property
     def _tasks(self) -> Set[Task]:
@@ -197,9 +197,10 @@ class TokensConsumer(JsonConsumer):
         media = CallerMedia(
             self._runtime, caller, Meter(), lambda num: self._claim.cover(len(body) + num)
         )
-        answer = await answer_tokens(
-            workers, key, self._job, body, self._tree, engine_of, media.fetch
-        )
+        with _ended_by(self._runtime.drain):
+            answer = await answer_tokens(
+                workers, key, self._job, body, self._tree, engine_of, media.fetch
+            )
         await self._send_json(answer, headers)
 
 
@@ -238,11 +239,12 @@ class RecordedConsumer(JsonConsumer):
             _check_client_request_id(self.scope)
             await self._serve(record, caller, body)
         except asyncio.CancelledError:
-            if record.live.ending is None:
+            ending = self._ending_of(record)
+            if ending is None:
                 raise
-            record.fail(record.live.ending)
+            record.fail(ending)
             if not self._has_started:
-                raise record.live.ending from None
+                raise ending from None
         except ServingError as error:
             record.fail(error)
             raise
@@ -260,6 +262,10 @@ class RecordedConsumer(JsonConsumer):
 
     def _close(self) -> None:
         """Release what the request holds, after its record is settled."""
+
+    def _ending_of(self, record: RequestRecord) -> ServingError | None:
+        """The error with which the server ends the request; None: its client has left."""
+        return record.live.ending or self._runtime.drain.ending
 
     def _new_record(self, caller: Caller, body: bytes = b"") -> RequestRecord:
         return RequestRecord(
@@ -449,7 +455,8 @@ class GenerationConsumer(RecordedConsumer):
                     await self._send_events(record, encoder, events)
             except asyncio.CancelledError:
                 # The server ends the request while its client waits, and is not behind itself.
-                ending, is_sending = record.live.ending, record.live.sending_since is not None
+                ending = self._ending_of(record)
+                is_sending = record.live.sending_since is not None
                 if ending is None or is_sending or not self._has_started:
                     raise
                 await self._send_events(record, encoder, [Failed(ending)])
@@ -480,6 +487,17 @@ class GenerationConsumer(RecordedConsumer):
         record.live.sending_since = time.monotonic()
         await self.base_send({"type": "http.response.body", "body": body, "more_body": not is_last})
         record.live.sending_since = None
+
+
+@contextlib.contextmanager
+def _ended_by(drain: Drain) -> Iterator[None]:
+    """Raises `ShuttingDown` where the end of this process cancels a request."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        if (ending := drain.ending) is None:
+            raise
+        raise ending from None
 
 
 def _check_media_type(content_type: bytes | None) -> None:

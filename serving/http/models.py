@@ -30,7 +30,7 @@ def model_body(entry: ModelEntry, engine: Engine | None, state: ModelState) -> d
     options = entry.options
     if not entry.task.is_generation:
         return _pooling_body(entry, engine, state)
-    context = (options.max_context or None) if engine is None else engine.max_context
+    context = options.context_of(None) if engine is None else engine.max_context
     abilities = None if engine is None else abilities_of(engine)
     return {
         "id": entry.name,

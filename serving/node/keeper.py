@@ -252,7 +252,6 @@ def _new_config(spec: ModelSpec) -> EngineConfig:
     folder = ModelFolder.read(Path(spec.folder))
     options = parse_options(json.loads(spec.options), spec.task)
     pooling = None if spec.task.is_generation else PoolingFolder.read(folder)
-    max_context = folder.max_context if pooling is None else pooling.max_tokens
     return EngineConfig(
         name=spec.name,
         folder=Path(spec.folder),
@@ -261,12 +260,20 @@ def _new_config(spec: ModelSpec) -> EngineConfig:
         cache_dir=Path(settings.VINERY_CACHE_DIR) / f"model-{spec.id}",
         usage_dir=Path(settings.VINERY_USAGE_DIR),
         sysfs=settings.VINERY_SYSFS,
-        max_context=options.max_context or max_context or 0,
+        max_context=_max_context(options, folder, pooling) or 0,
         options=options,
         task=spec.task,
         pooling=PoolingConfig() if pooling is None else _pooling_config(spec, options, pooling),
         log=_new_log(spec.name),
     )
+
+
+def _max_context(
+    options: EngineOptions, folder: ModelFolder, pooling: PoolingFolder | None
+) -> int | None:
+    if pooling is None:
+        return options.context_of(folder.max_context)
+    return options.max_context or pooling.max_tokens
 
 
 def _pooling_config(

@@ -26,6 +26,7 @@ from vinery_serving.logs.folder import delete_former_engines
 from vinery_serving.node import adoption, device_probe, status
 from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.engine_output import EngineOutput
+from vinery_serving.node.job_runner import JobRunner
 from vinery_serving.node.keeper import Keeper, ModelSpec
 from vinery_serving.node.running_engine import end_engine
 
@@ -66,7 +67,11 @@ async def _watch(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]
     # First: without a node, engines end soon.
     found = adoption.find(Path(settings.VINERY_RUN_DIR))
     keepers: dict[ModelSpec, Keeper] = {}
-    beside = [asyncio.create_task(output.follow()), asyncio.create_task(_find_devices())]
+    beside = [
+        asyncio.create_task(output.follow()),
+        asyncio.create_task(_find_devices()),
+        asyncio.create_task(JobRunner().run()),
+    ]
     state, is_first = None, True
     with _listening(wake.set):
         while not stop.is_set():
@@ -159,7 +164,9 @@ def _read_specs(known: object) -> tuple[object, dict[ModelSpec, Asked] | None]:
     state = commit_state()
     if state == known:
         return state, None
-    models = ServedModel.objects.filter(is_loaded=True).select_related("engine")
+    # Of a model without a folder, a job makes it first.
+    wanted = ServedModel.objects.filter(is_loaded=True).exclude(folder="")
+    models = wanted.select_related("engine")
     specs = {_spec_of(model): Asked(model.retried_at, model.test_asked_at) for model in models}
     close_old_connections()
     return state, specs

@@ -34,17 +34,19 @@ from vinery_accounts.usage.ledger import UsageLedger
 from vinery_accounts.usage.recovery import recover_orphans, store_then
 from vinery_serving.allowlist.denials import DenialQueue
 from vinery_serving.allowlist.policies import MediaPolicies
-from vinery_serving.catalog.models import EngineState, ServedModel
+from vinery_serving.catalog.models import EngineState, ModelAlias, ServedModel
 from vinery_serving.constraints.families.registry import select_family
 from vinery_serving.core import field_limits
 from vinery_serving.core.cadence import until_next
 from vinery_serving.core.heap import freeze_heap
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import EngineOptions, parse_options
+from vinery_serving.flow.aliases import Targets
 from vinery_serving.flow.directory import Engine, LocalDirectory, ModelEntry
 from vinery_serving.flow.quarantine import Quarantine, Quarantined
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.media.fetching import FetchLimits, MediaFetcher
+from vinery_serving.runtime.drain import Drain
 from vinery_serving.runtime.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
 from vinery_serving.runtime.live import LiveRequests
 from vinery_serving.runtime.traffic import Traffic
@@ -125,6 +127,7 @@ class Runtime:
         self.media = MediaFetcher(limits=FetchLimits(**settings.VINERY_FETCH_LIMITS))
         self.media_denials = DenialQueue()
         self.live = LiveRequests()
+        self.drain = Drain()
         self.traffic = Traffic()
         self.limits = LimitService(
             LimitSettings(
@@ -286,8 +289,8 @@ class Runtime:
         begun_at_s = time.time()
         # First: loading a model may take seconds.
         await self._refresh_quarantine()
-        entries, failing = await self._in_database_thread(_read_models)
-        await self.directory.update(entries, failing)
+        entries, failing, aliases = await self._in_database_thread(_read_models)
+        await self.directory.update(entries, failing, aliases)
         loaded = tuple(engine.entry for engine in self.directory.engines)
         file_limits = DecodeLimits(**settings.VINERY_DECODE_LIMITS)
         self.workers.load((loaded, field_limits.configured(), file_limits))
@@ -411,12 +414,13 @@ def _work_limits() -> WorkLimits:
     )
 
 
-def _read_models() -> tuple[dict[str, ModelEntry], frozenset[str]]:
-    """All served models by name, in the order of their names, and the names of those whose
-    engines fail again and again. One query."""
+def _read_models() -> tuple[dict[str, ModelEntry], frozenset[str], dict[str, Targets]]:
+    """All served models by name, in the order of their names, the names of those whose engines
+    fail again and again, and the targets of all aliases. Two queries."""
     models = list(ServedModel.objects.select_related("engine").order_by("name"))
     failing = frozenset(model.name for model in models if _is_failing(model))
-    return {model.name: _entry(model) for model in models}, failing
+    aliases = dict(ModelAlias.objects.order_by("name").values_list("name", "targets"))
+    return {model.name: _entry(model) for model in models}, failing, aliases
 
 
 def _is_failing(model: ServedModel) -> bool:
@@ -437,7 +441,7 @@ def _entry(model: ServedModel) -> ModelEntry:
         name=model.name,
         folder=Path(model.folder),
         options=options,
-        is_loaded=model.is_loaded,
+        is_loaded=model.is_loaded and bool(model.folder),
         created_at=model.created_at,
         updated_at=model.updated_at,
         task=Task(model.task),

@@ -48,6 +48,11 @@ SETTINGS: Final = (
         "4",
     ),
     Setting(
+        "VINERY_DRAIN_S",
+        "seconds that requests may still run when the server is stopped",
+        "30",
+    ),
+    Setting(
         "VINERY_WEB_MEMORY_MB",
         "memory above which a web process is replaced; 0: any amount",
         "an eighth of the machine's, from 1024 to 4096",
@@ -173,6 +178,16 @@ SETTINGS: Final = (
         f"retention of alerts and reminders in {_RETENTION}",
         "365",
     ),
+    Setting(
+        "VINERY_JOB_MEMORY_MB",
+        "memory of a conversion, which fails above it",
+        "what is free at its start, less 1024",
+    ),
+    Setting(
+        "VINERY_JOB_TORCH_INDEX",
+        "package index with builds of torch for CPUs; none: that of pip",
+        "PyTorch's own",
+    ),
     Setting("VINERY_SYSFS", "where the kernel's energy counters are", "/sys", is_path=True),
     Setting("VINERY_DOCS", "off turns off the pages under /docs/", "on"),
     Setting("VINERY_LOG_LEVEL", "debug, info, warning or error", "info"),
@@ -180,6 +195,8 @@ SETTINGS: Final = (
     Setting("VINERY_LOG_FILE_MB", "the size of a log file", "10"),
     Setting("VINERY_LOG_FILES", "how many log files each process and each model has", "5"),
     Setting("VINERY_DEBUG", "on shows errors in the browser; on this machine only", "off"),
+    Setting("HF_ENDPOINT", "URL of the hub that models are pulled from", "https://huggingface.co"),
+    Setting("HF_TOKEN", "token for private and gated models of the hub", "none", is_secret=True),
     Setting(
         "DATABASE_URL", "PostgreSQL server", "a SQLite file in the home folder", is_secret=True
     ),

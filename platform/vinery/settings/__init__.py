@@ -39,8 +39,16 @@ VINERY_MIN_FREE_DISK_BYTES = 2**20 * env.integer(
     "VINERY_MIN_FREE_DISK_MB", 256, at_least=0, at_most=1_000_000
 )
 VINERY_MODELS_DIR = MODELS
+VINERY_PULLED_DIR = HOME.models
 # The kernel's sysfs. A container may have that of the host mounted elsewhere.
 VINERY_SYSFS = env.folder("VINERY_SYSFS", Path("/sys"))
+
+# -- Hub ------------------------------------------------------------------------------
+
+# huggingface_hub reads HF_TOKEN itself, here and in jobs, and has another name for a file with it.
+env.secret("HF_TOKEN")
+if _token_file := env.text("HF_TOKEN_FILE"):
+    os.environ["HF_TOKEN_PATH"] = _token_file
 
 # -- Listening ------------------------------------------------------------------------
 
@@ -304,6 +312,8 @@ CHANNEL_LAYERS: dict[str, dict[str, Any]] = {
 # Without Redis, each of several web processes counts its own share of a limit.
 VINERY_WEB_WORKERS = num_workers_from_env()
 VINERY_HUNG_AFTER_S = hung_after_from_env()
+# Read by the processes of jobs, and checked here. 0: what is free when one starts.
+VINERY_JOB_MEMORY_MB = env.integer("VINERY_JOB_MEMORY_MB", 0, at_least=0, at_most=1 << 24)
 VINERY_LIMITS_WHEN_AWAY = env.choice(
     "VINERY_LIMITS_WHEN_AWAY", "share", among=("refuse", "allow", "share")
 )

@@ -22,7 +22,7 @@ def read_tasks(apps: Any, schema_editor: Any) -> None:
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("serving", "0006_picture_verdicts"),
+        ("serving", "0008_jobs_and_history"),
     ]
 
     operations = [
