@@ -13,8 +13,8 @@ from urllib.parse import quote
 from vinery_accounts.base.errors import KeyRefused, NotAllowed
 from vinery_accounts.keys.grants import Grants
 from vinery_accounts.keys.table import ANONYMOUS, Caller, KeyTable
-from vinery_serving.core.tasks import ALL_TASKS, Task
 from vinery_serving.core.errors import InvalidKey, NotPermitted
+from vinery_serving.core.tasks import ALL_TASKS, Task
 from vinery_serving.flow.directory import Engine, LocalDirectory
 from vinery_serving.http.edge import OWN_HEADERS, Scope
 
