@@ -11,9 +11,17 @@ import pytest
 
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.pooling import PoolingResult, TextPair, TextRole, Truncation
+from vinery_serving.protocols.openapi.answers import ANSWERS
 from vinery_serving.protocols.pooling.common import PoolingExchange
-from vinery_serving.protocols.pooling.embeddings import parse_embeddings
-from vinery_serving.protocols.pooling.rerank import parse_rerank, parse_score
+from vinery_serving.protocols.pooling.embeddings import EmbeddingsExchange, parse_embeddings
+from vinery_serving.protocols.pooling.rerank import (
+    RerankExchange,
+    ScoreExchange,
+    parse_rerank,
+    parse_score,
+)
+
+_TYPES = {EmbeddingsExchange: "Embeddings", RerankExchange: "Rerank", ScoreExchange: "Scores"}
 
 
 def encoded(**members: Any) -> bytes:
@@ -27,6 +35,7 @@ def vector(*numbers: float) -> bytes:
 def answer(exchange: PoolingExchange, *vectors: bytes, num_tokens: int = 9) -> dict[str, Any]:
     parts = exchange.body(PoolingResult(vectors, num_tokens), "m", "req_1")
     found: dict[str, Any] = json.loads(b"".join(parts))
+    ANSWERS[_TYPES[type(exchange)]].model_validate(found)
     return found
 
 
