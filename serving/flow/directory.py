@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
@@ -28,11 +28,12 @@ from vinery_serving.core.tasks import ALL_TASKS, Task, explanation
 from vinery_serving.engine.config import EngineOptions
 from vinery_serving.flow.aliases import Targets, draw
 from vinery_serving.flow.overload import OverloadGate
+from vinery_serving.flow.parameters import defaults_of
 from vinery_serving.flow.quarantine import Quarantine
 from vinery_serving.flow.suspects import Suspects
 from vinery_serving.output.detokenize import Decoder, Detokenizer
 from vinery_serving.prompting.assets import ModelAssets
-from vinery_serving.prompting.folder import UnusableFolder
+from vinery_serving.prompting.folder import GenerationDefaults, UnusableFolder
 from vinery_serving.prompting.pooling_folder import PoolingFolder
 from vinery_serving.prompting.pooling_texts import PoolingTexts
 from vinery_serving.transport.client import EngineClient, engine_socket
@@ -94,6 +95,11 @@ class LoadedModel:
     def pooling_texts(self) -> PoolingTexts:
         """Tokenizes the texts of an embeddings or rerank model. Raises `UnusableFolder`."""
         return PoolingTexts(self.assets, self.entry.options.max_context)
+
+    @cached_property
+    def defaults(self) -> GenerationDefaults:
+        """The sampling values of a request that names none."""
+        return defaults_of(self.entry.options, self.assets.folder.defaults)
 
     @property
     def max_context(self) -> int | None:
@@ -311,7 +317,9 @@ class LocalDirectory:
     async def _load(self, entry: ModelEntry, replaced: Engine | None) -> Engine | None:
         try:
             loop = asyncio.get_running_loop()
-            assets = await loop.run_in_executor(self._loading, ModelAssets.load, entry.folder)
+            template = entry.options.chat_template
+            load = partial(ModelAssets.load, entry.folder, template)
+            assets = await loop.run_in_executor(self._loading, load)
             if not entry.task.is_generation:
                 PoolingFolder.read(assets.folder)  # refused here rather than with each request
         except UnusableFolder as error:

@@ -38,6 +38,7 @@ from vinery_serving.node.running_engine import end_engine
 from vinery_serving.node.weights import UnusableWeights, check_weights
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 from vinery_serving.prompting.pooling_folder import PoolingFolder
+from vinery_serving.prompting.template import ChatTemplate
 from vinery_serving.transport.client import engine_socket
 
 log = logging.getLogger(__name__)
@@ -249,8 +250,10 @@ def _check_weights(spec: ModelSpec) -> None:
 
 def _new_config(spec: ModelSpec) -> EngineConfig:
     """Raises UnusableFolder, ValueError or OSError with a sentence for the administrator."""
-    folder = ModelFolder.read(Path(spec.folder))
     options = parse_options(json.loads(spec.options), spec.task)
+    folder = ModelFolder.read(Path(spec.folder), options.chat_template)
+    if options.chat_template and folder.templates is not None:
+        ChatTemplate(folder.templates.default)  # an administrator reads here why it is wrong
     pooling = None if spec.task.is_generation else PoolingFolder.read(folder)
     return EngineConfig(
         name=spec.name,

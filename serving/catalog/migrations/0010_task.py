@@ -22,7 +22,7 @@ def read_tasks(apps: Any, schema_editor: Any) -> None:
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("serving", "0008_jobs_and_history"),
+        ("serving", "0009_speed_results"),
     ]
 
     operations = [
