@@ -7,18 +7,18 @@ The name is for those who list processes.
 import os
 
 from vinery_serving.engine.config import EngineConfig, read_line
-from vinery_serving.engine.process import Loop, Surroundings, serve
+from vinery_serving.engine.process import Loop, Supervision, serve
 
 
 def main(config: EngineConfig) -> int:
     """Return the exit status of `serve`."""
 
-    def load(surroundings: Surroundings) -> Loop:
+    def load(supervision: Supervision) -> Loop:
         from vinery_serving.engine.loop import EngineLoop
         from vinery_serving.engine.pipeline import Pipeline
 
-        heartbeat, lifeline = surroundings.heartbeat, surroundings.lifeline
-        loop = EngineLoop(config, Pipeline(config), heartbeat, lifeline, surroundings.log_file)
+        heartbeat, lifeline = supervision.heartbeat, supervision.lifeline
+        loop = EngineLoop(config, Pipeline(config), heartbeat, lifeline, supervision.log_file)
         loop.warm_up()
         return loop
 

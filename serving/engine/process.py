@@ -30,7 +30,7 @@ class PipelineBroken(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Supervision:
     """What the loop of an engine gets from its process."""
 
     heartbeat: Heartbeat | None
@@ -54,7 +54,7 @@ class Loop(Protocol):
         ...
 
 
-def serve(config: EngineConfig, load: Callable[[Surroundings], Loop]) -> int:
+def serve(config: EngineConfig, load: Callable[[Supervision], Loop]) -> int:
     """Return 0 when stopped, 1 if the model cannot be loaded, 3 if the pipeline broke."""
     reports = os.fdopen(os.dup(1), "w", buffering=1)
     log_file = EngineLogFile(config)
@@ -66,7 +66,7 @@ def serve(config: EngineConfig, load: Callable[[Surroundings], Loop]) -> int:
         heartbeat.allow_stacks()
     try:
         lifeline = Lifeline()
-        loop = load(Surroundings(heartbeat, lifeline, log_file))
+        loop = load(Supervision(heartbeat, lifeline, log_file))
         freeze_heap()
     except (RuntimeError, OSError, MemoryError) as error:
         text = str(error) or repr(error)

@@ -6,17 +6,17 @@ Configuration and reports are those of `vinery_serving.engine`.
 import os
 
 from vinery_serving.engine.config import EngineConfig, read_line
-from vinery_serving.engine.process import Loop, Surroundings, serve
+from vinery_serving.engine.process import Loop, Supervision, serve
 
 
 def main(config: EngineConfig) -> int:
     """Return the exit status of `serve`."""
 
-    def load(surroundings: Surroundings) -> Loop:
+    def load(supervision: Supervision) -> Loop:
         from vinery_serving.pooling.loop import PoolingLoop
         from vinery_serving.pooling.model import PoolingModel
 
-        return PoolingLoop(config, PoolingModel(config), surroundings)
+        return PoolingLoop(config, PoolingModel(config), supervision)
 
     return serve(config, load)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from vinery_serving.core import errors
 from vinery_serving.engine.config import EngineConfig
-from vinery_serving.engine.process import PipelineBroken, Surroundings
+from vinery_serving.engine.process import PipelineBroken, Supervision
 from vinery_serving.engine.step_limit import LEAST_S, StepLimits
 from vinery_serving.pooling.batches import Lane, TokenArray, WaitingText, WaitingTexts
 from vinery_serving.pooling.model import PoolingModel, Vectors
@@ -67,14 +67,12 @@ class _Request:
 class PoolingLoop:
     """Owns the model, the wait queue and the socket."""
 
-    def __init__(
-        self, config: EngineConfig, model: PoolingModel, surroundings: Surroundings
-    ) -> None:
+    def __init__(self, config: EngineConfig, model: PoolingModel, supervision: Supervision) -> None:
         self._config = config
         self._model = model
-        self._heartbeat = surroundings.heartbeat
-        self._lifeline = surroundings.lifeline
-        self._log_file = surroundings.log_file
+        self._heartbeat = supervision.heartbeat
+        self._lifeline = supervision.lifeline
+        self._log_file = supervision.log_file
         self._limits = StepLimits(config.options.step_timeout_s)
         self._waiting = WaitingTexts(config.options.max_batch_tokens)
         self._requests: dict[tuple[int, int], _Request] = {}
