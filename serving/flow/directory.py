@@ -35,7 +35,6 @@ from vinery_serving.output.detokenize import Decoder, Detokenizer
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.prompting.folder import GenerationDefaults, UnusableFolder
 from vinery_serving.prompting.pooling_folder import PoolingFolder
-from vinery_serving.prompting.pooling_texts import PoolingTexts
 from vinery_serving.transport.client import EngineClient, engine_socket
 from vinery_serving.transport.messages import Hello
 
@@ -92,9 +91,9 @@ class LoadedModel:
             assets.reasoning_tags = tags.open.text, tags.close.text
 
     @cached_property
-    def pooling_texts(self) -> PoolingTexts:
-        """Tokenizes the texts of an embeddings or rerank model. Raises `UnusableFolder`."""
-        return PoolingTexts(self.assets, self.entry.options.max_context)
+    def pooling(self) -> PoolingFolder:
+        """How an embeddings or rerank model is used. Raises `UnusableFolder`."""
+        return PoolingFolder.read(self.assets.folder)
 
     @cached_property
     def defaults(self) -> GenerationDefaults:
@@ -105,7 +104,7 @@ class LoadedModel:
     def max_context(self) -> int | None:
         """Prompt and output tokens together; None: unknown."""
         if not self.entry.task.is_generation:
-            return self.pooling_texts.max_tokens
+            return self.entry.options.max_context or self.pooling.max_tokens
         return self.entry.options.context_of(self.assets.folder.max_context)
 
 

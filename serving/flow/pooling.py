@@ -41,7 +41,7 @@ _NEXT_TRY_S: Final = 0.02
 def draft(request: PoolingRequest, model: LoadedModel) -> PoolingDraft:
     """Return the tokens of all inputs. Raises `InvalidRequest`, also for a text that is too long
     and may not be cut."""
-    texts = model.pooling_texts
+    texts = PoolingTexts(model.assets, model.max_context)
     before = _prefix(request, model)
     found = [
         _tokenized(texts, each, before, request, index) for index, each in enumerate(request.inputs)
@@ -98,7 +98,7 @@ def _limit(truncation: Truncation | None, most: int | None, param: str) -> int |
 
 def _prefix(request: PoolingRequest, model: LoadedModel) -> str:
     """The text before each input. Raises `InvalidRequest` for a name that the model lacks."""
-    folder, options = model.pooling_texts.folder, model.entry.options
+    folder, options = model.pooling, model.entry.options
     if request.prompt_name is not None:
         if request.prompt_name not in folder.prompts:
             known = ", ".join(sorted(folder.prompts)) or "none"

@@ -14,7 +14,6 @@ from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.pooling import TextPair
 from vinery_serving.core.request import Encoding
 from vinery_serving.prompting.assets import ModelAssets
-from vinery_serving.prompting.pooling_folder import PoolingFolder
 
 
 class PairTooLong(ValueError):
@@ -34,12 +33,10 @@ class TokenizedText:
 class PoolingTexts:
     """The tokenizer of a pooling model, as its requests use it."""
 
-    def __init__(self, assets: ModelAssets, max_context: int) -> None:
-        """`max_context` replaces the number of the folder; 0: it does not. Raises
-        `UnusableFolder`."""
+    def __init__(self, assets: ModelAssets, max_tokens: int | None) -> None:
+        """The model takes `max_tokens` of one text; None: unknown."""
         self._assets = assets
-        self.folder = PoolingFolder.read(assets.folder)
-        self.max_tokens = max_context or self.folder.max_tokens  # of one text; None: unknown
+        self.max_tokens = max_tokens
 
     def text(self, text: str, limit: int | None, *, keeps_start: bool, param: str) -> TokenizedText:
         """Raises `InvalidRequest`."""
