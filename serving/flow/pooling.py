@@ -152,21 +152,20 @@ class _Pooling:
         self._run = Run()
         self._vectors: dict[int, bytes] = {}  # by the index of the text
         self._stream: VectorStream | None = None
+        self._is_taken = False  # by an engine that has ended since
 
     async def vectors(self) -> tuple[bytes, ...]:
         """Raises `ServingError`, and what `asyncio.timeout` does."""
         engine = self._prepared.engine
         engine.quarantine.check(engine.entry.name, [self._message(range(self._num_texts))])
-        goes_on = False
         while len(self._vectors) < self._num_texts:
             await self._engine.suspects.take_turn(self._run)
-            self._engine, hello = await self._engine.ready(goes_on=goes_on)
+            self._engine, hello = await self._engine.ready(goes_on=self._is_taken)
             self._check(hello)
             try:
                 await self._ask()
             except EngineDisconnected as lost:
                 self._note_end(lost)
-                goes_on = True
                 await asyncio.sleep(_NEXT_TRY_S)
         return tuple(self._vectors[index] for index in range(self._num_texts))
 
@@ -221,6 +220,7 @@ class _Pooling:
         if not lost.is_planned:
             self._engine.suspects.engine_ended(self._run)
         self._engine.suspects.ended(self._run)
+        self._is_taken = self._is_taken or self._stream is not None
         meter, name = self._prepared.meter, self._engine.entry.name
         if self._run.is_at_fault:
             self._engine.quarantine.add(name, [self._message(range(self._num_texts))])
@@ -240,4 +240,5 @@ class _Pooling:
             dimensions=prepared.draft.dimensions or 0,
             request_id=prepared.request_id,
             lane=prepared.lane,
+            goes_on=self._is_taken,
         )

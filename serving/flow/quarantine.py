@@ -81,7 +81,8 @@ def _without_client(submit: Work) -> Work:
     """What an engine would do for any client. A seed that the server has drawn differs each time,
     so seeds are left out."""
     if isinstance(submit, PoolTexts):
-        return structs.replace(submit, id=0, deadline_s=0.0, request_id="", lane=(0, 0))
+        plain = structs.replace(submit, id=0, deadline_s=0.0, request_id="", lane=(0, 0))
+        return structs.replace(plain, goes_on=False)
     return structs.replace(
         submit,
         id=0,

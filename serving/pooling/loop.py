@@ -143,7 +143,8 @@ class PoolingLoop:
         request = _Request(connection, message, time.monotonic(), len(message.texts))
         try:
             texts = self._read(request)
-            self._check_room(message.lane)
+            if not message.goes_on:
+                self._check_room(message.lane)
         except errors.ServingError as error:
             connection.send(Rejected(message.id, error.code or "", error.message))
             return

@@ -194,6 +194,7 @@ class PoolTexts(_Message, frozen=True):
     dimensions: int = 0  # the first numbers of each vector; 0: all
     request_id: str = ""
     lane: tuple[int, int] = (0, 0)  # as in `Submit`
+    goes_on: bool = False  # another engine had taken it: it is not refused for want of room
 
 
 class Cancel(_Message, frozen=True):

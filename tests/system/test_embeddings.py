@@ -16,7 +16,7 @@ from numpy.linalg import norm
 from tests.conftest import Running, until
 from tests.system.commands import vinery
 from tests.system.ledger import is_written, rows
-from tests.system.limiting import limit, remove_limits
+from tests.system.limiting import limit, num_tokens, remove_limits
 
 pytestmark = pytest.mark.system
 
@@ -161,7 +161,7 @@ def test_a_large_request_is_read_in_a_worker_process_and_gives_the_same(
             "chats: use /chat/completions",
         ),
         ("/v1/rerank", {"model": "tiny-chat", "query": "a", "documents": ["b"]}, 400, "chats"),
-        ("/v1/embeddings", {"model": "tiny-embed", "input": ""}, 200, ""),
+        ("/v1/embeddings", {"model": "tiny-embed", "input": ""}, 400, "empty text"),
         ("/v1/embeddings", {"model": "tiny-embed", "input": "a " * 600}, 400, "takes 512 tokens"),
         ("/v1/embeddings", {"model": "tiny-embed", "input": "a", "dimensions": 97}, 400, "96"),
         ("/v1/embeddings", {"model": "tiny-embed", "input": [10**6]}, 400, "no token"),
@@ -184,14 +184,14 @@ def test_what_cannot_be_done_is_refused_with_a_sentence(
 
 
 def test_a_text_that_is_too_long_is_cut_where_the_request_asks_for_it(platform: Running) -> None:
-    def num_tokens(**truncation: Any) -> int:
+    def num_used(**truncation: Any) -> int:
         answer = post(
             platform, "/v1/embeddings", model="tiny-embed", input="a " * 600, **truncation
         ).json()
         return int(answer["usage"]["prompt_tokens"])
 
-    assert num_tokens(truncate=True) == num_tokens(truncate_prompt_tokens=-1) == 512
-    assert num_tokens(truncate_prompt_tokens=10, truncation_side="left") == 10
+    assert num_used(truncate=True) == num_used(truncate_prompt_tokens=-1) == 512
+    assert num_used(truncate_prompt_tokens=10, truncation_side="left") == 10
 
 
 def test_no_model_named_means_the_only_one_for_the_endpoint(platform: Running) -> None:
@@ -214,19 +214,19 @@ def test_each_request_has_a_usage_record_and_limits_count_its_tokens(platform: R
     until(lambda: is_written(platform))
     since = len(rows(platform))
     try:
-        limit(platform, "tokens", "day", 12)
+        limit(platform, "tokens", "day", num_tokens(platform) + 12)
         taken = post(platform, "/v1/embeddings", model="tiny-embed", input="cat dog")
         refused = post(platform, "/v1/embeddings", model="tiny-embed", input="cat " * 20)
     finally:
         remove_limits(platform)
     until(lambda: is_written(platform))
 
-    num_tokens = taken.json()["usage"]["total_tokens"]
+    used = taken.json()["usage"]["total_tokens"]
     records = rows(platform)[since:]
     assert refused.status_code == 429
     assert {each.endpoint for each in records} == {"embeddings"}
     assert sorted((each.http_status, each.num_prompt_tokens) for each in records) == [
-        (200, num_tokens),
+        (200, used),
         (429, 0),
     ]
 
@@ -238,7 +238,7 @@ async def test_requests_go_on_when_their_engine_is_killed(platform: Running) -> 
         texts = ["cat " * 400] * 200
         requests = [
             asyncio.create_task(client.embeddings.create(model="tiny-embed", input=texts))
-            for _ in range(4)
+            for _ in range(2)
         ]
         await asyncio.sleep(0.5)
         platform.kill("pooling engine")
@@ -246,4 +246,4 @@ async def test_requests_go_on_when_their_engine_is_killed(platform: Running) -> 
 
     assert all(len(answer.data) == 200 for answer in answers)
     until(lambda: is_written(platform))
-    assert {each.outcome for each in rows(platform)[-4:]} == {"ok"}
+    assert {each.outcome for each in rows(platform)[-2:]} == {"ok"}

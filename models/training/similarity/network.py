@@ -3,7 +3,15 @@
 from pathlib import Path
 from random import Random
 
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
@@ -25,6 +33,7 @@ def train_tokenizer(seed: int = 1) -> PreTrainedTokenizerFast:
     """A new lower-case WordPiece tokenizer, with all words of the topics."""
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.decoder = decoders.WordPiece()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(vocab_size=VOCABULARY_SIZE, special_tokens=list(_SPECIAL))
     tokenizer.train_from_iterator(_corpus(Random(seed)), trainer)

@@ -23,6 +23,7 @@ _MAX_TOKEN_ID: Final = 2**31 - 1  # engines take int32
 _INPUTS: Final = Limited(field_limits.PROMPTS)
 _INPUT_IDS: Final = Limited(field_limits.PROMPT_IDS)
 _NO_INPUT: Final = "must be a string, an array of strings, or one or more arrays of token ids"
+_EMPTY: Final = "must not have an empty text"
 _ONE_KIND: Final = "must have only strings or only token ids: integers from 0"
 _ROLES: Final = {
     "query": TextRole.QUERY,
@@ -35,7 +36,7 @@ _ROLES: Final = {
 
 def _read_inputs(value: object) -> tuple[PoolingInput, ...]:
     if isinstance(value, str):
-        return (value,)
+        value = [value]
     if not isinstance(value, list):
         raise invalid(_NO_INPUT)
     if not value:
@@ -44,6 +45,8 @@ def _read_inputs(value: object) -> tuple[PoolingInput, ...]:
         return (_token_ids(value),)
     _INPUTS.check(value)
     if all(isinstance(entry, str) for entry in value):
+        if "" in value:
+            raise invalid(_EMPTY)
         return tuple(value)
     if all(isinstance(entry, list) for entry in value):
         return tuple(map(_token_ids, value))
@@ -77,6 +80,7 @@ class EmbeddingsBody(PoolingBody):
         wrong=[
             (5, _NO_INPUT),
             ([], "must not be empty"),
+            (["a", ""], _EMPTY),
             ([[]], "must not have an empty array of token ids"),
             (["a", 1], _ONE_KIND),
             ([1, True], _ONE_KIND),
