@@ -62,6 +62,13 @@ class ServedModel(models.Model):
         editable=False,
         help_text="What the model in the folder does, as its files have it.",
     )
+    source = models.JSONField(
+        default=dict,
+        blank=True,
+        editable=False,
+        help_text="Where its files were pulled from: hub, repository, revision, commit and files "
+        "with their sizes; empty: an administrator named the folder.",
+    )
     device = models.CharField(max_length=64, default="CPU", help_text="CPU, GPU, GPU.1, NPU ...")
     options = models.JSONField(
         default=dict, blank=True, help_text="Engine options, such as {'max_running': 16}."

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
@@ -13,7 +13,7 @@ from rest_framework import serializers
 
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Conflict, Resource, RowAction
-from vinery_accounts.resources.fields import Filters, StrictModelSerializer
+from vinery_accounts.resources.fields import Filters, StrictModelSerializer, StrictSerializer
 from vinery_accounts.services.access import Access, Action
 from vinery_serving.catalog import registry, speed_requests
 from vinery_serving.catalog.models import (
@@ -27,6 +27,8 @@ from vinery_serving.engine.config import ENGINE_MODULES
 
 # A word of the command line of each engine process.
 _ENGINES: Final = frozenset(map(str.encode, ENGINE_MODULES.values()))
+ResultT = TypeVar("ResultT")
+
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -119,6 +121,17 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
         return known.get(status.model.name)
 
 
+class TuneSerializer(StrictSerializer):
+    """How long to look for better options, and which may win."""
+
+    time_limit_s = serializers.FloatField(
+        default=300.0, min_value=10, max_value=86_400, help_text="No trial begins after it."
+    )
+    allow_other_answers = serializers.BooleanField(
+        default=False, help_text="Whether options that change greedy answers may win."
+    )
+
+
 class ServedModelSerializer(StrictModelSerializer):
     """A model that clients can request."""
 
@@ -144,9 +157,11 @@ class ServedModelSerializer(StrictModelSerializer):
     class Meta:
         model = ServedModel
         fields = [
-            *("id", "name", "folder", "task", "device", "options", "is_loaded", "state", "engine"),
+            *("id", "name", "folder", "source", "task", "device", "options", "is_loaded"),
+            *("state", "engine"),
             *("warnings", "created_at", "updated_at"),
         ]
+        read_only_fields = ["source"]
         extra_kwargs = {
             "name": {"help_text": "The name that clients send as `model`."},
             "folder": {"required": True, "allow_blank": False},
@@ -221,6 +236,22 @@ class ServedModels(Resource[ServedModel]):
             "`/api/speed-results/` has the result within minutes.",
             "being measured",
         ),
+        RowAction(
+            "tune",
+            Action.MANAGE,
+            lambda row, **values: _tuned(row, **values),
+            "Look for faster engine options in trials beside the running engine. The job of kind "
+            "tune in `/api/model-jobs/` has what each gave.",
+            "being tuned",
+            serializer=TuneSerializer,
+        ),
+        RowAction(
+            "apply-tuning",
+            Action.MANAGE,
+            lambda row: _asked(lambda: speed_requests.apply_tuning(row)),
+            "Set the best options that the last tuning has found. The engine is restarted.",
+            "changed",
+        ),
     )
     columns = {
         "name": lambda row: row.name,
@@ -246,6 +277,8 @@ class ServedModels(Resource[ServedModel]):
     def change(self, access: Access, row: ServedModel, values: Mapping[str, Any]) -> ServedModel:
         """Change a model. After a new name, `warnings` of the row has what still has the old."""
         old_name = ServedModel.objects.values_list("name", flat=True).get(pk=row.pk)
+        if values.get("folder", row.folder) != row.folder:
+            values = {**values, "source": {}}
         row = super().change(access, row, values)
         follow_name(old_name, row.name)
         row.warnings = left_behind(old_name, row.name)  # type: ignore[attr-defined]
@@ -279,12 +312,21 @@ def _tested(row: ServedModel) -> ServedModel:
 
 
 def _measured(row: ServedModel) -> ServedModel:
-    """Raises `Conflict` for a model without an engine, or one that is being measured."""
+    _asked(lambda: speed_requests.begin(row))
+    return row
+
+
+def _tuned(row: ServedModel, **values: Any) -> ServedModel:
+    _asked(lambda: speed_requests.begin_tuning(row, **values))
+    return row
+
+
+def _asked(ask: Callable[[], ResultT]) -> ResultT:
+    """Ask for a job. Raises `Conflict` if it cannot begin as the model is now."""
     try:
-        speed_requests.begin(row)
+        return ask()
     except ValidationError as error:
         raise Conflict(" ".join(error.messages)) from None
-    return row
 
 
 def _memory_bytes(pid: int) -> int | None:

@@ -22,7 +22,7 @@ def read_tasks(apps: Any, schema_editor: Any) -> None:
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("serving", "0009_speed_results"),
+        ("serving", "0010_sources"),
     ]
 
     operations = [
