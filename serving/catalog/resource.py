@@ -4,17 +4,18 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Conflict, Resource, RowAction
-from vinery_accounts.resources.fields import Filters, StrictModelSerializer
+from vinery_accounts.resources.fields import Filters, StrictModelSerializer, StrictSerializer
 from vinery_accounts.services.access import Access, Action
-from vinery_serving.catalog import registry
+from vinery_serving.catalog import registry, speed_requests
 from vinery_serving.catalog.models import (
     EngineStatus,
     PictureVerdictChoices,
@@ -22,6 +23,11 @@ from vinery_serving.catalog.models import (
     ShownState,
 )
 from vinery_serving.catalog.renaming import follow_name, left_behind
+from vinery_serving.engine.config import ENGINE_MODULES
+
+# A word of the command line of each engine process.
+_ENGINES: Final = frozenset(map(str.encode, ENGINE_MODULES.values()))
+ResultT = TypeVar("ResultT")
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -172,6 +178,17 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
         return known.get(status.model.name)
 
 
+class TuneSerializer(StrictSerializer):
+    """How long to look for better options, and which may win."""
+
+    time_limit_s = serializers.FloatField(
+        default=300.0, min_value=10, max_value=86_400, help_text="No trial begins after it."
+    )
+    allow_other_answers = serializers.BooleanField(
+        default=False, help_text="Whether options that change greedy answers may win."
+    )
+
+
 class ServedModelSerializer(StrictModelSerializer):
     """A model that clients can request."""
 
@@ -197,9 +214,11 @@ class ServedModelSerializer(StrictModelSerializer):
     class Meta:
         model = ServedModel
         fields = [
-            *("id", "name", "folder", "device", "options", "is_loaded", "state", "engine"),
+            *("id", "name", "folder", "source", "task", "device", "options", "is_loaded"),
+            *("state", "engine"),
             *("warnings", "created_at", "updated_at"),
         ]
+        read_only_fields = ["source"]
         extra_kwargs = {
             "name": {"help_text": "The name that clients send as `model`."},
             "folder": {"required": True, "allow_blank": False},
@@ -221,6 +240,7 @@ class ServedModels(Resource[ServedModel]):
     serializer = ServedModelSerializer
     filters = Filters.of(
         name=fields.text_filter("Exactly this name."),
+        task=fields.text_filter("Only models that do this, such as chat or embeddings."),
         is_loaded=fields.switch_filter("Only models that should be loaded, or only the others."),
     )
     related = ("engine",)
@@ -265,10 +285,35 @@ class ServedModels(Resource[ServedModel]):
             "engine has the result within a minute.",
             "being tested",
         ),
+        RowAction(
+            "bench",
+            Action.MANAGE,
+            lambda row: _measured(row),
+            "Measure the speed of a loaded model on this host, beside its requests. "
+            "`/api/speed-results/` has the result within minutes.",
+            "being measured",
+        ),
+        RowAction(
+            "tune",
+            Action.MANAGE,
+            lambda row, **values: _tuned(row, **values),
+            "Look for faster engine options in trials beside the running engine. The job of kind "
+            "tune in `/api/model-jobs/` has what each gave.",
+            "being tuned",
+            serializer=TuneSerializer,
+        ),
+        RowAction(
+            "apply-tuning",
+            Action.MANAGE,
+            lambda row: _asked(lambda: speed_requests.apply_tuning(row)),
+            "Set the best options that the last tuning has found. The engine is restarted.",
+            "changed",
+        ),
     )
     columns = {
         "name": lambda row: row.name,
         "state": lambda row: row.state_text,
+        "task": lambda row: row.task,
         "device": lambda row: row.device,
         "folder": lambda row: row.folder,
         "pictures": lambda row: row.pictures_state,
@@ -289,6 +334,8 @@ class ServedModels(Resource[ServedModel]):
     def change(self, access: Access, row: ServedModel, values: Mapping[str, Any]) -> ServedModel:
         """Change a model. After a new name, `warnings` of the row has what still has the old."""
         old_name = ServedModel.objects.values_list("name", flat=True).get(pk=row.pk)
+        if values.get("folder", row.folder) != row.folder:
+            values = {**values, "source": {}}
         row = super().change(access, row, values)
         follow_name(old_name, row.name)
         row.warnings = left_behind(old_name, row.name)  # type: ignore[attr-defined]
@@ -321,6 +368,24 @@ def _tested(row: ServedModel) -> ServedModel:
     return row
 
 
+def _measured(row: ServedModel) -> ServedModel:
+    _asked(lambda: speed_requests.begin(row))
+    return row
+
+
+def _tuned(row: ServedModel, **values: Any) -> ServedModel:
+    _asked(lambda: speed_requests.begin_tuning(row, **values))
+    return row
+
+
+def _asked(ask: Callable[[], ResultT]) -> ResultT:
+    """Ask for a job. Raises `Conflict` if it cannot begin as the model is now."""
+    try:
+        return ask()
+    except ValidationError as error:
+        raise Conflict(" ".join(error.messages)) from None
+
+
 def _memory_bytes(pid: int) -> int | None:
     """Return the resident memory of an engine process of this host; None for another process."""
     try:
@@ -328,7 +393,7 @@ def _memory_bytes(pid: int) -> int | None:
         num_pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
     except OSError:
         return None
-    return int(num_pages) * _PAGE_BYTES if b"vinery_serving.engine" in words else None
+    return int(num_pages) * _PAGE_BYTES if _ENGINES.intersection(words) else None
 
 
 MODELS: Final = ServedModels()

@@ -20,6 +20,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
+from vinery.web import hub_api
 from vinery_accounts.api.views import ApiView, ResourceViewSet, viewset_of
 from vinery_accounts.models import Organization, Project
 from vinery_accounts.resources.fields import StrictSerializer, VisibleRelatedField
@@ -32,6 +33,7 @@ from vinery_serving.catalog.engine_log import engine_log
 from vinery_serving.catalog.job_resource import MODEL_EVENTS, MODEL_JOBS, ModelJobSerializer
 from vinery_serving.catalog.models import ServedModel, ShownState
 from vinery_serving.catalog.resource import MODELS, EngineSerializer, EngineWork
+from vinery_serving.catalog.speed_resource import SPEED_RESULTS
 from vinery_serving.runtime.runtime import runtime
 from vinery_serving.transport.messages import EngineStats
 
@@ -222,9 +224,14 @@ def _work_of(stats: EngineStats) -> EngineWork:
 # With or without the last slash, as in the rest of the management API.
 _router = SimpleRouter()
 _router.trailing_slash = "/?"
-_router.register("models", viewset_of(MODELS, state=state, convert=convert), basename="api-models")
+_router.register(
+    "models",
+    viewset_of(MODELS, state=state, convert=convert, check=hub_api.check, pull=hub_api.pull),
+    basename="api-models",
+)
 _router.register("model-jobs", viewset_of(MODEL_JOBS), basename="api-model-jobs")
 _router.register("model-events", viewset_of(MODEL_EVENTS), basename="api-model-events")
+_router.register("speed-results", viewset_of(SPEED_RESULTS), basename="api-speed-results")
 _router.register("model-aliases", viewset_of(MODEL_ALIASES), basename="api-model-aliases")
 for _name, _resource in media.ALL.items():
     _members = {"test": test} if _resource is media.MEDIA_RULES else {}
@@ -232,5 +239,6 @@ for _name, _resource in media.ALL.items():
 
 urlpatterns: list[URLPattern | URLResolver] = [
     *_router.urls,
+    re_path("^catalog/?$", hub_api.Catalogue.as_view(), name="api-catalog"),
     re_path("^devices/?$", Devices.as_view(), name="api-devices"),
 ]
