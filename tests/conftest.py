@@ -31,7 +31,6 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 from tests import prepared_home, run_folder, stores
-from tests.fakes.hub import FakeHub
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -323,19 +322,11 @@ _after_shared: Final[set[pytest.Item]] = set()
 
 
 @pytest.fixture(scope="session")
-def hub_of_running() -> Iterator[FakeHub]:
-    """The hub that the shared platform asks, instead of the public one."""
-    with FakeHub() as hub:
-        yield hub
-
-
-@pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory, hub_of_running: FakeHub) -> Iterator[Running]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One platform for all tests that only use it."""
     home = tmp_path_factory.mktemp("running") / "home"
     with _shared:
-        environment = {"HF_ENDPOINT": hub_of_running.endpoint}
-        yield _shared.enter_context(run_platform(home, environment))
+        yield _shared.enter_context(run_platform(home))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +9,6 @@ from playwright import sync_api
 
 from tests.browser.conftest import Administrator, ask, follow
 from tests.conftest import REPOSITORY, Running, until
-from tests.fakes.hub import FakeHub, Fault
 from tests.system.commands import vinery
 
 pytestmark = pytest.mark.system
@@ -110,43 +107,3 @@ def test_settings_are_changed_on_the_page_and_the_list_follows_the_engine(
     follow(row.get_by_role("button", name="Load"))
     row.get_by_text("Ready", exact=True).wait_for()
     until(lambda: row.locator("[data-name=Running]").inner_text() == "0")
-
-
-@pytest.fixture
-def slow_hub(hub_of_running: FakeHub) -> Iterator[threading.Event]:
-    """The event that lets the hub send the second half of the weights."""
-    event = threading.Event()
-    hub_of_running.add_folder("acme/tiny-browser", TINY_CHAT, tags=["openvino"], downloads=7)
-    hub_of_running.fault("openvino_model.bin", Fault(held_by=event))
-    yield event
-    event.set()
-
-
-def test_a_model_is_found_on_a_hub_judged_and_pulled_with_a_pause(
-    admin: Administrator, name: str, slow_hub: threading.Event
-) -> None:
-    admin.page.set_viewport_size({"width": 390, "height": 800})
-    page = _go(admin, "add/")
-    assert _fits(page)
-    follow(page.get_by_role("link", name="From a hub"))
-    page.get_by_label("Search for words").fill("browser")
-    follow(page.get_by_role("button", name="Search or check"))
-    assert _fits(page)
-    follow(page.get_by_role("link", name="Check acme/tiny-browser"))
-    assert page.get_by_role("heading", name="It will load.").is_visible()
-    assert _fits(page)
-    page.get_by_label("Name").fill(name)
-    follow(page.get_by_role("button", name="Fetch and serve"))
-
-    _wait_for_state(page, "Pulling")
-    jobs = page.locator("#jobs")
-    jobs.get_by_text(re.compile(r"\d of \d.*MB")).wait_for()
-    assert 0 < int(jobs.get_by_role("progressbar").get_attribute("value") or 0) < 100
-    assert _fits(page)
-    follow(jobs.get_by_role("button", name="Pause"))
-    jobs.get_by_text("Paused", exact=True).wait_for()
-    slow_hub.set()
-    follow(jobs.get_by_role("button", name="Resume"))
-    _wait_for_state(page, "Ready")
-    jobs.get_by_text("Done", exact=True).wait_for()
-    assert ask(admin.platform, model=name).status_code == 200
