@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from vinery_serving.catalog.job_resource import bytes_text, progress_text
 from vinery_serving.catalog.jobs import Asked, JobState, ModelJob
-from vinery_serving.catalog.models import ModelAlias, ServedModel
+from vinery_serving.catalog.models import ModelAlias, ServedModel, ShownState
 from vinery_serving.catalog.resource import MODELS
 
 _RESUMABLE: Final = (JobState.PAUSED, JobState.FAILED, JobState.CANCELLED)
@@ -71,7 +71,8 @@ def actions_of(model: ServedModel) -> list[str]:
     if not model.is_loaded:
         return ["load"]
     retry = ["retry"] if model.status.has_failed else []
-    return [*retry, "unload", *(["self-test"] if model.takes_pictures else [])]
+    bench = ["bench"] if model.shown_state is ShownState.READY else []
+    return [*retry, "unload", *(["self-test"] if model.takes_pictures else []), *bench]
 
 
 def body_of(model: ServedModel) -> dict[str, Any]:
