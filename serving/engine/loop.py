@@ -8,8 +8,9 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
-from typing import Final, assert_never
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, Final, assert_never
 
 import numpy as np
 from msgspec import structs
@@ -18,7 +19,7 @@ from vinery_serving.core import errors
 from vinery_serving.core.heartbeat import Heartbeat
 from vinery_serving.core.media import PictureVerdict
 from vinery_serving.engine.admission import Admission
-from vinery_serving.engine.batch import Batch, PipelineBroken, StepResult
+from vinery_serving.engine.batch import Batch, StepResult
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.energy.meter import RequestEnergy, new_meter
 from vinery_serving.engine.fair_queue import Lane
@@ -41,6 +42,7 @@ from vinery_serving.engine.picture_test import PictureResult, PictureTests
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.pixels import ArrivingPixels, PixelsRefused
 from vinery_serving.engine.prefix_cache import TokenArray
+from vinery_serving.engine.process import PipelineBroken
 from vinery_serving.engine.refusing import check_submit
 from vinery_serving.engine.step_limit import LEAST_S, StepLimits
 from vinery_serving.transport.messages import (
@@ -57,6 +59,8 @@ from vinery_serving.transport.messages import (
     MediaPixels,
     Ping,
     Pong,
+    PoolTexts,
+    Rejected,
     SamplingParams,
     Submit,
     TestPictures,
@@ -220,6 +224,11 @@ class EngineLoop:
         """Leave `run` soon. Safe to call from a signal handler."""
         self._is_stopping = True
 
+    def report(self) -> Mapping[str, Any]:
+        """What the model made of known pictures, if it takes some."""
+        tested = self.picture_test
+        return {} if tested is None else {"picture_test": asdict(tested)}
+
     def _iterate(self, server: SocketServer) -> None:
         self._promise(LEAST_S)
         is_admitting = bool(self._waiting) and self._batch.has_free_slot
@@ -282,6 +291,9 @@ class EngineLoop:
                 self._picture_tests.ask(incoming.connection, nonce)
             case Keep():
                 self._lifeline.add(incoming.connection)
+            case PoolTexts(id=id_):
+                what = "This engine generates text: it makes no vectors."
+                incoming.connection.send(Rejected(id_, errors.InvalidRequest.code or "", what))
             case _:
                 assert_never(incoming.message)
 

@@ -20,6 +20,7 @@ from vinery_accounts.base import change_signal
 from vinery_accounts.base.commits import commit_state
 from vinery_serving.catalog import devices
 from vinery_serving.catalog.models import ServedModel, options_text
+from vinery_serving.core.tasks import Task
 from vinery_serving.logs.entries import LogEntry
 from vinery_serving.logs.folder import delete_former_engines
 from vinery_serving.node import adoption, device_probe, status
@@ -173,4 +174,4 @@ def _read_specs(known: object) -> tuple[object, dict[ModelSpec, Asked] | None]:
 
 def _spec_of(model: ServedModel) -> ModelSpec:
     options = options_text(model.options)
-    return ModelSpec(model.pk, model.name, model.folder, model.device, options)
+    return ModelSpec(model.pk, model.name, model.folder, model.device, options, Task(model.task))
