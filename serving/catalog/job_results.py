@@ -33,7 +33,9 @@ def _take_folder(job: ModelJob, result: Mapping[str, Any]) -> None:
     model = ServedModel.objects.get(pk=job.model_id)
     model.folder = result["folder"]
     model.clean_fields(exclude={field.name for field in model._meta.fields} - {"folder"})
-    ServedModel.objects.filter(pk=model.pk).update(folder=model.folder, updated_at=timezone.now())
+    ServedModel.objects.filter(pk=model.pk).update(
+        folder=model.folder, task=model.task, updated_at=timezone.now()
+    )
 
 
 def _take_pull(job: ModelJob, result: Mapping[str, Any]) -> None:

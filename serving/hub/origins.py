@@ -110,7 +110,8 @@ class ArchiveOrigin(
         file = RepositoryFile(self.name, self.size_bytes, sha256=self.sha256)
         done = archive.stat().st_size if archive.is_file() else 0
         check_disk(2 * self.size_bytes - done, folders.root)
-        progress = Progress(report, "fetching", self.size_bytes, done)
+        progress = Progress(report, self.size_bytes, done)
+        progress.enter(f"fetching {self.name}")
         source = remote_of(self.url, is_checked=self.sha256 is not None)
         fetch(source, file, archive, progress.advance, Patience())
 
@@ -159,7 +160,8 @@ class FilesOrigin(
 def _copy_all(path: Path, folders: PullFolders, report: Report) -> None:
     repository = local_repository(path)
     check_disk(repository.size_bytes, folders.root)
-    progress = Progress(report, "copying", repository.size_bytes)
+    progress = Progress(report, repository.size_bytes)
+    progress.enter(f"copying {path.name}")
     for file in repository.files:
         source = path / file.path if path.is_dir() else path
         target = folders.whole / file.path

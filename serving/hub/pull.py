@@ -80,8 +80,9 @@ def _fetch_all(
     missing_bytes = sum(each.size_bytes for each in missing)
     check_disk(missing_bytes - started, folders.root)
     done = repository.size_bytes - missing_bytes + started
-    progress = Progress(report, "fetching", repository.size_bytes, done)
+    progress = Progress(report, repository.size_bytes, done)
     for file in missing:
+        progress.enter(f"fetching {file.path}")
         unfinished = folders.unfinished(file.path)
         fetch(HubFile(hub, repository, file.path), file, unfinished, progress.advance, patience)
         whole = folders.whole / file.path

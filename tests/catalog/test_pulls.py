@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 
 from tests.fakes.hub import FakeHub, Fault
 from tests.hub.conftest import hub as hub
-from tests.hub.models import TINY_CHAT, checkpoint_files, openvino_files
+from tests.hub.models import TINY_CHAT, TINY_VISION, checkpoint_files, openvino_files
 from vinery_accounts.base import change_signal
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_serving.catalog import devices, job_requests, pulls
@@ -110,6 +110,14 @@ def test_a_checkpoint_is_converted_after_its_pull(hub: FakeHub, tmp_path: Path) 
     conversion = ModelJob.objects.get(kind=JobKind.CONVERT)
     assert conversion.parameters == {"source": str(tmp_path), "precision": "int8"}
     assert ServedModel.objects.get().folder == ""
+
+
+def test_a_pulled_vision_model_has_its_task(hub: FakeHub) -> None:
+    hub.add_folder("acme/seer", TINY_VISION)
+
+    assert take_result(begun("acme/seer"), {"folder": str(TINY_VISION), "source": {}}) == ""
+
+    assert ServedModel.objects.get().task == "vision"
 
 
 def test_another_folder_forgets_where_the_files_were_from() -> None:
