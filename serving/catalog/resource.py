@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from vinery_accounts.models import Project
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Conflict, Resource, RowAction
 from vinery_accounts.resources.fields import Filters, StrictModelSerializer, StrictSerializer
@@ -216,6 +217,14 @@ class ServedModelSerializer(StrictModelSerializer):
         default=list,
         help_text="What a change has left as it was, such as limits of the old name.",
     )
+
+    def validate_project_ids(self, ids: list[int]) -> list[int]:
+        """Return the ids. Raises ValidationError for an id that no project has."""
+        known = set(Project.objects.filter(pk__in=ids).values_list("pk", flat=True))
+        missing = [each for each in ids if each not in known]
+        if missing:
+            raise serializers.ValidationError(f"There is no project with the id {missing[0]}.")
+        return ids
 
     class Meta:
         model = ServedModel
