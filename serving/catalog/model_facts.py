@@ -9,13 +9,25 @@ from vinery_serving.catalog.job_resource import bytes_text, progress_text
 from vinery_serving.catalog.jobs import Asked, JobState, ModelJob
 from vinery_serving.catalog.models import ModelAlias, ServedModel, ShownState
 from vinery_serving.catalog.resource import MODELS
+from vinery_serving.core.tasks import Task
 
 _RESUMABLE: Final = (JobState.PAUSED, JobState.FAILED, JobState.CANCELLED)
-_HELLO: Final = [{"role": "user", "content": "Hello!"}]
 _PICTURE: Final = [
     {"type": "text", "text": "What is it?"},
     {"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}},
 ]
+_CHAT: Final = "chat/completions"
+# The path and the body of a request for each task.
+_EXAMPLES: Final[Mapping[Task, tuple[str, Mapping[str, Any]]]] = {
+    Task.CHAT: (_CHAT, {"messages": [{"role": "user", "content": "Hello!"}]}),
+    Task.VISION: (_CHAT, {"messages": [{"role": "user", "content": _PICTURE}]}),
+    Task.COMPLETION: ("completions", {"prompt": "Once upon a time", "max_tokens": 50}),
+    Task.EMBEDDINGS: ("embeddings", {"input": ["The sky is blue.", "Grass is green."]}),
+    Task.RERANK: (
+        "rerank",
+        {"query": "What is green?", "documents": ["The sky is blue.", "Grass is green."]},
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +66,8 @@ def engine_facts(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if body["num_running"] is not None:
         yield "Running requests", str(body["num_running"])
         yield "Waiting requests", str(body["num_waiting"])
+    if body["work"] is not None:
+        yield from _work_facts(body["work"])
     if body["memory_bytes"] is not None:
         yield "Memory now", bytes_text(body["memory_bytes"])
     if body["max_context"]:
@@ -62,6 +76,20 @@ def engine_facts(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Failed attempts", f"{body['num_attempts']} of {body['max_attempts']}"
     if body["num_restarts"]:
         yield "Restarts", str(body["num_restarts"])
+
+
+def _work_facts(work: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Speeds, waits and caches of an engine."""
+    yield "Prompt tokens per second", f"{work['prompt_tokens_per_s']:,.1f}"
+    yield "Generated tokens per second", f"{work['output_tokens_per_s']:,.1f}"
+    for name, title in (("first_token_s", "First token"), ("inter_token_s", "Between tokens")):
+        if (wait := work[name]) is not None:
+            yield title, f"{1000 * wait['p50']:,.0f} ms, p95 {1000 * wait['p95']:,.0f} ms"
+    yield "KV cache used", f"{work['cache_usage']:.0%}"
+    if work["prefix_hit_rate"] is not None:
+        yield "Prompt tokens from the cache", f"{work['prefix_hit_rate']:.0%}"
+    if work["draft_acceptance"] is not None:
+        yield "Accepted draft tokens", f"{work['draft_acceptance']:.0%}"
 
 
 def actions_of(model: ServedModel) -> list[str]:
@@ -86,12 +114,11 @@ def aliases_of(model: ServedModel) -> list[ModelAlias]:
 
 def curl_of(model: ServedModel, base_url: str) -> str:
     """Return a command that asks the model, with the key in the variable KEY."""
-    content = _PICTURE if model.takes_pictures else _HELLO[0]["content"]
-    messages = [{"role": "user", "content": content}]
-    body = json.dumps({"model": model.name, "messages": messages})
+    path, body = _EXAMPLES[Task(model.task)]
+    text = json.dumps({"model": model.name, **body})
     return (
-        f"curl {base_url}/v1/chat/completions \\\n"
+        f"curl {base_url}/v1/{path} \\\n"
         '  -H "Authorization: Bearer $KEY" \\\n'
         '  -H "Content-Type: application/json" \\\n'
-        f"  -d '{body}'"
+        f"  -d '{text}'"
     )
