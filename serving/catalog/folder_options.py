@@ -60,7 +60,7 @@ def _check_draft(folder: Path) -> None:
 
 
 def _heads(folder: Path) -> Iterator[str]:
-    """Yield the kind of a head, with its article; nothing for a model of its own. The exporter notes
+    """Yield the kind of a head, with its article; nothing for another model. The exporter notes
     it at the end of the graph, and the training in config.json."""
     with (folder / _GRAPH).open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _NOTES_BYTES))
