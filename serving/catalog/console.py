@@ -27,6 +27,8 @@ class Row:
     reason: str = ""
     log: str = ""
     pictures: str = ""
+    waiting: str = ""
+    memory: str = ""
     testable_id: int | None = None  # of a vision model
 
     @classmethod
@@ -39,6 +41,8 @@ class Row:
             model.status.last_error,
             engine_log_text(model.name),
             model.pictures_text,
+            model.waiting_text,
+            model.status.memory_text,
             model.pk if model.takes_pictures else None,
         )
 
@@ -53,7 +57,12 @@ class Models(Page):
         is_admin = self.access.is_superuser
         rows = [Row.of(model, has_log=is_admin) for model in registry.list_models()]
         has_vision = any(row.testable_id for row in rows)
-        optional = {"Pictures": has_vision, "Reason": is_admin}
+        optional = {
+            "Pictures": has_vision,
+            "Requests that wait": is_admin,
+            "Memory": is_admin,
+            "Reason": is_admin,
+        }
         return super().get_context_data(**kwargs) | {
             "is_admin": is_admin,
             "rows": rows,

@@ -71,6 +71,16 @@ def check_device(text: str, known: DeviceList | None) -> None:
             raise ValueError(_no_device(name, known))
 
 
+def first_device(text: str) -> str:
+    """Return the device whose memory a model takes: the first one of `HETERO:GPU.1,CPU`. GPU.0 is
+    GPU, and AUTO alone counts as CPU."""
+    try:
+        first = next(iter(_parts(text)), "CPU")
+    except ValueError:
+        first = text
+    return first.removesuffix(".0")
+
+
 def _parts(text: str) -> list[str]:
     """Return the devices that a name means: GPU and CPU of `HETERO:GPU,CPU`. AUTO alone and
     excluded devices, such as -CPU, mean none. Raises ValueError."""

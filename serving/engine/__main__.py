@@ -17,7 +17,7 @@ from dataclasses import asdict
 from importlib import metadata
 
 from vinery_serving.core.heap import freeze_heap
-from vinery_serving.core.heartbeat import Heartbeat
+from vinery_serving.core.heartbeat import DRAIN_SIGNAL, Heartbeat
 from vinery_serving.engine.config import EngineConfig, read_line
 from vinery_serving.engine.lifeline import Lifeline, end_with_node
 from vinery_serving.engine.log import EngineLogFile
@@ -62,6 +62,7 @@ def main(config: EngineConfig) -> int:
         print(json.dumps({"event": "ready", **seen}), file=reports)
 
     signal.signal(signal.SIGTERM, lambda *_: loop.stop())
+    signal.signal(DRAIN_SIGNAL, lambda *_: loop.drain())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         loop.run(on_listening)

@@ -47,6 +47,7 @@ from vinery_serving.transport.messages import (
     FINISH_LENGTH,
     PROTOCOL_VERSION,
     Cancel,
+    Draining,
     EngineStats,
     GrammarSpec,
     Grant,
@@ -71,6 +72,8 @@ PROBE_INTERVAL_S: Final = 10.0
 # generation and with nothing to report. Each time that it wakes up takes 0.3 ms.
 _IDLE_WAIT_S: Final = 0.2
 _CALM_WAIT_S: Final = 1.0
+# How long an engine that drains waits for requests that were on their way.
+_DRAIN_WAIT_S: Final = 0.02
 # Deadlines are minutes long, so not every step checks them.
 _EXPIRY_INTERVAL_S: Final = 0.2
 _QUEUE_IS_FULL: Final = "The engine's wait queue is full; try again shortly."
@@ -135,6 +138,8 @@ class EngineLoop:
         self._picture_tests = PictureTests(pipeline.vision, self._batch)
         self._is_listening = False  # until then the load has its own limit
         self._is_stopping = False
+        self._must_drain = self._is_draining = False  # asked to; gateways know it
+        self._last_use_at = time.monotonic()  # when a request of a gateway came or ended
 
     def warm_up(self) -> None:
         """Generate the first tokens; test hook and salts. Raises PipelineBroken or RuntimeError."""
@@ -220,6 +225,11 @@ class EngineLoop:
         """Leave `run` soon. Safe to call from a signal handler."""
         self._is_stopping = True
 
+    def drain(self) -> None:
+        """Finish what there is, let gateways send no more, and leave `run`. Safe to call from a
+        signal handler."""
+        self._must_drain = True
+
     def _iterate(self, server: SocketServer) -> None:
         self._promise(LEAST_S)
         is_admitting = bool(self._waiting) and self._batch.has_free_slot
@@ -228,8 +238,13 @@ class EngineLoop:
             self._energy.end()
         is_calm = not self._alive and self._waiting.is_calm
         idle_wait_s = _CALM_WAIT_S if is_calm else _IDLE_WAIT_S
-        for incoming in server.poll(0 if has_work else idle_wait_s):
+        if self._must_drain:
+            idle_wait_s = _DRAIN_WAIT_S
+        received = server.poll(0 if has_work else idle_wait_s)
+        for incoming in received:
             self._receive(incoming)
+        if self._must_drain:
+            self._drain(server, has_received=bool(received))
         self._grammars.tick()
         self._expire()
         self._picture_tests.join()
@@ -247,6 +262,22 @@ class EngineLoop:
             self._sender.send(num_streams=0)
             self._end_when_full()
             self._probe_when_idle()
+        self._report_use()
+
+    def _drain(self, server: SocketServer, *, has_received: bool) -> None:
+        """Announce the end first: what was sent before gateways know of it is still taken."""
+        if not self._is_draining:
+            self._is_draining = True
+            if self._heartbeat is not None:
+                self._heartbeat.report_draining()
+            server.broadcast(Draining())
+        elif not (self._alive or has_received or self._picture_tests.is_running):
+            self._is_stopping = True
+
+    def _report_use(self) -> None:
+        if self._heartbeat is not None:
+            is_busy = bool(self._alive) or self._picture_tests.is_running
+            self._heartbeat.report_idle(None if is_busy else self._last_use_at)
 
     def _step(self) -> StepResult:
         num_tokens = self._batch.num_next_tokens
@@ -308,6 +339,7 @@ class EngineLoop:
             generation.reject(errors.Overloaded.code, _QUEUE_IS_FULL)
             return
         self._alive[_key(generation)] = generation
+        self._last_use_at = time.monotonic()
         if submit.grammar is None:
             self._accept(generation)
         else:
@@ -444,7 +476,8 @@ class EngineLoop:
         self._batch.remove(generation)
 
     def _end(self, generation: Generation) -> None:
-        self._alive.pop(_key(generation), None)
+        if self._alive.pop(_key(generation), None) is not None:
+            self._last_use_at = time.monotonic()
         self._waiting.settle(generation)
         if generation.tokens and generation.connection is not None:
             self._finished.add(generation)
@@ -508,6 +541,7 @@ class EngineLoop:
             digest=self._config.digest,
             picture_test="" if tested is None else tested.summary,
             sees_pictures=tested is not None and tested.verdict is PictureVerdict.PASSED,
+            is_draining=self._is_draining,
         )
 
     def _stats(self) -> EngineStats:

@@ -15,7 +15,7 @@ from vinery_serving.core.errors import (
     NotFound,
     ServingError,
 )
-from vinery_serving.flow.directory import ModelEntry, ModelState
+from vinery_serving.flow.directory import ModelEntry
 from vinery_serving.http.callers import authenticate, authorization_of, grant_errors
 from vinery_serving.http.edge import error_response, speaks_anthropic
 from vinery_serving.http.models import anthropic_list, anthropic_model, model_body
@@ -56,7 +56,7 @@ async def list_models(request: HttpRequest, caller: Caller, tree: str) -> JsonRe
         _body(entry)
         for entry in directory.entries.values()
         if caller.grants.allows_model(entry.name)
-        and (lists_all or directory.state_of(entry) is ModelState.LOADED)
+        and (lists_all or directory.state_of(entry).can_answer)
     ]
     if _speaks_anthropic(request):
         return JsonResponse(anthropic_list(bodies))

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from vinery_serving.core.cadence import until_next
 from vinery_serving.core.hang import Hang, HangWatch, LinuxProcess
-from vinery_serving.core.heartbeat import Page, write_stacks_and_end
+from vinery_serving.core.heartbeat import DRAIN_SIGNAL, Page, write_stacks_and_end
 from vinery_serving.core.media import PictureVerdict
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.node.adoption import AdoptedEngine
@@ -59,6 +59,22 @@ class EngineProcess:
     @property
     def pid(self) -> int | None:
         return None if self._engine is None else self._engine.pid
+
+    @property
+    def idle_since_s(self) -> float | None:
+        """When its last request ended, in seconds of the monotonic clock; None: it is busy, or that
+        is unknown."""
+        return None if self._page is None else self._page.idle_since_s
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it takes no new requests, and ends after those that it has."""
+        return self._page is not None and self._page.is_draining
+
+    def drain(self) -> None:
+        """Let it finish its requests, take no new ones, and end."""
+        if self._engine is not None:
+            self._engine.send_signal(DRAIN_SIGNAL)
 
     async def start(self) -> None:
         """Start the process and wait until it serves. Raises EngineDied."""

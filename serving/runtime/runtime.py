@@ -7,7 +7,7 @@ server. Database queries run in threads and keep snapshots in memory; requests r
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -78,6 +78,7 @@ class EngineHealth:
 
     model: str
     stats: EngineStats | None
+    is_asleep: bool = False  # the next request wakes it
 
     @property
     def is_ready(self) -> bool:
@@ -116,6 +117,7 @@ class Runtime:
             Path(settings.VINERY_RUN_DIR),
             select_family,
             Quarantine(self._put_in_quarantine if keep_s else None),
+            wait_s=settings.VINERY_WAKE_WAIT_S,
         )
         # They read what clients send if it is large or may take long.
         self.workers = WorkerPool("vinery_serving.intake.jobs", _work_limits())
@@ -285,8 +287,8 @@ class Runtime:
         begun_at_s = time.time()
         # First: loading a model may take seconds.
         await self._refresh_quarantine()
-        entries, failing = await self._in_database_thread(_read_models)
-        await self.directory.update(entries, failing)
+        entries, failing, asleep = await self._in_database_thread(_read_models)
+        await self.directory.update(entries, failing, asleep)
         loaded = tuple(engine.entry for engine in self.directory.engines)
         file_limits = DecodeLimits(**settings.VINERY_DECODE_LIMITS)
         self.workers.load((loaded, field_limits.configured(), file_limits))
@@ -365,7 +367,7 @@ async def _health_of(engine: Engine) -> EngineHealth:
     try:
         stats = await engine.client.ping(_PING_TIMEOUT_S)
     except (EngineDisconnected, TimeoutError):
-        return EngineHealth(engine.entry.name, None)
+        return EngineHealth(engine.entry.name, None, is_asleep=engine.is_asleep)
     return EngineHealth(engine.entry.name, stats)
 
 
@@ -410,12 +412,13 @@ def _work_limits() -> WorkLimits:
     )
 
 
-def _read_models() -> tuple[dict[str, ModelEntry], frozenset[str]]:
-    """All served models by name, in the order of their names, and the names of those whose
-    engines fail again and again. One query."""
+def _read_models() -> tuple[dict[str, ModelEntry], Set[str], Set[str]]:
+    """All served models by name, in the order of their names, the names of those whose engines
+    fail again and again, and of those that are asleep. One query."""
     models = list(ServedModel.objects.select_related("engine").order_by("name"))
     failing = frozenset(model.name for model in models if _is_failing(model))
-    return {model.name: _entry(model) for model in models}, failing
+    asleep = frozenset(each.name for each in models if each.status.state == EngineState.ASLEEP)
+    return {model.name: _entry(model) for model in models}, failing, asleep
 
 
 def _is_failing(model: ServedModel) -> bool:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-PROTOCOL_VERSION = 11
+PROTOCOL_VERSION = 12
 
 # A prompt of a million tokens is 4 MB; no valid message comes near this size.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -238,6 +238,7 @@ class Hello(_Message, frozen=True):
     # Of a vision model: what it made of known pictures of late, and whether all differed.
     picture_test: str = ""
     sees_pictures: bool = False
+    is_draining: bool = False  # as after `Draining`
 
 
 class Accepted(_Message, frozen=True):
@@ -334,6 +335,11 @@ class PicturesTested(_Message, frozen=True):
     summary: str
 
 
+class Draining(_Message, frozen=True):
+    """Engine to gateway: it finishes what it has, and ends then. New requests wait for the next
+    engine. One that is on its way already is still taken."""
+
+
 class Leaving(_Message, frozen=True):
     """The engine's last message on a connection when it ends as planned, so it has not crashed.
 
@@ -342,4 +348,6 @@ class Leaving(_Message, frozen=True):
 
 
 ToEngine = Submit | MediaPixels | Cancel | Grant | Ping | TestPictures | Keep
-FromEngine = Hello | Accepted | StepOutputs | Rejected | Load | Pong | PicturesTested | Leaving
+FromEngine = (
+    Hello | Accepted | StepOutputs | Rejected | Load | Pong | PicturesTested | Draining | Leaving
+)

@@ -6,7 +6,8 @@ Engines, files and time are scripted; the pauses pass at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -15,12 +16,14 @@ import pytest
 
 from tests.fakes.clock import FakeClock
 from vinery_serving.catalog.models import EngineState
-from vinery_serving.node import keeper, status
+from vinery_serving.node import fit, keeper, status
 from vinery_serving.node.backoff import LoadAttempts
 from vinery_serving.node.engine_process import EngineDied
+from vinery_serving.node.fit import Measured, Need
 from vinery_serving.node.folder_state import FolderState
-from vinery_serving.node.keeper import Keeper, ModelSpec
+from vinery_serving.node.keeper import Asked, Keeper, ModelSpec
 from vinery_serving.node.picture_report import PictureReport
+from vinery_serving.node.scheduler import EngineScheduler
 from vinery_serving.node.status import Subject
 from vinery_serving.node.weights import UnusableWeights
 
@@ -58,6 +61,8 @@ class Script:
         self.reports: list[tuple[EngineState, str]] = []  # with the first sentence of the error
         self.end: End = LOADS
         self.is_over = asyncio.Event()
+        self.is_drained = asyncio.Event()
+        self.need = Need(10, 0, Measured(10, 10))
 
     def folder_state(self, _: object) -> FolderState:
         return next(self.files[at] for at in sorted(self.files, reverse=True) if at <= self.clock())
@@ -83,7 +88,7 @@ class Script:
             await asyncio.sleep(60)
         if self.clock() >= self.asked_at:
             self.asked_at = float("inf")
-            a_keeper.retry(datetime(2026, 3, 1, tzinfo=UTC))
+            a_keeper.follow(Asked(retried_at=datetime(2026, 3, 1, tzinfo=UTC)))
         return a_keeper._asked.is_set()
 
     async def report(
@@ -106,9 +111,15 @@ class ScriptedEngine:
 
     pid = 4242
     pictures = None
+    idle_since_s = None
 
     def __init__(self, script: Script) -> None:
         self._script = script
+        self.is_draining = False
+
+    def drain(self) -> None:
+        self.is_draining = True
+        self._script.is_drained.set()
 
     async def start(self) -> None:
         if isinstance(self._script.end, Exception):
@@ -123,7 +134,9 @@ class ScriptedEngine:
         if self._script.end == CRASHES:
             raise EngineDied("It crashed.")
         self._script.is_over.set()
-        await asyncio.sleep(60)
+        async with asyncio.timeout(60):
+            await self._script.is_drained.wait()
+        raise EngineDied("It ended.")
 
     async def end(self) -> None:
         pass
@@ -140,20 +153,30 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     monkeypatch.setattr(keeper, "folder_state", script.folder_state)
     monkeypatch.setattr(keeper, "_new_config", script.new_config)
     monkeypatch.setattr(keeper, "_check_weights", script.check_weights)
+    monkeypatch.setattr(keeper, "_need_of", lambda *_: script.need)
+    monkeypatch.setattr(fit, "measure", lambda *_: None)
     monkeypatch.setattr(status, "report", script.report)
     monkeypatch.setattr(status, "report_pictures", script.report_pictures)
     monkeypatch.setattr(Keeper, "_is_asked_within", is_asked_within)
     return script
 
 
+@asynccontextmanager
+async def keeping(asked: Asked = Asked(), budget_bytes: int = 1 << 40) -> AsyncIterator[Keeper]:
+    scheduler = EngineScheduler({"CPU": budget_bytes}, min_awake_s=0)
+    planning = asyncio.create_task(scheduler.run())
+    yield Keeper(SPEC, None, asked, scheduler)
+    planning.cancel()
+
+
 async def live(script: Script, *ends: End) -> list[tuple[EngineState, str]]:
     """Let engines end so. Returns the reports until one stays, or nothing happens any more."""
     script.ends = iter(ends)
-    a_keeper = Keeper(SPEC, None, None)
-    async with asyncio.timeout(30):
-        await script.is_over.wait()
-    reports = list(script.reports)
-    await a_keeper.end()
+    async with keeping() as a_keeper:
+        async with asyncio.timeout(30):
+            await script.is_over.wait()
+        reports = list(script.reports)
+        await a_keeper.end()
     assert script.reports[-1][0] is EngineState.UNLOADED
     return reports
 
@@ -271,15 +294,15 @@ async def test_a_test_with_pictures_runs_once_however_often_it_is_seen_to_be_due
     script: Script,
 ) -> None:
     script.ends = iter([LOADS])
-    a_keeper, asked_at = Keeper(SPEC, None, None), datetime(2026, 3, 1, tzinfo=UTC)
-    a_keeper.test_pictures(asked_at)  # it does not serve yet, and tests by itself when it loads
-    assert script.num_tests == 0
-    async with asyncio.timeout(30):
+    asked_at = datetime(2026, 3, 1, tzinfo=UTC)
+    async with keeping() as a_keeper, asyncio.timeout(30):
+        a_keeper.test_pictures(asked_at)  # it does not serve yet, and tests by itself when it loads
+        assert script.num_tests == 0
         await script.is_over.wait()
         for _ in range(3):
             a_keeper.test_pictures(asked_at)
         await script.is_reported.wait()
-    await a_keeper.end()
+        await a_keeper.end()
 
     assert script.num_tests == 1
     assert script.pictures == [PictureReport("passed", "All look different.", "CPU")]
