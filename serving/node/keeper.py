@@ -4,7 +4,7 @@ A model that cannot load is tried a few times, see `backoff`, and then stays fai
 change or an administrator asks to try again. A change of its settings ends its keeper; the next one
 begins anew.
 
-Before an engine starts, the keeper waits for memory, see `scheduler`. Meanwhile the model is asleep.
+Before an engine starts, its keeper waits for memory, see `scheduler`: the model is asleep.
 """
 
 import asyncio

@@ -32,6 +32,7 @@ MEMORY = EngineDied("std::bad_alloc")
 UNKNOWN_DEVICE = EngineDied('Device with "X" name is not registered')
 KILLED = EngineDied("The engine process ended with status -9.", is_killed=True)
 CUT = UnusableWeights("The weights file is cut")
+ASKED = Asked()
 LOADS, CRASHES = "loads", "loads and crashes"
 End = Exception | str
 
@@ -162,7 +163,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 
 
 @asynccontextmanager
-async def keeping(asked: Asked = Asked(), budget_bytes: int = 1 << 40) -> AsyncIterator[Keeper]:
+async def keeping(asked: Asked = ASKED, budget_bytes: int = 1 << 40) -> AsyncIterator[Keeper]:
     scheduler = EngineScheduler({"CPU": budget_bytes}, min_awake_s=0)
     planning = asyncio.create_task(scheduler.run())
     yield Keeper(SPEC, None, asked, scheduler)
