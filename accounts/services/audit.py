@@ -147,6 +147,7 @@ def kind_of(row: models.Model) -> str:
     named = {
         "apikey": "key",
         "servedmodel": "model",
+        "modelalias": "alias",
         "modelweight": "weight",
         "quarantinedrequest": "quarantine",
         "mediarule": "media_rule",

@@ -15,13 +15,14 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
-from vinery_accounts.admin.base import AuditedAdmin
+from vinery_accounts.admin.base import AuditedAdmin, ResourceAdmin
 from vinery_accounts.resources.base import Conflict
 from vinery_serving.catalog import devices, registry
+from vinery_serving.catalog.alias_resource import MODEL_ALIASES, targets_text
 from vinery_serving.catalog.devices import Device
 from vinery_serving.catalog.engine_log import engine_log_text
-from vinery_serving.catalog.models import ServedModel
-from vinery_serving.catalog.renaming import left_behind
+from vinery_serving.catalog.models import ModelAlias, ServedModel
+from vinery_serving.catalog.renaming import follow_name, left_behind
 from vinery_serving.catalog.resource import MODELS
 from vinery_serving.engine.config import option_documents
 
@@ -229,6 +230,7 @@ class ServedModelAdmin(AuditedAdmin):
         elif change and "is_loaded" in changed:
             messages.info(request, f"Unloading {obj.name}.")
         if change and "name" in changed:
+            follow_name(form.initial["name"], obj.name)
             for warning in left_behind(form.initial["name"], obj.name):
                 messages.warning(request, warning)
 
@@ -248,6 +250,18 @@ class ServedModelAdmin(AuditedAdmin):
             registry.load(model, is_loaded)
             self.log_change(request, model, "Loaded." if is_loaded else "Unloaded.")
         return [model.name for model in changed]
+
+
+@admin.register(ModelAlias)
+class ModelAliasAdmin(ResourceAdmin):
+    resource = MODEL_ALIASES
+    list_display = ["name", "models"]
+    search_fields = ["name"]
+    ordering = ["name"]
+
+    @admin.display(description="models")
+    def models(self, alias: ModelAlias) -> str:
+        return targets_text(alias.targets)
 
 
 def _devices() -> Sequence[Device]:

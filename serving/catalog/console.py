@@ -12,8 +12,9 @@ from vinery_accounts.console.page import Page
 from vinery_accounts.console.rows import RowPage
 from vinery_accounts.resources.base import Conflict
 from vinery_serving.catalog import registry
+from vinery_serving.catalog.alias_resource import targets_text
 from vinery_serving.catalog.engine_log import engine_log_text
-from vinery_serving.catalog.models import ServedModel
+from vinery_serving.catalog.models import ModelAlias, ServedModel
 from vinery_serving.catalog.resource import MODELS
 
 
@@ -56,6 +57,7 @@ class Models(Page):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         is_admin = self.access.is_superuser
         rows = [Row.of(model, has_log=is_admin) for model in registry.list_models()]
+        aliases = ModelAlias.objects.all()
         has_vision = any(row.testable_id for row in rows)
         optional = {
             "Pictures": has_vision,
@@ -65,6 +67,7 @@ class Models(Page):
         }
         return super().get_context_data(**kwargs) | {
             "is_admin": is_admin,
+            "aliases": [(alias.name, targets_text(alias.targets)) for alias in aliases],
             "rows": rows,
             "has_vision": has_vision,
             "columns": ["Model", "State", *(name for name, is_in in optional.items() if is_in)],

@@ -27,6 +27,14 @@ _EMBEDDINGS: Final = "openvino_text_embeddings_model.xml"
 _MAX_IDLE_S: Final = 366 * 24 * 3600
 
 
+_NAME: Final = RegexValidator(
+    r"^[A-Za-z0-9][A-Za-z0-9._:/-]*\Z",
+    "Use letters, digits and . _ : / - only, beginning with a letter or digit.",
+)
+_MAX_TARGETS: Final = 20
+_MAX_WEIGHT: Final = 1_000_000
+
+
 class ServedModel(models.Model):
     """A model that clients can request. Administrators write this table; the node writes
     `EngineStatus`."""
@@ -35,12 +43,7 @@ class ServedModel(models.Model):
         max_length=128,
         unique=True,
         error_messages={"unique": "Another model is served under this name."},
-        validators=[
-            RegexValidator(
-                r"^[A-Za-z0-9][A-Za-z0-9._:/-]*\Z",
-                "Use letters, digits and . _ : / - only, beginning with a letter or digit.",
-            )
-        ],
+        validators=[_NAME],
         help_text="The name that clients send as `model`.",
     )
     folder = models.CharField(
@@ -184,6 +187,42 @@ class ServedModel(models.Model):
                     errors[name] = [ValidationError(str(error))]
         if errors:
             raise ValidationError(errors)
+
+
+class ModelAlias(models.Model):
+    """Another name for a model, or for several between which its requests are divided."""
+
+    name = models.CharField(
+        max_length=128,
+        unique=True,
+        error_messages={"unique": "There is an alias of this name already."},
+        validators=[_NAME],
+        help_text="The name that clients send as `model`.",
+    )
+    targets = models.JSONField(
+        help_text='The models by their weights, such as {"qwen-a": 90, "qwen-b": 10}: each '
+        "request gets one of them by chance, those with a weight of 0 only if no other can answer.",
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ("name",)
+        verbose_name_plural = "model aliases"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def clean_fields(self, exclude: Collection[str] | None = None) -> None:
+        """Raises ValidationError, also for the name of a model, and for targets that no model is
+        served under."""
+        super().clean_fields(exclude)
+        if ServedModel.objects.filter(name=self.name).exists():
+            raise ValidationError({"name": "A model is served under this name."})
+        try:
+            _check_targets(self.targets)
+        except ValueError as error:
+            raise ValidationError({"targets": str(error)}) from error
 
 
 class EngineState(models.TextChoices):
@@ -330,6 +369,28 @@ def _check_options(options: object) -> None:
         check_output_format(parsed.output_format)
 
 
+def _check_name(name: str) -> None:
+    """Raises ValueError for the name of an alias."""
+    if ModelAlias.objects.filter(name=name).exists():
+        raise ValueError("There is an alias of this name.")
+
+
+def _check_targets(targets: object) -> None:
+    """Raises ValueError for anything but names of served models with their weights."""
+    if not isinstance(targets, dict) or not targets:
+        raise ValueError('Give models with their weights, such as {"qwen-a": 90, "qwen-b": 10}.')
+    if len(targets) > _MAX_TARGETS:
+        raise ValueError(f"An alias has at most {_MAX_TARGETS} models.")
+    served = set(ServedModel.objects.filter(name__in=targets).values_list("name", flat=True))
+    for name, weight in targets.items():
+        if name not in served:
+            raise ValueError(f"No model is served under the name {name}.")
+        if type(weight) is not int or not 0 <= weight <= _MAX_WEIGHT:
+            raise ValueError(f"The weight of {name} must be 0 to {_MAX_WEIGHT:,}.")
+    if not any(targets.values()):
+        raise ValueError("At least one weight must be above 0.")
+
+
 def _check_folder(text: str) -> None:
     """Raises ValueError for a folder that has no OpenVINO language model."""
     path = Path(text)
@@ -354,6 +415,7 @@ def _check_device(text: str) -> None:
 
 
 _CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
+    "name": _check_name,
     "folder": _check_folder,
     "device": _check_device,
     "options": _check_options,

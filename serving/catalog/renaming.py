@@ -1,10 +1,25 @@
-"""What goes by the name of a model, and so stays behind when the model gets another name.
+"""What goes by the name of a model, when the model gets another name.
 
-It is not moved: a limit counts what the usage records of its name have, and a key whose client
-still sends the old name must not silently get another one.
+Aliases follow it. All else stays behind: a limit counts what the usage records of its name have,
+and a key whose client still sends the old name must not silently get another one.
 """
 
 from vinery_accounts.models import ApiKey, Limit, ModelWeight
+from vinery_accounts.services import changes
+from vinery_serving.catalog.models import ModelAlias
+
+
+def follow_name(old_name: str, new_name: str) -> None:
+    """Let the aliases of a model follow its new name. Each change is audited."""
+    if new_name == old_name:
+        return
+    for alias in ModelAlias.objects.all():
+        if old_name in alias.targets:
+            named = (
+                (new_name if name == old_name else name, weight)
+                for name, weight in alias.targets.items()
+            )
+            changes.switch(alias, "update", targets=dict(named))
 
 
 def left_behind(old_name: str, new_name: str) -> list[str]:

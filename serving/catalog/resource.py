@@ -22,7 +22,7 @@ from vinery_serving.catalog.models import (
     ServedModel,
     ShownState,
 )
-from vinery_serving.catalog.renaming import left_behind
+from vinery_serving.catalog.renaming import follow_name, left_behind
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -249,6 +249,7 @@ class ServedModels(Resource[ServedModel]):
         """Change a model. After a new name, `warnings` of the row has what still has the old."""
         old_name = ServedModel.objects.values_list("name", flat=True).get(pk=row.pk)
         row = super().change(access, row, values)
+        follow_name(old_name, row.name)
         row.warnings = left_behind(old_name, row.name)  # type: ignore[attr-defined]
         return row
 

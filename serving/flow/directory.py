@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
+from random import Random
+from types import MappingProxyType
 from typing import Final
 
 from vinery_serving.constraints.family import Family
 from vinery_serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady, Overloaded
 from vinery_serving.engine.config import EngineOptions
+from vinery_serving.flow.aliases import Targets, draw
 from vinery_serving.flow.overload import OverloadGate
 from vinery_serving.flow.quarantine import Quarantine
 from vinery_serving.flow.suspects import Suspects
@@ -195,6 +198,8 @@ class LocalDirectory:
         self._select_family = select_family
         self.quarantine = quarantine or Quarantine()
         self.entries: Mapping[str, ModelEntry] = {}  # all served models, by name
+        self.aliases: Mapping[str, Targets] = {}  # by their own names
+        self._dice = Random()
         self._engines: dict[str, Engine] = {}
         self._loading = ThreadPoolExecutor(1, thread_name_prefix="models")
 
@@ -203,18 +208,38 @@ class LocalDirectory:
         """All models that should be loaded and whose folders are usable."""
         return self._engines.values()
 
-    def find(self, name: str | None) -> Engine:
-        """Return the engine of a model; None means the only one.
+    def find(self, name: str | None, may_use: Callable[[str], bool] = lambda name: True) -> Engine:
+        """Return the engine of a model, or of a target of an alias; None means the only model.
 
-        Raises `ModelNotFound`, `ModelNotReady` or `MissingParameter`.
+        Of an alias that the caller may not use by its own name, only targets are drawn that the
+        caller may use, if there are any. Raises `ModelNotFound`, `ModelNotReady` or
+        `MissingParameter`.
         """
-        entry = self._entry(name)
+        entry = self._entry(self._target(name, may_use))
         engine = self._engines.get(entry.name)
         if engine is not None:
             return engine
         if not entry.is_loaded:
             raise ModelNotReady(f"The model {entry.name} is not loaded.")
         raise _failed(entry.name)
+
+    def _target(self, name: str | None, may_use: Callable[[str], bool]) -> str | None:
+        if name is None or name not in self.aliases:
+            return name
+        targets = self.targets_of(name)
+        if not targets:
+            return name  # all its models were removed
+        if not may_use(name):
+            targets = {each: targets[each] for each in targets if may_use(each)} or targets
+        return draw(targets, self._can_answer, self._dice)
+
+    def targets_of(self, alias: str) -> Targets:
+        """Return the targets of an alias that are still served."""
+        targets = self.aliases[alias]
+        return {name: weight for name, weight in targets.items() if name in self.entries}
+
+    def _can_answer(self, name: str) -> bool:
+        return self.state_of(self.entries[name]).can_answer
 
     def engine_of(self, entry: ModelEntry) -> Engine | None:
         """Return the engine of a model; None if it should not be loaded, or its files are not
@@ -235,6 +260,7 @@ class LocalDirectory:
         self,
         entries: Mapping[str, ModelEntry],
         failing: Set[str] = frozenset(),
+        aliases: Mapping[str, Targets] = MappingProxyType({}),
         asleep: Set[str] = frozenset(),
     ) -> None:
         """Replace the list of models: load new ones and drop those that are gone.
@@ -242,8 +268,14 @@ class LocalDirectory:
         `failing` names the models whose engines fail again and again, `asleep` those that have no
         engine until a request comes.
         """
+        self._note_states(failing, asleep)
         if entries != self.entries:
             await self._follow(entries)
+            self._note_states(failing, asleep)
+        # Last: a new target has its engine by now.
+        self.aliases = dict(aliases)
+
+    def _note_states(self, failing: Set[str], asleep: Set[str]) -> None:
         for name, engine in self._engines.items():
             engine.is_failing, engine.is_asleep = name in failing, name in asleep
 

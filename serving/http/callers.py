@@ -11,8 +11,10 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from vinery_accounts.base.errors import KeyRefused, NotAllowed
+from vinery_accounts.keys.grants import Grants
 from vinery_accounts.keys.table import ANONYMOUS, Caller, KeyTable
 from vinery_serving.core.errors import InvalidKey, NotPermitted
+from vinery_serving.flow.directory import Engine, LocalDirectory
 from vinery_serving.http.edge import OWN_HEADERS, Scope
 
 # Printable ASCII, except the percent sign that encodes other characters.
@@ -71,6 +73,17 @@ def grant_errors() -> Iterator[None]:
         yield
     except NotAllowed as refused:
         raise NotPermitted(refused.message, param=refused.param, code=refused.code) from None
+
+
+def permitted_engine(directory: LocalDirectory, grants: Grants, name: str | None) -> Engine:
+    """Return the engine of a model, or of a target of an alias. Raises `ServingError`, also for a
+    key that may use neither the name nor the model."""
+    engine = directory.find(name, grants.allows_model)
+    model = engine.entry.name
+    asked = name if name is not None and name in directory.aliases else model
+    with grant_errors():
+        grants.check_model(model if grants.allows_model(model) else asked)
+    return engine
 
 
 def client_of(keys: KeyTable | None, scope: Scope) -> Hashable:

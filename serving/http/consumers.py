@@ -46,6 +46,7 @@ from vinery_serving.http.callers import (
     authorization_of,
     client_of,
     grant_errors,
+    permitted_engine,
 )
 from vinery_serving.http.documents import ConstantDocument, KeyUsage, openapi, version
 from vinery_serving.http.edge import (
@@ -139,10 +140,7 @@ class JsonConsumer(AsyncHttpConsumer, ABC):  # type: ignore[misc]
     def _engine(self, caller: Caller, model: str | None) -> Engine:
         """The engine of a model. Raises `ServingError`, also for a key without the right to the
         model."""
-        engine = self._runtime.directory.find(model)
-        with grant_errors():
-            caller.grants.check_model(engine.entry.name)
-        return engine
+        return permitted_engine(self._runtime.directory, caller.grants, model)
 
     @property
     def _tree(self) -> str:

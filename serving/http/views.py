@@ -15,8 +15,13 @@ from vinery_serving.core.errors import (
     NotFound,
     ServingError,
 )
-from vinery_serving.flow.directory import ModelEntry
-from vinery_serving.http.callers import authenticate, authorization_of, grant_errors
+from vinery_serving.flow.directory import ModelEntry, ModelState
+from vinery_serving.http.callers import (
+    authenticate,
+    authorization_of,
+    grant_errors,
+    permitted_engine,
+)
 from vinery_serving.http.edge import error_response, speaks_anthropic
 from vinery_serving.http.models import anthropic_list, anthropic_model, model_body
 from vinery_serving.prompting.folder import TOKEN_KEYS
@@ -52,11 +57,12 @@ async def list_models(request: HttpRequest, caller: Caller, tree: str) -> JsonRe
     `?all=true` also the others."""
     lists_all = _lists_all(request.GET.get("all", "false"))
     directory = runtime().directory
+    listed = [*directory.entries, *directory.aliases]
     bodies = [
-        _body(entry)
-        for entry in directory.entries.values()
-        if caller.grants.allows_model(entry.name)
-        and (lists_all or directory.state_of(entry).can_answer)
+        body
+        for name in listed
+        if (body := _body_of(name, caller)) is not None
+        and (lists_all or ModelState(str(body["state"])).can_answer)
     ]
     if _speaks_anthropic(request):
         return JsonResponse(anthropic_list(bodies))
@@ -74,10 +80,9 @@ def _lists_all(value: str) -> bool:
 async def retrieve_model(
     request: HttpRequest, caller: Caller, tree: str, name: str
 ) -> JsonResponse:
-    entry = runtime().directory.entries.get(name)
-    if entry is None or not caller.grants.allows_model(name):
+    body = _body_of(name, caller)
+    if body is None:
         raise ModelNotFound(f"The model `{name}` does not exist.", param="model")
-    body = _body(entry)
     return JsonResponse(anthropic_model(body) if _speaks_anthropic(request) else body)
 
 
@@ -89,9 +94,7 @@ async def tokenizer_info(request: HttpRequest, caller: Caller) -> JsonResponse:
     vLLM has a switch for this endpoint, because it shows the chat template. Here it needs a key,
     and every key can see rendered prompts anyway (`return_prompt_text`).
     """
-    engine = runtime().directory.find(request.GET.get("model"))
-    with grant_errors():
-        caller.grants.check_model(engine.entry.name)
+    engine = permitted_engine(runtime().directory, caller.grants, request.GET.get("model"))
     folder = engine.assets.folder
     templates = folder.templates
     return JsonResponse(
@@ -125,6 +128,23 @@ def _caller(request: HttpRequest) -> Caller:
 
 def _speaks_anthropic(request: HttpRequest) -> bool:
     return speaks_anthropic(getattr(request, "scope", {"path": "", "headers": ()}))
+
+
+def _body_of(name: str, caller: Caller) -> dict[str, object] | None:
+    """Return the object of a model or an alias; None if there is none for the key."""
+    directory, may_use = runtime().directory, caller.grants.allows_model
+    entry = directory.entries.get(name)
+    if entry is not None:
+        return _body(entry) if may_use(name) else None
+    if name not in directory.aliases:
+        return None
+    targets = [each for each in directory.targets_of(name) if may_use(name) or may_use(each)]
+    if not targets:
+        return None
+    bodies = [_body(directory.entries[each]) for each in targets]
+    # Those that can answer do, whatever the weights.
+    able = (body for body in bodies if body["state"] == ModelState.LOADED.value)
+    return next(able, bodies[0]) | {"id": name, "alias_of": targets}
 
 
 def _body(entry: ModelEntry) -> dict[str, object]:

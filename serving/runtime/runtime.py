@@ -34,12 +34,13 @@ from vinery_accounts.usage.ledger import UsageLedger
 from vinery_accounts.usage.recovery import recover_orphans, store_then
 from vinery_serving.allowlist.denials import DenialQueue
 from vinery_serving.allowlist.policies import MediaPolicies
-from vinery_serving.catalog.models import EngineState, ServedModel
+from vinery_serving.catalog.models import EngineState, ModelAlias, ServedModel
 from vinery_serving.constraints.families.registry import select_family
 from vinery_serving.core import field_limits
 from vinery_serving.core.cadence import until_next
 from vinery_serving.core.heap import freeze_heap
 from vinery_serving.engine.config import EngineOptions, parse_options
+from vinery_serving.flow.aliases import Targets
 from vinery_serving.flow.directory import Engine, LocalDirectory, ModelEntry
 from vinery_serving.flow.quarantine import Quarantine, Quarantined
 from vinery_serving.media.decoding import DecodeLimits
@@ -287,8 +288,7 @@ class Runtime:
         begun_at_s = time.time()
         # First: loading a model may take seconds.
         await self._refresh_quarantine()
-        entries, failing, asleep = await self._in_database_thread(_read_models)
-        await self.directory.update(entries, failing, asleep)
+        await self.directory.update(*await self._in_database_thread(_read_models))
         loaded = tuple(engine.entry for engine in self.directory.engines)
         file_limits = DecodeLimits(**settings.VINERY_DECODE_LIMITS)
         self.workers.load((loaded, field_limits.configured(), file_limits))
@@ -412,13 +412,15 @@ def _work_limits() -> WorkLimits:
     )
 
 
-def _read_models() -> tuple[dict[str, ModelEntry], Set[str], Set[str]]:
+def _read_models() -> tuple[dict[str, ModelEntry], Set[str], dict[str, Targets], Set[str]]:
     """All served models by name, in the order of their names, the names of those whose engines
-    fail again and again, and of those that are asleep. One query."""
+    fail again and again, the targets of all aliases, and the names of the models that are asleep.
+    Two queries."""
     models = list(ServedModel.objects.select_related("engine").order_by("name"))
     failing = frozenset(model.name for model in models if _is_failing(model))
+    aliases = dict(ModelAlias.objects.order_by("name").values_list("name", "targets"))
     asleep = frozenset(each.name for each in models if each.status.state == EngineState.ASLEEP)
-    return {model.name: _entry(model) for model in models}, failing, asleep
+    return {model.name: _entry(model) for model in models}, failing, aliases, asleep
 
 
 def _is_failing(model: ServedModel) -> bool:

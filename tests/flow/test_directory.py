@@ -137,6 +137,46 @@ async def test_a_model_whose_engine_fails_again_and_again_is_in_the_state_failed
     assert directory.state_of(LOADED) is ModelState.FAILED
 
 
+ALIASES = {"chat": {"a": 1, "b": 0, "gone": 5}, "orphan": {"gone": 1}}
+
+
+@pytest.fixture
+async def with_aliases(directory: LocalDirectory) -> LocalDirectory:
+    await directory.update({"a": LOADED, "b": OTHER}, aliases=ALIASES)
+    return directory
+
+
+async def test_an_alias_stands_for_a_model_that_is_served(with_aliases: LocalDirectory) -> None:
+    assert {with_aliases.find("chat").entry.name for _ in range(20)} == {"a"}
+    with pytest.raises(ModelNotFound, match="`orphan` does not exist"):
+        with_aliases.find("orphan")
+
+
+async def test_a_caller_of_an_alias_gets_a_model_that_it_may_use(
+    with_aliases: LocalDirectory,
+) -> None:
+    for allowed, expected in (({"chat"}, "a"), ({"b"}, "b"), ({"chat", "b"}, "a"), (set(), "a")):
+        assert with_aliases.find("chat", allowed.__contains__).entry.name == expected
+
+
+async def test_a_model_that_is_loaded_answers_before_one_that_is_not(
+    with_aliases: LocalDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = with_aliases.find("b").client
+    monkeypatch.setattr(EngineClient, "is_connected", property(lambda self: self is ready))
+
+    assert with_aliases.find("chat").entry == OTHER
+
+
+async def test_an_alias_ends_with_the_update_that_does_not_name_it(
+    with_aliases: LocalDirectory,
+) -> None:
+    await serve(with_aliases, LOADED, OTHER)
+
+    with pytest.raises(ModelNotFound):
+        with_aliases.find("chat")
+
+
 async def test_the_reference_model_chats_reasons_and_calls_tools(directory: LocalDirectory) -> None:
     await serve(directory, LOADED)
 

@@ -41,6 +41,26 @@ def test_a_model_that_ships_with_vinery_needs_no_path_and_no_name(vinery: Vinery
     assert vinery("model", "remove", "tiny-vision").returncode == 0
 
 
+def test_an_alias_divides_requests_and_follows_a_new_name(vinery: Vinery) -> None:
+    vinery("model", "add", TINY_CHAT, "--name", "qwen-a", "--no-load")
+    vinery("model", "add", TINY_CHAT, "--name", "qwen-b", "--no-load")
+
+    put = vinery("alias", "set", "gpt-4o", "qwen-a=90", "qwen-b=10")
+    vinery("model", "rename", "qwen-a", "qwen-c")
+    listed = vinery("alias", "list").stdout
+    wrong = vinery("alias", "set", "gpt-4o", "qwen-a")
+    odd = vinery("alias", "set", "gpt-4o", "qwen-c=many")
+    removed = vinery("alias", "remove", "gpt-4o")
+
+    assert put.stdout == "gpt-4o stands for qwen-a 90, qwen-b 10.\n"
+    assert "qwen-c 90, qwen-b 10" in listed
+    assert "No model is served under the name qwen-a." in wrong.stderr
+    assert "'qwen-c=many' is not like MODEL=90" in odd.stderr
+    assert removed.returncode == 0, removed.stderr
+    for name in ("qwen-b", "qwen-c"):
+        vinery("model", "remove", name)
+
+
 def test_a_model_is_added_and_removed(vinery: Vinery) -> None:
     added = vinery("model", "add", TINY_CHAT, "--name", "mine", "--option", "max_running=4")
     assert added.returncode == 0, added.stderr

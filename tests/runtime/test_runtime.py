@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 from django.db import DatabaseError
 
-from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
+from vinery_serving.catalog.models import EngineState, EngineStatus, ModelAlias, ServedModel
 from vinery_serving.core.errors import InvalidKey
 from vinery_serving.flow.meter import Meter
 from vinery_serving.runtime.live import LiveRequest
@@ -280,7 +280,10 @@ def test_a_model_is_failing_whose_engine_fails_again_and_again_or_is_no_longer_t
         )
     ServedModel.objects.create(name="f", folder="/m")
 
-    entries, failing = _read_models()
+    ModelAlias.objects.create(name="chat", targets={"a": 9, "b": 1})
 
+    entries, failing, aliases = _read_models()
+
+    assert aliases == {"chat": {"a": 9, "b": 1}}
     assert list(entries) == ["a", "b", "c", "d", "e", "f"]
     assert failing == {"b", "c", "e"}

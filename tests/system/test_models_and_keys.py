@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -151,6 +152,58 @@ def test_a_request_without_a_model_gets_the_only_one_or_an_error_with_all_names(
         assert "`null`" in unknown.json()["error"]["message"]
         assert ask(platform, tree, path, model="tiny-chat").status_code == 200
     vinery(platform, "model", "remove", "second")
+
+
+def test_an_alias_moves_to_another_model_and_no_request_fails(
+    platform: Running, client: openai.OpenAI
+) -> None:
+    vinery(platform, "model", "add", "tiny-chat", "--name", "newer")
+    vinery(platform, "alias", "set", "gpt-4o", "tiny-chat")
+    moved, ended = threading.Event(), threading.Event()
+
+    def asked() -> list[str]:
+        """The models of the answers, until some time after the move."""
+        models: list[str] = []
+        while not ended.is_set():
+            answer = client.chat.completions.create(model="gpt-4o", messages=HELLO, max_tokens=2)
+            models.append(answer.model)
+            if moved.is_set() and models[-5:] == ["newer"] * 5:
+                break
+        return models
+
+    with ThreadPoolExecutor(4) as threads:
+        clients = [threads.submit(asked) for _ in range(4)]
+        try:
+            until(lambda: answers(client, "newer"), timeout_s=60)
+            vinery(platform, "alias", "set", "gpt-4o", "tiny-chat=1", "newer=1")
+            vinery(platform, "alias", "set", "gpt-4o", "newer")
+            moved.set()
+            seen = [each.result(60) for each in clients]
+        finally:
+            ended.set()
+
+    assert all(models[0] == "tiny-chat" and models[-1] == "newer" for models in seen)
+    listed = {model.id: model.model_dump() for model in client.models.list().data}
+    assert listed["gpt-4o"]["alias_of"] == ["newer"]
+    vinery(platform, "alias", "remove", "gpt-4o")
+    vinery(platform, "model", "remove", "newer")
+    assert not answers(client, "gpt-4o")
+
+
+def test_a_key_for_an_alias_gets_its_models_and_no_others_by_name(platform: Running) -> None:
+    vinery(platform, "alias", "set", "gpt-4o", "tiny-chat")
+    of_alias, of_model, of_neither = (
+        secret_in(vinery(platform, "key", "create", "--name", f"of {name}", "--model", name))
+        for name in ("gpt-4o", "tiny-chat", "else")
+    )
+
+    statuses = [
+        [status(platform, key, model) for model in ("gpt-4o", "tiny-chat")]
+        for key in (of_alias, of_model, of_neither)
+    ]
+
+    assert statuses == [[200, 403], [200, 200], [403, 403]]
+    vinery(platform, "alias", "remove", "gpt-4o")
 
 
 def test_a_model_is_unloaded_and_loaded_without_a_restart(

@@ -41,6 +41,7 @@ COMMANDS: Final = {
     "wait": "show what models do until they are ready",
     "config": "show the settings in force and where they are set",
     "model": "add, load, unload and list models",
+    "alias": "give models other names, and divide requests between them",
     "devices": "list the devices of this machine on which models can run",
     "media": "allow hosts and folders of media, test them, see what was refused",
     "key": "create, list, pause, rotate and revoke API keys",

@@ -66,6 +66,31 @@ def test_a_model_is_served_changed_and_removed_with_audit_entries(
     assert root.error("GET", path)[0] == 404
 
 
+def test_an_alias_is_created_changed_and_removed(root: Api, chat: dict[str, Any]) -> None:
+    root.post("models/", {"name": "chat-b", "folder": TINY_CHAT})
+    alias = root.post("model-aliases/", {"name": "gpt-4o", "targets": {"chat": 1}})
+    path = f"model-aliases/{alias['id']}/"
+
+    changed = root.patch(path, {"targets": {"chat": 90, "chat-b": 10}})
+
+    assert changed["targets"] == {"chat": 90, "chat-b": 10}
+    assert root.column("model-aliases/") == ["gpt-4o"]
+    root.patch(f"models/{chat['id']}/", {"name": "chat-a"})
+    assert root.get(path)["targets"] == {"chat-a": 90, "chat-b": 10}
+    assert (
+        root.error("POST", "model-aliases/", {"name": "chat-a", "targets": {"chat-b": 1}})[0] == 400
+    )
+    assert root.delete(path) is None
+
+
+def test_aliases_are_for_administrators(root: Api, chat: dict[str, Any], owner: Api) -> None:
+    root.post("model-aliases/", {"name": "gpt-4o", "targets": {"chat": 1}})
+
+    assert owner.column("model-aliases/") == []
+    body = {"name": "mine", "targets": {"chat": 1}}
+    assert owner.error("POST", "model-aliases/", body)[0] == 403
+
+
 def test_a_model_that_ships_with_vinery_is_added_by_its_name(root: Api) -> None:
     seer = root.post("models/", {"name": "seer", "folder": "tiny-vision"})
 

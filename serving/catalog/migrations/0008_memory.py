@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("serving", "0006_picture_verdicts"),
+        ("serving", "0007_model_aliases"),
     ]
 
     operations = [

@@ -1,0 +1,9 @@
+"""What ends a look at a hub, or a pull. The messages are sentences for an administrator."""
+
+
+class PullFailed(Exception):
+    """It does not work, and would not work again. The message names what to change."""
+
+
+class HubUnavailable(PullFailed):
+    """The hub does not answer, or answers that it cannot now. Another attempt may work."""

@@ -1,0 +1,97 @@
+"""Aliases of models: what they may name, and what becomes of them when a model changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.test import Client
+from django.urls import reverse
+
+from tests.conftest import REPOSITORY
+from vinery_accounts.models import AuditEntry
+from vinery_accounts.resources.base import EVERYTHING
+from vinery_accounts.services import changes
+from vinery_serving.catalog import registry
+from vinery_serving.catalog.models import ModelAlias, ServedModel
+from vinery_serving.catalog.resource import MODELS
+
+pytestmark = pytest.mark.django_db
+TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
+
+
+@pytest.fixture(autouse=True)
+def served(settings: Any, tmp_path: Path) -> None:
+    settings.VINERY_RUN_DIR = tmp_path
+    for name in ("qwen-a", "qwen-b"):
+        registry.add_model(TINY_CHAT, name=name, load=False)
+
+
+def alias(name: str, targets: object) -> ModelAlias:
+    return changes.add(ModelAlias(name=name, targets=targets))
+
+
+def test_an_alias_names_models_by_their_weights() -> None:
+    alias("chat", {"qwen-a": 90, "qwen-b": 10})
+
+    assert ModelAlias.objects.get().targets == {"qwen-a": 90, "qwen-b": 10}
+    assert AuditEntry.objects.filter(target="chat", action="alias.create").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "targets", "message"),
+    [
+        ("qwen-b", {"qwen-a": 1}, "A model is served under this name."),
+        ("a b", {"qwen-a": 1}, "Use letters, digits"),
+        ("chat", {}, "cannot be blank"),
+        ("chat", [], "cannot be blank"),
+        ("chat", ["qwen-a"], "Give models with their weights"),
+        ("chat", {"chat": 1}, "No model is served under the name chat."),
+        ("chat", {"qwen-a": -1}, "The weight of qwen-a must be 0 to 1,000,000."),
+        ("chat", {"qwen-a": 0.5}, "The weight of qwen-a must be"),
+        ("chat", {"qwen-a": True}, "The weight of qwen-a must be"),
+        ("chat", {"qwen-a": 0}, "At least one weight must be above 0."),
+        ("chat", {f"m{n}": 1 for n in range(21)}, "An alias has at most 20 models."),
+    ],
+)
+def test_what_is_no_alias_is_refused(name: str, targets: object, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        alias(name, targets)
+
+
+def test_a_model_cannot_take_the_name_of_an_alias() -> None:
+    alias("chat", {"qwen-a": 1})
+
+    with pytest.raises(ValidationError, match="There is an alias of this name"):
+        registry.add_model(TINY_CHAT, name="chat")
+
+
+def test_an_alias_follows_the_new_name_of_its_model() -> None:
+    row = alias("chat", {"qwen-a": 90, "qwen-b": 10})
+
+    MODELS.change(EVERYTHING, ServedModel.objects.get(name="qwen-a"), {"name": "qwen-c"})
+
+    row.refresh_from_db()
+    assert row.targets == {"qwen-c": 90, "qwen-b": 10}
+    assert AuditEntry.objects.filter(target="chat", action="alias.update").count() == 1
+
+
+def test_the_admin_shows_and_adds_aliases(admin_client: Client) -> None:
+    admin_client.post(
+        reverse("admin:serving_modelalias_add"),
+        {"name": "chat", "targets": '{"qwen-a": 90, "qwen-b": 10}'},
+    )
+
+    page = admin_client.get(reverse("admin:serving_modelalias_changelist"))
+    assert "qwen-a 90, qwen-b 10" in page.content.decode()
+
+
+def test_the_console_shows_aliases_beside_the_models(admin_client: Client) -> None:
+    alias("chat", {"qwen-a": 1})
+
+    page = admin_client.get("/console/models/").content.decode()
+
+    assert "Other names" in page
+    assert "<code>chat</code>" in page

@@ -1,0 +1,20 @@
+"""A hub on this machine, and an environment in which no other one is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import huggingface_hub
+import pytest
+
+from tests.fakes.hub import FakeHub
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    with FakeHub() as fake:
+        monkeypatch.setenv("HF_ENDPOINT", fake.endpoint)
+        yield fake
+    huggingface_hub.close_session()

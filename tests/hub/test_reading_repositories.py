@@ -1,0 +1,147 @@
+"""What a hub lists is read with the real client, and every refusal names what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fakes.hub import FakeHub, Fault
+from tests.hub.models import TINY_CHAT, openvino_files
+from vinery_serving.hub.client import Hub
+from vinery_serving.hub.errors import HubUnavailable, PullFailed
+from vinery_serving.hub.repository import Repository
+
+
+def read(hub: FakeHub, name: str = "acme/tiny", revision: str | None = None) -> Repository:
+    return Hub(hub.endpoint).repository(name, revision)
+
+
+def test_files_come_with_sizes_and_digests_at_one_commit(hub: FakeHub) -> None:
+    commit = hub.add_folder("acme/tiny-chat", TINY_CHAT, cardData={"license": "apache-2.0"})
+
+    found = read(hub, "acme/tiny-chat")
+
+    weights, config = found.file("openvino_model.bin"), found.file("config.json")
+    assert (found.commit, found.revision, found.licence) == (commit, "main", "apache-2.0")
+    assert weights and weights.sha256 and weights.size_bytes == 4_780_421
+    assert config and config.git_sha1 and config.sha256 is None
+    assert found.config["model_type"] == "qwen3"
+
+
+def test_no_weights_are_fetched_to_read_a_repository(hub: FakeHub) -> None:
+    hub.add_folder("acme/tiny-chat", TINY_CHAT)
+
+    read(hub, "acme/tiny-chat")
+
+    assert not hub.fetches("openvino_model.bin")
+
+
+def test_a_branch_and_a_commit_are_revisions(hub: FakeHub) -> None:
+    old = hub.add("acme/tiny", openvino_files())
+    new = hub.add("acme/tiny", openvino_files(), branch="next")
+
+    assert read(hub, revision="next").commit == new
+    assert read(hub, revision=old).commit == old
+
+
+def test_the_endpoint_comes_from_the_environment(hub: FakeHub) -> None:
+    assert Hub.of_environment().endpoint == hub.endpoint
+
+
+@pytest.mark.parametrize("url", ["ftp://hub", "hub.example", "http://"])
+def test_another_endpoint_than_a_url_is_refused(url: str) -> None:
+    with pytest.raises(PullFailed, match="HF_ENDPOINT must be a URL"):
+        Hub.of_environment(url)
+
+
+@pytest.mark.parametrize(
+    "name", ["../etc", "a/b/c", "/abs", "a/..", "acme/x y", "", "acme/a--b", ".hidden/x", "a\\b"]
+)
+def test_a_name_that_could_not_be_a_folder_is_refused(hub: FakeHub, name: str) -> None:
+    with pytest.raises(PullFailed, match="no name of a repository"):
+        read(hub, name)
+    assert not hub.requests
+
+
+@pytest.mark.parametrize(
+    "path", ["../x.bin", "/etc/passwd", "a/../../x", "a//b", "c:\\x", "a\nb", ".", "x/"]
+)
+def test_a_listed_file_outside_the_folder_is_refused(hub: FakeHub, path: str) -> None:
+    hub.add("acme/tiny", {**openvino_files(), path: b"x"})
+
+    with pytest.raises(PullFailed, match="is not safe"):
+        read(hub)
+
+
+def test_names_that_one_file_system_takes_for_the_same_are_refused(hub: FakeHub) -> None:
+    hub.add("acme/tiny", {**openvino_files(), "Config.json": b"{}"})
+
+    with pytest.raises(PullFailed, match="upper and lower case"):
+        read(hub)
+
+
+@pytest.mark.parametrize(
+    ("gate", "sentence"),
+    [("gated", "is gated. Accept its conditions"), ("private", "a private one needs HF_TOKEN")],
+)
+def test_what_needs_a_token_is_read_with_one(
+    hub: FakeHub, gate: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.add("acme/tiny", openvino_files())
+    hub.repositories["acme/tiny"].gate = gate
+    with pytest.raises(PullFailed, match=sentence):
+        read(hub)
+
+    monkeypatch.setenv("HF_TOKEN", hub.token)
+
+    assert read(hub).has("openvino_model.xml")
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "sentence"),
+    [
+        (Fault(status=403), PullFailed, "refuses acme/tiny with this token"),
+        (Fault(status=429), HubUnavailable, "limits requests now"),
+        (Fault(status=500), HubUnavailable, "answers 500. Try again later"),
+        (Fault(status=418), PullFailed, "answers 418"),
+    ],
+)
+def test_other_answers_become_sentences(
+    hub: FakeHub, fault: Fault, error: type[PullFailed], sentence: str
+) -> None:
+    hub.add("acme/tiny", openvino_files())
+    hub.fault("api", fault)
+
+    with pytest.raises(error, match=sentence):
+        read(hub)
+
+
+def test_a_missing_repository_and_a_missing_revision_are_named(hub: FakeHub) -> None:
+    hub.add("acme/tiny", openvino_files())
+
+    with pytest.raises(PullFailed, match="has no repository acme/none that may be read"):
+        read(hub, "acme/none")
+    with pytest.raises(PullFailed, match="acme/tiny has no revision v9"):
+        read(hub, revision="v9")
+
+
+def test_a_hub_that_does_not_answer_is_unavailable() -> None:
+    with FakeHub() as gone:
+        endpoint = gone.endpoint
+
+    with pytest.raises(HubUnavailable, match="cannot be reached"):
+        Hub(endpoint).repository("acme/tiny")
+
+
+def test_a_configuration_that_is_no_object_is_refused(hub: FakeHub) -> None:
+    hub.add("acme/tiny", {**openvino_files(), "config.json": b"[]"})
+
+    with pytest.raises(PullFailed, match=r"config\.json of acme/tiny is no JSON object"):
+        read(hub)
+
+
+def test_a_list_without_sizes_is_refused(hub: FakeHub) -> None:
+    hub.add("acme/tiny", openvino_files())
+    hub.repositories["acme/tiny"].listed["openvino_model.bin"] = {"size": None}
+
+    with pytest.raises(PullFailed, match=r"lists no size of openvino_model\.bin"):
+        read(hub)
