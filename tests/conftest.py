@@ -38,6 +38,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 _START_TIMEOUT_S = 120.0
 # More than `make up` promises: the machine is busy, and the watching side slow.
 _STOP_TIMEOUT_S = 15.0
+# For requests that a test has left behind.
+_DRAIN_S = "5"
 # The client's own limit of 5 s is a matter of chance while other tests keep both processors busy.
 _REQUEST_TIMEOUT_S = 60.0
 # For how long one thing may keep an event loop from its other clients, by computing and in all: on
@@ -281,7 +283,7 @@ def run_platform(
         supervisor = subprocess.Popen(
             command,
             cwd=REPOSITORY,
-            env={"VINERY_PORT": "0", **settings},
+            env={"VINERY_PORT": "0", "VINERY_DRAIN_S": _DRAIN_S, **settings},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -148,6 +148,7 @@ def kind_of(row: models.Model) -> str:
         "apikey": "key",
         "servedmodel": "model",
         "modelalias": "alias",
+        "modeljob": "job",
         "modelweight": "weight",
         "quarantinedrequest": "quarantine",
         "mediarule": "media_rule",

@@ -23,12 +23,13 @@ from vinery.health.application import HealthApplication  # noqa: E402
 from vinery.health.metrics_access import MetricsAccess  # noqa: E402
 from vinery.process.connections import MAX_UNSENT_BYTES  # noqa: E402
 from vinery.process.loop_watch import loop_watch  # noqa: E402
-from vinery.web.bounded import BoundedDjango  # noqa: E402
+from vinery.web.bounded import BoundedDjango, refuse  # noqa: E402
 from vinery.web.middleware import ask_whether_unavailable  # noqa: E402
 from vinery.web.serving_api import ask_engines  # noqa: E402
 from vinery_accounts.limits.service import show_in_pages  # noqa: E402
 from vinery_serving.catalog.resource import show_engine_work  # noqa: E402
-from vinery_serving.core.errors import Unavailable  # noqa: E402
+from vinery_serving.core.errors import ShuttingDown, Unavailable  # noqa: E402
+from vinery_serving.http.bodies import skip_body  # noqa: E402
 from vinery_serving.http.consumers import api_application  # noqa: E402
 from vinery_serving.http.edge import ApiEdge, App, Receive, Scope, Send  # noqa: E402
 from vinery_serving.runtime.runtime import Runtime, runtime  # noqa: E402
@@ -56,6 +57,7 @@ class Application:
         self._health = HealthApplication(process, access)
         self._api = api_application(process, self._django.models)
         self._not_started = ApiEdge(_respond_unavailable)
+        self._shutting_down = ApiEdge(_respond_shutting_down)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -72,12 +74,30 @@ class Application:
         if self._health.knows(path):
             self._runtime.begin()
             await self._health(scope, receive, send)
-        elif not await self._is_started():
+        elif self._runtime.drain.is_begun:
+            await self._refuse(scope, receive, send)
+        else:
+            self._runtime.drain.enter()
+            try:
+                await self._answer(path, scope, receive, send)
+            finally:
+                self._runtime.drain.leave()
+
+    async def _answer(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+        if not await self._is_started():
             await self._not_started(scope, receive, send)
         elif path == "/" or path.startswith(_DJANGO_PATHS):
             await self._django.pages(scope, receive, send)
         else:
             await self._api(scope, receive, send)
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a request because this process is ending."""
+        await skip_body(scope, receive)
+        if scope["path"] == "/" or scope["path"].startswith(_DJANGO_PATHS):
+            await refuse(scope, send, ShuttingDown())
+        else:
+            await self._shutting_down(scope, receive, send)
 
     async def _is_started(self) -> bool:
         """Start the runtime if necessary. Returns False while the database is unavailable."""
@@ -102,6 +122,10 @@ class Application:
 
 async def _respond_unavailable(scope: Scope, receive: Receive, send: Send) -> None:
     raise Unavailable("The database does not answer, so this process cannot start. Try again.")
+
+
+async def _respond_shutting_down(scope: Scope, receive: Receive, send: Send) -> None:
+    raise ShuttingDown
 
 
 # The pages' code, which Django would import in the event loop at the first request of a client.

@@ -1,5 +1,7 @@
 """The Django app of served models."""
 
+from importlib import import_module
+
 from django.apps import AppConfig
 
 
@@ -10,3 +12,8 @@ class CatalogConfig(AppConfig):
     label = "serving"
     verbose_name = "Serving"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def import_models(self) -> None:
+        """Import the tables, which are in several files."""
+        super().import_models()
+        import_module(f"{self.name}.model_events")

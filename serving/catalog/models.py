@@ -16,6 +16,7 @@ from django.db import models
 
 from vinery_serving.catalog import devices
 from vinery_serving.catalog.devices import check_device
+from vinery_serving.catalog.jobs import FOLDER_KINDS, JobKind, JobState, ModelJob
 from vinery_serving.catalog.shipped import shipped_folder
 from vinery_serving.core.media import PictureVerdict
 from vinery_serving.core.output_formats import check_output_format
@@ -47,7 +48,9 @@ class ServedModel(models.Model):
         help_text="The name that clients send as `model`.",
     )
     folder = models.CharField(
-        max_length=1024, help_text="Absolute path of the folder that holds openvino_model.xml."
+        max_length=1024,
+        blank=True,
+        help_text="Absolute path of the folder that holds openvino_model.xml.",
     )
     device = models.CharField(max_length=64, default="CPU", help_text="CPU, GPU, GPU.1, NPU ...")
     options = models.JSONField(
@@ -84,6 +87,9 @@ class ServedModel(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
+    # Whether a job that is about to begin makes the folder: the row may be stored without one.
+    awaits_folder = False
+
     class Meta:
         ordering = ["name"]
 
@@ -102,7 +108,10 @@ class ServedModel(models.Model):
 
     @property
     def shown_state(self) -> ShownState:
-        """The state of the engine, or the change that the node has not followed yet."""
+        """The state of the engine or of the job that makes the folder, or the change that the node
+        has not followed yet."""
+        if not self.folder:
+            return self._state_without_folder()
         status = self.status
         if not self.is_loaded:
             is_gone = status.state == EngineState.UNLOADED
@@ -110,6 +119,19 @@ class ServedModel(models.Model):
         if status.state == EngineState.UNLOADED or self._is_obsolete(status):
             return ShownState.WAITING
         return ShownState(status.state)
+
+    def _state_without_folder(self) -> ShownState:
+        job = self.folder_job
+        if job is None or job.state in (JobState.PAUSED, JobState.CANCELLED):
+            return ShownState.REGISTERED
+        if job.state == JobState.FAILED:
+            return ShownState.FAILED
+        return ShownState.PULLING if job.kind == JobKind.PULL else ShownState.CONVERTING
+
+    @property
+    def folder_job(self) -> ModelJob | None:
+        """The newest job that makes the folder; None: there was none. One query."""
+        return ModelJob.objects.filter(model=self, kind__in=FOLDER_KINDS).first()
 
     def _is_obsolete(self, status: EngineStatus) -> bool:
         """Whether the node reported this before a change: it reports each step after one."""
@@ -173,6 +195,10 @@ class ServedModel(models.Model):
         start. Fields in `exclude` are not checked: a model whose folder is gone can be renamed.
         The name of a model that ships with Vinery becomes its folder."""
         errors: dict[str, Any] = {}
+        if not self.folder:
+            if not self.awaits_folder and "folder" not in (exclude or ()):
+                errors["folder"] = [ValidationError("This field is required.")]
+            exclude = {*(exclude or ()), "folder"}
         if "folder" not in (exclude or ()):
             self.folder = str(shipped_folder(self.folder) or self.folder)
         try:
@@ -245,7 +271,12 @@ class PictureVerdictChoices(models.TextChoices):
 
 
 class ShownState(models.TextChoices):
-    """The state of a model: that of its engine, or a change that is pending."""
+    """The state of a model: that of its engine or of the job that makes its folder, or a change
+    that is pending."""
+
+    REGISTERED = "registered", "Without files"
+    PULLING = "pulling"
+    CONVERTING = "converting"
 
     UNLOADED = "unloaded"
     WAITING = "waiting", "Waiting to load"

@@ -160,6 +160,7 @@ class ServedModelSerializer(StrictModelSerializer):
         ]
         extra_kwargs = {
             "name": {"help_text": "The name that clients send as `model`."},
+            "folder": {"required": True, "allow_blank": False},
             "device": {
                 "help_text": "One of `/api/devices/`, or several, such as AUTO:GPU,CPU.",
             },

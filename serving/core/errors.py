@@ -184,6 +184,14 @@ class ModelNotReady(Unavailable, code="model_not_ready", retry_after_s=2):
     """The model is not loaded, or its engine is starting."""
 
 
+class ShuttingDown(Unavailable, code="shutting_down", retry_after_s=5):
+    """The server is being stopped. It refuses new requests, and ends those that take too long.
+    The next server can run them."""
+
+    def __init__(self) -> None:
+        super().__init__("The server is being stopped, or started again. Send the request again.")
+
+
 class UsageNotRecorded(Unavailable, code="usage_not_recorded", retry_after_s=10):
     """The disk is full, and the usage of further requests could be lost."""
 

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Hashable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Final, Self
@@ -21,6 +22,8 @@ from vinery_serving.http.refusals import REFUSALS, Reason
 FREE_BYTES: Final = 64 * 1024
 # How long a client may send nothing before its body is complete.
 _SILENCE_S: Final = 60.0
+# How long the body of a request is read that is refused whatever it has.
+_SKIP_WITHIN_S: Final = 1.0
 
 
 class ClientGone(Exception):
@@ -134,6 +137,17 @@ async def read_body(scope: Scope, receive: Receive, limits: BodyLimits, claim: B
         chunks.append(chunk)
         if not message.get("more_body", False):
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+async def skip_body(scope: Scope, receive: Receive) -> None:
+    """Read the body and forget it: a client that still sends it would not read the answer of a
+    connection that closes. One that waits to be asked for it is not."""
+    if header(scope, b"expect") is not None:
+        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_SKIP_WITHIN_S):
+            while (await receive()).get("more_body", False):
+                """There may be more of it."""
 
 
 def _check_announced(scope: Scope, limits: BodyLimits) -> None:

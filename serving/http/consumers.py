@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
@@ -77,6 +77,7 @@ from vinery_serving.protocols.common.exchange import Encoder, Exchange
 from vinery_serving.requests.media import CallerMedia
 from vinery_serving.requests.record import RequestRecord
 from vinery_serving.requests.reservation import count_request
+from vinery_serving.runtime.drain import Drain
 from vinery_serving.runtime.runtime import Runtime
 
 # The client's own id of its request, as in OpenAI's API.
@@ -119,10 +120,11 @@ class JsonConsumer(AsyncHttpConsumer, ABC):  # type: ignore[misc]
             try:
                 self._check_grants(caller)
                 _check_media_type(header(scope, b"content-type"))
-                # No variable of this frame holds the body, which is forgotten when it is parsed.
-                answer = self._answer(
-                    caller, await read_body(scope, receive, _body_limits(), claim)
-                )
+                # No variable of this frame keeps the body, which is forgotten when it is parsed.
+                with _ended_by(self._runtime.drain):
+                    body = await read_body(scope, receive, _body_limits(), claim)
+                answer = self._answer(caller, body)
+                del body
             except ClientGone:
                 self._record_unread(caller, None)
                 return
@@ -183,9 +185,10 @@ class TokensConsumer(JsonConsumer):
         media = CallerMedia(
             self._runtime, caller, Meter(), lambda num: self._claim.cover(len(body) + num)
         )
-        answer = await answer_tokens(
-            workers, key, self._job, body, self._tree, engine_of, media.fetch
-        )
+        with _ended_by(self._runtime.drain):
+            answer = await answer_tokens(
+                workers, key, self._job, body, self._tree, engine_of, media.fetch
+            )
         await self._send_json(answer, headers)
 
 
@@ -230,11 +233,12 @@ class GenerationConsumer(JsonConsumer):
             self._claim.keep(prepared.num_media_bytes)
             await self._run(record, answering, prepared)
         except asyncio.CancelledError:
-            if record.live.ending is None:
+            ending = self._ending_of(record)
+            if ending is None:
                 raise
-            record.fail(record.live.ending)
+            record.fail(ending)
             if not self._has_started:
-                raise record.live.ending from None
+                raise ending from None
         except ServingError as error:
             record.fail(error)
             raise
@@ -246,6 +250,10 @@ class GenerationConsumer(JsonConsumer):
             record.leave()  # has an effect only if this task was cancelled
             if self._passage is not None:
                 self._passage.close()
+
+    def _ending_of(self, record: RequestRecord) -> ServingError | None:
+        """The error with which the server ends the request; None: its client has left."""
+        return record.live.ending or self._runtime.drain.ending
 
     def _new_record(self, caller: Caller, body: bytes = b"") -> RequestRecord:
         return RequestRecord(
@@ -349,7 +357,8 @@ class GenerationConsumer(JsonConsumer):
                     await self._send_events(record, encoder, events)
             except asyncio.CancelledError:
                 # The server ends the request while its client waits, and is not behind itself.
-                ending, is_sending = record.live.ending, record.live.sending_since is not None
+                ending = self._ending_of(record)
+                is_sending = record.live.sending_since is not None
                 if ending is None or is_sending or not self._has_started:
                     raise
                 await self._send_events(record, encoder, [Failed(ending)])
@@ -380,6 +389,17 @@ class GenerationConsumer(JsonConsumer):
         record.live.sending_since = time.monotonic()
         await self.base_send({"type": "http.response.body", "body": body, "more_body": not is_last})
         record.live.sending_since = None
+
+
+@contextlib.contextmanager
+def _ended_by(drain: Drain) -> Iterator[None]:
+    """Raises `ShuttingDown` where the end of this process cancels a request."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        if (ending := drain.ending) is None:
+            raise
+        raise ending from None
 
 
 def _check_media_type(content_type: bytes | None) -> None:

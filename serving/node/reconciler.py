@@ -25,6 +25,7 @@ from vinery_serving.node import adoption, device_probe, status
 from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.engine_output import EngineOutput
 from vinery_serving.node.fit import Measured
+from vinery_serving.node.job_runner import JobRunner
 from vinery_serving.node.keeper import Asked, Keeper, ModelSpec
 from vinery_serving.node.running_engine import end_engine
 from vinery_serving.node.scheduler import EngineScheduler
@@ -64,8 +65,11 @@ async def _watch(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]
     keepers: dict[ModelSpec, Keeper] = {}
     scheduler = EngineScheduler(settings.VINERY_MODEL_MEMORY, settings.VINERY_MIN_AWAKE_S)
     beside = [
-        asyncio.create_task(each)
-        for each in (output.follow(), _find_devices(), scheduler.run(), _follow_waits(scheduler))
+        asyncio.create_task(output.follow()),
+        asyncio.create_task(_find_devices()),
+        asyncio.create_task(JobRunner().run()),
+        asyncio.create_task(scheduler.run()),
+        asyncio.create_task(_follow_waits(scheduler)),
     ]
     state, is_first = None, True
     with _listening(wake.set):
@@ -186,7 +190,9 @@ def _read_specs(known: object) -> tuple[object, dict[ModelSpec, Asked] | None]:
     state = commit_state()
     if state == known:
         return state, None
-    models = ServedModel.objects.filter(is_loaded=True).select_related("engine")
+    # Of a model without a folder, a job makes it first.
+    wanted = ServedModel.objects.filter(is_loaded=True).exclude(folder="")
+    models = wanted.select_related("engine")
     specs = {_spec_of(model): _asked_of(model) for model in models}
     close_old_connections()
     return state, specs

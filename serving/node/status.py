@@ -11,6 +11,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from vinery_accounts.base import change_signal
+from vinery_serving.catalog import model_events
 from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
 from vinery_serving.node.backoff import LoadAttempts
 from vinery_serving.node.fit import Measured
@@ -120,6 +121,9 @@ def _write(model_id: int, values: dict[str, object]) -> None:
         EngineStatus.objects.get_or_create(model_id=model_id)
         changed = {**values, "changed_at": timezone.now()}
         EngineStatus.objects.filter(model_id=model_id).update(**changed)
+        if "state" in values:
+            reason = str(values.get("last_error") or "").partition("\n\n")[0]
+            model_events.record(model_id, str(values["state"]), reason)
         change_signal.send()
     close_old_connections()
 

@@ -45,6 +45,7 @@ from vinery_serving.flow.directory import Engine, LocalDirectory, ModelEntry
 from vinery_serving.flow.quarantine import Quarantine, Quarantined
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.media.fetching import FetchLimits, MediaFetcher
+from vinery_serving.runtime.drain import Drain
 from vinery_serving.runtime.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
 from vinery_serving.runtime.live import LiveRequests
 from vinery_serving.runtime.traffic import Traffic
@@ -127,6 +128,7 @@ class Runtime:
         self.media = MediaFetcher(limits=FetchLimits(**settings.VINERY_FETCH_LIMITS))
         self.media_denials = DenialQueue()
         self.live = LiveRequests()
+        self.drain = Drain()
         self.traffic = Traffic()
         self.limits = LimitService(
             LimitSettings(
@@ -441,7 +443,7 @@ def _entry(model: ServedModel) -> ModelEntry:
         name=model.name,
         folder=Path(model.folder),
         options=options,
-        is_loaded=model.is_loaded,
+        is_loaded=model.is_loaded and bool(model.folder),
         created_at=model.created_at,
         updated_at=model.updated_at,
     )

@@ -78,6 +78,7 @@ async def _answer(send: Any, answer: object) -> None:
 
 def serve(server: str, limits: str) -> None:
     from vinery.process.connections import ConnectionLimits, Connections
+    from vinery_serving.runtime.drain import Drain
 
     sock = socket.create_server(("127.0.0.1", 0), backlog=2048)
     sock.setblocking(False)
@@ -87,11 +88,11 @@ def serve(server: str, limits: str) -> None:
     if server == "daphne":
         from vinery.process import daphne_server
 
-        daphne_server.serve(application, sock, table, grace_s=2)
+        daphne_server.serve(application, sock, table, Drain(), lambda: 2.0)
     else:
         from vinery.process import uvicorn_server
 
-        uvicorn_server.serve(application, sock, table, grace_s=2)
+        uvicorn_server.serve(application, sock, table, Drain(), lambda: 2.0)
 
 
 if __name__ == "__main__":

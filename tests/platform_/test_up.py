@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import signal
 from pathlib import Path
 
 import pytest
 
+from tests.fakes.clock import FakeClock
 from tests.platform_ import scripts
 from vinery.cli import commands, up
 from vinery.config.distribution import REPOSITORY
@@ -35,19 +37,31 @@ def supervisor() -> Watched:
 
 
 def test_the_first_ctrl_c_stops_and_the_second_kills(supervisor: Watched) -> None:
-    up._interrupt(supervisor)
+    signals = up.EndSignals(supervisor, drain_s=30, clock=FakeClock())
+    signals.take(signal.SIGINT)
     assert (supervisor.is_stopping, supervisor.is_killing) == (True, False)
 
-    up._interrupt(supervisor)
+    signals.take(signal.SIGINT)
     assert supervisor.is_killing
 
 
-def test_a_second_sigterm_kills_no_process(supervisor: Watched) -> None:
+def test_a_second_sigterm_at_the_same_time_kills_no_process(supervisor: Watched) -> None:
     """`kill` of a process group reaches the supervisor twice, because make forwards the signal."""
-    up._end(supervisor)
-    up._end(supervisor)
+    signals = up.EndSignals(supervisor, drain_s=30, clock=FakeClock())
+    signals.take(signal.SIGTERM)
+    signals.take(signal.SIGTERM)
 
     assert (supervisor.is_stopping, supervisor.is_killing) == (True, False)
+
+
+def test_a_later_sigterm_kills(supervisor: Watched) -> None:
+    clock = FakeClock()
+    signals = up.EndSignals(supervisor, drain_s=30, clock=clock)
+    signals.take(signal.SIGTERM)
+    clock.pass_s(2.0)
+    signals.take(signal.SIGTERM)
+
+    assert supervisor.is_killing
 
 
 def test_only_web_processes_get_the_socket() -> None:

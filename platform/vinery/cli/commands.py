@@ -42,6 +42,8 @@ COMMANDS: Final = {
     "config": "show the settings in force and where they are set",
     "model": "add, load, unload and list models",
     "alias": "give models other names, and divide requests between them",
+    "job": "see, pause, resume and cancel long work on models",
+    "convert": "list, make and remove the environments of conversions",
     "devices": "list the devices of this machine on which models can run",
     "media": "allow hosts and folders of media, test them, see what was refused",
     "key": "create, list, pause, rotate and revoke API keys",
@@ -79,6 +81,9 @@ _PROCESSES: Final = {
     "old one takes no more connections, and running requests finish. Engines, node and jobs go on.",
     "devices": "List the devices of this machine on which OpenVINO can run models. It looks for "
     "them now, and a running Vinery then knows them, too. Vinery need not run.",
+    "convert": "Checkpoints are converted in environments of their own, one for each line of "
+    "transformers that architectures need. A conversion makes the one that is missing. These "
+    "commands list, make and remove them. Vinery need not run.",
     "status": "Show what runs with this home: addresses, versions, processes with their memory, "
     "models, database, Redis and usage journals. The exit status is 0 if a model is ready, 1 if "
     "none is, 2 if there is no home, and 3 if Vinery does not run.",

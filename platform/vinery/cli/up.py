@@ -13,7 +13,8 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from vinery import __version__
@@ -25,6 +26,7 @@ from vinery.config.env import SettingError
 from vinery.config.home import Home
 from vinery.process import logs, parent_watch, running_server
 from vinery.process.child import START_LIMIT_S, Service
+from vinery.process.draining import limit_from_env
 from vinery.process.heartbeats import RELOAD, hung_after_from_env
 from vinery.process.listening import Address, listen, num_workers_from_env, server_for
 from vinery.process.memory import max_web_memory_from_env
@@ -36,8 +38,10 @@ from vinery.process.supervisor import Supervisor
 _MAX_OPEN_FILES = 65_536
 _READINESS_POLL_S = 0.2
 _FIRST_PROGRESS_AFTER_S = 3.0
-# A little more than the supervisor needs to end in order.
+# A little more than the supervisor needs to end in order, after the requests that run.
 _PARENT_GRACE_S = 12.0
+# `make` passes on the SIGTERM that its whole group gets, so it may come twice at once.
+_TWICE_WITHIN_S = 1.0
 
 # By default each thread of glibc keeps freed memory for itself.
 _FEW_ARENAS = (("MALLOC_ARENA_MAX", "2"),)
@@ -57,6 +61,7 @@ class Plan:
     hung_after_s: int = 0
     max_web_memory_mb: int = 0
     is_reloading: bool = False
+    drain_s: int = 0  # for requests that run when all ends
 
     def environment(self) -> Mapping[str, str]:
         """The environment of the children: settings as this process has resolved them."""
@@ -97,7 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.reload and REPOSITORY is None:
         raise SettingError("--reload is for a clone of the repository, and this is a package.")
     if arguments.end_with_parent:
-        parent_watch.end_with(os.getppid(), grace_s=_PARENT_GRACE_S)
+        grace_s = limit_from_env() + _PARENT_GRACE_S
+        parent_watch.end_with(os.getppid(), grace_s=grace_s)
     logs.LogSettings.from_env()  # wrong ones are reported before anything is created
     plan = Plan(
         Home.from_env(),
@@ -106,6 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
         hung_after_from_env(),
         max_web_memory_from_env(),
         arguments.reload,
+        limit_from_env(),
     )
     if (other := running_server.read(plan.home)) is not None:
         return _answer_beside(other, plan)
@@ -133,9 +140,9 @@ def _answer_beside(other: RunningServer, plan: Plan) -> int:
 
 async def _run(plan: Plan, server: socket.socket) -> int:
     noted = running_server.write(plan.home, plan.address.base_url, __version__)
-    supervisor = Supervisor(plan.environment(), plan.hung_after_s)
+    supervisor = Supervisor(plan.environment(), plan.hung_after_s, plan.drain_s)
     orphans = Orphans(lambda: supervisor.pids)
-    _obey_signals(supervisor)
+    EndSignals(supervisor, plan.drain_s).obey()
     orphans.begin()
     is_first_start = credentials.read(plan.home.bootstrap_file) is None
     logs.announce(f"preparing {plan.home.path}")
@@ -197,13 +204,39 @@ async def _reload(plan: Plan, supervisor: Supervisor, services: Iterable[Service
         supervisor.restart(front)
 
 
-def _obey_signals(supervisor: Supervisor) -> None:
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, _interrupt, supervisor)
-    loop.add_signal_handler(signal.SIGTERM, _end, supervisor)
-    loop.add_signal_handler(RELOAD, supervisor.reload)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # ignored under nohup
-        loop.add_signal_handler(signal.SIGHUP, _end, supervisor)
+class EndSignals:
+    """What signals do: the first one to end lets the requests that run finish, the next one kills
+    all processes."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        drain_s: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`clock` returns seconds."""
+        self._supervisor = supervisor
+        self._drain_s = drain_s
+        self._clock = clock
+        self._stopped_at_s = 0.0
+
+    def obey(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                loop.add_signal_handler(number, self.take, number)
+        loop.add_signal_handler(RELOAD, self._supervisor.reload)
+
+    def take(self, number: signal.Signals) -> None:
+        if not self._supervisor.is_stopping:
+            self._stopped_at_s = self._clock()
+            logs.announce(
+                f"stopping; requests that run may take {self._drain_s} s more; press Ctrl-C again "
+                "to kill"
+            )
+            self._supervisor.stop()
+        elif number == signal.SIGINT or self._clock() > self._stopped_at_s + _TWICE_WITHIN_S:
+            self._supervisor.kill()
 
 
 def _ignore_signals() -> None:
@@ -211,20 +244,6 @@ def _ignore_signals() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
-
-
-def _interrupt(supervisor: Supervisor) -> None:
-    """Ctrl-C. Only a second Ctrl-C kills: `make` forwards SIGTERM, so SIGTERM may come twice."""
-    if supervisor.is_stopping:
-        supervisor.kill()
-    else:
-        _end(supervisor)
-
-
-def _end(supervisor: Supervisor) -> None:
-    if not supervisor.is_stopping:
-        logs.announce("stopping; press Ctrl-C again to kill")
-        supervisor.stop()
 
 
 def _service(name: str, *words: str, fds: tuple[int, ...] = (), is_front: bool = False) -> Service:

@@ -6,20 +6,21 @@ import sys
 from collections.abc import Iterable
 from importlib import import_module
 from ipaddress import IPv4Network, IPv6Network
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vinery.cli.shape import importing, start_django
 from vinery.config.env import SettingError
-from vinery.process import heartbeats
+from vinery.process import draining, heartbeats
 from vinery.process.connections import ConnectionLimits, Connections
 from vinery.process.listening import DAPHNE, Address, listen, server_for
 from vinery.process.memory import begin_giving_back
 
+if TYPE_CHECKING:
+    from vinery_serving.runtime.drain import Drain
+
 # How long the event loop waits for Python's global lock while another thread computes, such as the
 # one that stores usage. Python's default, 5 ms, added 10 ms to a request in a hundred.
 _SWITCH_INTERVAL_S = 0.0005
-# How long open streams may continue after SIGTERM.
-_GRACE_S = 5
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +30,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until SIGTERM. Raises `SettingError`."""
+    """Serve until SIGTERM, and then until the requests that run are answered. Raises
+    `SettingError`."""
+    draining.limit_from_env()  # a wrong one is reported now
     sock = listen(Address.from_env()) if arguments.fd is None else _inherited(arguments.fd)
     server = server_for(sock)
     start_django()
@@ -45,7 +48,7 @@ def _serve_by_daphne(sock: socket.socket) -> None:
         from vinery.process import daphne_server  # before anything else that imports Twisted
 
         application = _application()
-    daphne_server.serve(application, sock, _connections(), grace_s=_GRACE_S)
+    daphne_server.serve(application, sock, _connections(), _drain(), draining.limit_s)
 
 
 def _serve_by_uvicorn(sock: socket.socket) -> None:
@@ -53,7 +56,7 @@ def _serve_by_uvicorn(sock: socket.socket) -> None:
         from vinery.process import uvicorn_server
 
         application = _application()
-    uvicorn_server.serve(application, sock, _connections(), grace_s=_GRACE_S)
+    uvicorn_server.serve(application, sock, _connections(), _drain(), draining.limit_s)
 
 
 def _inherited(fd: int) -> socket.socket:
@@ -73,6 +76,12 @@ def _connections() -> Connections:
             proxies=tuple(settings.VINERY_TRUSTED_PROXIES),
         )
     )
+
+
+def _drain() -> "Drain":
+    from vinery_serving.runtime.runtime import runtime
+
+    return runtime().drain
 
 
 def _application() -> Any:

@@ -48,6 +48,11 @@ SETTINGS: Final = (
         "4",
     ),
     Setting(
+        "VINERY_DRAIN_S",
+        "seconds that requests may still run when the server is stopped",
+        "30",
+    ),
+    Setting(
         "VINERY_WEB_MEMORY_MB",
         "memory above which a web process is replaced; 0: any amount",
         "an eighth of the machine's, from 1024 to 4096",
@@ -184,6 +189,16 @@ SETTINGS: Final = (
         "VINERY_RETENTION_ALERTS_DAYS",
         f"retention of alerts and reminders in {_RETENTION}",
         "365",
+    ),
+    Setting(
+        "VINERY_JOB_MEMORY_MB",
+        "memory of a conversion, which fails above it",
+        "what is free at its start, less 1024",
+    ),
+    Setting(
+        "VINERY_JOB_TORCH_INDEX",
+        "package index with builds of torch for CPUs; none: that of pip",
+        "PyTorch's own",
     ),
     Setting("VINERY_SYSFS", "where the kernel's energy counters are", "/sys", is_path=True),
     Setting("VINERY_DOCS", "off turns off the pages under /docs/", "on"),

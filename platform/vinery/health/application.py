@@ -41,6 +41,7 @@ _FRESH_S: Final = 30.0
 _SHARED_FOR_S: Final = 0.05
 
 Answer = tuple[int, bytes, bytes]  # status, content type, body
+_STOPPING: Final[Answer] = (503, _JSON, b'{"status": "stopping"}')
 _Check = tuple[bool, str]  # a part of the report: whether it is healthy, and how it is
 
 
@@ -82,12 +83,14 @@ class HealthApplication:
 
     async def _ready(self) -> Answer:
         """200 if at least one model has generated a token lately, or is asleep and wakes with the
-        next request, and usage can be recorded.
+        next request, and usage can be recorded, and this process is not being stopped.
 
         An unavailable database or Redis, or a full disk, is reported as `degraded` with 200:
         requests are still served, and other processes use the same database and Redis.
         """
         runtime = self._runtime
+        if runtime.drain.is_begun:
+            return _STOPPING
         health = await runtime.health()
         checks = {
             "database": _of_database(runtime),
@@ -105,7 +108,8 @@ class HealthApplication:
             "models": {each.model: _of_model(each) for each in health},
             **{name: text for name, (_, text) in checks.items()},
         }
-        return _response(report, is_good=is_ready)
+        # Also if this process got its signal while the engines were asked.
+        return _STOPPING if runtime.drain.is_begun else _response(report, is_good=is_ready)
 
     async def _startup(self) -> Answer:
         """200 once keys and models have been read."""

@@ -1,11 +1,13 @@
 """Daphne on an inherited socket, with the end of ASGI's lifespan, which stores our usage.
 
+A signal to end lets it answer the requests that run: see `vinery_serving.runtime.drain`.
 Importing this module installs Twisted's reactor, so import nothing of Twisted before.
 """
 
 import asyncio
+import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -17,8 +19,10 @@ from twisted.internet.defer import Deferred
 from vinery.process import heartbeats
 from vinery.process.connections import MAX_UNSENT_BYTES, Connections
 from vinery.process.daphne_protocol import BodyQueue, LimitedFactory, StreamedRequest
+from vinery.process.draining import CLOSE_WITHIN_S
 from vinery.process.heartbeats import LAST_REQUESTS_S
 from vinery.process.loop_watch import loop_watch
+from vinery_serving.runtime.drain import Drain
 
 # How often a server that ends when it is idle looks whether it is.
 _POLL_S = 0.1
@@ -27,8 +31,13 @@ _POLL_S = 0.1
 class LimitedServer(Server):  # type: ignore[misc]
     """Daphne with limits on connections, and the end of the lifespan."""
 
-    def __init__(self, *, table: Connections, **options: Any) -> None:
+    def __init__(
+        self, *, table: Connections, drain: Drain, limit_s: Callable[[], float], **options: Any
+    ) -> None:
         super().__init__(**options)
+        self._drain = drain
+        self._limit_s = limit_s
+        self._draining: asyncio.Task[None] | None = None
         self._factory = LimitedFactory(self, table)
         self._ports: list[Any] = []
         self._is_ending = False
@@ -44,6 +53,8 @@ class LimitedServer(Server):  # type: ignore[misc]
         loop_watch.begin()
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(heartbeats.END_WHEN_IDLE, self._end_when_idle)
+        for number in (signal.SIGTERM, signal.SIGINT):  # instead of the reactor's
+            loop.add_signal_handler(number, self._begin_to_drain)
         heartbeats.report_serving()
 
     async def handle_reply(self, protocol: Any, message: Any) -> None:
@@ -81,14 +92,31 @@ class LimitedServer(Server):  # type: ignore[misc]
             details.setdefault("application_instance", ended)
         return super().kill_all_applications().addCallback(self._end_lifespan)
 
+    def _begin_to_drain(self) -> None:
+        """A signal asks the process to end."""
+        self._drain.begin()
+        self._is_ending = True
+        if self._draining is None:
+            self._draining = asyncio.create_task(self._end_when_drained(), name="drain")
+
+    async def _end_when_drained(self) -> None:
+        """Answer the requests that run, and refuse others, also on new connections."""
+        await self._drain.finish(self._limit_s())
+        self._stop_listening()
+        loop = asyncio.get_running_loop()
+        self._end_once_idle(loop, loop.time() + CLOSE_WITHIN_S)
+
     def _end_when_idle(self) -> None:
         """Take no connection, and end when the last request has. SIGTERM ends it as ever."""
         self._is_ending = True
-        while self._ports:
-            self._ports.pop().stopListening()
+        self._stop_listening()
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + LAST_REQUESTS_S + settings.VINERY_REQUEST_TIMEOUT_S
         loop.call_later(LAST_REQUESTS_S, self._end_once_idle, loop, give_up_at)
+
+    def _stop_listening(self) -> None:
+        while self._ports:
+            self._ports.pop().stopListening()
 
     def _end_once_idle(self, loop: asyncio.AbstractEventLoop, give_up_at: float) -> None:
         is_busy = any("application_instance" in each for each in self.connections.values())
@@ -123,13 +151,21 @@ async def end_lifespan(application: Any) -> None:
     await application({"type": "lifespan", "asgi": {"version": "3.0"}}, receive, send)
 
 
-def serve(application: Any, sock: socket.socket, table: Connections, *, grace_s: int) -> None:
-    """Serve an IPv4 socket until SIGTERM."""
+def serve(
+    application: Any,
+    sock: socket.socket,
+    table: Connections,
+    drain: Drain,
+    limit_s: Callable[[], float],
+) -> None:
+    """Serve an IPv4 socket until SIGTERM. Then requests that run may go on for `limit_s`."""
     server = LimitedServer(
         table=table,
+        drain=drain,
+        limit_s=limit_s,
         application=application,
         endpoints=[f"fd:fileno={sock.fileno()}"],
-        application_close_timeout=grace_s,
+        application_close_timeout=int(CLOSE_WITHIN_S),
         server_name="",
     )
     reactor.callLater(0, server.begin)  # `callWhenRunning` would call before the loop runs

@@ -21,6 +21,15 @@ _POLL_S = 1.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
+# The parent that this process watches.
+_watched: list[int] = []
+
+
+def is_orphan() -> bool:
+    """Whether the parent that this process watches has died."""
+    return bool(_watched) and os.getppid() not in _watched
+
+
 def end_with_named_parent() -> None:
     """Watch the parent that the environment names, if any. Grandchildren do not watch it."""
     if parent_pid := os.environ.pop(PARENT_VARIABLE, ""):
@@ -29,6 +38,7 @@ def end_with_named_parent() -> None:
 
 def end_with(parent_pid: int, *, grace_s: float = GRACE_S) -> None:
     """End this process when the parent dies: SIGTERM at once, SIGKILL after the grace period."""
+    _watched[:] = [parent_pid]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     threading.Thread(target=_watch, args=(parent_pid, grace_s), daemon=True).start()

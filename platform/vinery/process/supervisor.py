@@ -23,7 +23,8 @@ _HEALTHY_S = 10.0
 # Delays before the 1st, 2nd, ... restart in a row; the last one repeats.
 _DELAYS_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 
-# Below 10 s in total, with reserve for a busy machine.
+# What services have to end in order, after the time for requests that run: below 10 s in total,
+# with reserve for a busy machine.
 _FRONT_GRACE_S = 5.5
 _TOTAL_GRACE_S = 8.0
 
@@ -41,11 +42,15 @@ _IDLE_WITHIN_S = 25 * 3600.0
 class Supervisor:
     """Runs services until `stop` is called. One use only.
 
-    A service that gives no sign of life for about `hung_after_s` is replaced; 0: none is.
+    A service that gives no sign of life for about `hung_after_s` is replaced; 0: none is. At the
+    end, front services may go on for `drain_s` with the requests that run.
     """
 
-    def __init__(self, environment: Mapping[str, str], hung_after_s: float = 0.0) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], hung_after_s: float = 0.0, drain_s: float = 0.0
+    ) -> None:
         self._environment = dict(environment)
+        self._drain_s = drain_s
         self._hung_after_s = hung_after_s
         self._children: dict[Service, Child] = {}  # the present ones
         self._others: set[Child] = set()  # successors that start, and predecessors that finish
@@ -65,7 +70,7 @@ class Supervisor:
         return {child.pid for child in self._all()}
 
     def stop(self) -> None:
-        """End all services in order. `run` returns within `_TOTAL_GRACE_S`."""
+        """End all services in order. `run` returns within `drain_s` and `_TOTAL_GRACE_S`."""
         self._stopping.set()
 
     def kill(self) -> None:
@@ -119,13 +124,13 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*watching, return_exceptions=True)
         clock = asyncio.get_running_loop().time
-        end_at = clock() + _TOTAL_GRACE_S
+        end_at = clock() + self._drain_s + _TOTAL_GRACE_S
         front = [service for service in keepers if service.is_front]
         others = [child.ended for child in self._others]
         for child in self._others:
             child.terminate()
         waiting = [*(keepers[service] for service in front), *others]
-        await self._end_gently(front, waiting, _FRONT_GRACE_S)
+        await self._end_gently(front, waiting, self._drain_s + _FRONT_GRACE_S)
         back = [service for service in keepers if not service.is_front]
         await self._end(back, [*keepers.values(), *others], end_at - clock())
         stopping.cancel()

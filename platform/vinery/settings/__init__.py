@@ -305,6 +305,14 @@ CHANNEL_LAYERS: dict[str, dict[str, Any]] = {
 # Without Redis, each of several web processes counts its own share of a limit.
 VINERY_WEB_WORKERS = num_workers_from_env()
 VINERY_HUNG_AFTER_S = hung_after_from_env()
+# Read by the processes of jobs, and checked here. 0: what is free when one starts.
+VINERY_JOB_MEMORY_MB = env.integer("VINERY_JOB_MEMORY_MB", 0, at_least=0, at_most=1 << 24)
+VINERY_LIMITS_WHEN_AWAY = env.choice(
+    "VINERY_LIMITS_WHEN_AWAY", "share", among=("refuse", "allow", "share")
+)
+# The endpoints that a key may be restricted to; `accounts` does not import `serving`.
+VINERY_KEY_ENDPOINTS = tuple(map(str, Endpoint))
+VINERY_LIMITS_QUEUE_S = env.integer("VINERY_LIMITS_QUEUE_S", 0, at_least=0, at_most=60)
 
 # -- Models -------------------------------------------------------------------------------
 
@@ -312,12 +320,6 @@ VINERY_MODEL_MEMORY = model_memory_from_env()  # bytes by device
 VINERY_MODEL_IDLE_S = env.integer("VINERY_MODEL_IDLE_S", 0, at_least=0, at_most=31_622_400)
 VINERY_MIN_AWAKE_S = env.integer("VINERY_MIN_AWAKE_S", 5, at_least=0, at_most=3600)
 VINERY_WAKE_WAIT_S = env.integer("VINERY_WAKE_WAIT_S", 60, at_least=1, at_most=3600)
-VINERY_LIMITS_WHEN_AWAY = env.choice(
-    "VINERY_LIMITS_WHEN_AWAY", "share", among=("refuse", "allow", "share")
-)
-# The endpoints that a key may be restricted to; `accounts` does not import `serving`.
-VINERY_KEY_ENDPOINTS = tuple(map(str, Endpoint))
-VINERY_LIMITS_QUEUE_S = env.integer("VINERY_LIMITS_QUEUE_S", 0, at_least=0, at_most=60)
 
 # -- Alerts -------------------------------------------------------------------------------
 

@@ -73,7 +73,7 @@ class BoundedDjango:
         except ClientGone:
             return
         except ServingError as error:
-            await _refuse(scope, send, error)
+            await refuse(scope, send, error)
 
     async def models(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The rest of the OpenAI-compatible API, which has no bodies. Raises `ServingError`."""
@@ -168,7 +168,8 @@ def _client(scope: Scope) -> str:
     return address_of(scope) or _UNKNOWN
 
 
-async def _refuse(scope: Scope, send: Send, error: ServingError) -> None:
+async def refuse(scope: Scope, send: Send, error: ServingError) -> None:
+    """Send an error: as text to a browser that wants a page, as JSON to others."""
     path: str = scope["path"]
     if not path.startswith(_PAGES) and path != "/":
         await send_error(send, error, scope)

@@ -1,0 +1,113 @@
+"""One process of a job, from its start to its end, as the node sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from vinery_serving.jobs.progress import JobDocument
+from vinery_serving.logs.file import open_log
+from vinery_serving.node.engine_environment import engine_environment
+
+COMMAND: Final = (sys.executable, "-m", "vinery_serving.jobs")
+# How long a process has to end by itself when it is asked to.
+_END_TIMEOUT_S: Final = 5.0
+# A line of progress is short; a result may have a table.
+_MAX_LINE_BYTES: Final = 1 << 20
+# Settings of the libraries that fetch and install, beside those of engines.
+_PASSED_ON: Final = ("HF_", "AWS_", "PIP_", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "VINERY_JOB_")
+_PROXIES: Final = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """How a process has ended: with a result, with an error, or by a signal or mistake."""
+
+    result: dict[str, Any] | None = None
+    error: str = ""
+    text: str = ""  # of an end without result and error
+
+
+def job_environment() -> dict[str, str]:
+    """Return the variables of the node that the libraries of jobs read, tokens of hubs included."""
+    passed_on = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(_PASSED_ON) or name.lower() in _PROXIES
+    }
+    return engine_environment() | passed_on
+
+
+async def run_job(
+    document: JobDocument,
+    log_path: Path,
+    on_progress: Callable[[dict[str, Any]], None],
+    command: Sequence[str] = COMMAND,
+) -> JobEnd:
+    """Run a process to its end, which comes with a cancellation, too. Raises OSError if it cannot
+    start."""
+    with _log_file(log_path) as stderr:
+        process = await asyncio.create_subprocess_exec(
+            *(*command, document.kind),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=stderr,
+            env=job_environment(),
+            start_new_session=True,
+            limit=_MAX_LINE_BYTES,
+        )
+    try:
+        assert process.stdin is not None
+        process.stdin.write(document.to_json())
+        process.stdin.close()
+        return await _read_to_end(process, on_progress)
+    finally:
+        await asyncio.shield(_end(process))
+
+
+async def _read_to_end(process: Process, on_progress: Callable[[dict[str, Any]], None]) -> JobEnd:
+    assert process.stdout is not None
+    end = None
+    while line := await process.stdout.readline():
+        values = json.loads(line)
+        if "stage" in values:
+            on_progress(values)
+        else:
+            end = JobEnd(values.get("result"), values.get("error", ""))
+    status = await process.wait()
+    return end or JobEnd(text=f"The process ended with status {status}.")
+
+
+async def _end(process: Process) -> None:
+    """End the process with its own children: first the one, which may clean up, then all."""
+    if process.returncode is None:
+        process.terminate()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_TIMEOUT_S):
+                await process.wait()
+    # Children may outlive their parent. Its id leads their group until the last one has ended.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
+
+
+@contextlib.contextmanager
+def _log_file(path: Path) -> Iterator[int]:
+    try:
+        fd = open_log(path)
+    except OSError:
+        yield DEVNULL
+        return
+    try:
+        yield fd
+    finally:
+        os.close(fd)

@@ -1,0 +1,304 @@
+"""Carries out the jobs of models: one process for each, one job of a kind at a time.
+
+What administrators ask is read from the table whenever it changes, and each job is brought to it:
+begun, paused or cancelled. A process that was killed is begun again, a few times. A node that dies
+takes its jobs' processes with it, and the next node begins them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from django.conf import settings
+from django.db import DatabaseError, close_old_connections
+from django.utils import timezone
+
+from vinery_accounts.base import change_signal
+from vinery_serving.catalog import model_events
+from vinery_serving.catalog.job_results import take_result
+from vinery_serving.catalog.jobs import (
+    FOLDER_KINDS,
+    UNFINISHED,
+    Asked,
+    JobKind,
+    JobState,
+    ModelJob,
+    wait_for_attempt,
+)
+from vinery_serving.jobs.progress import JobDocument
+from vinery_serving.node.job_process import COMMAND, JobEnd, run_job
+
+log = logging.getLogger(__name__)
+
+# Changes are signalled, but not those of another host.
+_POLL_INTERVAL_S: Final = 3.0
+# How often progress is written.
+_WRITE_INTERVAL_S: Final = 1.0
+# The time over which the speed is measured.
+_SPEED_WINDOW_S: Final = 10.0
+# How often a process that was killed is begun again, and the pauses before.
+_MAX_ATTEMPTS: Final = 5
+_PAUSES_S: Final = (1.0, 5.0, 20.0, 60.0)
+# Measurements disturb each other.
+_TURNS: Final[Mapping[str, str]] = {JobKind.TUNE: JobKind.BENCH}
+
+
+class JobRunner:
+    """Runs until it is cancelled. Its processes end with it, and their jobs wait."""
+
+    def __init__(self, command: Sequence[str] = COMMAND) -> None:
+        """`command` starts the process of a job."""
+        self._command = command
+        self._running: dict[int, tuple[str, asyncio.Task[None]]] = {}
+
+    async def run(self) -> None:
+        wake = asyncio.Event()
+        is_first = True
+        with _listening(wake.set):
+            try:
+                while True:
+                    wake.clear()
+                    try:
+                        jobs = await asyncio.to_thread(_read_jobs, is_first=is_first)
+                    except DatabaseError as error:
+                        log.warning("database unavailable, jobs left unchanged error=%s", error)
+                    else:
+                        is_first = False
+                        await self._follow(jobs, wake.set)
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(_POLL_INTERVAL_S):
+                            await wake.wait()
+            finally:
+                await asyncio.shield(self._end(list(self._running)))
+
+    async def _follow(self, jobs: Mapping[int, ModelJob], on_end: Callable[[], None]) -> None:
+        """Bring each job to what is asked of it. `on_end` is called when one has ended."""
+        self._running = {
+            job_id: (turn, task)
+            for job_id, (turn, task) in self._running.items()
+            if not task.done()
+        }
+        unwanted = [
+            job_id
+            for job_id in self._running
+            if job_id not in jobs or jobs[job_id].asked != Asked.RUN
+        ]
+        await self._end(unwanted)
+        for job in jobs.values():
+            if job.pk in self._running:
+                continue
+            if job.asked == Asked.CANCEL:
+                await _discard(job, self._command)
+                await _write(job, JobState.CANCELLED)
+            elif job.asked == Asked.PAUSE:
+                await _write(job, JobState.PAUSED)
+            elif self._is_due(job):
+                task = asyncio.create_task(_carry_out(job, self._command), name=f"job {job.pk}")
+                task.add_done_callback(lambda _: on_end())
+                self._running[job.pk] = (_turn(job), task)
+
+    def _is_due(self, job: ModelJob) -> bool:
+        is_free = all(turn != _turn(job) for turn, _ in self._running.values())
+        next_at = job.next_attempt_at
+        return is_free and (next_at is None or next_at <= timezone.now())
+
+    async def _end(self, job_ids: list[int]) -> None:
+        tasks = [self._running.pop(each)[1] for each in job_ids]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Progress:
+    """The newest progress of a process, and its speed."""
+
+    def __init__(self) -> None:
+        self.stage = ""
+        self.done_bytes = 0
+        self.total_bytes: int | None = None
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def take(self, values: Mapping[str, Any]) -> None:
+        self.stage = str(values["stage"])[:200]
+        self.done_bytes = int(values.get("done_bytes") or 0)
+        total = values.get("total_bytes")
+        self.total_bytes = None if total is None else int(total)
+        now_s = time.monotonic()
+        if self._seen and self.done_bytes < self._seen[-1][1]:
+            self._seen.clear()  # another stage has begun
+        self._seen.append((now_s, self.done_bytes))
+        while now_s - self._seen[0][0] > _SPEED_WINDOW_S:
+            self._seen.popleft()
+
+    def columns(self) -> dict[str, object]:
+        (first_s, first), (last_s, last) = self._seen[0], self._seen[-1]
+        elapsed_s = last_s - first_s
+        return {
+            "stage": self.stage,
+            "done_bytes": self.done_bytes,
+            "total_bytes": self.total_bytes,
+            "bytes_per_s": (last - first) / elapsed_s if elapsed_s > 0 else 0.0,
+        }
+
+
+async def _carry_out(job: ModelJob, command: Sequence[str]) -> None:
+    """Run one process of a job, and write what has become of it."""
+    started_at = job.started_at or timezone.now()
+    num_before = job.num_attempts
+    num_attempts = num_before + 1
+    await _write(
+        job,
+        JobState.RUNNING,
+        started_at=started_at,
+        num_attempts=num_attempts,
+        next_attempt_at=None,
+        error="",
+    )
+    _log(job, "job begins", attempt=num_attempts)
+    progress = _Progress()
+    writing = asyncio.create_task(_write_progress(job, progress))
+    try:
+        end = await run_job(_document(job), job.log_path, progress.take, command)
+    except OSError as error:
+        end = JobEnd(text=f"The process could not start: {error.strerror}.")
+    except asyncio.CancelledError:
+        # It was asked to pause or to end, or the node ends: the attempt does not count.
+        await asyncio.shield(_write(job, JobState.WAITING, num_attempts=num_before))
+        raise
+    finally:
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+    await _finish(job, num_attempts, end)
+
+
+async def _finish(job: ModelJob, num_attempts: int, end: JobEnd) -> None:
+    """Write the end of a process: of the job, or of one attempt."""
+    error = end.error
+    if end.result is not None:
+        error = await asyncio.to_thread(_take_result, job, end.result)
+        if not error:
+            _log(job, "job done")
+            return
+    elif not error and num_attempts < _MAX_ATTEMPTS:
+        pause_s = _PAUSES_S[num_attempts - 1]
+        _log(job, "job interrupted", reason=end.text, pause_s=pause_s)
+        await asyncio.to_thread(wait_for_attempt, job, pause_s)
+        return
+    error = error or (
+        f"{end.text} It was begun {num_attempts} times. The last lines of its log have the "
+        f"reason: vinery job log {job.pk}"
+    )
+    _log(job, "job failed", reason=error)
+    await _write(job, JobState.FAILED, error=error, ended_at=timezone.now())
+
+
+async def _write_progress(job: ModelJob, progress: _Progress) -> None:
+    """Write what has changed, until this is cancelled."""
+    written: dict[str, object] = {}
+    while True:
+        await asyncio.sleep(_WRITE_INTERVAL_S)
+        columns = progress.columns() if progress.stage else {}
+        if columns != written:
+            written = columns
+            with contextlib.suppress(DatabaseError):
+                await asyncio.to_thread(_update, job, columns)
+
+
+async def _discard(job: ModelJob, command: Sequence[str]) -> None:
+    """Delete what a cancelled job has made so far."""
+    end = await run_job(_document(job, "discard"), job.log_path, lambda _: None, command)
+    _log(job, "job cancelled", discarded=end.text)
+
+
+def _document(job: ModelJob, action: str = "run") -> JobDocument:
+    return JobDocument(
+        kind=job.kind,
+        action=action,
+        job_id=job.pk,
+        node_pid=os.getpid(),
+        model=job.model.name,
+        home=settings.VINERY_HOME,
+        parameters=job.parameters,
+    )
+
+
+def _turn(job: ModelJob) -> str:
+    return _TURNS.get(job.kind, job.kind)
+
+
+def _read_jobs(*, is_first: bool) -> dict[int, ModelJob]:
+    """Return the jobs that have not ended, the oldest first. At the first time, those that a dead
+    node was running wait again."""
+    try:
+        if is_first:
+            ModelJob.objects.filter(state=JobState.RUNNING).update(state=JobState.WAITING)
+        # A paused job that is to go on waits for its turn.
+        paused = ModelJob.objects.filter(state=JobState.PAUSED, asked=Asked.RUN)
+        paused.update(state=JobState.WAITING)
+        jobs = ModelJob.objects.filter(state__in=UNFINISHED).select_related("model")
+        return {job.pk: job for job in jobs.order_by("pk")}
+    finally:
+        close_old_connections()
+
+
+async def _write(job: ModelJob, state: JobState, **columns: object) -> None:
+    """Write a state, unless the job has it. A database that is unavailable is tried again with the
+    next change."""
+    if job.state == state and not columns:
+        return
+    if state == JobState.CANCELLED:
+        columns["ended_at"] = timezone.now()
+    with contextlib.suppress(DatabaseError):
+        await asyncio.to_thread(_update, job, {"state": state, **columns})
+
+
+def _update(job: ModelJob, columns: Mapping[str, object]) -> None:
+    ModelJob.objects.filter(pk=job.pk).update(**columns)
+    if "state" in columns:
+        for name, value in columns.items():
+            setattr(job, name, value)
+        if job.kind in FOLDER_KINDS:
+            _note_state(job)
+        change_signal.send()
+    close_old_connections()
+
+
+def _note_state(job: ModelJob) -> None:
+    """Add to the history of the model what its folder's job does."""
+    if job.state == JobState.RUNNING:
+        model_events.record(job.model_id, "pulling" if job.kind == JobKind.PULL else "converting")
+    elif job.state in (JobState.FAILED, JobState.CANCELLED):
+        model_events.record(job.model_id, "failed", job.error or f"The {job.kind} was cancelled.")
+
+
+def _take_result(job: ModelJob, result: Mapping[str, Any]) -> str:
+    """Store the result. Returns what is wrong with it, for administrators; empty: nothing."""
+    try:
+        return take_result(job, result)
+    finally:
+        change_signal.send()
+        close_old_connections()
+
+
+def _log(job: ModelJob, event: str, **fields: object) -> None:
+    log.info(event, extra={"fields": {"job": str(job), "id": job.pk, **fields}})
+
+
+@contextlib.contextmanager
+def _listening(on_change: Callable[[], None]) -> Iterator[None]:
+    """Call `on_change` after each signal of a change. Without a pipe, changes are seen later."""
+    listener = None
+    with contextlib.suppress(OSError):
+        listener = change_signal.Listener(on_change)
+    try:
+        yield
+    finally:
+        if listener is not None:
+            listener.close()

@@ -1,0 +1,61 @@
+"""The end of a web process: it answers the requests that run, and refuses new ones.
+
+All requests that have begun may finish, also those that wait for a slot or a limit. At the time
+limit, or when a second signal asks for it, the rest is ended with `ShuttingDown`.
+"""
+
+import asyncio
+from typing import Any, Final
+
+from vinery_serving.core.errors import ShuttingDown
+
+# How often to look whether all requests are answered.
+_POLL_S: Final = 0.1
+# How long requests that are ended may take to send their errors.
+LAST_ERRORS_S: Final = 1.5
+
+
+class Drain:
+    """Belongs to the event loop, but a signal handler may call `begin`."""
+
+    def __init__(self) -> None:
+        self.is_begun = False
+        self._is_urgent = False
+        self._is_over = False  # the time of the requests that still run
+        self._running: set[asyncio.Task[Any] | None] = set()
+
+    def begin(self) -> None:
+        """Refuse requests from now on. A second call ends those that run."""
+        self._is_urgent = self.is_begun
+        self.is_begun = True
+
+    @property
+    def ending(self) -> ShuttingDown | None:
+        """The error with which a cancelled request ends; None: this process has not ended it."""
+        return ShuttingDown() if self._is_over else None
+
+    def enter(self) -> None:
+        """The present task begins to answer a request."""
+        self._running.add(asyncio.current_task())
+
+    def leave(self) -> None:
+        """The present task has answered its request."""
+        self._running.discard(asyncio.current_task())
+
+    async def finish(self, limit_s: float) -> None:
+        """Wait until all requests are answered, or end them after `limit_s`."""
+        await self._wait(limit_s)
+        self._is_over = True
+        for task in self._running:
+            if task is not None:
+                task.cancel()
+        self._is_urgent = False
+        await self._wait(LAST_ERRORS_S)
+
+    async def _wait(self, limit_s: float) -> None:
+        clock = asyncio.get_running_loop().time
+        give_up_at = clock() + limit_s
+        # At least once: a request may have arrived that is not read yet.
+        await asyncio.sleep(min(_POLL_S, limit_s))
+        while self._running and not self._is_urgent and clock() < give_up_at:  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_S)

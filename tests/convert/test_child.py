@@ -1,0 +1,124 @@
+"""Programs of other environments: their limits, their output and their end."""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from vinery_serving.convert import child
+from vinery_serving.convert.child import ChildFailed, ChildLimits, MemoryExceeded
+
+_FOREVER = "import time\nwhile True: time.sleep(1)"
+_DEADLINE_S = 30.0
+
+
+def python(code: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", code)
+
+
+async def run(code: str, memory_bytes: int = 0, timeout_s: float = 60.0) -> tuple[int, bytes]:
+    limits = ChildLimits(memory_bytes, timeout_s)
+    output = bytearray()
+    peak = await child.run(python(code), output.extend, limits)
+    return peak, bytes(output)
+
+
+async def test_its_output_is_passed_on_and_its_memory_measured() -> None:
+    peak, output = await run("import time; a = b'x' * (80 << 20); print('done'); time.sleep(0.6)")
+    assert output == b"done\n"
+    assert peak > 80 << 20
+
+
+async def test_a_failure_has_the_last_line() -> None:
+    with pytest.raises(ChildFailed, match="ended with status 1") as failed:
+        await run("raise SystemExit('no weights here')")
+    assert failed.value.last_line == "no weights here"
+
+
+async def test_it_sees_no_secret_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VINERY_SECRET_KEY", "secret")
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    _, output = await run("import os; print(dict(os.environ))")
+    assert b"secret" not in output
+    assert b"PATH" in output
+
+
+async def test_more_memory_than_the_limit_ends_it_with_a_sentence() -> None:
+    with pytest.raises(MemoryExceeded, match=r"its limit of 200 MB\. Raise the limit"):
+        await run("a = b'x' * (600 << 20)", 200 << 20)
+
+
+async def test_children_count_for_the_limit_of_memory() -> None:
+    # Each of them stays below the limit.
+    code = (
+        "import subprocess, sys, time\n"
+        "grow = 'a = b\"x\" * (120 << 20); import time; time.sleep(60)'\n"
+        "all_ = [subprocess.Popen([sys.executable, '-c', grow]) for _ in range(3)]\n"
+        "time.sleep(60)"
+    )
+    with pytest.raises(MemoryExceeded):
+        await run(code, 200 << 20)
+
+
+async def test_a_program_that_takes_too_long_is_ended() -> None:
+    with pytest.raises(TimeoutError):
+        await run(_FOREVER, timeout_s=0.5)
+    assert not psutil.Process().children(recursive=True)
+
+
+async def test_cancelling_ends_the_whole_group_also_one_that_ignores_sigterm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "_GRACE_S", 0.5)
+    pids = tmp_path / "pids"
+    code = (
+        "import os, signal, subprocess, sys\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"other = subprocess.Popen([sys.executable, '-c', {_FOREVER!r}])\n"
+        f"open({str(pids) + '.new'!r}, 'w').write(f'{{os.getpid()}} {{other.pid}}')\n"
+        f"os.rename({str(pids) + '.new'!r}, {str(pids)!r})\n"
+        f"{_FOREVER}"
+    )
+    running = asyncio.create_task(run(code))
+    await until(pids.exists)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    for pid in map(int, pids.read_text().split()):
+        await until(lambda pid=pid: has_ended(pid))  # type: ignore[misc]
+
+
+async def test_it_ends_with_its_parent_that_is_killed(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    write = f"import os; open({str(pid_file)!r}, 'w').write(str(os.getpid())); {_FOREVER!r}"
+    code = f"{write}\n{_FOREVER}"
+    parent = (
+        "import asyncio, sys\n"
+        "from vinery_serving.convert import child\n"
+        f"command = (sys.executable, '-c', {code!r})\n"
+        "asyncio.run(child.run(command, lambda _: None, child.ChildLimits()))"
+    )
+    process = await asyncio.create_subprocess_exec(*python(parent))
+    await until(lambda: pid_file.exists() and pid_file.read_text() != "")
+    process.kill()
+    await process.wait()
+    pid = int(pid_file.read_text())
+    await until(lambda: has_ended(pid))
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + _DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline_s, os.getpid()
+        await asyncio.sleep(0.05)

@@ -1,0 +1,48 @@
+"""`vinery convert` in a home without Django and without the network."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.convert.fake_environment import write_environment
+from vinery.cli import main
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("VINERY_HOME", str(tmp_path))
+    yield tmp_path
+
+
+def run(*words: str) -> int:
+    status: int = main(("convert", *words))  # type: ignore[no-untyped-call]
+    return status
+
+
+def test_environments_are_listed_and_removed(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_environment(home / "environments", "")
+    assert run("environments", "--json") == 0
+    states = {row["line"]: row["state"] for row in json.loads(capsys.readouterr().out)}
+    assert states["5.0"] == "ready"
+    assert states["4.57"] == "missing"
+    assert run("remove", "5.0") == 0
+    assert run("remove", "5.0") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "The environment 5.0 is removed.",
+        "The environment 5.0 was not there.",
+    ]
+
+
+def test_an_unknown_environment_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("remove", "1.0") == 1
+    assert "There is no environment 1.0. There are 5.0" in capsys.readouterr().err
+
+
+def test_architectures_are_listed_with_their_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("architectures") == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert any(row.split() == ["minicpmo", "4.51", "image-text-to-text"] for row in rows)

@@ -1,0 +1,178 @@
+"""A conversion from its checkpoint to the finished folder, with exporters that the test writes.
+
+They copy the reference model, so the check of the result is the real one.
+"""
+
+import asyncio
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.convert.checkpoints import write_checkpoint
+from tests.convert.fake_environment import write_environment
+from vinery_serving.convert import conversion
+from vinery_serving.convert.conversion import Converted, Progress, Workshop, convert
+from vinery_serving.convert.errors import ConvertError
+from vinery_serving.convert.options import ConvertOptions, parse
+
+_TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
+_COPY = f"""
+import json, shutil, sys, tempfile
+def main():
+    print("exporting with", sys.argv[1:], flush=True)
+    print("scratch is", tempfile.gettempdir(), flush=True)
+    shutil.copytree({str(_TINY_CHAT)!r}, sys.argv[-1])
+"""
+_DEADLINE_S = 60.0
+
+
+class Running:
+    """A conversion of a test, with what it has reported and written."""
+
+    def __init__(self, tmp_path: Path, exporter: str) -> None:
+        self.source = write_checkpoint(tmp_path / "tiny")
+        self.output = tmp_path / "models" / "tiny-int8"
+        self.workshop = Workshop(write_environment(tmp_path / "environments", exporter))
+        self.stages: list[str] = []
+        self.log = bytearray()
+
+    async def convert(self, **options: Any) -> Converted:
+        def report(progress: Progress) -> None:
+            self.stages.append(progress.stage)
+
+        return await convert(
+            self.source,
+            self.output,
+            parse(options) if options else ConvertOptions(),
+            self.workshop,
+            report=report,
+            write=self.log.extend,
+        )
+
+    @property
+    def left(self) -> list[str]:
+        """The names beside the output."""
+        return [path.name for path in self.output.parent.iterdir()]
+
+
+async def test_a_converted_model_gets_its_name_after_it_was_checked(tmp_path: Path) -> None:
+    running = Running(tmp_path, _COPY)
+    converted = await running.convert(precision="int8")
+    assert running.stages == ["environment", "export", "check"]
+    assert converted.folder == running.output
+    assert (converted.task, converted.line) == ("text-generation", "5.0")
+    assert converted.num_bytes > 1 << 20
+    assert b"'--weight-format', 'int8'" in running.log
+    assert running.left == ["tiny-int8"]
+
+
+async def test_graphs_that_openvino_cannot_read_never_appear(tmp_path: Path) -> None:
+    broken = f"{_COPY}    open(sys.argv[-1] + '/openvino_model.xml', 'w').write('<net/>')\n"
+    running = Running(tmp_path, broken)
+    with pytest.raises(ConvertError, match="converted model cannot be loaded"):
+        await running.convert()
+    assert running.left == []
+
+
+@pytest.mark.parametrize(
+    ("exporter", "message"),
+    [
+        ("sys.exit('ValueError: pass trust_remote_code=True')", "needs code that it brings"),
+        ("import flash_attn", r"needs the Python package flash_attn"),
+        ("sys.exit('OSError: [Errno 28] No space left on device')", "The disk became full"),
+        ("sys.exit('KeyError: 7')", r"export of qwen2 failed\. The exporter ended with: KeyError"),
+    ],
+)
+async def test_a_failed_export_leaves_nothing_and_names_its_cause(
+    tmp_path: Path, exporter: str, message: str
+) -> None:
+    running = Running(tmp_path, f"import sys\ndef main():\n    {exporter}")
+    with pytest.raises(ConvertError, match=message):
+        await running.convert()
+    assert running.left == []
+
+
+async def test_an_export_beyond_its_memory_limit_ends_with_a_sentence(tmp_path: Path) -> None:
+    running = Running(tmp_path, "def main():\n    weights = b'x' * (900 << 20)")
+    with pytest.raises(ConvertError, match=r"more memory than its limit of 300 MB"):
+        await running.convert(memory_limit_mb=300)
+    assert running.left == []
+
+
+async def test_an_output_that_exists_is_never_replaced(tmp_path: Path) -> None:
+    running = Running(tmp_path, _COPY)
+    running.output.mkdir(parents=True)
+    with pytest.raises(ConvertError, match=r"tiny-int8 exists\. Remove it"):
+        await running.convert()
+
+
+async def test_too_small_a_disk_is_refused_before_the_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = Running(tmp_path, _COPY)
+    monkeypatch.setattr(conversion.shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    with pytest.raises(ConvertError, match=r"needs 0\.0 GB of disk"):
+        await running.convert()
+    assert running.stages == []
+
+
+async def test_a_cancelled_conversion_leaves_nothing(tmp_path: Path) -> None:
+    running = Running(tmp_path, f"{_COPY}    import time; time.sleep(600)\n")
+    task = asyncio.create_task(running.convert())
+    deadline_s = time.monotonic() + _DEADLINE_S
+    while b"scratch is" not in running.log:
+        assert time.monotonic() < deadline_s
+        await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert running.left == []
+
+
+_CONVERT = """
+import asyncio, sys
+from pathlib import Path
+from vinery_serving.convert.conversion import Workshop, convert
+from vinery_serving.convert.environments import Environments
+from vinery_serving.convert.options import ConvertOptions
+source, output, environments = map(Path, sys.argv[1:])
+asyncio.run(convert(source, output, ConvertOptions(), Workshop(Environments(environments)),
+    report=lambda _: None, write=lambda _: None))
+"""
+
+
+async def test_a_conversion_that_was_killed_begins_again(tmp_path: Path) -> None:
+    once = tmp_path / "once"
+    waits = f"{_COPY}    from pathlib import Path; once = Path({str(once)!r})\n" + (
+        "    if not once.exists():\n        once.touch(); import time; time.sleep(600)\n"
+    )
+    running = Running(tmp_path, waits)
+    words = map(str, (running.source, running.output, tmp_path / "environments"))
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", _CONVERT, *words)
+    deadline_s = time.monotonic() + _DEADLINE_S
+    while not once.exists():
+        assert time.monotonic() < deadline_s
+        await asyncio.sleep(0.02)
+    process.kill()
+    await process.wait()
+    assert not running.output.exists()
+    assert running.left != []
+    await running.convert()
+    assert running.left == ["tiny-int8"]
+
+
+def test_the_check_names_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
+    (tmp_path / "openvino_model.xml").touch()
+    checked = subprocess.run(
+        [sys.executable, "-m", "vinery_serving.convert.load_check", str(tmp_path)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert checked.returncode == 1
+    assert "has no tokenizer" in checked.stderr

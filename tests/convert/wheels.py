@@ -1,0 +1,38 @@
+"""Wheels that tests make, and a line that consists of them: an environment without the network."""
+
+import zipfile
+from pathlib import Path
+from typing import Final
+
+from vinery_serving.convert.lines import Line
+
+# What the environment imports before it counts as whole.
+_MODULES: Final = {
+    "torch": ("torch",),
+    "exporter": (
+        *("transformers", "nncf", "openvino_tokenizers"),
+        *("optimum", "optimum.exporters", "optimum.exporters.openvino", "optimum.commands"),
+    ),
+}
+
+
+def write_wheels(folder: Path, exporter: str, version: str = "1.0") -> Line:
+    """Write the wheels of a line, and return it. `exporter` is the code of `optimum-cli`."""
+    folder.mkdir(exist_ok=True)
+    _write(folder, "torch", version, {"torch/__init__.py": ""})
+    files = {f"{name.replace('.', '/')}/__init__.py": "" for name in _MODULES["exporter"]}
+    _write(folder, "exporter", version, {**files, "optimum/commands/optimum_cli.py": exporter})
+    return Line("test", (f"exporter=={version}",), f"torch=={version}")
+
+
+def _write(folder: Path, name: str, version: str, files: dict[str, str]) -> None:
+    info = f"{name}-{version}.dist-info"
+    files = {
+        **files,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{path},,\n" for path in (*files, f"{info}/RECORD"))
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        for path, text in {**files, f"{info}/RECORD": record}.items():
+            wheel.writestr(path, text)

@@ -1,0 +1,279 @@
+"""The node carries out jobs: each in a process that may be killed, paused or cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.core.exceptions import ValidationError
+
+from tests.conftest import REPOSITORY
+from vinery_accounts.base import change_signal
+from vinery_serving.catalog import job_requests as jobs
+from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
+from vinery_serving.catalog.model_events import MAX_EVENTS, ModelEvent, record
+from vinery_serving.catalog.models import ServedModel, ShownState
+from vinery_serving.node import job_runner
+from vinery_serving.node.job_runner import JobRunner
+from vinery_serving.node.reconciler import _read_specs
+
+pytestmark = pytest.mark.django_db(transaction=True)
+TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
+FAKE = (sys.executable, "-m", "tests.fakes.job")
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> None:
+    settings.VINERY_LOG_DIR = settings.VINERY_RUN_DIR = tmp_path
+    monkeypatch.setattr(job_runner, "_PAUSES_S", (0.0,) * 4)
+    monkeypatch.setattr(job_runner, "_WRITE_INTERVAL_S", 0.01)
+    monkeypatch.setattr(job_runner, "_POLL_INTERVAL_S", 0.05)
+
+
+@asynccontextmanager
+async def a_node() -> AsyncIterator[None]:
+    runner = asyncio.create_task(JobRunner(FAKE).run())
+    try:
+        yield
+    finally:
+        runner.cancel()
+        await asyncio.gather(runner, return_exceptions=True)
+
+
+def model_without_files(name: str = "m") -> ServedModel:
+    model = ServedModel(name=name, folder="")
+    model.awaits_folder = True
+    model.full_clean()
+    model.save()
+    return model
+
+
+def begin(tmp_path: Path, kind: JobKind = JobKind.PULL, **parameters: Any) -> ModelJob:
+    model = ServedModel.objects.filter(name="m").first() or model_without_files()
+    return jobs.begin(model, kind, {"begun": str(tmp_path / "begun"), **parameters})
+
+
+async def until(job: ModelJob, is_so: Callable[[ModelJob], bool]) -> ModelJob:
+    async with asyncio.timeout(30):
+        read = sync_to_async(job.refresh_from_db, thread_sensitive=False)
+        while not is_so(await read() or job):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    return job
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def in_state(state: JobState) -> Callable[[ModelJob], bool]:
+    return lambda job: job.state == state
+
+
+def processes(tmp_path: Path, action: str = "run") -> list[int]:
+    path = tmp_path / "begun"
+    words = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+    return [int(pid) for name, pid in words if name == action]
+
+
+async def ask(change: Callable[[ModelJob], ModelJob], job: ModelJob) -> None:
+    def send() -> None:
+        job.refresh_from_db()
+        change(job)
+        change_signal.send()
+
+    await sync_to_async(send, thread_sensitive=False)()
+
+
+def test_a_result_gives_the_model_its_folder(tmp_path: Path) -> None:
+    job = begin(tmp_path, result={"folder": str(TINY_CHAT)})
+    assert job.model.shown_state is ShownState.PULLING
+    assert _read_specs(None)[1] == {}
+
+    async def run() -> None:
+        async with a_node():
+            await until(job, in_state(JobState.DONE))
+
+    asyncio.run(run())
+    model = ServedModel.objects.get()
+    assert model.folder == str(TINY_CHAT)
+    assert [spec.name for spec in _read_specs(None)[1] or ()] == ["m"]
+    assert job.log_path.read_text() == "a line for the log\n"
+    assert [event.state for event in ModelEvent.objects.all()] == ["pulling"]
+
+
+def test_a_folder_that_cannot_be_served_fails_the_job_with_the_reason(tmp_path: Path) -> None:
+    job = begin(tmp_path, result={"folder": str(tmp_path)})
+
+    async def run() -> None:
+        async with a_node():
+            await until(job, in_state(JobState.FAILED))
+
+    asyncio.run(run())
+    assert "has no openvino_model.xml" in job.error
+    assert ServedModel.objects.get().shown_state is ShownState.FAILED
+    assert ModelEvent.objects.first().reason == job.error  # type: ignore[union-attr]
+
+
+def test_an_error_fails_the_job_and_it_can_be_begun_again(tmp_path: Path) -> None:
+    job = begin(tmp_path, error="The repository does not exist.")
+
+    async def run() -> None:
+        async with a_node():
+            await until(job, in_state(JobState.FAILED))
+            assert job.error == "The repository does not exist."
+            await ask(jobs.resume, job)
+            await until(job, lambda row: len(processes(tmp_path)) == 2 and not row.is_unfinished)
+
+    asyncio.run(run())
+
+
+def test_a_killed_process_is_begun_again(tmp_path: Path) -> None:
+    job = begin(tmp_path, JobKind.BENCH, num_kills=2, result={"tokens_per_s": 5})
+
+    async def run() -> None:
+        async with a_node():
+            await until(job, in_state(JobState.DONE))
+
+    asyncio.run(run())
+    assert (job.num_attempts, job.result) == (3, {"tokens_per_s": 5})
+
+
+def test_a_process_that_is_killed_each_time_fails_the_job(tmp_path: Path) -> None:
+    job = begin(tmp_path, num_kills=99)
+
+    async def run() -> None:
+        async with a_node():
+            await until(job, in_state(JobState.FAILED))
+
+    asyncio.run(run())
+    assert len(processes(tmp_path)) == 5
+    assert "It was begun 5 times" in job.error
+
+
+def test_a_paused_job_has_no_process_and_goes_on_when_it_is_resumed(tmp_path: Path) -> None:
+    job = begin(tmp_path, blocks=True)
+
+    async def run() -> None:
+        async with a_node():
+            await until(job, lambda row: row.done_bytes == 1)
+            await ask(jobs.pause, job)
+            await until(job, in_state(JobState.PAUSED))
+            (pid,) = processes(tmp_path)
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
+            await ask(jobs.resume, job)
+            await until(job, lambda _: len(processes(tmp_path)) == 2)
+
+    asyncio.run(run())
+    assert job.num_attempts <= 1
+
+
+def test_a_cancelled_job_discards_what_it_has_made(tmp_path: Path) -> None:
+    job = begin(tmp_path, blocks=True)
+
+    async def run() -> None:
+        async with a_node():
+            await until(job, lambda row: row.done_bytes == 1)
+            await ask(jobs.cancel, job)
+            await until(job, in_state(JobState.CANCELLED))
+
+    asyncio.run(run())
+    assert len(processes(tmp_path, "discard")) == 1
+    assert ServedModel.objects.get().shown_state is ShownState.REGISTERED
+
+
+def test_the_next_node_begins_a_job_again(tmp_path: Path) -> None:
+    job = begin(tmp_path, blocks=True)
+
+    async def run() -> None:
+        async with a_node():
+            await until(job, lambda row: row.done_bytes == 1)
+        async with a_node():
+            await until(job, lambda _: len(processes(tmp_path)) == 2)
+
+    asyncio.run(run())
+    assert job.num_attempts == 1
+
+
+def test_the_job_of_a_removed_model_ends(tmp_path: Path) -> None:
+    job = begin(tmp_path, blocks=True)
+
+    async def run() -> None:
+        async with a_node():
+            await until(job, lambda row: row.done_bytes == 1)
+            (pid,) = processes(tmp_path)
+            await sync_to_async(lambda: job.model.delete(), thread_sensitive=False)()
+            async with asyncio.timeout(30):
+                while is_alive(pid):  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+
+    asyncio.run(run())
+
+
+def test_jobs_of_a_kind_take_turns(tmp_path: Path) -> None:
+    first = begin(tmp_path, blocks=True)
+    second = jobs.begin(
+        model_without_files("n"), JobKind.PULL, {"begun": str(tmp_path / "second"), "blocks": True}
+    )
+
+    async def run() -> None:
+        async with a_node():
+            await until(first, in_state(JobState.RUNNING))
+            await asyncio.sleep(0.2)
+            await until(second, in_state(JobState.WAITING))
+            await ask(jobs.cancel, first)
+            await until(second, in_state(JobState.RUNNING))
+
+    asyncio.run(run())
+
+
+def test_a_model_has_one_unfinished_job_of_a_kind(tmp_path: Path) -> None:
+    begin(tmp_path)
+    with pytest.raises(ValidationError, match="has a job of this kind"):
+        begin(tmp_path)
+
+
+def test_the_process_ends_with_its_node(tmp_path: Path) -> None:
+    """The process of a job asks the kernel for it, so a killed node leaves none behind."""
+    code = (
+        "import subprocess, sys, os\n"
+        "p = subprocess.Popen([sys.executable, '-m', 'vinery_serving.jobs', 'pull'],"
+        " stdin=subprocess.PIPE)\n"
+        'p.stdin.write(b\'{"kind": "pull", "job_id": 1, "node_pid": 1, "model": "m",'
+        ' "home": "/"}\')\n'
+        "p.stdin.close()\n"
+        "sys.exit(p.wait())\n"
+    )
+    end = asyncio.run(_status_of(code))
+    assert end != 0
+
+
+async def _status_of(code: str) -> int:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
+    return await process.wait()
+
+
+@pytest.mark.django_db
+def test_the_history_of_a_model_is_bounded() -> None:
+    model = model_without_files()
+    for number in range(MAX_EVENTS + 60):
+        record(model.pk, "ready" if number % 2 else "loading")
+    record(model.pk, "ready")  # which repeats the newest one
+    assert MAX_EVENTS <= ModelEvent.objects.count() <= MAX_EVENTS + 50
+    assert ModelEvent.objects.first().state == "ready"  # type: ignore[union-attr]
+
+
+def test_a_model_without_a_folder_needs_a_job_that_makes_it() -> None:
+    with pytest.raises(ValidationError, match="This field is required"):
+        ServedModel(name="m", folder="").full_clean()

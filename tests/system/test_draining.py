@@ -1,0 +1,205 @@
+"""A server that is stopped: requests that run are answered, and new ones refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from tests.conftest import Running, run_platform, runs, until
+from tests.platform_.edge_server import read_to_end, status_of
+from tests.system.ledger import rows
+
+pytestmark = pytest.mark.system
+
+# Longer than any test waits: nothing but a second signal ends a request.
+SETTINGS = {"VINERY_DRAIN_S": "600", "VINERY_WEB_WORKERS": "1"}
+LONG = {"max_tokens": 300, "stream": True}
+STREAMS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "Hi"}], **LONG},
+    "/v1/completions": {"prompt": "Once upon a time", "ignore_eos": True, **LONG},
+    "/v1/responses": {"input": "Hi", "stream": True},
+    "/v1/messages": {"messages": [{"role": "user", "content": "Hi"}], **LONG},
+}
+LAST = {
+    "/v1/chat/completions": "data: [DONE]",
+    "/v1/completions": "data: [DONE]",
+    "/v1/responses": "response.completed",
+    "/v1/messages": "message_stop",
+}
+ENDLESS = {"prompt": "Once", "ignore_eos": True, "max_tokens": 1900, "n": 16, "stream": True}
+
+
+@pytest.fixture(scope="module", params=["uvicorn", "daphne"])
+def platform(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Running]:
+    """One for all tests of a server. The last one stops it."""
+    home: Path = tmp_path_factory.mktemp("draining") / "home"
+    with run_platform(home, SETTINGS | {"VINERY_SERVER": request.param}) as running:
+        yield running
+
+
+class HalfSent:
+    """A request whose client has sent the half of its body: it runs until the rest has come."""
+
+    def __init__(self, platform: Running) -> None:
+        body = json.dumps({"model": "tiny-chat", "prompt": "Once " * 400, "max_tokens": 2}).encode()
+        head = (
+            f"POST /v1/completions HTTP/1.1\r\nhost: a\r\nauthorization: Bearer "
+            f"{platform.api_key}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n"
+            "expect: 100-continue\r\n\r\n"
+        )
+        url = httpx.URL(platform.base_url)
+        self._connection = socket.create_connection((url.host, url.port), timeout=60)
+        self._rest = body[1000:]
+        self._connection.sendall(head.encode())
+        assert status_of(self._connection.recv(1000)) == 100  # the request runs
+        self._connection.sendall(body[:1000])
+
+    def finish(self) -> bytes:
+        """Send the rest, and return the answer."""
+        self._connection.sendall(self._rest)
+        return self.read()
+
+    def read(self) -> bytes:
+        with self._connection:
+            return read_to_end(self._connection)
+
+
+def client_of(platform: Running) -> httpx.Client:
+    headers = {"authorization": f"Bearer {platform.api_key}"}
+    return httpx.Client(base_url=platform.base_url, headers=headers, timeout=60)
+
+
+@contextmanager
+def streaming(
+    platform: Running, bodies: dict[str, dict[str, Any]]
+) -> Iterator[dict[str, Future[str]]]:
+    """Read these streams, of which each has begun."""
+
+    def read(path: str, body: dict[str, Any], begun: Future[None]) -> str:
+        text = ""
+        with (
+            client_of(platform) as client,
+            client.stream("POST", path, json={"model": "tiny-chat", **body}) as answer,
+        ):
+            for part in answer.iter_text():
+                text += part
+                if not begun.done():
+                    begun.set_result(None)
+        return text
+
+    with ThreadPoolExecutor(len(bodies)) as threads:
+        begins: list[Future[None]] = [Future() for _ in bodies]
+        found = {
+            path: threads.submit(read, path, body, begun)
+            for (path, body), begun in zip(bodies.items(), begins, strict=True)
+        }
+        for begun in begins:
+            begun.result(60)
+        yield found
+
+
+def status(platform: Running, path: str) -> int:
+    """The status; 0 if a process that ends has closed the connection."""
+    try:
+        return httpx.get(f"{platform.base_url}{path}").status_code
+    except httpx.TransportError:
+        return 0
+
+
+def assert_refuses(platform: Running, idle: httpx.Client) -> None:
+    """New requests are refused, on a connection that was idle and on new ones."""
+    kept = idle.post("/v1/completions", json={"model": "tiny-chat", "prompt": "a"})
+    new = [
+        httpx.post(f"{platform.base_url}{path}", json={"model": "tiny-chat", **body})
+        for path, body in STREAMS.items()
+    ]
+    page = httpx.get(f"{platform.base_url}/console/")
+
+    for answer in (kept, *new, page):
+        assert answer.status_code == 503
+        assert int(answer.headers["retry-after"]) > 0
+        assert answer.headers["connection"] == "close"
+    assert {each.json()["error"]["code"] for each in (kept, *new[:3])} == {"shutting_down"}
+    assert new[3].json()["type"] == "error"
+    assert "being stopped" in page.text
+
+
+def test_sigterm_lets_a_web_process_answer_what_runs_and_refuse_the_rest(
+    platform: Running,
+) -> None:
+    (first,) = platform.pids("web")
+    with client_of(platform) as idle, streaming(platform, STREAMS) as streams:
+        idle.get("/livez")
+        half_sent = HalfSent(platform)
+
+        os.kill(first, signal.SIGTERM)
+        until(lambda: status(platform, "/readyz") == 503)
+
+        assert status(platform, "/livez") == 200
+        assert_refuses(platform, idle)
+        answer = half_sent.finish()
+        texts = {path: stream.result(60) for path, stream in streams.items()}
+
+    assert status_of(answer) == 200
+    assert b'"text_completion"' in answer
+    assert {path for path, text in texts.items() if LAST[path] in text} == set(STREAMS)
+    until(lambda: status(platform, "/readyz") == 200, timeout_s=60)
+    assert first not in platform.pids("web")
+    assert {row.outcome for row in until(lambda: rows(platform))} == {"ok"}
+
+
+def test_a_second_sigterm_ends_what_runs_with_errors_and_its_usage_is_recorded(
+    platform: Running,
+) -> None:
+    (first,) = platform.pids("web")
+    with streaming(platform, {"/v1/completions": ENDLESS}) as streams:
+        half_sent = HalfSent(platform)
+        os.kill(first, signal.SIGTERM)
+        until(lambda: status(platform, "/readyz") == 503)
+
+        os.kill(first, signal.SIGTERM)
+        answer = half_sent.read()
+        text = streams["/v1/completions"].result(60)
+
+    assert status_of(answer) == 503
+    assert b"shutting_down" in answer
+    error = text.split("data: ")[-2]  # the last one is [DONE]
+    assert json.loads(error)["error"]["code"] == "shutting_down"
+    until(lambda: status(platform, "/readyz") == 200, timeout_s=60)
+    (row,) = until(lambda: [row for row in rows(platform) if row.num_output_tokens > 0][-1:])
+    assert (row.outcome, row.http_status) == ("failed", 503)
+
+
+def test_sigterm_to_all_keeps_engine_and_node_until_the_answers_are_whole(
+    platform: Running,
+) -> None:
+    back = [*platform.processes("engine"), *platform.processes("node")]
+    family = platform.family()
+    with streaming(platform, STREAMS) as streams:
+        half_sent = HalfSent(platform)
+        os.kill(platform.pid, signal.SIGTERM)
+        until(lambda: status(platform, "/readyz") == 503)
+
+        assert all(map(runs, back))
+        answer = half_sent.finish()
+        texts = {path: stream.result(60) for path, stream in streams.items()}
+
+    assert status_of(answer) == 200
+    assert {path for path, text in texts.items() if LAST[path] in text} == set(STREAMS)
+    _, left = psutil.wait_procs(family, timeout=60)
+    assert not [each for each in left if runs(each)]
+    outcomes = [row.outcome for row in rows(platform)]
+    assert outcomes[-len(STREAMS) :] == ["ok"] * len(STREAMS)
