@@ -115,7 +115,8 @@ class WaitingServer:
     def __init__(self, run_dir: Path, on_change: Callable[[], None]) -> None:
         self._path = node_socket(run_dir)
         self._on_change = on_change
-        self._reports: dict[object, _Report] = {}  # by connection
+        self._reports: dict[asyncio.StreamWriter, _Report] = {}  # by connection
+        self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -125,8 +126,11 @@ class WaitingServer:
         self._path.chmod(0o600)
 
     def close(self) -> None:
+        """Listen no more, and end all connections."""
         if self._server is not None:
             self._server.close()
+        for writer in self._writers:
+            writer.close()
 
     @property
     def waits(self) -> Mapping[int, Wait]:
@@ -139,15 +143,17 @@ class WaitingServer:
         return found
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        frames, connection = FrameReader(), object()
+        frames = FrameReader()
+        self._writers.add(writer)
         try:
             while received := await reader.read(_READ_BYTES):
                 for frame in frames.feed(received):
-                    self._reports[connection] = msgspec.msgpack.decode(frame, type=_Report)
+                    self._reports[writer] = msgspec.msgpack.decode(frame, type=_Report)
                 self._on_change()
         except (OSError, InvalidFrame, msgspec.MsgspecError):
             pass
         finally:
-            self._reports.pop(connection, None)
+            self._reports.pop(writer, None)
+            self._writers.discard(writer)
             self._on_change()
             writer.close()

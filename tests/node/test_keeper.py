@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -37,9 +38,10 @@ LOADS, CRASHES = "loads", "loads and crashes"
 End = Exception | str
 
 NO_MEMORY = "There is not enough memory to load this model now"
-LOADING, READY, RETRYING, FAILED = (
+LOADING, READY, ASLEEP, RETRYING, FAILED = (
     EngineState.LOADING,
     EngineState.READY,
+    EngineState.ASLEEP,
     EngineState.RETRYING,
     EngineState.FAILED,
 )
@@ -63,6 +65,7 @@ class Script:
         self.end: End = LOADS
         self.is_over = asyncio.Event()
         self.is_drained = asyncio.Event()
+        self.has_reported = asyncio.Event()
         self.need = Need(10, 0, Measured(10, 10))
 
     def folder_state(self, _: object) -> FolderState:
@@ -102,6 +105,19 @@ class Script:
         if not self.reports or self.reports[-1] != (state, error):
             self.reports.append((state, error))
 
+        self.has_reported.set()
+
+    async def until(self, *reported: tuple[EngineState, str]) -> None:
+        """Wait until this is the last report."""
+        while self.reports[-1:] != list(reported):
+            self.has_reported.clear()
+            await self.has_reported.wait()
+
+    async def until_state(self, state: EngineState) -> None:
+        while not self.reports or self.reports[-1][0] is not state:
+            self.has_reported.clear()
+            await self.has_reported.wait()
+
     async def report_pictures(self, _: int, pictures: PictureReport, __: datetime) -> None:
         self.pictures.append(pictures)
         self.is_reported.set()
@@ -112,7 +128,7 @@ class ScriptedEngine:
 
     pid = 4242
     pictures = None
-    idle_since_s = None
+    idle_since_s = 0.001  # since the machine started
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -123,6 +139,7 @@ class ScriptedEngine:
         self._script.is_drained.set()
 
     async def start(self) -> None:
+        self._script.is_drained.clear()
         if isinstance(self._script.end, Exception):
             raise self._script.end
 
@@ -307,3 +324,39 @@ async def test_a_test_with_pictures_runs_once_however_often_it_is_seen_to_be_due
 
     assert script.num_tests == 1
     assert script.pictures == [PictureReport("passed", "All look different.", "CPU")]
+
+
+async def test_a_model_that_went_to_sleep_wakes_when_an_administrator_wants_it(
+    script: Script,
+) -> None:
+    script.ends = iter([LOADS, LOADS])
+    async with keeping(replace(ASKED, idle_limit_s=0.001)) as a_keeper, asyncio.timeout(30):
+        await script.is_over.wait()
+        await script.until((ASLEEP, ""))
+        a_keeper.follow(Asked(retried_at=datetime(2026, 3, 1, tzinfo=UTC)))
+        await script.until((READY, ""))
+        await a_keeper.end()
+
+    states = [state for state, _ in script.reports]
+    assert states == [LOADING, READY, ASLEEP, LOADING, READY, EngineState.UNLOADED]
+
+
+async def test_a_model_that_was_asleep_stays_so_after_a_new_start(script: Script) -> None:
+    async with keeping(replace(ASKED, is_asleep=True)) as a_keeper, asyncio.timeout(30):
+        await script.until((ASLEEP, ""))
+        await a_keeper.end()
+
+    assert script.started_at == []
+
+
+async def test_a_model_that_never_fits_fails_with_figures_until_its_files_are_smaller(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "_FILES_INTERVAL_S", 0.01)
+    script.ends, script.need = iter([LOADS]), Need(2000, 0)
+    async with keeping(budget_bytes=1000) as a_keeper, asyncio.timeout(30):
+        await script.until_state(FAILED)
+        assert script.reports[-1][1].startswith("It needs about")
+        script.need = Need(10, 0, Measured(10, 10))
+        await script.until_state(READY)
+        await a_keeper.end()
