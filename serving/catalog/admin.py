@@ -278,7 +278,7 @@ def _options_help() -> SafeString:
     rows = format_html_join(
         "",
         "<tr><th scope=row><code>{}</code></th><td><code>{}</code></td><td>{}</td></tr>",
-        ((each.name, each.default, each.meaning) for each in option_documents()),
+        ((each.name, each.default or "-", each.meaning) for each in option_documents()),
     )
     return format_html(
         "A JSON object with the options that differ from their defaults, such as "

@@ -16,7 +16,11 @@ import msgspec
 
 _FILE: Final = "devices.json"
 # Devices of OpenVINO that consist of others, named behind a colon: AUTO:GPU,CPU or BATCH:GPU(4).
-_COMPOUNDS: Final = ("AUTO", "MULTI", "HETERO", "BATCH")
+_COMPOUNDS: Final = ("AUTO", "HETERO", "BATCH")
+_NO_MULTI: Final = (
+    "OpenVINO GenAI cannot run a model on MULTI. Write {auto} to let OpenVINO choose a device, or "
+    "serve the model once for each."
+)
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -26,6 +30,7 @@ class Device(msgspec.Struct, frozen=True):
     full_name: str
     memory_bytes: int | None = None  # of the machine for the CPU; None: unknown
     driver: str | None = None  # its version; None: unknown, or there is none
+    properties: tuple[str, ...] = ()  # of its plugin, which can be set; empty: unknown
 
     def __str__(self) -> str:
         return f"{self.name} ({self.full_name})"
@@ -66,6 +71,8 @@ def write(run_dir: Path, devices: Sequence[Device]) -> None:
 def check_device(text: str, known: DeviceList | None) -> None:
     """Raise ValueError with a sentence for a name that means no device of this machine. While the
     devices are not known, only the form of the name is checked."""
+    if text.partition(":")[0] == "MULTI":
+        raise ValueError(_NO_MULTI.format(auto=text.replace("MULTI", "AUTO", 1)))
     for name in _parts(text):
         if known is not None and not _is_there(name, known.names):
             raise ValueError(_no_device(name, known))
@@ -79,6 +86,18 @@ def first_device(text: str) -> str:
     except ValueError:
         first = text
     return first.removesuffix(".0")
+
+
+def compound_of(text: str) -> str | None:
+    """Return the first word of a device that consists of others: HETERO of `HETERO:GPU,CPU`."""
+    word = text.partition(":")[0]
+    return word if word in _COMPOUNDS else None
+
+
+def families_of(text: str) -> list[str]:
+    """Return the kinds of the devices that a name means, without numbers: GPU and CPU of
+    `AUTO:GPU.1,CPU`. Empty for AUTO alone. Raises ValueError for what is not a device."""
+    return list(dict.fromkeys(each.partition(".")[0] for each in _parts(text)))
 
 
 def _parts(text: str) -> list[str]:

@@ -15,7 +15,9 @@ from django.core.validators import MaxValueValidator, RegexValidator
 from django.db import models
 
 from vinery_serving.catalog import devices
+from vinery_serving.catalog.device_options import check_device_options
 from vinery_serving.catalog.devices import check_device
+from vinery_serving.catalog.folder_options import EMBEDDINGS, check_folder_options
 from vinery_serving.catalog.jobs import FOLDER_KINDS, JobKind, JobState, ModelJob
 from vinery_serving.catalog.shipped import shipped_folder
 from vinery_serving.core.media import PictureVerdict
@@ -23,8 +25,6 @@ from vinery_serving.core.output_formats import check_output_format
 from vinery_serving.engine.config import parse_options
 
 _GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")
-# A folder with this file holds a vision model, see `engine.graph`.
-_EMBEDDINGS: Final = "openvino_text_embeddings_model.xml"
 _MAX_IDLE_S: Final = 366 * 24 * 3600
 
 
@@ -164,7 +164,7 @@ class ServedModel(models.Model):
     @property
     def takes_pictures(self) -> bool:
         """Whether the folder holds a vision model."""
-        return (Path(self.folder) / _EMBEDDINGS).is_file()
+        return (Path(self.folder) / EMBEDDINGS).is_file()
 
     @property
     def test_asked_at(self) -> datetime | None:
@@ -211,8 +211,21 @@ class ServedModel(models.Model):
                     check(getattr(self, name))
                 except ValueError as error:
                     errors[name] = [ValidationError(str(error))]
+        changed = [each for each in ("options", "device", "folder") if each not in (exclude or ())]
+        if changed and not errors.keys() & {"options", "device", "folder"}:
+            try:
+                self._check_options_together()
+            except ValueError as error:
+                errors[changed[0]] = [ValidationError(str(error))]
         if errors:
             raise ValidationError(errors)
+
+    def _check_options_together(self) -> None:
+        """Raises ValueError for options that the device or the model does not take."""
+        options = parse_options(dict(self.options))
+        known = devices.read(Path(settings.VINERY_RUN_DIR))
+        check_device_options(options, self.device, known)
+        check_folder_options(options, Path(self.folder))
 
 
 class ModelAlias(models.Model):

@@ -79,8 +79,8 @@ async def convert(
     line = checkpoint.architecture.line
     report(Progress("environment"))
     await workshop.environments.ensure(line, write)
-    draft = output.with_name(f".{output.name}.converting")
-    _discard(draft)
+    draft = _draft(output)
+    discard_drafts(output)
     try:
         with workshop.environments.used(line) as environment:
             report(Progress("export"))
@@ -90,7 +90,7 @@ async def convert(
         await _check(draft, write)
         _finish(draft, output)
     finally:
-        _discard(draft)
+        discard_drafts(output)
     took_s = time.monotonic() - began_s
     return Converted(output, checkpoint.task, line.name, _size(output), peak, took_s)
 
@@ -106,9 +106,8 @@ async def _export(
     """Returns the most memory that the exporter had, in bytes. Raises `ConvertError`."""
     words = options.arguments(checkpoint, draft)
     command = (str(environment.python), "-c", _EXPORTER, "export", "openvino", *words)
-    scratch = draft.with_name(f"{draft.name}.scratch")
-    _discard(scratch)
-    scratch.mkdir(mode=0o700, parents=True)
+    scratch = _scratch(draft)
+    scratch.mkdir(mode=0o700)
     variables = {
         # All files are here: a model that names others must not fetch them.
         "HF_HUB_OFFLINE": "1",
@@ -120,8 +119,6 @@ async def _export(
         return await child.run(command, write, limits, variables=variables)
     except ChildFailed as error:
         raise ConvertError(explained(error, checkpoint)) from error
-    finally:
-        _discard(scratch)
 
 
 async def _check(draft: Path, write: Callable[[bytes], object]) -> None:
@@ -180,8 +177,19 @@ def _finish(draft: Path, output: Path) -> None:
         raise ConvertError(f"{output} cannot be made: {error.strerror}.") from None
 
 
-def _discard(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+def discard_drafts(output: Path) -> None:
+    """Delete what an unfinished conversion has left beside its output."""
+    draft = _draft(output)
+    for folder in (draft, _scratch(draft)):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _draft(output: Path) -> Path:
+    return output.with_name(f".{output.name}.converting")
+
+
+def _scratch(draft: Path) -> Path:
+    return draft.with_name(f"{draft.name}.scratch")
 
 
 def _size(folder: Path) -> int:

@@ -1,7 +1,8 @@
 """What an administrator chooses for a conversion, and the exporter's arguments for it."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_type_hints
 
 import msgspec
 
@@ -18,8 +19,12 @@ _INT4_ONLY: Final = ("group_size", "ratio", "all_layers", "awq")
 class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of a conversion, with descriptions for administrators."""
 
-    precision: Annotated[Precision, "of the weights"] = "int8"
-    task: Annotated[Task | None, "none: the one that config.json shows"] = None
+    precision: Annotated[Precision, "of the weights: fp16, int8 or int4"] = "int8"
+    task: Annotated[
+        Task | None,
+        "text-generation, image-text-to-text, feature-extraction or text-classification; none: "
+        "the one that config.json shows",
+    ] = None
     group_size: Annotated[
         int | None,
         "int4: weights that share a scale; -1: a whole row; none: the exporter's, mostly 128. "
@@ -82,3 +87,23 @@ def parse(values: dict[str, Any]) -> ConvertOptions:
         raise ConvertError(f"{error}.") from None
     options.check()
     return options
+
+
+# How a command line reads each option.
+CONVERT_TYPES: Final[Mapping[str, type]] = {
+    "precision": str,
+    "task": str,
+    "group_size": int,
+    "ratio": float,
+    "sym": bool,
+    "all_layers": bool,
+    "awq": bool,
+    "trust_remote_code": bool,
+    "memory_limit_mb": int,
+}
+
+
+def documented_options() -> list[tuple[str, str]]:
+    """Return each option with its meaning."""
+    hints = get_type_hints(ConvertOptions, include_extras=True)
+    return [(name, hints[name].__metadata__[0]) for name in ConvertOptions.__struct_fields__]

@@ -6,10 +6,19 @@ import difflib
 import json
 import math
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
+
+from vinery_serving.engine.option_groups import (
+    CacheEviction,
+    DraftScheduler,
+    OptionGroup,
+    SparseAttention,
+)
 
 # The defaults that OVMS documents for speculative decoding, in tokens.
 NUM_ASSISTANT_TOKENS: Final = 5
@@ -19,6 +28,9 @@ _MAX_SHOWN: Final = 40  # characters of a wrong value in a message
 
 
 Clamping = Literal["defaults", "always", "never"]
+# Each device takes some of them, see `serving/catalog/device_options`.
+KvPrecision = Literal["", "u8", "i8", "u4", "i4", "u3", "f16", "bf16", "f32"]
+Distribution = Literal["", "tensor_parallel", "pipeline_parallel"]
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,7 +60,33 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "tokens in one step: fewer keep running streams smooth while a long prompt is prefilled, "
         "more prefill faster; Gemma 3 with pictures has at least 2048",
     ] = 256
+    dynamic_split_fuse: Annotated[
+        bool,
+        "compute long prompts in several steps; false: each prompt in one step, without streams "
+        "beside it, and a context of at most max_num_batched_tokens",
+    ] = True
     cache_size_gb: Annotated[int, "memory for the KV cache, in GB; 0: it grows as needed"] = 0
+    kv_cache_precision: Annotated[
+        KvPrecision,
+        "how numbers of the KV cache are stored: u8 takes half of the memory of f16, and u4 less; "
+        "empty: OpenVINO chooses",
+    ] = ""
+    cache_eviction: Annotated[
+        CacheEviction | None,
+        "keep the important tokens of a long context only, which bounds the memory of an answer "
+        "and changes its text; null: all stay. It excludes enable_prefix_caching, draft_model and "
+        "requests with beam search",
+    ] = None
+    sparse_attention: Annotated[
+        SparseAttention | None,
+        "compare each token of a long prompt with some of the others only, which prefills faster "
+        "and changes texts; null: with all",
+    ] = None
+    cache_interval_multiplier: Annotated[
+        int,
+        "blocks of the KV cache between two states that the prefix cache keeps, for models with "
+        "linear attention; 0: OpenVINO GenAI chooses",
+    ] = 0
     enable_prefix_caching: Annotated[bool, "compute the common beginning of prompts once"] = True
     share_prefix_cache: Annotated[
         bool,
@@ -97,6 +135,11 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "folder of a smaller model with the same tokenizer, which proposes tokens that this "
         "model only verifies",
     ] = ""
+    draft_device: Annotated[str, "the draft model's device; empty: that of the model"] = ""
+    draft_scheduler: Annotated[
+        DraftScheduler | None,
+        "the draft model's own settings; null: as the model, and cache_size_gb is for both",
+    ] = None
     prompt_lookup: Annotated[bool, "propose tokens that follow the same words in the prompt"] = (
         False
     )
@@ -110,7 +153,21 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "import paths (package.module:name) of functions that may change token probabilities, "
         "for requests with logits_processors_args or vllm_xargs",
     ] = []
+    model_distribution_policy: Annotated[
+        Distribution,
+        "how a model is divided: tensor_parallel between the sockets of a CPU, pipeline_parallel "
+        "between the devices of HETERO; empty: OpenVINO chooses",
+    ] = ""
     plugin: Annotated[dict[str, Any], "properties for OpenVINO's plugin, passed on unchanged"] = {}
+
+    def context_of(self, folder_context: int | None) -> int | None:
+        """Return how many tokens prompt and output may have together; None: it is unknown.
+        `folder_context` is the limit of the model's files."""
+        context = self.max_context or folder_context
+        if self.dynamic_split_fuse:
+            return context
+        # An answer that yields its slot comes back as a prompt with all its tokens.
+        return min(context or self.max_num_batched_tokens, self.max_num_batched_tokens)
 
     @property
     def max_waiting_of_key(self) -> int:
@@ -128,8 +185,6 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return self.max_running + self.max_waiting_of_key
 
     def __post_init__(self) -> None:
-        if self.draft_model and self.prompt_lookup:
-            raise ValueError("draft_model and prompt_lookup exclude each other: choose one")
         for name in ("max_running", "max_num_batched_tokens", "step_timeout_s", "load_timeout_s"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive")
@@ -141,6 +196,45 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 raise ValueError(f"{name} must not be negative")
             if isinstance(value, int | float) and not value <= _MAX_NUMBER:  # NaN, too
                 raise ValueError(f"{name} must be at most {_MAX_NUMBER}")
+        for sentence in _conflicts(self):
+            raise ValueError(sentence)
+
+
+def _conflicts(options: EngineOptions) -> Iterator[str]:
+    """Yield a sentence for each pair of options that GenAI 2026.4.1 cannot combine, and for each
+    option without another that it needs."""
+    if options.draft_model and options.prompt_lookup:
+        yield "draft_model and prompt_lookup exclude each other: choose one"
+    for name in ("draft_device", "draft_scheduler"):
+        if getattr(options, name) and not options.draft_model:
+            yield f"{name} is for a draft model, and there is none: set draft_model, too"
+    if not options.dynamic_split_fuse and options.max_running > options.max_num_batched_tokens:
+        yield (
+            "without dynamic_split_fuse, max_num_batched_tokens must be at least max_running: a "
+            "step has a token of each answer"
+        )
+    yield from _conflicts_of_eviction(options)
+    sparse = options.sparse_attention
+    if sparse is not None and sparse.mode == "xattention" and options.draft_model:
+        yield (
+            "sparse_attention with the mode xattention and draft_model exclude each other: choose "
+            "trishape, or leave one out"
+        )
+
+
+def _conflicts_of_eviction(options: EngineOptions) -> Iterator[str]:
+    eviction = options.cache_eviction
+    if eviction is None:
+        return
+    if options.enable_prefix_caching:
+        yield (
+            "cache_eviction and enable_prefix_caching exclude each other, because a context with "
+            "gaps is no beginning of another prompt: set enable_prefix_caching to false, too"
+        )
+    if options.draft_model:
+        yield "cache_eviction and draft_model exclude each other: choose one"
+    if eviction.apply_rotation and not options.cache_size_gb:
+        yield "cache_eviction with apply_rotation needs a cache of fixed size: set cache_size_gb"
 
 
 class EngineLog(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,17 +287,17 @@ def read_line(fd: int) -> bytes:
 
 def parse_options(values: dict[str, Any]) -> EngineOptions:
     """Return the options of a served model. Raises ValueError with a sentence for the user."""
-    known = EngineOptions.__struct_fields__
-    for name in sorted(values.keys() - set(known)):
-        near = difflib.get_close_matches(name, known, n=1)
-        advice = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}."
-        raise ValueError(f"There is no option {name}. {advice}")
-    for name, value in values.items():
-        _check_type(name, value)
+    _check_members(EngineOptions, values)
     try:
         return msgspec.convert(values, EngineOptions)
     except msgspec.ValidationError as error:
-        raise ValueError(f"{error}.") from error
+        raise ValueError(f"{_without_path(error)}.") from error
+
+
+def _without_path(error: msgspec.ValidationError) -> str:
+    """Return the sentence of a rule, after the group whose rule it is."""
+    sentence, _, path = str(error).partition(" - at `$.")
+    return f"{path.rstrip('`')}: {sentence}" if path else sentence
 
 
 # What administrators call the types of options.
@@ -214,33 +308,82 @@ _TYPE_NAMES: Final = {
     str: "a text",
     list[str]: "a list of texts",
     dict[str, Any]: "an object",
-    Clamping: "defaults, always or never",
 }
 
 
-def _check_type(name: str, value: object) -> None:
+def _check_members(struct: type[msgspec.Struct], values: Mapping[str, Any], at: str = "") -> None:
+    """Raises ValueError for a name that the struct lacks and a value that is not of the type of its
+    member. `at` is before the names of a group's members."""
+    known = struct.__struct_fields__
+    for name in sorted(values.keys() - set(known)):
+        near = difflib.get_close_matches(name, known, n=1)
+        advice = f"Did you mean {at}{near[0]}?" if near else f"There are {', '.join(known)}."
+        raise ValueError(f"There is no option {at}{name}. {advice}")
+    kinds = get_type_hints(struct)
+    for name in (each.name for each in msgspec.structs.fields(struct) if each.required):
+        if name not in values:
+            raise ValueError(f"{at}{name} is missing: {at.rstrip('.')} needs it.")
+    for name, value in values.items():
+        group = group_of(kinds[name])
+        if group is not None and isinstance(value, Mapping):
+            _check_members(group, value, f"{at}{name}.")
+        else:
+            _check_type(f"{at}{name}", value, kinds[name])
+
+
+def group_of(kind: Any) -> type[OptionGroup] | None:
+    """Return the group of an option's type; None: it is a value of its own."""
+    groups = [each for each in get_args(kind) if isinstance(each, type)]
+    return next((each for each in groups if issubclass(each, OptionGroup)), None)
+
+
+def _check_type(name: str, value: object, kind: Any) -> None:
     """Raises ValueError for a value that is not of the option's type."""
-    kind = get_type_hints(EngineOptions)[name]
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError:
         shown = json.dumps(value, ensure_ascii=False, default=str)
         shown = shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}…"
-        raise ValueError(f"{name} must be {_TYPE_NAMES[kind]}, not {shown}.") from None
+        raise ValueError(f"{name} must be {_type_name(kind)}, not {shown}.") from None
+
+
+def _type_name(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        *others, last = [each or "empty" for each in get_args(kind)]
+        return f"{', '.join(others)} or {last}"
+    if NoneType in get_args(kind):
+        return "an object or null"
+    return _TYPE_NAMES[kind]
 
 
 class OptionDocument(NamedTuple):
     """What administrators read about one engine option."""
 
-    name: str
-    default: str  # as JSON
+    name: str  # `group.member` for the member of a group
+    default: str  # as JSON; empty: the group needs it
     meaning: str
+
+    @property
+    def default_text(self) -> str:
+        return f"default: {self.default}" if self.default else "the group needs it"
 
 
 def option_documents() -> list[OptionDocument]:
-    """Return all options in the order of their declaration, for the command line and the admin."""
-    hints = get_type_hints(EngineOptions, include_extras=True)
-    return [
-        OptionDocument(name, json.dumps(default), hints[name].__metadata__[0])
-        for name, default in msgspec.structs.asdict(EngineOptions()).items()
-    ]
+    """Return all options in the order of their declaration, each group before its members, for the
+    command line and the admin."""
+    return list(_documents(EngineOptions))
+
+
+def _documents(struct: type[msgspec.Struct], at: str = "") -> Iterator[OptionDocument]:
+    hints, kinds = get_type_hints(struct, include_extras=True), get_type_hints(struct)
+    for field in msgspec.structs.fields(struct):
+        default = "" if field.required else json.dumps(_default(field))
+        meaning = hints[field.name].__metadata__[0]
+        yield OptionDocument(f"{at}{field.name}", default, meaning)
+        if (group := group_of(kinds[field.name])) is not None:
+            yield from _documents(group, f"{at}{field.name}.")
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    has_factory = field.default_factory is not msgspec.NODEFAULT
+    return field.default_factory() if has_factory else field.default

@@ -32,6 +32,7 @@ from vinery_serving.engine.graph import (
     write_vision_folder,
 )
 from vinery_serving.engine.logits_hook import LogitsHook, StepView
+from vinery_serving.engine.option_groups import CacheEviction, SparseAttention
 from vinery_serving.engine.prefix_cache import TokenArray, salt_prompt
 from vinery_serving.engine.vision import VisionModel, VisionPrompt
 from vinery_serving.transport.messages import (
@@ -445,20 +446,52 @@ def _scheduler(config: EngineConfig, max_step_tokens: int) -> Any:
     scheduler = genai.SchedulerConfig()
     scheduler.max_num_batched_tokens = max_step_tokens
     scheduler.max_num_seqs = options.max_running
+    scheduler.dynamic_split_fuse = options.dynamic_split_fuse
     scheduler.enable_prefix_caching = options.enable_prefix_caching
     scheduler.cache_size = options.cache_size_gb
+    if options.cache_interval_multiplier:
+        scheduler.cache_interval_multiplier = options.cache_interval_multiplier
+    if options.cache_eviction is not None:
+        scheduler.use_cache_eviction = True
+        scheduler.cache_eviction_config = _eviction(options.cache_eviction)
+    if options.sparse_attention is not None:
+        scheduler.use_sparse_attention = True
+        scheduler.sparse_attention_config = _sparse(options.sparse_attention)
     return scheduler
 
 
+def _eviction(eviction: CacheEviction) -> Any:
+    anchor = getattr(genai.KVCrushAnchorPointMode, eviction.kvcrush_anchor.upper())
+    return genai.CacheEvictionConfig(
+        eviction.start_size,
+        eviction.recent_size,
+        eviction.max_cache_size,
+        getattr(genai.AggregationMode, eviction.aggregation.upper()),
+        eviction.apply_rotation,
+        eviction.snapkv_window_size,
+        genai.KVCrushConfig(eviction.kvcrush_budget, anchor, eviction.kvcrush_seed),
+    )
+
+
+def _sparse(sparse: SparseAttention) -> Any:
+    return genai.SparseAttentionConfig(
+        getattr(genai.SparseAttentionMode, sparse.mode.upper()),
+        sparse.num_last_dense_tokens,
+        sparse.num_start_tokens,
+        sparse.num_recent_tokens,
+        sparse.threshold,
+        sparse.block_size,
+        sparse.stride,
+    )
+
+
 def _properties(config: EngineConfig, graph: GraphFeatures, draft: Path | None) -> dict[str, Any]:
-    """Return the properties. Pinned threads of two engines share cores (openvino#32444)."""
-    num_threads = config.options.num_threads or os.cpu_count() or 1
-    properties: dict[str, Any] = {"CACHE_DIR": str(config.cache_dir / "compiled")}
-    if config.device == "CPU":
-        properties |= {"INFERENCE_NUM_THREADS": num_threads, "ENABLE_CPU_PINNING": False}
+    options = config.options
+    num_threads = options.num_threads or os.cpu_count() or 1
+    properties = _device_properties(config, config.device)
     if draft is not None:
-        properties["draft_model"] = genai.draft_model(str(draft), config.device, **properties)
-    if config.options.prompt_lookup:
+        properties["draft_model"] = _draft_model(config, draft)
+    if options.prompt_lookup:
         properties["prompt_lookup"] = True
     if graph.has_logits_hook:
         properties["extensions"] = [LogitsHook]
@@ -467,7 +500,39 @@ def _properties(config: EngineConfig, graph: GraphFeatures, draft: Path | None) 
         properties["MODEL_PROPERTIES"] = {"text_embeddings": _EXACT}
     else:
         properties["sampler_num_threads"] = num_threads
-    return properties | config.options.plugin
+    return properties | options.plugin
+
+
+def _device_properties(config: EngineConfig, device: str) -> dict[str, Any]:
+    """Return what a device gets for any model. Pinned threads of two engines share cores
+    (openvino#32444)."""
+    options = config.options
+    properties: dict[str, Any] = {"CACHE_DIR": str(config.cache_dir / "compiled")}
+    if device == "CPU":
+        num_threads = options.num_threads or os.cpu_count() or 1
+        properties |= {"INFERENCE_NUM_THREADS": num_threads, "ENABLE_CPU_PINNING": False}
+    if options.kv_cache_precision:
+        properties["KV_CACHE_PRECISION"] = options.kv_cache_precision
+    if options.model_distribution_policy:
+        properties["MODEL_DISTRIBUTION_POLICY"] = options.model_distribution_policy.upper()
+    return properties
+
+
+def _draft_model(config: EngineConfig, folder: Path) -> Any:
+    """Return GenAI's description of the draft model. With a scheduler of its own it shares no
+    cache with the model."""
+    options, own = config.options, config.options.draft_scheduler
+    device = options.draft_device or config.device
+    properties = _device_properties(config, device)
+    if device != config.device:
+        properties.pop("MODEL_DISTRIBUTION_POLICY", None)
+    if own is not None:
+        scheduler = genai.SchedulerConfig()
+        scheduler.cache_size = own.cache_size_gb
+        scheduler.max_num_batched_tokens = own.max_num_batched_tokens
+        scheduler.enable_prefix_caching = options.enable_prefix_caching
+        properties["scheduler_config"] = scheduler
+    return genai.draft_model(str(folder), device, **properties)
 
 
 def _draft_folder(config: EngineConfig, graph: GraphFeatures) -> Path:

@@ -89,7 +89,7 @@ class LoadedModel:
     @property
     def max_context(self) -> int | None:
         """Prompt and output tokens together; None: unknown."""
-        return self.entry.options.max_context or self.assets.folder.max_context
+        return self.entry.options.context_of(self.assets.folder.max_context)
 
 
 class Engine(LoadedModel):

@@ -65,6 +65,7 @@ def prepare(
     asked = request
     request = within_limits(request, model.entry.options)
     _check_limits(request, model)
+    _check_eviction(request, model)
     check_output_grammar(request)
     check_beam_search(request)
     num_returned = request.n
@@ -221,6 +222,16 @@ def _check_speculation(request: GenerationRequest, *, has_draft: bool, has_looku
                 "one is not. Leave it out.",
                 param=param,
             )
+
+
+def _check_eviction(request: GenerationRequest, model: LoadedModel) -> None:
+    """Raises `UnsupportedParameter` for a beam search whose cache would be evicted: GenAI fails."""
+    if request.beams is not None and model.entry.options.cache_eviction is not None:
+        raise UnsupportedParameter(
+            "This model is served with the option cache_eviction, which the engine cannot combine "
+            "with beam search. Leave out `use_beam_search` and, under /v3, `best_of`.",
+            param="use_beam_search",
+        )
 
 
 def _check_limits(request: GenerationRequest, model: LoadedModel) -> None:

@@ -27,7 +27,7 @@ def model_body(entry: ModelEntry, engine: Engine | None, state: ModelState) -> d
     """Return the object of a model. Without an engine its abilities are null: they are known when
     its files are read."""
     options = entry.options
-    context = (options.max_context or None) if engine is None else engine.max_context
+    context = options.context_of(None) if engine is None else engine.max_context
     abilities = None if engine is None else abilities_of(engine)
     return {
         "id": entry.name,

@@ -6,4 +6,9 @@ class PullFailed(Exception):
 
 
 class HubUnavailable(PullFailed):
-    """The hub does not answer, or answers that it cannot now. Another attempt may work."""
+    """The hub does not answer, or answers that it cannot now. Another attempt may work, after the
+    seconds that the hub names; 0: it names none."""
+
+    def __init__(self, message: str, retry_after_s: float = 0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s

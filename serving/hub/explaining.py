@@ -59,8 +59,13 @@ def _refused(
     if status == 429:
         return HubUnavailable(
             f"{host} limits requests now. Try again in a few minutes, or set HF_TOKEN: requests "
-            "with a token have higher limits."
+            "with a token have higher limits.",
+            _retry_after_s(error.response.headers.get("retry-after", "")),
         )
     if status >= 500 or status == 408:
         return HubUnavailable(f"{host} answers {status}. Try again later.")
     return PullFailed(f"{host} answers {status} for {name}.")
+
+
+def _retry_after_s(text: str) -> float:
+    return float(text) if text.isascii() and text.isdigit() else 0

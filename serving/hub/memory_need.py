@@ -39,9 +39,14 @@ class MemoryNeed:
 def memory_need(weights_bytes: int, config: Mapping[str, Any], context: int) -> MemoryNeed:
     """Return the need for a conversation of `context` tokens, or of as many as the model takes."""
     tokens = min(context, context_of(config) or context)
+    return need_of(weights_bytes, kv_bytes_of_token(config), tokens)
+
+
+def need_of(weights_bytes: int, kv_bytes: int, tokens: int) -> MemoryNeed:
+    """Return the need for `tokens` that take `kv_bytes` each in the KV cache."""
     return MemoryNeed(
         weights_bytes=weights_bytes,
-        kv_cache_bytes=tokens * kv_bytes_of_token(config),
+        kv_cache_bytes=tokens * kv_bytes,
         overhead_bytes=_PROCESS_BYTES + int(weights_bytes * _GRAPH_SHARE),
         context_tokens=tokens,
     )

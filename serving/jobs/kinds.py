@@ -13,7 +13,9 @@ Run = Callable[[JobDocument, Reporter], Mapping[str, Any]]
 Discard = Callable[[JobDocument], None]
 
 # Modules with `run` and, if the job leaves unfinished files, `discard`.
-MODULES: Final[Mapping[str, str]] = {}
+MODULES: Final[Mapping[str, str]] = {
+    "convert": "vinery_serving.convert.job",
+}
 
 
 def run_of(kind: str) -> Run:

@@ -77,7 +77,8 @@ def _list_devices() -> list[Device]:
 
 
 def _device(core: Any, name: str) -> Device:
-    known = {str(each) for each in core.get_property(name, "SUPPORTED_PROPERTIES")}
+    access = core.get_property(name, "SUPPORTED_PROPERTIES")
+    known = {str(each) for each in access}
 
     def value_of(*properties: str) -> Any:
         supported = next((each for each in properties if each in known), None)
@@ -90,6 +91,7 @@ def _device(core: Any, name: str) -> Device:
         str(value_of("FULL_DEVICE_NAME") or name).strip(),
         memory_bytes=None if memory is None else int(memory),
         driver=None if driver is None else str(driver),
+        properties=tuple(str(each) for each in access if access[each] != "RO"),
     )
 
 

@@ -365,7 +365,7 @@ def _new_config(spec: ModelSpec) -> EngineConfig:
         cache_dir=Path(settings.VINERY_CACHE_DIR) / f"model-{spec.id}",
         usage_dir=Path(settings.VINERY_USAGE_DIR),
         sysfs=settings.VINERY_SYSFS,
-        max_context=options.max_context or folder.max_context or 0,
+        max_context=options.context_of(folder.max_context) or 0,
         options=options,
         log=_new_log(spec.name),
     )

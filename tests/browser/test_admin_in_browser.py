@@ -195,7 +195,8 @@ def test_every_option_is_explained_beside_its_field(admin: Administrator) -> Non
 
     rows = admin.page.locator("details.options tbody tr").all_inner_texts()
     assert [tuple(row.split("\t")) for row in rows] == [
-        (document.name, document.default, document.meaning) for document in option_documents()
+        (document.name, document.default or "-", document.meaning)
+        for document in option_documents()
     ]
 
 

@@ -21,7 +21,7 @@ from vinery_serving.convert.errors import ConvertError
 from vinery_serving.convert.options import ConvertOptions, parse
 
 _TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
-_COPY = f"""
+COPY = f"""
 import json, shutil, sys, tempfile
 def main():
     print("exporting with", sys.argv[1:], flush=True)
@@ -61,7 +61,7 @@ class Running:
 
 
 async def test_a_converted_model_gets_its_name_after_it_was_checked(tmp_path: Path) -> None:
-    running = Running(tmp_path, _COPY)
+    running = Running(tmp_path, COPY)
     converted = await running.convert(precision="int8")
     assert running.stages == ["environment", "export", "check"]
     assert converted.folder == running.output
@@ -72,7 +72,7 @@ async def test_a_converted_model_gets_its_name_after_it_was_checked(tmp_path: Pa
 
 
 async def test_graphs_that_openvino_cannot_read_never_appear(tmp_path: Path) -> None:
-    broken = f"{_COPY}    open(sys.argv[-1] + '/openvino_model.xml', 'w').write('<net/>')\n"
+    broken = f"{COPY}    open(sys.argv[-1] + '/openvino_model.xml', 'w').write('<net/>')\n"
     running = Running(tmp_path, broken)
     with pytest.raises(ConvertError, match="converted model cannot be loaded"):
         await running.convert()
@@ -105,7 +105,7 @@ async def test_an_export_beyond_its_memory_limit_ends_with_a_sentence(tmp_path: 
 
 
 async def test_an_output_that_exists_is_never_replaced(tmp_path: Path) -> None:
-    running = Running(tmp_path, _COPY)
+    running = Running(tmp_path, COPY)
     running.output.mkdir(parents=True)
     with pytest.raises(ConvertError, match=r"tiny-int8 exists\. Remove it"):
         await running.convert()
@@ -114,7 +114,7 @@ async def test_an_output_that_exists_is_never_replaced(tmp_path: Path) -> None:
 async def test_too_small_a_disk_is_refused_before_the_export(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running = Running(tmp_path, _COPY)
+    running = Running(tmp_path, COPY)
     monkeypatch.setattr(conversion.shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
     with pytest.raises(ConvertError, match=r"needs 0\.0 GB of disk"):
         await running.convert()
@@ -122,7 +122,7 @@ async def test_too_small_a_disk_is_refused_before_the_export(
 
 
 async def test_a_cancelled_conversion_leaves_nothing(tmp_path: Path) -> None:
-    running = Running(tmp_path, f"{_COPY}    import time; time.sleep(600)\n")
+    running = Running(tmp_path, f"{COPY}    import time; time.sleep(600)\n")
     task = asyncio.create_task(running.convert())
     deadline_s = time.monotonic() + _DEADLINE_S
     while b"scratch is" not in running.log:
@@ -148,7 +148,7 @@ asyncio.run(convert(source, output, ConvertOptions(), Workshop(Environments(envi
 
 async def test_a_conversion_that_was_killed_begins_again(tmp_path: Path) -> None:
     once = tmp_path / "once"
-    waits = f"{_COPY}    from pathlib import Path; once = Path({str(once)!r})\n" + (
+    waits = f"{COPY}    from pathlib import Path; once = Path({str(once)!r})\n" + (
         "    if not once.exists():\n        once.touch(); import time; time.sleep(600)\n"
     )
     running = Running(tmp_path, waits)

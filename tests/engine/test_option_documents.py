@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -12,12 +13,18 @@ from vinery_serving.engine.config import EngineOptions, option_documents, parse_
 def test_every_option_has_its_default_and_a_meaning() -> None:
     documents = option_documents()
 
-    assert tuple(document.name for document in documents) == EngineOptions.__struct_fields__
+    names = [document.name for document in documents]
+    assert tuple(each for each in names if "." not in each) == EngineOptions.__struct_fields__
+    assert names[names.index("cache_eviction") + 1] == "cache_eviction.start_size"
     assert all(document.meaning for document in documents)
 
 
 def test_the_documented_defaults_are_options_that_change_nothing() -> None:
-    written = {document.name: json.loads(document.default) for document in option_documents()}
+    written = {
+        document.name: json.loads(document.default)
+        for document in option_documents()
+        if "." not in document.name
+    }
 
     assert parse_options(written) == parse_options({})
 
@@ -65,6 +72,86 @@ def test_a_wrong_value_is_answered_with_what_it_must_be(
         parse_options({name: value})
 
     assert str(refusal.value) == message
+
+
+EVICTION = {"start_size": 32, "recent_size": 64, "max_cache_size": 192}
+KEPT = {"cache_eviction": EVICTION, "enable_prefix_caching": False}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cache_eviction": 5}, "cache_eviction must be an object or null, not 5."),
+        (
+            {"cache_eviction": {"start_size": 32, "max_cache_size": 64}},
+            "cache_eviction.recent_size is missing: cache_eviction needs it.",
+        ),
+        (
+            {"cache_eviction": {**EVICTION, "max_cache_size": 96}},
+            "cache_eviction: max_cache_size must be more than start_size and recent_size together.",
+        ),
+        (
+            {"cache_eviction": {**EVICTION, "start_size": 33}},
+            "cache_eviction: start_size must be a multiple of 16, not 33.",
+        ),
+        (
+            {"sparse_attention": {"mode": "x"}},
+            'sparse_attention.mode must be trishape or xattention, not "x".',
+        ),
+        (
+            {"sparse_attention": {"stripe": 8}},
+            "There is no option sparse_attention.stripe. Did you mean sparse_attention.stride?",
+        ),
+        ({"sparse_attention": {"stride": 7}}, "sparse_attention: stride must divide block_size."),
+        (
+            {"kv_cache_precision": "q4"},
+            'kv_cache_precision must be empty, u8, i8, u4, i4, u3, f16, bf16 or f32, not "q4".',
+        ),
+        (
+            {"cache_eviction": EVICTION},
+            "cache_eviction and enable_prefix_caching exclude each other, because a context with "
+            "gaps is no beginning of another prompt: set enable_prefix_caching to false, too.",
+        ),
+        (
+            {**KEPT, "draft_model": "/m"},
+            "cache_eviction and draft_model exclude each other: choose one.",
+        ),
+        (
+            {**KEPT, "cache_eviction": {**EVICTION, "apply_rotation": True}},
+            "cache_eviction with apply_rotation needs a cache of fixed size: set cache_size_gb.",
+        ),
+        (
+            {"draft_device": "CPU"},
+            "draft_device is for a draft model, and there is none: set draft_model, too.",
+        ),
+        (
+            {"dynamic_split_fuse": False, "max_running": 300},
+            "without dynamic_split_fuse, max_num_batched_tokens must be at least max_running: a "
+            "step has a token of each answer.",
+        ),
+        (
+            {"sparse_attention": {"mode": "xattention"}, "draft_model": "/m"},
+            "sparse_attention with the mode xattention and draft_model exclude each other: choose "
+            "trishape, or leave one out.",
+        ),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_with_a_sentence(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError) as refusal:
+        parse_options(options)
+
+    assert str(refusal.value) == message
+
+
+def test_without_split_fuse_the_context_is_what_one_step_computes() -> None:
+    whole = parse_options({"dynamic_split_fuse": False, "max_num_batched_tokens": 512})
+
+    assert whole.context_of(2048) == whole.context_of(None) == 512
+    assert whole.context_of(100) == 100
+    assert parse_options({}).context_of(2048) == 2048
+    assert parse_options({"max_context": 64}).context_of(2048) == 64
 
 
 def test_a_whole_number_is_a_number() -> None:

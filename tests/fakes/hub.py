@@ -152,6 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: _Server
     timeout = 20
+    disable_nagle_algorithm = True
 
     def log_message(self, *_: object) -> None:
         """Write nothing to standard error."""

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.flow.tiny_chat import HELLO, RAW, ids_of, new_engine, prepared_of
-from vinery_serving.core.errors import ContextTooLong, InvalidRequest
+from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
 from vinery_serving.core.request import (
+    BeamSearch,
     GenerationRequest,
     Grammar,
     GrammarKind,
@@ -19,6 +20,7 @@ from vinery_serving.core.request import (
     ToolChoice,
     ToolMode,
 )
+from vinery_serving.engine.option_groups import CacheEviction
 from vinery_serving.flow.directory import Engine
 
 NUM_RAW = len(ids_of("Hi there"))
@@ -93,6 +95,26 @@ async def test_more_answers_than_the_models_limit_are_refused(tmp_path: Path) ->
     assert len((await prepared_of(engine, replace(RAW, n=2))).submits) == 2
     with pytest.raises(InvalidRequest, match="`n` must be at most 2"):
         await prepared_of(engine, replace(RAW, n=3))
+
+
+async def test_a_model_whose_cache_is_evicted_refuses_beam_searches(tmp_path: Path) -> None:
+    eviction = CacheEviction(start_size=32, recent_size=32, max_cache_size=96)
+    engine = new_engine(tmp_path, cache_eviction=eviction, enable_prefix_caching=False)
+
+    with pytest.raises(UnsupportedParameter, match="cache_eviction") as refusal:
+        await prepared_of(engine, replace(HELLO, beams=BeamSearch(width=2)))
+
+    assert refusal.value.param == "use_beam_search"
+
+
+async def test_without_split_fuse_prompt_and_answer_fit_into_one_step(tmp_path: Path) -> None:
+    engine = new_engine(tmp_path, dynamic_split_fuse=False, max_num_batched_tokens=64)
+
+    prepared = await prepared_of(engine, RAW)
+
+    assert prepared.submits[0].max_new_tokens == 64 - NUM_RAW
+    with pytest.raises(ContextTooLong, match="64"):
+        await prepared_of(engine, replace(RAW, stopping=Stopping(max_tokens=64)))
 
 
 async def test_min_tokens_must_fit_too(tmp_path: Path) -> None:

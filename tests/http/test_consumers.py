@@ -23,6 +23,7 @@ from vinery_accounts.usage.entries import Admission, Outcome, Settlement
 from vinery_serving.http.bodies import FREE_BYTES, api_bodies
 from vinery_serving.http.consumers import api_application
 from vinery_serving.intake.reading import SMALL_BODY_BYTES, GenerationReader
+from vinery_serving.runtime.drain import Drain
 from vinery_serving.runtime.live import LiveRequests
 from vinery_serving.runtime.runtime import Runtime
 from vinery_serving.runtime.traffic import Traffic
@@ -67,6 +68,7 @@ class Server:
         self.headers: dict[bytes, bytes] = {}  # of the last answer
         self.limits = LimitService(LimitSettings())
         self.traffic = Traffic()
+        self.drain = Drain()
         self.workers = WorkerPool("vinery_serving.intake.jobs", LIMITS)
         runtime = SimpleNamespace(
             required_keys=None,
@@ -75,6 +77,7 @@ class Server:
             ),
             ledger=self.ledger,
             live=LiveRequests(),
+            drain=self.drain,
             traffic=self.traffic,
             limits=self.limits,
             workers=self.workers,
@@ -347,6 +350,33 @@ async def test_a_client_that_leaves_while_its_body_is_read_is_recorded(server: S
     assert settlement.outcome is Outcome.CLIENT_GONE
     assert len(server.ledger.admitted) == 1
     assert server.workers.num_running == 0
+
+
+async def test_a_request_that_the_end_of_the_server_cuts_gets_503_and_is_recorded(
+    server: Server,
+) -> None:
+    content = "x" * 2_000_000
+    body = json.dumps({"messages": [{"role": "user", "content": content}]}).encode()
+
+    async def post() -> Response:
+        server.drain.enter()
+        try:
+            return await server.post("/v1/chat/completions", body)
+        finally:
+            server.drain.leave()
+
+    posting = asyncio.create_task(post())
+    while not server.workers.num_running:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+    server.drain.begin()
+    await server.drain.finish(limit_s=0.0)
+
+    status, sent = await posting
+    [settlement] = server.ledger.settled
+    assert (status, json.loads(sent)["error"]["code"]) == (503, "shutting_down")
+    assert server.headers[b"retry-after"] == b"5"
+    assert (settlement.outcome, settlement.http_status) == (Outcome.FAILED, 503)
 
 
 async def test_a_body_is_not_read_without_a_key() -> None:

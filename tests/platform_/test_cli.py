@@ -217,7 +217,7 @@ def test_the_help_of_adding_a_model_explains_every_engine_option(
 
     shown = " ".join(capsys.readouterr().out.split())
     for document in option_documents():
-        assert f"{document.name} {document.meaning} (default: {document.default})" in shown
+        assert f"{document.name} {document.meaning} ({document.default_text})" in shown
 
 
 def test_a_table_is_as_wide_as_its_cells() -> None:

@@ -44,6 +44,7 @@ COMMANDS: Final = {
     "alias": "give models other names, and divide requests between them",
     "job": "see, pause, resume and cancel long work on models",
     "convert": "list, make and remove the environments of conversions",
+    "catalog": "list ready-made models that can be pulled by name",
     "devices": "list the devices of this machine on which models can run",
     "media": "allow hosts and folders of media, test them, see what was refused",
     "key": "create, list, pause, rotate and revoke API keys",
@@ -106,7 +107,7 @@ _PROCESSES: Final = {
 }
 # They log to files also if they were started without `up`.
 _SERVERS: Final = frozenset({"web", "node", "jobs"})
-_NEED_DJANGO: Final = COMMANDS.keys() - _PROCESSES.keys() - {"admin"}
+_NEED_DJANGO: Final = COMMANDS.keys() - _PROCESSES.keys() - {"admin", "catalog"}
 
 
 def parser(*loaded: str) -> argparse.ArgumentParser:

@@ -42,7 +42,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _row(device: Device, *, as_json: bool) -> dict[str, Any]:
     row = {"device": device.name, "name": device.full_name, "driver": device.driver}
     if as_json:
-        return row | {"memory_bytes": device.memory_bytes}
+        return row | {
+            "memory_bytes": device.memory_bytes,
+            "properties": list(device.properties),
+        }
     return row | {"memory": _in_gib(device.memory_bytes)}
 
 

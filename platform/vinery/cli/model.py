@@ -13,14 +13,15 @@ from django.core.exceptions import ValidationError
 from vinery.cli import resource
 from vinery.cli.find import only
 from vinery.cli.resource import Option, RowCommands, add_command
-from vinery.cli.shape import Failure, add_json, json_of, print_line, subcommands
+from vinery.cli.shape import Commands, Failure, add_json, json_of, print_line, subcommands
 from vinery_accounts.base.names import escaped
 from vinery_accounts.resources.base import EVERYTHING
-from vinery_serving.catalog import registry
+from vinery_serving.catalog import conversions, registry
 from vinery_serving.catalog.engine_log import engine_log, engine_log_text
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import MODELS, ServedModelSerializer
 from vinery_serving.catalog.shipped import shipped_models
+from vinery_serving.convert.options import CONVERT_TYPES, documented_options
 from vinery_serving.core.media import PictureVerdict
 from vinery_serving.engine.config import option_documents
 
@@ -57,6 +58,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     add_.add_argument("--device", default="CPU", help=f"{_DEVICE_HELP} (default: %(default)s)")
     _add_options(add_, "an engine option of the list below, such as max_running=8")
     add_.add_argument("--no-load", action="store_true", help="do not load it now")
+    _add_convert(actions)
     resource.add_list(
         actions, MODELS, "List all models and their state. `show` has log lines, too."
     )
@@ -88,6 +90,43 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_convert(actions: Commands) -> None:
+    convert_ = add_command(
+        actions,
+        "convert",
+        convert,
+        "Convert a checkpoint, and serve the result.",
+        description="Convert a checkpoint of Hugging Face, such as safetensors, to OpenVINO, and "
+        "serve the result. The environment that this needs is made first, if it is missing: about "
+        "2 GB. `vinery convert architectures` lists what can be converted.",
+    )
+    convert_.add_argument("folder", type=Path, metavar="FOLDER", help="where its config.json is")
+    convert_.add_argument("--name", help="the name that clients use (default: that of the folder)")
+    convert_.add_argument("--device", default="CPU", help=f"{_DEVICE_HELP} (default: %(default)s)")
+    convert_.add_argument("--no-load", action="store_true", help="do not load it then")
+    for name, meaning in documented_options():
+        kind = CONVERT_TYPES[name]
+        words: dict[str, Any] = {"action": "store_true"} if kind is bool else {"type": kind}
+        convert_.add_argument(
+            f"--{name.replace('_', '-')}", default=None, help=meaning.replace("%", "%%"), **words
+        )
+
+
+def convert(arguments: argparse.Namespace) -> str:
+    """Raises `Failure` for a checkpoint or options with which no conversion can begin."""
+    given = {name: getattr(arguments, name) for name in CONVERT_TYPES}
+    values = {name: value for name, value in given.items() if value is not None}
+    name = arguments.name or arguments.folder.resolve().name
+    load = not arguments.no_load
+    try:
+        job = conversions.begin(arguments.folder, name, values, device=arguments.device, load=load)
+    except ValidationError as error:
+        raise Failure(" ".join(error.messages)) from error
+    return (
+        f"Converting for {name}. Progress: vinery job show {job.pk}; log: vinery job log {job.pk}"
+    )
+
+
 def _add_options(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument(
         "--option",
@@ -106,7 +145,7 @@ def _options_epilog() -> str:
     paragraphs = [
         textwrap.fill(
             f"  {document.name}".ljust(len(indent))
-            + f"{document.meaning} (default: {document.default})",
+            + f"{document.meaning} ({document.default_text})",
             width=width,
             subsequent_indent=indent,
         )

@@ -29,6 +29,7 @@ class Home:
         self.usage = path / "usage"  # usage journals that are not stored in the database yet
         self.static = path / "static"  # collected static files
         self.secrets = path / "secrets"  # one file for each secret
+        self.models = path / "models"  # pulled models, by repository and commit
         self.environments = path / "environments"  # Python packages that convert checkpoints
         self.logs = path / "logs"  # one log for each process
         self.broker = path / "broker"  # messages to the jobs process, without Redis

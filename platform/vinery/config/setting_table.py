@@ -207,6 +207,8 @@ SETTINGS: Final = (
     Setting("VINERY_LOG_FILE_MB", "the size of a log file", "10"),
     Setting("VINERY_LOG_FILES", "how many log files each process and each model has", "5"),
     Setting("VINERY_DEBUG", "on shows errors in the browser; on this machine only", "off"),
+    Setting("HF_ENDPOINT", "URL of the hub that models are pulled from", "https://huggingface.co"),
+    Setting("HF_TOKEN", "token for private and gated models of the hub", "none", is_secret=True),
     Setting(
         "DATABASE_URL", "PostgreSQL server", "a SQLite file in the home folder", is_secret=True
     ),

@@ -40,8 +40,16 @@ VINERY_MIN_FREE_DISK_BYTES = 2**20 * env.integer(
     "VINERY_MIN_FREE_DISK_MB", 256, at_least=0, at_most=1_000_000
 )
 VINERY_MODELS_DIR = MODELS
+VINERY_PULLED_DIR = HOME.models
 # The kernel's sysfs. A container may have that of the host mounted elsewhere.
 VINERY_SYSFS = env.folder("VINERY_SYSFS", Path("/sys"))
+
+# -- Hub ------------------------------------------------------------------------------
+
+# huggingface_hub reads HF_TOKEN itself, here and in jobs, and has another name for a file with it.
+env.secret("HF_TOKEN")
+if _token_file := env.text("HF_TOKEN_FILE"):
+    os.environ["HF_TOKEN_PATH"] = _token_file
 
 # -- Listening ------------------------------------------------------------------------
 

@@ -25,10 +25,10 @@ from vinery_accounts.resources.fields import StrictSerializer, VisibleRelatedFie
 from vinery_serving.allowlist import resource as media
 from vinery_serving.allowlist import tester
 from vinery_serving.allowlist.seeing import choose
-from vinery_serving.catalog import devices
+from vinery_serving.catalog import conversions, devices
 from vinery_serving.catalog.alias_resource import MODEL_ALIASES
 from vinery_serving.catalog.engine_log import engine_log
-from vinery_serving.catalog.job_resource import MODEL_EVENTS, MODEL_JOBS
+from vinery_serving.catalog.job_resource import MODEL_EVENTS, MODEL_JOBS, ModelJobSerializer
 from vinery_serving.catalog.models import ServedModel, ShownState
 from vinery_serving.catalog.resource import MODELS, EngineSerializer, EngineWork
 from vinery_serving.runtime.runtime import runtime
@@ -167,6 +167,45 @@ def state(self: ResourceViewSet, request: Request, pk: str) -> Response:
     return Response(ModelStateSerializer(model).data)
 
 
+class ConversionSerializer(StrictSerializer):
+    """A checkpoint, and what becomes of it."""
+
+    folder = serializers.CharField(
+        max_length=1024, help_text="Absolute path, on the server, of the folder of the checkpoint."
+    )
+    name = serializers.CharField(
+        max_length=128, help_text="The model that gets the result. A new name adds a model."
+    )
+    device = serializers.CharField(max_length=64, default="CPU", help_text="Of a new model.")
+    is_loaded = serializers.BooleanField(
+        default=True, help_text="Whether a new model is loaded then."
+    )
+    options = serializers.DictField(
+        default=dict,
+        help_text='Such as {"precision": "int4"}. `vinery model convert --help` lists them.',
+    )
+
+
+@extend_schema(request=ConversionSerializer, responses={201: ModelJobSerializer})
+@action(detail=False, methods=["post"], pagination_class=None, filter_backends=[])
+def convert(self: ResourceViewSet, request: Request) -> Response:
+    """Convert a checkpoint, and serve the result. The answer is the job, which
+    `/api/model-jobs/` shows."""
+    if not self.access.is_superuser:
+        raise PermissionDenied("Only an administrator of the whole platform may do this.")
+    body = ConversionSerializer(data=request.data, context=self.get_serializer_context())
+    body.is_valid(raise_exception=True)
+    values = body.validated_data
+    job = conversions.begin(
+        Path(values["folder"]),
+        values["name"],
+        values["options"],
+        device=values["device"],
+        load=values["is_loaded"],
+    )
+    return Response(ModelJobSerializer(job).data, status=201)
+
+
 def ask_engines() -> Mapping[str, EngineWork]:
     """Return what each engine does now, by the name of its model. Called in a thread of Django.
     Waits at most 2 s; an engine that does not answer is left out."""
@@ -181,7 +220,7 @@ def ask_engines() -> Mapping[str, EngineWork]:
 # With or without the last slash, as in the rest of the management API.
 _router = SimpleRouter()
 _router.trailing_slash = "/?"
-_router.register("models", viewset_of(MODELS, state=state), basename="api-models")
+_router.register("models", viewset_of(MODELS, state=state, convert=convert), basename="api-models")
 _router.register("model-jobs", viewset_of(MODEL_JOBS), basename="api-model-jobs")
 _router.register("model-events", viewset_of(MODEL_EVENTS), basename="api-model-events")
 _router.register("model-aliases", viewset_of(MODEL_ALIASES), basename="api-model-aliases")

@@ -1,0 +1,58 @@
+"""Whether the model of a folder takes its options. What they need of it stands in its files."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from vinery_serving.engine.config import EngineOptions
+
+_GRAPH: Final = "openvino_model.xml"
+# A folder with this file holds a vision model, see `engine.graph`.
+EMBEDDINGS: Final = "openvino_text_embeddings_model.xml"
+# The states of convolutions and recurrences, beside those of attention.
+_LINEAR: Final = re.compile(rb'variable_id="[^"]*(?:ssm|conv|recurrent|linear)')
+_CHUNK: Final = 1 << 20
+
+
+def check_folder_options(options: EngineOptions, folder: Path) -> None:
+    """Raise ValueError with a sentence for an option that the model does not take. A folder that is
+    gone is not checked: its model may be renamed."""
+    if not folder.is_dir():
+        return
+    if (folder / EMBEDDINGS).is_file():
+        _check_vision(options)
+    if options.draft_model:
+        _check_draft(Path(options.draft_model))
+    if options.cache_interval_multiplier and not _has_linear_attention(folder / _GRAPH):
+        raise ValueError(
+            "cache_interval_multiplier is for models with linear attention, and this one has none. "
+            "Leave it out."
+        )
+
+
+def _check_vision(options: EngineOptions) -> None:
+    """Raises ValueError for options that GenAI has for text models only."""
+    for name in ("draft_model", "prompt_lookup", "cache_eviction", "sparse_attention"):
+        if getattr(options, name):
+            raise ValueError(f"A vision model cannot have the option {name}. Leave it out.")
+
+
+def _check_draft(folder: Path) -> None:
+    """Raises ValueError for a folder without a model."""
+    if not folder.is_absolute():
+        raise ValueError(f"draft_model must be an absolute path, and {folder} is not.")
+    if not (folder / _GRAPH).is_file():
+        raise ValueError(f"The draft model's folder {folder} has no {_GRAPH}.")
+
+
+def _has_linear_attention(graph: Path) -> bool:
+    try:
+        with graph.open("rb") as file:
+            rest = b""
+            while chunk := file.read(_CHUNK):
+                if _LINEAR.search(rest + chunk):
+                    return True
+                rest = chunk[-256:]
+    except OSError:
+        return False
+    return False

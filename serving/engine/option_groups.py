@@ -1,0 +1,119 @@
+"""Options of an engine that belong together: each group is an object among a model's options.
+
+Their rules are those that GenAI 2026.4.1 was seen to have. It checks most of them in a step, when
+every request of the batch fails with it, and some not at all: a stride that does not divide the
+block ends the process.
+"""
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+# Tokens in a block of the KV cache: 32 on a CPU, 16 on a GPU.
+LEAST_BLOCK: Final = 16
+
+
+class OptionGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Members with descriptions for administrators. One without a default is required."""
+
+    def require_positive(self, *names: str) -> None:
+        """Raises ValueError."""
+        for name in names:
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be positive")
+
+    def require_blocks(self, block: int, *names: str) -> None:
+        """Raises ValueError for a number of tokens that is not one of whole blocks."""
+        for name in names:
+            if (value := getattr(self, name)) % block:
+                raise ValueError(f"{name} must be a multiple of {block}, not {value}")
+
+
+class CacheEviction(OptionGroup, frozen=True):
+    """Which tokens of an answer's context stay in the KV cache."""
+
+    start_size: Annotated[int, "tokens at the beginning that always stay"]
+    recent_size: Annotated[int, "the newest tokens, which always stay"]
+    max_cache_size: Annotated[int, "tokens that stay of each answer, at most"]
+    aggregation: Annotated[
+        Literal["norm_sum", "sum"],
+        "the importance of a token: sum adds what each step has found, norm_sum divides it by the "
+        "number of steps, so that new tokens are not taken for unimportant ones",
+    ] = "norm_sum"
+    apply_rotation: Annotated[
+        bool,
+        "give the tokens that stay consecutive positions, for models with the rotary positions of "
+        "Llama; it needs a cache_size_gb",
+    ] = False
+    snapkv_window_size: Annotated[
+        int, "the last tokens of a prompt, whose attention decides what is important at first"
+    ] = 8
+    kvcrush_budget: Annotated[
+        int, "blocks that KVCrush keeps beside the important ones, because they differ; 0: none"
+    ] = 0
+    kvcrush_anchor: Annotated[
+        Literal["random", "zeros", "ones", "mean", "alternating"],
+        "with what KVCrush compares blocks",
+    ] = "random"
+    kvcrush_seed: Annotated[int, "of the random anchor"] = 0
+
+    def __post_init__(self) -> None:
+        sizes = ("start_size", "recent_size", "max_cache_size")
+        self.require_positive(*sizes, "snapkv_window_size")
+        self.require_blocks(LEAST_BLOCK, *sizes)
+        if self.max_cache_size <= self.start_size + self.recent_size:
+            raise ValueError("max_cache_size must be more than start_size and recent_size together")
+        if self.kvcrush_budget < 0 or self.kvcrush_seed < 0:
+            raise ValueError("kvcrush_budget and kvcrush_seed must not be negative")
+
+    def check_block(self, block: int) -> None:
+        """Raises ValueError for sizes that are not whole blocks of a device."""
+        self.require_blocks(block, "start_size", "recent_size", "max_cache_size")
+
+
+class SparseAttention(OptionGroup, frozen=True):
+    """Which tokens of a long prompt are compared with which while it is prefilled."""
+
+    mode: Annotated[
+        Literal["trishape", "xattention"],
+        "trishape: the first and the nearest tokens; xattention: the blocks that a sample shows to "
+        "be important",
+    ] = "trishape"
+    num_last_dense_tokens: Annotated[
+        int, "the last tokens of a prompt, which are compared with all"
+    ] = 100
+    num_start_tokens: Annotated[int, "trishape: tokens at the beginning"] = 128
+    num_recent_tokens: Annotated[int, "trishape: tokens before a token"] = 1920
+    threshold: Annotated[
+        float, "xattention: the part of the importance that stays, more than 0 and at most 1"
+    ] = 0.8
+    block_size: Annotated[int, "xattention: tokens in a block"] = 64
+    stride: Annotated[int, "xattention: of the sample; it divides block_size"] = 8
+
+    def __post_init__(self) -> None:
+        self.require_positive("num_last_dense_tokens", "block_size", "stride")
+        self.require_blocks(LEAST_BLOCK, "num_start_tokens", "num_recent_tokens", "block_size")
+        if min(self.num_start_tokens, self.num_recent_tokens) < 0:
+            raise ValueError("num_start_tokens and num_recent_tokens must not be negative")
+        if not 0 < self.threshold <= 1:
+            raise ValueError("threshold must be more than 0 and at most 1")
+        if self.block_size % self.stride:
+            raise ValueError("stride must divide block_size")
+
+    def check_block(self, block: int) -> None:
+        """Raises ValueError for sizes that are not whole blocks of a device."""
+        self.require_blocks(block, "num_start_tokens", "num_recent_tokens", "block_size")
+
+
+class DraftScheduler(OptionGroup, frozen=True):
+    """What the draft model has of its own."""
+
+    cache_size_gb: Annotated[
+        int, "memory for the draft model's KV cache, in GB; 0: it grows as needed"
+    ] = 0
+    max_num_batched_tokens: Annotated[int, "tokens in one step of the draft model"] = 256
+
+    def __post_init__(self) -> None:
+        self.require_positive("max_num_batched_tokens")
+        if self.cache_size_gb < 0:
+            raise ValueError("cache_size_gb must not be negative")

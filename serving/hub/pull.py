@@ -1,0 +1,73 @@
+"""Pulls a model from a hub into a folder, which has its final name only when it is complete.
+
+A pull may be ended at any moment, also by kill -9: the next one fetches only the missing bytes, of
+the same commit.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from vinery_serving.hub.client import Hub
+from vinery_serving.hub.errors import PullFailed
+from vinery_serving.hub.folders import PullFolders
+from vinery_serving.hub.hub_files import HubFile
+from vinery_serving.hub.machine import free_bytes
+from vinery_serving.hub.progress import Progress, Report
+from vinery_serving.hub.repository import Repository, RepositoryFile
+from vinery_serving.hub.transfer import Patience, fetch
+from vinery_serving.hub.verdict import DISK_MARGIN_BYTES, gigabytes
+
+
+def pull(
+    hub: Hub,
+    repository: Repository,
+    models_dir: Path,
+    report: Report,
+    *,
+    patterns: Sequence[str] = (),
+    patience: Patience = Patience(),  # noqa: B008
+) -> Path:
+    """Fetch the files of a repository, and return their folder. `patterns` are those that the files
+    were chosen by. Raises `PullFailed`."""
+    folders = PullFolders.of_repository(models_dir, repository, patterns)
+    if folders.final.is_dir():
+        return folders.final
+    try:
+        with folders.locked():
+            _fetch_all(hub, repository, folders, report, patience)
+            return folders.finish()
+    except OSError as error:
+        raise PullFailed(f"The files cannot be stored in {models_dir}: {error.strerror}.") from None
+
+
+def _fetch_all(
+    hub: Hub, repository: Repository, folders: PullFolders, report: Report, patience: Patience
+) -> None:
+    folders.create()
+    missing = [each for each in repository.files if not (folders.whole / each.path).is_file()]
+    started = sum(_started_bytes(folders, each) for each in missing)
+    missing_bytes = sum(each.size_bytes for each in missing)
+    check_disk(missing_bytes - started, folders.root)
+    done = repository.size_bytes - missing_bytes + started
+    progress = Progress(report, "fetching", repository.size_bytes, done)
+    for file in missing:
+        unfinished = folders.unfinished(file.path)
+        fetch(HubFile(hub, repository, file.path), file, unfinished, progress.advance, patience)
+        whole = folders.whole / file.path
+        whole.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.replace(whole)
+
+
+def check_disk(num_bytes: int, folder: Path) -> None:
+    """Raises `PullFailed` if the disk has no room for so many bytes more."""
+    free = free_bytes(folder)
+    if num_bytes + DISK_MARGIN_BYTES > free:
+        raise PullFailed(
+            f"The missing files take {gigabytes(num_bytes)}, and the disk of {folder} has "
+            f"{gigabytes(free)} free. Free some, or move the home folder."
+        )
+
+
+def _started_bytes(folders: PullFolders, file: RepositoryFile) -> int:
+    path = folders.unfinished(file.path)
+    return path.stat().st_size if path.is_file() else 0

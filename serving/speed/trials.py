@@ -1,0 +1,86 @@
+"""Starts an engine with other options for a measurement, beside the one that serves."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import tempfile
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from vinery_serving.engine.config import EngineConfig, parse_options
+from vinery_serving.speed.measuring import Engine, MeasurementFailed
+from vinery_serving.transport.client import EngineClient
+
+_CONNECT_TIMEOUT_S: Final = 10.0
+_END_TIMEOUT_S: Final = 5.0
+
+
+@asynccontextmanager
+async def trial_engine(
+    folder: Path, device: str, options: dict[str, Any], max_context: int, timeout_s: float
+) -> AsyncIterator[Engine]:
+    """Run an engine until the block ends. Raises `MeasurementFailed` if it does not load."""
+    with tempfile.TemporaryDirectory(prefix="vinery-trial-") as scratch:
+        config = EngineConfig(
+            name="trial",
+            folder=folder,
+            device=device,
+            socket_path=Path(scratch) / "engine.sock",
+            cache_dir=Path(scratch) / "cache",
+            max_context=max_context,
+            options=parse_options(options),
+        )
+        process = await _start(config)
+        client = EngineClient(config.socket_path)
+        try:
+            await _wait_ready(process, timeout_s)
+            client.open()
+            await client.wait_connected(_CONNECT_TIMEOUT_S)
+            yield Engine(client)
+        finally:
+            await client.close()
+            await asyncio.shield(_end(process))
+
+
+async def _start(config: EngineConfig) -> Process:
+    """The engine ends with this process until it serves, and then as an orphan."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "vinery_serving.engine", config.name),
+        stdin=PIPE,
+        stdout=PIPE,
+        env=dict(os.environ) | {"TMPDIR": str(config.socket_path.parent)},
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    process.stdin.write(config.to_line())
+    return process
+
+
+async def _wait_ready(process: Process, timeout_s: float) -> None:
+    """Raises `MeasurementFailed` with the reason of an engine that does not load."""
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(timeout_s):
+            line = await process.stdout.readline()
+    except TimeoutError:
+        raise MeasurementFailed(f"It did not load within {timeout_s:.0f} s.") from None
+    report = json.loads(line) if line else {"event": "failed", "error": "The engine process ended."}
+    if report["event"] != "ready":
+        raise MeasurementFailed(" ".join(str(report["error"]).split()))
+
+
+async def _end(process: Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_TIMEOUT_S):
+                await process.wait()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()

@@ -1,0 +1,160 @@
+"""Options that a device or a model does not take are refused where they are set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from tests.conftest import REPOSITORY
+from vinery_serving.catalog import devices
+from vinery_serving.catalog.device_options import check_device_options
+from vinery_serving.catalog.devices import Device, DeviceList
+from vinery_serving.catalog.folder_options import check_folder_options
+from vinery_serving.catalog.models import ServedModel
+from vinery_serving.engine.config import parse_options
+
+MODELS = REPOSITORY / "models"
+TINY_CHAT = MODELS / "tiny-chat"
+CPU = Device("CPU", "Intel Core", properties=("NUM_STREAMS", "INFERENCE_PRECISION_HINT"))
+GPU = Device("GPU", "Intel Arc", properties=("GPU_HOST_TASK_PRIORITY", "NUM_STREAMS"))
+KNOWN = DeviceList((CPU, GPU), 0.0)
+EVICTION = {"start_size": 48, "recent_size": 64, "max_cache_size": 192}
+
+
+def check(device: str, known: DeviceList | None = KNOWN, **options: Any) -> None:
+    check_device_options(parse_options(options), device, known)
+
+
+@pytest.mark.parametrize(
+    ("device", "options"),
+    [
+        ("CPU", {"kv_cache_precision": "u4", "num_threads": 2}),
+        ("GPU.0", {"kv_cache_precision": "i8"}),
+        ("AUTO:GPU,CPU", {"kv_cache_precision": "u8"}),
+        ("AUTO", {"kv_cache_precision": "u8", "plugin": {"ANYTHING": 1}}),
+        ("CPU", {"model_distribution_policy": "tensor_parallel"}),
+        ("HETERO:GPU,CPU", {"model_distribution_policy": "pipeline_parallel"}),
+        ("GPU", {"cache_eviction": EVICTION, "enable_prefix_caching": False}),
+        ("GPU", {"plugin": {"GPU_HOST_TASK_PRIORITY": "LOW", "CACHE_MODE": "OPTIMIZE_SIZE"}}),
+        ("HETERO:GPU,CPU", {"plugin": {"INFERENCE_PRECISION_HINT": "f32"}}),
+        ("GPU", {"draft_model": "/m", "draft_device": "CPU", "num_threads": 2}),
+    ],
+)
+def test_a_device_takes_its_options(device: str, options: dict[str, Any]) -> None:
+    check(device, **options)
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "CPU",
+        {"kv_cache_precision": "i8"},
+        "kv_cache_precision cannot be i8 on CPU, which takes u8, u4, u3, f16, bf16, f32.",
+    ),
+    (
+        "AUTO:GPU,CPU",
+        {"kv_cache_precision": "f32"},
+        "kv_cache_precision cannot be f32 on GPU, which takes u8, i8, u4, i4, f16.",
+    ),
+    (
+        "NPU",
+        {"kv_cache_precision": "u8"},
+        "kv_cache_precision is for CPU and GPU, and NPU has NPU. Leave it out.",
+    ),
+    (
+        "GPU",
+        {"model_distribution_policy": "tensor_parallel"},
+        "model_distribution_policy can be tensor_parallel only with the device CPU, not with GPU.",
+    ),
+    (
+        "CPU",
+        {"model_distribution_policy": "pipeline_parallel"},
+        "model_distribution_policy can be pipeline_parallel only with HETERO, not with CPU.",
+    ),
+    ("GPU", {"num_threads": 4}, "num_threads is for the device CPU, not for GPU. Leave it out."),
+    (
+        "CPU",
+        {"cache_eviction": EVICTION, "enable_prefix_caching": False},
+        "cache_eviction: on CPU, start_size must be a multiple of 32, not 48.",
+    ),
+    (
+        "CPU",
+        {"plugin": {"NUM_STREAM": 1}},
+        "plugin: CPU has no property NUM_STREAM. Did you mean NUM_STREAMS?",
+    ),
+    (
+        "CPU",
+        {"plugin": {"GPU_HOST_TASK_PRIORITY": "LOW"}},
+        "plugin: CPU has no property GPU_HOST_TASK_PRIORITY. `vinery devices --json` lists those "
+        "that it has.",
+    ),
+    ("CPU", {"plugin": {"draft_model": "/m"}}, "plugin cannot set draft_model: use draft_model."),
+    (
+        "CPU",
+        {"draft_model": "/m", "draft_device": "MULTI:CPU"},
+        "draft_device: OpenVINO GenAI cannot run a model on MULTI. Write AUTO:CPU to let OpenVINO "
+        "choose a device, or serve the model once for each.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("device", "options", "message"), REFUSED)
+def test_an_option_that_a_device_does_not_take_is_refused(
+    device: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError) as refusal:
+        check(device, **options)
+
+    assert str(refusal.value) == message
+
+
+def test_properties_are_accepted_until_those_of_the_device_are_known() -> None:
+    check("CPU", None, plugin={"NUM_STREAM": 1})
+    check("CPU", DeviceList((Device("CPU", "Intel Core"),), 0.0), plugin={"NUM_STREAM": 1})
+
+
+@pytest.mark.parametrize(
+    ("folder", "options", "words"),
+    [
+        ("tiny-vision", {"prompt_lookup": True}, "A vision model cannot have the option prompt_"),
+        (
+            "tiny-vision",
+            {"sparse_attention": {}},
+            "A vision model cannot have the option sparse_attention",
+        ),
+        ("tiny-chat", {"draft_model": "/nowhere"}, "folder /nowhere has no openvino_model.xml."),
+        ("tiny-chat", {"draft_model": "draft"}, "draft_model must be an absolute path"),
+        ("tiny-chat", {"cache_interval_multiplier": 8}, "is for models with linear attention"),
+    ],
+)
+def test_an_option_that_a_model_does_not_take_is_refused(
+    folder: str, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        check_folder_options(parse_options(options), MODELS / folder)
+
+
+def test_a_model_with_linear_attention_takes_its_option(tmp_path: Path) -> None:
+    state = '<data variable_id="cache_params.past.ssm.0" />'
+    (tmp_path / "openvino_model.xml").write_text(f"<net>{' ' * (1 << 20)}{state}</net>")
+
+    check_folder_options(parse_options({"cache_interval_multiplier": 8}), tmp_path)
+
+
+def test_the_table_refuses_what_a_device_or_a_model_does_not_take(
+    settings: Any, tmp_path: Path
+) -> None:
+    settings.VINERY_RUN_DIR = str(tmp_path)
+    devices.write(tmp_path, [CPU, GPU])
+    model = ServedModel(name="m", folder=str(TINY_CHAT), options={"num_threads": 2})
+
+    model.clean_fields()
+    with pytest.raises(ValidationError) as refused:
+        model.device = "GPU"
+        model.clean_fields(exclude={"options"})
+
+    assert refused.value.message_dict == {
+        "device": ["num_threads is for the device CPU, not for GPU. Leave it out."]
+    }

@@ -1,0 +1,180 @@
+"""Options of the cache and of the scheduler, with the real engine: what they change, and what not.
+
+tiny-chat has blocks of 32 tokens.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.conftest import TINY_CHAT
+from tests.engine.in_process import generation, generation_of, pipeline_of, run
+from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.config import parse_options
+from vinery_serving.engine.logits_hook import StepView
+from vinery_serving.engine.pipeline import Pipeline
+from vinery_serving.transport.messages import LogitsSpec, LogprobsSpec, SamplingParams
+
+pytestmark = pytest.mark.live
+
+TINY_DRAFT = TINY_CHAT.with_name("tiny-draft")
+QUESTIONS = ["Count to 12.", "What is the capital of France?", "hello"]
+SCORED = LogitsSpec(logprobs=LogprobsSpec(num_top=1))
+FILLER = "Please remember this well. " * 60
+EVICTION = {"start_size": 32, "recent_size": 64, "max_cache_size": 192}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("options")
+
+
+def served(home: Path, **options: Any) -> Pipeline:
+    parsed = parse_options(options)
+    changed = {name: getattr(parsed, name) for name in options}
+    return pipeline_of(TINY_CHAT, home, **changed)
+
+
+@pytest.fixture(scope="module")
+def plain(home: Path) -> Pipeline:
+    """A plain engine without prefix cache, so that only running answers have memory."""
+    return served(home, enable_prefix_caching=False)
+
+
+def texts(pipeline: Pipeline, *questions: str) -> list[list[int]]:
+    batch = Batch(pipeline, capacity=16)
+    each = [generation(question) for question in questions]
+    assert run(batch, *each) == []
+    return [one.tokens for one in each]
+
+
+def peak_bytes(pipeline: Pipeline, num_tokens: int = 600) -> int:
+    """Return the largest KV cache while four answers of this length are generated."""
+    batch = Batch(pipeline, capacity=16)
+    answers = [
+        generation_of((1, number), [4, 5, 6 + number], max_new_tokens=num_tokens)
+        for number in range(4)
+    ]
+    assert run(batch, *answers) == []
+    assert [len(each.tokens) for each in answers] == [num_tokens] * 4
+    return int(pipeline._pipeline.get_metrics().kv_cache_size_in_bytes)
+
+
+def likelihoods(pipeline: Pipeline, question: str) -> list[float]:
+    batch = Batch(pipeline, capacity=16)
+    each = generation(question, SCORED, max_new_tokens=12)
+    assert run(batch, each) == []
+    return [one.logprob for one in each.logprobs]
+
+
+def test_eviction_bounds_the_memory_of_long_answers_and_leaves_short_ones(
+    home: Path, plain: Pipeline
+) -> None:
+    evicting = served(home, enable_prefix_caching=False, cache_eviction=EVICTION)
+
+    assert texts(evicting, *QUESTIONS) == texts(plain, *QUESTIONS)
+    assert peak_bytes(evicting) < 0.6 * peak_bytes(plain)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"aggregation": "sum", "snapkv_window_size": 4},
+        {"kvcrush_budget": 1, "kvcrush_anchor": "mean"},
+        {"apply_rotation": True},
+    ],
+)
+def test_each_way_to_evict_generates_long_sampled_answers(
+    home: Path, members: dict[str, Any]
+) -> None:
+    size = {"cache_size_gb": 1} if "apply_rotation" in members else {}
+    evicting = served(
+        home, enable_prefix_caching=False, cache_eviction={**EVICTION, **members}, **size
+    )
+    sampling = SamplingParams(temperature=0.9, seed=3, repetition_penalty=1.1)
+
+    def sampled() -> list[int]:
+        batch = Batch(evicting, capacity=16)
+        each = generation(FILLER, SCORED, max_new_tokens=100, sampling=sampling)
+        assert run(batch, each) == []
+        return each.tokens
+
+    assert sampled() == sampled()
+
+
+@pytest.mark.parametrize(("precision", "least", "most"), [("u8", 0.5, 0.7), ("f32", 1.9, 2.1)])
+def test_the_precision_of_the_cache_changes_its_size(
+    home: Path, plain: Pipeline, precision: str, least: float, most: float
+) -> None:
+    other = served(home, enable_prefix_caching=False, kv_cache_precision=precision)
+
+    assert texts(other, *QUESTIONS) == texts(plain, *QUESTIONS)
+    assert least < peak_bytes(other) / peak_bytes(plain) < most
+
+
+@pytest.mark.parametrize(
+    "sparse",
+    [
+        {"num_start_tokens": 32, "num_recent_tokens": 32, "num_last_dense_tokens": 1},
+        {"mode": "xattention", "threshold": 0.1, "block_size": 32, "num_last_dense_tokens": 1},
+    ],
+    ids=["trishape", "xattention"],
+)
+def test_sparse_attention_changes_long_prompts_only(
+    home: Path, plain: Pipeline, sparse: dict[str, Any]
+) -> None:
+    sparsely = served(home, sparse_attention=sparse)
+    long = f"{FILLER} My name is Ann. {FILLER} What is my name?"
+
+    assert texts(sparsely, *QUESTIONS) == texts(plain, *QUESTIONS)
+    assert likelihoods(sparsely, long) != pytest.approx(likelihoods(plain, long), abs=1e-3)
+
+
+def test_without_split_fuse_a_step_has_whole_prompts_or_decodes(
+    home: Path, plain: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = served(
+        home, dynamic_split_fuse=False, max_num_batched_tokens=512, enable_prefix_caching=False
+    )
+    long = FILLER + "Count to 5."
+    sizes: list[int] = []
+    see = Batch._on_logits
+
+    def note(batch: Batch, view: StepView) -> None:
+        sizes.append(len(view.token_ids))
+        see(batch, view)
+
+    assert texts(whole, *QUESTIONS, long) == texts(plain, *QUESTIONS, long)
+    monkeypatch.setattr(Batch, "_on_logits", note)
+    batch = Batch(whole, capacity=16)
+    first, second = generation("Count to 30.", SCORED), generation(long, SCORED)
+    assert batch.add(first) is None
+    batch.step()
+    assert run(batch, second) == []
+    assert sizes[:2] == [len(first.prompt_ids), len(second.prompt_ids)]
+    assert set(sizes[2:]) == {2, 1}
+
+
+def test_a_draft_model_may_have_its_own_device_and_cache(home: Path, plain: Pipeline) -> None:
+    drafting = served(
+        home,
+        enable_prefix_caching=False,
+        draft_model=str(TINY_DRAFT),
+        draft_device="CPU",
+        draft_scheduler={"cache_size_gb": 1, "max_num_batched_tokens": 64},
+    )
+
+    def num_steps(pipeline: Pipeline) -> int:
+        batch = Batch(pipeline, capacity=16)
+        assert batch.add(generation("Count to 30.")) is None
+        num = 0
+        while len(batch):
+            batch.step()
+            num += 1
+        return num
+
+    assert texts(drafting, *QUESTIONS) == texts(plain, *QUESTIONS)
+    assert num_steps(drafting) < 0.8 * num_steps(plain)

@@ -1,0 +1,295 @@
+"""Files are fetched once, checked, and appear together: whatever goes wrong on the way."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.fakes.hub import FakeHub, Fault
+from tests.hub.models import TINY_CHAT
+from vinery_serving.hub import pull as pulling
+from vinery_serving.hub.client import Hub
+from vinery_serving.hub.errors import HubUnavailable, PullFailed
+from vinery_serving.hub.folders import PullFolders
+from vinery_serving.hub.pull import pull
+from vinery_serving.hub.transfer import Patience
+from vinery_serving.prompting.folder import ModelFolder
+
+QUICK = Patience(max_attempts=2, first_wait_s=0, stall_s=0.5)
+WEIGHTS = "openvino_model.bin"
+WEIGHTS_BYTES = 4_780_421
+SMALL = "config.json"
+
+_PROGRAM = """
+import sys
+from pathlib import Path
+from vinery_serving.hub.client import Hub
+from vinery_serving.hub.pull import pull
+hub = Hub.of_environment()
+pull(hub, hub.repository("acme/tiny"), Path(sys.argv[1]), lambda *_: None)
+"""
+
+
+# Enough of a model to go wrong: each request costs time.
+FILES = {
+    name: (TINY_CHAT / name).read_bytes()
+    for name in (SMALL, "generation_config.json", "openvino_detokenizer.bin", WEIGHTS)
+}
+
+
+@pytest.fixture
+def tiny(hub: FakeHub) -> FakeHub:
+    hub.add("acme/tiny", FILES)
+    return hub
+
+
+def pulled(hub: FakeHub, models: Path, patience: Patience = QUICK, *patterns: str) -> Path:
+    own = Hub(hub.endpoint)
+    found = own.repository("acme/tiny").only(patterns)
+    return pull(own, found, models, lambda *_: None, patterns=patterns, patience=patience)
+
+
+def is_like_the_model(folder: Path) -> bool:
+    return {each.name: each.read_bytes() for each in folder.iterdir()} == FILES
+
+
+def test_a_whole_repository_becomes_a_folder(tiny: FakeHub, tmp_path: Path) -> None:
+    folder = pulled(tiny, tmp_path)
+
+    commit = tiny.repositories["acme/tiny"].branches["main"]
+    assert folder == tmp_path / "acme--tiny" / commit[:12]
+    assert is_like_the_model(folder)
+    assert not list((tmp_path / ".partial").iterdir())
+
+
+def test_a_part_of_a_repository_has_a_folder_of_its_own(tiny: FakeHub, tmp_path: Path) -> None:
+    part = pulled(tiny, tmp_path, QUICK, "*.json")
+
+    assert {each.suffix for each in part.iterdir()} == {".json"}
+    assert part != pulled(tiny, tmp_path)
+
+
+def test_patterns_without_a_file_are_refused(tiny: FakeHub, tmp_path: Path) -> None:
+    with pytest.raises(PullFailed, match="No file of acme/tiny matches"):
+        pulled(tiny, tmp_path, QUICK, "*.gguf")
+
+
+def test_a_complete_folder_is_not_fetched_again(tiny: FakeHub, tmp_path: Path) -> None:
+    pulled(tiny, tmp_path)
+
+    pulled(tiny, tmp_path)
+
+    assert len(tiny.fetches(WEIGHTS)) == 2  # the redirect, and the storage
+
+
+def test_progress_counts_bytes_up_to_the_end(tiny: FakeHub, tmp_path: Path) -> None:
+    own, seen = Hub(tiny.endpoint), []
+    found = own.repository("acme/tiny")
+
+    pull(own, found, tmp_path, lambda *report: seen.append(report), patience=QUICK)
+
+    assert seen[0] == ("fetching", 0, found.size_bytes)
+    assert seen[-1] == ("fetching", found.size_bytes, found.size_bytes)
+
+
+def test_a_cut_connection_goes_on_at_the_next_byte(tiny: FakeHub, tmp_path: Path) -> None:
+    tiny.fault(WEIGHTS, Fault(cut_after=1_000_000), Fault(cut_after=2_000_000))
+
+    folder = pulled(tiny, tmp_path)
+
+    starts = [each.first_byte for each in tiny.fetches(WEIGHTS) if each.is_storage]
+    assert starts == [0, 1_000_000, 3_000_000]
+    assert is_like_the_model(folder)
+
+
+def test_a_silent_connection_is_ended(tiny: FakeHub, tmp_path: Path) -> None:
+    tiny.fault(WEIGHTS, Fault(stall_after=1_000_000))
+
+    assert is_like_the_model(pulled(tiny, tmp_path))
+    assert tiny.fetches(WEIGHTS)[-1].first_byte == 1_000_000
+
+
+def test_a_server_that_knows_no_ranges_sends_all_again(tiny: FakeHub, tmp_path: Path) -> None:
+    tiny.fault(WEIGHTS, Fault(cut_after=1_000_000), Fault(ignores_range=True))
+
+    assert is_like_the_model(pulled(tiny, tmp_path))
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_an_error_that_passes_is_waited_for(tiny: FakeHub, tmp_path: Path, status: int) -> None:
+    tiny.fault(WEIGHTS, Fault(status=status))
+
+    assert is_like_the_model(pulled(tiny, tmp_path))
+
+
+def test_attempts_are_limited(tiny: FakeHub, tmp_path: Path) -> None:
+    tiny.fault(WEIGHTS, *[Fault(status=503)] * 9)
+
+    with pytest.raises(HubUnavailable, match="answers 503"):
+        pulled(tiny, tmp_path)
+    assert sum(each.is_storage for each in tiny.fetches(WEIGHTS)) == QUICK.max_attempts
+
+
+def test_attempts_that_each_bring_a_little_are_limited_too(tiny: FakeHub, tmp_path: Path) -> None:
+    tiny.fault(WEIGHTS, *[Fault(cut_after=10)] * 9)
+
+    with pytest.raises(HubUnavailable):
+        pulled(tiny, tmp_path, replace(QUICK, max_attempts_in_all=5))
+
+
+def test_the_time_that_a_hub_asks_for_is_waited(
+    tiny: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("vinery_serving.hub.transfer.time.sleep", waits.append)
+    tiny.fault(WEIGHTS, Fault(status=429, retry_after_s=7), Fault(status=429, retry_after_s=9999))
+
+    pulled(tiny, tmp_path, replace(QUICK, max_attempts=3))
+
+    assert waits == [7, QUICK.max_asked_wait_s]
+
+
+@pytest.mark.parametrize("file", [WEIGHTS, SMALL])
+@pytest.mark.parametrize("wrong", ["shorter", "longer", "other"])
+def test_a_wrong_content_is_fetched_once_more(
+    tiny: FakeHub, tmp_path: Path, file: str, wrong: str
+) -> None:
+    right = (TINY_CHAT / file).read_bytes()
+    body = {"shorter": right[:-9], "longer": right + b"9", "other": right[:-1] + b"9"}[wrong]
+    own = Hub(tiny.endpoint)
+    found = own.repository("acme/tiny")
+    tiny.fault(file, Fault(body=body))
+
+    folder = pull(own, found, tmp_path, lambda *_: None, patience=QUICK)
+
+    assert is_like_the_model(folder)
+
+
+@pytest.mark.parametrize("wrong", [b"\0" * WEIGHTS_BYTES, b"short"])
+def test_a_content_that_is_wrong_twice_fails_with_the_name(
+    tiny: FakeHub, tmp_path: Path, wrong: bytes
+) -> None:
+    tiny.fault(WEIGHTS, Fault(body=wrong), Fault(body=wrong))
+
+    with pytest.raises(PullFailed, match=r"openvino_model\.bin"):
+        pulled(tiny, tmp_path)
+    assert not (tmp_path / "acme--tiny").exists()
+
+
+def test_a_file_that_is_gone_fails_with_a_sentence(tiny: FakeHub, tmp_path: Path) -> None:
+    tiny.fault(SMALL, Fault(), Fault(status=404, error_code="EntryNotFound"))
+
+    with pytest.raises(PullFailed, match="that it does not have"):
+        pulled(tiny, tmp_path)
+
+
+def test_a_beginning_that_was_damaged_is_found(tiny: FakeHub, tmp_path: Path) -> None:
+    tiny.fault(WEIGHTS, *[Fault(cut_after=1_000_000), Fault(status=500), Fault(status=500)])
+    with pytest.raises(HubUnavailable):
+        pulled(tiny, tmp_path)
+    (beginning,) = tmp_path.glob(".partial/*/*/unfinished/*")
+    beginning.write_bytes(b"\0" * 1_000_000)
+
+    assert is_like_the_model(pulled(tiny, tmp_path))
+
+
+def test_a_killed_pull_fetches_only_the_missing_bytes(tiny: FakeHub, tmp_path: Path) -> None:
+    tiny.fault(WEIGHTS, Fault(stall_after=1_000_000))
+    process = subprocess.Popen([sys.executable, "-c", _PROGRAM, str(tmp_path)], cwd=REPOSITORY)
+    try:
+        _until_bytes(tmp_path, 1_000_000)
+    finally:
+        process.kill()
+        process.wait()
+    num_requests = len(tiny.requests)
+
+    folder = pulled(tiny, tmp_path)
+
+    again = [each.file for each in tiny.requests[num_requests:] if "/api/" not in each.path]
+    assert tiny.fetches(WEIGHTS)[-1].first_byte == 1_000_000
+    assert "openvino_detokenizer.bin" not in again  # it was complete before
+    assert is_like_the_model(folder)
+
+
+def _until_bytes(models: Path, num_bytes: int) -> None:
+    """Wait until a file has begun that far."""
+    for _ in range(1000):
+        if any(
+            each.stat().st_size >= num_bytes for each in models.glob(".partial/*/*/unfinished/*")
+        ):
+            return
+        time.sleep(0.02)
+    raise AssertionError("The pull did not begin.")
+
+
+def test_a_new_commit_leaves_the_folder_of_the_old_one(tiny: FakeHub, tmp_path: Path) -> None:
+    old = pulled(tiny, tmp_path)
+    tiny.add("acme/tiny", {**FILES, "README.md": b"new"})
+
+    new = pulled(tiny, tmp_path)
+
+    assert is_like_the_model(old)
+    assert (new / "README.md").read_bytes() == b"new"
+
+
+def test_a_second_process_does_not_pull_the_same(tiny: FakeHub, tmp_path: Path) -> None:
+    found = Hub(tiny.endpoint).repository("acme/tiny")
+
+    with (
+        PullFolders.of_repository(tmp_path, found).locked(),
+        pytest.raises(PullFailed, match="Another process pulls the same files"),
+    ):
+        pulled(tiny, tmp_path)
+
+
+def test_a_full_disk_is_reported_before_a_byte_is_fetched(
+    tiny: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulling, "free_bytes", lambda _: 1000)
+
+    with pytest.raises(PullFailed, match="missing files take 5 MB"):
+        pulled(tiny, tmp_path)
+    assert not tiny.fetches(WEIGHTS)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tiny: FakeHub, tmp_path: Path) -> None:
+    (tmp_path / "models").write_text("a file")
+
+    with pytest.raises(PullFailed, match="cannot be stored in"):
+        pulled(tiny, tmp_path / "models")
+
+
+def test_what_a_pull_has_left_can_be_removed(tiny: FakeHub, tmp_path: Path) -> None:
+    tiny.fault(WEIGHTS, *[Fault(cut_after=1_000_000), Fault(status=500), Fault(status=500)])
+    with pytest.raises(HubUnavailable):
+        pulled(tiny, tmp_path)
+    found = Hub(tiny.endpoint).repository("acme/tiny")
+
+    PullFolders.of_repository(tmp_path, found).discard()
+
+    assert not list((tmp_path / ".partial").iterdir())
+
+
+def test_the_token_goes_to_the_hub_only(
+    tiny: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny.repositories["acme/tiny"].gate = "private"
+    monkeypatch.setenv("HF_TOKEN", tiny.token)
+
+    pulled(tiny, tmp_path)
+
+    with_token = {each.is_storage for each in tiny.requests if "authorization" in each.headers}
+    assert with_token == {False}
+    assert any(each.is_storage for each in tiny.requests)
+
+
+def test_the_folder_can_be_served(hub: FakeHub, tmp_path: Path) -> None:
+    hub.add_folder("acme/tiny", TINY_CHAT)
+
+    assert ModelFolder.read(pulled(hub, tmp_path)).max_context == 2048
