@@ -73,7 +73,10 @@ class Server:
         runtime = SimpleNamespace(
             required_keys=None,
             directory=SimpleNamespace(
-                find=lambda name: self.engine, entries={"tiny-chat"}, engines=[self.engine]
+                find=lambda *_: self.engine,
+                entries={"tiny-chat"},
+                aliases={},
+                engines=[self.engine],
             ),
             ledger=self.ledger,
             live=LiveRequests(),
