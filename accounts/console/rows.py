@@ -10,6 +10,7 @@ from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
 
 from vinery_accounts.console.page import Page
 from vinery_accounts.resources.base import Conflict, Resource, require
@@ -79,6 +80,10 @@ class ConfirmPage(RowPage):
         else:
             self.resource.act(self.access, self.resource.action(self.does), self.row)
 
+    def back_address(self) -> str:
+        """Return the address that the page leads to, whatever the answer."""
+        return reverse(f"console:{self.name}")
+
     def check(self) -> None:
         """Raises `PermissionDenied` for a user who may not do it."""
         remove = self.does == "remove"
@@ -93,17 +98,18 @@ class ConfirmPage(RowPage):
             "text": question.text.format(row=self.row),
             "button": question.button,
             "is_danger": question.is_danger,
-            "back": f"console:{self.name}",
+            "back": self.back_address(),
         }
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        done = self.questions[self.does].done.format(row=self.row)
+        done, back = self.questions[self.does].done.format(row=self.row), self.back_address()
         try:
             self.act()
         except (ValidationError, Conflict) as error:
             messages.error(request, " ".join(getattr(error, "messages", [str(error)])))
-            return redirect(f"console:{self.name}")
-        return self.to_list(done)
+        else:
+            messages.success(request, done)
+        return redirect(back)
 
 
 def page_of(rows: QuerySet[Any], request: HttpRequest) -> dict[str, Any]:

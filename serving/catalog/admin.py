@@ -1,12 +1,9 @@
 """Served models in Django's admin."""
 
 import json
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from django import forms
-from django.conf import settings
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -17,11 +14,11 @@ from django.utils.text import Truncator
 
 from vinery_accounts.admin.base import AuditedAdmin, ResourceAdmin
 from vinery_accounts.resources.base import Conflict
-from vinery_serving.catalog import devices, registry
+from vinery_serving.catalog import registry
 from vinery_serving.catalog.alias_resource import MODEL_ALIASES, targets_text
-from vinery_serving.catalog.devices import Device
 from vinery_serving.catalog.engine_log import engine_log_text
 from vinery_serving.catalog.models import ModelAlias, ServedModel
+from vinery_serving.catalog.option_fields import DeviceInput, device_help
 from vinery_serving.catalog.renaming import follow_name, left_behind
 from vinery_serving.catalog.resource import MODELS
 from vinery_serving.engine.config import option_documents
@@ -54,18 +51,7 @@ class _IndentedEncoder(json.JSONEncoder):
         super().__init__(**{**kwargs, "indent": 2})
 
 
-class DeviceInput(forms.TextInput):
-    """A text field that suggests the devices of this machine. Several can be combined."""
-
-    def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
-        list_id = f"{name}_choices"
-        field = super().render(name, value, {**(attrs or {}), "list": list_id}, renderer)
-        rows = ((each.name, each.full_name) for each in _devices())
-        options = format_html_join("", '<option value="{}">{}</option>', rows)
-        return format_html('{}<datalist id="{}">{}</datalist>', field, list_id, options)
-
-
-class OptionsField(forms.JSONField):
+class JsonOptionsField(forms.JSONField):
     """JSON, whose error names the position."""
 
     def to_python(self, value: Any) -> Any:
@@ -81,7 +67,7 @@ class OptionsField(forms.JSONField):
 
 
 class ServedModelForm(forms.ModelForm):  # type: ignore[type-arg]
-    options = OptionsField(
+    options = JsonOptionsField(
         required=False,
         initial=dict,
         encoder=_IndentedEncoder,
@@ -102,7 +88,7 @@ class ServedModelForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for name, text in (("options", _options_help), ("device", _device_help)):
+        for name, text in (("options", _options_help), ("device", device_help)):
             if name in self.fields:  # a user who may only view has fewer fields
                 self.fields[name].help_text = text()
 
@@ -262,16 +248,6 @@ class ModelAliasAdmin(ResourceAdmin):
     @admin.display(description="models")
     def models(self, alias: ModelAlias) -> str:
         return targets_text(alias.targets)
-
-
-def _devices() -> Sequence[Device]:
-    known = devices.read(Path(settings.VINERY_RUN_DIR))
-    return known.devices if known else ()
-
-
-def _device_help() -> str:
-    known = ", ".join(map(str, _devices())) or "not known yet"
-    return f"The devices of this machine: {known}. AUTO:GPU,CPU names several."
 
 
 def _options_help() -> SafeString:

@@ -17,3 +17,4 @@ class CatalogConfig(AppConfig):
         """Import the tables, which are in several files."""
         super().import_models()
         import_module(f"{self.name}.model_events")
+        import_module(f"{self.name}.speed")

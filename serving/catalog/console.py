@@ -1,54 +1,58 @@
-"""The console's page of served models. Administrators also see why an engine fails."""
+"""The console's page of served models. Users see names and states; administrators see what the
+engines do, load and unload models, and find the page of each."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
 from django.urls import path
 
-from vinery_accounts.console.page import Page
-from vinery_accounts.console.rows import RowPage
-from vinery_accounts.resources.base import Conflict
-from vinery_serving.catalog import registry
+from vinery_accounts.console.live import LivePage
+from vinery_serving.catalog import console_add, console_model, registry
 from vinery_serving.catalog.alias_resource import targets_text
-from vinery_serving.catalog.engine_log import engine_log_text
+from vinery_serving.catalog.job_resource import bytes_text, progress_text
+from vinery_serving.catalog.model_facts import actions_of, body_of
 from vinery_serving.catalog.models import ModelAlias, ServedModel
 from vinery_serving.catalog.resource import MODELS
+
+_OF_USERS: Final = ("Model", "State")
+_OF_ADMINISTRATORS: Final = (*_OF_USERS, "Device", "#Running", "#Waiting", "#Memory")
+# Of the page of a model, too, which has more of them.
+_ACTIONS: Final = frozenset({"load", "unload", "retry"})
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A model as the page shows it. Users get its name and state alone."""
+    """A model as the page shows it to administrators; users see its name and state alone."""
 
-    name: str
-    state: str
-    state_text: str
-    reason: str = ""
-    log: str = ""
-    pictures: str = ""
-    waiting: str = ""
-    memory: str = ""
-    testable_id: int | None = None  # of a vision model
+    model: ServedModel
+    engine: Mapping[str, Any]
 
-    @classmethod
-    def of(cls, model: ServedModel, *, has_log: bool) -> "Row":
-        seen = (model.name, model.shown_state.value, model.state_text.capitalize())
-        if not has_log:
-            return cls(*seen)
-        return cls(
-            *seen,
-            model.status.last_error,
-            engine_log_text(model.name),
-            model.pictures_text,
-            model.waiting_text,
-            model.status.memory_text,
-            model.pk if model.takes_pictures else None,
-        )
+    @property
+    def num_running(self) -> int | None:
+        return self.engine.get("num_running")
+
+    @property
+    def num_waiting(self) -> int | None:
+        return self.engine.get("num_waiting")
+
+    @property
+    def memory(self) -> str:
+        num_bytes = self.engine.get("memory_bytes")
+        return bytes_text(num_bytes) if num_bytes else ""
+
+    @property
+    def progress(self) -> str:
+        """What the job does that makes the folder; empty: there is none."""
+        job = None if self.model.folder else self.model.folder_job
+        return progress_text(job) if job else ""
+
+    @property
+    def actions(self) -> list[str]:
+        return [name for name in actions_of(self.model) if name in _ACTIONS]
 
 
-class Models(Page):
+class Models(LivePage):
     """`/console/models/`."""
 
     name = "models"
@@ -56,43 +60,25 @@ class Models(Page):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         is_admin = self.access.is_superuser
-        rows = [Row.of(model, has_log=is_admin) for model in registry.list_models()]
+        models = registry.list_models()
+        has_vision = is_admin and any(model.takes_pictures for model in models)
+        pictures = ("Pictures",) if has_vision else ()
         aliases = ModelAlias.objects.all()
-        has_vision = any(row.testable_id for row in rows)
-        optional = {
-            "Pictures": has_vision,
-            "Requests that wait": is_admin,
-            "Memory": is_admin,
-            "Reason": is_admin,
-        }
         return super().get_context_data(**kwargs) | {
             "is_admin": is_admin,
             "aliases": [(alias.name, targets_text(alias.targets)) for alias in aliases],
-            "rows": rows,
+            "rows": _rows(models) if is_admin else [Row(model, {}) for model in models],
             "has_vision": has_vision,
-            "columns": ["Model", "State", *(name for name, is_in in optional.items() if is_in)],
+            "columns": (*_OF_ADMINISTRATORS, *pictures, "Reason", "") if is_admin else _OF_USERS,
         }
 
 
-class SelfTest(RowPage):
-    """`/console/models/<id>/self-test/`: a button of the page."""
-
-    name = "models"
-    resource = MODELS
-
-    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        return redirect("console:models")
-
-    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        try:
-            MODELS.act(self.access, MODELS.action("self-test"), self.row)
-        except Conflict as error:
-            messages.error(request, str(error))
-            return redirect("console:models")
-        return self.to_list(f"Testing {self.row}. Reload the page to see the result.")
+def _rows(models: list[ServedModel]) -> list[Row]:
+    return [Row(model, body_of(model)["engine"]) for model in MODELS.load(models)]
 
 
 urlpatterns = [
     path("models/", Models.as_view(), name="models"),
-    path("models/<int:row_id>/self-test/", SelfTest.as_view(), name="model-self-test"),
+    *console_add.urlpatterns,
+    *console_model.urlpatterns,
 ]

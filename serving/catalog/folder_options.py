@@ -21,6 +21,9 @@ def check_folder_options(options: EngineOptions, folder: Path) -> None:
         return
     if (folder / EMBEDDINGS).is_file():
         _check_vision(options)
+    template = options.chat_template
+    if template.startswith("/") and not Path(template).is_file():
+        raise ValueError(f"There is no file {template}, which the option chat_template names.")
     if options.draft_model:
         _check_draft(Path(options.draft_model))
     if options.cache_interval_multiplier and not _has_linear_attention(folder / _GRAPH):

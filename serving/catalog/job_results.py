@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
 from vinery_serving.catalog.models import ServedModel
+from vinery_serving.catalog.speed import take_speed
 
 TakeResult = Callable[[ModelJob, Mapping[str, Any]], None]
 
@@ -42,6 +43,6 @@ def _keep(job: ModelJob, result: Mapping[str, Any]) -> None:
 _TAKERS: Final[Mapping[JobKind, TakeResult]] = {
     JobKind.PULL: _take_folder,
     JobKind.CONVERT: _take_folder,
-    JobKind.BENCH: _keep,
+    JobKind.BENCH: take_speed,
     JobKind.TUNE: _keep,
 }

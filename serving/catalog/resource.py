@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -15,7 +16,7 @@ from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Conflict, Resource, RowAction
 from vinery_accounts.resources.fields import Filters, StrictModelSerializer
 from vinery_accounts.services.access import Access, Action
-from vinery_serving.catalog import registry
+from vinery_serving.catalog import registry, speed_requests
 from vinery_serving.catalog.models import (
     EngineStatus,
     PictureVerdictChoices,
@@ -224,6 +225,14 @@ class ServedModels(Resource[ServedModel]):
             "engine has the result within a minute.",
             "being tested",
         ),
+        RowAction(
+            "bench",
+            Action.MANAGE,
+            lambda row: _measured(row),
+            "Measure the speed of a loaded model on this host, beside its requests. "
+            "`/api/speed-results/` has the result within minutes.",
+            "being measured",
+        ),
     )
     columns = {
         "name": lambda row: row.name,
@@ -278,6 +287,15 @@ def _tested(row: ServedModel) -> ServedModel:
         done = "load it" if not row.is_loaded else "wait until it is ready"
         raise Conflict(f"{row} is not loaded, it is {row.state_text}: {done}, then test it.")
     registry.test_pictures(row)
+    return row
+
+
+def _measured(row: ServedModel) -> ServedModel:
+    """Raises `Conflict` for a model without an engine, or one that is being measured."""
+    try:
+        speed_requests.begin(row)
+    except ValidationError as error:
+        raise Conflict(" ".join(error.messages)) from None
     return row
 
 

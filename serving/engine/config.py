@@ -15,8 +15,10 @@ import msgspec
 
 from vinery_serving.engine.option_groups import (
     CacheEviction,
+    Defaults,
     DraftScheduler,
     OptionGroup,
+    Parameters,
     SparseAttention,
 )
 
@@ -119,6 +121,19 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "if the number is one that clients send by default, such as 4096; other requests are "
         "refused",
     ] = "defaults"
+    defaults: Annotated[
+        Defaults | None,
+        "parameters of requests that do not name them; null, and each that is not set here: "
+        "those of the model's generation_config.json",
+    ] = None
+    minima: Annotated[
+        Parameters | None,
+        "the least values of parameters: a request with a smaller one is refused; null: none",
+    ] = None
+    maxima: Annotated[
+        Parameters | None,
+        "the largest values of parameters, as minima; output tokens have max_tokens_limit",
+    ] = None
     best_of_limit: Annotated[int, "the most answers of a request, by n or best_of; 0: 128"] = 0
     trust_request_chat_template: Annotated[
         bool,
@@ -129,6 +144,10 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         str,
         "how the model writes tool calls and reasoning, such as think+hermes; none: neither is "
         "parsed; empty: it is detected from the chat template",
+    ] = ""
+    chat_template: Annotated[
+        str,
+        "a chat template instead of that of the folder: its text, or the absolute path of a file",
     ] = ""
     draft_model: Annotated[
         str,
@@ -214,6 +233,7 @@ def _conflicts(options: EngineOptions) -> Iterator[str]:
             "step has a token of each answer"
         )
     yield from _conflicts_of_eviction(options)
+    yield from _conflicts_of_parameters(options)
     sparse = options.sparse_attention
     if sparse is not None and sparse.mode == "xattention" and options.draft_model:
         yield (
@@ -235,6 +255,22 @@ def _conflicts_of_eviction(options: EngineOptions) -> Iterator[str]:
         yield "cache_eviction and draft_model exclude each other: choose one"
     if eviction.apply_rotation and not options.cache_size_gb:
         yield "cache_eviction with apply_rotation needs a cache of fixed size: set cache_size_gb"
+
+
+def _conflicts_of_parameters(options: EngineOptions) -> Iterator[str]:
+    defaults, least, most = (
+        {} if each is None else each.named
+        for each in (options.defaults, options.minima, options.maxima)
+    )
+    for name in least.keys() & most.keys():
+        if least[name] > most[name]:
+            yield f"the minimum of {name} must be at most its maximum"
+    for name, value in defaults.items():
+        if value < least.get(name, value) or value > most.get(name, value):
+            yield f"the default of {name} must be from its minimum to its maximum"
+    limit = options.max_tokens_limit
+    if limit and defaults.get("max_tokens", 0) > limit:
+        yield "the default of max_tokens must be at most max_tokens_limit"
 
 
 class EngineLog(msgspec.Struct, frozen=True, kw_only=True):
@@ -352,7 +388,8 @@ def _type_name(kind: Any) -> str:
         *others, last = [each or "empty" for each in get_args(kind)]
         return f"{', '.join(others)} or {last}"
     if NoneType in get_args(kind):
-        return "an object or null"
+        values = [_TYPE_NAMES[each] for each in get_args(kind) if each in _TYPE_NAMES]
+        return f"{values[0] if values else 'an object'} or null"
     return _TYPE_NAMES[kind]
 
 

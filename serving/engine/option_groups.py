@@ -117,3 +117,44 @@ class DraftScheduler(OptionGroup, frozen=True):
         self.require_positive("max_num_batched_tokens")
         if self.cache_size_gb < 0:
             raise ValueError("cache_size_gb must not be negative")
+
+
+# The least and the largest value of each parameter of a request, as the endpoints take them.
+_RANGES: Final = {
+    "temperature": (0, 2),
+    "top_p": (0, 1),
+    "top_k": (-1, 2**31 - 1),
+    "min_p": (0, 1),
+    "frequency_penalty": (-2, 2),
+    "presence_penalty": (-2, 2),
+    "repetition_penalty": (0.01, 1000),
+    "max_tokens": (1, 2**31 - 1),
+}
+
+
+class Parameters(OptionGroup, frozen=True):
+    """Values of a request's parameters. None: no value."""
+
+    temperature: Annotated[float | None, "0 to 2; 0 is greedy"] = None
+    top_p: Annotated[float | None, "0 to 1"] = None
+    top_k: Annotated[int | None, "-1 and 0 are all tokens"] = None
+    min_p: Annotated[float | None, "0 to 1"] = None
+    frequency_penalty: Annotated[float | None, "-2 to 2"] = None
+    presence_penalty: Annotated[float | None, "-2 to 2"] = None
+    repetition_penalty: Annotated[float | None, "0.01 to 1000; 1 is none"] = None
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value, (least, most) = getattr(self, name), _RANGES[name]
+            if value is not None and not least <= value <= most:
+                raise ValueError(f"{name} must be from {least} to {most}")
+
+    @property
+    def named(self) -> dict[str, float]:
+        """The values that are set, by the names of the parameters."""
+        values = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return {name: value for name, value in values if value is not None}
+
+
+class Defaults(Parameters, frozen=True):
+    max_tokens: Annotated[int | None, "output tokens"] = None

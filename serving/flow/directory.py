@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property, partial
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
@@ -20,11 +21,12 @@ from vinery_serving.core.errors import MissingParameter, ModelNotFound, ModelNot
 from vinery_serving.engine.config import EngineOptions
 from vinery_serving.flow.aliases import Targets, draw
 from vinery_serving.flow.overload import OverloadGate
+from vinery_serving.flow.parameters import defaults_of
 from vinery_serving.flow.quarantine import Quarantine
 from vinery_serving.flow.suspects import Suspects
 from vinery_serving.output.detokenize import Decoder, Detokenizer
 from vinery_serving.prompting.assets import ModelAssets
-from vinery_serving.prompting.folder import UnusableFolder
+from vinery_serving.prompting.folder import GenerationDefaults, UnusableFolder
 from vinery_serving.transport.client import EngineClient, engine_socket
 from vinery_serving.transport.messages import Hello
 from vinery_serving.transport.waiting import WaitingRequests
@@ -85,6 +87,11 @@ class LoadedModel:
         tags = family.parser.reasoning
         if tags is not None:
             assets.reasoning_tags = tags.open.text, tags.close.text
+
+    @cached_property
+    def defaults(self) -> GenerationDefaults:
+        """The sampling values of a request that names none."""
+        return defaults_of(self.entry.options, self.assets.folder.defaults)
 
     @property
     def max_context(self) -> int | None:
@@ -310,7 +317,9 @@ class LocalDirectory:
     async def _load(self, entry: ModelEntry, replaced: Engine | None) -> Engine | None:
         try:
             loop = asyncio.get_running_loop()
-            assets = await loop.run_in_executor(self._loading, ModelAssets.load, entry.folder)
+            template = entry.options.chat_template
+            load = partial(ModelAssets.load, entry.folder, template)
+            assets = await loop.run_in_executor(self._loading, load)
         except UnusableFolder as error:
             log.error("model unusable: %s", error, extra={"fields": {"model": entry.name}})
             return None

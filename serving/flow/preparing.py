@@ -1,7 +1,7 @@
 """Prepares a request: renders it, and refuses or decides all that needs no running engine.
 
-A sampling value is the request's, or that of the model's generation_config.json, or that of the
-URL tree, or the neutral value.
+A sampling value is the request's, or the default of the model's options, or that of its
+generation_config.json, or that of the URL tree, or the neutral value.
 """
 
 import random
@@ -23,6 +23,7 @@ from vinery_serving.flow.context import within_context
 from vinery_serving.flow.directory import LoadedModel
 from vinery_serving.flow.logits import logits_spec, num_top_of_prompt
 from vinery_serving.flow.output_grammar import check_output_grammar, output_grammar
+from vinery_serving.flow.parameters import check_parameters, limited
 from vinery_serving.flow.prepared import Draft
 from vinery_serving.flow.rendering import least_output, render
 from vinery_serving.prompting.assets import Prompt
@@ -65,6 +66,7 @@ def prepare(
     asked = request
     request = within_limits(request, model.entry.options)
     _check_limits(request, model)
+    check_parameters(request, model.entry.options, model.entry.name)
     _check_eviction(request, model)
     check_output_grammar(request)
     check_beam_search(request)
@@ -78,7 +80,7 @@ def prepare(
     common = Submit(
         id=0,
         prompt_ids=b"",
-        sampling=resolve_sampling(request, model.assets.folder.defaults),
+        sampling=limited(resolve_sampling(request, model.defaults), model.entry.options),
         max_new_tokens=0,
         deadline_s=deadline_s,
         grammar=None if grammar is None else GrammarSpec(grammar.kind, grammar.source),
@@ -174,7 +176,7 @@ def speculation_spec(request: GenerationRequest, model: LoadedModel) -> Speculat
     _check_speculation(
         request, has_draft=bool(options.draft_model), has_lookup=options.prompt_lookup
     )
-    defaults = model.assets.folder.defaults
+    defaults = model.defaults
     if options.draft_model:
         return _draft_spec(requested, defaults)
     if options.prompt_lookup:
@@ -287,12 +289,15 @@ def _max_new_tokens(request: GenerationRequest, model: LoadedModel, prompt: Prom
 
 
 def _default_max_tokens(request: GenerationRequest, model: LoadedModel) -> int | None:
-    """The limit for a client that sets none: the endpoint's or that of generation_config.json,
-    and at most that of the model's options. None: the rest of the context."""
+    """The limit for a client that sets none: the default of the model's options, the endpoint's or
+    that of generation_config.json, and at most `max_tokens_limit`. None: the rest of the context.
+    """
     stopping, limit = request.stopping, model.entry.options.max_tokens_limit
     if stopping.is_unlimited:
         return limit or None
-    default = stopping.default_max_tokens or model.assets.folder.defaults.max_new_tokens
+    own = model.entry.options.defaults
+    default = own.max_tokens if own is not None else None
+    default = default or stopping.default_max_tokens or model.defaults.max_new_tokens
     if default is None:
         return limit or None
     default = max(default, stopping.min_tokens)

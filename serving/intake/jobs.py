@@ -96,7 +96,7 @@ def _model_of(entry: ModelEntry) -> LoadedModel:
     model = _models.get(entry.id)
     if model is None or model.entry != entry:
         try:
-            assets = ModelAssets.load(entry.folder)
+            assets = ModelAssets.load(entry.folder, entry.options.chat_template)
         except UnusableFolder:
             raise ModelNotReady(f"The model {entry.name} cannot be loaded.") from None
         family = select_family(entry.options.output_format, assets.template_text)

@@ -15,6 +15,7 @@ Discard = Callable[[JobDocument], None]
 # Modules with `run` and, if the job leaves unfinished files, `discard`.
 MODULES: Final[Mapping[str, str]] = {
     "convert": "vinery_serving.convert.job",
+    "bench": "vinery_serving.speed.bench_job",
 }
 
 

@@ -36,6 +36,7 @@ from vinery_serving.node.running_engine import end_engine
 from vinery_serving.node.scheduler import EngineScheduler, Verdict
 from vinery_serving.node.weights import UnusableWeights, check_weights
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
+from vinery_serving.prompting.template import ChatTemplate
 from vinery_serving.transport.client import engine_socket
 
 log = logging.getLogger(__name__)
@@ -355,8 +356,10 @@ def _need_of(spec: ModelSpec, measured: Measured | None) -> Need:
 
 def _new_config(spec: ModelSpec) -> EngineConfig:
     """Raises UnusableFolder, ValueError or OSError with a sentence for the administrator."""
-    folder = ModelFolder.read(Path(spec.folder))
     options = parse_options(json.loads(spec.options))
+    folder = ModelFolder.read(Path(spec.folder), options.chat_template)
+    if options.chat_template and folder.templates is not None:
+        ChatTemplate(folder.templates.default)  # an administrator reads here why it is wrong
     return EngineConfig(
         name=spec.name,
         folder=Path(spec.folder),

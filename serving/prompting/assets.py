@@ -84,12 +84,12 @@ class ModelAssets:
         self._renderers = renderers
 
     @classmethod
-    def load(cls, path: Path | str) -> Self:
+    def load(cls, path: Path | str, chat_template: str = "") -> Self:
         """Takes up to a few seconds: it reads vocabularies and probes the chat template.
 
         Raises `UnusableFolder`.
         """
-        folder = ModelFolder.read(path)
+        folder = ModelFolder.read(path, chat_template)
         templates = folder.templates
         texts = [] if templates is None else [templates.default, templates.tools]
         vision = load_processor(folder)

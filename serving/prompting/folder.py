@@ -75,8 +75,9 @@ class ModelFolder:
     added_tokens: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: Path | str) -> Self:
-        """Raises `UnusableFolder` when a file is missing or broken."""
+    def read(cls, path: Path | str, chat_template: str = "") -> Self:
+        """Raises `UnusableFolder` when a file is missing or broken. `chat_template` replaces the
+        templates of the folder, as the option of this name: a text, or an absolute path."""
         path = Path(path)
         _check_files(path)
         config = read_object(path / "config.json")
@@ -86,7 +87,7 @@ class ModelFolder:
             model_type=_string(config.get("model_type")),
             max_context=_max_context(config, tokenizer_config),
             defaults=_defaults(read_object(path / "generation_config.json"), config),
-            templates=_templates(path, tokenizer_config),
+            templates=_own_templates(chat_template) or _templates(path, tokenizer_config),
             named_tokens=_named_tokens(path, tokenizer_config),
             tokenizer_class=_string(tokenizer_config.get("tokenizer_class")),
             added_tokens=_added_tokens(tokenizer_config.get("added_tokens_decoder")),
@@ -130,6 +131,15 @@ def _defaults(generation: Mapping[str, Any], config: Mapping[str, Any]) -> Gener
         eos_token_ids=_token_ids(generation, "eos_token_id") or _token_ids(config, "eos_token_id"),
         **values,
     )
+
+
+def _own_templates(source: str) -> ChatTemplates | None:
+    if not source.startswith("/"):
+        return ChatTemplates(source) if source else None
+    text = _read_text(Path(source))
+    if text is None:
+        raise UnusableFolder(f"There is no file {source}, which the option chat_template names.")
+    return ChatTemplates(text)
 
 
 def _templates(path: Path, tokenizer_config: Mapping[str, Any]) -> ChatTemplates | None:

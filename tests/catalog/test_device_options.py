@@ -126,6 +126,7 @@ def test_properties_are_accepted_until_those_of_the_device_are_known() -> None:
         ),
         ("tiny-chat", {"draft_model": "/nowhere"}, "folder /nowhere has no openvino_model.xml."),
         ("tiny-chat", {"draft_model": "draft"}, "draft_model must be an absolute path"),
+        ("tiny-chat", {"chat_template": "/no.jinja"}, "There is no file /no.jinja, which the opt"),
         ("tiny-chat", {"cache_interval_multiplier": 8}, "is for models with linear attention"),
     ],
 )
@@ -143,6 +144,7 @@ def test_a_model_with_linear_attention_takes_its_option(tmp_path: Path) -> None:
     check_folder_options(parse_options({"cache_interval_multiplier": 8}), tmp_path)
 
 
+@pytest.mark.django_db
 def test_the_table_refuses_what_a_device_or_a_model_does_not_take(
     settings: Any, tmp_path: Path
 ) -> None:

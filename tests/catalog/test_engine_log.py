@@ -78,7 +78,8 @@ def test_an_administrator_sees_state_reason_and_log_of_a_model(
 ) -> None:
     write(folder, "the weights do not fit", HOSTILE)
 
-    text = page(client, root, MODELS)
+    assert "The reason." in page(client, root, MODELS)
+    text = page(client, root, f"{MODELS}{failed.pk}/")
 
     for expected in ("org/tiny", "Failed", "The reason.", "the weights do not fit"):
         assert expected in text

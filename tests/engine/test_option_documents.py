@@ -121,6 +121,28 @@ KEPT = {"cache_eviction": EVICTION, "enable_prefix_caching": False}
             "cache_eviction with apply_rotation needs a cache of fixed size: set cache_size_gb.",
         ),
         (
+            {"defaults": {"top_k": 1.5}},
+            "defaults.top_k must be a whole number or null, not 1.5.",
+        ),
+        ({"maxima": {"top_p": 3}}, "maxima: top_p must be from 0 to 1."),
+        (
+            {"maxima": {"temperature": 1}, "minima": {"temperature": 1.5}},
+            "the minimum of temperature must be at most its maximum.",
+        ),
+        (
+            {"maxima": {"temperature": 1}, "defaults": {"temperature": 1.5}},
+            "the default of temperature must be from its minimum to its maximum.",
+        ),
+        (
+            {"defaults": {"max_tokens": 9}, "max_tokens_limit": 8},
+            "the default of max_tokens must be at most max_tokens_limit.",
+        ),
+        (
+            {"maxima": {"max_tokens": 9}},
+            "There is no option maxima.max_tokens. There are temperature, top_p, top_k, min_p, "
+            "frequency_penalty, presence_penalty, repetition_penalty.",
+        ),
+        (
             {"draft_device": "CPU"},
             "draft_device is for a draft model, and there is none: set draft_model, too.",
         ),

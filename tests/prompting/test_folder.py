@@ -1,5 +1,7 @@
 """The values in a model's folder, and the errors of broken folders."""
 
+from pathlib import Path
+
 import pytest
 
 from vinery_serving.prompting.folder import (
@@ -189,3 +191,13 @@ def test_a_template_that_is_not_text_is_refused(tmp_path):
 
     with pytest.raises(UnusableFolder, match="cannot be read"):
         ModelFolder.read(path)
+
+
+def test_an_option_replaces_the_template_of_the_folder(tmp_path: Path) -> None:
+    own = tmp_path / "own.jinja"
+    own.write_text("from a file")
+
+    assert ModelFolder.read(MODEL, str(own)).templates == ChatTemplates("from a file")
+    assert ModelFolder.read(MODEL, "a text").templates == ChatTemplates("a text")
+    with pytest.raises(UnusableFolder, match="There is no file /none, which the option chat_temp"):
+        ModelFolder.read(MODEL, "/none")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,17 @@ OPTIONS = {
     "looking-up": "prompt_lookup=true",
     "processed": 'logits_processors=["tests.system.logits_processors:only_token"]',
 }
+TEMPLATE = (
+    "{% for each in messages %}<|im_start|>user\n{{ each.content }} to 3<|im_end|>\n{% endfor %}"
+    "<|im_start|>assistant\n<think>\n\n</think>{{ '\n\n' }}"
+)
+BOUNDED = {
+    "defaults": {"temperature": 0, "max_tokens": 4},
+    "maxima": {"temperature": 0.5},
+    "chat_template": TEMPLATE,
+    "kv_cache_precision": "u8",
+    "sparse_attention": {"num_recent_tokens": 256},
+}
 COUNTING = {"messages": [{"role": "user", "content": "count to 30"}], "temperature": 0}
 
 
@@ -32,14 +44,16 @@ def raw(running: Running) -> Iterator[httpx.Client]:
     ) as client:
         _add_models(running, client)
         yield client
-    for name in OPTIONS:
+    for name in (*OPTIONS, "bounded"):
         vinery(running, "model", "remove", name)
 
 
 def _add_models(running: Running, client: httpx.Client) -> None:
     for name, option in OPTIONS.items():
         vinery(running, "model", "add", str(CHAT), "--name", name, "--option", option)
-    for name in OPTIONS:
+    options = [f"--option={name}={json.dumps(value)}" for name, value in BOUNDED.items()]
+    vinery(running, "model", "add", str(CHAT), "--name", "bounded", *options)
+    for name in (*OPTIONS, "bounded"):
         until(lambda name=name: _answers(client, name), timeout_s=60)
 
 
@@ -91,6 +105,22 @@ def test_tools_and_schemas_work_with_proposals(raw: httpx.Client) -> None:
         result = ask(raw, model, logprobs=True, top_logprobs=2, max_tokens=8)
         tokens = result["choices"][0]["logprobs"]["content"]
         assert "".join(token["token"] for token in tokens) == text_of(result)
+
+
+def test_the_administrator_sets_defaults_limits_and_the_chat_template(raw: httpx.Client) -> None:
+    message = {"messages": [{"role": "user", "content": "count"}], "model": "bounded"}
+
+    short = raw.post("/v1/chat/completions", json=message).json()
+    whole = raw.post("/v1/chat/completions", json={**message, "max_tokens": 20}).json()
+    refused = raw.post("/v1/chat/completions", json={**message, "temperature": 0.6})
+
+    assert short["usage"]["completion_tokens"] == 4
+    assert text_of(whole) == "1 2 3"
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "temperature"
+    assert refused.json()["error"]["message"] == (
+        "`temperature` must be at most 0.5, the limit of the model bounded."
+    )
 
 
 def test_a_processor_gets_the_arguments_of_its_requests(raw: httpx.Client) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from django.core.exceptions import ValidationError
 
-from vinery.cli import resource
+from vinery.cli import model_speed, resource
 from vinery.cli.find import only
 from vinery.cli.resource import Option, RowCommands, add_command
 from vinery.cli.shape import Commands, Failure, add_json, json_of, print_line, subcommands
@@ -83,6 +83,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         done=lambda row, action: f"{row} is {action.done}. See: vinery model show {row}",
     )
     one.add("self-test", self_test, MODELS.action("self-test").help)
+    model_speed.add_to(actions, one)
     rename_ = one.add("rename", rename, "Rename a model.")
     rename_.add_argument("new_name", metavar="NEW_NAME", help="the new name")
     one.add_remove(

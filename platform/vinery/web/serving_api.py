@@ -31,6 +31,7 @@ from vinery_serving.catalog.engine_log import engine_log
 from vinery_serving.catalog.job_resource import MODEL_EVENTS, MODEL_JOBS, ModelJobSerializer
 from vinery_serving.catalog.models import ServedModel, ShownState
 from vinery_serving.catalog.resource import MODELS, EngineSerializer, EngineWork
+from vinery_serving.catalog.speed_resource import SPEED_RESULTS
 from vinery_serving.runtime.runtime import runtime
 
 
@@ -223,6 +224,7 @@ _router.trailing_slash = "/?"
 _router.register("models", viewset_of(MODELS, state=state, convert=convert), basename="api-models")
 _router.register("model-jobs", viewset_of(MODEL_JOBS), basename="api-model-jobs")
 _router.register("model-events", viewset_of(MODEL_EVENTS), basename="api-model-events")
+_router.register("speed-results", viewset_of(SPEED_RESULTS), basename="api-speed-results")
 _router.register("model-aliases", viewset_of(MODEL_ALIASES), basename="api-model-aliases")
 for _name, _resource in media.ALL.items():
     _members = {"test": test} if _resource is media.MEDIA_RULES else {}

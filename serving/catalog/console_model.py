@@ -1,0 +1,173 @@
+"""The console's page of one model for administrators: its state and history, what it does now, its
+jobs, its settings, and buttons that act on it."""
+
+from typing import Any, Final
+
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect
+from django.urls import path, reverse
+
+from vinery_accounts.console.live import LivePage
+from vinery_accounts.console.page import FormPage
+from vinery_accounts.console.rows import ConfirmPage, Question, RowPage, page_of
+from vinery_accounts.resources.base import Conflict
+from vinery_serving.catalog.engine_log import engine_log_text
+from vinery_serving.catalog.job_resource import MODEL_EVENTS, MODEL_JOBS
+from vinery_serving.catalog.model_facts import (
+    actions_of,
+    aliases_of,
+    body_of,
+    curl_of,
+    engine_facts,
+    jobs_of,
+)
+from vinery_serving.catalog.model_form import ChangedModelForm
+from vinery_serving.catalog.resource import MODELS
+
+_NUM_JOBS: Final = 10
+_DONE: Final = {
+    "load": "Loading {row}.",
+    "unload": "Unloading {row}. Clients get an error until it is loaded.",
+    "retry": "Loading {row} again.",
+    "self-test": "Testing {row}. The result appears here within a minute.",
+}
+
+
+class ModelPage(RowPage, LivePage, FormPage):
+    """`/console/models/<id>/`."""
+
+    name = "models"
+    template_name = "console/model.html"
+    resource = MODELS
+
+    def form_of(self, data: QueryDict | None) -> ChangedModelForm:
+        return ChangedModelForm(self.row, data)
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        context = super().get_context_data(**kwargs)
+        (row,) = MODELS.load([self.resource.rows(self.access).get(pk=self.row.pk)])
+        body = body_of(row)
+        events = MODEL_EVENTS.rows(self.access).filter(model=row)
+        return context | {
+            **{f"events_{name}": value for name, value in page_of(events, self.request).items()},
+            "row": row,
+            "actions": actions_of(row),
+            "facts": list(engine_facts(body["engine"])),
+            "aliases": aliases_of(row),
+            "jobs": jobs_of(row, _NUM_JOBS),
+            "log": engine_log_text(row.name),
+            "curl": curl_of(row, self.base_url()),
+        }
+
+    def save(self, form: ChangedModelForm) -> HttpResponse:
+        changed = MODELS.change(self.access, self.row, form.changed_columns)
+        messages.success(self.request, f"{changed} is changed.")
+        for warning in getattr(changed, "warnings", ()):
+            messages.warning(self.request, warning)
+        return redirect("console:model", changed.pk)
+
+
+class ActOnModel(RowPage):
+    """`/console/models/<id>/load/` and so on: buttons of the list (`?from=list`) and of the
+    page."""
+
+    name = "models"
+    resource = MODELS
+    does = "load"
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Return to the page: after sign-in, a button pressed without a session leads here."""
+        text = f"Nothing was changed yet. To {self.does} {self.row}, press the button again."
+        messages.info(request, text)
+        return self._back()
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        try:
+            MODELS.act(self.access, MODELS.action(self.does), self.row)
+        except Conflict as error:
+            messages.error(request, str(error))
+        else:
+            messages.success(request, _DONE[self.does].format(row=self.row))
+        return self._back()
+
+    def _back(self) -> HttpResponse:
+        if self.request.GET.get("from") == "list":
+            return redirect("console:models")
+        return redirect("console:model", self.row.pk)
+
+
+class RemoveModel(ConfirmPage):
+    """`/console/models/<id>/remove/`."""
+
+    name = "models"
+    resource = MODELS
+    does = "remove"
+    questions = {
+        "remove": Question(
+            "Remove {row}?",
+            "Its engine ends, with its running requests, and its history is deleted. The files in "
+            "its folder stay.",
+            "Remove",
+            "{row} is no longer served.",
+        )
+    }
+
+
+class ActOnJob(RowPage):
+    """`/console/models/jobs/<id>/pause/` and `resume/`: buttons of the model's page."""
+
+    name = "models"
+    resource = MODEL_JOBS
+    does = "pause"
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        return redirect("console:model", self.row.model_id)
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        action = MODEL_JOBS.action(self.does)
+        try:
+            MODEL_JOBS.act(self.access, action, self.row)
+        except (Conflict, ValidationError) as error:
+            messages.error(request, " ".join(getattr(error, "messages", [str(error)])))
+        else:
+            messages.success(request, f"The {self.row} is {action.done}.")
+        return redirect("console:model", self.row.model_id)
+
+
+class CancelJob(ConfirmPage):
+    """`/console/models/jobs/<id>/cancel/`."""
+
+    name = "models"
+    resource = MODEL_JOBS
+    does = "cancel"
+    questions = {
+        "cancel": Question(
+            "Cancel the {row}?",
+            "What it has made so far is deleted. To go on later, pause it.",
+            "Cancel the job",
+            "The {row} is being cancelled.",
+        )
+    }
+
+    def back_address(self) -> str:
+        return reverse("console:model", args=[self.row.model_id])
+
+
+_MODEL: Final = "models/<int:row_id>"
+_JOB: Final = "models/jobs/<int:row_id>"
+
+urlpatterns = [
+    path(f"{_MODEL}/", ModelPage.as_view(), name="model"),
+    *(
+        path(f"{_MODEL}/{does}/", ActOnModel.as_view(does=does), name=f"model-{does}")
+        for does in _DONE
+    ),
+    path(f"{_MODEL}/remove/", RemoveModel.as_view(), name="model-remove"),
+    *(
+        path(f"{_JOB}/{does}/", ActOnJob.as_view(does=does), name=f"model-job-{does}")
+        for does in ("pause", "resume")
+    ),
+    path(f"{_JOB}/cancel/", CancelJob.as_view(), name="model-job-cancel"),
+]

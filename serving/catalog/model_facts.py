@@ -1,0 +1,101 @@
+"""What the page of a model shows of it: facts about its engine, its jobs and an example."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from vinery_serving.catalog.job_resource import bytes_text, progress_text
+from vinery_serving.catalog.jobs import Asked, JobState, ModelJob
+from vinery_serving.catalog.models import ModelAlias, ServedModel, ShownState
+from vinery_serving.catalog.resource import MODELS
+
+_RESUMABLE: Final = (JobState.PAUSED, JobState.FAILED, JobState.CANCELLED)
+_HELLO: Final = [{"role": "user", "content": "Hello!"}]
+_PICTURE: Final = [
+    {"type": "text", "text": "What is it?"},
+    {"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}},
+]
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job as the page shows it, with the actions that it takes now."""
+
+    job: ModelJob
+    text: str
+
+    @property
+    def actions(self) -> list[str]:
+        job = self.job
+        if job.is_unfinished and job.asked == Asked.CANCEL:
+            return []
+        is_paused = job.is_unfinished and job.asked == Asked.PAUSE
+        pause = ["pause"] if job.is_unfinished and not is_paused else []
+        resume = ["resume"] if job.state in _RESUMABLE or is_paused else []
+        return [*pause, *resume, *(["cancel"] if job.is_unfinished else [])]
+
+    @property
+    def percent(self) -> int | None:
+        """How much of a job is done that has not ended; None: unknown."""
+        if not self.job.is_unfinished or not self.job.total_bytes:
+            return None
+        return min(100, 100 * self.job.done_bytes // self.job.total_bytes)
+
+
+def jobs_of(model: ServedModel, num_jobs: int) -> list[JobView]:
+    """Return the newest jobs of a model."""
+    jobs = ModelJob.objects.filter(model=model).select_related("model")[:num_jobs]
+    return [JobView(job, progress_text(job)) for job in jobs]
+
+
+def engine_facts(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield names and texts of what is known of an engine. `body` is that of the API."""
+    if body["num_running"] is not None:
+        yield "Running requests", str(body["num_running"])
+        yield "Waiting requests", str(body["num_waiting"])
+    if body["memory_bytes"] is not None:
+        yield "Memory now", bytes_text(body["memory_bytes"])
+    if body["peak_bytes"] is not None:
+        yield "Memory at most", bytes_text(body["peak_bytes"])
+    if body["needed_bytes"] is not None:
+        yield "Memory expected", bytes_text(body["needed_bytes"])
+    if body["max_context"]:
+        yield "Context", f"{body['max_context']:,} tokens"
+    if body["num_attempts"]:
+        yield "Failed attempts", f"{body['num_attempts']} of {body['max_attempts']}"
+    if body["num_restarts"]:
+        yield "Restarts", str(body["num_restarts"])
+
+
+def actions_of(model: ServedModel) -> list[str]:
+    """Return the names of the actions that make sense now."""
+    if not model.folder:
+        return []
+    if not model.is_loaded:
+        return ["load"]
+    retry = ["retry"] if model.status.has_failed else []
+    wake = ["load"] if model.shown_state is ShownState.ASLEEP else []
+    return [*retry, *wake, "unload", *(["self-test"] if model.takes_pictures else [])]
+
+
+def body_of(model: ServedModel) -> dict[str, Any]:
+    """Return a model as the API does, after it was loaded by `MODELS.load`."""
+    return dict(MODELS.serializer(model).data)
+
+
+def aliases_of(model: ServedModel) -> list[ModelAlias]:
+    return [alias for alias in ModelAlias.objects.all() if model.name in alias.targets]
+
+
+def curl_of(model: ServedModel, base_url: str) -> str:
+    """Return a command that asks the model, with the key in the variable KEY."""
+    content = _PICTURE if model.takes_pictures else _HELLO[0]["content"]
+    messages = [{"role": "user", "content": content}]
+    body = json.dumps({"model": model.name, "messages": messages})
+    return (
+        f"curl {base_url}/v1/chat/completions \\\n"
+        '  -H "Authorization: Bearer $KEY" \\\n'
+        '  -H "Content-Type: application/json" \\\n'
+        f"  -d '{body}'"
+    )

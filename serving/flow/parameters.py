@@ -1,0 +1,72 @@
+"""The parameters that the administrator of a model decides: defaults, minima and maxima.
+
+A default of the model's options comes before that of its generation_config.json. A value that the
+request names and that is outside of the limits is refused; one that it does not name is moved into
+them.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from msgspec import structs
+
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.request import GenerationRequest
+from vinery_serving.engine.config import EngineOptions
+from vinery_serving.prompting.folder import GenerationDefaults
+from vinery_serving.transport.messages import SamplingParams
+
+_FIELD_NAMES: Final = {"max_tokens": "max_new_tokens"}
+
+
+def defaults_of(options: EngineOptions, folder: GenerationDefaults) -> GenerationDefaults:
+    """Return the defaults of the options, and those of the folder where the options have none."""
+    named = {} if options.defaults is None else options.defaults.named
+    values = {_FIELD_NAMES.get(name, name): value for name, value in named.items()}
+    if "temperature" in values:
+        values["do_sample"] = True
+    return replace(folder, **values)  # type: ignore[arg-type]
+
+
+def check_parameters(request: GenerationRequest, options: EngineOptions, model: str) -> None:
+    """Raises `InvalidRequest` for a value that is outside of the limits. A beam search does not
+    sample, so they do not concern it."""
+    if request.beams is not None:
+        return
+    for name, least, most in _limits(options):
+        value = getattr(request.sampling, name)
+        if value is None:
+            continue
+        word = "least" if _rank(name, value) < least else "most"
+        limit = least if word == "least" else most
+        if word == "least" or _rank(name, value) > most:
+            raise InvalidRequest(
+                f"`{name}` must be at {word} {limit:g}, the limit of the model {model}.",
+                param=name,
+            )
+
+
+def limited(sampling: SamplingParams, options: EngineOptions) -> SamplingParams:
+    """Return the values within the limits. Those that the request names are already."""
+    moved = {}
+    for name, least, most in _limits(options):
+        value = getattr(sampling, name)
+        within = min(max(_rank(name, value), least), most)
+        if within != _rank(name, value):
+            moved[name] = int(within) if name == "top_k" else within
+    return structs.replace(sampling, **moved) if moved else sampling
+
+
+def _limits(options: EngineOptions) -> Iterator[tuple[str, float, float]]:
+    """Yield each parameter that has a limit, with its least and its largest value."""
+    least = {} if options.minima is None else options.minima.named
+    most = {} if options.maxima is None else options.maxima.named
+    for name in least.keys() | most.keys():
+        yield name, least.get(name, -math.inf), _rank(name, most.get(name, math.inf))
+
+
+def _rank(name: str, value: float) -> float:
+    """Return a number by which values compare: 0 and -1 of `top_k` mean all tokens, the most."""
+    return math.inf if name == "top_k" and value <= 0 else value

@@ -1,0 +1,60 @@
+"""The job `bench`: measures the engine of a served model through its socket.
+
+{"model_id": 3, "folder": "/models/tiny-chat"}
+"""
+
+import asyncio
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from vinery_serving.jobs.progress import JobDocument, JobFailed, Reporter
+from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
+from vinery_serving.prompting.tokenizer import load_tokenizer
+from vinery_serving.speed.card import SpeedCard, measure
+from vinery_serving.speed.measuring import Engine, MeasurementFailed
+from vinery_serving.speed.texts import Encode
+from vinery_serving.transport.client import EngineClient, EngineDisconnected, engine_socket
+
+_CONNECT_TIMEOUT_S: Final = 10.0
+_PROMPTS_OF_A_JOB: Final = 10_000
+_PACKAGES: Final = ("openvino", "openvino-genai")
+
+
+def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
+    """Raises JobFailed."""
+    encode = encode_of(Path(document.parameters["folder"]))
+    socket = engine_socket(document.home / "run", int(document.parameters["model_id"]))
+    try:
+        card = asyncio.run(_measure(socket, encode, document.job_id, reporter))
+    except MeasurementFailed as error:
+        raise JobFailed(str(error)) from error
+    except (EngineDisconnected, TimeoutError):
+        raise JobFailed(
+            "The engine ended or did not answer. Load the model, then measure again."
+        ) from None
+    return {**card.as_json(), "versions": {name: metadata.version(name) for name in _PACKAGES}}
+
+
+def encode_of(folder: Path) -> Encode:
+    """Return the tokenizer of a model. Raises JobFailed."""
+    try:
+        return load_tokenizer(ModelFolder.read(folder)).encode
+    except UnusableFolder as error:
+        raise JobFailed(str(error)) from error
+
+
+async def _measure(socket: Path, encode: Encode, job_id: int, reporter: Reporter) -> SpeedCard:
+    client = EngineClient(socket)
+    client.open()
+    try:
+        await client.wait_connected(_CONNECT_TIMEOUT_S)
+
+        def report(streams: int) -> None:
+            reporter.progress(f"measuring {streams} streams" if streams > 1 else "measuring")
+
+        seed = job_id * _PROMPTS_OF_A_JOB
+        return await measure(Engine(client), encode, report, seed=seed)
+    finally:
+        await client.close()

@@ -1,0 +1,339 @@
+"""Administrators see a model in the console, act on it, change it, and add models from folders."""
+
+from __future__ import annotations
+
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from tests.conftest import REPOSITORY
+from vinery_accounts.models import AuditEntry, User
+from vinery_serving.catalog import model_events, registry, resource
+from vinery_serving.catalog.jobs import Asked, JobState, ModelJob
+from vinery_serving.catalog.models import EngineState, EngineStatus, ModelAlias, ServedModel
+from vinery_serving.catalog.resource import EngineWork
+
+pytestmark = pytest.mark.django_db
+TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
+LIST = "/console/models/"
+ADD = "/console/models/add/folder/"
+
+
+@pytest.fixture(autouse=True)
+def folder_of_logs(tmp_path: Path, settings: Any) -> None:
+    settings.VINERY_LOG_DIR = tmp_path
+
+
+@pytest.fixture
+def root(client: Client) -> Client:
+    client.force_login(User.objects.create_superuser("root"))
+    return client
+
+
+@pytest.fixture
+def chat() -> ServedModel:
+    model = registry.add_model(TINY_CHAT, name="chat")
+    EngineStatus.objects.create(
+        model=model, state=EngineState.READY, num_restarts=3, max_context=2048
+    )
+    return ServedModel.objects.get()
+
+
+def text_of(response: Any, status: int = 200) -> str:
+    assert response.status_code == status, response
+    return unescape(response.content.decode())
+
+
+def address(model: ServedModel, rest: str = "") -> str:
+    return f"{LIST}{model.pk}/{rest}"
+
+
+def page(client: Client, model: ServedModel) -> str:
+    return text_of(client.get(address(model)))
+
+
+def job(model: ServedModel, **values: Any) -> ModelJob:
+    return ModelJob.objects.create(model=model, kind="pull", **values)
+
+
+# -- The page of a model
+
+
+def test_the_page_shows_state_engine_names_and_an_example(root: Client, chat: ServedModel) -> None:
+    ModelAlias.objects.create(name="gpt-4o", targets={"chat": 1})
+
+    text = page(root, chat)
+
+    for expected in ("Ready", "2,048 tokens", str(TINY_CHAT), "gpt-4o", '"model": "chat"'):
+        assert expected in text
+    assert "http://testserver/v1/chat/completions" in text
+
+
+def test_the_page_shows_what_the_engine_does_now(
+    root: Client, chat: ServedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    EngineStatus.objects.update(pid=1)
+    monkeypatch.setattr(resource, "_ask", [lambda: {"chat": EngineWork(7, 12)}])
+
+    for text in (page(root, chat), text_of(root.get(LIST))):
+        assert ">7</" in text and ">12</" in text
+
+
+def test_the_history_has_the_newest_change_first_and_pages(root: Client, chat: ServedModel) -> None:
+    for number in range(60):
+        model_events.record(chat.pk, "failed", f"reason {number}.")
+
+    text = page(root, chat)
+    assert text.index("reason 59.") < text.index("reason 10.")
+    assert "reason 9." not in text
+    assert "reason 9." in text_of(root.get(address(chat), {"page": 2}))
+
+
+def test_the_script_gets_the_content_without_messages(root: Client, chat: ServedModel) -> None:
+    root.post(address(chat, "unload/"))
+
+    fresh = text_of(root.get(address(chat), headers={"X-Live": "1"}))
+
+    assert 'id="state"' in fresh and "Log out" not in fresh
+    assert "Unloading chat." not in fresh
+    assert "Unloading chat." in page(root, chat)
+
+
+@pytest.mark.parametrize("rest", ["", "load/", "remove/"])
+def test_a_user_finds_no_page_of_a_model(client: Client, chat: ServedModel, rest: str) -> None:
+    client.force_login(User.objects.create_user("alice"))
+
+    assert client.get(address(chat, rest)).status_code == 404
+    assert client.post(address(chat, rest)).status_code == 404
+    assert f"{LIST}{chat.pk}/" not in text_of(client.get(LIST))
+
+
+# -- Buttons
+
+
+def test_buttons_unload_and_load_a_model(root: Client, chat: ServedModel) -> None:
+    assert "Unloading chat." in text_of(root.post(address(chat, "unload/"), follow=True))
+    assert ServedModel.objects.get().is_loaded is False
+
+    response = root.post(address(chat, "load/?from=list"), follow=True)
+    assert response.redirect_chain[-1][0] == LIST
+    assert ServedModel.objects.get().is_loaded is True
+
+
+def test_a_failed_model_can_be_tried_again(root: Client, chat: ServedModel) -> None:
+    assert "/retry/" not in page(root, chat)
+    EngineStatus.objects.update(state=EngineState.FAILED)
+
+    assert "/retry/" in page(root, chat)
+    assert "Loading chat again." in text_of(root.post(address(chat, "retry/"), follow=True))
+    assert ServedModel.objects.get().retried_at is not None
+
+
+def test_an_action_that_is_impossible_is_explained(root: Client, chat: ServedModel) -> None:
+    text = text_of(root.post(address(chat, "retry/"), follow=True))
+
+    assert "chat has not failed: it is ready." in text
+
+
+def test_a_button_pressed_without_a_session_changes_nothing(
+    root: Client, chat: ServedModel
+) -> None:
+    text = text_of(root.get(address(chat, "unload/"), follow=True))
+
+    assert "Nothing was changed yet." in text
+    assert ServedModel.objects.get().is_loaded is True
+
+
+def test_a_model_is_removed_after_a_question(root: Client, chat: ServedModel) -> None:
+    assert "Remove chat?" in text_of(root.get(address(chat, "remove/")))
+    assert ServedModel.objects.exists()
+
+    assert "chat is no longer served." in text_of(root.post(address(chat, "remove/"), follow=True))
+    assert not ServedModel.objects.exists()
+    assert "model.delete" in AuditEntry.objects.values_list("action", flat=True)
+
+
+# -- Jobs
+
+
+def test_a_job_shows_its_progress(root: Client, chat: ServedModel) -> None:
+    job(
+        chat,
+        state=JobState.RUNNING,
+        stage="fetching a.bin",
+        done_bytes=3_000_000,
+        total_bytes=12_000_000,
+        bytes_per_s=3e6,
+    )
+
+    text = page(root, chat)
+
+    assert 'value="25"' in text
+    assert "fetching a.bin, 3 MB of 12 MB, 3 MB/s, 3 s left" in text
+
+
+@pytest.mark.parametrize(
+    ("state", "asked", "actions"),
+    [
+        (JobState.RUNNING, Asked.RUN, {"pause", "cancel"}),
+        (JobState.RUNNING, Asked.PAUSE, {"resume", "cancel"}),
+        (JobState.PAUSED, Asked.PAUSE, {"resume", "cancel"}),
+        (JobState.RUNNING, Asked.CANCEL, set()),
+        (JobState.FAILED, Asked.RUN, {"resume"}),
+        (JobState.DONE, Asked.RUN, set()),
+    ],
+)
+def test_a_job_has_the_buttons_of_its_state(
+    root: Client, chat: ServedModel, state: str, asked: str, actions: set[str]
+) -> None:
+    number = job(chat, state=state, asked=asked).pk
+
+    text = page(root, chat)
+
+    shown = {name for name in ("pause", "resume", "cancel") if f"/jobs/{number}/{name}/" in text}
+    assert shown == actions
+
+
+def test_buttons_pause_and_resume_a_job(root: Client, chat: ServedModel) -> None:
+    number = job(chat, state=JobState.RUNNING).pk
+
+    text = text_of(root.post(f"{LIST}jobs/{number}/pause/", follow=True))
+    assert "The pull of chat is being paused." in text
+    assert ModelJob.objects.get().asked == Asked.PAUSE
+    root.post(f"{LIST}jobs/{number}/resume/")
+    assert ModelJob.objects.get().asked == Asked.RUN
+
+
+def test_a_job_is_cancelled_after_a_question(root: Client, chat: ServedModel) -> None:
+    cancel = f"{LIST}jobs/{job(chat, state=JobState.RUNNING).pk}/cancel/"
+    assert "What it has made so far is deleted." in text_of(root.get(cancel))
+
+    response = root.post(cancel, follow=True)
+
+    assert response.redirect_chain[-1][0] == address(chat)
+    assert ModelJob.objects.get().asked == Asked.CANCEL
+
+
+def test_a_job_that_has_ended_is_not_paused(root: Client, chat: ServedModel) -> None:
+    number = job(chat, state=JobState.DONE).pk
+
+    assert "has ended" in text_of(root.post(f"{LIST}jobs/{number}/pause/", follow=True))
+
+
+def test_a_model_without_files_cannot_be_loaded_yet(root: Client) -> None:
+    model = ServedModel.objects.create(name="coming", folder="", is_loaded=True)
+    job(model, state=JobState.RUNNING, done_bytes=1, total_bytes=4)
+
+    assert "Pulling" in page(root, model)
+    assert "/unload/" not in page(root, model)
+    assert "1 B of 4 B" in text_of(root.get(LIST))
+
+
+# -- Settings
+
+
+def sent(model: ServedModel, **changes: str) -> dict[str, str]:
+    return {"name": model.name, "folder": model.folder, "device": model.device, **changes}
+
+
+def test_options_are_set_and_removed_one_by_one(root: Client, chat: ServedModel) -> None:
+    options = {"option.max_running": "8", "option.output_format": "none", "option.max_share": ""}
+    assert "chat is changed." in text_of(
+        root.post(address(chat), sent(chat, **options), follow=True)
+    )
+    assert ServedModel.objects.get().options == {"max_running": 8, "output_format": "none"}
+    assert 'name="option.max_running" id="option-max_running" value="8"' in page(root, chat)
+
+    root.post(address(chat), sent(chat, **{"option.max_running": ""}))
+    assert ServedModel.objects.get().options == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"option.max_running": "many"}, 'max_running must be a whole number, not "many".'),
+        ({"option.max_runing": "1"}, "Did you mean max_running?"),
+        ({"option.max_running": "[1"}, "max_running must be a whole number"),
+    ],
+)
+def test_a_wrong_option_is_shown_with_what_was_sent(
+    root: Client, chat: ServedModel, options: dict[str, str], sentence: str
+) -> None:
+    text = text_of(root.post(address(chat), sent(chat, **options)))
+
+    assert sentence in text
+    assert f'value="{next(iter(options.values()))}"' in text.replace("&quot;", '"')
+    assert ServedModel.objects.get().options == {}
+
+
+def test_an_option_of_another_version_is_shown_and_can_be_removed(
+    root: Client, chat: ServedModel
+) -> None:
+    ServedModel.objects.update(options={"retired": {"a": [1]}, "max_running": 8})
+    assert 'value="{"a": [1]}"' in page(root, chat)
+
+    kept = {"option.max_running": "8", "option.retired": ""}
+    root.post(address(chat), sent(chat, **kept))
+
+    assert ServedModel.objects.get().options == {"max_running": 8}
+
+
+def test_a_wrong_device_and_folder_have_the_sentences_of_the_api(
+    root: Client, chat: ServedModel
+) -> None:
+    text = text_of(root.post(address(chat), sent(chat, device="G P U", folder="/nowhere")))
+
+    assert "G P U is not a device." in text
+    assert "There is no folder /nowhere." in text
+
+
+def test_a_new_name_leaves_warnings(root: Client, chat: ServedModel) -> None:
+    from vinery_accounts.models import Limit
+
+    Limit.objects.create(scope="model", model="chat", metric="requests", window="day", amount=1)
+
+    text = text_of(root.post(address(chat), sent(chat, name="talk"), follow=True))
+
+    assert "1 limit is for chat: it does not hold for talk." in text
+    assert ServedModel.objects.get().name == "talk"
+
+
+# -- From a folder
+
+
+def test_a_shipped_model_is_added_by_its_name(root: Client) -> None:
+    form = {"folder": "tiny-chat", "device": "CPU", "is_loaded": "on", "name": ""}
+
+    response = root.post(ADD, form | {"option.max_running": "4"}, follow=True)
+
+    model = ServedModel.objects.get()
+    assert (model.name, model.folder) == ("tiny-chat", str(TINY_CHAT))
+    assert model.options == {"max_running": 4}
+    assert response.redirect_chain[-1][0] == address(model)
+
+
+def test_a_model_is_added_without_loading_it(root: Client) -> None:
+    root.post(ADD, {"folder": f"{TINY_CHAT}/", "device": "CPU", "name": "later"})
+
+    assert ServedModel.objects.values_list("name", "is_loaded").get() == ("later", False)
+
+
+def test_a_folder_without_a_model_is_refused(root: Client, tmp_path: Path) -> None:
+    text = text_of(root.post(ADD, {"folder": str(tmp_path), "device": "CPU"}))
+
+    assert "has no openvino_model.xml" in text
+    assert not ServedModel.objects.exists()
+
+
+def test_a_user_adds_no_model(client: Client) -> None:
+    client.force_login(User.objects.create_user("alice"))
+
+    assert client.get(ADD).status_code == 403
+    assert "Add a model" not in text_of(client.get(LIST))
+
+
+def test_an_empty_list_leads_to_the_form(root: Client) -> None:
+    assert 'href="/console/models/add/"' in text_of(root.get(LIST))

@@ -1,0 +1,133 @@
+"""The speed card of the reference model, measured in its engine."""
+
+import asyncio
+import io
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from vinery_serving.catalog import speed, speed_requests
+from vinery_serving.catalog.job_results import take_result
+from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
+from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
+from vinery_serving.catalog.speed import SpeedResult
+from vinery_serving.jobs.progress import JobDocument, JobFailed, Reporter
+from vinery_serving.speed import bench_job
+from vinery_serving.speed.measuring import Engine, MeasurementFailed
+from vinery_serving.speed.texts import prompt_ids
+from vinery_serving.speed.trials import trial_engine
+
+TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
+
+
+def a_document(home: Path, folder: Path = TINY_CHAT) -> JobDocument:
+    (home / "run").mkdir(exist_ok=True)
+    return JobDocument(
+        kind="bench",
+        job_id=5,
+        node_pid=os.getpid(),
+        model="tiny-chat",
+        home=home,
+        parameters={"model_id": 3, "folder": str(folder)},
+    )
+
+
+@pytest.mark.live
+async def test_an_engine_is_measured_through_its_socket_beside_other_requests(
+    tmp_path: Path,
+) -> None:
+    document, output = a_document(tmp_path), io.StringIO()
+    encode = bench_job.encode_of(TINY_CHAT)
+    async with trial_engine(TINY_CHAT, "CPU", {}, 1024, 120) as engine:
+        (tmp_path / "run" / "engine-3.sock").symlink_to(engine.client.path)
+        other = asyncio.create_task(keep_asking(engine, prompt_ids(encode, 1, 64)))
+        result = await asyncio.to_thread(bench_job.run, document, Reporter(output))
+        other.cancel()
+        await asyncio.gather(other, return_exceptions=True)
+    stages = [json.loads(line)["stage"] for line in output.getvalue().splitlines()]
+    assert stages == ["measuring", "measuring 4 streams", "measuring 16 streams"]
+    assert [point["streams"] for point in result["points"]] == [1, 4, 16]
+    assert all(value > 0 for point in result["points"] for value in point.values())
+    assert result["num_other_tokens"] > 0
+    assert set(result["versions"]) == {"openvino", "openvino-genai"}
+
+
+async def keep_asking(engine: Engine, prompt: list[int]) -> None:
+    while True:
+        await engine.run([prompt], 4)
+
+
+def test_an_engine_that_is_gone_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_job, "_CONNECT_TIMEOUT_S", 0.1)
+    with pytest.raises(JobFailed, match=r"The engine ended or did not answer\. Load the model"):
+        bench_job.run(a_document(tmp_path), Reporter(io.StringIO()))
+
+
+async def test_a_trial_that_does_not_load_has_the_engine_s_reason(tmp_path: Path) -> None:
+    options = {"plugin": {"NO_SUCH_PROPERTY": 1}}
+    with pytest.raises(MeasurementFailed, match="NO_SUCH_PROPERTY"):
+        async with trial_engine(TINY_CHAT, "CPU", options, 1024, 120):
+            pass
+
+
+RESULT: Mapping[str, Any] = {
+    "points": [
+        {
+            "streams": 4,
+            "prompt_tokens_per_s": 900.0,
+            "output_tokens_per_s": 120.5,
+            "first_token_s": 0.25,
+            "memory_bytes": 1 << 28,
+        }
+    ],
+    "num_prompt_tokens": 256,
+    "num_output_tokens": 64,
+    "num_other_tokens": 7,
+    "versions": {"openvino": "1", "openvino-genai": "2"},
+}
+
+
+@pytest.mark.django_db
+class TestStoring:
+    """What becomes of a measurement in the database."""
+
+    def a_model(self, state: EngineState) -> ServedModel:
+        model = ServedModel.objects.create(name="m", folder=str(TINY_CHAT), options={"a": 1})
+        digest = model.settings_digest
+        EngineStatus.objects.create(model=model, state=state, settings_digest=digest)
+        return model
+
+    def test_a_result_is_kept_with_its_settings_and_versions(self) -> None:
+        job = speed_requests.begin(self.a_model(EngineState.READY))
+        assert take_result(job, RESULT) == ""
+        result = SpeedResult.objects.get()
+        assert (result.options, result.device) == ({"a": 1}, "CPU")
+        assert set(result.versions) == {"vinery", "openvino", "openvino-genai"}
+        assert result.value(4, "output_tokens_per_s") == 120.5
+        assert result.value(16, "output_tokens_per_s") is None
+        assert ModelJob.objects.get().state == JobState.DONE
+
+    def test_the_oldest_results_of_a_model_are_deleted(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(speed, "MAX_RESULTS", 2)
+        model = self.a_model(EngineState.READY)
+        job = speed_requests.begin(model)
+        for _ in range(3):
+            speed.take_speed(job, RESULT)
+        ids = list(SpeedResult.objects.values_list("pk", flat=True))
+        assert len(ids) == 2
+        assert ids[0] > ids[1] > min(ids) - 1
+
+    def test_a_model_that_is_not_ready_is_not_measured(self) -> None:
+        model = self.a_model(EngineState.LOADING)
+        with pytest.raises(ValidationError, match="m is loading: load it"):
+            speed_requests.begin(model)
+        assert not ModelJob.objects.filter(kind=JobKind.BENCH).exists()
