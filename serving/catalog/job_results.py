@@ -36,12 +36,25 @@ def _take_folder(job: ModelJob, result: Mapping[str, Any]) -> None:
     ServedModel.objects.filter(pk=model.pk).update(folder=model.folder, updated_at=timezone.now())
 
 
+def _take_pull(job: ModelJob, result: Mapping[str, Any]) -> None:
+    """Give the model what was pulled; a checkpoint is converted first. Raises ValidationError for a
+    folder that cannot be served."""
+    ServedModel.objects.filter(pk=job.model_id).update(source=result.get("source", {}))
+    if job.parameters.get("precision") is None:
+        _take_folder(job, result)
+        return
+    parameters = {"source": result["folder"], "precision": job.parameters["precision"]}
+    conversion = ModelJob(model_id=job.model_id, kind=JobKind.CONVERT, parameters=parameters)
+    conversion.full_clean()
+    conversion.save()
+
+
 def _keep(job: ModelJob, result: Mapping[str, Any]) -> None:
     """The row of the job has the result."""
 
 
 _TAKERS: Final[Mapping[JobKind, TakeResult]] = {
-    JobKind.PULL: _take_folder,
+    JobKind.PULL: _take_pull,
     JobKind.CONVERT: _take_folder,
     JobKind.BENCH: take_speed,
     JobKind.TUNE: _keep,

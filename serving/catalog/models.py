@@ -52,6 +52,13 @@ class ServedModel(models.Model):
         blank=True,
         help_text="Absolute path of the folder that holds openvino_model.xml.",
     )
+    source = models.JSONField(
+        default=dict,
+        blank=True,
+        editable=False,
+        help_text="Where its files were pulled from: hub, repository, revision, commit and files "
+        "with their sizes; empty: an administrator named the folder.",
+    )
     device = models.CharField(max_length=64, default="CPU", help_text="CPU, GPU, GPU.1, NPU ...")
     options = models.JSONField(
         default=dict, blank=True, help_text="Engine options, such as {'max_running': 16}."

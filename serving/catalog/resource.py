@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
@@ -14,7 +14,7 @@ from rest_framework import serializers
 
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Conflict, Resource, RowAction
-from vinery_accounts.resources.fields import Filters, StrictModelSerializer
+from vinery_accounts.resources.fields import Filters, StrictModelSerializer, StrictSerializer
 from vinery_accounts.services.access import Access, Action
 from vinery_serving.catalog import registry, speed_requests
 from vinery_serving.catalog.models import (
@@ -24,6 +24,8 @@ from vinery_serving.catalog.models import (
     ShownState,
 )
 from vinery_serving.catalog.renaming import follow_name, left_behind
+
+ResultT = TypeVar("ResultT")
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -130,6 +132,17 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
         return known.get(status.model.name)
 
 
+class TuneSerializer(StrictSerializer):
+    """How long to look for better options, and which may win."""
+
+    time_limit_s = serializers.FloatField(
+        default=300.0, min_value=10, max_value=86_400, help_text="No trial begins after it."
+    )
+    allow_other_answers = serializers.BooleanField(
+        default=False, help_text="Whether options that change greedy answers may win."
+    )
+
+
 class ServedModelSerializer(StrictModelSerializer):
     """A model that clients can request."""
 
@@ -156,9 +169,10 @@ class ServedModelSerializer(StrictModelSerializer):
     class Meta:
         model = ServedModel
         fields = [
-            *("id", "name", "folder", "device", "options", "is_loaded", "is_pinned", "idle_s"),
-            *("state", "engine", "warnings", "created_at", "updated_at"),
+            *("id", "name", "folder", "source", "device", "options", "is_loaded", "is_pinned"),
+            *("idle_s", "state", "engine", "warnings", "created_at", "updated_at"),
         ]
+        read_only_fields = ["source"]
         extra_kwargs = {
             "name": {"help_text": "The name that clients send as `model`."},
             "folder": {"required": True, "allow_blank": False},
@@ -233,6 +247,22 @@ class ServedModels(Resource[ServedModel]):
             "`/api/speed-results/` has the result within minutes.",
             "being measured",
         ),
+        RowAction(
+            "tune",
+            Action.MANAGE,
+            lambda row, **values: _tuned(row, **values),
+            "Look for faster engine options in trials beside the running engine. The job of kind "
+            "tune in `/api/model-jobs/` has what each gave.",
+            "being tuned",
+            serializer=TuneSerializer,
+        ),
+        RowAction(
+            "apply-tuning",
+            Action.MANAGE,
+            lambda row: _asked(lambda: speed_requests.apply_tuning(row)),
+            "Set the best options that the last tuning has found. The engine is restarted.",
+            "changed",
+        ),
     )
     columns = {
         "name": lambda row: row.name,
@@ -258,6 +288,8 @@ class ServedModels(Resource[ServedModel]):
     def change(self, access: Access, row: ServedModel, values: Mapping[str, Any]) -> ServedModel:
         """Change a model. After a new name, `warnings` of the row has what still has the old."""
         old_name = ServedModel.objects.values_list("name", flat=True).get(pk=row.pk)
+        if values.get("folder", row.folder) != row.folder:
+            values = {**values, "source": {}}
         row = super().change(access, row, values)
         follow_name(old_name, row.name)
         row.warnings = left_behind(old_name, row.name)  # type: ignore[attr-defined]
@@ -291,12 +323,21 @@ def _tested(row: ServedModel) -> ServedModel:
 
 
 def _measured(row: ServedModel) -> ServedModel:
-    """Raises `Conflict` for a model without an engine, or one that is being measured."""
+    _asked(lambda: speed_requests.begin(row))
+    return row
+
+
+def _tuned(row: ServedModel, **values: Any) -> ServedModel:
+    _asked(lambda: speed_requests.begin_tuning(row, **values))
+    return row
+
+
+def _asked(ask: Callable[[], ResultT]) -> ResultT:
+    """Ask for a job. Raises `Conflict` if it cannot begin as the model is now."""
     try:
-        speed_requests.begin(row)
+        return ask()
     except ValidationError as error:
         raise Conflict(" ".join(error.messages)) from None
-    return row
 
 
 def _memory_bytes(pid: int) -> int | None:

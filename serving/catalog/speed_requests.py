@@ -1,9 +1,10 @@
-"""Asks for measurements of models."""
+"""Asks for measurements of models, and for better options of them."""
 
 from django.core.exceptions import ValidationError
 
+from vinery_accounts.services import changes
 from vinery_serving.catalog import job_requests
-from vinery_serving.catalog.jobs import JobKind, ModelJob
+from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
 from vinery_serving.catalog.models import ServedModel, ShownState
 
 
@@ -20,3 +21,38 @@ def begin(model: ServedModel) -> ModelJob:
         "options": model.options,
     }
     return job_requests.begin(model, JobKind.BENCH, parameters)
+
+
+def begin_tuning(
+    model: ServedModel, *, time_limit_s: float, allow_other_answers: bool = False
+) -> ModelJob:
+    """Ask the node to look for better engine options, in engines beside the one that serves.
+    Raises ValidationError for a model without a folder."""
+    if not model.folder:
+        raise ValidationError(f"{model} has no folder yet: it is {model.state_text}.")
+    parameters = {
+        "folder": model.folder,
+        "device": model.device,
+        "options": model.options,
+        "max_context": model.status.max_context,
+        "time_limit_s": time_limit_s,
+        "allow_other_answers": allow_other_answers,
+    }
+    return job_requests.begin(model, JobKind.TUNE, parameters)
+
+
+def apply_tuning(model: ServedModel) -> ServedModel:
+    """Set the best options that the last tuning has found. Raises ValidationError without one, or
+    if the model has other options or another folder than it had then."""
+    tunings = ModelJob.objects.filter(model=model, kind=JobKind.TUNE, state=JobState.DONE)
+    job = tunings.first()
+    if job is None:
+        raise ValidationError(f"{model} has not been tuned yet. See: vinery model tune --help")
+    asked = job.parameters
+    if (asked["folder"], asked["device"], asked["options"]) != (
+        model.folder,
+        model.device,
+        model.options,
+    ):
+        raise ValidationError(f"{model} has changed since it was tuned. Tune it again.")
+    return changes.change(model, "apply-tuning", options=job.result["best"])

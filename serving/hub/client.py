@@ -5,6 +5,7 @@ fetched.
 """
 
 import json
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -18,6 +19,9 @@ import huggingface_hub
 from vinery_serving.hub.errors import PullFailed
 from vinery_serving.hub.explaining import explained
 from vinery_serving.hub.repository import Repository, RepositoryFile, check_name, check_path
+
+# Its lines have URLs, and those of storage are signed.
+logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 PUBLIC_HUB: Final = "https://huggingface.co"
 _TEMPLATE: Final = "chat_template.jinja"

@@ -2,18 +2,22 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import httpx2
-from huggingface_hub import errors as hub_errors
-
 from vinery_serving.hub.errors import HubUnavailable, PullFailed
+
+if TYPE_CHECKING:
+    from huggingface_hub.errors import HfHubHTTPError
 
 
 @contextmanager
 def explained(endpoint: str, name: str, revision: str) -> Iterator[None]:
     """Raises `PullFailed`, or `HubUnavailable` for what may pass, in the stead of these errors. No
     message has a token, or a URL with one."""
+    import httpx2  # 0.1 s of each command
+    from huggingface_hub import errors as hub_errors
+
     host = urlsplit(endpoint).netloc.rpartition("@")[2]
     try:
         yield
@@ -32,9 +36,9 @@ def explained(endpoint: str, name: str, revision: str) -> Iterator[None]:
         ) from None
 
 
-def _refused(
-    error: hub_errors.HfHubHTTPError, endpoint: str, name: str, revision: str
-) -> PullFailed:
+def _refused(error: "HfHubHTTPError", endpoint: str, name: str, revision: str) -> PullFailed:
+    from huggingface_hub import errors as hub_errors
+
     host, status = urlsplit(endpoint).netloc.rpartition("@")[2], error.response.status_code
     if isinstance(error, hub_errors.GatedRepoError):
         return PullFailed(

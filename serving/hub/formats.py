@@ -1,5 +1,6 @@
 """In which format a repository has its weights, and which of its files that format needs."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Final
@@ -58,8 +59,10 @@ def weights_of(repository: Repository, format_: Format) -> int:
 
 def needed_files(repository: Repository) -> Repository:
     """Return it without the weights of other formats: none of them is read, and files in Python's
-    pickle format could run code."""
-    kept = _SUFFIXES.get(format_of(repository), "")
+    pickle format could run code. One without a format that is read stays as it is, to be judged."""
+    kept = _SUFFIXES.get(format_of(repository))
+    if kept is None:
+        return repository
     files = tuple(each for each in repository.files if _is_needed(repository, each.path, kept))
     return replace(repository, files=files)
 
@@ -68,4 +71,10 @@ def _is_needed(repository: Repository, path: str, kept: str) -> bool:
     if path.endswith(".bin"):
         return kept == ".bin" and repository.has(path.removesuffix(".bin") + ".xml")
     is_weights = path.endswith((*_FOREIGN, ".safetensors", ".gguf"))
-    return not is_weights or (kept != "" and path.endswith(kept))
+    return not is_weights or path.endswith(kept)
+
+
+def wanted_files(repository: Repository, patterns: Sequence[str]) -> Repository:
+    """Return it with the files that match the patterns; without patterns with those that its format
+    needs. Raises `PullFailed` if no file matches."""
+    return repository.only(patterns) if patterns else needed_files(repository)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import psutil
-
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _CGROUPS: Final = (
     Path("/sys/fs/cgroup/memory.max"),  # version 2
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),  # version 1
@@ -35,7 +34,7 @@ def this_machine(models_dir: Path, device: str = "CPU", device_bytes: int | None
 
 def memory_limit(cgroups: tuple[Path, ...] = _CGROUPS) -> int:
     """Return the bytes of memory that this machine, or the container, has."""
-    limits = [psutil.virtual_memory().total]
+    limits = [os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES]
     for path in cgroups:
         try:
             limits.append(int(path.read_text(encoding="ascii")))

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-Report = Callable[[str, int, int], None]
-"""Takes a stage, the bytes that are done, and the bytes in all."""
+Report = Callable[[str, int, int | None], None]
+"""Takes a stage, the bytes that are done, and the bytes in all; None: unknown."""
 
 _INTERVAL_S: Final = 0.5
 

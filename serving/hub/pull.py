@@ -4,9 +4,10 @@ A pull may be ended at any moment, also by kill -9: the next one fetches only th
 the same commit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from vinery_serving.hub import gguf_folder
 from vinery_serving.hub.client import Hub
 from vinery_serving.hub.errors import PullFailed
 from vinery_serving.hub.folders import PullFolders
@@ -30,20 +31,43 @@ def pull(
     """Fetch the files of a repository, and return their folder. `patterns` are those that the files
     were chosen by. Raises `PullFailed`."""
     folders = PullFolders.of_repository(models_dir, repository, patterns)
-    if folders.final.is_dir():
-        return folders.final
+
+    def fill() -> None:
+        _fetch_all(hub, repository, folders, report, patience)
+
+    return complete(folders, fill, report)
+
+
+def complete(folders: PullFolders, fill: Callable[[], None], report: Report) -> Path:
+    """Let `fill` put the files into the folder of a pull, unless they are there, and return where a
+    model can be served from. Of a GGUF file one is made first. Raises `PullFailed`."""
     try:
-        with folders.locked():
-            _fetch_all(hub, repository, folders, report, patience)
-            return folders.finish()
+        if not folders.final.is_dir():
+            with folders.locked():
+                folders.create()
+                fill()
+                for file in sorted(folders.whole.rglob("*.gguf")):
+                    report(f"converting {file.name}", 0, None)
+                    gguf_folder.convert(file)
+                folders.finish()
+        return _served_folder(folders.final)
     except OSError as error:
-        raise PullFailed(f"The files cannot be stored in {models_dir}: {error.strerror}.") from None
+        raise PullFailed(
+            f"The files cannot be stored in {folders.root}: {error.strerror}."
+        ) from None
+
+
+def _served_folder(final: Path) -> Path:
+    """Return the folder with the model, and remove the GGUF file that it was made of."""
+    for file in sorted(final.rglob("*.gguf")):
+        file.unlink()
+    graphs = sorted(final.rglob("openvino_*model.xml"), key=lambda path: len(path.parts))
+    return graphs[0].parent if graphs else final
 
 
 def _fetch_all(
     hub: Hub, repository: Repository, folders: PullFolders, report: Report, patience: Patience
 ) -> None:
-    folders.create()
     missing = [each for each in repository.files if not (folders.whole / each.path).is_file()]
     started = sum(_started_bytes(folders, each) for each in missing)
     missing_bytes = sum(each.size_bytes for each in missing)

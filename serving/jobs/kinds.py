@@ -14,8 +14,10 @@ Discard = Callable[[JobDocument], None]
 
 # Modules with `run` and, if the job leaves unfinished files, `discard`.
 MODULES: Final[Mapping[str, str]] = {
+    "pull": "vinery_serving.hub.pull_job",
     "convert": "vinery_serving.convert.job",
     "bench": "vinery_serving.speed.bench_job",
+    "tune": "vinery_serving.speed.tune_job",
 }
 
 

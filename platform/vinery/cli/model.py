@@ -5,12 +5,13 @@ import json
 import shutil
 import textwrap
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from django.core.exceptions import ValidationError
 
-from vinery.cli import model_speed, resource
+from vinery.cli import model_pull, model_speed, resource
 from vinery.cli.find import only
 from vinery.cli.resource import Option, RowCommands, add_command
 from vinery.cli.shape import Commands, Failure, add_json, json_of, print_line, subcommands
@@ -58,6 +59,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     add_.add_argument("--device", default="CPU", help=f"{_DEVICE_HELP} (default: %(default)s)")
     _add_options(add_, "an engine option of the list below, such as max_running=8")
     add_.add_argument("--no-load", action="store_true", help="do not load it now")
+    model_pull.add_to(actions, _DEVICE_HELP)
     _add_convert(actions)
     resource.add_list(
         actions, MODELS, "List all models and their state. `show` has log lines, too."
@@ -243,6 +245,7 @@ def _lines(model: ServedModel) -> list[tuple[str, object]]:
         ("name", model),
         ("state", f"{model.state_text}{since}"),
         ("folder", model.folder),
+        ("source", _source_text(model.source)),
         ("device", model.device),
         ("options", json.dumps(model.options)),
         ("context", f"{status.max_context} tokens" if status.max_context else "unknown"),
@@ -257,6 +260,13 @@ def _lines(model: ServedModel) -> list[tuple[str, object]]:
     if status.num_attempts:
         lines.append(("attempts", f"{status.num_attempts} of {status.max_attempts} failed"))
     return lines
+
+
+def _source_text(source: Mapping[str, Any]) -> str:
+    """Where the files were pulled from."""
+    if not source:
+        return "the folder"
+    return f"{source['repository']} at {source['commit'][:12]}, revision {source['revision']}"
 
 
 def _absolute(text: str) -> str:

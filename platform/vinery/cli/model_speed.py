@@ -1,8 +1,9 @@
-"""`vinery model bench` and `vinery model speeds`: how fast models are on this host."""
+"""`vinery model bench`, `tune` and `speeds`: how fast models are on this host."""
 
 import argparse
 import time
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from django.core.exceptions import ValidationError
 
@@ -22,10 +23,12 @@ from vinery_accounts.resources.base import EVERYTHING
 from vinery_serving.catalog import speed_requests
 from vinery_serving.catalog.jobs import JobState, ModelJob
 from vinery_serving.catalog.models import ServedModel
+from vinery_serving.catalog.resource import MODELS
 from vinery_serving.catalog.speed import SpeedResult
 from vinery_serving.catalog.speed_resource import SPEED_RESULTS, SpeedResultSerializer
 
 _POLL_S: Final = 0.3
+_TRIAL_HEADS: Final = ("trial", "gain", "by_streams", "same_answers", "kept")
 _HEADS: Final = (
     *("streams", "output_tokens_per_s", "prompt_tokens_per_s", "first_token_s", "memory_mb"),
 )
@@ -39,6 +42,29 @@ def add_to(actions: Commands, one: RowCommands) -> None:
         "result.",
     )
     add_json(bench_)
+    tune_ = one.add(
+        "tune",
+        tune,
+        "Look for faster engine options, in trials beside the running engine, and show what each "
+        "gave.",
+    )
+    tune_.add_argument(
+        "--time-limit",
+        type=float,
+        default=300.0,
+        metavar="S",
+        help="no trial begins after so many seconds (default: %(default)g)",
+    )
+    tune_.add_argument(
+        "--allow-other-answers",
+        action="store_true",
+        help="options that change greedy answers may win, such as another KV precision",
+    )
+    tune_.add_argument(
+        "--apply", action="store_true", help="set the best options; the engine is restarted"
+    )
+    add_json(tune_)
+    one.add_actions("apply-tuning", done=lambda row, _: f"{row} has the options of its tuning.")
     resource.add_list(
         actions,
         SPEED_RESULTS,
@@ -70,6 +96,58 @@ def bench(model: ServedModel, arguments: argparse.Namespace) -> int:
             "the measured requests slower."
         )
     return 0
+
+
+def tune(model: ServedModel, arguments: argparse.Namespace) -> int:
+    """Print what each trial gave. Raises `Failure` if the model cannot be tuned."""
+    try:
+        job = speed_requests.begin_tuning(
+            model,
+            time_limit_s=arguments.time_limit,
+            allow_other_answers=arguments.allow_other_answers,
+        )
+    except ValidationError as error:
+        raise Failure(" ".join(error.messages)) from error
+    wait_for(job)
+    result = job.result
+    if arguments.json:
+        print(json_of(result))
+    else:
+        print_rows([_trial_row(each) for each in result["trials"]], _TRIAL_HEADS, as_json=False)
+        print_line(_summary(result))
+    is_better = result["best"] != result["present"]
+    if arguments.apply and is_better:
+        model.refresh_from_db()
+        MODELS.act(EVERYTHING, MODELS.action("apply-tuning"), model)
+        print_note(f"{model} has these options now.")
+    elif is_better:
+        print_note(f"To set them: vinery model apply-tuning {model}")
+    return 0
+
+
+def _trial_row(trial: Mapping[str, Any]) -> dict[str, object]:
+    gain = trial["gain"]
+    return {
+        "trial": trial["what"],
+        "gain": trial["error"] if gain is None else f"{gain:.2f}",
+        "by_streams": ", ".join(f"{num}: {each:.2f}" for num, each in trial["gains"].items()),
+        "same_answers": "-" if gain is None else f"{trial['same_answers']:.0%}",
+        "kept": trial["is_kept"],
+    }
+
+
+def _summary(result: Mapping[str, Any]) -> str:
+    """Return one line about the best options, and about time that was too short."""
+    best, genai = result["best_gain"], result["genai_gain"]
+    text = "No trial was clearly faster than the present options."
+    if result["best"] != result["present"]:
+        options = json_of(result["best"])
+        text = f"The best options are {best:.2f} times as fast as the present ones: {options}."
+    if genai:
+        text += f" They are {best / genai:.2f} times as fast as OpenVINO GenAI's defaults."
+    if not result["is_complete"]:
+        text += " The time ended before all settings were tried."
+    return " ".join(text.split())
 
 
 def wait_for(job: ModelJob) -> None:

@@ -19,6 +19,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
+from vinery.web import hub_api
 from vinery_accounts.api.views import ApiView, ResourceViewSet, viewset_of
 from vinery_accounts.models import Organization, Project
 from vinery_accounts.resources.fields import StrictSerializer, VisibleRelatedField
@@ -221,7 +222,11 @@ def ask_engines() -> Mapping[str, EngineWork]:
 # With or without the last slash, as in the rest of the management API.
 _router = SimpleRouter()
 _router.trailing_slash = "/?"
-_router.register("models", viewset_of(MODELS, state=state, convert=convert), basename="api-models")
+_router.register(
+    "models",
+    viewset_of(MODELS, state=state, convert=convert, check=hub_api.check, pull=hub_api.pull),
+    basename="api-models",
+)
 _router.register("model-jobs", viewset_of(MODEL_JOBS), basename="api-model-jobs")
 _router.register("model-events", viewset_of(MODEL_EVENTS), basename="api-model-events")
 _router.register("speed-results", viewset_of(SPEED_RESULTS), basename="api-speed-results")
@@ -232,5 +237,6 @@ for _name, _resource in media.ALL.items():
 
 urlpatterns: list[URLPattern | URLResolver] = [
     *_router.urls,
+    re_path("^catalog/?$", hub_api.Catalogue.as_view(), name="api-catalog"),
     re_path("^devices/?$", Devices.as_view(), name="api-devices"),
 ]

@@ -1,0 +1,112 @@
+"""Judges models of a hub for this machine, and asks the node to pull them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from vinery_accounts.services import changes
+from vinery_serving.catalog import devices, job_requests, registry
+from vinery_serving.catalog.jobs import JobKind, ModelJob
+from vinery_serving.catalog.models import ServedModel
+from vinery_serving.hub import catalogue
+from vinery_serving.hub.client import Hub
+from vinery_serving.hub.errors import PullFailed
+from vinery_serving.hub.formats import wanted_files
+from vinery_serving.hub.machine import Machine, this_machine
+from vinery_serving.hub.memory_need import CONTEXT_TOKENS
+from vinery_serving.hub.pull_job import PullRequest
+from vinery_serving.hub.verdict import Answer, Verdict, will_it_load
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What would be pulled, and whether it will load here."""
+
+    request: PullRequest
+    verdict: Verdict
+
+
+def judge(
+    name: str,
+    revision: str | None = None,
+    include: Sequence[str] = (),
+    *,
+    device: str = "CPU",
+    context: int = CONTEXT_TOKENS,
+    endpoint: str | None = None,
+) -> Judged:
+    """Judge a repository, or a model of the catalogue, without fetching its weights. Raises
+    `PullFailed`, and `HubUnavailable` if the hub does not answer."""
+    hub = Hub.of_environment(endpoint)
+    repository = wanted_files(hub.repository(_repository_of(name), revision), include)
+    request = PullRequest(
+        repository=repository.name,
+        revision=repository.revision,
+        commit=repository.commit,
+        include=list(include),
+        endpoint=hub.endpoint,
+    )
+    return Judged(request, will_it_load(repository, machine_for(device), context))
+
+
+def _repository_of(name: str) -> str:
+    """The repository of a name of the catalogue, or the name itself. Raises `PullFailed`."""
+    entry = catalogue.find(name)
+    if entry is None:
+        return name
+    if entry.shipped:
+        raise PullFailed(f"{name} ships with Vinery. Add a model with the folder {name}.")
+    return entry.repository
+
+
+def machine_for(device: str) -> Machine:
+    """Return this machine, with the memory of a device."""
+    known = devices.read(Path(settings.VINERY_RUN_DIR))
+    found = [each for each in known.devices if each.name == device] if known else []
+    own_bytes = found[0].memory_bytes if found and device != "CPU" else None
+    return this_machine(Path(settings.VINERY_PULLED_DIR), device, own_bytes)
+
+
+def begin(
+    judged: Judged,
+    name: str | None = None,
+    *,
+    device: str = "CPU",
+    options: Mapping[str, Any] | None = None,
+    load: bool = True,
+) -> ModelJob:
+    """Ask the node to pull what was judged for the model `name`, by default that of the repository.
+    A model that has a folder serves from it until the new one is ready.
+
+    Raises ValidationError for what will not load.
+    """
+    verdict, request = judged.verdict, judged.request
+    if verdict.answer is Answer.NO:
+        raise ValidationError(" ".join(verdict.reasons))
+    if verdict.answer is Answer.CONVERT:
+        request = msgspec.structs.replace(request, precision=verdict.precision)
+    name = name or request.repository.rpartition("/")[2]
+    with transaction.atomic():
+        model = ServedModel.objects.filter(name=name).first()
+        if model is None:
+            model = ServedModel(
+                name=name, folder="", device=device, options=dict(options or {}), is_loaded=load
+            )
+            model.awaits_folder = True
+            model = changes.add(model)
+        return job_requests.begin(model, JobKind.PULL, msgspec.to_builtins(request))
+
+
+def add_shipped(name: str, served_as: str | None, *, device: str, load: bool) -> ServedModel | None:
+    """Serve a model of the catalogue that ships with Vinery; None for any other name. Raises
+    ValidationError."""
+    entry = catalogue.find(name)
+    if entry is None or not entry.shipped:
+        return None
+    return registry.add_model(Path(name), name=served_as or name, device=device, load=load)

@@ -1,0 +1,182 @@
+"""Looks for better engine options: one setting after the other, the best value of each is kept.
+
+Each trial runs in an engine of its own, beside one with the present options. Both do the same work
+in turns, so that what else the machine does meanwhile slows both. The work is what chats do: first
+turns, and second ones that repeat the first.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Final
+
+import msgspec
+
+from vinery_serving.speed.knobs import GENAI_DEFAULTS, knobs
+from vinery_serving.speed.measuring import Engine, MeasurementFailed, Run
+from vinery_serving.speed.texts import Encode, next_turn, prompt_ids
+from vinery_serving.transport.client import EngineDisconnected
+
+STREAMS: Final = (1, 4)
+_PROMPT_TOKENS: Final = 128
+_OUTPUT_TOKENS: Final = 32
+_ROUNDS: Final = 2
+_WARM_UP_TOKENS: Final = 8
+# A smaller gain is within what repeated measurements differ by.
+_LEAST_GAIN: Final = 1.03
+
+Start = Callable[[Mapping[str, Any]], AbstractAsyncContextManager[Engine]]
+
+
+class TrialResult(msgspec.Struct, frozen=True):
+    """One trial. A gain of 1.2: the same work is done 1.2 times as fast as with the present
+    options."""
+
+    what: str
+    options: dict[str, Any]
+    gain: float | None = None  # None: it failed
+    gains: dict[int, float] = {}  # by number of streams
+    same_answers: float = 1.0  # the part of the greedy answers that stays the same, 0 to 1
+    is_kept: bool = False
+    error: str = ""
+
+
+class Tuning(msgspec.Struct, frozen=True):
+    """What a search has found."""
+
+    present: dict[str, Any]
+    trials: tuple[TrialResult, ...]
+    best: dict[str, Any]
+    best_gain: float
+    genai_gain: float | None  # of GenAI's defaults; None: they were not tried
+    is_complete: bool  # False: the time ended before all settings were tried
+    took_s: float
+
+
+@dataclass
+class Tuner:
+    """A search. `allows_other_answers`: options that change greedy answers may win."""
+
+    start: Start
+    encode: Encode
+    present: Mapping[str, Any]
+    device: str
+    is_vision: bool
+    allows_other_answers: bool
+    time_limit_s: float
+    report: Callable[[str], object]
+    _trials: list[TrialResult] = field(default_factory=list)
+    _seed: int = 0
+    _longest_s: float = 0.0
+
+    async def run(self) -> Tuning:
+        """Raises `MeasurementFailed` if the present options cannot be measured."""
+        began_s = time.monotonic()
+        end_s = began_s + self.time_limit_s
+        best, best_gain, is_complete = dict(self.present), 1.0, True
+        async with self.start(self.present) as base:
+            genai = await self._try(base, "OpenVINO GenAI's defaults", dict(GENAI_DEFAULTS))
+            for changes in knobs(self.present, device=self.device, is_vision=self.is_vision):
+                found: list[TrialResult] = []
+                for change in changes:
+                    if time.monotonic() + self._longest_s > end_s:
+                        is_complete = False
+                        break
+                    found.append(await self._try(base, change.what, change.applied_to(best)))
+                winner = max(filter(self._may_win, found), key=_gain, default=None)
+                if winner is not None and _gain(winner) > best_gain * _LEAST_GAIN:
+                    best, best_gain = winner.options, _gain(winner)
+                    self._keep(winner)
+        return Tuning(
+            present=dict(self.present),
+            trials=tuple(self._trials),
+            best=best,
+            best_gain=round(best_gain, 3),
+            genai_gain=genai.gain,
+            is_complete=is_complete,
+            took_s=round(time.monotonic() - began_s, 1),
+        )
+
+    def _may_win(self, trial: TrialResult) -> bool:
+        has_answers = self.allows_other_answers or trial.same_answers == 1
+        return trial.gain is not None and has_answers
+
+    def _keep(self, winner: TrialResult) -> None:
+        at = self._trials.index(winner)
+        self._trials[at] = msgspec.structs.replace(winner, is_kept=True)
+
+    async def _try(self, base: Engine, what: str, options: dict[str, Any]) -> TrialResult:
+        """Measure options beside the present ones. Options that fail are a result, too."""
+        self.report(f"trying {what}")
+        began_s = time.monotonic()
+        try:
+            async with self.start(options) as engine:
+                result = await self._compare(base, engine, what, options)
+        except (MeasurementFailed, EngineDisconnected) as error:
+            reason = str(error) or "The engine ended."
+            result = TrialResult(what, options, error=reason)
+        self._longest_s = max(self._longest_s, time.monotonic() - began_s)
+        self._trials.append(result)
+        return result
+
+    async def _compare(
+        self, base: Engine, engine: Engine, what: str, options: dict[str, Any]
+    ) -> TrialResult:
+        for each in (base, engine):
+            await each.run([self._prompt()], _WARM_UP_TOKENS)
+        gains, same = {}, []
+        for streams in STREAMS:
+            ratios = []
+            for _ in range(_ROUNDS):
+                prompts = [self._prompt() for _ in range(streams)]
+                before = await self._work(base, prompts)
+                after = await self._work(engine, prompts)
+                ratios.append(_duration_s(before) / _duration_s(after))
+                same += _same(before, after)
+            gains[streams] = round(median(ratios), 3)
+        return TrialResult(
+            what,
+            options,
+            gain=round(math.exp(sum(map(math.log, gains.values())) / len(gains)), 3),
+            gains=gains,
+            same_answers=round(sum(same) / len(same), 3),
+        )
+
+    def _prompt(self) -> list[int]:
+        """Return a prompt that no engine has seen."""
+        self._seed += 1
+        return prompt_ids(self.encode, self._seed, _PROMPT_TOKENS)
+
+    async def _work(self, engine: Engine, prompts: Sequence[Sequence[int]]) -> tuple[Run, Run]:
+        """Two turns of as many chats as there are prompts."""
+        first = await engine.run(prompts, _OUTPUT_TOKENS)
+        turns = [
+            next_turn(self.encode, prompt, answer.token_ids)
+            for prompt, answer in zip(prompts, first.answers, strict=True)
+        ]
+        return first, await engine.run(turns, _OUTPUT_TOKENS)
+
+
+def _gain(trial: TrialResult) -> float:
+    return trial.gain or 0.0
+
+
+def _duration_s(turns: tuple[Run, Run]) -> float:
+    return sum(run.duration_s for run in turns)
+
+
+def _same(before: tuple[Run, Run], after: tuple[Run, Run]) -> list[bool]:
+    """Whether each answer is the same. Second turns after other first ones cannot be compared."""
+    firsts = [
+        one.token_ids == other.token_ids
+        for one, other in zip(before[0].answers, after[0].answers, strict=True)
+    ]
+    seconds = [
+        one.token_ids == other.token_ids
+        for is_same, one, other in zip(firsts, before[1].answers, after[1].answers, strict=True)
+        if is_same
+    ]
+    return firsts + seconds

@@ -1,0 +1,68 @@
+"""`vinery model check`, `vinery model pull` and `vinery catalog`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.accounts.commands.conftest import Vinery
+from tests.fakes.hub import FakeHub
+from tests.hub.conftest import hub as hub
+from tests.hub.models import TINY_CHAT
+from vinery_serving.catalog.jobs import ModelJob
+from vinery_serving.catalog.models import ServedModel
+
+
+def test_check_prints_the_verdict_and_its_figures(vinery_: Vinery, hub: FakeHub) -> None:
+    hub.add_folder("acme/tiny", TINY_CHAT, cardData={"license": "mit"})
+
+    result = vinery_("model", "check", "acme/tiny")
+
+    assert result.status == 0
+    assert "loads:    yes" in result.out
+    assert "KV cache of 2,048 tokens" in result.out
+
+
+def test_check_of_what_will_not_load_has_status_one(vinery_: Vinery, hub: FakeHub) -> None:
+    hub.add("acme/pickle", {"config.json": b"{}", "pytorch_model.bin": b"x"})
+
+    result = vinery_("model", "check", "acme/pickle", "--json")
+
+    assert (result.status, '"answer": "no"' in result.out) == (1, True)
+
+
+def test_pull_begins_a_job(vinery_: Vinery, hub: FakeHub) -> None:
+    hub.add_folder("acme/tiny", TINY_CHAT)
+
+    result = vinery_("model", "pull", "acme/tiny", "--yes", "--no-wait", "--no-serve")
+
+    job = ModelJob.objects.get()
+    assert f"Pulling tiny. Progress: vinery job show {job.pk}" in result.out
+    assert job.model.is_loaded is False
+
+
+def test_pull_of_a_shipped_model_adds_it(vinery_: Vinery) -> None:
+    result = vinery_("model", "pull", "tiny-chat", "--name", "mine", "--no-serve")
+
+    assert "mine ships with Vinery" in result.out
+    assert ServedModel.objects.get().folder == str(TINY_CHAT)
+
+
+def test_pull_of_a_missing_repository_is_a_sentence(vinery_: Vinery, hub: FakeHub) -> None:
+    result = vinery_("model", "pull", "acme/none", "--yes")
+
+    assert (result.status, "has no repository acme/none" in result.err) == (1, True)
+
+
+@pytest.mark.parametrize("word", ["--fits", "--json"])
+def test_the_catalogue_is_listed(vinery_: Vinery, word: str) -> None:
+    result = vinery_("catalog", "list", "--task", "chat", word)
+
+    assert "tiny-chat" in result.out
+    assert "bge-base-en" not in result.out
+
+
+def test_the_catalogue_is_compared_with_a_hub(vinery_: Vinery, hub: FakeHub) -> None:
+    result = vinery_("catalog", "check", "--endpoint", hub.endpoint)
+
+    assert result.status == 1
+    assert "has no repository OpenVINO/Qwen3-8B-int4-ov" in result.out

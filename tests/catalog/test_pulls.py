@@ -1,0 +1,177 @@
+"""Models of a hub are judged, pulled by the node's job and served from their own folder."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.core.exceptions import ValidationError
+
+from tests.fakes.hub import FakeHub, Fault
+from tests.hub.conftest import hub as hub
+from tests.hub.models import TINY_CHAT, checkpoint_files, openvino_files
+from vinery_accounts.base import change_signal
+from vinery_accounts.resources.base import EVERYTHING
+from vinery_serving.catalog import devices, job_requests, pulls
+from vinery_serving.catalog.devices import Device
+from vinery_serving.catalog.job_results import take_result
+from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
+from vinery_serving.catalog.models import ServedModel, ShownState
+from vinery_serving.catalog.resource import MODELS
+from vinery_serving.hub.errors import PullFailed
+from vinery_serving.hub.verdict import Answer
+from vinery_serving.node import job_runner
+from vinery_serving.node.job_runner import JobRunner
+
+pytestmark = pytest.mark.django_db
+WEIGHTS = "openvino_model.bin"
+
+
+@pytest.fixture(autouse=True)
+def home(settings: Any, tmp_path: Path) -> Path:
+    settings.VINERY_HOME = settings.VINERY_LOG_DIR = settings.VINERY_RUN_DIR = tmp_path
+    settings.VINERY_PULLED_DIR = tmp_path / "models"
+    return tmp_path
+
+
+@pytest.fixture
+def tiny(hub: FakeHub) -> FakeHub:
+    hub.add_folder("acme/tiny", TINY_CHAT, cardData={"license": "apache-2.0"})
+    return hub
+
+
+def begun(repository: str = "acme/tiny", **words: Any) -> ModelJob:
+    return pulls.begin(pulls.judge(repository), **words)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_model_is_registered_while_it_is_pulled() -> None:
+    job = begun()
+
+    model = ServedModel.objects.get()
+    assert (model.name, model.folder, model.shown_state) == ("tiny", "", ShownState.PULLING)
+    assert "token" not in str(job.parameters).lower()
+
+
+def test_what_will_not_load_is_not_pulled(hub: FakeHub) -> None:
+    hub.add("acme/pickle", {"config.json": b"{}", "pytorch_model.bin": b"x"})
+
+    with pytest.raises(ValidationError, match="pickle format"):
+        begun("acme/pickle")
+    assert not ServedModel.objects.exists()
+
+
+def test_a_name_of_the_catalogue_is_a_repository(hub: FakeHub) -> None:
+    hub.add("OpenVINO/Qwen3-8B-int4-ov", openvino_files())
+
+    assert pulls.judge("qwen3-8b").request.repository == "OpenVINO/Qwen3-8B-int4-ov"
+
+
+def test_a_shipped_name_is_added_by_its_folder() -> None:
+    model = pulls.add_shipped("tiny-chat", "mine", device="CPU", load=False)
+
+    assert model and Path(model.folder) == TINY_CHAT
+    assert pulls.add_shipped("qwen3-8b", None, device="CPU", load=False) is None
+    with pytest.raises(PullFailed, match="ships with Vinery"):
+        pulls.judge("tiny-chat")
+
+
+def test_a_device_with_its_own_memory_is_judged_by_it(hub: FakeHub, home: Path) -> None:
+    devices.write(home, [Device("CPU", "c", 10), Device("GPU.0", "g", 1000)])
+    hub.add("acme/tiny", openvino_files())
+
+    assert pulls.judge("acme/tiny", device="GPU.0").verdict.answer is Answer.NO
+    assert pulls.judge("acme/tiny").verdict.answer is Answer.YES
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_pull_for_a_served_name_replaces_its_folder_when_it_is_done() -> None:
+    old = ServedModel.objects.create(name="tiny", folder=str(TINY_CHAT))
+
+    job = begun()
+
+    old.refresh_from_db()
+    assert (job.model, old.folder) == (old, str(TINY_CHAT))
+
+
+def test_a_checkpoint_is_converted_after_its_pull(hub: FakeHub, tmp_path: Path) -> None:
+    hub.add("acme/new", checkpoint_files())
+    job = begun("acme/new")
+
+    assert take_result(job, {"folder": str(tmp_path), "source": {"kind": "hub"}}) == ""
+
+    conversion = ModelJob.objects.get(kind=JobKind.CONVERT)
+    assert conversion.parameters == {"source": str(tmp_path), "precision": "int8"}
+    assert ServedModel.objects.get().folder == ""
+
+
+def test_another_folder_forgets_where_the_files_were_from() -> None:
+    model = ServedModel.objects.create(name="m", folder="/gone", source={"kind": "hub"})
+
+    MODELS.change(EVERYTHING, model, {"folder": str(TINY_CHAT)})
+
+    model.refresh_from_db()
+    assert model.source == {}
+
+
+def _until(job: ModelJob, state: JobState) -> Any:
+    async def wait() -> None:
+        async with asyncio.timeout(60):
+            while job.state != state:
+                await asyncio.sleep(0.05)
+                await sync_to_async(job.refresh_from_db, thread_sensitive=False)()
+
+    return wait()
+
+
+async def _with_node(*steps: Any) -> None:
+    runner = asyncio.create_task(JobRunner().run())
+    try:
+        for step in steps:
+            await step()
+    finally:
+        runner.cancel()
+        await asyncio.gather(runner, return_exceptions=True)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_node_pulls_pauses_resumes_and_cancels(
+    tiny: FakeHub, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_runner, "_POLL_INTERVAL_S", 0.05)
+    monkeypatch.setattr(job_runner, "_WRITE_INTERVAL_S", 0.05)
+    monkeypatch.setenv("HF_TOKEN", tiny.token)
+    tiny.repositories["acme/tiny"].gate = "private"
+    tiny.fault(WEIGHTS, Fault(stall_after=1_000_000))
+    job, other = begun(), begun(name="other")
+    beginning = home / "models/.partial"
+
+    async def ask(change: Any, row: ModelJob) -> None:
+        await sync_to_async(change, thread_sensitive=False)(row)
+        change_signal.send()
+
+    async def fetched() -> None:
+        async with asyncio.timeout(60):
+            while not any(each.stat().st_size == 1_000_000 for each in beginning.rglob("*")):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+    async def pause() -> None:
+        await ask(job_requests.cancel, other)
+        await ask(job_requests.pause, job)
+        await _until(job, JobState.PAUSED)
+
+    async def resume() -> None:
+        await ask(job_requests.resume, job)
+        await _until(job, JobState.DONE)
+
+    asyncio.run(_with_node(fetched, pause, resume))
+
+    model = ServedModel.objects.get(name="tiny")
+    assert tiny.fetches(WEIGHTS)[-1].first_byte == 1_000_000
+    assert Path(model.folder).parent.parent == home / "models"
+    assert model.source["files"][WEIGHTS] == 4_780_421
+    assert tiny.token not in job.log_path.read_text()
+    assert not list(beginning.iterdir())

@@ -1,0 +1,118 @@
+"""A GGUF file becomes a folder that the gateway and the engine read."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import openvino
+import openvino_genai
+import pytest
+
+from tests.fakes.hub import FakeHub
+from tests.hub.gguf_files import write_gguf
+from vinery_serving.hub import gguf_folder
+from vinery_serving.hub.client import Hub
+from vinery_serving.hub.errors import PullFailed
+from vinery_serving.hub.gguf import read_metadata
+from vinery_serving.hub.pull import pull
+from vinery_serving.prompting.assets import ModelAssets
+from vinery_serving.prompting.folder import ModelFolder
+
+
+def test_the_metadata_is_read_without_the_weights(tmp_path: Path) -> None:
+    metadata = read_metadata(write_gguf(tmp_path / "m.gguf"))
+
+    assert metadata["general.architecture"] == "qwen3"
+    assert metadata["qwen3.context_length"] == 512
+    assert len(metadata["tokenizer.ggml.tokens"]) == 3072
+
+
+@pytest.mark.parametrize("size", [0, 3, 20, 60, 5000, -1000])
+def test_a_cut_file_is_refused(tmp_path: Path, size: int) -> None:
+    whole = write_gguf(tmp_path / "m.gguf").read_bytes()
+    (tmp_path / "cut.gguf").write_bytes(whole[:size])
+
+    with pytest.raises(PullFailed, match=r"cut\.gguf is no GGUF file, or is damaged"):
+        read_metadata(tmp_path / "cut.gguf")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        struct.pack("<QQ", 0, 1 << 60),  # keys
+        struct.pack("<QQQ", 0, 1, 1 << 60),  # the length of a key
+        struct.pack("<QQQ1sIIQ", 0, 1, 1, b"k", 9, 0, 1 << 60),  # items of a list
+        struct.pack("<QQQ1sIIQ", 0, 1, 1, b"k", 9, 9, 1),  # a list of lists
+        struct.pack("<QQQ1sI", 0, 1, 1, b"k", 99),  # an unknown type
+    ],
+)
+def test_a_hostile_header_takes_no_memory(tmp_path: Path, body: bytes) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<I", 3) + body)
+
+    with pytest.raises(PullFailed, match="is no GGUF file"):
+        read_metadata(path)
+
+
+def test_another_architecture_or_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PullFailed, match="architectures llama, qwen2, qwen3, and this one is phi2"):
+        gguf_folder.convert(write_gguf(tmp_path / "phi.gguf", "phi2"))
+    with pytest.raises(PullFailed, match="a tokenizer of the kind gpt2"):
+        gguf_folder.convert(write_gguf(tmp_path / "m.gguf", tokenizer="llama"))
+
+
+def test_weights_that_the_library_does_not_read_are_refused(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf")
+    content = path.read_bytes()
+    kind = content.index(b"token_embd.weight") + len(b"token_embd.weight") + 4 + 2 * 8
+    path.write_bytes(content[:kind] + struct.pack("<I", 10) + content[kind + 4 :])
+
+    with pytest.raises(PullFailed, match=r"does not read \(token_embd\.weight: type 10\)"):
+        gguf_folder.convert(path)
+
+
+def test_what_the_library_cannot_read_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_gguf(tmp_path / "m.gguf")
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("Check failed at gguf.cpp:1:\nno such tensor\n")
+
+    monkeypatch.setattr(openvino_genai, "LLMPipeline", fail)
+
+    with pytest.raises(PullFailed, match=r"GenAI cannot read m\.gguf: no such tensor"):
+        gguf_folder.convert(path)
+
+
+def test_a_pulled_gguf_file_answers_as_a_model(hub: FakeHub, tmp_path: Path) -> None:
+    content = write_gguf(tmp_path / "m.gguf").read_bytes()
+    hub.add("acme/gguf", {"q8/tiny-q8_0.gguf": content, "README.md": b"x"})
+    own = Hub(hub.endpoint)
+
+    folder = pull(own, own.repository("acme/gguf"), tmp_path / "models", lambda *_: None)
+
+    model = ModelFolder.read(folder)
+    assert (model.model_type, model.max_context, model.named_tokens["eos_token"]) == (
+        "qwen3",
+        512,
+        "<|im_end|>",
+    )
+    assert model.templates
+    assert not list(folder.glob("*.gguf"))
+    assert _generated(folder, list(ModelAssets.load(folder).ids_of_text("hello"))) == 3
+
+
+def _generated(folder: Path, ids: list[int]) -> int:
+    """The number of tokens that the engine's pipeline generates."""
+    pipeline = openvino_genai.ContinuousBatchingPipeline(
+        str(folder), openvino_genai.SchedulerConfig(), "CPU"
+    )
+    config = openvino_genai.GenerationConfig(max_new_tokens=3, ignore_eos=True)
+    prompt = openvino.Tensor(np.array([ids], dtype=np.int64))
+    handle = pipeline.add_request(0, prompt, config)
+    while pipeline.has_non_finished_requests():
+        pipeline.step()
+    return len(handle.read_all()[0].generated_ids)

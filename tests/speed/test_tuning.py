@@ -1,0 +1,178 @@
+"""The search for better options, with engines whose speed the test chooses."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from vinery_serving.catalog import speed_requests
+from vinery_serving.catalog.job_results import take_result
+from vinery_serving.catalog.models import ServedModel
+from vinery_serving.speed import tune_job
+from vinery_serving.speed.knobs import knobs
+from vinery_serving.speed.measuring import Answer, Engine, MeasurementFailed, Run
+from vinery_serving.speed.tuning import Tuner
+
+Speed = Callable[[Mapping[str, Any]], float]
+
+
+class SlowEngine:
+    """Takes `took_s` for each run. Its answers are those of its options' KV precision."""
+
+    def __init__(self, options: Mapping[str, Any], took_s: float) -> None:
+        self._took_s = took_s
+        self._token = 7 if "KV_CACHE_PRECISION" in options.get("plugin", {}) else 1
+
+    async def run(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> Run:
+        ids, chunks = (self._token,) * num_tokens, ((self._took_s, num_tokens),)
+        return Run(tuple(Answer(len(each), ids, 0.0, chunks) for each in prompts))
+
+
+def tuner(took_s: Speed, *, allows_other_answers: bool = False, **changes: Any) -> Tuner:
+    started: list[Mapping[str, Any]] = []
+
+    @asynccontextmanager
+    async def start(options: Mapping[str, Any]) -> AsyncIterator[Engine]:
+        started.append(options)
+        yield cast("Engine", SlowEngine(options, took_s(options)))
+
+    values: dict[str, Any] = {
+        "start": start,
+        "encode": lambda text: list(text.encode()),
+        "present": {"plugin": {"A": 1}},
+        "device": "CPU",
+        "is_vision": False,
+        "allows_other_answers": allows_other_answers,
+        "time_limit_s": 60.0,
+        "report": lambda _: None,
+    }
+    return Tuner(**{**values, **changes})
+
+
+def took_s(options: Mapping[str, Any]) -> float:
+    """Prompt lookup and large steps are quicker, and so is another KV precision."""
+    plugin = options.get("plugin", {})
+    quicker = 1.0
+    quicker *= 1.5 if options.get("prompt_lookup") else 1
+    quicker *= 1.2 if options.get("max_num_batched_tokens") == 2048 else 1
+    quicker *= 2.0 if plugin.get("KV_CACHE_PRECISION") == "f16" else 1
+    quicker *= 0.9 if options.get("enable_prefix_caching") is False else 1
+    return 1 / quicker
+
+
+async def test_the_best_value_of_each_setting_is_kept() -> None:
+    found = await tuner(took_s).run()
+    wanted = {"plugin": {"A": 1}, "prompt_lookup": True, "max_num_batched_tokens": 2048}
+    assert found.best == wanted
+    assert found.best_gain == pytest.approx(1.8, abs=0.01)
+    assert found.genai_gain == pytest.approx(0.9, abs=0.01)
+    assert found.is_complete
+    assert [each.what for each in found.trials if each.is_kept] == [
+        "prompt lookup",
+        "2048 tokens in a step",
+    ]
+
+
+async def test_options_that_change_answers_win_only_if_they_may() -> None:
+    found = await tuner(took_s).run()
+    other = next(each for each in found.trials if each.what == "KV precision f16")
+    assert (other.same_answers, other.is_kept) == (0, False)
+    assert other.gain == pytest.approx(3.6, abs=0.01)
+    found = await tuner(took_s, allows_other_answers=True).run()
+    assert found.best["plugin"] == {"A": 1, "KV_CACHE_PRECISION": "f16"}
+
+
+async def test_a_trial_that_does_not_load_is_shown_and_does_not_end_the_search() -> None:
+    def fails(options: Mapping[str, Any]) -> float:
+        if options.get("prompt_lookup"):
+            raise MeasurementFailed("It needs a tokenizer.")
+        return took_s(options)
+
+    found = await tuner(fails).run()
+    lookup = next(each for each in found.trials if each.what == "prompt lookup")
+    assert (lookup.gain, lookup.error) == (None, "It needs a tokenizer.")
+    assert found.best["max_num_batched_tokens"] == 2048
+
+
+async def test_small_gains_do_not_change_options() -> None:
+    def a_little(options: Mapping[str, Any]) -> float:
+        return 0.99 if options.get("prompt_lookup") else 1.0
+
+    found = await tuner(a_little).run()
+    assert found.best == found.present
+
+
+async def test_no_trial_begins_after_the_time_limit() -> None:
+    found = await tuner(took_s, time_limit_s=0.0).run()
+    assert [each.what for each in found.trials] == ["OpenVINO GenAI's defaults"]
+    assert not found.is_complete
+
+
+def test_settings_that_a_model_or_device_lacks_are_not_tried() -> None:
+    def tried(options: Mapping[str, Any], **changes: Any) -> set[str]:
+        about = {"device": "CPU", "is_vision": False, **changes}
+        return {
+            name
+            for values in knobs(options, **about)
+            for change in values
+            for name in (change.options.get("plugin") or change.options)
+        }
+
+    assert "prompt_lookup" in tried({})
+    assert "prompt_lookup" not in tried({}, is_vision=True)
+    assert "prompt_lookup" not in tried({"draft_model": "/d"})
+    assert tried({}, device="GPU").isdisjoint({"num_threads", "DYNAMIC_QUANTIZATION_GROUP_SIZE"})
+    assert "enable_prefix_caching" in tried({"enable_prefix_caching": False})
+
+
+def test_trials_that_do_not_fit_into_memory_are_refused(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from types import SimpleNamespace
+
+    from vinery_serving.jobs.progress import JobDocument, JobFailed, Reporter
+
+    monkeypatch.setattr(
+        tune_job.psutil, "virtual_memory", lambda: SimpleNamespace(available=1 << 20)
+    )
+    parameters = {"folder": str(tmp_path), "device": "CPU", "options": {}, "max_context": 0}
+    document = JobDocument(
+        kind="tune",
+        job_id=1,
+        node_pid=0,
+        model="m",
+        home=tmp_path,
+        parameters={**parameters, "time_limit_s": 10},
+    )
+    with pytest.raises(JobFailed, match=r"Trials need 0\.8 GB of memory for 2 engines"):
+        tune_job.run(document, Reporter())
+
+
+@pytest.mark.django_db
+class TestApplying:
+    """The best options are set on request, once, and only for the model as it was tuned."""
+
+    def a_tuned_model(self) -> ServedModel:
+        model = ServedModel.objects.create(name="m", folder="/models/m")
+        job = speed_requests.begin_tuning(model, time_limit_s=30)
+        assert take_result(job, {"present": {}, "best": {"prompt_lookup": True}}) == ""
+        return model
+
+    def test_the_best_options_are_set(self) -> None:
+        model = speed_requests.apply_tuning(self.a_tuned_model())
+        model.refresh_from_db()
+        assert model.options == {"prompt_lookup": True}
+
+    def test_a_model_that_has_changed_since_is_left_as_it_is(self) -> None:
+        model = self.a_tuned_model()
+        ServedModel.objects.update(options={"max_running": 2})
+        model.refresh_from_db()
+        with pytest.raises(ValidationError, match="has changed since it was tuned"):
+            speed_requests.apply_tuning(model)
+
+    def test_a_model_that_was_never_tuned_has_nothing_to_apply(self) -> None:
+        model = ServedModel.objects.create(name="m", folder="/models/m")
+        with pytest.raises(ValidationError, match="has not been tuned yet"):
+            speed_requests.apply_tuning(model)
