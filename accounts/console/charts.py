@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from functools import cached_property
 from itertools import groupby
-from typing import Final
-
-from vinery_accounts.usage.reports import Point
+from typing import Final, Protocol
 
 # The frame of the values, in units of the drawing.
 _LEFT: Final = 56
@@ -29,6 +27,16 @@ _TIME_STEPS_S: Final = (
 )
 
 
+class Span(Protocol):
+    """The time of a column, such as a point of a report."""
+
+    @property
+    def since(self) -> datetime: ...
+
+    @property
+    def until(self) -> datetime: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Series:
     """The values of one colour, one for each point; None where nothing was measured.
@@ -43,18 +51,23 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """Durations in milliseconds as lines, or whole numbers as stacked bars.
+    """Durations in milliseconds as lines, or numbers as stacked bars or as lines.
 
     Screen readers read `what` and the largest value instead of the picture.
     """
 
     name: str
     what: str
-    points: Sequence[Point]
+    points: Sequence[Span]
     series: Sequence[Series]
     zone: tzinfo
     is_of_durations: bool = False
+    is_of_lines: bool = False  # numbers that have no sum
     is_wide: bool = False
+
+    @property
+    def has_lines(self) -> bool:
+        return self.is_of_durations or self.is_of_lines
 
     @property
     def width(self) -> int:
@@ -88,7 +101,7 @@ class Chart:
     @cached_property
     def largest(self) -> float:
         """The largest duration, or the largest sum of a column."""
-        height_of = max if self.is_of_durations else sum
+        height_of = max if self.has_lines else sum
         return max((height_of(value or 0 for value in each) for each in self.columns), default=0)
 
     @property
@@ -179,7 +192,7 @@ class Chart:
         stride = max(1, math.ceil(len(self.points) / max_labels))
         return round_ones or range(len(self.points))[stride // 2 :: stride]
 
-    def _local_s(self, point: Point) -> int:
+    def _local_s(self, point: Span) -> int:
         """Return local seconds since 1970."""
         offset = point.since.astimezone(self.zone).utcoffset() or timedelta()
         return int(point.since.timestamp() + offset.total_seconds())
@@ -216,7 +229,7 @@ def nice_step(least: float, *, is_whole: bool) -> float:
     return max(1, step) if is_whole else step
 
 
-def _time_form(points: Sequence[Point]) -> tuple[str, int]:
+def _time_form(points: Sequence[Span]) -> tuple[str, int]:
     """Return the format of times, and how many labels fit."""
     if points[-1].until - points[0].since <= timedelta(hours=36):
         return "%H:%M", 7

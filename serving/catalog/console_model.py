@@ -13,6 +13,7 @@ from vinery_accounts.console.live import LivePage
 from vinery_accounts.console.page import FormPage
 from vinery_accounts.console.rows import ConfirmPage, Question, RowPage, page_of
 from vinery_accounts.resources.base import Conflict
+from vinery_serving.catalog.console_speed import speed_of
 from vinery_serving.catalog.engine_log import engine_log_text
 from vinery_serving.catalog.job_resource import MODEL_EVENTS, MODEL_JOBS
 from vinery_serving.catalog.model_facts import (
@@ -32,6 +33,7 @@ _DONE: Final = {
     "unload": "Unloading {row}. Clients get an error until it is loaded.",
     "retry": "Loading {row} again.",
     "self-test": "Testing {row}. The result appears here within a minute.",
+    "bench": "Measuring {row}. The result appears here within minutes.",
 }
 
 
@@ -57,6 +59,7 @@ class ModelPage(RowPage, LivePage, FormPage):
             "facts": list(engine_facts(body["engine"])),
             "aliases": aliases_of(row),
             "jobs": jobs_of(row, _NUM_JOBS),
+            **speed_of(row),
             "log": engine_log_text(row.name),
             "curl": curl_of(row, self.base_url()),
         }

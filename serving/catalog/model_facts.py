@@ -76,7 +76,9 @@ def actions_of(model: ServedModel) -> list[str]:
         return ["load"]
     retry = ["retry"] if model.status.has_failed else []
     wake = ["load"] if model.shown_state is ShownState.ASLEEP else []
-    return [*retry, *wake, "unload", *(["self-test"] if model.takes_pictures else [])]
+    bench = ["bench"] if model.shown_state is ShownState.READY else []
+    test = ["self-test"] if model.takes_pictures else []
+    return [*retry, *wake, "unload", *test, *bench]
 
 
 def body_of(model: ServedModel) -> dict[str, Any]:

@@ -42,6 +42,29 @@ class ChangedModelForm(ModelForm):
         self.fields["folder"].required = bool(model.folder)
 
 
+class PullForm(ModelForm):
+    """How a model of a hub is served. The page has what is pulled."""
+
+    name = forms.CharField(max_length=128, help_text="The name that clients send as `model`.")
+    replaces = forms.BooleanField(
+        required=False,
+        label="Replace the files of the model of this name",
+        help_text="If there is one: it serves its present files until the new ones are ready.",
+    )
+
+    def __init__(self, data: Any, **more: Any) -> None:
+        super().__init__(["name", "options", "is_loaded"], data, **more)
+        self.fields["is_loaded"].label = "Load it when it is there"
+
+    def clean(self) -> dict[str, Any]:
+        """Raises ValidationError for the name of a model that should stay as it is."""
+        cleaned = super().clean() or self.cleaned_data
+        is_served = ServedModel.objects.filter(name=cleaned.get("name", "")).exists()
+        if is_served and not cleaned.get("replaces"):
+            raise forms.ValidationError({"name": "Another model is served under this name."})
+        return cleaned
+
+
 class FolderForm(ModelForm):
     """A model in a folder of the server."""
 

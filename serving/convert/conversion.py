@@ -114,6 +114,7 @@ async def _export(
         "HF_HOME": str(scratch / "hub"),
         "TMPDIR": str(scratch),
         "DO_NOT_TRACK": "1",
+        "PYTHONUNBUFFERED": "1",  # the log is live
     }
     try:
         return await child.run(command, write, limits, variables=variables)

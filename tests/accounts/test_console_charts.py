@@ -95,6 +95,12 @@ def test_a_line_is_interrupted_where_values_are_missing() -> None:
     assert "a: not measured" in (root.findall(".//title")[2].text or "")
 
 
+def test_numbers_without_a_sum_are_lines_up_to_the_largest() -> None:
+    shown = chart([10, 20], [30, 40], is_of_lines=True)
+    assert len(list(drawn(shown).iter("polyline"))) == 2
+    assert shown.largest_text == "40"
+
+
 def test_names_are_escaped() -> None:
     text = page(chart([1], names="<")).replace("&lt;", "")
 

@@ -174,12 +174,29 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path)
         if is_storage:
             self._send_large(path)
+        elif path == "/api/models":
+            self._send_found(parse_qs(urlsplit(self.path).query))
         elif found := re.fullmatch(r"/api/models/(.+?)(?:/revision/(.+))?", path):
             self._send_info(found[1], found[2])
         elif found := re.fullmatch(r"/(.+?)/resolve/([^/]+)/(.+)", path):
             self._resolve(found[1], found[2], found[3])
         else:
             self._send(404, b"{}", {"X-Error-Code": "RepoNotFound"})
+
+    def _send_found(self, asked: Mapping[str, list[str]]) -> None:
+        """Answer a search, in the order in which the repositories were added."""
+        fault = self.server.hub.next_fault("api")
+        if fault.status or fault.body is not None:
+            self._send(fault.status or 200, fault.body or b"{}", {})
+            return
+        text, tags = asked.get("search", [""])[0].lower(), set(asked.get("filter", []))
+        found = [
+            {"id": name, **stored.info}
+            for name, stored in self.server.hub.repositories.items()
+            if text in name.lower() and tags <= set(stored.info.get("tags", []))
+        ]
+        body = json.dumps(found[: int(asked["limit"][0])]).encode()
+        self._send(200, body, {"Content-Type": "application/json"})
 
     def _stored(self, name: str) -> Stored | None:
         """Return a repository that this token may read; None after an answer that refuses."""

@@ -123,6 +123,15 @@ def test_the_administrator_sets_defaults_limits_and_the_chat_template(raw: httpx
     )
 
 
+def test_a_model_that_is_served_is_not_imported_again(raw: httpx.Client, running: Running) -> None:
+    command = f"ovms --model_path {CHAT} --model_name bounded --rest_port 8000"
+
+    report = vinery(running, "import-ovms", "--command", command)
+
+    assert "bounded is served already, with other settings: it stays" in report
+    assert "no counterpart: --rest_port: set VINERY_PORT" in report
+
+
 def test_a_processor_gets_the_arguments_of_its_requests(raw: httpx.Client) -> None:
     only = raw.post("/tokenize", json={"model": "processed", "prompt": " blue"}).json()["tokens"][0]
     for field in ("logits_processors_args", "vllm_xargs"):

@@ -46,6 +46,7 @@ COMMANDS: Final = {
     "convert": "list, make and remove the environments of conversions",
     "catalog": "list ready-made models that can be pulled by name",
     "devices": "list the devices of this machine on which models can run",
+    "import-ovms": "serve what an OpenVINO Model Server serves",
     "media": "allow hosts and folders of media, test them, see what was refused",
     "key": "create, list, pause, rotate and revoke API keys",
     "usage": "show, export and verify usage",
@@ -126,7 +127,7 @@ def parser(*loaded: str) -> argparse.ArgumentParser:
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text)
         if name in loaded:
-            module = import_module(f"vinery.cli.{name}")
+            module = import_module(f"vinery.cli.{name.replace('-', '_')}")
             if name in _PROCESSES:
                 command.description = _PROCESSES[name]
                 command.set_defaults(run=module.run)

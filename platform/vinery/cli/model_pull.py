@@ -14,6 +14,7 @@ from vinery_serving.catalog import pulls
 from vinery_serving.catalog.job_resource import progress_text
 from vinery_serving.catalog.jobs import JobState, ModelJob
 from vinery_serving.catalog.pulls import Judged
+from vinery_serving.catalog.verdict_facts import verdict_facts
 from vinery_serving.hub.errors import PullFailed
 from vinery_serving.hub.memory_need import CONTEXT_TOKENS
 from vinery_serving.hub.verdict import Answer, Verdict, gigabytes
@@ -127,19 +128,7 @@ def _judged(arguments: argparse.Namespace, **more: Any) -> Judged:
 
 
 def _print(verdict: Verdict) -> None:
-    need, machine = verdict.need, verdict.machine
-    lines = {
-        "model": f"{verdict.repository} at {verdict.commit[:12]}",
-        "loads": verdict.answer,
-        "format": f"{verdict.format}, {verdict.precision or 'precision unknown'}",
-        "task": f"{verdict.task}, {verdict.architecture or 'architecture unknown'}",
-        "licence": verdict.licence or "unknown",
-        "files": f"{gigabytes(verdict.size_bytes)} of {gigabytes(machine.free_disk_bytes)} free",
-        "memory": f"{gigabytes(need.total_bytes)} of {gigabytes(machine.memory_bytes)}: weights "
-        f"{gigabytes(need.weights_bytes)}, KV cache of {need.context_tokens:,} tokens "
-        f"{gigabytes(need.kv_cache_bytes)}, engine {gigabytes(need.overhead_bytes)}",
-    }
-    for name, value in lines.items():
+    for name, value in verdict_facts(verdict):
         print_line(f"{name + ':':<10}{value}")
     for reason in verdict.reasons:
         print_line(reason)

@@ -1,0 +1,1 @@
+"""What OpenVINO Model Server is configured with, as served models and a report."""

@@ -1,0 +1,237 @@
+"""Administrators find models of a hub and of the catalogue, judge and pull them in the console."""
+
+from __future__ import annotations
+
+import threading
+from html import unescape
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from tests.conftest import REPOSITORY, until
+from tests.fakes.hub import FakeHub, Fault
+from tests.hub.conftest import hub as hub
+from tests.hub.models import checkpoint_files, openvino_files
+from vinery_accounts.models import User
+from vinery_serving.catalog import hub_questions, pulls, registry
+from vinery_serving.catalog.jobs import ModelJob
+from vinery_serving.catalog.models import ServedModel
+from vinery_serving.hub.client import Hub
+from vinery_serving.hub.errors import HubUnavailable, PullFailed
+from vinery_serving.hub.machine import Machine
+from vinery_serving.hub.search import search
+
+pytestmark = pytest.mark.django_db
+CATALOGUE, HUB = "/console/models/add/", "/console/models/add/hub/"
+TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
+NAME = "acme/tiny"
+GB = 10**9
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that fits each model of the tests, whatever this one has."""
+    large = Machine(memory_bytes=16 * GB, free_disk_bytes=100 * GB)
+    monkeypatch.setattr(pulls, "machine_for", lambda _device: large)
+
+
+@pytest.fixture
+def root(client: Client) -> Client:
+    client.force_login(User.objects.create_superuser("root"))
+    return client
+
+
+@pytest.fixture
+def tiny(hub: FakeHub) -> FakeHub:
+    hub.add(
+        NAME, openvino_files(), tags=["openvino"], downloads=1234, pipeline_tag="text-generation"
+    )
+    return hub
+
+
+def text_of(response: Any, status: int = 200) -> str:
+    assert response.status_code == status, response
+    return unescape(response.content.decode())
+
+
+# -- Searching
+
+
+def test_a_search_lists_what_matches(root: Client, tiny: FakeHub) -> None:
+    tiny.add("acme/other", openvino_files(), tags=["openvino"])
+
+    text = text_of(root.get(HUB, {"q": "TINY"}))
+
+    assert NAME in text and "1,234" in text
+    assert "acme/other" not in text
+
+
+def test_checkpoints_are_found_on_request(root: Client, tiny: FakeHub) -> None:
+    tiny.add("acme/tiny-checkpoint", checkpoint_files(), tags=["transformers"])
+
+    assert "acme/tiny-checkpoint" not in text_of(root.get(HUB, {"q": "tiny"}))
+    assert "acme/tiny-checkpoint" in text_of(root.get(HUB, {"q": "tiny", "all": "on"}))
+
+
+def test_a_search_without_results_names_what_to_do(root: Client, tiny: FakeHub) -> None:
+    assert "No repository matches." in text_of(root.get(HUB, {"q": "nothing"}))
+
+
+def test_a_hub_that_does_not_answer_is_explained_on_the_page(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+
+    for words in ("tiny", NAME):
+        assert "127.0.0.1:9 cannot be reached" in text_of(root.get(HUB, {"q": words}))
+
+
+@pytest.mark.parametrize("body", [b"[{}]", b"[1]", b"{", b'[{"id": "a", "downloads": "many"}]'])
+def test_an_answer_that_is_no_list_of_models_is_refused(tiny: FakeHub, body: bytes) -> None:
+    tiny.fault("api", Fault(body=body))
+
+    with pytest.raises(PullFailed, match="no list of models"):
+        search(Hub(tiny.endpoint), "tiny")
+
+
+# -- Questions
+
+
+def test_a_question_has_a_deadline() -> None:
+    ended = threading.Event()
+
+    with pytest.raises(HubUnavailable, match="did not answer within"):
+        hub_questions.ask(ended.wait, within_s=0.01)
+    ended.set()
+
+
+def test_further_questions_are_refused_while_a_few_run() -> None:
+    ended = threading.Event()
+    for _ in range(hub_questions.MAX_QUESTIONS):
+        with pytest.raises(HubUnavailable, match="did not answer"):
+            hub_questions.ask(ended.wait, within_s=0.01)
+
+    with pytest.raises(HubUnavailable, match="Too many"):
+        hub_questions.ask(lambda: 1)
+    ended.set()
+    until(_may_ask)
+
+
+def _may_ask() -> bool:
+    try:
+        return hub_questions.ask(lambda: True)
+    except HubUnavailable:
+        return False
+
+
+def test_the_error_of_a_question_is_that_of_the_asker() -> None:
+    with pytest.raises(ValueError, match="x"):
+        hub_questions.ask(lambda: int("x"))
+
+
+# -- Checking and pulling
+
+
+def test_a_name_is_judged_before_anything_is_fetched(root: Client, tiny: FakeHub) -> None:
+    text = text_of(root.get(HUB, {"q": NAME}))
+
+    assert "It will load." in text
+    assert "Qwen3ForCausalLM" in text and "of 16.0 GB" in text
+    assert 'name="name" value="tiny"' in text
+    assert tiny.fetches("openvino_model.bin") == []
+
+
+def test_what_will_not_load_is_not_pulled(root: Client, tiny: FakeHub) -> None:
+    tiny.add("acme/pickle", {"config.json": b"{}", "pytorch_model.bin": b"x"})
+    address = f"{HUB}?q=acme/pickle"
+
+    text = text_of(root.get(address))
+    assert "It will not load." in text and "Fetch and serve" not in text
+    assert "can run any code" in text_of(root.post(address, {"name": "pickle"}))
+    assert not ServedModel.objects.exists()
+
+
+def test_a_pull_is_a_job_of_a_model_without_files(root: Client, tiny: FakeHub) -> None:
+    form = {"name": "mine", "is_loaded": "on", "option.max_running": "4"}
+
+    response = root.post(f"{HUB}?q={NAME}&revision=main&device=CPU", form, follow=True)
+
+    job = ModelJob.objects.get()
+    assert job.model.name == "mine"
+    assert job.model.options == {"max_running": 4}
+    assert (job.kind, job.parameters["repository"]) == ("pull", NAME)
+    assert response.redirect_chain[-1][0] == f"/console/models/{job.model_id}/"
+    assert "Pulling mine." in text_of(response)
+
+
+def test_a_name_that_is_served_is_replaced_on_request_only(root: Client, tiny: FakeHub) -> None:
+    registry.add_model(TINY_CHAT, name="mine")
+
+    text = text_of(root.post(f"{HUB}?q={NAME}", {"name": "mine"}))
+    assert "Another model is served under this name." in text
+    assert not ModelJob.objects.exists()
+
+    root.post(f"{HUB}?q={NAME}", {"name": "mine", "replaces": "on"})
+    assert ModelJob.objects.get().model.folder == str(TINY_CHAT)
+
+
+def test_a_wrong_option_is_shown_at_the_options(root: Client, tiny: FakeHub) -> None:
+    form = {"name": "mine", "option.max_running": "many"}
+
+    assert "max_running must be" in text_of(root.post(f"{HUB}?q={NAME}", form))
+
+
+def test_a_revision_and_files_are_chosen(root: Client, tiny: FakeHub) -> None:
+    assert "no revision v2" in text_of(root.get(HUB, {"q": NAME, "revision": "v2"}))
+    assert "No file of acme/tiny matches *.gguf" in text_of(
+        root.get(HUB, {"q": NAME, "include": "*.gguf"})
+    )
+
+
+# -- The catalogue
+
+
+def test_the_catalogue_shows_what_fits_this_machine(root: Client) -> None:
+    text = text_of(root.get(CATALOGUE))
+
+    assert "tiny-chat" in text
+    assert "too large" not in text.replace("too large for this machine", "")
+    assert "<span" in text_of(root.get(CATALOGUE, {"all": "on"}))
+    assert ">tiny-vision<" not in text_of(root.get(CATALOGUE, {"task": "chat"})).replace("\n", "")
+
+
+def test_a_shipped_model_is_served_with_one_click(root: Client) -> None:
+    response = root.post(CATALOGUE, {"name": "tiny-vision"}, follow=True)
+
+    assert response.redirect_chain[-1][0] == f"/console/models/{ServedModel.objects.get().pk}/"
+    again = text_of(root.post(CATALOGUE, {"name": "tiny-vision"}, follow=True))
+    assert "A model is served as tiny-vision already." in again
+
+
+def test_a_model_of_the_catalogue_is_pulled_with_one_click(root: Client, hub: FakeHub) -> None:
+    entry = next(each for each in pulls.catalogue.catalogue() if not each.shipped)
+    hub.add(entry.repository, openvino_files())
+
+    root.post(CATALOGUE, {"name": entry.name})
+
+    job = ModelJob.objects.get()
+    assert (job.model.name, job.parameters["repository"]) == (entry.name, entry.repository)
+
+
+def test_a_model_of_the_catalogue_needs_a_hub(root: Client, hub: FakeHub) -> None:
+    entry = next(each for each in pulls.catalogue.catalogue() if not each.shipped)
+
+    text = text_of(root.post(CATALOGUE, {"name": entry.name}, follow=True))
+
+    assert f"has no repository {entry.repository}" in text
+    assert not ServedModel.objects.exists()
+
+
+@pytest.mark.parametrize("address", [CATALOGUE, f"{HUB}?q={NAME}"])
+def test_a_user_asks_no_hub(client: Client, tiny: FakeHub, address: str) -> None:
+    client.force_login(User.objects.create_user("alice"))
+
+    assert client.get(address).status_code == 403
+    assert client.post(address, {"name": "x"}).status_code == 403
+    assert tiny.requests == []

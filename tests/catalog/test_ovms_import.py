@@ -1,0 +1,345 @@
+"""What an OpenVINO Model Server serves becomes served models, with a report of the differences."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from vinery.cli import import_ovms
+from vinery.cli.commands import parser
+from vinery.cli.shape import Failure
+from vinery_serving.allowlist.models import MediaFolder, MediaRule
+from vinery_serving.catalog.models import ServedModel
+from vinery_serving.catalog.ovms import prototext
+from vinery_serving.catalog.ovms.sources import (
+    Roots,
+    Servable,
+    UnreadableSource,
+    flags_of,
+    read_command,
+    read_path,
+)
+from vinery_serving.catalog.ovms.translation import Translation, translate
+
+MODELS = REPOSITORY / "models"
+Run = Callable[..., tuple[int, str]]
+
+# As the model server's documentation has it, with most of the options that it lists.
+GRAPH = """
+input_stream: "HTTP_REQUEST_PAYLOAD:input"
+output_stream: "HTTP_RESPONSE_PAYLOAD:output"
+
+node: {
+  name: "LLMExecutor"
+  calculator: "HttpLLMCalculator"
+  input_stream: "LOOPBACK:loopback"
+  input_side_packet: "LLM_NODE_RESOURCES:llm"
+  input_stream_info: { tag_index: 'LOOPBACK:0', back_edge: true }
+  node_options: {
+      [type.googleapis.com / mediapipe.LLMCalculatorOptions]: {
+          models_path: "./",  # beside this file
+          plugin_config: '{ "KV_CACHE_PRECISION": "u8", "NUM_STREAMS": "1" }',
+          cache_size: 1,
+          max_num_seqs: 128
+          max_num_batched_tokens: 512
+          device: "CPU"
+          best_of_limit: 21
+          enable_tool_guided_generation: true
+          tool_parser: "hermes3"
+          reasoning_parser: "qwen3"
+          cache_eviction_config: {
+            start_size: 32, recent_size: 128, max_cache_size: 672
+            aggregation_mode: SUM
+            kv_crush_config: { budget: 2 anchor_point_mode: MEAN }
+          }
+          sparse_attention_config < mode: XATTENTION xattention_threshold: 0.9 >
+      }
+  }
+  input_stream_handler {
+    input_stream_handler: "SyncSetInputStreamHandler",
+    options {
+      [mediapipe.SyncSetInputStreamHandlerOptions.ext] {
+        sync_set { tag_index: "LOOPBACK:0" }
+      }
+    }
+  }
+}
+"""
+
+
+def test_the_text_form_of_protocol_buffers_is_read() -> None:
+    text = """
+    a: 1 a: [2, 3]  b { c: "x" 'y' d: -1.5e3 } # end
+    [a.com / b.C]: < e: FIRST; f: true >
+    """
+
+    assert prototext.parse(text) == {
+        "a": [1, 2, 3],
+        "b": [{"c": ["xy"], "d": [-1500.0]}],
+        "C": [{"e": ["FIRST"], "f": [True]}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: {", "line 1: the end of the file is not expected"),
+        ("a: 1\n}", "line 2: } is not expected"),
+        ("a: 'x", 'line 1: "\'" is not expected'),
+        ("a:\n\n?", "line 3: '\\?' is not expected"),
+        ("a: '\\xzz'", "line 1: the text has a wrong escape"),
+        ("a {" * 100, "line 1: "),
+    ],
+)
+def test_what_is_no_text_form_is_refused_with_its_line(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        prototext.parse(text)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A model repository with one model and its graph."""
+    folder = tmp_path / "models" / "OpenVINO" / "chat"
+    shutil.copytree(MODELS / "tiny-chat", folder)
+    (folder / "graph.pbtxt").write_text(GRAPH)
+    return tmp_path / "models"
+
+
+def translated(path: Path) -> Translation:
+    (servable,) = read_path(path, Roots()).servables
+    return translate(servable, Roots())
+
+
+def test_a_graph_becomes_a_model_with_its_options(repository: Path) -> None:
+    model = translated(repository)
+
+    assert (model.name, model.device) == ("OpenVINO/chat", "CPU")
+    assert model.folder == repository / "OpenVINO" / "chat"
+    assert model.options == {
+        "cache_size_gb": 1,
+        "max_running": 128,
+        "max_num_batched_tokens": 512,
+        "best_of_limit": 20,
+        "kv_cache_precision": "u8",
+        "plugin": {"NUM_STREAMS": "1"},
+        "output_format": "think+hermes",
+        "enable_prefix_caching": False,
+        "cache_eviction": {
+            "start_size": 32,
+            "recent_size": 128,
+            "max_cache_size": 672,
+            "aggregation": "sum",
+            "kvcrush_budget": 2,
+            "kvcrush_anchor": "mean",
+        },
+        "sparse_attention": {"mode": "xattention", "threshold": 0.9},
+    }
+    assert [line.partition(":")[0] for line in model.lost] == ["enable_tool_guided_generation"]
+    assert [line.split()[0] for line in model.changed] == ["best_of_limit"]
+
+
+def test_a_config_names_graphs_by_both_lists(repository: Path) -> None:
+    config = {
+        "model_config_list": [
+            {"config": {"name": "listed", "base_path": "OpenVINO/chat"}},
+            {"config": {"name": "resnet", "base_path": "resnet"}},
+        ],
+        "mediapipe_config_list": [
+            {"name": "OpenVINO/chat"},
+            {"name": "other", "base_path": "OpenVINO/chat", "graph_path": "graph.pbtxt"},
+        ],
+    }
+    (repository / "config.json").write_text(json.dumps(config))
+
+    found = read_path(repository, Roots()).servables
+
+    chat = repository / "OpenVINO" / "chat"
+    assert [(each.name, each.folder) for each in found[:3]] == [
+        ("OpenVINO/chat", chat),
+        ("other", chat),
+        ("listed", chat),
+    ]
+    assert found[3].task == "inference of a classic model"
+
+
+COMPOSE = """
+services:
+  ovms:
+    image: openvino/model_server:latest
+    command:
+      - --model_path
+      - /models/OpenVINO/chat
+      - --model_name=chat
+      - --rest_port
+      - "8000"
+      - --cache_size
+      - "2"
+      - --draft_source_model
+      - /models/OpenVINO/chat
+      - --allowed_media_domains
+      - images.example.org,b.example.org
+"""
+
+
+def test_a_command_line_comes_before_the_graph_of_its_folder(repository: Path) -> None:
+    roots = Roots((("/models", repository),))
+
+    found = read_command(COMPOSE, roots)
+
+    (servable,) = found.servables
+    model = translate(servable, roots)
+    assert (model.name, model.folder) == ("chat", repository / "OpenVINO" / "chat")
+    assert model.options["cache_size_gb"] == 2
+    assert model.options["max_running"] == 128
+    assert model.options["draft_model"] == str(repository / "OpenVINO" / "chat")
+    assert found.server["rest_port"] == "8000"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ovms --cache_size 2 --enable_prefix_caching=true --metrics_enable --model_path /m",
+        "docker run image \\\n  --cache_size 2 \\\n --enable_prefix_caching=true \\\n"
+        " --metrics_enable --model_path '/m'",
+        '["--cache_size", "2", "--enable_prefix_caching=true", "--metrics_enable", '
+        '"--model_path", "/m"]',
+    ],
+)
+def test_flags_are_found_in_commands_scripts_and_lists(text: str) -> None:
+    assert flags_of(text) == {
+        "cache_size": "2",
+        "enable_prefix_caching": "true",
+        "metrics_enable": "",
+        "model_path": "/m",
+    }
+
+
+def test_other_graphs_are_named_by_what_they_do(repository: Path) -> None:
+    graph = repository / "OpenVINO" / "chat" / "graph.pbtxt"
+    graph.write_text('node { calculator: "EmbeddingsCalculatorOV" }')
+
+    assert [each.task for each in read_path(repository, Roots()).servables] == ["embeddings"]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "has no config.json of a model server and no graph.pbtxt"),
+        ({"graph.pbtxt": "node {"}, "graph.pbtxt is not a graph: line 1"),
+        ({"config.json": '{"model_config_list": {}}'}, "must be a list of objects"),
+        ({"config.json": '{"model_config_list": [1]}'}, "must be a list of objects"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_its_file(
+    tmp_path: Path, files: dict[str, str], message: str
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+
+    with pytest.raises(UnreadableSource, match=message):
+        read_path(tmp_path, Roots())
+
+
+def test_each_option_has_a_line(tmp_path: Path) -> None:
+    (tmp_path / "own.json").write_text('{"do_sample": false, "top_p": 0.5, "max_new_tokens": 9}')
+    options = {
+        "draft_models_path": "/draft",
+        "draft_device": "GPU",
+        "draft_cache_size": 2,
+        "draft_eagle3_mode": True,
+        "dynamic_split_fuse": False,
+        "pipeline_type": "LM",
+        "chat_template_mode": "MINJA",
+        "generation_config_path": "own.json",
+        "plugin_config": '{"prompt_lookup": true, "MAX_PROMPT_LEN": 2048, "CACHE_DIR": "/c"}',
+        "tool_parser": "unheard",
+        "colour": "red",
+        "best_of_limit": "many",
+        "cache_eviction_config": "all",
+    }
+
+    model = translate(Servable("a model!", tmp_path, "here", options), Roots())
+
+    assert model.name == "a-model-"
+    assert model.options == {
+        "dynamic_split_fuse": False,
+        "prompt_lookup": True,
+        "draft_model": "/draft",
+        "draft_device": "GPU",
+        "draft_scheduler": {"cache_size_gb": 2},
+        "defaults": {"temperature": 0, "top_p": 0.5, "max_tokens": 9},
+    }
+    lost = {line.partition(":")[0] for line in model.lost}
+    assert lost == {
+        *("draft_eagle3_mode", "pipeline_type", "chat_template_mode", "colour", "parsers"),
+        *("best_of_limit", "cache_eviction_config"),
+        *("plugin_config MAX_PROMPT_LEN", "plugin_config CACHE_DIR"),
+    }
+    assert len(model.changed) == 4  # the name, defaults, the prefix cache, the context
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def run_(*words: str) -> tuple[int, str]:
+        status = import_ovms.run(parser("import-ovms").parse_args(["import-ovms", *words]))
+        return status, capsys.readouterr().out
+
+    return run_
+
+
+@pytest.mark.django_db
+def test_a_second_import_changes_nothing(repository: Path, run: Run) -> None:
+    command = ["--command", COMPOSE, "--map", f"/models={repository}"]
+    graph = repository / "OpenVINO" / "chat" / "graph.pbtxt"
+    graph.write_text(GRAPH.replace("cache_eviction_config", "unknown_config"))
+
+    status, dry = run(*command, "--dry-run")
+    assert (status, ServedModel.objects.count()) == (1, 0)
+    assert "sparse_attention with the mode xattention and draft_model exclude each other" in dry
+    graph.write_text(graph.read_text().replace("mode: XATTENTION", "mode: TRISHAPE"))
+
+    status, dry = run(*command, "--dry-run")
+    assert (status, ServedModel.objects.count(), MediaRule.objects.count()) == (0, 0, 0)
+    assert "chat would be served from" in dry
+    status, first = run(*command, "--no-load")
+    assert status == 0
+    assert "  taken over:     max_num_seqs is the option max_running: 128" in first
+    assert "  no counterpart: unknown_config: Vinery does not know it" in first
+    assert "  no counterpart: --rest_port: set VINERY_PORT" in first
+    served = ServedModel.objects.get()
+    assert (served.name, served.options["cache_size_gb"], served.is_loaded) == ("chat", 2, False)
+    assert sorted(MediaRule.objects.values_list("host", flat=True)) == [
+        "b.example.org",
+        "images.example.org",
+    ]
+
+    status, second = run(*command, "--no-load")
+
+    assert status == 0
+    assert "chat is served already" in second
+    assert "Media are allowed: nothing new." in second
+    again = ServedModel.objects.get()
+    assert (again.pk, again.updated_at) == (served.pk, served.updated_at)
+    assert (MediaRule.objects.count(), MediaFolder.objects.count()) == (2, 0)
+
+
+@pytest.mark.django_db
+def test_a_model_of_the_same_name_stays_as_it_is(repository: Path, run: Run) -> None:
+    ServedModel.objects.create(name="OpenVINO/chat", folder=str(MODELS / "tiny-chat"))
+
+    status, text = run(str(repository))
+
+    assert status == 0
+    assert "OpenVINO/chat is served already, with other settings: it stays" in text
+    assert ServedModel.objects.get().options == {}
+
+
+@pytest.mark.parametrize("words", [[], ["/m", "--command", "x"]])
+def test_one_source_is_named(words: list[str], run: Run) -> None:
+    with pytest.raises(Failure, match="Name a PATH, or a command line"):
+        run(*words)

@@ -1,0 +1,80 @@
+"""A model's page in the console has its speed card: a button, a plot of earlier runs, a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from tests.catalog.test_model_pages import address, chat, folder_of_logs, page, root, text_of
+from vinery_serving.catalog.jobs import JobKind, ModelJob
+from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
+from vinery_serving.catalog.speed import SpeedResult
+
+__all__ = ["chat", "folder_of_logs", "root"]  # fixtures
+pytestmark = pytest.mark.django_db
+
+
+def a_result(model: ServedModel, output_tokens_per_s: float, **values: Any) -> SpeedResult:
+    points = [
+        {
+            "streams": streams,
+            "prompt_tokens_per_s": 900.0,
+            "output_tokens_per_s": output_tokens_per_s * streams,
+            "first_token_s": 0.25,
+            "memory_bytes": 300_000_000,
+        }
+        for streams in (1, 4)
+    ]
+    usual = {
+        "folder": model.folder,
+        "device": "CPU",
+        "device_name": "A processor",
+        "versions": {"vinery": "1.0", "openvino": "2026.4"},
+        "num_prompt_tokens": 256,
+        "num_output_tokens": 64,
+        "num_other_tokens": 0,
+        "points": points,
+    }
+    return SpeedResult.objects.create(model=model, **(usual | values))
+
+
+def test_a_button_asks_for_a_measurement_of_a_model_that_is_ready(
+    root: Client, chat: ServedModel
+) -> None:
+    text = text_of(root.post(address(chat, "bench/"), follow=True))
+    assert "Measuring chat." in text
+    assert ModelJob.objects.get().kind == JobKind.BENCH
+
+    EngineStatus.objects.update(state=EngineState.FAILED)
+    assert "do-bench" not in page(root, chat)
+
+
+def test_a_model_that_is_being_measured_is_not_measured_twice(
+    root: Client, chat: ServedModel
+) -> None:
+    root.post(address(chat, "bench/"))
+    text = text_of(root.post(address(chat, "bench/"), follow=True))
+    assert "has a job of this kind" in text
+
+
+def test_the_first_measurement_is_a_table(root: Client, chat: ServedModel) -> None:
+    a_result(chat, 52.25, num_other_tokens=12)
+    text = page(root, chat)
+    for expected in ("52.2", "209.0", "250 ms", "300 MB", "A processor", "openvino 2026.4"):
+        assert expected in text
+    assert "Clients used 12 tokens" in text
+    assert "<svg" not in text.partition('id="speed"')[2].partition("</section>")[0]
+
+
+def test_later_measurements_are_plotted_beside_earlier_ones(
+    root: Client, chat: ServedModel
+) -> None:
+    for speed in (50.0, 60.0, 55.0):
+        a_result(chat, speed)
+    section = page(root, chat).partition('id="speed"')[2].partition("</section>")[0]
+    assert section.count("<svg") == 3
+    assert section.count("<polyline") == 3 * 2  # for each number of streams
+    assert "4 streams: 240" in section
+    assert "Output tokens per second of the last 3 measurements" in section
