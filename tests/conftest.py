@@ -231,8 +231,11 @@ class Running:
     environment: Mapping[str, str]  # of another process of the same installation
 
     def processes(self, role: str) -> list[psutil.Process]:
-        """Its processes of one role: web, node, jobs or engine."""
-        marks = {"engine": ("vinery_serving.engine",)}.get(role, ("vinery.cli", role))
+        """Its processes of one role: web, node, jobs, engine or pooling engine."""
+        marks = {
+            "engine": ("vinery_serving.engine",),
+            "pooling engine": ("vinery_serving.pooling",),
+        }.get(role, ("vinery.cli", role))
         everything = psutil.Process(self.pid).children(recursive=True)
         return [process for process in everything if _has_words(process, marks)]
 

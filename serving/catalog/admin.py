@@ -108,11 +108,11 @@ class ServedModelForm(forms.ModelForm):  # type: ignore[type-arg]
 class ServedModelAdmin(AuditedAdmin):
     form = ServedModelForm
     empty_text = "No model is served yet. Add one: all it takes is its folder and a name."
-    list_display = ("name", "state", "device", "folder", "short_error")
-    list_filter = ("is_loaded", "device")
+    list_display = ("name", "task", "state", "device", "folder", "short_error")
+    list_filter = ("is_loaded", "task", "device")
     search_fields = ("name", "folder")
     list_select_related = ("engine",)
-    readonly_fields = (*_ENGINE_FIELDS, "created_at", "updated_at")
+    readonly_fields = ("task", *_ENGINE_FIELDS, "created_at", "updated_at")
     actions = ("load", "unload", "self_test")
 
     def get_fieldsets(self, request: HttpRequest, obj: ServedModel | None = None) -> Any:
@@ -120,7 +120,7 @@ class ServedModelAdmin(AuditedAdmin):
         settings = (None, {"fields": ServedModelForm.Meta.fields})
         if obj is None:
             return (settings,)
-        engine = ("Engine", {"fields": _ENGINE_FIELDS})
+        engine = ("Engine", {"fields": ("task", *_ENGINE_FIELDS)})
         return (settings, engine, ("Dates", {"fields": (("created_at", "updated_at"),)}))
 
     @admin.display(description="state", ordering="engine__state")

@@ -15,7 +15,7 @@ from vinery_serving.catalog.model_facts import actions_of, body_of
 from vinery_serving.catalog.models import ModelAlias, ServedModel
 from vinery_serving.catalog.resource import MODELS
 
-_OF_USERS: Final = ("Model", "State")
+_OF_USERS: Final = ("Model", "Task", "State")
 _OF_ADMINISTRATORS: Final = (*_OF_USERS, "Device", "#Running", "#Waiting", "#Memory")
 # Of the page of a model, too, which has more of them.
 _ACTIONS: Final = frozenset({"load", "unload", "retry"})
@@ -23,7 +23,7 @@ _ACTIONS: Final = frozenset({"load", "unload", "retry"})
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A model as the page shows it to administrators; users see its name and state alone."""
+    """A model as the page shows it to administrators; users see its name, task and state alone."""
 
     model: ServedModel
     engine: Mapping[str, Any]

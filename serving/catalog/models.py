@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
@@ -17,13 +18,16 @@ from django.db import models
 from vinery_serving.catalog import devices
 from vinery_serving.catalog.device_options import check_device_options
 from vinery_serving.catalog.devices import check_device
-from vinery_serving.catalog.folder_options import EMBEDDINGS, check_folder_options
+from vinery_serving.catalog.folder_options import check_folder_options
 from vinery_serving.catalog.jobs import FOLDER_KINDS, JobKind, JobState, ModelJob
 from vinery_serving.catalog.shipped import shipped_folder
+from vinery_serving.catalog.tasks import UnusableModel, read_task
 from vinery_serving.core.media import PictureVerdict
 from vinery_serving.core.output_formats import check_output_format
+from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import parse_options
 
+_FAST_TOKENIZER: Final = "tokenizer.json"
 _GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")
 _MAX_IDLE_S: Final = 366 * 24 * 3600
 
@@ -51,6 +55,13 @@ class ServedModel(models.Model):
         max_length=1024,
         blank=True,
         help_text="Absolute path of the folder that holds openvino_model.xml.",
+    )
+    task = models.CharField(
+        max_length=16,
+        choices=[(each.value, each.value) for each in Task],
+        default=Task.CHAT.value,
+        editable=False,
+        help_text="What the model in the folder does, as its files have it.",
     )
     source = models.JSONField(
         default=dict,
@@ -103,6 +114,15 @@ class ServedModel(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Store the row, with the task of its folder if the folder may have changed."""
+        columns = kwargs.get("update_fields")
+        if columns is None or "folder" in columns:
+            self.read_task()
+            if columns is not None:
+                kwargs["update_fields"] = {*columns, "task"}
+        super().save(*args, **kwargs)
+
     @property
     def status(self) -> EngineStatus:
         """The node's last report of the engine; UNLOADED without one. One query, unless
@@ -151,6 +171,11 @@ class ServedModel(models.Model):
         """Names what the engine depends on. Another digest needs another engine."""
         return settings_digest(self.name, self.folder, self.device, options_text(self.options))
 
+    def read_task(self) -> None:
+        """Read the task from the folder. Without a graph there it stays as it is."""
+        with contextlib.suppress(UnusableModel):
+            self.task = str(read_task(Path(self.folder)) or self.task)
+
     @property
     def state_text(self) -> str:
         """The state in words: `retrying (2 of 4)` before and during the second of four attempts."""
@@ -171,7 +196,7 @@ class ServedModel(models.Model):
     @property
     def takes_pictures(self) -> bool:
         """Whether the folder holds a vision model."""
-        return (Path(self.folder) / EMBEDDINGS).is_file()
+        return self.task == Task.VISION
 
     @property
     def test_asked_at(self) -> datetime | None:
@@ -208,6 +233,7 @@ class ServedModel(models.Model):
             exclude = {*(exclude or ()), "folder"}
         if "folder" not in (exclude or ()):
             self.folder = str(shipped_folder(self.folder) or self.folder)
+            self.read_task()
         try:
             super().clean_fields(exclude)
         except ValidationError as error:
@@ -229,7 +255,7 @@ class ServedModel(models.Model):
 
     def _check_options_together(self) -> None:
         """Raises ValueError for options that the device or the model does not take."""
-        options = parse_options(dict(self.options))
+        options = parse_options(dict(self.options), Task(self.task))
         known = devices.read(Path(settings.VINERY_RUN_DIR))
         check_device_options(options, self.device, known)
         check_folder_options(options, Path(self.folder))
@@ -443,7 +469,7 @@ def _check_targets(targets: object) -> None:
 
 
 def _check_folder(text: str) -> None:
-    """Raises ValueError for a folder that has no OpenVINO language model."""
+    """Raises ValueError for a folder that has no OpenVINO model that Vinery can serve."""
     path = Path(text)
     if not path.is_absolute():
         raise ValueError(f"{path} is not an absolute path.")
@@ -458,6 +484,12 @@ def _check_folder(text: str) -> None:
     weights = graph.with_suffix(".bin")
     if not weights.is_file():
         raise ValueError(f"{path} has no {weights.name}, the weights. Copy the folder again.")
+    task = read_task(path)
+    if task is Task.RERANK and not (path / _FAST_TOKENIZER).is_file():
+        raise ValueError(
+            f"{path} has no {_FAST_TOKENIZER}, with which Vinery writes queries and documents as "
+            "pairs. Copy it from the original model."
+        )
 
 
 def _check_device(text: str) -> None:

@@ -24,7 +24,10 @@ from vinery_serving.catalog.models import (
     ShownState,
 )
 from vinery_serving.catalog.renaming import follow_name, left_behind
+from vinery_serving.engine.config import ENGINE_MODULES
 
+# A word of the command line of each engine process.
+_ENGINES: Final = frozenset(map(str.encode, ENGINE_MODULES.values()))
 ResultT = TypeVar("ResultT")
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -169,8 +172,8 @@ class ServedModelSerializer(StrictModelSerializer):
     class Meta:
         model = ServedModel
         fields = [
-            *("id", "name", "folder", "source", "device", "options", "is_loaded", "is_pinned"),
-            *("idle_s", "state", "engine", "warnings", "created_at", "updated_at"),
+            *("id", "name", "folder", "source", "task", "device", "options", "is_loaded"),
+            *("is_pinned", "idle_s", "state", "engine", "warnings", "created_at", "updated_at"),
         ]
         read_only_fields = ["source"]
         extra_kwargs = {
@@ -195,6 +198,7 @@ class ServedModels(Resource[ServedModel]):
     serializer = ServedModelSerializer
     filters = Filters.of(
         name=fields.text_filter("Exactly this name."),
+        task=fields.text_filter("Only models that do this, such as chat or embeddings."),
         is_loaded=fields.switch_filter("Only models that should be loaded, or only the others."),
     )
     related = ("engine",)
@@ -267,6 +271,7 @@ class ServedModels(Resource[ServedModel]):
     columns = {
         "name": lambda row: row.name,
         "state": lambda row: row.state_text,
+        "task": lambda row: row.task,
         "device": lambda row: row.device,
         "folder": lambda row: row.folder,
         "pictures": lambda row: row.pictures_state,
@@ -347,7 +352,7 @@ def _memory_bytes(pid: int) -> int | None:
         num_pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
     except OSError:
         return None
-    return int(num_pages) * _PAGE_BYTES if b"vinery_serving.engine" in words else None
+    return int(num_pages) * _PAGE_BYTES if _ENGINES.intersection(words) else None
 
 
 MODELS: Final = ServedModels()

@@ -1,6 +1,7 @@
-"""The endpoints that generate text. Settings import this file, so each command does."""
+"""The endpoints that run models. Settings import this file, so each command does."""
 
 from enum import StrEnum
+from typing import Final
 
 
 class Endpoint(StrEnum):
@@ -10,3 +11,14 @@ class Endpoint(StrEnum):
     COMPLETIONS = "completions"
     RESPONSES = "responses"
     MESSAGES = "messages"
+
+
+class PoolingEndpoint(StrEnum):
+    """The endpoints that turn texts into vectors or scores; pooling is vLLM's word for them."""
+
+    EMBEDDINGS = "embeddings"
+    RERANK = "rerank"
+    SCORE = "score"
+
+
+ALL_ENDPOINTS: Final = (*Endpoint, *PoolingEndpoint)

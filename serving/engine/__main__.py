@@ -1,100 +1,28 @@
-"""`python -m vinery_serving.engine NAME`: one engine process.
+"""`python -m vinery_serving.engine NAME`: one engine process of a model that generates text.
 
 Its configuration is the first line of standard input: all users of the machine can see arguments.
 The name is for those who list processes.
-
-It writes JSON lines to standard output: one when it serves, one if it cannot load, and one if its
-pipeline breaks. It ends with its node until it serves, and outlives it then, see `lifeline`.
 """
 
-import contextlib
-import json
-import logging
 import os
-import signal
-import time
-from dataclasses import asdict
-from importlib import metadata
 
-from vinery_serving.core.heap import freeze_heap
-from vinery_serving.core.heartbeat import DRAIN_SIGNAL, Heartbeat
 from vinery_serving.engine.config import EngineConfig, read_line
-from vinery_serving.engine.lifeline import Lifeline, end_with_node
-from vinery_serving.engine.log import EngineLogFile
-from vinery_serving.transport.server import SocketServer
-
-logger = logging.getLogger("vinery_serving.engine")
+from vinery_serving.engine.process import Loop, Supervision, serve
 
 
 def main(config: EngineConfig) -> int:
-    """Return 0 when stopped, 1 if the model cannot be loaded, 3 if the pipeline broke."""
-    reports = os.fdopen(os.dup(1), "w", buffering=1)
-    log_file = EngineLogFile(config)
-    began_at = time.monotonic()
-    logger.info("loading", extra={"fields": _fields(config)})
-    end_with_node(is_on=True)
-    from vinery_serving.engine.batch import PipelineBroken
-    from vinery_serving.engine.loop import EngineLoop
-    from vinery_serving.engine.pipeline import Pipeline
+    """Return the exit status of `serve`."""
 
-    heartbeat = None if config.heartbeat_fd is None else Heartbeat(config.heartbeat_fd)
-    if heartbeat is not None:
-        heartbeat.allow_stacks()
-    try:
-        lifeline = Lifeline()
-        loop = EngineLoop(config, Pipeline(config), heartbeat, lifeline, log_file)
+    def load(supervision: Supervision) -> Loop:
+        from vinery_serving.engine.loop import EngineLoop
+        from vinery_serving.engine.pipeline import Pipeline
+
+        heartbeat, lifeline = supervision.heartbeat, supervision.lifeline
+        loop = EngineLoop(config, Pipeline(config), heartbeat, lifeline, supervision.log_file)
         loop.warm_up()
-        freeze_heap()
-    except (RuntimeError, OSError, MemoryError) as error:
-        text = str(error) or repr(error)
-        logger.error("the model does not load: %s", text)
-        print(json.dumps({"event": "failed", "error": text[:2000]}), file=reports)
-        return 1
+        return loop
 
-    def on_listening(server: SocketServer) -> None:
-        lifeline.watch_starter(server)
-        _wake_on_signals(server)
-        end_with_node(is_on=False)
-        loaded_s = round(time.monotonic() - began_at, 1)
-        logger.info("ready", extra={"fields": {"model": config.name, "loaded_s": loaded_s}})
-        tested = loop.picture_test
-        seen = {} if tested is None else {"picture_test": asdict(tested)}
-        print(json.dumps({"event": "ready", **seen}), file=reports)
-
-    signal.signal(signal.SIGTERM, lambda *_: loop.stop())
-    signal.signal(DRAIN_SIGNAL, lambda *_: loop.drain())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        loop.run(on_listening)
-    except PipelineBroken as error:
-        logger.error("the pipeline broke: %s", error)
-        with contextlib.suppress(OSError):  # the node that has started it is dead
-            print(json.dumps({"event": "broken", "error": str(error)}), file=reports)
-        return 3
-    logger.info("stopped")
-    return 0
-
-
-def _fields(config: EngineConfig) -> dict[str, object]:
-    return {
-        "model": config.name,
-        "folder": config.folder,
-        "device": config.device,
-        "openvino": metadata.version("openvino"),
-        "pid": os.getpid(),
-    }
-
-
-def _wake_on_signals(server: SocketServer) -> None:
-    """Let a signal end a wait for messages: Python itself goes on waiting after its handler."""
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-
-    def on_readable() -> None:
-        os.read(reader, 1024)
-
-    server.watch(reader, on_readable)
+    return serve(config, load)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from vinery_serving.engine.logits_handler import LogitsHandler, PromptWasCached
 from vinery_serving.engine.logits_hook import StepView
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import BLOCK, PrefixBlocks, is_exposed
+from vinery_serving.engine.process import PipelineBroken
 from vinery_serving.engine.step_layout import UnknownStepLayout, locate_spans
 from vinery_serving.transport.messages import FINISH_STOP
 
@@ -52,10 +53,6 @@ _CACHE_TOO_SMALL: Final = (
     "The engine's key-value cache is too small for this request. Shorten the prompt or "
     "lower max_tokens, or ask the administrator for a larger cache_size_gb."
 )
-
-
-class PipelineBroken(Exception):
-    """Only a new engine process can help."""
 
 
 @dataclass(frozen=True, slots=True)

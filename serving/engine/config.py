@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_ori
 
 import msgspec
 
+from vinery_serving.core.tasks import GENERATION_TASKS, POOLING_TASKS, Task, explanation
 from vinery_serving.engine.option_groups import (
     CacheEviction,
     Defaults,
@@ -22,14 +23,26 @@ from vinery_serving.engine.option_groups import (
     SparseAttention,
 )
 
+# The modules that run as engine processes.
+ENGINE_MODULES: Final = {
+    **dict.fromkeys(GENERATION_TASKS, "vinery_serving.engine"),
+    **dict.fromkeys(POOLING_TASKS, "vinery_serving.pooling"),
+}
+
 # The defaults that OVMS documents for speculative decoding, in tokens.
 NUM_ASSISTANT_TOKENS: Final = 5
 NGRAM_SIZE: Final = 3
 _MAX_NUMBER: Final = 2**31 - 1  # what GenAI takes for each of its numbers
 _MAX_SHOWN: Final = 40  # characters of a wrong value in a message
+_POSITIVE: Final = (
+    *("max_running", "max_num_batched_tokens", "max_batch_tokens"),
+    *("step_timeout_s", "load_timeout_s"),
+)
 
 
 Clamping = Literal["defaults", "always", "never"]
+Pooling = Literal["auto", "cls", "mean", "last_token"]
+Normalizing = Literal["auto", "always", "never"]
 # Each device takes some of them, see `serving/catalog/device_options`.
 KvPrecision = Literal["", "u8", "i8", "u4", "i4", "u3", "f16", "bf16", "f32"]
 Distribution = Literal["", "tensor_parallel", "pipeline_parallel"]
@@ -172,6 +185,30 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "import paths (package.module:name) of functions that may change token probabilities, "
         "for requests with logits_processors_args or vllm_xargs",
     ] = []
+    pooling: Annotated[
+        Pooling,
+        "how an embeddings model makes one vector of the states of all tokens: cls (that of the "
+        "first), mean or last_token; auto: as 1_Pooling/config.json has it, otherwise last_token "
+        "for a model that was made to generate text, and cls for others",
+    ] = "auto"
+    normalize: Annotated[
+        Normalizing,
+        "whether vectors of an embeddings model are scaled to length 1; auto: as modules.json has "
+        "it, otherwise they are",
+    ] = "auto"
+    query_prefix: Annotated[
+        str,
+        "an embeddings model gets this text before each query, an input with input_type query; "
+        "empty: the prompt of that name in config_sentence_transformers.json, if there is one",
+    ] = ""
+    document_prefix: Annotated[
+        str, "the same before each document, an input with input_type document"
+    ] = ""
+    max_batch_tokens: Annotated[
+        int,
+        "tokens that an embeddings or rerank model computes at once, padding included; a longer "
+        "text is a batch of its own",
+    ] = 4096
     model_distribution_policy: Annotated[
         Distribution,
         "how a model is divided: tensor_parallel between the sockets of a CPU, pipeline_parallel "
@@ -204,7 +241,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return self.max_running + self.max_waiting_of_key
 
     def __post_init__(self) -> None:
-        for name in ("max_running", "max_num_batched_tokens", "step_timeout_s", "load_timeout_s"):
+        for name in _POSITIVE:
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive")
         if self.max_share > 1:
@@ -257,6 +294,24 @@ def _conflicts_of_eviction(options: EngineOptions) -> Iterator[str]:
         yield "cache_eviction with apply_rotation needs a cache of fixed size: set cache_size_gb"
 
 
+# The options of some tasks only. Others are for all.
+_OF_EMBEDDINGS: Final = ("pooling", "normalize", "query_prefix", "document_prefix")
+_OF_ALL: Final = (
+    *("max_waiting", "max_share", "num_threads", "step_timeout_s", "load_timeout_s"),
+    *("max_context", "plugin"),
+)
+_TASKS: Final = {
+    **dict.fromkeys(_OF_EMBEDDINGS, frozenset({Task.EMBEDDINGS})),
+    "max_batch_tokens": POOLING_TASKS,
+    **dict.fromkeys(_OF_ALL, frozenset(Task)),
+}
+
+
+def tasks_of_option(name: str) -> frozenset[Task]:
+    """Return the tasks of the models that an option has an effect on."""
+    return _TASKS.get(name, GENERATION_TASKS)
+
+
 def _conflicts_of_parameters(options: EngineOptions) -> Iterator[str]:
     defaults, least, most = (
         {} if each is None else each.named
@@ -283,6 +338,14 @@ class EngineLog(msgspec.Struct, frozen=True, kw_only=True):
     num_files: int = 5  # the present one and the older ones
 
 
+class PoolingConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How an engine makes vectors of the states of tokens."""
+
+    pooling: Literal["cls", "mean", "last_token"] = "cls"
+    normalizes: bool = True
+    pad_id: int = 0  # the token after the end of shorter texts
+
+
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration of an engine process, which it reads from its standard input."""
 
@@ -295,6 +358,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     sysfs: Path = Path("/sys")  # where the kernel's energy counters are
     max_context: int  # tokens, prompt and output together; 0: unknown
     options: EngineOptions
+    task: Task = Task.CHAT
+    pooling: PoolingConfig = PoolingConfig()  # of an embeddings or rerank model
     log: EngineLog | None = None  # None: standard error
     heartbeat_fd: int | None = None  # the page that the engine shares with its node
     # Of this configuration and the code. A new node keeps an engine whose digest is the right one.
@@ -321,9 +386,13 @@ def read_line(fd: int) -> bytes:
     return b""
 
 
-def parse_options(values: dict[str, Any]) -> EngineOptions:
-    """Return the options of a served model. Raises ValueError with a sentence for the user."""
+def parse_options(values: dict[str, Any], task: Task | None = None) -> EngineOptions:
+    """Return the options of a served model. With a `task`, options that have no effect on it are
+    wrong. Raises ValueError with a sentence for the user."""
     _check_members(EngineOptions, values)
+    for name, value in values.items():
+        if task is not None and value != getattr(_DEFAULTS, name):
+            _check_task(name, task)
     try:
         return msgspec.convert(values, EngineOptions)
     except msgspec.ValidationError as error:
@@ -336,6 +405,17 @@ def _without_path(error: msgspec.ValidationError) -> str:
     return f"{path.rstrip('`')}: {sentence}" if path else sentence
 
 
+def _check_task(name: str, task: Task) -> None:
+    """Raises ValueError for an option that has no effect on a model of this task."""
+    if task not in tasks_of_option(name):
+        suits = ", ".join(each for each in Task if each in tasks_of_option(name))
+        raise ValueError(
+            f"{name} has no effect on this model, which {explanation(task)}. It is an option of "
+            f"models for {suits}: leave it out."
+        )
+
+
+_DEFAULTS: Final = EngineOptions()
 # What administrators call the types of options.
 _TYPE_NAMES: Final = {
     int: "a whole number",

@@ -8,8 +8,9 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
-from typing import Final, assert_never
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, Final, assert_never
 
 import numpy as np
 from msgspec import structs
@@ -18,7 +19,7 @@ from vinery_serving.core import errors
 from vinery_serving.core.heartbeat import Heartbeat
 from vinery_serving.core.media import PictureVerdict
 from vinery_serving.engine.admission import Admission
-from vinery_serving.engine.batch import Batch, PipelineBroken, StepResult
+from vinery_serving.engine.batch import Batch, StepResult
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.energy.meter import RequestEnergy, new_meter
 from vinery_serving.engine.fair_queue import Lane
@@ -41,13 +42,14 @@ from vinery_serving.engine.picture_test import PictureResult, PictureTests
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.pixels import ArrivingPixels, PixelsRefused
 from vinery_serving.engine.prefix_cache import TokenArray
+from vinery_serving.engine.process import PipelineBroken
 from vinery_serving.engine.refusing import check_submit
 from vinery_serving.engine.step_limit import LEAST_S, StepLimits
+from vinery_serving.engine.use import DRAIN_WAIT_S, Use
 from vinery_serving.transport.messages import (
     FINISH_LENGTH,
     PROTOCOL_VERSION,
     Cancel,
-    Draining,
     EngineStats,
     GrammarSpec,
     Grant,
@@ -58,6 +60,8 @@ from vinery_serving.transport.messages import (
     MediaPixels,
     Ping,
     Pong,
+    PoolTexts,
+    Rejected,
     SamplingParams,
     Submit,
     TestPictures,
@@ -72,8 +76,6 @@ PROBE_INTERVAL_S: Final = 10.0
 # generation and with nothing to report. Each time that it wakes up takes 0.3 ms.
 _IDLE_WAIT_S: Final = 0.2
 _CALM_WAIT_S: Final = 1.0
-# How long an engine that drains waits for requests that were on their way.
-_DRAIN_WAIT_S: Final = 0.02
 # Deadlines are minutes long, so not every step checks them.
 _EXPIRY_INTERVAL_S: Final = 0.2
 _QUEUE_IS_FULL: Final = "The engine's wait queue is full; try again shortly."
@@ -138,8 +140,7 @@ class EngineLoop:
         self._picture_tests = PictureTests(pipeline.vision, self._batch)
         self._is_listening = False  # until then the load has its own limit
         self._is_stopping = False
-        self._must_drain = self._is_draining = False  # asked to; gateways know it
-        self._last_use_at = time.monotonic()  # when a request of a gateway came or ended
+        self._use = Use(heartbeat)
 
     def warm_up(self) -> None:
         """Generate the first tokens; test hook and salts. Raises PipelineBroken or RuntimeError."""
@@ -228,7 +229,12 @@ class EngineLoop:
     def drain(self) -> None:
         """Finish what there is, let gateways send no more, and leave `run`. Safe to call from a
         signal handler."""
-        self._must_drain = True
+        self._use.must_drain = True
+
+    def report(self) -> Mapping[str, Any]:
+        """What the model made of known pictures, if it takes some."""
+        tested = self.picture_test
+        return {} if tested is None else {"picture_test": asdict(tested)}
 
     def _iterate(self, server: SocketServer) -> None:
         self._promise(LEAST_S)
@@ -238,13 +244,15 @@ class EngineLoop:
             self._energy.end()
         is_calm = not self._alive and self._waiting.is_calm
         idle_wait_s = _CALM_WAIT_S if is_calm else _IDLE_WAIT_S
-        if self._must_drain:
-            idle_wait_s = _DRAIN_WAIT_S
+        if self._use.must_drain:
+            idle_wait_s = DRAIN_WAIT_S
         received = server.poll(0 if has_work else idle_wait_s)
         for incoming in received:
             self._receive(incoming)
-        if self._must_drain:
-            self._drain(server, has_received=bool(received))
+        if self._use.must_drain and self._use.has_drained(
+            server, is_busy=self._is_busy or bool(received)
+        ):
+            self._is_stopping = True
         self._grammars.tick()
         self._expire()
         self._picture_tests.join()
@@ -262,22 +270,11 @@ class EngineLoop:
             self._sender.send(num_streams=0)
             self._end_when_full()
             self._probe_when_idle()
-        self._report_use()
+        self._use.report(is_busy=self._is_busy)
 
-    def _drain(self, server: SocketServer, *, has_received: bool) -> None:
-        """Announce the end first: what was sent before gateways know of it is still taken."""
-        if not self._is_draining:
-            self._is_draining = True
-            if self._heartbeat is not None:
-                self._heartbeat.report_draining()
-            server.broadcast(Draining())
-        elif not (self._alive or has_received or self._picture_tests.is_running):
-            self._is_stopping = True
-
-    def _report_use(self) -> None:
-        if self._heartbeat is not None:
-            is_busy = bool(self._alive) or self._picture_tests.is_running
-            self._heartbeat.report_idle(None if is_busy else self._last_use_at)
+    @property
+    def _is_busy(self) -> bool:
+        return bool(self._alive) or self._picture_tests.is_running
 
     def _step(self) -> StepResult:
         num_tokens = self._batch.num_next_tokens
@@ -313,6 +310,9 @@ class EngineLoop:
                 self._picture_tests.ask(incoming.connection, nonce)
             case Keep():
                 self._lifeline.add(incoming.connection)
+            case PoolTexts(id=id_):
+                what = "This engine generates text: it makes no vectors."
+                incoming.connection.send(Rejected(id_, errors.InvalidRequest.code or "", what))
             case _:
                 assert_never(incoming.message)
 
@@ -339,7 +339,7 @@ class EngineLoop:
             generation.reject(errors.Overloaded.code, _QUEUE_IS_FULL)
             return
         self._alive[_key(generation)] = generation
-        self._last_use_at = time.monotonic()
+        self._use.note()
         if submit.grammar is None:
             self._accept(generation)
         else:
@@ -477,7 +477,7 @@ class EngineLoop:
 
     def _end(self, generation: Generation) -> None:
         if self._alive.pop(_key(generation), None) is not None:
-            self._last_use_at = time.monotonic()
+            self._use.note()
         self._waiting.settle(generation)
         if generation.tokens and generation.connection is not None:
             self._finished.add(generation)
@@ -541,7 +541,7 @@ class EngineLoop:
             digest=self._config.digest,
             picture_test="" if tested is None else tested.summary,
             sees_pictures=tested is not None and tested.verdict is PictureVerdict.PASSED,
-            is_draining=self._is_draining,
+            is_draining=self._use.is_draining,
         )
 
     def _stats(self) -> EngineStats:

@@ -17,7 +17,14 @@ from types import MappingProxyType
 from typing import Final
 
 from vinery_serving.constraints.family import Family
-from vinery_serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady, Overloaded
+from vinery_serving.core.errors import (
+    InvalidRequest,
+    MissingParameter,
+    ModelNotFound,
+    ModelNotReady,
+    Overloaded,
+)
+from vinery_serving.core.tasks import ALL_TASKS, Task, explanation
 from vinery_serving.engine.config import EngineOptions
 from vinery_serving.flow.aliases import Targets, draw
 from vinery_serving.flow.overload import OverloadGate
@@ -27,6 +34,7 @@ from vinery_serving.flow.suspects import Suspects
 from vinery_serving.output.detokenize import Decoder, Detokenizer
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.prompting.folder import GenerationDefaults, UnusableFolder
+from vinery_serving.prompting.pooling_folder import PoolingFolder
 from vinery_serving.transport.client import EngineClient, engine_socket
 from vinery_serving.transport.messages import Hello
 from vinery_serving.transport.waiting import WaitingRequests
@@ -55,6 +63,7 @@ class ModelEntry:
     is_loaded: bool
     created_at: datetime
     updated_at: datetime
+    task: Task = Task.CHAT
 
 
 class ModelState(StrEnum):
@@ -89,6 +98,11 @@ class LoadedModel:
             assets.reasoning_tags = tags.open.text, tags.close.text
 
     @cached_property
+    def pooling(self) -> PoolingFolder:
+        """How an embeddings or rerank model is used. Raises `UnusableFolder`."""
+        return PoolingFolder.read(self.assets.folder)
+
+    @cached_property
     def defaults(self) -> GenerationDefaults:
         """The sampling values of a request that names none."""
         return defaults_of(self.entry.options, self.assets.folder.defaults)
@@ -96,6 +110,8 @@ class LoadedModel:
     @property
     def max_context(self) -> int | None:
         """Prompt and output tokens together; None: unknown."""
+        if not self.entry.task.is_generation:
+            return self.entry.options.max_context or self.pooling.max_tokens
         return self.entry.options.context_of(self.assets.folder.max_context)
 
 
@@ -215,14 +231,26 @@ class LocalDirectory:
         """All models that should be loaded and whose folders are usable."""
         return self._engines.values()
 
-    def find(self, name: str | None, may_use: Callable[[str], bool] = lambda name: True) -> Engine:
-        """Return the engine of a model, or of a target of an alias; None means the only model.
+    def find(
+        self,
+        name: str | None,
+        may_use: Callable[[str], bool] = lambda name: True,
+        tasks: Set[Task] = ALL_TASKS,
+    ) -> Engine:
+        """Return the engine of a model that does one of `tasks`, or of a target of an alias; None
+        means the only model.
 
         Of an alias that the caller may not use by its own name, only targets are drawn that the
-        caller may use, if there are any. Raises `ModelNotFound`, `ModelNotReady` or
-        `MissingParameter`.
+        caller may use, if there are any. Raises `ModelNotFound`, `ModelNotReady`,
+        `MissingParameter`, or `InvalidRequest` for a model that does something else.
         """
-        entry = self._entry(self._target(name, may_use))
+        entry = self._entry(self._target(name, may_use), tasks)
+        if entry.task not in tasks:
+            raise InvalidRequest(
+                f"The model {entry.name} {explanation(entry.task)}. GET /v1/models lists the "
+                "others, with their tasks.",
+                param="model",
+            )
         engine = self._engines.get(entry.name)
         if engine is not None:
             return engine
@@ -320,6 +348,8 @@ class LocalDirectory:
             template = entry.options.chat_template
             load = partial(ModelAssets.load, entry.folder, template)
             assets = await loop.run_in_executor(self._loading, load)
+            if not entry.task.is_generation:
+                PoolingFolder.read(assets.folder)  # refused here rather than with each request
         except UnusableFolder as error:
             log.error("model unusable: %s", error, extra={"fields": {"model": entry.name}})
             return None
@@ -333,7 +363,7 @@ class LocalDirectory:
             wait_s=self._wait_s,
         )
 
-    def _entry(self, name: str | None) -> ModelEntry:
+    def _entry(self, name: str | None, tasks: Set[Task]) -> ModelEntry:
         entry = self.entries.get(name) if name is not None else None
         if entry is not None:
             return entry
@@ -343,7 +373,7 @@ class LocalDirectory:
                 "answer now.",
                 param="model",
             )
-        loaded = [entry for entry in self.entries.values() if entry.is_loaded]
+        loaded = [each for each in self.entries.values() if each.is_loaded and each.task in tasks]
         if len(loaded) == 1:
             return loaded[0]
         states = [self.state_of(entry) for entry in loaded]

@@ -14,11 +14,13 @@ import msgspec
 from msgspec import structs
 
 from vinery_serving.core.errors import RequestQuarantined
-from vinery_serving.transport.messages import Submit
+from vinery_serving.transport.messages import PoolTexts, Submit
 
 log = logging.getLogger(__name__)
 
 _DIGEST_BYTES: Final = 16
+# What an engine is asked to do.
+Work = Submit | PoolTexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Quarantine:
         """Replace what is refused."""
         self._digests = frozenset(digests)
 
-    def check(self, model: str, submits: Sequence[Submit]) -> None:
+    def check(self, model: str, submits: Sequence[Work]) -> None:
         """`submits` are those of one request. Raises RequestQuarantined."""
         if self._digests and (digest := _digest(model, submits)) in self._digests:
             raise RequestQuarantined(
@@ -53,7 +55,7 @@ class Quarantine:
                 f"ask an administrator to release it from quarantine (its digest is {digest})."
             )
 
-    def add(self, model: str, submits: Sequence[Submit]) -> None:
+    def add(self, model: str, submits: Sequence[Work]) -> None:
         """Refuse this request from now on."""
         if self._on_add is None:
             return
@@ -68,16 +70,19 @@ class Quarantine:
         self._on_add(Quarantined(digest, model, first.request_id, organization_id, key_id))
 
 
-def _digest(model: str, submits: Sequence[Submit]) -> str:
+def _digest(model: str, submits: Sequence[Work]) -> str:
     digest = blake2b(model.encode(), digest_size=_DIGEST_BYTES)
     for submit in submits:
         digest.update(msgspec.msgpack.encode(_without_client(submit)))
     return digest.hexdigest()
 
 
-def _without_client(submit: Submit) -> Submit:
+def _without_client(submit: Work) -> Work:
     """What an engine would do for any client. A seed that the server has drawn differs each time,
     so seeds are left out."""
+    if isinstance(submit, PoolTexts):
+        plain = structs.replace(submit, id=0, deadline_s=0.0, request_id="", lane=(0, 0))
+        return structs.replace(plain, goes_on=False)
     return structs.replace(
         submit,
         id=0,

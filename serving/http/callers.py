@@ -4,7 +4,7 @@ A client sends its key as `Authorization: Bearer KEY`. Azure's clients send it a
 Anthropic's as `x-api-key`. These count only without a bearer token, so that a request has one key.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any, Final
@@ -14,6 +14,7 @@ from vinery_accounts.base.errors import KeyRefused, NotAllowed
 from vinery_accounts.keys.grants import Grants
 from vinery_accounts.keys.table import ANONYMOUS, Caller, KeyTable
 from vinery_serving.core.errors import InvalidKey, NotPermitted
+from vinery_serving.core.tasks import ALL_TASKS, Task
 from vinery_serving.flow.directory import Engine, LocalDirectory
 from vinery_serving.http.edge import OWN_HEADERS, Scope
 
@@ -75,10 +76,12 @@ def grant_errors() -> Iterator[None]:
         raise NotPermitted(refused.message, param=refused.param, code=refused.code) from None
 
 
-def permitted_engine(directory: LocalDirectory, grants: Grants, name: str | None) -> Engine:
-    """Return the engine of a model, or of a target of an alias. Raises `ServingError`, also for a
-    key that may use neither the name nor the model."""
-    engine = directory.find(name, grants.allows_model)
+def permitted_engine(
+    directory: LocalDirectory, grants: Grants, name: str | None, tasks: Set[Task] = ALL_TASKS
+) -> Engine:
+    """Return the engine of a model that does one of `tasks`, or of a target of an alias. Raises
+    `ServingError`, also for a key that may use neither the name nor the model."""
+    engine = directory.find(name, grants.allows_model, tasks)
     model = engine.entry.name
     asked = name if name is not None and name in directory.aliases else model
     with grant_errors():

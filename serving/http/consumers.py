@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
@@ -21,6 +21,7 @@ from django.urls import re_path
 from vinery_accounts.keys.table import Caller
 from vinery_accounts.models import Scope as KeyScope
 from vinery_serving.core.dialects import V1
+from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.errors import (
     InvalidRequest,
     MethodNotAllowed,
@@ -33,10 +34,12 @@ from vinery_serving.core.events import Completed, Event, Failed
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.media import InlineSource, MediaPart
 from vinery_serving.core.request import Endpoint
+from vinery_serving.core.tasks import ALL_TASKS, GENERATION_TASKS, TASKS_OF_ENDPOINTS, Task
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.generate import stream, whole
 from vinery_serving.flow.meter import Meter
 from vinery_serving.flow.overload import Passage
+from vinery_serving.flow.pooling import PreparedPooling, pool
 from vinery_serving.flow.prepared import PreparedRequest
 from vinery_serving.flow.preparing import prepare
 from vinery_serving.http.bodies import BodyLimits, ClientGone, api_bodies, read_body
@@ -71,9 +74,11 @@ from vinery_serving.intake.reading import (
     InProcess,
     answer_tokens,
     model_of,
+    read_pooling,
 )
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.common.exchange import Encoder, Exchange
+from vinery_serving.protocols.pooling.common import PoolingExchange
 from vinery_serving.requests.media import CallerMedia
 from vinery_serving.requests.record import RequestRecord
 from vinery_serving.requests.reservation import count_request
@@ -83,6 +88,8 @@ from vinery_serving.runtime.runtime import Runtime
 # The client's own id of its request, as in OpenAI's API.
 _CLIENT_REQUEST_ID: Final = b"x-client-request-id"
 _MAX_CLIENT_REQUEST_ID: Final = 512
+# Parts of a long answer that are written before other requests get a turn.
+_PARTS_AT_ONCE: Final = 16
 _IN_PROCESS: Final = InProcess(parse, prepare)
 # No proxy may buffer or compress a stream.
 _STREAM: Final = [
@@ -142,7 +149,12 @@ class JsonConsumer(AsyncHttpConsumer, ABC):  # type: ignore[misc]
     def _engine(self, caller: Caller, model: str | None) -> Engine:
         """The engine of a model. Raises `ServingError`, also for a key without the right to the
         model."""
-        return permitted_engine(self._runtime.directory, caller.grants, model)
+        return permitted_engine(self._runtime.directory, caller.grants, model, self._tasks)
+
+    @property
+    def _tasks(self) -> Set[Task]:
+        """What the model must do, one of these."""
+        return ALL_TASKS
 
     @property
     def _tree(self) -> str:
@@ -192,20 +204,18 @@ class TokensConsumer(JsonConsumer):
         await self._send_json(answer, headers)
 
 
-class GenerationConsumer(JsonConsumer):
+class RecordedConsumer(JsonConsumer):
     """Answers `POST {tree}/{endpoint}`, and writes one usage record of each request."""
 
-    def __init__(self, runtime: Runtime, endpoint: Endpoint) -> None:
+    def __init__(self, runtime: Runtime, endpoint: Endpoint | PoolingEndpoint) -> None:
         super().__init__(runtime)
-        self._endpoint = endpoint
-        self._has_started = False  # the stream
-        self._keep_alive = b""
-        self._passage: Passage | None = None  # through the model's gate
+        self._named = endpoint
+        self._has_started = False  # the answer
 
     def _check_grants(self, caller: Caller) -> None:
         super()._check_grants(caller)
         with grant_errors():
-            caller.grants.check_endpoint(self._endpoint)
+            caller.grants.check_endpoint(self._named)
 
     @property
     def _deployment(self) -> str | None:
@@ -227,11 +237,7 @@ class GenerationConsumer(JsonConsumer):
         record = self._new_record(caller, body)
         try:
             _check_client_request_id(self.scope)
-            answering, prepared = await self._prepare(record, caller, body)
-            del body  # it may be large, and the answer may take minutes
-            # Pictures stay in memory: another engine may have to go on with the request.
-            self._claim.keep(prepared.num_media_bytes)
-            await self._run(record, answering, prepared)
+            await self._serve(record, caller, body)
         except asyncio.CancelledError:
             ending = self._ending_of(record)
             if ending is None:
@@ -248,8 +254,14 @@ class GenerationConsumer(JsonConsumer):
             raise
         finally:
             record.leave()  # has an effect only if this task was cancelled
-            if self._passage is not None:
-                self._passage.close()
+            self._close()
+
+    @abstractmethod
+    async def _serve(self, record: RequestRecord, caller: Caller, body: bytes) -> None:
+        """Run the request and send its answer. Raises `ServingError`."""
+
+    def _close(self) -> None:
+        """Release what the request holds, after its record is settled."""
 
     def _ending_of(self, record: RequestRecord) -> ServingError | None:
         """The error with which the server ends the request; None: its client has left."""
@@ -260,7 +272,7 @@ class GenerationConsumer(JsonConsumer):
             self._runtime,
             caller,
             request_id=self.scope[REQUEST_ID],
-            endpoint=self._endpoint,
+            endpoint=self._named,
             dialect=self._tree,
             error_body=partial(error_body, scope=self.scope),
             address=address_of(self.scope),
@@ -269,6 +281,92 @@ class GenerationConsumer(JsonConsumer):
             ),
             body=body,
         )
+
+
+class PoolingConsumer(RecordedConsumer):
+    """Answers `/embeddings`, `/rerank` and `/score`."""
+
+    def __init__(self, runtime: Runtime, endpoint: PoolingEndpoint) -> None:
+        super().__init__(runtime, endpoint)
+        self._endpoint = endpoint
+
+    async def _serve(self, record: RequestRecord, caller: Caller, body: bytes) -> None:
+        exchange, prepared = await self._prepare(record, caller, body)
+        del body
+        await record.reservation.reserve_input(
+            prepared.engine.entry.name, prepared.draft.num_tokens
+        )
+        result = await pool(prepared)
+        model, request_id = prepared.engine.entry.name, self.scope[REQUEST_ID]
+        parts: list[bytes] = []
+        for number, part in enumerate(exchange.body(result, model, request_id), 1):
+            parts.append(part)
+            if number % _PARTS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        answer = b"".join(parts)
+        record.add_answer(answer)
+        headers = record.reservation.headers  # before the record is settled
+        record.succeed()
+        await self._send_json(answer, headers)
+
+    async def _prepare(
+        self, record: RequestRecord, caller: Caller, body: bytes
+    ) -> tuple[PoolingExchange, PreparedPooling]:
+        """Read the body, admit the request, and tokenize its texts."""
+        engine: Engine | None = None
+
+        async def engine_of(head: Head) -> Engine:
+            nonlocal engine
+            model = self._deployment or head.model
+            record.admit(model=model or "")
+            replaced = () if head.model in (None, model) else ("model",)
+            report_unused(head.unused, self.scope, self._runtime.traffic, *replaced)
+            engine = self._engine(caller, model)
+            record.name_model(engine.entry.name)
+            return engine
+
+        workers, endpoint = self._runtime.workers, self._endpoint
+        exchange, draft = await read_pooling(workers, self._owner, endpoint, body, engine_of)
+        assert engine is not None
+        record.meter.num_prompt_tokens = draft.num_tokens
+        prepared = PreparedPooling(
+            draft,
+            engine,
+            record.meter,
+            deadline_s=settings.VINERY_REQUEST_TIMEOUT_S,
+            request_id=self.scope[REQUEST_ID],
+            lane=(caller.organization_id or 0, caller.key_id or 0),
+        )
+        return exchange, prepared
+
+    @property
+    def _tasks(self) -> Set[Task]:
+        return TASKS_OF_ENDPOINTS[self._endpoint]
+
+
+class GenerationConsumer(RecordedConsumer):
+    """Answers an endpoint that generates text."""
+
+    def __init__(self, runtime: Runtime, endpoint: Endpoint) -> None:
+        super().__init__(runtime, endpoint)
+        self._endpoint = endpoint
+        self._keep_alive = b""
+        self._passage: Passage | None = None  # through the model's gate
+
+    @property
+    def _tasks(self) -> Set[Task]:
+        return GENERATION_TASKS
+
+    async def _serve(self, record: RequestRecord, caller: Caller, body: bytes) -> None:
+        answering, prepared = await self._prepare(record, caller, body)
+        del body  # it may be large, and the answer may take minutes
+        # Pictures stay in memory: another engine may have to go on with the request.
+        self._claim.keep(prepared.num_media_bytes)
+        await self._run(record, answering, prepared)
+
+    def _close(self) -> None:
+        if self._passage is not None:
+            self._passage.close()
 
     async def _prepare(
         self, record: RequestRecord, caller: Caller, body: bytes
@@ -468,6 +566,15 @@ def api_application(runtime: Runtime, rest: App) -> OwnPaths:
         )
         for endpoint in Endpoint
     ]
+    # Jina's and vLLM's clients send the last two at the root, and Cohere's under `/v2`.
+    pooling = [
+        re_path(path, PoolingConsumer.as_asgi(runtime=runtime, endpoint=endpoint))
+        for endpoint, path in (
+            (PoolingEndpoint.EMBEDDINGS, r"^(?P<tree>v1|v3)/embeddings/?$"),
+            (PoolingEndpoint.RERANK, r"^(?:(?:(?P<tree>v1|v3)|v2)/)?rerank/?$"),
+            (PoolingEndpoint.SCORE, r"^(?:(?P<tree>v1|v3)/)?score/?$"),
+        )
+    ]
     # vLLM has these paths at the root, OVMS under `/v1`.
     tokenizers = [
         re_path(
@@ -487,6 +594,6 @@ def api_application(runtime: Runtime, rest: App) -> OwnPaths:
         re_path(r"^openapi\.json$", cast("Any", ConstantDocument(openapi))),
         re_path(r"", cast("Any", rest)),
     ]
-    routes = URLRouter([*generation, *tokenizers, *counting, *others])
+    routes = URLRouter([*generation, *pooling, *tokenizers, *counting, *others])
     turns = BeginInTurns(routes, lambda scope: client_of(runtime.required_keys, scope))
     return OwnPaths(ApiEdge(turns))

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from vinery_serving.core.tasks import Task
 from vinery_serving.flow.abilities import Abilities, abilities_of
 from vinery_serving.flow.directory import Engine, ModelEntry, ModelState
 
@@ -27,6 +28,8 @@ def model_body(entry: ModelEntry, engine: Engine | None, state: ModelState) -> d
     """Return the object of a model. Without an engine its abilities are null: they are known when
     its files are read."""
     options = entry.options
+    if not entry.task.is_generation:
+        return _pooling_body(entry, engine, state)
     context = options.context_of(None) if engine is None else engine.max_context
     abilities = None if engine is None else abilities_of(engine)
     return {
@@ -35,6 +38,7 @@ def model_body(entry: ModelEntry, engine: Engine | None, state: ModelState) -> d
         "created": int(entry.created_at.timestamp()),
         "owned_by": "vinery",
         "state": state.value,
+        "task": entry.task.value,
         "max_model_len": context,
         "context_length": context,
         "max_context_length": context,
@@ -46,6 +50,35 @@ def model_body(entry: ModelEntry, engine: Engine | None, state: ModelState) -> d
         },
         "capabilities": None if abilities is None else _capabilities(abilities),
         "supported_parameters": None if abilities is None else _parameters(abilities),
+    }
+
+
+def _pooling_body(entry: ModelEntry, engine: Engine | None, state: ModelState) -> dict[str, object]:
+    """The object of a model that generates no text."""
+    context = entry.options.max_context or None if engine is None else engine.max_context
+    outputs = {Task.EMBEDDINGS: "embeddings", Task.RERANK: "rerank"}[entry.task]
+    return {
+        "id": entry.name,
+        "object": "model",
+        "created": int(entry.created_at.timestamp()),
+        "owned_by": "vinery",
+        "state": state.value,
+        "task": entry.task.value,
+        "max_model_len": context,
+        "context_length": context,
+        "max_context_length": context,
+        "architecture": {
+            "modality": f"text->{outputs}",
+            "input_modalities": ["text"],
+            "output_modalities": [outputs],
+        },
+        "top_provider": {
+            "context_length": context,
+            "max_completion_tokens": None,
+            "is_moderated": False,
+        },
+        "capabilities": None,
+        "supported_parameters": None,
     }
 
 

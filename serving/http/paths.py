@@ -30,9 +30,15 @@ def own_path(path: str) -> OwnPath:
             return OwnPath(f"/{V1.name}/chat/completions", "/".join(model))
         case ["openai", "deployments", *model, "completions"] if model:
             return OwnPath(f"/{V1.name}/completions", "/".join(model))
+        case ["openai", "deployments", *model, "embeddings"] if model:
+            return OwnPath(f"/{V1.name}/embeddings", "/".join(model))
         case ["openai", V1.name, *rest]:
             return OwnPath("/".join(("", V1.name, *rest)))
-        case ["openai", "chat" | "completions" | "responses" | "models" as first, *rest]:
+        case [
+            "openai",
+            "chat" | "completions" | "responses" | "models" | "embeddings" as first,
+            *rest,
+        ]:
             return OwnPath("/".join(("", V1.name, first, *rest)))
         case [tree, V1.name, *rest] if tree in DIALECTS:
             return OwnPath("/".join(("", tree, *rest)))

@@ -163,7 +163,8 @@ async def unknown_route(request: HttpRequest, tree: str) -> JsonResponse:
         NotFound(
             f"Not found: {request.method} {request.path}. This server has POST "
             f"/{tree}/chat/completions, /{tree}/completions, /{tree}/responses, "
-            f"/{tree}/messages, /{tree}/tokenize, /{tree}/detokenize, and GET /{tree}/models, "
+            f"/{tree}/messages, /{tree}/embeddings, /{tree}/rerank, /{tree}/score, "
+            f"/{tree}/tokenize, /{tree}/detokenize, and GET /{tree}/models, "
             f"/{tree}/tokenizer_info and /{tree}/usage/me.",
         ),
         request,

@@ -16,10 +16,13 @@ from msgspec import Struct
 from vinery_serving.constraints.families.registry import select_family
 from vinery_serving.core import dialects, field_limits, unused
 from vinery_serving.core import media as core_media
+from vinery_serving.core import pooling as core_pooling
 from vinery_serving.core import request as core_request
 from vinery_serving.core.dialects import DIALECTS
+from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.errors import ModelNotReady
 from vinery_serving.core.media import InlineSource
+from vinery_serving.core.pooling import PoolingDraft
 from vinery_serving.core.request import (
     PROMPT_FIELDS,
     Conversation,
@@ -30,11 +33,12 @@ from vinery_serving.core.request import (
 )
 from vinery_serving.flow.directory import LoadedModel, ModelEntry
 from vinery_serving.flow.logits import num_top_of_prompt
+from vinery_serving.flow.pooling import draft as draft_pooling
 from vinery_serving.flow.prepared import Draft
 from vinery_serving.flow.preparing import prepare
 from vinery_serving.intake import media as intake_media
 from vinery_serving.intake.media import RequestMedia
-from vinery_serving.intake.reading import TOKENS_JOBS, Head, head_of, without_files
+from vinery_serving.intake.reading import TOKENS_JOBS, Head, head_of, pooling_head, without_files
 from vinery_serving.media import decoding
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.prompting.assets import ModelAssets, Prompt
@@ -45,6 +49,10 @@ from vinery_serving.protocols.common.exchange import Exchange
 from vinery_serving.protocols.common.limited import refuse_long
 from vinery_serving.protocols.completions.exchange import CompletionsExchange
 from vinery_serving.protocols.messages.exchange import MessagesExchange
+from vinery_serving.protocols.pooling.common import PoolingExchange
+from vinery_serving.protocols.pooling.embeddings import EmbeddingsExchange
+from vinery_serving.protocols.pooling.parsing import parse_pooling
+from vinery_serving.protocols.pooling.rerank import Document, RerankExchange, ScoreExchange
 from vinery_serving.protocols.responses.exchange import ResponsesExchange
 from vinery_serving.transport import messages
 from vinery_serving.workers.worker import Session
@@ -201,6 +209,20 @@ def _answer_tokens(session: Session, body: bytes, name: str, entry: ModelEntry) 
     return TOKENS_JOBS[name].answer(parsed, _model_of(entry))
 
 
+def _parse_pooling(session: Session, body: bytes, endpoint: str) -> Head:
+    exchange = session.state["pooling"] = parse_pooling(PoolingEndpoint(endpoint), body)
+    return pooling_head(exchange.request)
+
+
+def _draft_pooling(
+    session: Session, body: bytes, entry: ModelEntry
+) -> tuple[PoolingExchange, PoolingDraft]:
+    exchange = session.state["pooling"]
+    draft = draft_pooling(exchange.request, _model_of(entry))
+    slim = replace(exchange.request, inputs=())
+    return replace(exchange, request=slim), draft
+
+
 def _types_in(module: ModuleType) -> list[type]:
     """The dataclasses, enums and structs that a module defines, in their order."""
     return [
@@ -219,6 +241,8 @@ JOBS = {
     "prepare_request": _prepare_request,
     "parse_tokens": _parse_tokens,
     "answer_tokens": _answer_tokens,
+    "parse_pooling": _parse_pooling,
+    "draft_pooling": _draft_pooling,
 }
 RESULT_TYPES = (
     *_types_in(core_request),
@@ -226,6 +250,8 @@ RESULT_TYPES = (
     *_types_in(unused),
     *_types_in(core_media),
     *_types_in(messages),
+    *_types_in(core_pooling),
     *cast(Any, (Endpoint, Head, Draft, Prompt, ToolCalls, FunctionCall)),
+    *cast(Any, (PoolingEndpoint, EmbeddingsExchange, RerankExchange, ScoreExchange, Document)),
     *cast(Any, (ChatExchange, CompletionsExchange, ResponsesExchange, MessagesExchange)),
 )

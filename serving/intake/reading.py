@@ -12,8 +12,10 @@ from typing import Any, Final, Protocol, Self, cast
 import msgspec
 
 from vinery_serving.core.dialects import DIALECTS, Dialect
+from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import InlineSource, MediaPart
+from vinery_serving.core.pooling import PoolingDraft, PoolingRequest
 from vinery_serving.core.request import (
     PROMPT_FIELDS,
     Conversation,
@@ -24,11 +26,14 @@ from vinery_serving.core.request import (
 from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 from vinery_serving.flow.directory import Engine, LoadedModel
 from vinery_serving.flow.output_grammar import may_have_grammar
+from vinery_serving.flow.pooling import draft as draft_pooling
 from vinery_serving.flow.prepared import Draft
 from vinery_serving.flow.rendering import count_tokens, detokenize, tokenize
 from vinery_serving.intake.request_worker import FetchMedia, RequestWorker, decode_media
 from vinery_serving.protocols.common.exchange import Exchange
 from vinery_serving.protocols.messages import exchange as messages
+from vinery_serving.protocols.pooling.common import PoolingExchange
+from vinery_serving.protocols.pooling.parsing import parse_pooling
 from vinery_serving.protocols.responses import exchange as responses
 from vinery_serving.protocols.tokens import (
     DetokenizeExchange,
@@ -316,6 +321,31 @@ async def answer_tokens(
         if head.media:
             await decode_media(worker, head.media, engine, fetch, parse)
         return cast(bytes, await worker.held.call("answer_tokens", name, engine.entry))
+
+
+async def read_pooling(
+    pool: WorkerPool,
+    key: Hashable,
+    endpoint: PoolingEndpoint,
+    body: bytes,
+    engine_of: Callable[[Head], Awaitable[Engine]],
+) -> tuple[PoolingExchange, PoolingDraft]:
+    """Return a request for vectors or scores as its protocol needs it, and its tokens. `engine_of`
+    admits the request, and finds its engine. Raises `ServingError`."""
+    if len(body) <= SMALL_BODY_BYTES:
+        exchange = parse_pooling(endpoint, body)
+        engine = await engine_of(pooling_head(exchange.request))
+        return exchange, draft_pooling(exchange.request, engine)
+    async with RequestWorker(pool, key) as worker:
+        await worker.take("pooling")
+        head = await _parsed(worker.held, body, "parse_pooling", str(endpoint))
+        engine = await engine_of(head)
+        read = await worker.held.call("draft_pooling", engine.entry)
+        return cast("tuple[PoolingExchange, PoolingDraft]", read)
+
+
+def pooling_head(request: PoolingRequest) -> Head:
+    return Head(request.model, costly_param=request.param, unused=request.unused)
 
 
 async def _parsed(worker: Worker, body: bytes, job: str, *arguments: Any) -> Head:

@@ -34,7 +34,7 @@ _MAX_FRAMES: Final = 12
 _OF_REQUESTS: Final = (
     *("asyncio", "daphne", "django.request", "uvicorn"),
     *("vinery_serving.engine", "vinery_serving.flow", "vinery_serving.http"),
-    "vinery_serving.requests",
+    *("vinery_serving.pooling", "vinery_serving.requests"),
 )
 
 

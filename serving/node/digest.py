@@ -16,8 +16,8 @@ from msgspec import structs
 from vinery_serving.engine.config import EngineConfig
 
 _SERVING: Final = Path(__file__).resolve().parents[1]
-# The rooms of which an engine process consists.
-_ROOMS: Final = ("core", "engine", "logs", "transport")
+# The rooms of which engine processes consist.
+_ROOMS: Final = ("core", "engine", "logs", "pooling", "transport")
 _PACKAGES: Final = ("openvino", "openvino-genai", "openvino-tokenizers")
 
 

@@ -23,7 +23,14 @@ from django.utils import timezone
 from vinery_serving.catalog.devices import first_device
 from vinery_serving.catalog.models import EngineState, settings_digest
 from vinery_serving.core.cadence import until_next
-from vinery_serving.engine.config import EngineConfig, EngineLog, EngineOptions, parse_options
+from vinery_serving.core.tasks import Task
+from vinery_serving.engine.config import (
+    EngineConfig,
+    EngineLog,
+    EngineOptions,
+    PoolingConfig,
+    parse_options,
+)
 from vinery_serving.logs.folder import engine_name, log_path
 from vinery_serving.node import fit, status
 from vinery_serving.node.adoption import AdoptedEngine
@@ -36,6 +43,7 @@ from vinery_serving.node.running_engine import end_engine
 from vinery_serving.node.scheduler import EngineScheduler, Verdict
 from vinery_serving.node.weights import UnusableWeights, check_weights
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
+from vinery_serving.prompting.pooling_folder import PoolingFolder
 from vinery_serving.prompting.template import ChatTemplate
 from vinery_serving.transport.client import engine_socket
 
@@ -57,6 +65,7 @@ class ModelSpec:
     folder: str
     device: str
     options: str  # canonical JSON, so that equal options compare equal
+    task: Task
 
     @property
     def digest(self) -> str:
@@ -346,7 +355,7 @@ def _check_weights(spec: ModelSpec) -> None:
 def _need_of(spec: ModelSpec, measured: Measured | None) -> Need:
     """What a process was measured to have is memory of the CPU."""
     try:
-        options = parse_options(json.loads(spec.options))
+        options = parse_options(json.loads(spec.options), spec.task)
     except ValueError:  # no engine can start, and its failure has the reason
         options = EngineOptions()
     need = fit.estimate(_folders(spec), spec.device, options)
@@ -356,10 +365,11 @@ def _need_of(spec: ModelSpec, measured: Measured | None) -> Need:
 
 def _new_config(spec: ModelSpec) -> EngineConfig:
     """Raises UnusableFolder, ValueError or OSError with a sentence for the administrator."""
-    options = parse_options(json.loads(spec.options))
+    options = parse_options(json.loads(spec.options), spec.task)
     folder = ModelFolder.read(Path(spec.folder), options.chat_template)
     if options.chat_template and folder.templates is not None:
         ChatTemplate(folder.templates.default)  # an administrator reads here why it is wrong
+    pooling = None if spec.task.is_generation else PoolingFolder.read(folder)
     return EngineConfig(
         name=spec.name,
         folder=Path(spec.folder),
@@ -368,7 +378,29 @@ def _new_config(spec: ModelSpec) -> EngineConfig:
         cache_dir=Path(settings.VINERY_CACHE_DIR) / f"model-{spec.id}",
         usage_dir=Path(settings.VINERY_USAGE_DIR),
         sysfs=settings.VINERY_SYSFS,
-        max_context=options.context_of(folder.max_context) or 0,
+        max_context=_max_context(options, folder, pooling) or 0,
         options=options,
+        task=spec.task,
+        pooling=PoolingConfig() if pooling is None else _pooling_config(spec, options, pooling),
         log=_new_log(spec.name),
+    )
+
+
+def _max_context(
+    options: EngineOptions, folder: ModelFolder, pooling: PoolingFolder | None
+) -> int | None:
+    if pooling is None:
+        return options.context_of(folder.max_context)
+    return options.max_context or pooling.max_tokens
+
+
+def _pooling_config(
+    spec: ModelSpec, options: EngineOptions, folder: PoolingFolder
+) -> PoolingConfig:
+    """Options go before the files of the folder."""
+    normalizes = folder.normalizes if options.normalize == "auto" else options.normalize == "always"
+    return PoolingConfig(
+        pooling=folder.pooling if options.pooling == "auto" else options.pooling,
+        normalizes=normalizes and spec.task is Task.EMBEDDINGS,
+        pad_id=folder.pad_id,
     )

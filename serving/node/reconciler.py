@@ -19,6 +19,7 @@ from vinery_accounts.base import change_signal
 from vinery_accounts.base.commits import commit_state
 from vinery_serving.catalog import devices
 from vinery_serving.catalog.models import EngineState, ServedModel, options_text
+from vinery_serving.core.tasks import Task
 from vinery_serving.logs.entries import LogEntry
 from vinery_serving.logs.folder import delete_former_engines
 from vinery_serving.node import adoption, device_probe, status
@@ -216,4 +217,4 @@ def _asked_of(model: ServedModel) -> Asked:
 
 def _spec_of(model: ServedModel) -> ModelSpec:
     options = options_text(model.options)
-    return ModelSpec(model.pk, model.name, model.folder, model.device, options)
+    return ModelSpec(model.pk, model.name, model.folder, model.device, options, Task(model.task))

@@ -11,7 +11,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
-from vinery_serving.engine.config import EngineConfig
+from vinery_serving.engine.config import ENGINE_MODULES, EngineConfig
 from vinery_serving.logs.file import open_log
 
 _END_TIMEOUT_S: Final = 3.0
@@ -65,7 +65,7 @@ class StartedEngine:
         config: EngineConfig, environment: Mapping[str, str], stderr: int | None
     ) -> Process:
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "vinery_serving.engine", config.name),
+            *(sys.executable, "-m", ENGINE_MODULES[config.task], config.name),
             stdin=PIPE,
             stdout=PIPE,
             stderr=stderr,

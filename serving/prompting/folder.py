@@ -228,16 +228,23 @@ def _read_text(path: Path) -> str | None:
 
 def read_object(path: Path) -> Mapping[str, Any]:
     """The JSON object in a file; empty when there is no file. Raises `UnusableFolder`."""
-    text = _read_text(path)
-    if text is None:
+    value = read_value(path)
+    if value is None:
         return {}
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise UnusableFolder(f"{path} is broken JSON: {error}.") from error
     if not isinstance(value, dict):
         raise UnusableFolder(f"{path} must hold a JSON object.")
     return value
+
+
+def read_value(path: Path) -> Any:
+    """The JSON value in a file; None when there is no file. Raises `UnusableFolder`."""
+    text = _read_text(path)
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UnusableFolder(f"{path} is broken JSON: {error}.") from error
 
 
 def _read_vino_notes(path: Path) -> Mapping[str, str]:

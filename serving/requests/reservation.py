@@ -97,6 +97,29 @@ class Reservation:
         except LimitsUnavailable:
             raise _unchecked() from None
 
+    async def reserve_input(self, model: str, num_tokens: int) -> None:
+        """Reserve the tokens of a request that generates none. Raises as `reserve` does."""
+        self._weights = self._limits.book.weights_of(model)
+        rules = self._limits.book.rules_for(self._caller, model)
+        if not rules:
+            return
+        request = ReservationRequest(
+            lease_id=self._request_id,
+            rules=rules,
+            num_input_tokens=num_tokens,
+            num_output_tokens=0,
+            weights=self._weights,
+            owner=str(self._caller.key_id),
+        )
+        try:
+            answer = await self._limits.reserve_or_wait(request)
+        except LimitsUnavailable:
+            raise _unchecked() from None
+        if isinstance(answer, Denial):
+            raise self._refused(answer, model)
+        self._lease, self._is_whole = answer, True
+        self._note(answer.shadow_denials)
+
     async def _reserve(self, prepared: PreparedRequest, rules: tuple[Rule, ...]) -> None:
         num_sequences = [
             submit.beams.width if submit.beams is not None else 1 for submit in prepared.submits

@@ -39,6 +39,7 @@ from vinery_serving.constraints.families.registry import select_family
 from vinery_serving.core import field_limits
 from vinery_serving.core.cadence import until_next
 from vinery_serving.core.heap import freeze_heap
+from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import EngineOptions, parse_options
 from vinery_serving.flow.aliases import Targets
 from vinery_serving.flow.directory import Engine, LocalDirectory, ModelEntry
@@ -434,7 +435,7 @@ def _is_failing(model: ServedModel) -> bool:
 
 def _entry(model: ServedModel) -> ModelEntry:
     try:
-        options = parse_options(model.options)
+        options = parse_options(model.options, Task(model.task))
     except ValueError as error:  # the engine cannot start, and the node reports why
         log.warning("bad options: %s", error, extra={"fields": {"model": model.name}})
         options = EngineOptions()
@@ -446,6 +447,7 @@ def _entry(model: ServedModel) -> ModelEntry:
         is_loaded=model.is_loaded and bool(model.folder),
         created_at=model.created_at,
         updated_at=model.updated_at,
+        task=Task(model.task),
     )
 
 

@@ -39,10 +39,12 @@ from vinery_serving.transport.messages import (
     PicturesTested,
     Ping,
     Pong,
+    PoolTexts,
     Rejected,
     StepOutputs,
     Submit,
     TestPictures,
+    TextVectors,
     TokenOutput,
 )
 
@@ -228,6 +230,49 @@ def _joined_output(outputs: Sequence[TokenOutput]) -> TokenOutput:
     )
 
 
+class VectorStream:
+    """The vectors of one request, as they come. One task reads it."""
+
+    def __init__(self, link: _Link, id_: int) -> None:
+        self._link = link
+        self._id = id_
+        self._inbox: list[TextVectors] = []
+        self._changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._end: Rejected | EngineDisconnected | None = None
+
+    async def next(self) -> list[TextVectors] | Rejected:
+        """Return all vectors since the last call, at least one, or the refusal. Raises
+        EngineDisconnected."""
+        await self._changed
+        if self._inbox:
+            vectors, self._inbox = self._inbox, []
+            if self._end is None:
+                self._changed = asyncio.get_running_loop().create_future()
+            return vectors
+        if isinstance(self._end, EngineDisconnected):
+            raise self._end
+        assert self._end is not None
+        return self._end
+
+    def cancel(self) -> None:
+        """Let the engine forget what waits of the request, if it has not ended."""
+        self._link.cancel_texts(self._id)
+
+    def put(self, vectors: TextVectors) -> None:
+        """Deliver vectors. Called by the connection."""
+        self._inbox.append(vectors)
+        self._wake()
+
+    def end(self, end: Rejected | EngineDisconnected) -> None:
+        """End the stream. Called by the connection."""
+        self._end = end
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._changed.done():
+            self._changed.set_result(None)
+
+
 class _Link(asyncio.Protocol):
     """One live connection. All methods run in the event loop."""
 
@@ -239,6 +284,7 @@ class _Link(asyncio.Protocol):
         self._decode = msgspec.msgpack.Decoder(FromEngine).decode
         self._transport: asyncio.Transport | None = None
         self._streams: dict[int, OutputStream] = {}  # by generation id
+        self._vectors: dict[int, VectorStream] = {}  # by the id of the request
         self._answers: dict[int, asyncio.Future[Pong | PicturesTested]] = {}  # by nonce
         # What waits for the next part, by request, and the last grants of these generations.
         self._outboxes: deque[Iterator[MediaPixels | Submit]] = deque()
@@ -261,6 +307,9 @@ class _Link(asyncio.Protocol):
         streams, self._streams = set(self._streams.values()), {}
         for stream in streams:
             stream.lose(EngineDisconnected(is_planned=self._is_planned_end))
+        pending, self._vectors = self._vectors, {}
+        for each in pending.values():
+            each.end(EngineDisconnected(is_planned=self._is_planned_end))
         for answer in self._answers.values():
             _fail(answer, EngineDisconnected())
         _fail(self.hello, EngineDisconnected())
@@ -306,6 +355,16 @@ class _Link(asyncio.Protocol):
             self._unsent[grant.id] = grant
         else:
             self.send_if_open(grant)
+
+    def pool(self, texts: PoolTexts) -> VectorStream:
+        """Raises EngineDisconnected."""
+        self.send(texts)
+        stream = self._vectors[texts.id] = VectorStream(self, texts.id)
+        return stream
+
+    def cancel_texts(self, id_: int) -> None:
+        if self._vectors.pop(id_, None) is not None:
+            self.send_if_open(Cancel(id_, 0))
 
     def submit(self, submits: Sequence[Submit]) -> OutputStream:
         ids = [id_ for submit in submits for id_ in submit.ids]
@@ -378,6 +437,12 @@ class _Link(asyncio.Protocol):
                     self._deliver(output, is_end=output.finish is not None)
             case Accepted():
                 self._deliver(message, is_end=False)
+            case TextVectors(id=id_, is_last=is_last):
+                vectors = self._vectors.pop(id_, None) if is_last else self._vectors.get(id_)
+                if vectors is not None:  # else it was cancelled meanwhile
+                    vectors.put(message)
+            case Rejected(id=id_) if id_ in self._vectors:
+                self._vectors.pop(id_).end(message)
             case Rejected():
                 self._deliver(message, is_end=True)
             case Load():
@@ -476,6 +541,12 @@ class EngineClient:
         if self._link is None or not self.is_connected:
             raise EngineDisconnected
         return self._link.submit(submits)
+
+    def pool(self, texts: PoolTexts) -> VectorStream:
+        """Ask for vectors. Raises EngineDisconnected if no engine is connected."""
+        if self._link is None:
+            raise EngineDisconnected
+        return self._link.pool(texts)
 
     async def ping(self, timeout_s: float) -> EngineStats:
         """Return the engine's counters. Raises EngineDisconnected, or TimeoutError if it hangs."""

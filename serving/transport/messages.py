@@ -178,6 +178,25 @@ class Submit(_Message, frozen=True):
         return (self.id, *(self.beams.other_ids if self.beams is not None else ()))
 
 
+class PoolTexts(_Message, frozen=True):
+    """Gateway to engine of a pooling model: one vector or score for each text.
+
+    The engine answers with `TextVectors`, of which the last one ends the id, or with `Rejected`. A
+    `Cancel` of the id drops the texts that wait.
+    """
+
+    id: int
+    texts: tuple[bytes, ...]  # each int32 little endian, (num_tokens,), at least one token
+    # For each text the index of the first token of its second part, such as a document after a
+    # query; 0: it has one part.
+    second_starts: tuple[int, ...]
+    deadline_s: float  # from arrival; the engine rejects the request then
+    dimensions: int = 0  # the first numbers of each vector; 0: all
+    request_id: str = ""
+    lane: tuple[int, int] = (0, 0)  # as in `Submit`
+    goes_on: bool = False  # another engine had taken it: it is not refused for want of room
+
+
 class Cancel(_Message, frozen=True):
     """Gateway to engine: free the generation's slot. Unknown ids are ignored.
 
@@ -239,6 +258,7 @@ class Hello(_Message, frozen=True):
     picture_test: str = ""
     sees_pictures: bool = False
     is_draining: bool = False  # as after `Draining`
+    num_dimensions: int = 0  # of the vectors of a pooling model; 0: the model generates text
 
 
 class Accepted(_Message, frozen=True):
@@ -275,6 +295,16 @@ class StepOutputs(_Message, frozen=True):
     """The outputs of a step for one connection, in one frame."""
 
     outputs: tuple[TokenOutput, ...]
+
+
+class TextVectors(_Message, frozen=True):
+    """The vectors of some texts of a request, in one frame for each batch of the engine."""
+
+    id: int
+    indexes: tuple[int, ...]  # of the texts in `PoolTexts`
+    vectors: bytes  # float32 little endian, (len(indexes), num_dimensions)
+    is_last: bool
+    queue_s: float = 0.0  # from arrival to the first batch
 
 
 class Rejected(_Message, frozen=True):
@@ -347,7 +377,16 @@ class Leaving(_Message, frozen=True):
     """
 
 
-ToEngine = Submit | MediaPixels | Cancel | Grant | Ping | TestPictures | Keep
+ToEngine = Submit | MediaPixels | PoolTexts | Cancel | Grant | Ping | TestPictures | Keep
 FromEngine = (
-    Hello | Accepted | StepOutputs | Rejected | Load | Pong | PicturesTested | Draining | Leaving
+    Hello
+    | Accepted
+    | StepOutputs
+    | TextVectors
+    | Rejected
+    | Load
+    | Pong
+    | PicturesTested
+    | Draining
+    | Leaving
 )

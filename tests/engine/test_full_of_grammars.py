@@ -8,10 +8,10 @@ import pytest
 
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import config_of
-from vinery_serving.engine.batch import PipelineBroken
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.loop import _PROBE, EngineLoop
 from vinery_serving.engine.pipeline import Pipeline
+from vinery_serving.engine.process import PipelineBroken
 from vinery_serving.transport.messages import Pong
 from vinery_serving.transport.server import SocketServer
 

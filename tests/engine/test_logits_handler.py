@@ -20,10 +20,11 @@ from tests.engine.in_process import (
     tokens_of,
 )
 from tests.live.model_folders import write_llama_folder, write_qwen2_folder
-from vinery_serving.engine.batch import Batch, PipelineBroken
+from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.logits_handler import LogitsHandler
 from vinery_serving.engine.pipeline import Pipeline
+from vinery_serving.engine.process import PipelineBroken
 from vinery_serving.transport.messages import (
     BeamSpec,
     GrammarSpec,

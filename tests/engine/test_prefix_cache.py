@@ -12,10 +12,11 @@ from msgspec import structs
 from tests.engine import in_process
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import TOKENIZER, emptied, ids_of, pipeline_of
-from vinery_serving.engine.batch import Batch, PipelineBroken
+from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import BLOCK, Prefill, PrefixBlocks, TokenArray, is_exposed
+from vinery_serving.engine.process import PipelineBroken
 from vinery_serving.transport.messages import GrammarSpec, SamplingParams
 
 

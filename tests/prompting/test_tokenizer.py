@@ -144,3 +144,11 @@ def test_a_token_may_be_half_a_character() -> None:
     tokenizer = load_tokenizer(ModelFolder.read(MODEL))
     ids = tokenizer.encode("Zürich 東京 <|im_end|>")
     assert b"".join(map(tokenizer.token_bytes, ids)).decode() == "Zürich 東京 <|im_end|>"
+
+
+def test_a_tokenizer_that_never_writes_text_needs_no_decoder(tmp_path):
+    folder = a_copy_of_the_model(tmp_path / "model")
+    file = folder / "tokenizer.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"decoder": None}))
+
+    assert load_tokenizer(ModelFolder.read(folder)).encode("Hello")

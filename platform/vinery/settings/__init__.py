@@ -23,7 +23,7 @@ from vinery.process.listening import Address, num_workers_from_env, server_from_
 from vinery.process.memory import model_memory_from_env
 from vinery.settings.servers import database, issuer_from_env, mail_server_from_env
 from vinery_serving.core import field_limits
-from vinery_serving.core.endpoints import Endpoint
+from vinery_serving.core.endpoints import ALL_ENDPOINTS
 
 # Commands have done so; other programs import only this module.
 config_file.apply()
@@ -319,7 +319,7 @@ VINERY_LIMITS_WHEN_AWAY = env.choice(
     "VINERY_LIMITS_WHEN_AWAY", "share", among=("refuse", "allow", "share")
 )
 # The endpoints that a key may be restricted to; `accounts` does not import `serving`.
-VINERY_KEY_ENDPOINTS = tuple(map(str, Endpoint))
+VINERY_KEY_ENDPOINTS = tuple(map(str, ALL_ENDPOINTS))
 VINERY_LIMITS_QUEUE_S = env.integer("VINERY_LIMITS_QUEUE_S", 0, at_least=0, at_most=60)
 
 # -- Models -------------------------------------------------------------------------------

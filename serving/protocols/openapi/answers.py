@@ -195,10 +195,11 @@ Model: A served model.
   object: Literal["model"]
   created: int  # Seconds since 1970.
   state: Literal["loaded", "loading", "failed", "not-loaded"]
+  task: Literal["chat", "completion", "vision", "embeddings", "rerank"]
   max_model_len, context_length, max_context_length: int | None  # Prompt and answer, in tokens.
   architecture: ModelArchitecture
   top_provider: ModelProvider
-  capabilities: ModelCapabilities | None  # Null for a model that is not loaded.
+  capabilities: ModelCapabilities | None  # Null: not loaded, or no text generation.
   supported_parameters: list[str] | None
 
 ModelList: The models that can answer now, or all of them.
@@ -234,6 +235,53 @@ not have the value.
   bos_token, eos_token, unk_token, sep_token, pad_token, cls_token: str | None
   added_tokens_decoder: dict[str, AddedToken]  # By id.
   model_max_length: int | None  # The model's context, in tokens.
+
+PoolingUsage: The tokens of all texts.
+  prompt_tokens, total_tokens: int
+
+Embedding: The vector of one text: numbers, or their 32-bit floats in base64.
+  object: Literal["embedding"]
+  index: int
+  embedding: list[float] | str
+
+Embeddings: One vector for each text.
+  object: Literal["list"]
+  model: str
+  data: list[Embedding]
+  usage: PoolingUsage
+
+RankedDocument: A document, and how relevant it is: 0 to 1.
+  index: int  # In `documents` of the request.
+  relevance_score: float
+  document?: dict[str, Any]
+
+ApiVersion: The version of Cohere's API that the answer has.
+  version: str
+
+BilledTokens: The tokens of all texts, with Cohere's names.
+  input_tokens, output_tokens: int
+
+RerankMeta: Cohere's data about the answer.
+  api_version: ApiVersion
+  tokens: BilledTokens
+
+Rerank: The most relevant documents, the best one first.
+  object: Literal["list"]
+  id, model: str
+  results: list[RankedDocument]
+  usage: PoolingUsage
+  meta: RerankMeta
+
+Score: How well two texts fit: 0 to 1.
+  object: Literal["score"]
+  index: int
+  score: float
+
+Scores: One score for each pair of texts.
+  object: Literal["list"]
+  id, model: str
+  data: list[Score]
+  usage: PoolingUsage
 
 InputTokens: The number of tokens in the prompt of a request.
   object: Literal["response.input_tokens"]

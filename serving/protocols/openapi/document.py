@@ -1,6 +1,6 @@
 """The OpenAPI 3.1 document of the inference API, from the types that parse requests."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -19,6 +19,8 @@ from vinery_serving.protocols.openapi.schema import (
     add_refused,
     component_schemas,
 )
+from vinery_serving.protocols.pooling.embeddings import EmbeddingsBody
+from vinery_serving.protocols.pooling.rerank import RerankBody, ScoreBody
 from vinery_serving.protocols.responses.body import ResponsesBody
 from vinery_serving.protocols.tokens import DetokenizeBody, TokenizeBody
 
@@ -30,6 +32,8 @@ BODIES: Final[Mapping[Endpoint, type[BaseModel]]] = {
     Endpoint.RESPONSES: ResponsesBody,
     Endpoint.MESSAGES: MessagesBody,
 }
+
+POOLING_BODIES: Final[Sequence[type[BaseModel]]] = (EmbeddingsBody, RerankBody, ScoreBody)
 
 _DESCRIPTION: Final = """\
 Vinery serves OpenVINO models to OpenAI's and Anthropic's clients, under two URL trees: `/v1` \
@@ -143,6 +147,7 @@ def _description(max_body_mb: int) -> str:
 
 def _schemas() -> Mapping[str, Schema]:
     models: list[type[BaseModel]] = [*BODIES.values(), CountBody, TokenizeBody, DetokenizeBody]
+    models += POOLING_BODIES
     models += ANSWERS.values()
     schemas = component_schemas(models)
     for endpoint, body in BODIES.items():
@@ -190,7 +195,10 @@ def _paths() -> Document:
     trees: Document = {}
     for tree in DIALECTS:
         trees |= _generation(tree) | _messages(tree) | _models(tree) | _tokenizers(tree)
-    return {**trees, **_tokenizers(""), **_documents()}
+        trees |= _pooling(tree)
+    at_root = {**_ranking("", ""), **_ranking("v2", "v2"), **_tokenizers("")}
+    del at_root["/v2/score"]  # only Cohere's clients send `/v2`
+    return {**trees, **at_root, **_documents()}
 
 
 def _generation(tree: str) -> Document:
@@ -216,6 +224,29 @@ def _generation(tree: str) -> Document:
             _body(ResponsesBody, "input", "instructions"),
             _json("The count.", "InputTokens"),
         ),
+    }
+
+
+def _pooling(tree: str) -> Document:
+    embeddings = _body(EmbeddingsBody)
+    vectors = _json("The vectors.", "Embeddings")
+    return {
+        f"/{tree}/embeddings": _post(
+            tree, "createEmbeddings", "Turn texts into vectors", embeddings, vectors
+        ),
+        **_ranking(tree, tree),
+    }
+
+
+def _ranking(tree: str, prefix: str) -> Document:
+    """Jina's and vLLM's clients send these paths without a tree."""
+    root = f"/{prefix}" if prefix else ""
+    ranked, scores = _json("The documents.", "Rerank"), _json("The scores.", "Scores")
+    return {
+        f"{root}/rerank": _post(
+            tree, "rerank", "Order documents by relevance", _body(RerankBody), ranked
+        ),
+        f"{root}/score": _post(tree, "score", "Score pairs of texts", _body(ScoreBody), scores),
     }
 
 

@@ -1,0 +1,76 @@
+"""Requests for embeddings and scores, independent of the protocol of their client."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from vinery_serving.core.endpoints import PoolingEndpoint
+from vinery_serving.core.unused import NOTHING_UNUSED, Unused
+
+
+class TextRole(StrEnum):
+    """What a text is for a model that has a text before queries, and another before documents."""
+
+    QUERY = "query"
+    DOCUMENT = "document"
+
+
+class TextPair(NamedTuple):
+    """Two texts of which a model gives one score."""
+
+    query: str
+    document: str
+
+
+PoolingInput = str | tuple[int, ...] | TextPair  # a text, its token ids, or a pair of texts
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """Keep so many tokens of a text that is too long, with the special tokens around it."""
+
+    max_tokens: int | None = None  # None: as many as the model takes
+    keeps_start: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PoolingRequest:
+    """One vector or score for each of the inputs, in their order."""
+
+    endpoint: PoolingEndpoint
+    model: str | None
+    inputs: tuple[PoolingInput, ...]
+    param: str  # the client's name for the inputs, for error messages
+    truncation: Truncation | None = None  # None: what is too long is refused
+    dimensions: int | None = None  # the first numbers of each vector; None: all
+    role: TextRole | None = None
+    prompt_name: str | None = None  # of a text before the inputs that the model's files name
+    unused: Unused = NOTHING_UNUSED
+
+    @property
+    def num_chars(self) -> int:
+        return sum(_num_chars(each) for each in self.inputs)
+
+
+def _num_chars(text: PoolingInput) -> int:
+    if isinstance(text, str):
+        return len(text)
+    return len(text.query) + len(text.document) if isinstance(text, TextPair) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolingDraft:
+    """A request as token ids. `texts` and `second_starts` have one entry for each input."""
+
+    texts: tuple[bytes, ...]  # int32 little endian, (num_tokens,)
+    second_starts: tuple[int, ...]  # index of the first token of the second text; 0: there is none
+    num_tokens: int  # of all texts
+    dimensions: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolingResult:
+    """`vectors` has one entry for each input; a score is a vector of one number."""
+
+    vectors: tuple[bytes, ...]  # float32 little endian, (num_dimensions,)
+    num_tokens: int

@@ -1,0 +1,136 @@
+"""Which texts are computed together: those of about the same length, in turns of lengths and keys.
+
+A batch is as wide as its longest text, so one long text among short ones would make all of them
+wait for its length. Texts wait by size, the powers of two of their tokens. After a batch of a
+larger size comes the smallest size that waits, so a short text waits for at most one batch of
+longer ones. After a batch of the smallest size comes the size of the text that has waited longest,
+so no size waits for ever.
+
+Within a size the keys take turns, each with one text: a request of a thousand texts does not make
+another key wait for all of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+import numpy.typing as npt
+
+Lane = tuple[int, int]  # the ids of the organisation and of the key
+TokenArray = npt.NDArray[np.int32]
+
+
+@dataclass(eq=False, slots=True)
+class WaitingText:
+    """One text of a request. `owner` is the request; it is compared by identity."""
+
+    owner: object
+    index: int  # in its request
+    lane: Lane
+    token_ids: TokenArray  # (num_tokens,)
+    second_start: int = 0
+    number: int = 0  # by arrival
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def size(self) -> int:
+        return (self.num_tokens - 1).bit_length()
+
+
+class _Size:
+    """The texts of one size: those of each key by arrival, and the keys in turns."""
+
+    def __init__(self) -> None:
+        self._lanes: OrderedDict[Lane, deque[WaitingText]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._lanes)
+
+    @property
+    def oldest(self) -> int:
+        return min(texts[0].number for texts in self._lanes.values())
+
+    def add(self, text: WaitingText) -> None:
+        self._lanes.setdefault(text.lane, deque()).append(text)
+
+    def take(self, max_tokens: int) -> Iterator[WaitingText]:
+        """Remove and yield the next texts, at least one, of at most so many tokens with padding."""
+        width, number = 0, 0
+        while self._lanes:
+            lane, texts = next(iter(self._lanes.items()))
+            width = max(width, texts[0].num_tokens)
+            number += 1
+            if number > 1 and width * number > max_tokens:
+                return
+            yield texts.popleft()
+            self._lanes.move_to_end(lane)
+            if not texts:
+                del self._lanes[lane]
+
+    def drop(self, owner: object) -> int:
+        """Remove the texts of a request. Returns their number."""
+        before = sum(map(len, self._lanes.values()))
+        kept = {
+            lane: deque(text for text in texts if text.owner is not owner)
+            for lane, texts in self._lanes.items()
+        }
+        self._lanes = OrderedDict((lane, texts) for lane, texts in kept.items() if texts)
+        return before - sum(map(len, self._lanes.values()))
+
+
+class WaitingTexts:
+    """All texts that wait for a batch."""
+
+    def __init__(self, max_batch_tokens: int) -> None:
+        self._max_batch_tokens = max_batch_tokens
+        self._sizes: dict[int, _Size] = {}  # none is empty
+        self._nums: Counter[Lane] = Counter()  # how many texts wait of each key
+        self._numbers = count(1)
+        self._last_size = 0
+
+    def __len__(self) -> int:
+        return self._nums.total()
+
+    def num_of(self, lane: Lane) -> int:
+        """How many texts of this key wait."""
+        return self._nums[lane]
+
+    def add(self, texts: Iterable[WaitingText]) -> None:
+        for text in texts:
+            text.number = next(self._numbers)
+            self._sizes.setdefault(text.size, _Size()).add(text)
+            self._nums[text.lane] += 1
+
+    def drop(self, owner: object, lane: Lane) -> None:
+        """Forget the texts of a request that wait."""
+        for size, texts in list(self._sizes.items()):
+            self._count(lane, texts.drop(owner))
+            if not texts:
+                del self._sizes[size]
+
+    def next_batch(self) -> list[WaitingText]:
+        """Remove and return the texts to compute next; none while none waits."""
+        if not self._sizes:
+            return []
+        size = min(self._sizes)
+        if size >= self._last_size:
+            size = min(self._sizes, key=lambda each: self._sizes[each].oldest)
+        self._last_size = size
+        batch = list(self._sizes[size].take(self._max_batch_tokens))
+        if not self._sizes[size]:
+            del self._sizes[size]
+        for text in batch:
+            self._count(text.lane, 1)
+        return batch
+
+    def _count(self, lane: Lane, number: int) -> None:
+        self._nums[lane] -= number
+        if not self._nums[lane]:
+            del self._nums[lane]

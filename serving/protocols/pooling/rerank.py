@@ -1,0 +1,231 @@
+"""`/rerank` with the bodies and answers of Cohere and Jina, and `/score` with vLLM's."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from pydantic import Field, PlainValidator
+
+from vinery_serving.core import field_limits
+from vinery_serving.core.endpoints import PoolingEndpoint
+from vinery_serving.core.errors import MissingParameter
+from vinery_serving.core.pooling import PoolingRequest, PoolingResult, TextPair
+from vinery_serving.core.unused import Unused
+from vinery_serving.protocols.common.encoding import json_bytes
+from vinery_serving.protocols.common.limited import Limited, Text, refuse_long
+from vinery_serving.protocols.common.parameters import parameter
+from vinery_serving.protocols.common.reading import Wire, invalid, read_model, read_object, refusal
+from vinery_serving.protocols.common.unknown_fields import unknown_fields, unused_of
+from vinery_serving.protocols.pooling.common import PoolingBody, float_of, usage
+
+_LIMIT: Final = Limited(field_limits.PROMPTS)
+_NO_DOCUMENTS: Final = "must be an array of strings, or of objects with `text`"
+_NO_TEXTS: Final = "must be a string or an array of strings"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document as the client sent it, and its text."""
+
+    text: str
+    fields: Mapping[str, Any]  # empty for a plain text
+
+    @property
+    def as_object(self) -> Mapping[str, Any]:
+        return self.fields or {"text": self.text}
+
+
+def _read_documents(value: object) -> tuple[Document, ...]:
+    if not isinstance(value, list):
+        raise invalid(_NO_DOCUMENTS)
+    if not value:
+        raise invalid("must not be empty")
+    _LIMIT.check(value)
+    return tuple(map(_read_document, value))
+
+
+def _read_document(value: object) -> Document:
+    if isinstance(value, str):
+        return Document(value, {})
+    if isinstance(value, dict) and isinstance(value.get("text"), str):
+        return Document(value["text"], value)
+    raise invalid(_NO_DOCUMENTS)
+
+
+def _read_texts(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise invalid(_NO_TEXTS)
+    if not value:
+        raise invalid("must not be empty")
+    _LIMIT.check(value)
+    return tuple(value)
+
+
+class _DocumentObject(Wire):
+    """The schema of a document that is an object."""
+
+    text: str
+
+
+_Documents = Annotated[list[Text | _DocumentObject], Field(min_length=1), _LIMIT]
+Documents = Annotated[
+    tuple[Document, ...], PlainValidator(_read_documents, json_schema_input_type=_Documents)
+]
+_ManyTexts = Annotated[list[str], Field(min_length=1), _LIMIT]
+Texts = Annotated[
+    tuple[str, ...], PlainValidator(_read_texts, json_schema_input_type=Text | _ManyTexts)
+]
+
+
+class RerankBody(PoolingBody):
+    """The parameters of rerank."""
+
+    query: Text = parameter("What the documents are ranked for.", is_required=True)
+    documents: Documents = parameter(
+        "Texts, or objects with `text`. Other members of an object have no effect; the answer "
+        "repeats them if it has the documents.",
+        wrong=[
+            ("a", _NO_DOCUMENTS),
+            ([], "must not be empty"),
+            ([5], _NO_DOCUMENTS),
+            ([{"title": "a"}], _NO_DOCUMENTS),
+        ],
+        is_required=True,
+    )
+    top_n: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
+        "How many documents the answer has, the most relevant ones. Default: all."
+    )
+    return_documents: bool | None = parameter(
+        "Whether the answer repeats the documents. Default: false."
+    )
+
+    def request(self, unused: Unused) -> PoolingRequest:
+        """Raises `InvalidRequest`."""
+        pairs = tuple(TextPair(self.query, each.text) for each in self.documents)
+        refuse_long("documents", len(self.query) + sum(len(each.text) for each in self.documents))
+        return PoolingRequest(
+            PoolingEndpoint.RERANK,
+            self.model,
+            pairs,
+            param="documents",
+            truncation=self.truncation(),
+            unused=unused,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RerankExchange:
+    request: PoolingRequest
+    top_n: int | None
+    documents: tuple[Document, ...] | None  # None: the answer does not repeat them
+
+    def body(self, result: PoolingResult, model: str, request_id: str) -> Iterator[bytes]:
+        """Yield the answer's JSON: the members of Cohere's answers and of Jina's together."""
+        scores = list(map(float_of, result.vectors))
+        order = sorted(range(len(scores)), key=lambda index: -scores[index])[: self.top_n]
+        yield json_bytes(
+            {
+                "id": request_id,
+                "model": model,
+                "object": "list",
+                "results": [self._entry(index, scores[index]) for index in order],
+                "usage": usage(result.num_tokens),
+                "meta": {
+                    "api_version": {"version": "2"},
+                    "tokens": {"input_tokens": result.num_tokens, "output_tokens": 0},
+                },
+            }
+        )
+
+    def _entry(self, index: int, score: float) -> dict[str, Any]:
+        entry: dict[str, Any] = {"index": index, "relevance_score": score}
+        if self.documents is not None:
+            entry["document"] = self.documents[index].as_object
+        return entry
+
+
+def parse_rerank(body: bytes) -> RerankExchange:
+    """Read the body of `/rerank`. Raises `InvalidRequest`."""
+    members = read_object(body)
+    wire = read_model(RerankBody, members)
+    documents = wire.documents if wire.return_documents else None
+    unused = unused_of(unknown_fields(RerankBody, members))
+    return RerankExchange(wire.request(unused), wire.top_n, documents)
+
+
+_SOURCES: Final = (("text_1", "text_2"), ("queries", "documents"), ("data_1", "data_2"))
+
+
+class ScoreBody(PoolingBody):
+    """The parameters of score: one text and several, or as many of each."""
+
+    text_1: Texts | None = parameter("One text, or several.", wrong=[(5, _NO_TEXTS)])
+    text_2: Texts | None = parameter(
+        "The texts beside them: as many, or any number beside one text.", wrong=[(5, _NO_TEXTS)]
+    )
+    queries: Texts | None = parameter("The same as `text_1`.", wrong=[([], "must not be empty")])
+    documents: Texts | None = parameter("The same as `text_2`.", wrong=[([], "must not be empty")])
+    data_1: Texts | None = parameter("The same as `text_1`.")
+    data_2: Texts | None = parameter("The same as `text_2`.")
+
+    def request(self, unused: Unused) -> PoolingRequest:
+        """Raises `InvalidRequest`."""
+        names, first, second = self._texts()
+        if len(first) == 1:
+            first *= len(second)
+        if len(first) != len(second):
+            raise refusal(
+                names[1],
+                f"has {len(second)} texts beside {len(first)}: send as many, or one `{names[0]}`",
+            )
+        pairs = tuple(map(TextPair, first, second))
+        refuse_long(names[1], sum(map(len, first)) + sum(map(len, second)))
+        return PoolingRequest(
+            PoolingEndpoint.SCORE,
+            self.model,
+            pairs,
+            param=names[1],
+            truncation=self.truncation(),
+            unused=unused,
+        )
+
+    def _texts(self) -> tuple[tuple[str, str], tuple[str, ...], tuple[str, ...]]:
+        given = [names for names in _SOURCES if any(getattr(self, each) for each in names)]
+        names = given[0] if given else _SOURCES[0]
+        if len(given) > 1:
+            raise refusal(given[1][0], f"cannot go with `{names[0]}`: send one of them")
+        first, second = (getattr(self, each) for each in names)
+        for name, texts in zip(names, (first, second), strict=True):
+            if texts is None:
+                raise MissingParameter(f"`{name}` is required.", param=name)
+        return names, first, second
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreExchange:
+    request: PoolingRequest
+
+    def body(self, result: PoolingResult, model: str, request_id: str) -> Iterator[bytes]:
+        """Yield the answer's JSON."""
+        scores = map(float_of, result.vectors)
+        yield json_bytes(
+            {
+                "id": request_id,
+                "object": "list",
+                "model": model,
+                "data": [
+                    {"index": index, "object": "score", "score": score}
+                    for index, score in enumerate(scores)
+                ],
+                "usage": usage(result.num_tokens),
+            }
+        )
+
+
+def parse_score(body: bytes) -> ScoreExchange:
+    """Read the body of `/score`. Raises `InvalidRequest`."""
+    members = read_object(body)
+    wire = read_model(ScoreBody, members)
+    return ScoreExchange(wire.request(unused_of(unknown_fields(ScoreBody, members))))

@@ -1,0 +1,79 @@
+"""What a model does is read from its folder, and its options must suit that."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from tests.conftest import REPOSITORY
+from vinery_accounts.services import changes
+from vinery_serving.catalog import registry
+from vinery_serving.catalog.models import ServedModel
+from vinery_serving.catalog.tasks import UnusableModel, read_task
+from vinery_serving.core.tasks import Task
+
+MODELS = REPOSITORY / "models"
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("tiny-chat", Task.CHAT),
+        ("tiny-vision", Task.VISION),
+        ("tiny-embed", Task.EMBEDDINGS),
+        ("tiny-rerank", Task.RERANK),
+    ],
+)
+def test_the_task_of_each_shipped_model_is_known(name: str, task: Task) -> None:
+    assert read_task(MODELS / name) is task
+
+
+def test_a_model_without_a_chat_template_completes_texts(tmp_path: Path) -> None:
+    shutil.copy(MODELS / "tiny-chat" / "openvino_model.xml", tmp_path)
+
+    assert read_task(tmp_path) is Task.COMPLETION
+
+
+def test_a_folder_without_a_graph_has_no_task(tmp_path: Path) -> None:
+    assert read_task(tmp_path) is None
+
+
+def test_a_classifier_with_many_labels_is_refused(tmp_path: Path) -> None:
+    shutil.copy(MODELS / "tiny-rerank" / "openvino_model.xml", tmp_path)
+    labels = {str(number): f"LABEL_{number}" for number in range(3)}
+    (tmp_path / "config.json").write_text(json.dumps({"id2label": labels}))
+
+    with pytest.raises(UnusableModel, match="a classifier with 3 labels"):
+        read_task(tmp_path)
+
+
+@pytest.mark.django_db
+class TestServedModels:
+    def test_a_model_gets_its_task_when_it_is_added(self) -> None:
+        assert registry.add_model(Path("tiny-embed"), name="e", load=False).task == "embeddings"
+        assert ServedModel.objects.get(name="e").task == "embeddings"
+
+    def test_the_task_follows_the_folder(self) -> None:
+        model = registry.add_model(Path("tiny-embed"), name="e", load=False)
+
+        changes.change(model, folder=str(MODELS / "tiny-rerank"))
+
+        assert ServedModel.objects.get(name="e").task == "rerank"
+
+    def test_an_option_without_effect_is_refused_where_it_is_set(self) -> None:
+        with pytest.raises(ValidationError, match="pooling has no effect on this model"):
+            registry.add_model(Path("tiny-chat"), name="c", options={"pooling": "mean"})
+        with pytest.raises(ValidationError, match="draft_model has no effect on this model"):
+            registry.add_model(Path("tiny-embed"), name="e", options={"draft_model": "/tmp"})
+        registry.add_model(Path("tiny-embed"), name="e", options={"pooling": "cls"}, load=False)
+
+    def test_a_rerank_model_needs_its_fast_tokenizer(self, tmp_path: Path) -> None:
+        shutil.copytree(MODELS / "tiny-rerank", tmp_path / "model")
+        (tmp_path / "model" / "tokenizer.json").unlink()
+
+        with pytest.raises(ValidationError, match="queries and documents as pairs"):
+            registry.add_model(tmp_path / "model", name="r")

@@ -1,0 +1,206 @@
+"""The engine process of a pooling model, as the node and a gateway see it, with tiny-embed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from tests.conftest import REPOSITORY
+from vinery_serving.core.tasks import Task
+from vinery_serving.engine.config import EngineConfig, EngineOptions, PoolingConfig
+from vinery_serving.node.engine_process import EngineDied, EngineProcess
+from vinery_serving.pooling.batches import WaitingText
+from vinery_serving.pooling.model import PoolingModel, Vectors, normalized, padded, pooled
+from vinery_serving.transport.client import EngineClient, EngineDisconnected
+from vinery_serving.transport.messages import PoolTexts, Rejected
+
+pytestmark = pytest.mark.live
+
+EMBED = REPOSITORY / "models" / "tiny-embed"
+TIMEOUT_S = 60.0
+# What int8 weights and other shapes of the same graph change.
+TOLERANCE = 0.03
+
+
+def config_of(home: Path, folder: Path = EMBED, **options: Any) -> EngineConfig:
+    return EngineConfig(
+        name="tiny-embed",
+        folder=folder,
+        device="CPU",
+        socket_path=home / "e.sock",
+        cache_dir=home / "cache",
+        max_context=512,
+        options=EngineOptions(num_threads=1, **options),
+        task=Task.EMBEDDINGS,
+        pooling=PoolingConfig(pooling="mean"),
+    )
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolingModel]:
+    yield PoolingModel(config_of(tmp_path_factory.mktemp("model")))
+
+
+@asynccontextmanager
+async def an_engine(home: Path, **options: Any) -> AsyncIterator[tuple[EngineProcess, Any]]:
+    config = config_of(home, **options)
+    process, client = EngineProcess(config), EngineClient(config.socket_path)
+    try:
+        await process.start()
+        client.open()
+        await client.wait_connected(TIMEOUT_S)
+        yield process, client
+    finally:
+        await client.close()
+        await process.end()
+
+
+def text(ids: Sequence[int]) -> WaitingText:
+    return WaitingText(None, 0, (0, 0), np.array(ids, np.int32))
+
+
+def request(client: EngineClient, *texts: Sequence[int], **members: Any) -> PoolTexts:
+    packed = tuple(np.array(ids, "<i4").tobytes() for ids in texts)
+    starts = (0,) * len(texts)
+    return PoolTexts(client.new_id(), packed, starts, **{"deadline_s": 60.0, **members})
+
+
+async def answer(client: EngineClient, asked: PoolTexts) -> Vectors | Rejected:
+    stream, found = client.pool(asked), {}
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            parts = await stream.next()
+            if isinstance(parts, Rejected):
+                return parts
+            for each in parts:
+                rows = np.frombuffer(each.vectors, "<f4").reshape(len(each.indexes), -1)
+                found.update(zip(each.indexes, rows, strict=True))
+            if parts[-1].is_last:
+                return np.stack([found[index] for index in range(len(asked.texts))])
+
+
+IDS = st.lists(st.integers(0, 2000), min_size=1, max_size=60)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(IDS, min_size=1, max_size=8))
+def test_a_vector_does_not_depend_on_the_texts_beside_it(
+    model: PoolingModel, texts: list[list[int]]
+) -> None:
+    together = model.vectors([text(ids) for ids in texts])
+    alone = np.concatenate([model.vectors([text(ids)]) for ids in texts])
+
+    assert together == pytest.approx(alone, abs=TOLERANCE)
+
+
+def test_vectors_are_those_of_genai(model: PoolingModel) -> None:
+    from openvino_genai import TextEmbeddingPipeline
+
+    texts = ["The cat sleeps on the mat.", "Will it rain tomorrow?"]
+    config = TextEmbeddingPipeline.Config()
+    config.pooling_type = TextEmbeddingPipeline.PoolingType.MEAN
+    genai = TextEmbeddingPipeline(str(EMBED), "CPU", config).embed_documents(texts)
+    tokenizer = Tokenizer.from_file(str(EMBED / "tokenizer.json"))
+
+    own = model.vectors([text(tokenizer.encode(each).ids) for each in texts])
+
+    assert own == pytest.approx(np.array(genai), abs=TOLERANCE)
+
+
+def test_padding_takes_no_part_in_any_pooling() -> None:
+    inputs = padded([text([1] * 3), text([1] * 9)], pad_id=7)
+    mask = inputs["attention_mask"]
+    states = np.zeros((2, mask.shape[1], 1), np.float32)
+    states[0, :, 0] = np.where(mask[0] == 1, np.arange(1, mask.shape[1] + 1), 1000)
+
+    assert inputs["input_ids"][0, 3:].tolist() == [7] * (mask.shape[1] - 3)
+    assert pooled(states, mask, "cls")[0, 0] == 1
+    assert pooled(states, mask, "mean")[0, 0] == 2
+    assert pooled(states, mask, "last_token")[0, 0] == 3
+
+
+def test_a_vector_of_zeros_has_no_direction_and_stays() -> None:
+    assert normalized(np.zeros((1, 4), np.float32)).tolist() == [[0, 0, 0, 0]]
+
+
+async def test_an_engine_answers_and_refuses_and_goes_on(
+    tmp_path: Path, model: PoolingModel
+) -> None:
+    async with an_engine(tmp_path) as (_, client):
+        assert client.hello.num_dimensions == 96
+        many = [[2, 5 + number % 90, 3] * (1 + number % 40) for number in range(300)]
+        vectors = await answer(client, request(client, *many))
+        cut = await answer(client, request(client, many[7], dimensions=8))
+        refused = [
+            await answer(client, asked)
+            for asked in (
+                request(client),
+                request(client, []),
+                request(client, [1] * 513),
+                request(client, [10**6]),
+                request(client, [-1]),
+                request(client, *[[5] * 500] * 200, deadline_s=0.0),
+            )
+        ]
+
+        expected = model.vectors([text(many[7])])
+        assert vectors[7] == pytest.approx(expected[0], abs=TOLERANCE)
+        assert cut == pytest.approx(normalized(expected[:, :8]), abs=TOLERANCE)
+        codes = [each.code for each in refused if isinstance(each, Rejected)]
+        assert codes == ["invalid_value"] * 5 + ["deadline_exceeded"]
+        assert isinstance(await answer(client, request(client, [5])), np.ndarray)
+
+
+async def test_a_full_queue_refuses_more_and_a_cancelled_request_leaves_it(tmp_path: Path) -> None:
+    async with an_engine(tmp_path, max_waiting=10) as (_, client):
+        large = request(client, *[[5] * 500] * 300, lane=(1, 1))
+        running = client.pool(large)
+        refused = await answer(client, request(client, [5], lane=(1, 1)))
+        assert isinstance(refused, Rejected)
+        assert refused.code == "overloaded"
+        running.cancel()
+        while (await client.ping(TIMEOUT_S)).num_waiting:
+            pass  # it answers between two batches
+        assert isinstance(await answer(client, request(client, [5], lane=(1, 1))), np.ndarray)
+
+
+async def test_a_killed_engine_ends_its_requests(tmp_path: Path) -> None:
+    async with an_engine(tmp_path) as (process, client):
+        stream = client.pool(request(client, *[[5] * 500] * 400))
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        with pytest.raises(EngineDisconnected) as lost:
+            while isinstance(await stream.next(), list):
+                pass
+
+        assert not lost.value.is_planned
+
+
+async def test_a_batch_that_hangs_ends_the_engine(tmp_path: Path) -> None:
+    async with an_engine(tmp_path) as (process, _):
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        with pytest.raises(EngineDied, match="stood still"):
+            async with asyncio.timeout(TIMEOUT_S):
+                await process.watch()
+
+
+async def test_a_graph_for_another_task_does_not_load(tmp_path: Path) -> None:
+    config = config_of(tmp_path, REPOSITORY / "models" / "tiny-rerank")
+    process = EngineProcess(config)
+    try:
+        with pytest.raises(EngineDied, match="none of the outputs sentence_embedding"):
+            await process.start()
+    finally:
+        await process.end()

@@ -1,0 +1,183 @@
+"""The bodies and answers of embeddings, rerank and score."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from base64 import b64decode
+from typing import Any
+
+import pytest
+
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.pooling import PoolingResult, TextPair, TextRole, Truncation
+from vinery_serving.protocols.openapi.answers import ANSWERS
+from vinery_serving.protocols.pooling.common import PoolingExchange
+from vinery_serving.protocols.pooling.embeddings import EmbeddingsExchange, parse_embeddings
+from vinery_serving.protocols.pooling.rerank import (
+    RerankExchange,
+    ScoreExchange,
+    parse_rerank,
+    parse_score,
+)
+
+_TYPES = {EmbeddingsExchange: "Embeddings", RerankExchange: "Rerank", ScoreExchange: "Scores"}
+
+
+def encoded(**members: Any) -> bytes:
+    return json.dumps(members).encode()
+
+
+def vector(*numbers: float) -> bytes:
+    return array("f", numbers).tobytes()
+
+
+def answer(exchange: PoolingExchange, *vectors: bytes, num_tokens: int = 9) -> dict[str, Any]:
+    parts = exchange.body(PoolingResult(vectors, num_tokens), "m", "req_1")
+    found: dict[str, Any] = json.loads(b"".join(parts))
+    ANSWERS[_TYPES[type(exchange)]].model_validate(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "inputs"),
+    [
+        ("a", ("a",)),
+        (["a", "b"], ("a", "b")),
+        ([1, 2], ((1, 2),)),
+        ([[1], [2, 3]], ((1,), (2, 3))),
+    ],
+)
+def test_inputs_are_texts_or_token_ids_one_or_several(given: Any, inputs: Any) -> None:
+    assert parse_embeddings(encoded(input=given)).request.inputs == inputs
+
+
+def test_an_embedding_is_numbers_or_the_same_numbers_in_base64() -> None:
+    given = vector(0.5, -0.25), vector(1, 0)
+    as_numbers = answer(parse_embeddings(encoded(input=["a", "b"])), *given)
+    packed = answer(parse_embeddings(encoded(input=["a", "b"], encoding_format="base64")), *given)
+
+    assert [each["embedding"] for each in as_numbers["data"]] == [[0.5, -0.25], [1, 0]]
+    assert [each["index"] for each in as_numbers["data"]] == [0, 1]
+    assert as_numbers["usage"] == {"prompt_tokens": 9, "total_tokens": 9}
+    assert b64decode(packed["data"][0]["embedding"]) == given[0]
+    assert packed | {"data": None} == as_numbers | {"data": None}
+
+
+@pytest.mark.parametrize(
+    ("members", "truncation"),
+    [
+        ({}, None),
+        ({"truncate": False}, None),
+        ({"truncate": "NONE"}, None),
+        ({"truncate": True}, Truncation()),
+        ({"truncate": "END"}, Truncation()),
+        ({"truncate": "START"}, Truncation(keeps_start=False)),
+        ({"truncate": True, "truncation_direction": "Left"}, Truncation(keeps_start=False)),
+        ({"truncate_prompt_tokens": -1}, Truncation()),
+        ({"truncate_prompt_tokens": 7}, Truncation(7)),
+        (
+            {"truncate_prompt_tokens": 7, "truncation_side": "left"},
+            Truncation(7, keeps_start=False),
+        ),
+    ],
+)
+def test_a_text_is_cut_only_where_the_request_asks_for_it(
+    members: dict[str, Any], truncation: Truncation | None
+) -> None:
+    assert parse_embeddings(encoded(input="a", **members)).request.truncation == truncation
+
+
+def test_the_type_of_an_input_is_its_role() -> None:
+    for name, role in (
+        ("query", TextRole.QUERY),
+        ("search_query", TextRole.QUERY),
+        ("passage", TextRole.DOCUMENT),
+    ):
+        assert parse_embeddings(encoded(input="a", input_type=name)).request.role is role
+
+
+def test_the_documents_of_an_answer_are_those_with_the_highest_scores_in_order() -> None:
+    documents = ["a", {"text": "b", "id": 7}, "c"]
+    body = encoded(query="q", documents=documents, top_n=2, return_documents=True)
+    exchange = parse_rerank(body)
+
+    found = answer(exchange, vector(0.25), vector(0.75), vector(0.5))
+
+    assert exchange.request.inputs == tuple(TextPair("q", each) for each in "abc")
+    assert found["results"] == [
+        {"index": 1, "relevance_score": 0.75, "document": {"text": "b", "id": 7}},
+        {"index": 2, "relevance_score": 0.5, "document": {"text": "c"}},
+    ]
+    assert found["id"] == "req_1"
+
+
+def test_documents_are_repeated_only_if_the_request_asks_for_them() -> None:
+    found = answer(parse_rerank(encoded(query="q", documents=["a"])), vector(1))
+
+    assert found["results"] == [{"index": 0, "relevance_score": 1}]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "pairs"),
+    [
+        ("a", "b", ["ab"]),
+        ("a", ["b", "c"], ["ab", "ac"]),
+        (["a", "b"], ["c", "d"], ["ac", "bd"]),
+    ],
+)
+def test_a_score_is_of_one_text_and_each_other_or_of_each_pair(
+    first: Any, second: Any, pairs: list[str]
+) -> None:
+    for names in (("text_1", "text_2"), ("queries", "documents"), ("data_1", "data_2")):
+        exchange = parse_score(encoded(**dict(zip(names, (first, second), strict=True))))
+
+        assert ["".join(each) for each in exchange.request.inputs] == pairs
+    scores = [vector(0.5)] * len(pairs)
+    assert answer(exchange, *scores)["data"][0] == {"index": 0, "object": "score", "score": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("parse", "members", "param"),
+    [
+        (parse_embeddings, {}, "input"),
+        (parse_embeddings, {"input": None}, "input"),
+        (parse_embeddings, {"input": {"text": "a"}}, "input"),
+        (parse_embeddings, {"input": ["a", [1]]}, "input"),
+        (parse_embeddings, {"input": [1.5]}, "input"),
+        (parse_embeddings, {"input": "a", "dimensions": 0}, "dimensions"),
+        (parse_embeddings, {"input": "a", "encoding_format": "int8"}, "encoding_format"),
+        (parse_embeddings, {"input": "a", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
+        (
+            parse_embeddings,
+            {"input": "a", "truncate": False, "truncate_prompt_tokens": 3},
+            "truncate",
+        ),
+        (
+            parse_embeddings,
+            {"input": "a", "truncate": "START", "truncation_side": "right"},
+            "truncate",
+        ),
+        (parse_rerank, {"query": "a"}, "documents"),
+        (parse_rerank, {"documents": ["a"]}, "query"),
+        (parse_rerank, {"query": "a", "documents": ["b", None]}, "documents"),
+        (parse_rerank, {"query": "a", "documents": ["b"], "top_n": 0}, "top_n"),
+        (parse_score, {"text_1": "a"}, "text_2"),
+        (parse_score, {"text_1": ["a", "b"], "text_2": ["c"]}, "text_2"),
+        (parse_score, {"text_1": "a", "text_2": "b", "queries": "c"}, "queries"),
+    ],
+)
+def test_a_wrong_body_is_refused_with_the_name_of_its_field(
+    parse: Any, members: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        parse(encoded(**members))
+
+    assert refused.value.param == param
+    assert param in refused.value.message
+
+
+def test_fields_that_are_not_known_are_reported() -> None:
+    request = parse_embeddings(encoded(input="a", model="m", colour="red")).request
+
+    assert request.unused.unknown == ("colour",)

@@ -1,0 +1,249 @@
+"""Embeddings, rerank and score on a running platform, with the models that ship."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from numpy import array, dot
+from numpy.linalg import norm
+
+from tests.conftest import Running, until
+from tests.system.commands import vinery
+from tests.system.ledger import is_written, rows
+from tests.system.limiting import limit, num_tokens, remove_limits
+
+pytestmark = pytest.mark.system
+
+CAT, KITTEN, TRAIN = (
+    "The cat sleeps on the mat.",
+    "A kitten naps on the mat.",
+    "The train to the city leaves at noon.",
+)
+
+
+@pytest.fixture(scope="module")
+def platform(running: Running) -> Iterator[Running]:
+    """The shared platform with both models, which go at the end."""
+    for name in ("tiny-embed", "tiny-rerank"):
+        vinery(running, "model", "add", name)
+    until(lambda: {"tiny-embed", "tiny-rerank"} <= set(served(running)), timeout_s=60)
+    yield running
+    for name in ("tiny-embed", "tiny-rerank"):
+        vinery(running, "model", "remove", name)
+
+
+@pytest.fixture
+def client(platform: Running) -> openai.OpenAI:
+    return openai.OpenAI(
+        base_url=f"{platform.base_url}/v1", api_key=platform.api_key, max_retries=0, timeout=60
+    )
+
+
+def served(platform: Running) -> dict[str, Any]:
+    headers = {"authorization": f"Bearer {platform.api_key}"}
+    answer = httpx.get(f"{platform.base_url}/v1/models", headers=headers).json()
+    return {each["id"]: each for each in answer["data"]}
+
+
+def post(platform: Running, path: str, **body: Any) -> httpx.Response:
+    return httpx.post(
+        f"{platform.base_url}{path}",
+        headers={"authorization": f"Bearer {platform.api_key}"},
+        json=body,
+        timeout=60,
+    )
+
+
+def cosine(a: list[float], b: list[float]) -> float:
+    return float(dot(a, b) / (norm(a) * norm(b)))
+
+
+def test_openais_client_gets_vectors_that_order_texts_by_meaning(client: openai.OpenAI) -> None:
+    answer = client.embeddings.create(model="tiny-embed", input=[CAT, KITTEN, TRAIN])
+
+    cat, kitten, train = (each.embedding for each in answer.data)
+    assert [each.index for each in answer.data] == [0, 1, 2]
+    assert cosine(cat, kitten) > cosine(cat, train) + 0.2
+    assert norm(cat) == pytest.approx(1, abs=1e-5)
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens > 20
+
+
+def test_numbers_and_base64_and_token_ids_give_the_same_vector(
+    platform: Running, client: openai.OpenAI
+) -> None:
+    ids = post(platform, "/v1/tokenize", model="tiny-embed", prompt=CAT).json()["tokens"]
+
+    packed = client.embeddings.create(model="tiny-embed", input=CAT).data[0].embedding
+    answers = [
+        client.embeddings.create(model="tiny-embed", input=given, encoding_format="float")
+        for given in (CAT, ids, [ids])
+    ]
+
+    assert all(each.data[0].embedding == packed for each in answers)
+    assert {each.usage.prompt_tokens for each in answers} == {len(ids)}
+
+
+def test_fewer_dimensions_are_the_first_ones_at_length_one(client: openai.OpenAI) -> None:
+    whole = client.embeddings.create(model="tiny-embed", input=CAT).data[0].embedding
+    cut = client.embeddings.create(model="tiny-embed", input=CAT, dimensions=16).data[0].embedding
+
+    first = array(whole[:16])
+    assert cut == pytest.approx(list(first / norm(first)), abs=1e-6)
+
+
+def test_the_text_ranked_first_is_the_paraphrase(platform: Running) -> None:
+    answer = post(
+        platform,
+        "/v2/rerank",
+        model="tiny-rerank",
+        query="Where does the kitten sleep?",
+        documents=[TRAIN, CAT, {"text": "The bill has not been paid.", "id": 7}],
+        top_n=2,
+        return_documents=True,
+    ).json()
+
+    first, second = answer["results"]
+    assert first["index"] == 1
+    assert first["document"] == {"text": CAT}
+    assert 1 >= first["relevance_score"] > second["relevance_score"] >= 0
+    assert answer["meta"]["tokens"]["input_tokens"] == answer["usage"]["total_tokens"]
+
+
+def test_score_and_rerank_agree_on_every_path(platform: Running) -> None:
+    documents = [CAT, TRAIN]
+    ranked = [
+        post(platform, path, model="tiny-rerank", query=KITTEN, documents=documents).json()
+        for path in ("/rerank", "/v1/rerank", "/v3/rerank", "/v2/rerank")
+    ]
+    scored = [
+        post(platform, path, model="tiny-rerank", text_1=KITTEN, text_2=documents).json()
+        for path in ("/score", "/v1/score", "/v3/score")
+    ]
+
+    scores = [each["score"] for each in scored[0]["data"]]
+    assert all([each["score"] for each in other["data"]] == scores for other in scored)
+    for answer in ranked:
+        by_index = {each["index"]: each["relevance_score"] for each in answer["results"]}
+        assert by_index == dict(enumerate(scores))
+
+
+def test_a_large_request_is_read_in_a_worker_process_and_gives_the_same(
+    platform: Running, client: openai.OpenAI
+) -> None:
+    texts = [f"{CAT} {number}" for number in range(300)]
+
+    together = client.embeddings.create(model="tiny-embed", input=texts)
+    alone = client.embeddings.create(model="tiny-embed", input=texts[123])
+
+    assert together.data[123].embedding == pytest.approx(alone.data[0].embedding, abs=2e-2)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        ("/v1/chat/completions", {"model": "tiny-embed", "messages": []}, 400, ""),
+        (
+            "/v1/chat/completions",
+            {"model": "tiny-embed", "messages": [{"role": "user", "content": "Hi"}]},
+            400,
+            "makes embeddings: use /embeddings",
+        ),
+        (
+            "/v1/embeddings",
+            {"model": "tiny-chat", "input": "Hi"},
+            400,
+            "chats: use /chat/completions",
+        ),
+        ("/v1/rerank", {"model": "tiny-chat", "query": "a", "documents": ["b"]}, 400, "chats"),
+        ("/v1/embeddings", {"model": "tiny-embed", "input": ""}, 400, "empty text"),
+        ("/v1/embeddings", {"model": "tiny-embed", "input": "a " * 600}, 400, "takes 512 tokens"),
+        ("/v1/embeddings", {"model": "tiny-embed", "input": "a", "dimensions": 97}, 400, "96"),
+        ("/v1/embeddings", {"model": "tiny-embed", "input": [10**6]}, 400, "no token"),
+        ("/v1/embeddings", {"model": "tiny-embed", "input": "a", "prompt_name": "x"}, 400, "none"),
+        (
+            "/v1/rerank",
+            {"model": "tiny-rerank", "query": "a " * 600, "documents": ["b"], "truncate": "END"},
+            400,
+            "shorter query",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_a_sentence(
+    platform: Running, path: str, body: dict[str, Any], status: int, message: str
+) -> None:
+    answer = post(platform, path, **body)
+
+    assert answer.status_code == status, answer.text
+    assert message in answer.text
+
+
+def test_a_text_that_is_too_long_is_cut_where_the_request_asks_for_it(platform: Running) -> None:
+    def num_used(**truncation: Any) -> int:
+        answer = post(
+            platform, "/v1/embeddings", model="tiny-embed", input="a " * 600, **truncation
+        ).json()
+        return int(answer["usage"]["prompt_tokens"])
+
+    assert num_used(truncate=True) == num_used(truncate_prompt_tokens=-1) == 512
+    assert num_used(truncate_prompt_tokens=10, truncation_side="left") == 10
+
+
+def test_no_model_named_means_the_only_one_for_the_endpoint(platform: Running) -> None:
+    assert post(platform, "/v1/embeddings", input="Hi").json()["model"] == "tiny-embed"
+    assert post(platform, "/rerank", query="a", documents=["b"]).json()["model"] == "tiny-rerank"
+    chat = [{"role": "user", "content": "Hello!"}]
+    assert post(platform, "/v1/chat/completions", messages=chat).json()["model"] == "tiny-chat"
+
+
+def test_models_show_their_tasks(platform: Running) -> None:
+    tasks = {name: each["task"] for name, each in served(platform).items()}
+
+    assert tasks["tiny-chat"] == "chat"
+    assert (tasks["tiny-embed"], tasks["tiny-rerank"]) == ("embeddings", "rerank")
+    table = json.loads(vinery(platform, "model", "list", "--json"))
+    assert {each["name"]: each["task"] for each in table}["tiny-rerank"] == "rerank"
+
+
+def test_each_request_has_a_usage_record_and_limits_count_its_tokens(platform: Running) -> None:
+    until(lambda: is_written(platform))
+    since = len(rows(platform))
+    try:
+        limit(platform, "tokens", "day", num_tokens(platform) + 12)
+        taken = post(platform, "/v1/embeddings", model="tiny-embed", input="cat dog")
+        refused = post(platform, "/v1/embeddings", model="tiny-embed", input="cat " * 20)
+    finally:
+        remove_limits(platform)
+    until(lambda: is_written(platform))
+
+    used = taken.json()["usage"]["total_tokens"]
+    records = rows(platform)[since:]
+    assert refused.status_code == 429
+    assert {each.endpoint for each in records} == {"embeddings"}
+    assert sorted((each.http_status, each.num_prompt_tokens) for each in records) == [
+        (200, used),
+        (429, 0),
+    ]
+
+
+async def test_requests_go_on_when_their_engine_is_killed(platform: Running) -> None:
+    async with openai.AsyncOpenAI(
+        base_url=f"{platform.base_url}/v1", api_key=platform.api_key, max_retries=0, timeout=120
+    ) as client:
+        texts = ["cat " * 400] * 200
+        requests = [
+            asyncio.create_task(client.embeddings.create(model="tiny-embed", input=texts))
+            for _ in range(2)
+        ]
+        await asyncio.sleep(0.5)
+        platform.kill("pooling engine")
+        answers = await asyncio.gather(*requests)
+
+    assert all(len(answer.data) == 200 for answer in answers)
+    until(lambda: is_written(platform))
+    assert {each.outcome for each in rows(platform)[-2:]} == {"ok"}
