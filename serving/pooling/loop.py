@@ -115,9 +115,10 @@ class PoolingLoop:
         received = server.poll(0 if len(self._waiting) else idle_wait_s)
         for incoming in received:
             self._receive(incoming)
-        if self._use.must_drain:
-            is_busy = bool(self._requests) or bool(received)
-            self._is_stopping = self._use.has_drained(server, is_busy=is_busy)
+        if self._use.must_drain and self._use.has_drained(
+            server, is_busy=bool(self._requests or received)
+        ):
+            self._is_stopping = True
         self._check()
         if batch := self._waiting.next_batch():
             self._compute(batch)

@@ -544,7 +544,7 @@ class EngineClient:
 
     def pool(self, texts: PoolTexts) -> VectorStream:
         """Ask for vectors. Raises EngineDisconnected if no engine is connected."""
-        if self._link is None:
+        if self._link is None or not self.is_connected:
             raise EngineDisconnected
         return self._link.pool(texts)
 
