@@ -114,7 +114,8 @@ async def _export(
         "HF_HOME": str(scratch / "hub"),
         "TMPDIR": str(scratch),
         "DO_NOT_TRACK": "1",
-        "PYTHONUNBUFFERED": "1",  # the log is live
+        "PYTHONUNBUFFERED": "1",  # the log is live, and without bars
+        "TQDM_DISABLE": "1",
     }
     try:
         return await child.run(command, write, limits, variables=variables)

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 import psutil
 
-_BATCHES: Final = (128, 512, 2048)
+_BATCHES: Final = (1024, 512, 128)
 _KV_PRECISIONS: Final = ("u8", "f16")
 _QUANTIZATION_GROUPS: Final = ("0", "32", "128")
 _KV: Final = "KV_CACHE_PRECISION"
@@ -32,23 +32,23 @@ GENAI_DEFAULTS: Final[Mapping[str, Any]] = {"enable_prefix_caching": False}
 
 
 def knobs(options: Mapping[str, Any], *, device: str, is_vision: bool) -> Iterator[list[Change]]:
-    """Yield the values of each setting that the device has and that differ from `options`."""
+    """Yield the values of each setting that the device has and that differ from `options`. What
+    mostly helps comes first."""
     is_cpu = device == "CPU"
     if not options.get("enable_prefix_caching", True):
         yield [Change("prefix caching", {"enable_prefix_caching": True})]
-    if is_cpu:
-        yield _plugin(options, _GROUP, _QUANTIZATION_GROUPS, "dynamic quantization group")
-    if not (is_vision or options.get("draft_model") or options.get("prompt_lookup")):
-        yield [Change("prompt lookup", {"prompt_lookup": True})]
     present = options.get("max_num_batched_tokens", 256)
     yield [
         Change(f"{size} tokens in a step", {"max_num_batched_tokens": size})
         for size in _BATCHES
         if size != present
     ]
-    yield _plugin(options, _KV, _KV_PRECISIONS, "KV precision")
+    if not (is_vision or options.get("draft_model") or options.get("prompt_lookup")):
+        yield [Change("prompt lookup", {"prompt_lookup": True})]
     if is_cpu:
         yield _threads(options)
+        yield _plugin(options, _GROUP, _QUANTIZATION_GROUPS, "dynamic quantization group")
+    yield _plugin(options, _KV, _KV_PRECISIONS, "KV precision")
 
 
 def _threads(options: Mapping[str, Any]) -> list[Change]:

@@ -56,7 +56,7 @@ def took_s(options: Mapping[str, Any]) -> float:
     plugin = options.get("plugin", {})
     quicker = 1.0
     quicker *= 1.5 if options.get("prompt_lookup") else 1
-    quicker *= 1.2 if options.get("max_num_batched_tokens") == 2048 else 1
+    quicker *= 1.2 if options.get("max_num_batched_tokens") == 1024 else 1
     quicker *= 2.0 if plugin.get("KV_CACHE_PRECISION") == "f16" else 1
     quicker *= 0.9 if options.get("enable_prefix_caching") is False else 1
     return 1 / quicker
@@ -64,14 +64,14 @@ def took_s(options: Mapping[str, Any]) -> float:
 
 async def test_the_best_value_of_each_setting_is_kept() -> None:
     found = await tuner(took_s).run()
-    wanted = {"plugin": {"A": 1}, "prompt_lookup": True, "max_num_batched_tokens": 2048}
+    wanted = {"plugin": {"A": 1}, "prompt_lookup": True, "max_num_batched_tokens": 1024}
     assert found.best == wanted
     assert found.best_gain == pytest.approx(1.8, abs=0.01)
     assert found.genai_gain == pytest.approx(0.9, abs=0.01)
     assert found.is_complete
     assert [each.what for each in found.trials if each.is_kept] == [
+        "1024 tokens in a step",
         "prompt lookup",
-        "2048 tokens in a step",
     ]
 
 
@@ -93,7 +93,7 @@ async def test_a_trial_that_does_not_load_is_shown_and_does_not_end_the_search()
     found = await tuner(fails).run()
     lookup = next(each for each in found.trials if each.what == "prompt lookup")
     assert (lookup.gain, lookup.error) == (None, "It needs a tokenizer.")
-    assert found.best["max_num_batched_tokens"] == 2048
+    assert found.best["max_num_batched_tokens"] == 1024
 
 
 async def test_small_gains_do_not_change_options() -> None:
