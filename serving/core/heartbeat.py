@@ -120,6 +120,10 @@ class Page:
                     return cls(0.0, fd=os.open(link, os.O_RDWR | os.O_CLOEXEC))
         return None
 
+    def allow(self, limit_s: float) -> None:
+        """Wait so long for the next sign."""
+        self._numbers[_DEADLINE] = time.monotonic() + limit_s
+
     @property
     def deadline_s(self) -> float:
         """Until when a sign is promised, in seconds of the monotonic clock."""

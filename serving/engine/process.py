@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -63,6 +64,8 @@ def serve(config: EngineConfig, load: Callable[[Supervision], Loop]) -> int:
     """Return 0 when stopped, 1 if the model cannot be loaded, 3 if the pipeline broke."""
     reports = os.fdopen(os.dup(1), "w", buffering=1)
     log_file = EngineLogFile(config)
+    if config.temporary_dir is not None:
+        os.environ["TMPDIR"], tempfile.tempdir = str(config.temporary_dir), None
     began_at = time.monotonic()
     logger.info("loading", extra={"fields": _fields(config)})
     end_with_node(is_on=True)

@@ -222,7 +222,11 @@ class Keeper:
             # Streams wait for the next engine, and an engine that runs proves its files.
             if found is None and files != self._loaded_files:
                 await asyncio.to_thread(_check_weights, self._spec)
-            engine = EngineProcess(config, replaces_hung=settings.VINERY_HUNG_AFTER_S > 0)
+            engine = EngineProcess(
+                config,
+                replaces_hung=settings.VINERY_HUNG_AFTER_S > 0,
+                spares=self._scheduler.spares,
+            )
         except (UnusableFolder, UnusableWeights, ValueError, OSError) as error:
             if found is not None:
                 await end_engine(found)

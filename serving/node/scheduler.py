@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from vinery_serving.node.fit import Need, unfit_text
 from vinery_serving.node.planner import ModelUse, Phase, Plan, Rules, make_plan
+from vinery_serving.node.spare import SpareEngines
 from vinery_serving.transport.waiting import Wait
 
 log = logging.getLogger(__name__)
@@ -129,6 +130,11 @@ class ModelMemory:
             self._scheduler.note()
 
     @property
+    def is_wanted(self) -> bool:
+        """Whether an engine runs for it, or starts when there is memory and a request."""
+        return self.is_held or self._has_asked
+
+    @property
     def is_held(self) -> bool:
         """Whether memory is taken for it."""
         return self.phase is not Phase.ASLEEP
@@ -181,6 +187,7 @@ class EngineScheduler:
         self._models: dict[int, ModelMemory] = {}
         self._changed = asyncio.Event()
         self.waits: Callable[[], Mapping[int, Wait]] = dict
+        self.spares = SpareEngines()
 
     def add(self, id_: int, name: str, device: str) -> ModelMemory:
         """Return the memory of a model, instead of that of an earlier keeper of it."""
@@ -214,6 +221,10 @@ class EngineScheduler:
         plan = make_plan([each for each in uses if each is not None], self._rules, time.monotonic())
         for each in list(self._models.values()):
             each.follow(plan, self._unfit_text)
+        phases = {each.phase for each in self._models.values() if each.is_wanted}
+        # One that is started beside a model that loads would slow that down.
+        if Phase.LOADING not in phases:
+            self.spares.want(is_wanted=Phase.ASLEEP in phases)
         return plan
 
     def _pause_s(self, plan: Plan) -> float | None:

@@ -17,6 +17,7 @@ import pytest
 
 from tests.fakes.clock import FakeClock
 from vinery_serving.catalog.models import EngineState
+from vinery_serving.core.tasks import Task
 from vinery_serving.node import fit, keeper, status
 from vinery_serving.node.backoff import LoadAttempts
 from vinery_serving.node.engine_process import EngineDied
@@ -28,7 +29,7 @@ from vinery_serving.node.scheduler import EngineScheduler
 from vinery_serving.node.status import Subject
 from vinery_serving.node.weights import UnusableWeights
 
-SPEC = ModelSpec(7, "chat", "/models/chat", "CPU", "{}")
+SPEC = ModelSpec(7, "chat", "/models/chat", "CPU", "{}", Task.CHAT)
 MEMORY = EngineDied("std::bad_alloc")
 UNKNOWN_DEVICE = EngineDied('Device with "X" name is not registered')
 KILLED = EngineDied("The engine process ended with status -9.", is_killed=True)
