@@ -33,6 +33,7 @@ _OF_COMPOUNDS: Final = {
 }
 # What Vinery sets itself, and by which option.
 _OWN: Final = {
+    "adapters": "adapters",
     "draft_model": "draft_model",
     "prompt_lookup": "prompt_lookup",
     "extensions": "logits_processors",

@@ -24,6 +24,9 @@ def check_folder_options(options: EngineOptions, folder: Path) -> None:
     template = options.chat_template
     if template.startswith("/") and not Path(template).is_file():
         raise ValueError(f"There is no file {template}, which the option chat_template names.")
+    for adapter in options.adapters:
+        if not Path(adapter.path).exists():
+            raise ValueError(f"There is no adapter {adapter.path}.")
     if options.draft_model:
         _check_draft(Path(options.draft_model))
     if options.cache_interval_multiplier and not _has_linear_attention(folder / _GRAPH):
@@ -35,7 +38,7 @@ def check_folder_options(options: EngineOptions, folder: Path) -> None:
 
 def _check_vision(options: EngineOptions) -> None:
     """Raises ValueError for options that GenAI has for text models only."""
-    for name in ("draft_model", "prompt_lookup", "cache_eviction", "sparse_attention"):
+    for name in ("draft_model", "prompt_lookup", "adapters", "cache_eviction", "sparse_attention"):
         if getattr(options, name):
             raise ValueError(f"A vision model cannot have the option {name}. Leave it out.")
 

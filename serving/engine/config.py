@@ -15,6 +15,7 @@ import msgspec
 
 from vinery_serving.core.tasks import GENERATION_TASKS, POOLING_TASKS, Task, explanation
 from vinery_serving.engine.option_groups import (
+    Adapter,
     CacheEviction,
     Defaults,
     DraftScheduler,
@@ -162,6 +163,11 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         str,
         "a chat template instead of that of the folder: its text, or the absolute path of a file",
     ] = ""
+    adapters: Annotated[
+        list[Adapter],
+        "LoRA adapters, which become part of the model when it loads; serve the same folder under "
+        "another name to have it without them",
+    ] = []
     draft_model: Annotated[
         str,
         "folder of a smaller model with the same tokenizer, which proposes tokens that this "
@@ -441,9 +447,13 @@ def _check_members(struct: type[msgspec.Struct], values: Mapping[str, Any], at: 
         if name not in values:
             raise ValueError(f"{at}{name} is missing: {at.rstrip('.')} needs it.")
     for name, value in values.items():
-        group = group_of(kinds[name])
-        if group is not None and isinstance(value, Mapping):
-            _check_members(group, value, f"{at}{name}.")
+        group, is_list = group_of(kinds[name]), get_origin(kinds[name]) is list
+        members = value if is_list and isinstance(value, list) else [value]
+        if group is None or not all(isinstance(each, Mapping) for each in members):
+            _check_type(f"{at}{name}", value, kinds[name])
+        elif is_list is isinstance(value, list):
+            for each in members:
+                _check_members(group, each, f"{at}{name}.")
         else:
             _check_type(f"{at}{name}", value, kinds[name])
 
@@ -468,6 +478,8 @@ def _type_name(kind: Any) -> str:
     if get_origin(kind) is Literal:
         *others, last = [each or "empty" for each in get_args(kind)]
         return f"{', '.join(others)} or {last}"
+    if get_origin(kind) is list and group_of(kind) is not None:
+        return "a list of objects"
     if NoneType in get_args(kind):
         values = [_TYPE_NAMES[each] for each in get_args(kind) if each in _TYPE_NAMES]
         return f"{values[0] if values else 'an object'} or null"

@@ -119,6 +119,21 @@ class DraftScheduler(OptionGroup, frozen=True):
             raise ValueError("cache_size_gb must not be negative")
 
 
+class Adapter(OptionGroup, frozen=True):
+    """A LoRA adapter."""
+
+    path: Annotated[
+        str, "absolute path of a folder with adapter_model.safetensors, or of such a file"
+    ]
+    alpha: Annotated[float, "its strength: 1 is as it was trained, 0 is none"] = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.path.startswith("/"):
+            raise ValueError("path must be an absolute path")
+        if not -100 <= self.alpha <= 100:
+            raise ValueError("alpha must be from -100 to 100")
+
+
 # The least and the largest value of each parameter of a request, as the endpoints take them.
 _RANGES: Final = {
     "temperature": (0, 2),

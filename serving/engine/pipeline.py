@@ -33,6 +33,7 @@ from vinery_serving.engine.graph import (
 )
 from vinery_serving.engine.kept_copy import kept
 from vinery_serving.engine.logits_hook import LogitsHook, StepView
+from vinery_serving.engine.lora import read_adapters
 from vinery_serving.engine.option_groups import CacheEviction, SparseAttention
 from vinery_serving.engine.prefix_cache import TokenArray, salt_prompt
 from vinery_serving.engine.vision import VisionModel, VisionPrompt
@@ -419,6 +420,8 @@ def _check_vision(options: EngineOptions) -> None:
             "A vision model cannot have the options draft_model and prompt_lookup: OpenVINO GenAI "
             "proposes no tokens for one."
         )
+    if options.adapters:
+        raise RuntimeError("A vision model cannot have the option adapters.")
 
 
 def _embeds_salts(path: Path, device: str, features: GraphFeatures) -> bool:
@@ -493,6 +496,10 @@ def _properties(config: EngineConfig, graph: GraphFeatures, draft: Path | None) 
     properties = _device_properties(config, config.device)
     if draft is not None:
         properties["draft_model"] = _draft_model(config, draft)
+    if adapters := read_adapters(options.adapters, config.folder / MODEL_FILE):
+        pairs = [(genai.Adapter(str(path)), scale) for path, scale in adapters]
+        mode = genai.AdapterConfig.Mode.MODE_STATIC
+        properties["adapters"] = genai.AdapterConfig(pairs, mode)
     if options.prompt_lookup:
         properties["prompt_lookup"] = True
     if graph.has_logits_hook:

@@ -345,9 +345,13 @@ def _new_log(model: str) -> EngineLog:
 
 
 def _folders(spec: ModelSpec) -> Sequence[Path]:
-    """Return the folders with the model's files: its own, and that of its draft model."""
-    draft = json.loads(spec.options).get("draft_model")
-    return [Path(each) for each in (spec.folder, draft) if each and isinstance(each, str)]
+    """Return the folders with the model's files: its own, and those of its draft model and of its
+    adapters."""
+    options = json.loads(spec.options)
+    adapters = [each.get("path") for each in options.get("adapters", ()) if isinstance(each, dict)]
+    paths = (spec.folder, options.get("draft_model"), *adapters)
+    named = [Path(each) for each in paths if each and isinstance(each, str)]
+    return [each.parent if each.is_file() else each for each in named]
 
 
 def _check_weights(spec: ModelSpec) -> None:

@@ -105,7 +105,11 @@ _KNOWN: Final = (
         "under which Vinery runs.",
         FailureKind.PASSING,
     ),
-    _Known(r"\.xml is not an OpenVINO graph|cannot be imported:|draft model's folder", "", ""),
+    _Known(
+        r"\.xml is not an OpenVINO graph|cannot be imported:|draft model's folder|The adapter ",
+        "",
+        "",
+    ),
 )
 
 

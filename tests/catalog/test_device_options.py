@@ -125,6 +125,8 @@ def test_properties_are_accepted_until_those_of_the_device_are_known() -> None:
             "A vision model cannot have the option sparse_attention",
         ),
         ("tiny-chat", {"draft_model": "/nowhere"}, "folder /nowhere has no openvino_model.xml."),
+        ("tiny-chat", {"adapters": [{"path": "/none"}]}, "There is no adapter /none."),
+        ("tiny-vision", {"adapters": [{"path": "/none"}]}, "cannot have the option adapters"),
         ("tiny-chat", {"draft_model": "draft"}, "draft_model must be an absolute path"),
         ("tiny-chat", {"chat_template": "/no.jinja"}, "There is no file /no.jinja, which the opt"),
         ("tiny-chat", {"cache_interval_multiplier": 8}, "is for models with linear attention"),

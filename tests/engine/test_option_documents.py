@@ -124,6 +124,10 @@ KEPT = {"cache_eviction": EVICTION, "enable_prefix_caching": False}
             {"defaults": {"top_k": 1.5}},
             "defaults.top_k must be a whole number or null, not 1.5.",
         ),
+        ({"adapters": ["/a"]}, 'adapters must be a list of objects, not ["/a"].'),
+        ({"adapters": {"path": "/a"}}, 'adapters must be a list of objects, not {"path": "/a"}.'),
+        ({"adapters": [{"alpha": 1}]}, "adapters.path is missing: adapters needs it."),
+        ({"adapters": [{"path": "a"}]}, "adapters[0]: path must be an absolute path."),
         ({"maxima": {"top_p": 3}}, "maxima: top_p must be from 0 to 1."),
         (
             {"maxima": {"temperature": 1}, "minima": {"temperature": 1.5}},

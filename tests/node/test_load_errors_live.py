@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from tests.engine.adapters import matrices, write_adapter
 from tests.engine.conftest import TINY_CHAT, engine_config
+from vinery_serving.engine.option_groups import Adapter
 from vinery_serving.node import running_engine
 from vinery_serving.node.backoff import FailureKind
 from vinery_serving.node.engine_process import EngineDied, EngineProcess
@@ -140,3 +142,12 @@ async def test_too_little_memory_is_named_and_may_pass(
 
     assert failure.text.startswith("There is not enough memory")
     assert failure.kind is FailureKind.PASSING
+
+
+async def test_an_adapter_of_another_model_is_named(tmp_path: Path, folder: Path) -> None:
+    adapter = write_adapter(tmp_path / "adapter", matrices(1.0, "attention.wq"))
+
+    failure = await failure_of(tmp_path, folder, adapters=[Adapter(path=str(adapter))])
+
+    assert failure.kind is FailureKind.FINAL
+    assert "is for another model: it changes model.layers.0.attention.wq" in failure.text

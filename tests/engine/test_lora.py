@@ -1,0 +1,143 @@
+"""LoRA adapters, with the real engine: a name of its own that answers differently."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.engine.adapters import LAYER, matrices, write_adapter, write_safetensors
+from tests.engine.conftest import TINY_CHAT
+from tests.engine.in_process import generation, pipeline_of, run
+from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.lora import read_adapters
+from vinery_serving.engine.option_groups import Adapter
+from vinery_serving.transport.messages import LogitsSpec, LogprobsSpec
+
+GRAPH = TINY_CHAT / "openvino_model.xml"
+QUESTIONS = ["Count to 12.", "What is the capital of France?"]
+SCORED = LogitsSpec(logprobs=LogprobsSpec(num_top=1))
+
+
+def answers(home: Path, *adapters: Adapter, **options: Any) -> list[tuple[list[int], list[float]]]:
+    """Return the tokens and their log-probabilities, twice: the second time from the cache."""
+    pipeline = pipeline_of(TINY_CHAT, home, adapters=list(adapters), **options)
+    batch = Batch(pipeline, capacity=4)
+    given = [generation(each, SCORED, max_new_tokens=12) for each in QUESTIONS * 2]
+    for each in given:
+        assert run(batch, each) == []
+    found = [(each.tokens, [one.logprob for one in each.logprobs]) for each in given]
+    for first, second in zip(found[:2], found[2:], strict=True):
+        assert first[0] == second[0]
+        assert first[1] == pytest.approx(second[1], abs=1e-3)
+    return found[:2]
+
+
+@pytest.mark.live
+def test_an_adapter_changes_answers_as_strongly_as_it_was_trained(tmp_path: Path) -> None:
+    folder = write_adapter(tmp_path / "adapter", r=4, lora_alpha=8)
+    file = folder / "adapter_model.safetensors"
+    bare = write_safetensors(tmp_path / "bare.safetensors", matrices(8.0))
+
+    plain = answers(tmp_path)
+    changed = answers(tmp_path, Adapter(path=str(folder)))
+
+    assert [tokens for tokens, _ in changed] != [tokens for tokens, _ in plain]
+    assert answers(tmp_path, Adapter(path=str(file), alpha=0)) == plain
+    # lora_alpha / r is 2.
+    assert answers(tmp_path, Adapter(path=str(bare), alpha=2)) == changed
+
+
+def read(*paths: Path, alpha: float = 1.0) -> list[tuple[Path, float]]:
+    return [
+        (each.path, each.scale)
+        for each in read_adapters([Adapter(path=str(path), alpha=alpha) for path in paths], GRAPH)
+    ]
+
+
+def test_the_scale_is_that_of_pefts_configuration(tmp_path: Path) -> None:
+    plain = write_adapter(tmp_path / "plain")
+    scaled = write_adapter(tmp_path / "scaled", r=4, lora_alpha=16)
+    rooted = write_adapter(tmp_path / "rooted", r=4, lora_alpha=16, use_rslora=True)
+
+    scales = [scale for _, scale in read(plain, scaled, rooted, alpha=0.5)]
+
+    assert scales == [0.5, 2.0, 4.0]
+
+
+def test_all_modules_of_the_graph_may_be_changed(tmp_path: Path) -> None:
+    tensors = {
+        **matrices(1.0, "self_attn.k_proj", (256, 128)),
+        **matrices(1.0, "mlp.down_proj", (768, 256)),
+    }
+
+    assert read(write_adapter(tmp_path / "several", tensors))
+
+
+Q = f"{LAYER.format(0)}self_attn.q_proj"
+PAIR = {
+    f"{Q}.lora_A.weight": np.zeros((4, 256), np.float32),
+    f"{Q}.lora_B.weight": np.zeros((256, 4), np.float32),
+}
+
+
+@pytest.mark.parametrize(
+    ("tensors", "config", "message"),
+    [
+        (
+            matrices(1.0, "self_attn.q_proj", (128, 128)),
+            {},
+            "is for another model: model.layers.0.self_attn.q_proj has 256 inputs and 256 outputs, "
+            "and in the adapter 128 and 128.",
+        ),
+        (
+            matrices(1.0, "attention.wq"),
+            {},
+            "is for another model: it changes model.layers.0.attention.wq, which this one lacks.",
+        ),
+        (
+            {name.removeprefix("base_model.model."): each for name, each in PAIR.items()},
+            {},
+            "has the tensor model.layers.0.self_attn.q_proj.lora_A.weight, which is not one of",
+        ),
+        ({f"{Q}.weight": np.zeros((256, 256), np.float32)}, {}, "which is not one of a LoRA"),
+        ({f"{Q}.lora_A.weight": PAIR[f"{Q}.lora_A.weight"]}, {}, "has no matching pair"),
+        ({}, {}, "has no tensors"),
+        (PAIR, {"use_dora": True}, "was trained with use_dora, which OpenVINO GenAI does not"),
+        (PAIR, {"modules_to_save": ["lm_head"]}, "was trained with modules_to_save"),
+    ],
+)
+def test_an_adapter_that_would_be_ignored_is_refused(
+    tmp_path: Path, tensors: dict[str, np.ndarray], config: dict[str, Any], message: str
+) -> None:
+    folder = write_adapter(tmp_path / "adapter", tensors, **config)
+
+    with pytest.raises(RuntimeError, match=f"^The adapter {folder}.*{message}"):
+        read(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "cannot be read"),
+        (b"hello, I am no adapter", "it is not a safetensors file"),
+        (b"\x02\0\0\0\0\0\0\0{]", "cannot be read"),
+        (b'\x07\0\0\0\0\0\0\0{"a":1}', "cannot be read"),
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    file = tmp_path / "adapter.safetensors"
+    file.write_bytes(content)
+
+    with pytest.raises(RuntimeError, match=message):
+        read(file)
+
+
+def test_a_cut_file_is_refused(tmp_path: Path) -> None:
+    file = write_safetensors(tmp_path / "adapter.safetensors", PAIR)
+    file.write_bytes(file.read_bytes()[:-100])
+
+    with pytest.raises(RuntimeError, match="it is cut"):
+        read(file)
