@@ -11,6 +11,8 @@ from vinery_accounts.resources.fields import Filters
 from vinery_accounts.services.access import Access
 from vinery_serving.catalog.speed import SpeedResult
 
+_LARGE: Final = 1000
+
 
 class SpeedPointSerializer(serializers.Serializer):  # type: ignore[type-arg]
     """The speed with one number of streams. Tokens per second are of all streams together."""
@@ -65,7 +67,12 @@ class SpeedResults(Resource[SpeedResult]):
 
 def _texts(row: SpeedResult, name: str) -> str:
     """Return `1: 52.1, 4: 130`: the value for each number of streams."""
-    return ", ".join(f"{point['streams']}: {point[name]:.3g}" for point in row.points)
+    return ", ".join(f"{point['streams']}: {_number(point[name])}" for point in row.points)
+
+
+def _number(value: float) -> str:
+    """Return three digits, or all before the point."""
+    return f"{value:.0f}" if value >= _LARGE else f"{value:.3g}"
 
 
 SPEED_RESULTS: Final = SpeedResults()
