@@ -31,6 +31,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 from tests import prepared_home, run_folder, stores
+from tests.fakes.hub import FakeHub
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -322,11 +323,19 @@ _after_shared: Final[set[pytest.Item]] = set()
 
 
 @pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def hub_of_running() -> Iterator[FakeHub]:
+    """The hub that the shared platform asks, instead of the public one."""
+    with FakeHub() as hub:
+        yield hub
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory, hub_of_running: FakeHub) -> Iterator[Running]:
     """One platform for all tests that only use it."""
     home = tmp_path_factory.mktemp("running") / "home"
     with _shared:
-        yield _shared.enter_context(run_platform(home))
+        environment = {"HF_ENDPOINT": hub_of_running.endpoint}
+        yield _shared.enter_context(run_platform(home, environment))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -9,13 +9,25 @@ from vinery_serving.catalog.job_resource import bytes_text, progress_text
 from vinery_serving.catalog.jobs import Asked, JobState, ModelJob
 from vinery_serving.catalog.models import ModelAlias, ServedModel, ShownState
 from vinery_serving.catalog.resource import MODELS
+from vinery_serving.core.tasks import Task
 
 _RESUMABLE: Final = (JobState.PAUSED, JobState.FAILED, JobState.CANCELLED)
-_HELLO: Final = [{"role": "user", "content": "Hello!"}]
 _PICTURE: Final = [
     {"type": "text", "text": "What is it?"},
     {"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}},
 ]
+_CHAT: Final = "chat/completions"
+# The path and the body of a request for each task.
+_EXAMPLES: Final[Mapping[Task, tuple[str, Mapping[str, Any]]]] = {
+    Task.CHAT: (_CHAT, {"messages": [{"role": "user", "content": "Hello!"}]}),
+    Task.VISION: (_CHAT, {"messages": [{"role": "user", "content": _PICTURE}]}),
+    Task.COMPLETION: ("completions", {"prompt": "Once upon a time", "max_tokens": 50}),
+    Task.EMBEDDINGS: ("embeddings", {"input": ["The sky is blue.", "Grass is green."]}),
+    Task.RERANK: (
+        "rerank",
+        {"query": "What is green?", "documents": ["The sky is blue.", "Grass is green."]},
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +104,11 @@ def aliases_of(model: ServedModel) -> list[ModelAlias]:
 
 def curl_of(model: ServedModel, base_url: str) -> str:
     """Return a command that asks the model, with the key in the variable KEY."""
-    content = _PICTURE if model.takes_pictures else _HELLO[0]["content"]
-    messages = [{"role": "user", "content": content}]
-    body = json.dumps({"model": model.name, "messages": messages})
+    path, body = _EXAMPLES[Task(model.task)]
+    text = json.dumps({"model": model.name, **body})
     return (
-        f"curl {base_url}/v1/chat/completions \\\n"
+        f"curl {base_url}/v1/{path} \\\n"
         '  -H "Authorization: Bearer $KEY" \\\n'
         '  -H "Content-Type: application/json" \\\n'
-        f"  -d '{body}'"
+        f"  -d '{text}'"
     )

@@ -102,6 +102,18 @@ def test_the_script_gets_the_content_without_messages(root: Client, chat: Served
     assert "Unloading chat." in page(root, chat)
 
 
+@pytest.mark.parametrize(
+    ("task", "path"),
+    [("embeddings", "/v1/embeddings"), ("rerank", "/v1/rerank"), ("completion", "/v1/completions")],
+)
+def test_the_example_is_one_of_the_task(
+    root: Client, chat: ServedModel, task: str, path: str
+) -> None:
+    ServedModel.objects.update(task=task)
+
+    assert f"http://testserver{path}" in page(root, chat)
+
+
 @pytest.mark.parametrize("rest", ["", "load/", "remove/"])
 def test_a_user_finds_no_page_of_a_model(client: Client, chat: ServedModel, rest: str) -> None:
     client.force_login(User.objects.create_user("alice"))

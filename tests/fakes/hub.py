@@ -35,6 +35,7 @@ class Fault:
     retry_after_s: int | None = None
     cut_after: int | None = None  # bytes of the body, before the connection is cut
     stall_after: int | None = None  # bytes, before no more are sent
+    held_by: threading.Event | None = None  # the second half of the body waits for it
     body: bytes | None = None  # another content
     ignores_range: bool = False
 
@@ -302,6 +303,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return
+        if fault.held_by is not None:
+            self.wfile.write(body[: len(body) // 2])
+            self.wfile.flush()
+            fault.held_by.wait()
+            body = body[len(body) // 2 :]
         ends = [each for each in (fault.cut_after, fault.stall_after) if each is not None]
         self.wfile.write(body[: min(ends)] if ends else body)
         self.wfile.flush()

@@ -1,4 +1,4 @@
-"""`vinery model check` and `vinery model pull`: models of a hub."""
+"""`vinery model search`, `vinery model check` and `vinery model pull`: models of a hub."""
 
 import argparse
 import sys
@@ -9,17 +9,20 @@ from typing import Any, Final
 from django.core.exceptions import ValidationError
 
 from vinery.cli.resource import add_command
-from vinery.cli.shape import Commands, Failure, add_json, json_of, print_line
+from vinery.cli.shape import Commands, Failure, add_json, json_of, print_line, print_rows
 from vinery_serving.catalog import pulls
 from vinery_serving.catalog.job_resource import progress_text
 from vinery_serving.catalog.jobs import JobState, ModelJob
 from vinery_serving.catalog.pulls import Judged
 from vinery_serving.catalog.verdict_facts import verdict_facts
+from vinery_serving.hub.client import Hub
 from vinery_serving.hub.errors import PullFailed
 from vinery_serving.hub.memory_need import CONTEXT_TOKENS
+from vinery_serving.hub.search import search
 from vinery_serving.hub.verdict import Answer, Verdict, gigabytes
 
 _POLL_S: Final = 0.5
+_FOUND_HEADS: Final = ("name", "tag", "downloads")
 _REPOSITORY_HELP: Final = (
     "a repository of the hub, such as OpenVINO/Qwen3-8B-int4-ov, or a name from `vinery catalog "
     "list`"
@@ -27,6 +30,19 @@ _REPOSITORY_HELP: Final = (
 
 
 def add_to(actions: Commands, device_help: str) -> None:
+    search_ = add_command(
+        actions,
+        "search",
+        search_hub,
+        "Search a hub for models.",
+        description="Search a hub for models in OpenVINO's format by words. The most downloaded "
+        "come first.",
+    )
+    search_.add_argument("text", metavar="TEXT", help="words of the name")
+    search_.add_argument(
+        "--all", action="store_true", help="also models that must be converted first"
+    )
+    add_json(search_)
     check_ = add_command(
         actions,
         "check",
@@ -71,6 +87,16 @@ def _add_repository(parser: argparse.ArgumentParser, device_help: str) -> None:
         help="only files that match, such as '*Q4_K_M.gguf'; may be given several times",
     )
     parser.add_argument("--device", default="CPU", help=f"{device_help} (default: %(default)s)")
+
+
+def search_hub(arguments: argparse.Namespace) -> int:
+    """Print what matches. Raises `Failure`."""
+    try:
+        found = search(Hub.of_environment(), arguments.text, only_openvino=not arguments.all)
+    except PullFailed as error:
+        raise Failure(str(error)) from error
+    print_rows([asdict(each) for each in found], _FOUND_HEADS, as_json=arguments.json)
+    return 0
 
 
 def check(arguments: argparse.Namespace) -> int:

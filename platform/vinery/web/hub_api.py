@@ -1,5 +1,5 @@
-"""The part of the management API about models of a hub: `/api/models/check/`, `/api/models/pull/`
-and `/api/catalog/`."""
+"""The part of the management API about models of a hub: `/api/models/search/`, `check/` and
+`pull/`, and `/api/catalog/`."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,10 +15,13 @@ from rest_framework.response import Response
 from vinery_accounts.api.views import ApiView, ResourceViewSet
 from vinery_accounts.resources.fields import StrictSerializer
 from vinery_serving.catalog import pulls
+from vinery_serving.catalog.hub_questions import ask
 from vinery_serving.catalog.job_resource import ModelJobSerializer
 from vinery_serving.hub.catalogue import CatalogueModel, catalogue
+from vinery_serving.hub.client import Hub
 from vinery_serving.hub.errors import PullFailed
 from vinery_serving.hub.memory_need import CONTEXT_TOKENS
+from vinery_serving.hub.search import search
 from vinery_serving.hub.verdict import Answer
 
 _NOT_ADMINISTRATOR = "Only an administrator of the whole platform may do this."
@@ -68,6 +71,31 @@ class PullSerializer(RepositorySerializer):
     is_loaded = serializers.BooleanField(
         default=True, help_text="Whether a new model is loaded then."
     )
+
+
+class SearchSerializer(StrictSerializer):
+    """Words to search a hub for."""
+
+    text = serializers.CharField(max_length=200)
+    only_openvino = serializers.BooleanField(
+        default=True, help_text="Only models that need no conversion."
+    )
+
+
+class FoundSerializer(serializers.Serializer):  # type: ignore[type-arg]
+    """A repository that matches."""
+
+    name = serializers.CharField()
+    downloads = serializers.IntegerField(help_text="In the last month.")
+    tag = serializers.CharField(help_text="The hub's name of the task; empty: unknown.")
+    is_openvino = serializers.BooleanField(help_text="Whether it needs no conversion.")
+
+
+class FoundListSerializer(serializers.Serializer):  # type: ignore[type-arg]
+    """The most downloaded repositories that match."""
+
+    object = serializers.ChoiceField(choices=["list"])
+    data = FoundSerializer(many=True)  # type: ignore[assignment]
 
 
 class MemorySerializer(serializers.Serializer):  # type: ignore[type-arg]
@@ -150,18 +178,38 @@ def _values(
     return values
 
 
+@extend_schema(request=SearchSerializer, responses=FoundListSerializer)
+@action(
+    detail=False,
+    methods=["post"],
+    pagination_class=None,
+    filter_backends=[],
+    url_path="search",
+    url_name="search",
+)
+def search_hub(self: ResourceViewSet, request: Request) -> Response:
+    """Search a hub for models by words. The most downloaded come first."""
+    values = _values(self, request, SearchSerializer)
+    text, only_openvino = values["text"], values["only_openvino"]
+    with _sentences():
+        found = ask(lambda: search(Hub.of_environment(), text, only_openvino=only_openvino))
+    return Response(FoundListSerializer({"object": "list", "data": found}).data)
+
+
 @extend_schema(request=CheckSerializer, responses=VerdictSerializer)
 @action(detail=False, methods=["post"], pagination_class=None, filter_backends=[])
 def check(self: ResourceViewSet, request: Request) -> Response:
     """Answer whether a model of a hub will load here, before its weights are fetched."""
     values = _values(self, request, CheckSerializer)
     with _sentences():
-        judged = pulls.judge(
-            values["repository"],
-            values["revision"],
-            values["include"],
-            device=values["device"],
-            context=values["context"],
+        judged = ask(
+            lambda: pulls.judge(
+                values["repository"],
+                values["revision"],
+                values["include"],
+                device=values["device"],
+                context=values["context"],
+            )
         )
     return Response(VerdictSerializer(judged.verdict).data)
 
@@ -173,8 +221,10 @@ def pull(self: ResourceViewSet, request: Request) -> Response:
     pauses, resumes and cancels."""
     values = _values(self, request, PullSerializer)
     with _sentences():
-        judged = pulls.judge(
-            values["repository"], values["revision"], values["include"], device=values["device"]
+        judged = ask(
+            lambda: pulls.judge(
+                values["repository"], values["revision"], values["include"], device=values["device"]
+            )
         )
     job = pulls.begin(
         judged,

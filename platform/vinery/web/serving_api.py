@@ -224,7 +224,14 @@ _router = SimpleRouter()
 _router.trailing_slash = "/?"
 _router.register(
     "models",
-    viewset_of(MODELS, state=state, convert=convert, check=hub_api.check, pull=hub_api.pull),
+    viewset_of(
+        MODELS,
+        state=state,
+        convert=convert,
+        search_hub=hub_api.search_hub,
+        check=hub_api.check,
+        pull=hub_api.pull,
+    ),
     basename="api-models",
 )
 _router.register("model-jobs", viewset_of(MODEL_JOBS), basename="api-model-jobs")

@@ -23,6 +23,17 @@ def test_a_model_is_judged_before_it_is_fetched(root: Api, hub: FakeHub) -> None
     assert not hub.fetches("openvino_model.bin")
 
 
+def test_a_hub_is_searched(root: Api, hub: FakeHub) -> None:
+    hub.add("acme/tiny", openvino_files(), tags=["openvino"], downloads=5)
+    hub.add("acme/tiny-checkpoint", openvino_files())
+
+    (found,) = root.post("models/search/", {"text": "tiny"}, 200)["data"]
+    every = root.post("models/search/", {"text": "tiny", "only_openvino": False}, 200)["data"]
+
+    assert found == {"name": "acme/tiny", "downloads": 5, "tag": "", "is_openvino": True}
+    assert [each["name"] for each in every] == ["acme/tiny", "acme/tiny-checkpoint"]
+
+
 def test_a_pull_is_a_job_of_a_new_model(root: Api, hub: FakeHub) -> None:
     commit = hub.add("acme/tiny", openvino_files())
 

@@ -12,6 +12,14 @@ from vinery_serving.catalog.jobs import ModelJob
 from vinery_serving.catalog.models import ServedModel
 
 
+def test_search_prints_what_matches(vinery_: Vinery, hub: FakeHub) -> None:
+    hub.add("acme/tiny", {}, tags=["openvino"], downloads=5)
+    hub.add("acme/tiny-checkpoint", {})
+
+    assert "checkpoint" not in vinery_("model", "search", "tiny").out
+    assert "acme/tiny-checkpoint" in vinery_("model", "search", "tiny", "--all").out
+
+
 def test_check_prints_the_verdict_and_its_figures(vinery_: Vinery, hub: FakeHub) -> None:
     hub.add_folder("acme/tiny", TINY_CHAT, cardData={"license": "mit"})
 
