@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import path, reverse
 
@@ -14,7 +14,7 @@ from vinery_accounts.console.page import FormPage
 from vinery_accounts.console.rows import ConfirmPage, Question, RowPage, page_of
 from vinery_accounts.resources.base import Conflict
 from vinery_serving.catalog.console_speed import speed_of
-from vinery_serving.catalog.engine_log import engine_log_text
+from vinery_serving.catalog.engine_log import NO_LOG, engine_log_after, engine_log_text
 from vinery_serving.catalog.job_resource import MODEL_EVENTS, MODEL_JOBS
 from vinery_serving.catalog.model_facts import (
     actions_of,
@@ -70,6 +70,34 @@ class ModelPage(RowPage, LivePage, FormPage):
         for warning in getattr(changed, "warnings", ()):
             messages.warning(self.request, warning)
         return redirect("console:model", changed.pk)
+
+
+class ModelLog(RowPage):
+    """`/console/models/<id>/log/`: the engine's log, which a script follows."""
+
+    name = "models"
+    template_name = "console/model_log.html"
+    resource = MODELS
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        lines, position = engine_log_after(self.row.name, "")
+        return super().get_context_data(**kwargs) | {
+            "row": self.row,
+            "lines": "".join(f"{line}\n" for line in lines),
+            "position": position,
+            "no_log": NO_LOG.format(model=self.row.name),
+        }
+
+
+class NewLogLines(RowPage):
+    """`/console/models/<id>/log/new/?after=POSITION`: what the script of the page asks for."""
+
+    name = "models"
+    resource = MODELS
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        lines, position = engine_log_after(self.row.name, request.GET.get("after", ""))
+        return JsonResponse({"lines": lines, "position": position})
 
 
 class ActOnModel(RowPage):
@@ -167,6 +195,8 @@ urlpatterns = [
         path(f"{_MODEL}/{does}/", ActOnModel.as_view(does=does), name=f"model-{does}")
         for does in _DONE
     ),
+    path(f"{_MODEL}/log/", ModelLog.as_view(), name="model-log"),
+    path(f"{_MODEL}/log/new/", NewLogLines.as_view(), name="model-log-new"),
     path(f"{_MODEL}/remove/", RemoveModel.as_view(), name="model-remove"),
     *(
         path(f"{_JOB}/{does}/", ActOnJob.as_view(does=does), name=f"model-job-{does}")

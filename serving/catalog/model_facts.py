@@ -66,6 +66,8 @@ def engine_facts(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if body["num_running"] is not None:
         yield "Running requests", str(body["num_running"])
         yield "Waiting requests", str(body["num_waiting"])
+    if body["work"] is not None:
+        yield from _work_facts(body["work"])
     if body["memory_bytes"] is not None:
         yield "Memory now", bytes_text(body["memory_bytes"])
     if body["peak_bytes"] is not None:
@@ -78,6 +80,20 @@ def engine_facts(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Failed attempts", f"{body['num_attempts']} of {body['max_attempts']}"
     if body["num_restarts"]:
         yield "Restarts", str(body["num_restarts"])
+
+
+def _work_facts(work: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Speeds, waits and caches of an engine."""
+    yield "Prompt tokens per second", f"{work['prompt_tokens_per_s']:,.1f}"
+    yield "Generated tokens per second", f"{work['output_tokens_per_s']:,.1f}"
+    for name, title in (("first_token_s", "First token"), ("inter_token_s", "Between tokens")):
+        if (wait := work[name]) is not None:
+            yield title, f"{1000 * wait['p50']:,.0f} ms, p95 {1000 * wait['p95']:,.0f} ms"
+    yield "KV cache used", f"{work['cache_usage']:.0%}"
+    if work["prefix_hit_rate"] is not None:
+        yield "Prompt tokens from the cache", f"{work['prefix_hit_rate']:.0%}"
+    if work["draft_acceptance"] is not None:
+        yield "Accepted draft tokens", f"{work['draft_acceptance']:.0%}"
 
 
 def actions_of(model: ServedModel) -> list[str]:

@@ -39,6 +39,14 @@ class EngineWork:
 
     num_running: int
     num_waiting: int
+    prompt_tokens_per_s: float = 0.0  # of the last 10 s
+    output_tokens_per_s: float = 0.0
+    # The median and the 95th percentile of the last requests; None: there was none.
+    first_token_s: tuple[float, float] | None = None
+    inter_token_s: tuple[float, float] | None = None
+    cache_usage: float = 0.0  # 0 to 1
+    prefix_hit_rate: float | None = None  # since its start; None: no prompt
+    draft_acceptance: float | None = None  # since its start; None: no draft tokens
 
 
 _IDLE: Final[Mapping[str, EngineWork]] = {}
@@ -70,6 +78,47 @@ class PictureTestSerializer(serializers.ModelSerializer):  # type: ignore[type-a
         fields = ["verdict", "summary", "device", "tested_at"]
 
 
+class WaitSerializer(serializers.Serializer):  # type: ignore[type-arg]
+    """A time in the last 200 requests."""
+
+    p50 = serializers.FloatField(help_text="The median in seconds.")
+    p95 = serializers.FloatField(help_text="The 95th percentile in seconds.")
+
+
+class EngineWorkSerializer(serializers.Serializer):  # type: ignore[type-arg]
+    """What an engine does now, and has done since its start."""
+
+    prompt_tokens_per_s = serializers.FloatField(help_text="Prompt tokens, of the last 10 s.")
+    output_tokens_per_s = serializers.FloatField(help_text="Generated tokens, of the last 10 s.")
+    first_token_s = serializers.SerializerMethodField(
+        help_text="From the arrival at the engine to the first token; null: no request yet."
+    )
+    inter_token_s = serializers.SerializerMethodField(
+        help_text="The mean time between the tokens of a request; null: no request yet."
+    )
+    cache_usage = serializers.FloatField(help_text="The used part of the KV cache, 0 to 1.")
+    prefix_hit_rate = serializers.FloatField(
+        allow_null=True,
+        help_text="The part of all prompt tokens that the prefix cache had; null: no prompt yet.",
+    )
+    draft_acceptance = serializers.FloatField(
+        allow_null=True,
+        help_text="The part of all draft tokens that were accepted; null: there were none.",
+    )
+
+    @extend_schema_field(WaitSerializer(allow_null=True))
+    def get_first_token_s(self, work: EngineWork) -> dict[str, float] | None:
+        return _wait(work.first_token_s)
+
+    @extend_schema_field(WaitSerializer(allow_null=True))
+    def get_inter_token_s(self, work: EngineWork) -> dict[str, float] | None:
+        return _wait(work.inter_token_s)
+
+
+def _wait(percentiles: tuple[float, float] | None) -> dict[str, float] | None:
+    return None if percentiles is None else dict(zip(("p50", "p95"), percentiles, strict=True))
+
+
 class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
     """The engine of a model, as the node has reported it."""
 
@@ -98,6 +147,9 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
         help_text="When the oldest of them came; null: none waits."
     )
 
+    work = serializers.SerializerMethodField(
+        help_text="Speeds, waits and caches; null: the engine does not answer."
+    )
     picture_test = serializers.SerializerMethodField(
         help_text="Of a vision model: what it made of known pictures; null: it was not tested."
     )
@@ -108,7 +160,7 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
             *("reason", "last_error", "num_attempts", "max_attempts", "next_attempt_at"),
             *("changed_at", "num_restarts", "max_context", "pid", "memory_bytes"),
             *("needed_bytes", "loaded_bytes", "peak_bytes", "num_running", "num_waiting"),
-            *("num_waiting_to_load", "waiting_since", "picture_test"),
+            *("num_waiting_to_load", "waiting_since", "work", "picture_test"),
         ]
         read_only_fields = fields
 
@@ -125,6 +177,11 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
 
     def get_waiting_since(self, status: EngineStatus) -> datetime | None:
         return status.waiting_since if status.num_waiting_to_load else None
+
+    @extend_schema_field(EngineWorkSerializer(allow_null=True))
+    def get_work(self, status: EngineStatus) -> dict[str, Any] | None:
+        work = self._work(status)
+        return None if work is None else EngineWorkSerializer(work).data
 
     @extend_schema_field(PictureTestSerializer(allow_null=True))
     def get_picture_test(self, status: EngineStatus) -> dict[str, Any] | None:

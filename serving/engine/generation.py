@@ -84,6 +84,7 @@ class Generation:
     is_paused: bool = False  # it has used its grant and left the batch
     max_draft_tokens: int = 0  # in one step
     num_drafted: int = 0  # draft tokens of the present step
+    first_token_at: float | None = None  # None: it has none
     num_proposed: int = 0  # draft tokens of all steps
     num_accepted: int = 0  # of them
     is_beam_extended: bool = False  # in the present step

@@ -23,6 +23,7 @@ from vinery_serving.engine.batch import Batch, StepResult
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.energy.meter import RequestEnergy, new_meter
 from vinery_serving.engine.fair_queue import Lane
+from vinery_serving.engine.figures import Figures
 from vinery_serving.engine.finished import FinishedGenerations
 from vinery_serving.engine.generation import (
     FailedGeneration,
@@ -135,6 +136,7 @@ class EngineLoop:
         self._num_cached_tokens = 0
         self._num_output_tokens = 0
         self._num_unused_tokens = 0
+        self._figures = Figures()
         self._energy = new_meter(config.sysfs, config.socket_path.parent / "energy", config.device)
         self._batch.reports_work = self._energy is not None
         self._picture_tests = PictureTests(pipeline.vision, self._batch)
@@ -454,6 +456,7 @@ class EngineLoop:
         if now < self._next_expiry_at:
             return
         self._next_expiry_at = now + _EXPIRY_INTERVAL_S
+        self._figures.sample(self._num_prompt_tokens, self._num_output_tokens)
         if self._log_file is not None:
             self._log_file.check()
         for generation in list(self._alive.values()):
@@ -479,8 +482,18 @@ class EngineLoop:
         if self._alive.pop(_key(generation), None) is not None:
             self._use.note()
         self._waiting.settle(generation)
+        self._note_end(generation)
         if generation.tokens and generation.connection is not None:
             self._finished.add(generation)
+
+    def _note_end(self, generation: Generation) -> None:
+        begun_at, last_at = generation.first_token_at, self._last_token_at
+        if begun_at is None or last_at is None:
+            return
+        # A beam search has all its tokens at once.
+        num_gaps = 0 if generation.submit.beams else len(generation.tokens) - 1
+        num_drafts = generation.num_proposed, generation.num_accepted
+        self._figures.ended(last_at - begun_at, num_gaps, *num_drafts)
 
     def _fail(self, failed: FailedGeneration) -> None:
         if self._waiting.end_slice(failed.generation) or self._picture_tests.take_failure(failed):
@@ -497,14 +510,14 @@ class EngineLoop:
         if self._energy is not None:
             is_end = any(new.finish is not None for new in step.generated)
             self._energy.note(step.works, is_end=is_end)
+        if step.generated:
+            self._last_token_at = time.monotonic()
         for new in step.generated:
             self._count(new.generation, len(new.token_ids))
             self._sender.add(new)
             if new.finish is not None:
                 self._picture_tests.take(new.generation, new.token_ids)
                 self._end(new.generation)
-        if step.generated:
-            self._last_token_at = time.monotonic()
         self._sender.send(num_streams=len(self._batch), at_once=bool(step.failed))
         for failed in step.failed:
             self._fail(failed)
@@ -514,6 +527,8 @@ class EngineLoop:
             return
         if not generation.tokens:
             self._waiting.note_first_token(generation)
+            generation.first_token_at = first_at = time.monotonic()
+            self._figures.first_token(first_at - generation.arrived_at)
             self._num_prompt_tokens += len(generation.prompt_ids)
             self._num_cached_tokens += generation.num_cached or 0
         self._num_output_tokens += num_tokens
@@ -545,8 +560,10 @@ class EngineLoop:
         )
 
     def _stats(self) -> EngineStats:
-        last = self._last_token_at
+        last, figures = self._last_token_at, self._figures
         energy = None if self._energy is None else self._energy.totals
+        num_tokens = self._num_prompt_tokens, self._num_output_tokens
+        prompt_tokens_per_s, output_tokens_per_s = figures.tokens_per_s(*num_tokens)
         return EngineStats(
             num_running=len(self._batch),
             num_waiting=len(self._waiting) + len(self._checking),
@@ -560,6 +577,12 @@ class EngineLoop:
             last_token_age_s=None if last is None else time.monotonic() - last,
             energy_j=None if energy is None else energy.used_j,
             request_energy_j=None if energy is None else energy.reported_j,
+            num_draft_tokens=figures.num_draft_tokens,
+            num_accepted_tokens=figures.num_accepted_tokens,
+            prompt_tokens_per_s=prompt_tokens_per_s,
+            output_tokens_per_s=output_tokens_per_s,
+            first_token_s=figures.first_token_s,
+            inter_token_s=figures.inter_token_s,
         )
 
 

@@ -26,6 +26,8 @@ _MAX_READ_BYTES: Final = 1 << 20
 _MAX_FOREIGN: Final = 10_000
 # What is read of a process's log to show its last lines.
 _TAIL_BYTES: Final = 256 << 10
+# Of a position, which clients send back.
+_MAX_POSITION_CHARS: Final = 40
 _READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -45,6 +47,23 @@ class LogFollower:
         self._rest = b""  # the beginning of a line
         self._time = ""  # of the newest event
         self._open(from_start=from_start)
+
+    @classmethod
+    def after(cls, path: Path, position: str) -> LogFollower:
+        """Go on after a `position`, also if that file has been renamed since. If it is gone, or the
+        position is none, from the start of the present file."""
+        follower = cls(path, from_start=True)
+        inode, _, offset = position.partition("-")
+        if inode.isdecimal() and offset.isdecimal() and len(position) < _MAX_POSITION_CHARS:
+            follower._find(int(inode), int(offset))
+        return follower
+
+    @property
+    def position(self) -> str:
+        """What is read, as a file and a number of bytes. `after` goes on there."""
+        if self._fd is None:
+            return ""
+        return f"{os.fstat(self._fd).st_ino}-{self._at - len(self._rest)}"
 
     def close(self) -> None:
         if self._fd is not None:
@@ -70,12 +89,24 @@ class LogFollower:
             self._fd = os.open(self._path, _READ_FLAGS)
         self._at = 0 if from_start or self._fd is None else os.fstat(self._fd).st_size
 
+    def _find(self, inode: int, offset: int) -> None:
+        """Go on in this file, unless it is gone."""
+        for path in (self._path, *older_files(self._path)):
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_ino == inode:
+                    self._fd_of(path)
+                    self._at = offset
+                    return
+
+    def _fd_of(self, path: Path) -> None:
+        new = os.open(path, _READ_FLAGS)
+        self.close()
+        self._fd, self._at, self._rest = new, 0, b""
+
     def _take(self, path: Path) -> list[bytes]:
         """Return the lines of a newer file, and follow the newest of them."""
         with contextlib.suppress(FileNotFoundError):
-            new = os.open(path, _READ_FLAGS)
-            self.close()
-            self._fd, self._at, self._rest = new, 0, b""
+            self._fd_of(path)
         return self._new_lines()
 
     def _is_replaced(self) -> bool:

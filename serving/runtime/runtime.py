@@ -7,13 +7,13 @@ server. Database queries run in threads and keep snapshots in memory; requests r
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from django.conf import settings
 from django.db import Error, close_old_connections
@@ -81,6 +81,7 @@ class EngineHealth:
 
     model: str
     stats: EngineStats | None
+    pid: int | None = None  # of the process; None: it is not connected
     is_asleep: bool = False  # the next request wakes it
 
     @property
@@ -88,6 +89,14 @@ class EngineHealth:
         """Whether the engine generated a token in the last 30 s."""
         age_s = None if self.stats is None else self.stats.last_token_age_s
         return age_s is not None and age_s < _READY_TOKEN_AGE_S
+
+
+class EngineReport(NamedTuple):
+    """What the node has reported of a model's engine, and the device of the model."""
+
+    device: str
+    state: str
+    num_restarts: int
 
 
 class _Threads:
@@ -143,6 +152,7 @@ class Runtime:
         # Unix times in seconds of the snapshots in memory. 0: not read yet.
         self.accounts_read_at_s = 0.0  # keys, their owners and limits
         self.models_read_at_s = 0.0
+        self.engine_reports: dict[str, EngineReport] = {}  # by model
         self.database = DatabaseHealth()
         self.disk = DiskHealth(_data_folders(), settings.VINERY_MIN_FREE_DISK_BYTES)
         self._start: asyncio.Task[None] | None = None
@@ -291,7 +301,10 @@ class Runtime:
         begun_at_s = time.time()
         # First: loading a model may take seconds.
         await self._refresh_quarantine()
-        await self.directory.update(*await self._in_database_thread(_read_models))
+        entries, failing, aliases, reports = await self._in_database_thread(_read_models)
+        self.engine_reports = reports
+        asleep = {name for name, each in reports.items() if each.state == EngineState.ASLEEP}
+        await self.directory.update(entries, failing, aliases, asleep)
         loaded = tuple(engine.entry for engine in self.directory.engines)
         file_limits = DecodeLimits(**settings.VINERY_DECODE_LIMITS)
         self.workers.load((loaded, field_limits.configured(), file_limits))
@@ -371,7 +384,9 @@ async def _health_of(engine: Engine) -> EngineHealth:
         stats = await engine.client.ping(_PING_TIMEOUT_S)
     except (EngineDisconnected, TimeoutError):
         return EngineHealth(engine.entry.name, None, is_asleep=engine.is_asleep)
-    return EngineHealth(engine.entry.name, stats)
+    hello = engine.client.hello
+    pid = None if hello is None else hello.pid
+    return EngineHealth(engine.entry.name, stats, pid=pid)
 
 
 async def _repeat(work: Callable[[], Awaitable[None]], interval_s: float) -> None:
@@ -415,15 +430,20 @@ def _work_limits() -> WorkLimits:
     )
 
 
-def _read_models() -> tuple[dict[str, ModelEntry], Set[str], dict[str, Targets], Set[str]]:
+def _read_models() -> tuple[
+    dict[str, ModelEntry], frozenset[str], dict[str, Targets], dict[str, EngineReport]
+]:
     """All served models by name, in the order of their names, the names of those whose engines
-    fail again and again, the targets of all aliases, and the names of the models that are asleep.
-    Two queries."""
+    fail again and again, the targets of all aliases, and the reports of engines. Two queries."""
     models = list(ServedModel.objects.select_related("engine").order_by("name"))
     failing = frozenset(model.name for model in models if _is_failing(model))
     aliases = dict(ModelAlias.objects.order_by("name").values_list("name", "targets"))
-    asleep = frozenset(each.name for each in models if each.status.state == EngineState.ASLEEP)
-    return {model.name: _entry(model) for model in models}, failing, aliases, asleep
+    reports = {model.name: _report(model) for model in models}
+    return {model.name: _entry(model) for model in models}, failing, aliases, reports
+
+
+def _report(model: ServedModel) -> EngineReport:
+    return EngineReport(model.device, model.shown_state.value, model.status.num_restarts)
 
 
 def _is_failing(model: ServedModel) -> bool:

@@ -11,8 +11,15 @@ from collections.abc import Container
 from typing import Final
 
 from vinery_accounts.usage.effects import Effect
-from vinery_accounts.usage.entries import BoundLimit, Settlement
+from vinery_accounts.usage.entries import BoundLimit, Outcome, Settlement
 
+# The reasons for which an answer ended, as vLLM names them.
+_FINISHED: Final = {
+    Outcome.OK: "stop",
+    Outcome.CLIENT_GONE: "abort",
+    Outcome.FAILED: "error",
+}
+_CUT_SHORT: Final = frozenset({"length", "quota"})
 UNKNOWN: Final = "unknown"  # the label of models that are not served
 
 _FIRST_TOKEN_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -33,24 +40,28 @@ class Histogram:
         self.nums = [0] * (len(bounds_s) + 1)  # the last: above all bounds
         self.sum_ms = 0.0
 
-    def count(self, duration_ms: float) -> None:
+    def count(self, duration_ms: float, times: int = 1) -> None:
         """Count a duration. A duration equal to a bound counts for that bound."""
-        self.nums[bisect_left(self._bounds_ms, duration_ms)] += 1
-        self.sum_ms += duration_ms
+        self.nums[bisect_left(self._bounds_ms, duration_ms)] += times
+        self.sum_ms += duration_ms * times
 
 
 class ModelTraffic:
     """The requests to one model, by endpoint and HTTP status, and their durations."""
 
     __slots__ = (
-        *("decode", "encode", "fetch", "first_token", "image_tokens", "inter_token", "media"),
-        *("media_bytes", "media_pixels", "queue", "request", "requests"),
+        *("answer", "decode", "encode", "fetch", "finished", "first_token", "image_tokens"),
+        *("inter_token", "media", "media_bytes", "media_pixels", "queue", "request", "requests"),
+        "token_gap",
     )
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, int | None]] = Counter()
         self.first_token = Histogram(_FIRST_TOKEN_S)
         self.inter_token = Histogram(_INTER_TOKEN_S)
+        self.token_gap = Histogram(_INTER_TOKEN_S)  # the same, once for each gap
+        self.answer = Histogram(_REQUEST_S)  # of answers that are whole
+        self.finished: Counter[str] = Counter()  # answers that have begun, by how they ended
         self.request = Histogram(_REQUEST_S)
         self.queue = Histogram(_QUEUE_S)
         # Of requests with pictures, videos or files.
@@ -61,6 +72,20 @@ class ModelTraffic:
         self.fetch = Histogram(_MEDIA_S)
         self.decode = Histogram(_MEDIA_S)
         self.encode = Histogram(_MEDIA_S)
+
+    def count_answer(self, settlement: Settlement) -> None:
+        """Count an answer that has begun."""
+        if (finished := _FINISHED.get(settlement.outcome)) is None:
+            return
+        is_whole = settlement.outcome is Outcome.OK
+        is_cut = is_whole and settlement.finish_reason in _CUT_SHORT
+        self.finished["length" if is_cut else finished] += 1
+        if is_whole and settlement.total_ms is not None:
+            self.answer.count(settlement.total_ms)
+        if settlement.inter_token_ms is not None:
+            self.token_gap.count(
+                settlement.inter_token_ms, max(settlement.num_output_tokens - 1, 1)
+            )
 
     def count_media(self, settlement: Settlement) -> None:
         self.media += settlement.num_media
@@ -93,6 +118,7 @@ class Traffic:
         # Not a loop over pairs, which takes twice as long.
         if settlement.first_token_ms is not None:
             model.first_token.count(settlement.first_token_ms)
+            model.count_answer(settlement)
         if settlement.inter_token_ms is not None:
             model.inter_token.count(settlement.inter_token_ms)
         if settlement.total_ms is not None:

@@ -330,6 +330,27 @@ class EngineStats(msgspec.Struct, frozen=True, array_like=True):
     last_token_age_s: float | None = None  # None: no token was ever generated
     energy_j: float | None = None  # this engine's part of the host's; None: no counter
     request_energy_j: float | None = None  # the part of `energy_j` reported with outputs
+    num_draft_tokens: int = 0  # of requests that have ended
+    num_accepted_tokens: int = 0  # of the draft tokens
+    prompt_tokens_per_s: float = 0.0  # of the last seconds
+    output_tokens_per_s: float = 0.0
+    # The median and the 95th percentile of the last requests; None: there was none.
+    first_token_s: tuple[float, float] | None = None
+    inter_token_s: tuple[float, float] | None = None
+
+    @property
+    def prefix_hit_rate(self) -> float | None:
+        """The part of all prompt tokens that the prefix cache had; None: there was none."""
+        return _part(self.num_cached_tokens, self.num_prompt_tokens)
+
+    @property
+    def draft_acceptance(self) -> float | None:
+        """The part of all draft tokens that were accepted; None: there was none."""
+        return _part(self.num_accepted_tokens, self.num_draft_tokens)
+
+
+def _part(number: int, whole: int) -> float | None:
+    return number / whole if whole else None
 
 
 class Load(_Message, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,9 @@ from playwright import sync_api
 from tests.browser.conftest import Administrator, ask, follow
 from tests.conftest import REPOSITORY, Running, until
 from tests.system.commands import vinery
+from vinery_serving.logs.file import LogBounds, LogFile
+from vinery_serving.logs.folder import engine_name, log_path
+from vinery_serving.logs.lines import time_text
 
 pytestmark = pytest.mark.system
 TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
@@ -107,3 +111,24 @@ def test_settings_are_changed_on_the_page_and_the_list_follows_the_engine(
     follow(row.get_by_role("button", name="Load"))
     row.get_by_text("Ready", exact=True).wait_for()
     until(lambda: row.locator("[data-name=Running]").inner_text() == "0")
+
+
+def test_the_log_of_an_engine_is_followed_in_the_browser(admin: Administrator) -> None:
+    page = _go(admin)
+    follow(page.get_by_role("link", name="tiny-chat", exact=True))
+    follow(page.get_by_role("link", name="Follow the log"))
+    log = page.locator("#log")
+    page.get_by_text("New lines appear by themselves.").wait_for()
+    before = log.inner_text()
+    path = log_path(admin.platform.home / "logs", engine_name("tiny-chat"))
+    file = LogFile(path, LogBounds())
+
+    file.write(f"{time_text(time.time())} INFO engine-tiny-chat room: <b>new</b>\n".encode())
+    log.get_by_text("<b>new</b>").wait_for()
+    path.rename(path.with_name(f"{path.name}.1"))  # as when it is full
+    LogFile(path, LogBounds()).write(
+        f"{time_text(time.time())} INFO engine-tiny-chat room: in the next file\n".encode()
+    )
+
+    log.get_by_text("in the next file").wait_for()
+    assert log.inner_text().startswith(before.splitlines()[0] if before else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -76,10 +77,25 @@ def test_the_page_shows_what_the_engine_does_now(
     root: Client, chat: ServedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     EngineStatus.objects.update(pid=1)
-    monkeypatch.setattr(resource, "_ask", [lambda: {"chat": EngineWork(7, 12)}])
+    work = EngineWork(
+        *(7, 12, 850.0, 41.5, (0.12, 0.5), (0.02, 0.03)),
+        cache_usage=0.25,
+        prefix_hit_rate=0.4,
+        draft_acceptance=0.75,
+    )
+    monkeypatch.setattr(resource, "_ask", [lambda: {"chat": work}])
 
     for text in (page(root, chat), text_of(root.get(LIST))):
         assert ">7</" in text and ">12</" in text
+    facts = dict(re.findall(r"<dt>([^<]+)</dt><dd>([^<]+)</dd>", page(root, chat)))
+    assert facts["Prompt tokens per second"] == "850.0"
+    assert facts["Generated tokens per second"] == "41.5"
+    assert facts["First token"] == "120 ms, p95 500 ms"
+    assert facts["Between tokens"] == "20 ms, p95 30 ms"
+    assert facts["KV cache used"] == "25%"
+    assert facts["Prompt tokens from the cache"] == "40%"
+    assert facts["Accepted draft tokens"] == "75%"
+    assert facts["Restarts"] == "3"
 
 
 def test_the_history_has_the_newest_change_first_and_pages(root: Client, chat: ServedModel) -> None:

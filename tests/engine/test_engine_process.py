@@ -442,3 +442,31 @@ async def test_an_engine_shows_since_when_it_is_idle(start_engine: StartEngine) 
         assert loaded_at_s is not None
         assert idle_since_s is not None
         assert loaded_at_s < idle_since_s <= time.monotonic()
+
+
+async def test_it_reports_its_speeds_waits_and_caches(shared_engine: SharedEngine) -> None:
+    async with shared_engine() as gateway:
+        question = "Count to 60."
+        (first,) = await gateway.ask(gateway.submit(question, max_new_tokens=200))
+        await gateway.ask(gateway.submit(question, max_new_tokens=200))
+
+        stats = await gateway.stats_when_idle()
+
+        assert len(first.tokens) > 10
+        assert stats.output_tokens_per_s > 0
+        assert stats.prompt_tokens_per_s > 0
+        assert stats.first_token_s is not None
+        assert stats.inter_token_s is not None
+        assert 0 < stats.inter_token_s[0] <= stats.inter_token_s[1] < stats.first_token_s[1] + 60
+        assert stats.prefix_hit_rate is not None
+        assert stats.draft_acceptance is None
+
+
+async def test_it_reports_how_many_draft_tokens_were_accepted(start_engine: StartEngine) -> None:
+    async with start_engine(prompt_lookup=True) as gateway:
+        await gateway.ask(gateway.submit("Count to 60.", max_new_tokens=200))
+
+        stats = await gateway.stats_when_idle()
+
+        assert 0 <= stats.num_accepted_tokens <= stats.num_draft_tokens
+        assert stats.num_draft_tokens > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Iterable
 from types import SimpleNamespace
@@ -13,14 +14,25 @@ from prometheus_client import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
 from vinery.health.application import _of_keys, _Shared
-from vinery.health.metrics import as_text, of_limits, of_refusals, of_traffic, read_levels
+from vinery.health.metrics import (
+    as_text,
+    of_engines,
+    of_limits,
+    of_refusals,
+    of_reports,
+    of_traffic,
+    of_vllm_engines,
+    of_vllm_traffic,
+    read_levels,
+)
 from vinery_accounts.limits.reservations import Limiter, LimitsUnavailable, UsageBaseline
 from vinery_accounts.limits.rulebook import Snapshot
 from vinery_accounts.limits.rules import Metric, Rule, Window
 from vinery_accounts.limits.service import LimitService, LimitSettings
 from vinery_serving.http.refusals import Reason, Refusals
-from vinery_serving.runtime.runtime import Runtime
+from vinery_serving.runtime.runtime import EngineHealth, EngineReport, Runtime
 from vinery_serving.runtime.traffic import ModelTraffic, Traffic
+from vinery_serving.transport.messages import EngineStats
 
 
 def keys_read(read_at_s: float) -> tuple[bool, str]:
@@ -149,3 +161,56 @@ async def test_limits_whose_store_is_unavailable_are_left_out() -> None:
     limits = limits_of("platform")
     limits._limiter = cast(Limiter, Unavailable())
     assert await read_levels(limits) == ()
+
+
+def test_engines_are_reported_under_vllms_names() -> None:
+    stats = EngineStats(
+        num_running=2,
+        num_waiting=3,
+        cache_usage=0.5,
+        num_prompt_tokens=100,
+        num_cached_tokens=40,
+        num_output_tokens=30,
+        num_unused_tokens=1,
+        num_draft_tokens=20,
+        num_accepted_tokens=15,
+    )
+    silent = EngineHealth("silent", None)
+
+    reported = reported_by(of_vllm_engines([EngineHealth("small", stats), silent]))
+
+    assert reported == {
+        ("vllm:num_requests_running", "small"): 2,
+        ("vllm:num_requests_waiting", "small"): 3,
+        ("vllm:kv_cache_usage_perc", "small"): 0.5,
+        ("vllm:prompt_tokens_total", "small"): 100,
+        ("vllm:generation_tokens_total", "small"): 31,
+        ("vllm:prefix_cache_queries_total", "small"): 100,
+        ("vllm:prefix_cache_hits_total", "small"): 40,
+        ("vllm:spec_decode_num_draft_tokens_total", "small"): 20,
+        ("vllm:spec_decode_num_accepted_tokens_total", "small"): 15,
+    }
+
+
+def test_requests_of_a_process_are_reported_under_vllms_names() -> None:
+    traffic = Traffic()
+    traffic.models["small"].finished["stop"] = 3
+    traffic.models["small"].token_gap.count(20.0, times=9)
+
+    reported = reported_by(of_vllm_traffic(traffic))
+
+    assert reported["vllm:request_success_total", "stop", "small"] == 3
+    assert reported["vllm:inter_token_latency_seconds_count", "small"] == 9
+    assert reported["vllm:inter_token_latency_seconds_sum", "small"] == pytest.approx(0.18)
+    assert reported["vllm:e2e_request_latency_seconds_count", "small"] == 0
+
+
+def test_restarts_device_and_memory_of_models_are_reported() -> None:
+    reports = {"small": EngineReport("GPU.1", "ready", 4)}
+    reported = reported_by(
+        [*of_reports(reports), *of_engines([EngineHealth("small", None, os.getpid())])]
+    )
+
+    assert reported["vinery_engine_restarts_total", "small"] == 4
+    assert reported["vinery_engine_info", "GPU.1", "small", "ready"] == 1
+    assert reported["vinery_engine_memory_bytes", "small"] > 2**20

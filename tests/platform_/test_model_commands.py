@@ -160,3 +160,17 @@ def test_a_model_is_shown_with_the_last_lines_of_its_engine(vinery: Vinery) -> N
 
     assert vinery("model", "show", "logged").stdout.endswith(f"\n\n{line}\n")
     assert json.loads(vinery("model", "show", "logged", "--json").stdout)["log"] == [line]
+
+
+def test_the_log_of_a_model_is_shown_with_what_the_node_has_logged_about_it(
+    vinery: Vinery,
+) -> None:
+    vinery("model", "add", TINY_CHAT, "--name", "followed", "--no-load")
+    home = Path(vinery.keywords["environment"]["VINERY_HOME"])  # type: ignore[attr-defined]
+    lines = [
+        f"2026-01-31T12:00:0{number}.000Z INFO engine-followed room: {number}"
+        for number in range(5)
+    ]
+    log_path(home / "logs", engine_name("followed")).write_text("\n".join(lines) + "\n")
+    assert vinery("model", "logs", "followed", "-n", "2").stdout.splitlines() == lines[3:]
+    assert vinery("model", "logs", "no-such-model").returncode == 1

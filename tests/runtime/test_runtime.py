@@ -283,9 +283,9 @@ def test_a_model_is_failing_whose_engine_fails_again_and_again_or_is_no_longer_t
 
     ModelAlias.objects.create(name="chat", targets={"a": 9, "b": 1})
 
-    entries, failing, aliases, asleep = _read_models()
+    entries, failing, aliases, reports = _read_models()
 
     assert aliases == {"chat": {"a": 9, "b": 1}}
     assert list(entries) == ["a", "b", "c", "d", "e", "f", "g"]
     assert failing == {"b", "c", "e"}
-    assert asleep == {"g"}
+    assert reports["g"].state == EngineState.ASLEEP

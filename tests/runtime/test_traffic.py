@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from vinery_accounts.usage.entries import Admission, BoundLimit, Outcome, Settlement
 from vinery_serving.runtime.traffic import UNKNOWN, Histogram, Traffic
@@ -119,3 +120,32 @@ def test_media_are_counted_with_their_sizes_and_times() -> None:
     )
     assert [each.sum_ms for each in (small.fetch, small.decode, small.encode)] == [40, 60, 80]
     assert [sum(each.nums) for each in (small.fetch, small.decode, small.encode)] == [2, 2, 2]
+
+
+def test_answers_are_counted_by_how_they_ended_if_they_had_begun() -> None:
+    begun = {"first_token_ms": 5.0, "total_ms": 90.0, "inter_token_ms": 4.0}
+    traffic = counted(
+        settlement(**begun, finish_reason="stop", num_output_tokens=11),
+        settlement(**begun, finish_reason="tool_calls", num_output_tokens=11),
+        settlement(**begun, finish_reason="length", num_output_tokens=11),
+        settlement(**begun, finish_reason="quota", num_output_tokens=11),
+        settlement(status=429),
+    )
+    model = traffic.models["small"]
+
+    assert model.finished == {"stop": 2, "length": 2}
+    assert sum(model.answer.nums) == 4
+    assert sum(model.token_gap.nums) == 40
+    assert model.token_gap.sum_ms == 160
+    assert sum(model.inter_token.nums) == 4
+
+
+def test_answers_that_clients_leave_or_that_fail_are_not_whole() -> None:
+    begun = settlement(first_token_ms=5.0, total_ms=90.0)
+    model = counted(
+        structs.replace(begun, outcome=Outcome.CLIENT_GONE),
+        structs.replace(begun, outcome=Outcome.FAILED),
+    ).models["small"]
+
+    assert model.finished == {"abort": 1, "error": 1}
+    assert sum(model.answer.nums) == 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from tests.conftest import Running
+from tests.conftest import Running, until
+from tests.system.commands import vinery
 from tests.system.ledger import labelled, metrics
 
 pytestmark = pytest.mark.system
@@ -57,3 +58,33 @@ def test_no_usage_is_lost(running: Running) -> None:
     ]
     assert result
     assert not any(result)
+
+
+def test_a_request_is_counted_under_vllms_names(running: Running) -> None:
+    name = {"model_name": "tiny-chat"}
+    names = ("request_success_total", "generation_tokens_total", "prefix_cache_queries_total")
+    names += ("e2e_request_latency_seconds_count", "time_to_first_token_seconds_count")
+    before = {each: labelled(running, f"vllm:{each}", **name) for each in names}
+
+    assert ask(running, "tiny-chat") == 200
+
+    for each in names:
+        until(lambda each=each: labelled(running, f"vllm:{each}", **name) > before[each])  # type: ignore[misc]
+    assert labelled(running, "vllm:kv_cache_usage_perc", **name) < 1
+
+
+def test_speeds_and_waits_of_an_engine_are_in_the_management_api(running: Running) -> None:
+    ask(running, "tiny-chat")
+    created = vinery(running, "key", "create", "--name", "watching", "--scope", "admin")
+    secret = next(word for word in created.split() if word.startswith("vny_"))
+    answer = httpx.get(
+        f"{running.base_url}/api/models/",
+        params={"name": "tiny-chat"},
+        headers={"authorization": f"Bearer {secret}"},
+    )
+    engine = answer.json()["data"][0]["engine"]
+
+    assert engine["memory_bytes"] > 2**20
+    assert engine["work"]["first_token_s"]["p50"] > 0
+    assert 0 <= engine["work"]["prefix_hit_rate"] <= 1
+    assert engine["work"]["draft_acceptance"] is None

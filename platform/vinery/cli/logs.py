@@ -30,9 +30,6 @@ _NODE: Final = "node"
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-f", "--follow", action="store_true", help="go on with new lines until Ctrl-C"
-    )
-    parser.add_argument(
         "--model",
         metavar="NAME",
         help="the engine of this model, and the lines of the node about it",
@@ -41,6 +38,14 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--process",
         metavar="NAME",
         help="supervisor, prepare, web (all of them), web-1, node, jobs or engine",
+    )
+    add_lines_to(parser)
+
+
+def add_lines_to(parser: argparse.ArgumentParser) -> None:
+    """Which lines to show, of logs that are chosen otherwise."""
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="go on with new lines until Ctrl-C"
     )
     parser.add_argument(
         "-n",

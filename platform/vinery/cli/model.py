@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from django.core.exceptions import ValidationError
 
-from vinery.cli import model_pull, model_speed, resource
+from vinery.cli import logs, model_pull, model_speed, resource
 from vinery.cli.find import only
 from vinery.cli.resource import Option, RowCommands, add_command
 from vinery.cli.shape import Commands, Failure, add_json, json_of, print_line, subcommands
@@ -84,6 +84,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "retry",
         done=lambda row, action: f"{row} is {action.done}. See: vinery model show {row}",
     )
+    logs.add_lines_to(one.add("logs", show_log, "Show and follow the log of a model's engine."))
     one.add("self-test", self_test, MODELS.action("self-test").help)
     model_speed.add_to(actions, one)
     rename_ = one.add("rename", rename, "Rename a model.")
@@ -219,6 +220,11 @@ def self_test(model: ServedModel, _: argparse.Namespace) -> int:
         model = _model_named(model.name)
     print_line(f"{model}: {model.pictures_text}")
     return int(model.status.picture_verdict != PictureVerdict.PASSED)
+
+
+def show_log(model: ServedModel, arguments: argparse.Namespace) -> int:
+    """Print what the engine has logged, and the node about it. Raises `Failure` without a log."""
+    return logs.run(argparse.Namespace(**vars(arguments) | {"model": model.name, "process": None}))
 
 
 def show(model: ServedModel, arguments: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ Metrics of one web process carry its `pid`, because any of several processes may
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from operator import attrgetter
@@ -21,11 +21,13 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from vinery.process.loop_watch import BOUNDS_S, BlockCounts, loop_watch
+from vinery.process.memory import resident_bytes
 from vinery_accounts.limits.service import Level, LimitService, LimitsUnavailable
 from vinery_serving.http.bodies import api_bodies
 from vinery_serving.http.refusals import REFUSALS, Refusals
-from vinery_serving.runtime.runtime import EngineHealth, Runtime
-from vinery_serving.runtime.traffic import Traffic
+from vinery_serving.runtime.runtime import EngineHealth, EngineReport, Runtime
+from vinery_serving.runtime.traffic import ModelTraffic, Traffic
+from vinery_serving.transport.messages import EngineStats
 from vinery_serving.workers.pool import WorkerPool
 
 _Kind = type[GaugeMetricFamily] | type[CounterMetricFamily]
@@ -46,6 +48,8 @@ _ENGINE: Final[dict[str, tuple[_Kind, str, str]]] = {
     "num_output_tokens": (_COUNTER, "output_tokens", "Generated tokens that were sent."),
     "num_unused_tokens": (_COUNTER, "unused_tokens", "Generated tokens that no client received."),
     "num_recoveries": (_COUNTER, "recoveries", "Steps that failed."),
+    "num_draft_tokens": (_COUNTER, "draft_tokens", "Draft tokens of requests that have ended."),
+    "num_accepted_tokens": (_COUNTER, "accepted_tokens", "Those of them that were accepted."),
     "energy_j": (
         *(_COUNTER, "energy_joules"),
         "This engine's share of the host's energy, also idle.",
@@ -64,6 +68,46 @@ _HISTOGRAMS: Final = {
     "decode": ("media_decode", "Processor time that decoded the media of a request."),
     "encode": ("media_encode", "The engine's time to encode the media of a request."),
 }
+# vLLM's metrics of an engine: the type, the name after `vllm:`, the help text, and the value.
+_VLLM_ENGINE: Final[tuple[tuple[_Kind, str, str, Callable[[EngineStats], float]], ...]] = (
+    (_GAUGE, "num_requests_running", "Generations in the batch.", attrgetter("num_running")),
+    (_GAUGE, "num_requests_waiting", "Generations in the queue.", attrgetter("num_waiting")),
+    (
+        _GAUGE,
+        "kv_cache_usage_perc",
+        "Used part of the KV cache, 0 to 1.",
+        attrgetter("cache_usage"),
+    ),
+    (_COUNTER, "prompt_tokens", "Prompt tokens.", attrgetter("num_prompt_tokens")),
+    (
+        *(_COUNTER, "generation_tokens", "Generated tokens."),
+        lambda stats: stats.num_output_tokens + stats.num_unused_tokens,
+    ),
+    (
+        *(_COUNTER, "prefix_cache_queries", "Prompt tokens that were looked up."),
+        attrgetter("num_prompt_tokens"),
+    ),
+    (
+        *(_COUNTER, "prefix_cache_hits", "Prompt tokens from the prefix cache."),
+        attrgetter("num_cached_tokens"),
+    ),
+    (
+        *(_COUNTER, "spec_decode_num_draft_tokens", "Draft tokens."),
+        attrgetter("num_draft_tokens"),
+    ),
+    (
+        *(_COUNTER, "spec_decode_num_accepted_tokens", "Draft tokens that were accepted."),
+        attrgetter("num_accepted_tokens"),
+    ),
+)
+# vLLM's histograms, by the field of a model's traffic.
+_VLLM_HISTOGRAMS: Final = {
+    "first_token": ("time_to_first_token_seconds", "Until the first token."),
+    "token_gap": ("inter_token_latency_seconds", "Between two tokens."),
+    "inter_token": ("request_time_per_output_token_seconds", "The mean of a request."),
+    "answer": ("e2e_request_latency_seconds", "Until the end of whole answers."),
+    "queue": ("request_queue_time_seconds", "In the engine's queue."),
+}
 # The name after `vinery_` and the help text, by the field of a model's traffic.
 _MEDIA: Final = {
     "media": ("media", "Pictures, videos and files of requests."),
@@ -75,8 +119,12 @@ _MEDIA: Final = {
 
 async def exposition(runtime: Runtime) -> bytes:
     """All metrics in Prometheus's text format."""
+    health = await runtime.health()
     families = [
-        *of_engines(await runtime.health()),
+        *of_engines(health),
+        *of_reports(runtime.engine_reports),
+        *of_vllm_engines(health),
+        *of_vllm_traffic(runtime.traffic),
         *_of_process(runtime),
         *of_workers(runtime.workers),
         of_refusals(REFUSALS),
@@ -105,6 +153,19 @@ def of_engines(health: Sequence[EngineHealth]) -> Iterator[Metric]:
         ]
         known = [(labels, float(value)) for labels, value in values if value is not None]
         yield _family(kind, f"vinery_engine_{name}", help_text, ("model",), known)
+    memory = [((each.model,), float(resident_bytes(each.pid))) for each in health if each.pid]
+    help_text = "Memory of the engine process."
+    yield _family(_GAUGE, "vinery_engine_memory_bytes", help_text, ("model",), memory)
+
+
+def of_reports(reports: Mapping[str, EngineReport]) -> Iterator[Metric]:
+    """What the node has reported of all served models, also of those without an engine."""
+    restarts = [((name,), float(each.num_restarts)) for name, each in reports.items()]
+    help_text = "Engines that were started again."
+    yield _family(_COUNTER, "vinery_engine_restarts", help_text, ("model",), restarts)
+    labels = ("model", "device", "state")
+    info = [((name, each.device, each.state), 1.0) for name, each in reports.items()]
+    yield _family(_GAUGE, "vinery_engine_info", "Device and state of a model.", labels, info)
 
 
 def _of_process(runtime: Runtime) -> Iterator[Metric]:
@@ -193,11 +254,41 @@ def of_traffic(traffic: Traffic) -> Iterator[Metric]:
         yield _family(_COUNTER, f"vinery_{name}", help_text, ("pid", "model"), numbers)
     for field, (name, help_text) in _HISTOGRAMS.items():
         family = HistogramMetricFamily(f"vinery_{name}_seconds", help_text, labels=["pid", "model"])
-        for model_name, model in traffic.models.items():
-            histogram = attrgetter(field)(model)
-            bounds = [*map(floatToGoString, histogram.bounds_s), "+Inf"]
-            buckets = list(zip(bounds, accumulate(histogram.nums), strict=True))
-            family.add_metric([_pid(), model_name], buckets, histogram.sum_ms / 1000)
+        _add_durations(family, traffic.models, field)
+        yield family
+
+
+def _add_durations(
+    family: HistogramMetricFamily, models: Mapping[str, ModelTraffic], field: str
+) -> None:
+    """Add the durations of all models. Its labels are the process and the model."""
+    for name, model in models.items():
+        histogram = attrgetter(field)(model)
+        bounds = [*map(floatToGoString, histogram.bounds_s), "+Inf"]
+        buckets = list(zip(bounds, accumulate(histogram.nums), strict=True))
+        family.add_metric([_pid(), name], buckets, histogram.sum_ms / 1000)
+
+
+def of_vllm_engines(health: Sequence[EngineHealth]) -> Iterator[Metric]:
+    """The figures of engines under vLLM's names."""
+    running = [(each.model, each.stats) for each in health if each.stats is not None]
+    for kind, name, help_text, value_of in _VLLM_ENGINE:
+        values = [((model,), float(value_of(stats))) for model, stats in running]
+        yield _family(kind, f"vllm:{name}", help_text, ("model_name",), values)
+
+
+def of_vllm_traffic(traffic: Traffic) -> Iterator[Metric]:
+    """The requests of this process under vLLM's names."""
+    finished = [
+        ((_pid(), name, reason), float(num))
+        for name, model in traffic.models.items()
+        for reason, num in model.finished.items()
+    ]
+    labels = ("pid", "model_name", "finished_reason")
+    yield _family(_COUNTER, "vllm:request_success", "Answers by how they ended.", labels, finished)
+    for field, (name, help_text) in _VLLM_HISTOGRAMS.items():
+        family = HistogramMetricFamily(f"vllm:{name}", help_text, labels=["pid", "model_name"])
+        _add_durations(family, traffic.models, field)
         yield family
 
 

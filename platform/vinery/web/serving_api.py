@@ -5,6 +5,7 @@ These tables belong to serving, and the views to accounts: here they meet.
 """
 
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from vinery_serving.catalog.models import ServedModel, ShownState
 from vinery_serving.catalog.resource import MODELS, EngineSerializer, EngineWork
 from vinery_serving.catalog.speed_resource import SPEED_RESULTS
 from vinery_serving.runtime.runtime import runtime
+from vinery_serving.transport.messages import EngineStats
 
 
 class ModelStateSerializer(serializers.Serializer):  # type: ignore[type-arg]
@@ -212,11 +214,11 @@ def ask_engines() -> Mapping[str, EngineWork]:
     """Return what each engine does now, by the name of its model. Called in a thread of Django.
     Waits at most 2 s; an engine that does not answer is left out."""
     health = async_to_sync(runtime().health)()
-    return {
-        each.model: EngineWork(each.stats.num_running, each.stats.num_waiting)
-        for each in health
-        if each.stats is not None
-    }
+    return {each.model: _work_of(each.stats) for each in health if each.stats is not None}
+
+
+def _work_of(stats: EngineStats) -> EngineWork:
+    return EngineWork(**{each.name: getattr(stats, each.name) for each in fields(EngineWork)})
 
 
 # With or without the last slash, as in the rest of the management API.

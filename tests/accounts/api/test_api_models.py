@@ -223,12 +223,22 @@ def test_the_work_of_an_engine_is_shown_if_this_process_knows_it(
     root: Api, chat: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource, "_ask", [*resource._ask])
-    show_engine_work(lambda: {"chat": EngineWork(3, 5)})
+    work = EngineWork(3, 5, output_tokens_per_s=40.0, first_token_s=(0.1, 0.5), cache_usage=0.25)
+    show_engine_work(lambda: {"chat": work})
     report(chat, EngineState.READY, pid=os.getpid(), max_context=2048)
 
     engine = root.get(f"models/{chat['id']}/")["engine"]
 
     assert (engine["num_running"], engine["num_waiting"]) == (3, 5)
+    assert engine["work"] == {
+        "prompt_tokens_per_s": 0.0,
+        "output_tokens_per_s": 40.0,
+        "first_token_s": {"p50": 0.1, "p95": 0.5},
+        "inter_token_s": None,
+        "cache_usage": 0.25,
+        "prefix_hit_rate": None,
+        "draft_acceptance": None,
+    }
     assert engine["max_context"] == 2048
     # This process is no engine: its id was given to it after the engine's end.
     assert engine["memory_bytes"] is None

@@ -1,0 +1,83 @@
+"""What an engine has done of late, for those who watch it: speeds and waits.
+
+Noted once for each request and once a second, not for each token. Belongs to the engine's thread.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+# Speeds are those of this time.
+_WINDOW_S: Final = 10.0
+_SAMPLE_INTERVAL_S: Final = 1.0
+# Waits are those of so many requests.
+_NUM_REQUESTS: Final = 200
+
+
+class Sample(NamedTuple):
+    """The counters at one time."""
+
+    at_s: float
+    num_prompt_tokens: int
+    num_output_tokens: int
+
+
+class Figures:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` returns seconds."""
+        self._clock = clock
+        self._samples: deque[Sample] = deque()
+        self._first_tokens_s: deque[float] = deque(maxlen=_NUM_REQUESTS)
+        self._inter_tokens_s: deque[float] = deque(maxlen=_NUM_REQUESTS)
+        self.num_draft_tokens = 0
+        self.num_accepted_tokens = 0
+
+    def sample(self, num_prompt_tokens: int, num_output_tokens: int) -> None:
+        """Note the counters, unless they were noted a moment ago."""
+        now_s = self._clock()
+        if self._samples and now_s - self._samples[-1].at_s < _SAMPLE_INTERVAL_S:
+            return
+        self._samples.append(Sample(now_s, num_prompt_tokens, num_output_tokens))
+        while len(self._samples) > 1 and self._samples[1].at_s <= now_s - _WINDOW_S:
+            self._samples.popleft()
+
+    def first_token(self, wait_s: float) -> None:
+        """A request has its first token, so long after it arrived."""
+        self._first_tokens_s.append(wait_s)
+
+    def ended(self, generated_s: float, num_gaps: int, num_draft: int, num_accepted: int) -> None:
+        """A request has ended, whose tokens after the first took so long."""
+        if num_gaps > 0:
+            self._inter_tokens_s.append(generated_s / num_gaps)
+        self.num_draft_tokens += num_draft
+        self.num_accepted_tokens += num_accepted
+
+    def tokens_per_s(self, num_prompt_tokens: int, num_output_tokens: int) -> tuple[float, float]:
+        """Return the speeds of prompt and of output tokens, from the counters of now."""
+        if not self._samples:
+            return 0.0, 0.0
+        first = self._samples[0]
+        passed_s = max(self._clock() - first.at_s, _SAMPLE_INTERVAL_S)
+        return (
+            (num_prompt_tokens - first.num_prompt_tokens) / passed_s,
+            (num_output_tokens - first.num_output_tokens) / passed_s,
+        )
+
+    @property
+    def first_token_s(self) -> tuple[float, float] | None:
+        """The median and the 95th percentile of waits for the first token; None: no request."""
+        return _percentiles(self._first_tokens_s)
+
+    @property
+    def inter_token_s(self) -> tuple[float, float] | None:
+        """The same of the mean times between the tokens of a request."""
+        return _percentiles(self._inter_tokens_s)
+
+
+def _percentiles(durations_s: Iterable[float]) -> tuple[float, float] | None:
+    ordered = sorted(durations_s)
+    if not ordered:
+        return None
+    last = len(ordered) - 1
+    return ordered[last // 2], ordered[round(last * 0.95)]

@@ -1,0 +1,65 @@
+"""Speeds and waits of an engine."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fakes.clock import FakeClock
+from vinery_serving.engine.figures import Figures
+
+
+def test_speeds_are_those_of_the_last_ten_seconds() -> None:
+    clock = FakeClock()
+    figures = Figures(clock)
+    for second in range(30):
+        figures.sample(100 * second, 20 * second if second < 15 else 300)
+        clock.pass_s(1.0)
+
+    prompt, output = figures.tokens_per_s(3000, 300)
+
+    assert prompt == pytest.approx(100)
+    assert output == 0
+
+
+def test_counters_are_noted_once_a_second() -> None:
+    clock = FakeClock()
+    figures = Figures(clock)
+    for _ in range(100):
+        figures.sample(0, 0)
+    clock.pass_s(2.0)
+
+    assert figures.tokens_per_s(20, 10) == (10, 5)
+    assert len(figures._samples) == 1
+
+
+def test_an_engine_without_requests_has_no_speed_and_no_waits() -> None:
+    figures = Figures(FakeClock())
+
+    assert figures.tokens_per_s(0, 0) == (0, 0)
+    assert figures.first_token_s is figures.inter_token_s is None
+
+
+def test_waits_have_a_median_and_a_95th_percentile() -> None:
+    figures = Figures()
+    for number in range(1, 102):
+        figures.first_token(number / 100)
+        figures.ended(number * 10.0, 10, 4, 3)
+
+    assert figures.first_token_s == (0.51, 0.96)
+    assert figures.inter_token_s == (51.0, 96.0)
+    assert (figures.num_draft_tokens, figures.num_accepted_tokens) == (404, 303)
+
+
+def test_an_answer_of_one_token_has_no_time_between_tokens() -> None:
+    figures = Figures()
+    figures.ended(0.0, 0, 0, 0)
+
+    assert figures.inter_token_s is None
+
+
+def test_only_the_last_requests_count() -> None:
+    figures = Figures()
+    for wait_s in [9.0] * 50 + [1.0] * 200:
+        figures.first_token(wait_s)
+
+    assert figures.first_token_s == (1.0, 1.0)
