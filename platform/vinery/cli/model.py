@@ -272,6 +272,8 @@ def _source_text(source: Mapping[str, Any]) -> str:
     """Where the files were pulled from."""
     if not source:
         return "the folder"
+    if source["kind"] != "hub":
+        return str(source.get("url") or source["path"])
     return f"{source['repository']} at {source['commit'][:12]}, revision {source['revision']}"
 
 
