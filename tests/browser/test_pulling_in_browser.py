@@ -15,6 +15,7 @@ from tests.system.commands import vinery
 
 pytestmark = pytest.mark.system
 NAME = "from-the-hub"
+_TIMEOUT_MS = 60_000  # the process of a job starts, and then that of an engine
 
 
 @pytest.fixture
@@ -46,13 +47,13 @@ def test_a_model_is_found_on_a_hub_judged_and_pulled_with_a_pause(
 
     state, jobs = page.locator("#state"), page.locator("#jobs")
     state.get_by_text("Pulling").wait_for()
-    jobs.get_by_text(re.compile(r"B of [\d.]+ MB")).wait_for()
+    jobs.get_by_text(re.compile(r"B of [\d.]+ MB")).wait_for(timeout=_TIMEOUT_MS)
     assert 0 <= int(jobs.get_by_role("progressbar").get_attribute("value") or -1) < 100
     follow(jobs.get_by_role("button", name="Pause"))
-    jobs.get_by_text("Paused", exact=True).wait_for()
+    jobs.get_by_text("Paused", exact=True).wait_for(timeout=_TIMEOUT_MS)
     rest_of_the_weights.set()
     follow(jobs.get_by_role("button", name="Resume"))
-    state.get_by_text("Ready").wait_for()
+    state.get_by_text("Ready").wait_for(timeout=_TIMEOUT_MS)
     jobs.get_by_text("Done", exact=True).wait_for()
     assert ask(admin.platform, model=NAME).status_code == 200
 
