@@ -81,6 +81,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
                 clear="--any-project",
                 is_list=True,
             ),
+            "is_pinned": Option(help="on: it never sleeps"),
+            "idle_s": Option(help="seconds without a request after which it sleeps; 0: never"),
         },
         run=change,
     )
@@ -264,6 +266,10 @@ def _lines(model: ServedModel) -> list[tuple[str, object]]:
         ("context", f"{status.max_context} tokens" if status.max_context else "unknown"),
         ("engine", f"{engine}restarts: {status.num_restarts}"),
     ]
+    if status.memory_text:
+        lines.append(("memory", status.memory_text))
+    if model.waiting_text:
+        lines.append(("waiting", model.waiting_text))
     if model.pictures_text:
         lines.append(("pictures", model.pictures_text))
     if status.num_attempts:

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("serving", "0011_task"),
+        ("serving", "0012_memory"),
     ]
 
     operations = [
