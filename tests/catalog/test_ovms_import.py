@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
-from vinery.cli import import_ovms
 from vinery.cli.commands import parser
 from vinery.cli.shape import Failure
 from vinery_serving.allowlist.models import MediaFolder, MediaRule
@@ -318,8 +317,8 @@ def test_each_option_has_a_line(tmp_path: Path) -> None:
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     def run_(*words: str) -> tuple[int, str]:
-        status = import_ovms.run(parser("import-ovms").parse_args(["import-ovms", *words]))
-        return status, capsys.readouterr().out
+        arguments = parser("import-ovms").parse_args(["import-ovms", *words])
+        return arguments.run(arguments), capsys.readouterr().out
 
     return run_
 

@@ -37,6 +37,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "second run changes nothing."
     )
     parser.epilog = _EPILOG
+    parser.set_defaults(run=run)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "path",
