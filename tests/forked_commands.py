@@ -79,7 +79,8 @@ def _serve() -> None:
     from vinery.cli.shape import load_django
 
     load_django()
-    for name in ("celery.bin.celery", *(f"vinery.cli.{command}" for command in COMMANDS)):
+    modules = [f"vinery.cli.{command.replace('-', '_')}" for command in COMMANDS]
+    for name in ("celery.bin.celery", *modules):
         import_module(name)
     gc.freeze()  # a collection would copy all pages that the processes share
     for line in sys.stdin:
