@@ -6,6 +6,7 @@
 #   models/reproduce.sh --start-from tiny-chat     go on from the shipped weights instead
 #   models/reproduce.sh vision                     tiny-vision, from scratch or from the checkpoint
 #                                                  in models/work/tiny-vision
+#   models/reproduce.sh similarity                 tiny-embed and tiny-rerank, about 15 minutes
 #
 # Other arguments are passed to `python -m training all tiny-chat`, or behind `vision` to
 # `python -m training.vision talk`; `--help` of these lists them.
@@ -32,6 +33,18 @@ if [ "${1:-}" = vision ]; then
     "$python" -m training.vision talk "$@"
     "$python" -m training.vision export
     "$python" -m training.vision evaluate
+    exit
+fi
+
+if [ "${1:-}" = similarity ]; then
+    shift
+    prepare work/venv-vision training/vision/requirements.txt
+    python=work/venv-vision/bin/python
+    "$python" -m training.similarity train "$@"
+    for name in tiny-embed tiny-rerank; do
+        "$python" -m training.similarity export "$name"
+        "$python" -m training.similarity evaluate "$name"
+    done
     exit
 fi
 

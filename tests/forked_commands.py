@@ -79,9 +79,9 @@ def _serve() -> None:
     from vinery.cli.shape import load_django
 
     load_django()
-    modules = [f"vinery.cli.{command.replace('-', '_')}" for command in COMMANDS]
-    for name in ("celery.bin.celery", *modules):
-        import_module(name)
+    commands = (f"vinery.cli.{name.replace('-', '_')}" for name in COMMANDS)
+    for module in ("celery.bin.celery", *commands):
+        import_module(module)
     gc.freeze()  # a collection would copy all pages that the processes share
     for line in sys.stdin:
         child = os.fork()

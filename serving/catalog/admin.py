@@ -26,6 +26,8 @@ from vinery_serving.engine.config import option_documents
 _ENGINE_FIELDS: Final = (
     "state",
     "attempts",
+    "waiting",
+    "memory",
     "num_restarts",
     "picture_test",
     "last_error",
@@ -76,7 +78,7 @@ class ServedModelForm(forms.ModelForm):  # type: ignore[type-arg]
 
     class Meta:
         model = ServedModel
-        fields = ("name", "folder", "device", "options", "is_loaded")
+        fields = ("name", "folder", "device", "options", "is_loaded", "is_pinned", "idle_s")
         widgets = {
             "name": forms.TextInput(attrs={"size": 40, "spellcheck": "false"}),
             "folder": forms.TextInput(attrs={"size": 80, "spellcheck": "false", "class": "code"}),
@@ -115,7 +117,7 @@ class ServedModelAdmin(AuditedAdmin):
 
     def get_fieldsets(self, request: HttpRequest, obj: ServedModel | None = None) -> Any:
         """The engine's fields appear once the model exists."""
-        settings = (None, {"fields": ("name", "folder", "device", "options", "is_loaded")})
+        settings = (None, {"fields": ServedModelForm.Meta.fields})
         if obj is None:
             return (settings,)
         engine = ("Engine", {"fields": ("task", *_ENGINE_FIELDS)})
@@ -150,6 +152,14 @@ class ServedModelAdmin(AuditedAdmin):
         next_at = formats.localize(timezone.localtime(status.next_attempt_at))
         return f"{status.num_attempts} of {status.max_attempts} failed; the next is at {next_at}"
 
+    @admin.display(description="requests that wait")
+    def waiting(self, model: ServedModel) -> str:
+        return model.waiting_text or "-"
+
+    @admin.display(description="memory")
+    def memory(self, model: ServedModel) -> str:
+        return model.status.memory_text or "-"
+
     @admin.display(description="restarts")
     def num_restarts(self, model: ServedModel) -> int:
         return model.status.num_restarts
@@ -160,13 +170,13 @@ class ServedModelAdmin(AuditedAdmin):
 
     @admin.action(description="Load selected models", permissions=["change"])
     def load(self, request: HttpRequest, models: QuerySet[ServedModel]) -> None:
-        """Load what is not loaded, and try again what could not be loaded."""
-        failed = [model for model in models if model.is_loaded and model.status.has_failed]
-        for model in failed:
+        """Load what is not loaded, wake what is asleep, and try again what could not be loaded."""
+        tried = [model for model in models if model.is_loaded and model.status.can_be_tried]
+        for model in tried:
             registry.retry(model)
             self.log_change(request, model, "Tried again.")
         loaded = self._set_loaded(request, models, is_loaded=True)
-        if names := ", ".join(sorted([*loaded, *(model.name for model in failed)])):
+        if names := ", ".join(sorted([*loaded, *(model.name for model in tried)])):
             messages.success(request, f"Loading {names}. Reload the page to see when it is ready.")
         else:
             messages.info(request, "There is nothing to load: each is loaded, or being loaded.")

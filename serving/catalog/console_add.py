@@ -138,6 +138,8 @@ class AddFromHub(AddPage, FormPage):
         if not self.is_name:
             return {"has_searched": True, "found": self._found()}
         verdict = self.judge().verdict
+        if verdict is None:
+            return {"problem": f"An archive comes by command: vinery model pull {self.asked}"}
         facts = [(name.capitalize(), text) for name, text in verdict_facts(verdict)]
         return {"verdict": verdict, "facts": facts, "may_pull": verdict.answer is not Answer.NO}
 

@@ -78,6 +78,16 @@ def check_device(text: str, known: DeviceList | None) -> None:
             raise ValueError(_no_device(name, known))
 
 
+def first_device(text: str) -> str:
+    """Return the device whose memory a model takes: the first one of `HETERO:GPU.1,CPU`. GPU.0 is
+    GPU, and AUTO alone counts as CPU."""
+    try:
+        first = next(iter(_parts(text)), "CPU")
+    except ValueError:
+        first = text
+    return first.removesuffix(".0")
+
+
 def compound_of(text: str) -> str | None:
     """Return the first word of a device that consists of others: HETERO of `HETERO:GPU,CPU`."""
     word = text.partition(":")[0]

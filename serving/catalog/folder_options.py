@@ -1,6 +1,8 @@
 """Whether the model of a folder takes its options. What they need of it stands in its files."""
 
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +14,7 @@ EMBEDDINGS: Final = "openvino_text_embeddings_model.xml"
 # The states of convolutions and recurrences, beside those of attention.
 _LINEAR: Final = re.compile(rb'variable_id="[^"]*(?:ssm|conv|recurrent|linear)')
 _CHUNK: Final = 1 << 20
+_NOTES_BYTES: Final = 1 << 16
 
 
 def check_folder_options(options: EngineOptions, folder: Path) -> None:
@@ -49,6 +52,24 @@ def _check_draft(folder: Path) -> None:
         raise ValueError(f"draft_model must be an absolute path, and {folder} is not.")
     if not (folder / _GRAPH).is_file():
         raise ValueError(f"The draft model's folder {folder} has no {_GRAPH}.")
+    for name in _heads(folder):
+        raise ValueError(
+            f"{folder} is {name} head, which reads hidden states of its model. Vinery runs draft "
+            "models that read tokens: choose a smaller model with the same tokenizer."
+        )
+
+
+def _heads(folder: Path) -> Iterator[str]:
+    """Yield the kind of a head, with its article; nothing for another model. The exporter notes
+    it at the end of the graph, and the training in config.json."""
+    with (folder / _GRAPH).open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _NOTES_BYTES))
+        text = file.read().lower()
+    config = folder / "config.json"
+    text += config.read_bytes().lower() if config.is_file() else b""
+    for mark, name in ((b"eagle3", "an EAGLE-3"), (b"dflash", "a DFlash")):
+        if mark in text:
+            yield name
 
 
 def _has_linear_attention(graph: Path) -> bool:

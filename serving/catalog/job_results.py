@@ -33,17 +33,19 @@ def _take_folder(job: ModelJob, result: Mapping[str, Any]) -> None:
     model = ServedModel.objects.get(pk=job.model_id)
     model.folder = result["folder"]
     model.clean_fields(exclude={field.name for field in model._meta.fields} - {"folder"})
-    ServedModel.objects.filter(pk=model.pk).update(folder=model.folder, updated_at=timezone.now())
+    ServedModel.objects.filter(pk=model.pk).update(
+        folder=model.folder, task=model.task, updated_at=timezone.now()
+    )
 
 
 def _take_pull(job: ModelJob, result: Mapping[str, Any]) -> None:
     """Give the model what was pulled; a checkpoint is converted first. Raises ValidationError for a
     folder that cannot be served."""
     ServedModel.objects.filter(pk=job.model_id).update(source=result.get("source", {}))
-    if job.parameters.get("precision") is None:
+    if "precision" not in result:
         _take_folder(job, result)
         return
-    parameters = {"source": result["folder"], "precision": job.parameters["precision"]}
+    parameters = {"source": result["folder"], "precision": result["precision"]}
     conversion = ModelJob(model_id=job.model_id, kind=JobKind.CONVERT, parameters=parameters)
     conversion.full_clean()
     conversion.save()

@@ -70,6 +70,10 @@ def engine_facts(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield from _work_facts(body["work"])
     if body["memory_bytes"] is not None:
         yield "Memory now", bytes_text(body["memory_bytes"])
+    if body["peak_bytes"] is not None:
+        yield "Memory at most", bytes_text(body["peak_bytes"])
+    if body["needed_bytes"] is not None:
+        yield "Memory expected", bytes_text(body["needed_bytes"])
     if body["max_context"]:
         yield "Context", f"{body['max_context']:,} tokens"
     if body["num_attempts"]:
@@ -99,8 +103,10 @@ def actions_of(model: ServedModel) -> list[str]:
     if not model.is_loaded:
         return ["load"]
     retry = ["retry"] if model.status.has_failed else []
+    wake = ["load"] if model.shown_state is ShownState.ASLEEP else []
     bench = ["bench"] if model.shown_state is ShownState.READY else []
-    return [*retry, "unload", *(["self-test"] if model.takes_pictures else []), *bench]
+    test = ["self-test"] if model.takes_pictures else []
+    return [*retry, *wake, "unload", *test, *bench]
 
 
 def body_of(model: ServedModel) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.core.validators import RegexValidator
+from django.core.validators import MaxValueValidator, RegexValidator
 from django.db import models
 
 from vinery_serving.catalog import devices
@@ -29,6 +29,7 @@ from vinery_serving.engine.config import parse_options
 
 _FAST_TOKENIZER: Final = "tokenizer.json"
 _GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")
+_MAX_IDLE_S: Final = 366 * 24 * 3600
 
 
 _NAME: Final = RegexValidator(
@@ -75,6 +76,19 @@ class ServedModel(models.Model):
     )
     is_loaded = models.BooleanField(
         "load", default=True, help_text="Whether an engine should be running for it."
+    )
+    is_pinned = models.BooleanField(
+        "pinned",
+        default=False,
+        help_text="It stays awake: it does not sleep when it is idle, nor to make room for others.",
+    )
+    idle_s = models.PositiveIntegerField(
+        "idle time",
+        null=True,
+        blank=True,
+        validators=[MaxValueValidator(_MAX_IDLE_S)],
+        help_text="After so many seconds without a request its engine ends, until the next request "
+        "comes; 0: it stays. Empty: as VINERY_MODEL_IDLE_S.",
     )
     retried_at = models.DateTimeField(
         null=True,
@@ -169,6 +183,15 @@ class ServedModel(models.Model):
         if state is ShownState.RETRYING:
             return f"retrying ({status.num_attempts + 1} of {status.max_attempts})"
         return str(state.label).lower()
+
+    @property
+    def waiting_text(self) -> str:
+        """How many requests wait for the model, and since when; empty if none does."""
+        number, since = self.status.num_waiting_to_load, self.status.waiting_since
+        if not number or since is None:
+            return ""
+        requests = "1 request waits" if number == 1 else f"{number} requests wait"
+        return f"{requests}, since {since:%H:%M:%S} UTC"
 
     @property
     def takes_pictures(self) -> bool:
@@ -278,6 +301,7 @@ class EngineState(models.TextChoices):
     UNLOADED = "unloaded"
     LOADING = "loading"
     READY = "ready"
+    ASLEEP = "asleep"  # until a request comes for it: it was idle, or others need the memory
     RETRYING = "retrying"  # it could not load, and is tried again
     FAILED = "failed"  # until its files or settings change, or an administrator tries again
 
@@ -304,6 +328,7 @@ class ShownState(models.TextChoices):
     WAITING = "waiting", "Waiting to load"
     LOADING = "loading"
     READY = "ready"
+    ASLEEP = "asleep"
     RETRYING = "retrying"
     FAILED = "failed"
     UNLOADING = "unloading"
@@ -350,6 +375,21 @@ class EngineStatus(models.Model):
         max_length=64, blank=True, help_text="The device on which it saw them."
     )
     picture_tested_at = models.DateTimeField(null=True, blank=True)
+    needed_bytes = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text="Memory that it is expected to need."
+    )
+    loaded_bytes = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text="Measured memory of its process after it had loaded."
+    )
+    peak_bytes = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text="The most that was measured since."
+    )
+    num_waiting_to_load = models.PositiveIntegerField(
+        default=0, help_text="Requests that wait until it is loaded."
+    )
+    waiting_since = models.DateTimeField(
+        null=True, blank=True, help_text="When the oldest of them came."
+    )
     changed_at = models.DateTimeField(auto_now=True)
 
     class Meta:
@@ -362,6 +402,24 @@ class EngineStatus(models.Model):
     def has_failed(self) -> bool:
         """Whether the model could not load, even if it is tried again by itself."""
         return self.state in (EngineState.RETRYING, EngineState.FAILED)
+
+    @property
+    def memory_text(self) -> str:
+        """What it needs and what was measured, in words; empty while that is unknown."""
+        if self.needed_bytes is None:
+            return ""
+        needed = f"{self.needed_bytes >> 20} MB are expected"
+        if self.loaded_bytes is None or self.peak_bytes is None:
+            return f"{needed}; nothing was measured yet"
+        return (
+            f"{needed}; measured: {self.loaded_bytes >> 20} MB after loading, "
+            f"{self.peak_bytes >> 20} MB at most"
+        )
+
+    @property
+    def can_be_tried(self) -> bool:
+        """Whether it is not loaded, although it should be, until a request comes or for good."""
+        return self.has_failed or self.state == EngineState.ASLEEP
 
     @property
     def reason(self) -> str:

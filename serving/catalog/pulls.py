@@ -18,41 +18,60 @@ from vinery_serving.hub import catalogue
 from vinery_serving.hub.client import Hub
 from vinery_serving.hub.errors import PullFailed
 from vinery_serving.hub.formats import wanted_files
+from vinery_serving.hub.local_files import is_archive, local_repository
 from vinery_serving.hub.machine import Machine, this_machine
 from vinery_serving.hub.memory_need import CONTEXT_TOKENS
-from vinery_serving.hub.pull_job import PullRequest
+from vinery_serving.hub.origins import ArchiveOrigin, FilesOrigin, HubOrigin, Origin
 from vinery_serving.hub.verdict import Answer, Verdict, will_it_load
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What would be pulled, and whether it will load here."""
+    """What would be pulled, whether it will load here, and the name of the model. An archive is
+    judged only when it is unpacked."""
 
-    request: PullRequest
-    verdict: Verdict
+    origin: Origin
+    verdict: Verdict | None
+    name: str
 
 
 def judge(
-    name: str,
+    what: str,
     revision: str | None = None,
     include: Sequence[str] = (),
     *,
     device: str = "CPU",
     context: int = CONTEXT_TOKENS,
-    endpoint: str | None = None,
+    sha256: str | None = None,
 ) -> Judged:
-    """Judge a repository, or a model of the catalogue, without fetching its weights. Raises
-    `PullFailed`, and `HubUnavailable` if the hub does not answer."""
-    hub = Hub.of_environment(endpoint)
-    repository = wanted_files(hub.repository(_repository_of(name), revision), include)
-    request = PullRequest(
+    """Judge a repository, a model of the catalogue, a URL of an archive, or the absolute path of a
+    folder, a GGUF file or an archive, without fetching weights. Raises `PullFailed`, and
+    `HubUnavailable` if the hub does not answer."""
+    if "://" in what:
+        archive = ArchiveOrigin.look(what, sha256)
+        return Judged(archive, None, archive.name.partition(".")[0])
+    machine = machine_for(device)
+    if Path(what).is_absolute():
+        return _judge_files(Path(what), machine, context)
+    hub = Hub.of_environment()
+    repository = wanted_files(hub.repository(_repository_of(what), revision), include)
+    verdict = will_it_load(repository, machine, context)
+    origin = HubOrigin(
         repository=repository.name,
         revision=repository.revision,
         commit=repository.commit,
         include=list(include),
         endpoint=hub.endpoint,
+        precision=verdict.precision if verdict.answer is Answer.CONVERT else None,
     )
-    return Judged(request, will_it_load(repository, machine_for(device), context))
+    return Judged(origin, verdict, repository.name.rpartition("/")[2])
+
+
+def _judge_files(path: Path, machine: Machine, context: int) -> Judged:
+    origin, name = FilesOrigin.look(path), path.name.partition(".")[0]
+    if is_archive(path):
+        return Judged(origin, None, name)
+    return Judged(origin, will_it_load(local_repository(path), machine, context), name)
 
 
 def _repository_of(name: str) -> str:
@@ -81,17 +100,14 @@ def begin(
     options: Mapping[str, Any] | None = None,
     load: bool = True,
 ) -> ModelJob:
-    """Ask the node to pull what was judged for the model `name`, by default that of the repository.
+    """Ask the node to pull what was judged for the model `name`, by default named after the files.
     A model that has a folder serves from it until the new one is ready.
 
     Raises ValidationError for what will not load.
     """
-    verdict, request = judged.verdict, judged.request
-    if verdict.answer is Answer.NO:
-        raise ValidationError(" ".join(verdict.reasons))
-    if verdict.answer is Answer.CONVERT:
-        request = msgspec.structs.replace(request, precision=verdict.precision)
-    name = name or request.repository.rpartition("/")[2]
+    if judged.verdict is not None and judged.verdict.answer is Answer.NO:
+        raise ValidationError(" ".join(judged.verdict.reasons))
+    name = name or judged.name
     with transaction.atomic():
         model = ServedModel.objects.filter(name=name).first()
         if model is None:
@@ -100,7 +116,7 @@ def begin(
             )
             model.awaits_folder = True
             model = changes.add(model)
-        return job_requests.begin(model, JobKind.PULL, msgspec.to_builtins(request))
+        return job_requests.begin(model, JobKind.PULL, msgspec.to_builtins(judged.origin))
 
 
 def add_shipped(name: str, served_as: str | None, *, device: str, load: bool) -> ServedModel | None:

@@ -36,16 +36,16 @@ def add_model(
 
 
 def load(model: ServedModel, is_loaded: bool) -> None:  # noqa: FBT001
-    """Ask the node to start or end the engine, or to try again if the model could not load. The
-    model is not checked: the node reports its errors."""
-    if is_loaded and model.is_loaded and model.status.has_failed:
+    """Ask the node to start or end the engine, to try again if the model could not load, or to wake
+    it. The model is not checked: the node reports its errors."""
+    if is_loaded and model.is_loaded and model.status.can_be_tried:
         retry(model)
     else:
         changes.switch(model, "load" if is_loaded else "unload", is_loaded=is_loaded)
 
 
 def retry(model: ServedModel) -> None:
-    """Ask the node to load a model again that could not be loaded."""
+    """Ask the node to load a model again that could not be loaded, or to wake it."""
     changes.switch(model, "retry", retried_at=timezone.now())
 
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -136,6 +137,15 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
     num_waiting = serializers.SerializerMethodField(
         help_text="Answers that wait for a slot; null: the engine does not answer."
     )
+    needed_bytes = serializers.IntegerField(
+        read_only=True,
+        allow_null=True,
+        help_text="Memory that it is expected to need, from its files and from what was measured; "
+        "null: not known yet.",
+    )
+    waiting_since = serializers.SerializerMethodField(
+        help_text="When the oldest of them came; null: none waits."
+    )
 
     work = serializers.SerializerMethodField(
         help_text="Speeds, waits and caches; null: the engine does not answer."
@@ -149,7 +159,8 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
         fields = [
             *("reason", "last_error", "num_attempts", "max_attempts", "next_attempt_at"),
             *("changed_at", "num_restarts", "max_context", "pid", "memory_bytes"),
-            *("num_running", "num_waiting", "work", "picture_test"),
+            *("needed_bytes", "loaded_bytes", "peak_bytes", "num_running", "num_waiting"),
+            *("num_waiting_to_load", "waiting_since", "work", "picture_test"),
         ]
         read_only_fields = fields
 
@@ -163,6 +174,9 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
     def get_num_waiting(self, status: EngineStatus) -> int | None:
         work = self._work(status)
         return None if work is None else work.num_waiting
+
+    def get_waiting_since(self, status: EngineStatus) -> datetime | None:
+        return status.waiting_since if status.num_waiting_to_load else None
 
     @extend_schema_field(EngineWorkSerializer(allow_null=True))
     def get_work(self, status: EngineStatus) -> dict[str, Any] | None:
@@ -201,7 +215,8 @@ class ServedModelSerializer(StrictModelSerializer):
         choices=ShownState.choices,
         source="shown_state",
         read_only=True,
-        help_text="waiting: the node has not followed the last change yet.",
+        help_text="waiting: the node has not followed the last change yet. asleep: the next "
+        "request loads it.",
     )
     engine = EngineSerializer(source="status", read_only=True)
     warnings = serializers.ListField(
@@ -215,8 +230,7 @@ class ServedModelSerializer(StrictModelSerializer):
         model = ServedModel
         fields = [
             *("id", "name", "folder", "source", "task", "device", "options", "is_loaded"),
-            *("state", "engine"),
-            *("warnings", "created_at", "updated_at"),
+            *("is_pinned", "idle_s", "state", "engine", "warnings", "created_at", "updated_at"),
         ]
         read_only_fields = ["source"]
         extra_kwargs = {
@@ -229,6 +243,7 @@ class ServedModelSerializer(StrictModelSerializer):
                 "label": "Loaded",
                 "help_text": "Whether an engine should be running for it.",
             },
+            "is_pinned": {"label": "Pinned"},
         }
 
 
@@ -260,7 +275,7 @@ class ServedModels(Resource[ServedModel]):
             "load",
             Action.MANAGE,
             lambda row: _switched(row, is_loaded=True),
-            "Load a model, or try again one that could not be loaded.",
+            "Load a model, wake one that is asleep, or try again one that could not be loaded.",
             "being loaded",
         ),
         RowAction(
@@ -317,6 +332,7 @@ class ServedModels(Resource[ServedModel]):
         "device": lambda row: row.device,
         "folder": lambda row: row.folder,
         "pictures": lambda row: row.pictures_state,
+        "waiting": lambda row: row.waiting_text,
         "last_error": lambda row: row.status.reason,
     }
 

@@ -8,7 +8,8 @@ from vinery_serving.hub.verdict import Verdict, gigabytes
 def verdict_facts(verdict: Verdict) -> Iterator[tuple[str, str]]:
     """Yield names and texts, the most important first."""
     need, machine = verdict.need, verdict.machine
-    yield "model", f"{verdict.repository} at {verdict.commit[:12]}"
+    commit = f" at {verdict.commit[:12]}" if verdict.commit else ""  # files of this machine: none
+    yield "model", f"{verdict.repository}{commit}"
     yield "loads", verdict.answer
     yield "format", f"{verdict.format}, {verdict.precision or 'precision unknown'}"
     yield "task", f"{verdict.task}, {verdict.architecture or 'architecture unknown'}"

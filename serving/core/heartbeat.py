@@ -20,9 +20,14 @@ from typing import Final
 
 # Ends the process, after it has written its stacks if it can. Celery uses the other user signal.
 END_SIGNAL: Final = signal.SIGUSR2
-# The numbers in the page: the deadline, and whether the process serves. Stacks follow the page.
+# Lets an engine finish its answers, take no new requests, and end.
+DRAIN_SIGNAL: Final = signal.SIGUSR1
+# The numbers in the page: the deadline, and whether the process serves; of an engine also since
+# when it is idle, and whether it drains. Stacks follow the page.
 _DEADLINE: Final = 0
 _SERVING: Final = 1
+_IDLE_SINCE: Final = 2  # 0: it is busy, or does not serve yet
+_DRAINING: Final = 3
 _PAGE_BYTES: Final = mmap.PAGESIZE
 _NAME: Final = "heartbeat"
 _MAX_STACK_BYTES: Final = 64 << 10
@@ -61,6 +66,15 @@ class Heartbeat:
     def report_serving(self) -> None:
         """From now on, the process takes requests."""
         self._numbers[_SERVING] = 1.0
+
+    def report_idle(self, since_s: float | None) -> None:
+        """Since when the process has had no request, in seconds of the monotonic clock; None: it
+        has one."""
+        self._numbers[_IDLE_SINCE] = since_s or 0.0
+
+    def report_draining(self) -> None:
+        """The process takes no new requests, and ends after those that it has."""
+        self._numbers[_DRAINING] = 1.0
 
     def close(self) -> None:
         """Give no more signs. The file stays open."""
@@ -106,6 +120,10 @@ class Page:
                     return cls(0.0, fd=os.open(link, os.O_RDWR | os.O_CLOEXEC))
         return None
 
+    def allow(self, limit_s: float) -> None:
+        """Wait so long for the next sign."""
+        self._numbers[_DEADLINE] = time.monotonic() + limit_s
+
     @property
     def deadline_s(self) -> float:
         """Until when a sign is promised, in seconds of the monotonic clock."""
@@ -115,6 +133,17 @@ class Page:
     def is_serving(self) -> bool:
         """Whether the process has reported that it takes requests."""
         return self._numbers[_SERVING] != 0.0
+
+    @property
+    def idle_since_s(self) -> float | None:
+        """When the last request of an engine ended, in seconds of the monotonic clock; None: one
+        runs, or it does not serve yet."""
+        return self._numbers[_IDLE_SINCE] or None
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the process has reported that it takes no new requests."""
+        return self._numbers[_DRAINING] != 0.0
 
     def stacks(self) -> str:
         """What `allow_stacks` has written, in one line; empty without it."""

@@ -4,9 +4,11 @@ Its configuration is the first line of standard input: all users of the machine 
 The name is for those who list processes.
 """
 
+import importlib
 import os
 
 from vinery_serving.engine.config import EngineConfig, read_line
+from vinery_serving.engine.lifeline import end_with_node
 from vinery_serving.engine.process import Loop, Supervision, serve
 
 
@@ -26,6 +28,9 @@ def main(config: EngineConfig) -> int:
 
 
 if __name__ == "__main__":
+    end_with_node(is_on=True)
+    # A spare process has these when its model comes, see `node.spare`.
+    importlib.import_module("vinery_serving.engine.loop")
     # An empty line: the node ended before it had written one.
     status = main(EngineConfig.from_json(line)) if (line := read_line(0)) else 1
     # Without destructors: they would only warn about objects that die with the process anyway.

@@ -368,6 +368,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     pooling: PoolingConfig = PoolingConfig()  # of an embeddings or rerank model
     log: EngineLog | None = None  # None: standard error
     heartbeat_fd: int | None = None  # the page that the engine shares with its node
+    temporary_dir: Path | None = None  # None: that of the system
     # Of this configuration and the code. A new node keeps an engine whose digest is the right one.
     digest: str = ""
 

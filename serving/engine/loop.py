@@ -46,6 +46,7 @@ from vinery_serving.engine.prefix_cache import TokenArray
 from vinery_serving.engine.process import PipelineBroken
 from vinery_serving.engine.refusing import check_submit
 from vinery_serving.engine.step_limit import LEAST_S, StepLimits
+from vinery_serving.engine.use import DRAIN_WAIT_S, Use
 from vinery_serving.transport.messages import (
     FINISH_LENGTH,
     PROTOCOL_VERSION,
@@ -141,6 +142,7 @@ class EngineLoop:
         self._picture_tests = PictureTests(pipeline.vision, self._batch)
         self._is_listening = False  # until then the load has its own limit
         self._is_stopping = False
+        self._use = Use(heartbeat)
 
     def warm_up(self) -> None:
         """Generate the first tokens; test hook and salts. Raises PipelineBroken or RuntimeError."""
@@ -226,6 +228,11 @@ class EngineLoop:
         """Leave `run` soon. Safe to call from a signal handler."""
         self._is_stopping = True
 
+    def drain(self) -> None:
+        """Finish what there is, let gateways send no more, and leave `run`. Safe to call from a
+        signal handler."""
+        self._use.must_drain = True
+
     def report(self) -> Mapping[str, Any]:
         """What the model made of known pictures, if it takes some."""
         tested = self.picture_test
@@ -239,8 +246,15 @@ class EngineLoop:
             self._energy.end()
         is_calm = not self._alive and self._waiting.is_calm
         idle_wait_s = _CALM_WAIT_S if is_calm else _IDLE_WAIT_S
-        for incoming in server.poll(0 if has_work else idle_wait_s):
+        if self._use.must_drain:
+            idle_wait_s = DRAIN_WAIT_S
+        received = server.poll(0 if has_work else idle_wait_s)
+        for incoming in received:
             self._receive(incoming)
+        if self._use.must_drain and self._use.has_drained(
+            server, is_busy=self._is_busy or bool(received)
+        ):
+            self._is_stopping = True
         self._grammars.tick()
         self._expire()
         self._picture_tests.join()
@@ -258,6 +272,11 @@ class EngineLoop:
             self._sender.send(num_streams=0)
             self._end_when_full()
             self._probe_when_idle()
+        self._use.report(is_busy=self._is_busy)
+
+    @property
+    def _is_busy(self) -> bool:
+        return bool(self._alive) or self._picture_tests.is_running
 
     def _step(self) -> StepResult:
         num_tokens = self._batch.num_next_tokens
@@ -322,6 +341,7 @@ class EngineLoop:
             generation.reject(errors.Overloaded.code, _QUEUE_IS_FULL)
             return
         self._alive[_key(generation)] = generation
+        self._use.note()
         if submit.grammar is None:
             self._accept(generation)
         else:
@@ -459,7 +479,8 @@ class EngineLoop:
         self._batch.remove(generation)
 
     def _end(self, generation: Generation) -> None:
-        self._alive.pop(_key(generation), None)
+        if self._alive.pop(_key(generation), None) is not None:
+            self._use.note()
         self._waiting.settle(generation)
         self._note_end(generation)
         if generation.tokens and generation.connection is not None:
@@ -535,6 +556,7 @@ class EngineLoop:
             digest=self._config.digest,
             picture_test="" if tested is None else tested.summary,
             sees_pictures=tested is not None and tested.verdict is PictureVerdict.PASSED,
+            is_draining=self._use.is_draining,
         )
 
     def _stats(self) -> EngineStats:

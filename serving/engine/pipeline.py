@@ -31,6 +31,7 @@ from vinery_serving.engine.graph import (
     write_hooked_folder,
     write_vision_folder,
 )
+from vinery_serving.engine.kept_copy import kept
 from vinery_serving.engine.logits_hook import LogitsHook, StepView
 from vinery_serving.engine.lora import read_adapters
 from vinery_serving.engine.option_groups import CacheEviction, SparseAttention
@@ -391,7 +392,8 @@ def _hooked(config: EngineConfig) -> tuple[Path, GraphFeatures]:
     """Return a copy with the logits hook where possible: only the CPU plugin runs Python."""
     target = config.cache_dir / "hooked"
     if config.device == "CPU" and (config.folder / MODEL_FILE).exists():
-        features = write_hooked_folder(config.folder, target)
+        folder = config.folder
+        features = kept(folder, target, lambda: write_hooked_folder(folder, target))
         if features.has_logits_hook:
             return target, features
     return config.folder, GraphFeatures()

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from importlib import metadata
 from typing import Any, Protocol
 
 from vinery_serving.core.heap import freeze_heap
-from vinery_serving.core.heartbeat import Heartbeat
+from vinery_serving.core.heartbeat import DRAIN_SIGNAL, Heartbeat
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.lifeline import Lifeline, end_with_node
 from vinery_serving.engine.log import EngineLogFile
@@ -49,6 +50,11 @@ class Loop(Protocol):
         """Leave `run` soon. Safe to call from a signal handler."""
         ...
 
+    def drain(self) -> None:
+        """Finish what there is, let gateways send no more, and leave `run`. Safe to call from a
+        signal handler."""
+        ...
+
     def report(self) -> Mapping[str, Any]:
         """What the node reads beside the event `ready`."""
         ...
@@ -58,6 +64,8 @@ def serve(config: EngineConfig, load: Callable[[Supervision], Loop]) -> int:
     """Return 0 when stopped, 1 if the model cannot be loaded, 3 if the pipeline broke."""
     reports = os.fdopen(os.dup(1), "w", buffering=1)
     log_file = EngineLogFile(config)
+    if config.temporary_dir is not None:
+        os.environ["TMPDIR"], tempfile.tempdir = str(config.temporary_dir), None
     began_at = time.monotonic()
     logger.info("loading", extra={"fields": _fields(config)})
     end_with_node(is_on=True)
@@ -83,6 +91,7 @@ def serve(config: EngineConfig, load: Callable[[Supervision], Loop]) -> int:
         print(json.dumps({"event": "ready", **loop.report()}), file=reports)
 
     signal.signal(signal.SIGTERM, lambda *_: loop.stop())
+    signal.signal(DRAIN_SIGNAL, lambda *_: loop.drain())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         loop.run(on_listening)

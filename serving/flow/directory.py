@@ -37,12 +37,13 @@ from vinery_serving.prompting.folder import GenerationDefaults, UnusableFolder
 from vinery_serving.prompting.pooling_folder import PoolingFolder
 from vinery_serving.transport.client import EngineClient, engine_socket
 from vinery_serving.transport.messages import Hello
+from vinery_serving.transport.waiting import WaitingRequests
 
 log = logging.getLogger(__name__)
 
-# How long a request waits for an engine that is restarting. An engine that was killed is back
-# sooner. A client that retries after this time has lost nothing.
-ENGINE_WAIT_S: Final = 30.0
+# How long a request waits for an engine that loads or restarts, unless the settings differ. An
+# engine that was killed is back sooner. A client that retries after this time has lost nothing.
+ENGINE_WAIT_S: Final = 60.0
 # How often a waiting request checks whether the engine can still start.
 _WAIT_CHECK_S: Final = 0.5
 
@@ -66,13 +67,19 @@ class ModelEntry:
 
 
 class ModelState(StrEnum):
-    """Whether a model can answer: only a loaded one can. The first and the last word are LM
-    Studio's."""
+    """Whether a model can answer: a loaded one and one that is asleep can. The first and the last
+    word are LM Studio's."""
 
     LOADED = "loaded"
+    ASLEEP = "asleep"  # it loads for the next request
     LOADING = "loading"
     FAILED = "failed"
     NOT_LOADED = "not-loaded"
+
+    @property
+    def can_answer(self) -> bool:
+        """Whether a request is answered, if perhaps after some seconds."""
+        return self in (ModelState.LOADED, ModelState.ASLEEP)
 
 
 class LoadedModel:
@@ -119,9 +126,15 @@ class Engine(LoadedModel):
         client: EngineClient,
         quarantine: Quarantine,
         suspects: Suspects,
+        waiting: WaitingRequests,
+        wait_s: float = ENGINE_WAIT_S,
     ) -> None:
+        """`waiting` lets the node know of requests that wait, which wakes the model; they wait
+        `wait_s` at most."""
         super().__init__(entry, assets, family)
         self.client = client
+        self._waiting = waiting
+        self._wait_s = wait_s
         self.quarantine = quarantine
         self.suspects = suspects
         self._chat_decoders = _detokenizer(assets, family.parser.special_texts)
@@ -130,6 +143,7 @@ class Engine(LoadedModel):
         self._num_waiting = 0
         self.gate = OverloadGate(client, entry.name, entry.options.max_queue_s)
         self.is_failing = False  # its process fails again and again
+        self.is_asleep = False  # it has no process until a request comes
         self.is_gone = False  # the model was unloaded, or replaced by a changed one
         # Goes on with its requests after a change of options; None: there is none.
         self.successor: Engine | None = None
@@ -167,21 +181,22 @@ class Engine(LoadedModel):
             return self.client.hello
         options = self.entry.options
         if goes_on:
-            return await self._wait_connected(max(ENGINE_WAIT_S, options.load_timeout_s))
+            return await self._wait_connected(max(self._wait_s, options.load_timeout_s))
         if self._num_waiting >= options.max_waiting:
             raise Overloaded("The model is starting and its queue is full; try again shortly.")
         self._num_waiting += 1
         try:
-            return await self._wait_connected(ENGINE_WAIT_S)
+            return await self._wait_connected(self._wait_s)
         finally:
             self._num_waiting -= 1
 
     async def _wait_connected(self, timeout_s: float) -> Hello:
-        while timeout_s > 0:
-            self._check_can_start()
-            with suppress(TimeoutError):
-                return await self.client.wait_connected(min(timeout_s, _WAIT_CHECK_S))
-            timeout_s -= _WAIT_CHECK_S
+        with self._waiting.of(self.entry.id):
+            while timeout_s > 0:
+                self._check_can_start()
+                with suppress(TimeoutError):
+                    return await self.client.wait_connected(min(timeout_s, _WAIT_CHECK_S))
+                timeout_s -= _WAIT_CHECK_S
         raise ModelNotReady(f"The model {self.entry.name} is not ready yet.")
 
     def _check_can_start(self) -> None:
@@ -194,9 +209,15 @@ class Engine(LoadedModel):
 
 class LocalDirectory:
     def __init__(
-        self, run_dir: Path, select_family: FamilySelector, quarantine: Quarantine | None = None
+        self,
+        run_dir: Path,
+        select_family: FamilySelector,
+        quarantine: Quarantine | None = None,
+        wait_s: float = ENGINE_WAIT_S,
     ) -> None:
         self._run_dir = run_dir
+        self._wait_s = wait_s
+        self._waiting = WaitingRequests(run_dir)
         self._select_family = select_family
         self.quarantine = quarantine or Quarantine()
         self.entries: Mapping[str, ModelEntry] = {}  # all served models, by name
@@ -253,7 +274,7 @@ class LocalDirectory:
         return {name: weight for name, weight in targets.items() if name in self.entries}
 
     def _can_answer(self, name: str) -> bool:
-        return self.state_of(self.entries[name]) is ModelState.LOADED
+        return self.state_of(self.entries[name]).can_answer
 
     def engine_of(self, entry: ModelEntry) -> Engine | None:
         """Return the engine of a model; None if it should not be loaded, or its files are not
@@ -266,27 +287,34 @@ class LocalDirectory:
             return ModelState.FAILED if entry.is_loaded else ModelState.NOT_LOADED
         if engine.client.is_connected:
             return ModelState.LOADED
-        return ModelState.FAILED if engine.is_failing else ModelState.LOADING
+        if engine.is_failing:
+            return ModelState.FAILED
+        return ModelState.ASLEEP if engine.is_asleep else ModelState.LOADING
 
     async def update(
         self,
         entries: Mapping[str, ModelEntry],
-        failing: frozenset[str] = frozenset(),
+        failing: Set[str] = frozenset(),
         aliases: Mapping[str, Targets] = MappingProxyType({}),
+        asleep: Set[str] = frozenset(),
     ) -> None:
         """Replace the list of models: load new ones and drop those that are gone.
 
-        `failing` names the models whose engines fail again and again.
+        `failing` names the models whose engines fail again and again, `asleep` those that have no
+        engine until a request comes.
         """
-        await self._follow(entries, failing)
+        self._note_states(failing, asleep)
+        if entries != self.entries:
+            await self._follow(entries)
+            self._note_states(failing, asleep)
         # Last: a new target has its engine by now.
         self.aliases = dict(aliases)
 
-    async def _follow(self, entries: Mapping[str, ModelEntry], failing: frozenset[str]) -> None:
+    def _note_states(self, failing: Set[str], asleep: Set[str]) -> None:
         for name, engine in self._engines.items():
-            engine.is_failing = name in failing
-        if entries == self.entries:
-            return
+            engine.is_failing, engine.is_asleep = name in failing, name in asleep
+
+    async def _follow(self, entries: Mapping[str, ModelEntry]) -> None:
         changed = {
             engine.entry.id: engine
             for name, engine in self._engines.items()
@@ -311,6 +339,7 @@ class LocalDirectory:
 
     async def close(self) -> None:
         await self.update({})
+        await self._waiting.close()
         self._loading.shutdown(wait=False)
 
     async def _load(self, entry: ModelEntry, replaced: Engine | None) -> Engine | None:
@@ -328,7 +357,11 @@ class LocalDirectory:
         client = EngineClient(engine_socket(self._run_dir, entry.id))
         client.open()
         suspects = Suspects() if replaced is None else replaced.suspects
-        return Engine(entry, assets, family, client, self.quarantine, suspects)
+        return Engine(
+            *(entry, assets, family, client, self.quarantine, suspects),
+            waiting=self._waiting,
+            wait_s=self._wait_s,
+        )
 
     def _entry(self, name: str | None, tasks: Set[Task]) -> ModelEntry:
         entry = self.entries.get(name) if name is not None else None
@@ -344,7 +377,7 @@ class LocalDirectory:
         if len(loaded) == 1:
             return loaded[0]
         states = [self.state_of(entry) for entry in loaded]
-        raise _no_model_named(len(loaded), can_answer=ModelState.LOADED in states)
+        raise _no_model_named(len(loaded), can_answer=any(each.can_answer for each in states))
 
 
 def _no_model_named(num_loaded: int, *, can_answer: bool) -> MissingParameter:

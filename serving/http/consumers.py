@@ -237,7 +237,9 @@ class RecordedConsumer(JsonConsumer):
         record = self._new_record(caller, body)
         try:
             _check_client_request_id(self.scope)
-            await self._serve(record, caller, body)
+            serving = self._serve(record, caller, body)
+            del body  # it may be large, and the answer may take minutes
+            await serving
         except asyncio.CancelledError:
             ending = self._ending_of(record)
             if ending is None:
@@ -359,7 +361,7 @@ class GenerationConsumer(RecordedConsumer):
 
     async def _serve(self, record: RequestRecord, caller: Caller, body: bytes) -> None:
         answering, prepared = await self._prepare(record, caller, body)
-        del body  # it may be large, and the answer may take minutes
+        del body
         # Pictures stay in memory: another engine may have to go on with the request.
         self._claim.keep(prepared.num_media_bytes)
         await self._run(record, answering, prepared)

@@ -1,6 +1,6 @@
 """Endpoints without generation: models, tokenizers, and stored responses, which do not exist."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
@@ -61,8 +61,7 @@ async def list_models(request: HttpRequest, caller: Caller, tree: str) -> JsonRe
     bodies = [
         body
         for name in listed
-        if (body := _body_of(name, caller)) is not None
-        and (lists_all or body["state"] == ModelState.LOADED.value)
+        if (body := _body_of(name, caller)) is not None and (lists_all or _can_answer(body))
     ]
     if _speaks_anthropic(request):
         return JsonResponse(anthropic_list(bodies))
@@ -143,8 +142,12 @@ def _body_of(name: str, caller: Caller) -> dict[str, object] | None:
         return None
     bodies = [_body(directory.entries[each]) for each in targets]
     # Those that can answer do, whatever the weights.
-    able = (body for body in bodies if body["state"] == ModelState.LOADED.value)
+    able = (body for body in bodies if _can_answer(body))
     return next(able, bodies[0]) | {"id": name, "alias_of": targets}
+
+
+def _can_answer(body: Mapping[str, object]) -> bool:
+    return ModelState(str(body["state"])).can_answer
 
 
 def _body(entry: ModelEntry) -> dict[str, object]:

@@ -18,6 +18,7 @@ import huggingface_hub
 
 from vinery_serving.hub.errors import PullFailed
 from vinery_serving.hub.explaining import explained
+from vinery_serving.hub.gguf import architecture_of_head
 from vinery_serving.hub.repository import Repository, RepositoryFile, check_name, check_path
 
 # Its lines have URLs, and those of storage are signed.
@@ -26,6 +27,7 @@ logging.getLogger("httpx2").setLevel(logging.WARNING)
 PUBLIC_HUB: Final = "https://huggingface.co"
 _TEMPLATE: Final = "chat_template.jinja"
 _MAX_JSON_BYTES: Final = 4 << 20
+_HEAD_BYTES: Final = 16 << 10
 _MAX_FILES: Final = 10_000
 _TIMEOUT_S: Final = 20.0
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -44,6 +46,8 @@ class Hub:
         no URL of HTTP."""
         url = (endpoint or os.environ.get("HF_ENDPOINT") or PUBLIC_HUB).rstrip("/")
         parts = urlsplit(url)
+        if parts.username or parts.password:
+            raise PullFailed("Leave the password out of HF_ENDPOINT. Set HF_TOKEN.")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise PullFailed(f"HF_ENDPOINT must be a URL such as {PUBLIC_HUB}, not {url!r}.")
         return cls(url)
@@ -69,14 +73,25 @@ class Hub:
         """What the small files describe."""
         tokenizer = {} if found.has(_TEMPLATE) else self.json_file(found, "tokenizer_config.json")
         template = tokenizer.get("chat_template")
-        gguf: Any = getattr(info, "gguf", None)
-        named = gguf.get("architecture") if isinstance(gguf, dict) else None
         return {
             "config": self.json_file(found, "config.json"),
             "openvino_config": self.json_file(found, "openvino_config.json"),
             "chat_template": template if isinstance(template, str) else None,
-            "gguf_architecture": named if isinstance(named, str) else None,
+            "gguf_architecture": self._gguf_architecture(found, info),
         }
+
+    def _gguf_architecture(self, found: Repository, info: Any) -> str | None:
+        """The architecture of the GGUF files as the hub lists it, or as the first of them begins:
+        mirrors do not list it."""
+        listed: Any = getattr(info, "gguf", None)
+        named = listed.get("architecture") if isinstance(listed, dict) else None
+        first = next((each.path for each in found.files if each.path.endswith(".gguf")), None)
+        if isinstance(named, str) or first is None:
+            return named if isinstance(named, str) else None
+        wanted = {"Range": f"bytes=0-{_HEAD_BYTES - 1}", "Accept-Encoding": "identity"}
+        with self.explained(found), self.get(found, first, wanted) as response:
+            huggingface_hub.utils.hf_raise_for_status(response)
+            return architecture_of_head(next(response.iter_raw(_HEAD_BYTES), b""))
 
     def json_file(self, repository: Repository, path: str) -> Mapping[str, Any]:
         """Return the JSON object in a file; empty if the repository has none. Raises `PullFailed`

@@ -72,6 +72,11 @@ class PullFolders:
         self.whole.mkdir(parents=True, exist_ok=True)
         (self.partial / "unfinished").mkdir(exist_ok=True)
 
+    def empty_whole(self) -> None:
+        """Remove the files that an attempt has made which cannot be continued. Raises OSError."""
+        shutil.rmtree(self.whole)
+        self.whole.mkdir()
+
     def finish(self) -> Path:
         """Give the complete folder its final name. Raises OSError."""
         self.final.parent.mkdir(parents=True, exist_ok=True)

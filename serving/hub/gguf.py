@@ -3,6 +3,7 @@
 The format is that of version 2 and 3, see the specification in the repository ggml-org/ggml.
 """
 
+import io
 import math
 import os
 import struct
@@ -51,6 +52,23 @@ def read_metadata(path: Path) -> dict[str, Any]:
             return _read(file, path)
     except (struct.error, KeyError, ArithmeticError, ValueError):
         raise PullFailed(f"{path.name} is no GGUF file, or is damaged.") from None
+
+
+def architecture_of_head(head: bytes) -> str | None:
+    """Return the architecture that the first bytes of a file name; None if they name none. Writers
+    put it first."""
+    file = io.BytesIO(head)
+    try:
+        if file.read(4) != _MAGIC or _number(file, "<I") not in _VERSIONS:
+            return None
+        _, num_keys = _number(file, "<Q"), _number(file, "<Q")
+        for _ in range(num_keys):
+            key, value = _text(file), _value(file, _number(file, "<I"))
+            if key == "general.architecture":
+                return str(value)
+    except (struct.error, KeyError, ArithmeticError, ValueError):
+        return None
+    return None
 
 
 def _read(file: BinaryIO, path: Path) -> dict[str, Any]:

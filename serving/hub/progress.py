@@ -11,12 +11,16 @@ _INTERVAL_S: Final = 0.5
 
 
 class Progress:
-    """Counts bytes, and reports them twice a second."""
+    """Counts bytes, and reports them twice a second and with each new stage."""
 
-    def __init__(self, report: Report, stage: str, total_bytes: int, done_bytes: int = 0) -> None:
-        self._report, self._stage = report, stage
+    def __init__(self, report: Report, total_bytes: int, done_bytes: int = 0) -> None:
+        self._report, self._stage = report, ""
         self._total, self._done = total_bytes, done_bytes
         self._next_at = 0.0
+
+    def enter(self, stage: str) -> None:
+        """Report that a stage has begun."""
+        self._stage, self._next_at = stage, 0.0
         self.advance(0)
 
     def advance(self, num_bytes: int) -> None:

@@ -6,6 +6,7 @@ the same commit.
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from vinery_serving.hub import gguf_folder
 from vinery_serving.hub.client import Hub
@@ -17,6 +18,9 @@ from vinery_serving.hub.progress import Progress, Report
 from vinery_serving.hub.repository import Repository, RepositoryFile
 from vinery_serving.hub.transfer import Patience, fetch
 from vinery_serving.hub.verdict import DISK_MARGIN_BYTES, gigabytes
+
+# One of them is beside the model, whose folder may be within that of an archive.
+_MODEL_FILES: Final = ("openvino_model.xml", "openvino_language_model.xml", "config.json")
 
 
 def pull(
@@ -61,8 +65,11 @@ def _served_folder(final: Path) -> Path:
     """Return the folder with the model, and remove the GGUF file that it was made of."""
     for file in sorted(final.rglob("*.gguf")):
         file.unlink()
-    graphs = sorted(final.rglob("openvino_*model.xml"), key=lambda path: len(path.parts))
-    return graphs[0].parent if graphs else final
+    for name in _MODEL_FILES:
+        found = sorted(final.rglob(name), key=lambda path: len(path.parts))
+        if found:
+            return found[0].parent
+    return final
 
 
 def _fetch_all(
@@ -73,8 +80,9 @@ def _fetch_all(
     missing_bytes = sum(each.size_bytes for each in missing)
     check_disk(missing_bytes - started, folders.root)
     done = repository.size_bytes - missing_bytes + started
-    progress = Progress(report, "fetching", repository.size_bytes, done)
+    progress = Progress(report, repository.size_bytes, done)
     for file in missing:
+        progress.enter(f"fetching {file.path}")
         unfinished = folders.unfinished(file.path)
         fetch(HubFile(hub, repository, file.path), file, unfinished, progress.advance, patience)
         whole = folders.whole / file.path

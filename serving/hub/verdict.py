@@ -22,6 +22,8 @@ from vinery_serving.hub.repository import Repository
 
 # Beside the files themselves.
 DISK_MARGIN_BYTES: Final = 256 << 20
+# Of the public hub, for a file that is fetched by HTTP.
+_MAX_FILE_BYTES: Final = 50 * 10**9
 _PRECISION: Final = re.compile(r"(?<![a-z])(int4|int8|nf4|fp4|fp8|fp16|bf16|fp32|f16|f32)", re.I)
 # The bytes that a weight takes after a conversion, with its scales; see docs/guides/sizing.md.
 _CONVERTED: Final[Mapping[str, float]] = {"int8": 1.1, "int4": 0.6}
@@ -167,6 +169,9 @@ def _too_large(repository: Repository, need: MemoryNeed, machine: Machine) -> li
             f"It needs at least {gigabytes(need.least_bytes)} of memory, and {machine.device} has "
             f"{gigabytes(machine.memory_bytes)}. Choose a smaller model, or one with int4 weights."
         )
+    large = [each.path for each in repository.files if each.size_bytes > _MAX_FILE_BYTES]
+    if large and repository.commit:
+        wrong.append(f"{large[0]} is above 50 GB, and the hub does not send such a file by HTTP.")
     if repository.size_bytes + DISK_MARGIN_BYTES > machine.free_disk_bytes:
         wrong.append(
             f"Its files take {gigabytes(repository.size_bytes)}, and the disk of the home folder "

@@ -11,14 +11,16 @@ from msgspec import structs
 
 from vinery_serving.core.cadence import until_next
 from vinery_serving.core.hang import Hang, HangWatch, LinuxProcess
-from vinery_serving.core.heartbeat import Page, write_stacks_and_end
+from vinery_serving.core.heartbeat import DRAIN_SIGNAL, Page, write_stacks_and_end
 from vinery_serving.core.media import PictureVerdict
+from vinery_serving.core.tasks import GENERATION_TASKS
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.digest import with_digest
 from vinery_serving.node.engine_environment import engine_environment
 from vinery_serving.node.picture_report import PictureReport
 from vinery_serving.node.running_engine import RunningEngine, StartedEngine, end_engine, kill_engine
+from vinery_serving.node.spare import SpareEngines
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
 
 log = logging.getLogger(__name__)
@@ -41,11 +43,20 @@ class EngineDied(Exception):
 class EngineProcess:
     """Call `start` or `adopt`, then `watch` until it raises, and `end` in any case."""
 
-    def __init__(self, config: EngineConfig, *, replaces_hung: bool = True) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        *,
+        replaces_hung: bool = True,
+        spares: SpareEngines | None = None,
+    ) -> None:
+        """With `spares`, it starts in the process that is there."""
         # For temporary files. A killed engine cannot remove them: the next one begins with none.
         self._temporary = config.socket_path.with_suffix(".tmp")
-        self._environment = engine_environment() | {"TMPDIR": str(self._temporary)}
+        self._environment = engine_environment()
+        config = structs.replace(config, temporary_dir=self._temporary)
         self._config = with_digest(config, self._environment)
+        self._spares = spares if config.task in GENERATION_TASKS else None
         self._replaces_hung = replaces_hung
         self._engine: RunningEngine | None = None
         self._page: Page | None = None
@@ -60,6 +71,22 @@ class EngineProcess:
     def pid(self) -> int | None:
         return None if self._engine is None else self._engine.pid
 
+    @property
+    def idle_since_s(self) -> float | None:
+        """When its last request ended, in seconds of the monotonic clock; None: it is busy, or that
+        is unknown."""
+        return None if self._page is None else self._page.idle_since_s
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it takes no new requests, and ends after those that it has."""
+        return self._page is not None and self._page.is_draining
+
+    def drain(self) -> None:
+        """Let it finish its requests, take no new ones, and end."""
+        if self._engine is not None:
+            self._engine.send_signal(DRAIN_SIGNAL)
+
     async def start(self) -> None:
         """Start the process and wait until it serves. Raises EngineDied."""
         self._remove_temporary()
@@ -68,10 +95,8 @@ class EngineProcess:
         except OSError as error:
             raise EngineDied(f"It has no folder for temporary files: {error.strerror}.") from None
         timeout_s = self._config.options.load_timeout_s
-        page = self._page = Page(timeout_s)
-        config = structs.replace(self._config, heartbeat_fd=page.fd)
         try:
-            engine = await StartedEngine.start(config, self._environment)
+            engine = await self._start_process(timeout_s)
         except OSError as error:
             raise EngineDied(f"It could not start: {error.strerror}.") from None
         self._begin_watch(engine)
@@ -80,6 +105,17 @@ class EngineProcess:
                 await self._wait_ready(engine)
         except TimeoutError:
             raise EngineDied(f"It did not load within {timeout_s:g} s.") from None
+
+    async def _start_process(self, timeout_s: float) -> StartedEngine:
+        """Raises OSError."""
+        spare = None if self._spares is None else self._spares.take()
+        page = self._page = Page(timeout_s) if spare is None else spare.page
+        config = structs.replace(self._config, heartbeat_fd=page.fd)
+        if spare is None:
+            return await StartedEngine.start(config, self._environment)
+        page.allow(timeout_s)
+        spare.engine.configure(config)
+        return spare.engine
 
     async def adopt(self, engine: AdoptedEngine) -> bool:
         """Take over a running engine. Returns False if it has ended, or was ended because this

@@ -3,6 +3,8 @@
 A model that cannot load is tried a few times, see `backoff`, and then stays failed until its files
 change or an administrator asks to try again. A change of its settings ends its keeper; the next one
 begins anew.
+
+Before an engine starts, its keeper waits for memory, see `scheduler`: the model is asleep.
 """
 
 import asyncio
@@ -10,7 +12,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +20,9 @@ from typing import Any, Final
 from django.conf import settings
 from django.utils import timezone
 
+from vinery_serving.catalog.devices import first_device
 from vinery_serving.catalog.models import EngineState, settings_digest
+from vinery_serving.core.cadence import until_next
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import (
     EngineConfig,
@@ -28,13 +32,15 @@ from vinery_serving.engine.config import (
     parse_options,
 )
 from vinery_serving.logs.folder import engine_name, log_path
-from vinery_serving.node import status
+from vinery_serving.node import fit, status
 from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.backoff import Backoff, FailureKind, LoadAttempts
 from vinery_serving.node.engine_process import EngineDied, EngineProcess
+from vinery_serving.node.fit import Measured, Need
 from vinery_serving.node.folder_state import FolderState, folder_state
 from vinery_serving.node.load_errors import LoadFailure, killed, load_failure
 from vinery_serving.node.running_engine import end_engine
+from vinery_serving.node.scheduler import EngineScheduler, Verdict
 from vinery_serving.node.weights import UnusableWeights, check_weights
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 from vinery_serving.prompting.pooling_folder import PoolingFolder
@@ -46,6 +52,8 @@ log = logging.getLogger(__name__)
 # How often the files of a failed model are compared. They have changed when they differ from those
 # that failed and are the same twice in a row, so a copy that is being written is left alone.
 _FILES_INTERVAL_S: Final = 2.0
+# How often the memory of an engine is measured.
+_MEASURE_INTERVAL_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,34 +74,69 @@ class ModelSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """The fields of a served model that need no new engine, and what is known of its last one."""
+
+    retried_at: datetime | None = None  # when an administrator asked to try again
+    # When an administrator asked to show it known pictures; None: nothing is left to do.
+    test_asked_at: datetime | None = None
+    is_pinned: bool = False
+    idle_limit_s: float | None = None
+    is_asleep: bool = False  # it was, when it was last reported
+    measured: Measured | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _Crash:
     """The end of an engine that had loaded."""
 
     text: str
 
 
+class _WentToSleep:
+    """The end of an engine that has finished all that it had."""
+
+
 class Keeper:
     """Runs the engine of a model until `end`, at first the one that was found."""
 
     def __init__(
-        self, spec: ModelSpec, found: AdoptedEngine | None, retried_at: datetime | None
+        self,
+        spec: ModelSpec,
+        found: AdoptedEngine | None,
+        asked: Asked,
+        scheduler: EngineScheduler,
     ) -> None:
         self._spec = spec
-        self._retried_at = retried_at
+        self._retried_at = asked.retried_at
         self._asked = asyncio.Event()
+        self._memory = scheduler.add(spec.id, spec.name, first_device(spec.device))
+        self._measured = asked.measured
+        self._is_eager = not asked.is_asleep
+        self._measuring: asyncio.Task[None] | None = None
         self._num_restarts = 0
         self._attempts = LoadAttempts()
         self._ready: EngineProcess | None = None  # while it serves
         self._testing: asyncio.Task[None] | None = None
         self._loaded_files: FolderState | None = None  # those with which an engine has loaded
+        self._scheduler = scheduler
+        self.follow(asked)
         self._task = asyncio.create_task(self._keep_alive(found), name=f"engine {spec.name}")
 
-    def retry(self, retried_at: datetime | None) -> None:
-        """Try again now if the model waits for an attempt or has failed, and this moment is new:
-        at it, an administrator has asked."""
-        if retried_at != self._retried_at:
-            self._retried_at = retried_at
-            self._asked.set()
+    def follow(self, asked: Asked) -> None:
+        """Do what administrators have asked for."""
+        self._memory.change(is_pinned=asked.is_pinned, idle_limit_s=asked.idle_limit_s)
+        if asked.retried_at != self._retried_at:
+            self._retried_at = asked.retried_at
+            self._retry()
+        if asked.test_asked_at is not None:
+            self.test_pictures(asked.test_asked_at)
+
+    def _retry(self) -> None:
+        """Try again now if the model waits for an attempt or has failed, and wake it if it is
+        asleep."""
+        self._asked.set()
+        self._memory.want()
 
     def test_pictures(self, asked_at: datetime) -> None:
         """Show the model known pictures, for which an administrator has asked, unless this is under
@@ -111,36 +154,79 @@ class Keeper:
         """End the engine."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+        self._scheduler.remove(self._memory)
 
     async def _keep_alive(self, found: AdoptedEngine | None) -> None:
         backoff, loop = Backoff(), asyncio.get_running_loop()
         try:
             while True:
+                await self._wait_for_memory(found)
                 started_at, files = loop.time(), await self._read_files()
                 end = await self._run_once(found, files)
                 found = None
+                if isinstance(end, _WentToSleep):
+                    self._memory.give_back()
+                    self._is_eager = False
+                    continue
                 fields = {"model": self._spec.name, "reason": end.text}
                 if isinstance(end, _Crash):
+                    self._memory.lose_engine()
                     log.error("engine died", extra={"fields": fields})
                     await self._report(EngineState.LOADING, error=end.text)
                     await asyncio.sleep(backoff.after(loop.time() - started_at))
                 else:
+                    self._memory.give_back()
+                    self._is_eager = True
                     log.error("model does not load", extra={"fields": fields})
                     await self._wait_for_next_attempt(end, files)
                 self._num_restarts += 1
         finally:
             await asyncio.shield(self._report(EngineState.UNLOADED))
 
+    async def _wait_for_memory(self, found: AdoptedEngine | None) -> None:
+        """Wait until an engine may start. One that was found has its memory already."""
+        if self._memory.is_held:
+            return
+        need = await self._need()
+        if found is not None:
+            self._memory.hold(need)
+            return
+        self._memory.ask(need, is_eager=self._is_eager)
+        verdict = await self._memory.verdict()
+        while verdict is not Verdict.GRANTED:
+            if verdict is Verdict.ASLEEP:
+                await self._report(EngineState.ASLEEP, needed_bytes=self._memory.need.total_bytes)
+            else:
+                await self._report(EngineState.FAILED, error=self._memory.unfit_text)
+            verdict = await self._next_verdict(verdict)
+
+    async def _next_verdict(self, last: Verdict) -> Verdict:
+        """Wait for another verdict. Smaller files may fit where the last ones did not."""
+        while last is Verdict.UNFIT:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_FILES_INTERVAL_S):
+                    return await self._memory.verdict()
+            if (need := await self._need()) != self._memory.need:
+                self._memory.ask(need, is_eager=True)
+        return await self._memory.verdict()
+
+    async def _need(self) -> Need:
+        return await asyncio.to_thread(_need_of, self._spec, self._measured)
+
     async def _run_once(
         self, found: AdoptedEngine | None, files: FolderState
-    ) -> _Crash | LoadFailure:
+    ) -> _Crash | _WentToSleep | LoadFailure:
         """Run one engine process to its end."""
         try:
             config = await asyncio.to_thread(_new_config, self._spec)
             # Streams wait for the next engine, and an engine that runs proves its files.
             if found is None and files != self._loaded_files:
                 await asyncio.to_thread(_check_weights, self._spec)
-            engine = EngineProcess(config, replaces_hung=settings.VINERY_HUNG_AFTER_S > 0)
+            engine = EngineProcess(
+                config,
+                replaces_hung=settings.VINERY_HUNG_AFTER_S > 0,
+                spares=self._scheduler.spares,
+            )
         except (UnusableFolder, UnusableWeights, ValueError, OSError) as error:
             if found is not None:
                 await end_engine(found)
@@ -152,24 +238,46 @@ class Keeper:
             await self._start(engine, found)
             has_loaded, self._loaded_files, self._attempts = True, files, LoadAttempts()
             self._asked.clear()
+            self._ready = engine
+            self._memory.wake(engine)
             await self._report(
                 EngineState.READY,
                 pid=engine.pid,
                 max_context=config.max_context,
                 pictures=engine.pictures,
             )
-            self._ready = engine
+            measuring = self._keep_measuring(engine, is_new=found is None)
+            self._measuring = asyncio.create_task(measuring)
             await engine.watch()
         except (EngineDied, OSError) as error:  # such as too many open files in this process
             if has_loaded:
-                return _Crash(str(error))
+                return _WentToSleep() if engine.is_draining else _Crash(str(error))
             is_killed = isinstance(error, EngineDied) and error.is_killed
             return killed(str(error)) if is_killed else load_failure(str(error))
         finally:
             self._ready = None
-            if self._testing is not None:
-                self._testing.cancel()
+            for task in (self._testing, self._measuring):
+                if task is not None:
+                    task.cancel()
             await asyncio.shield(engine.end())
+
+    async def _keep_measuring(self, engine: EngineProcess, *, is_new: bool) -> None:
+        """Correct what the model needs. `is_new`: it has just loaded."""
+        if is_new:
+            self._measured = None
+        while True:
+            await self._measure(engine)
+            await asyncio.sleep(until_next(_MEASURE_INTERVAL_S))
+
+    async def _measure(self, engine: EngineProcess) -> None:
+        last = self._measured
+        loaded_bytes = None if last is None else last.loaded_bytes
+        if engine.pid is not None:
+            self._measured = await asyncio.to_thread(fit.measure, engine.pid, loaded_bytes) or last
+        if self._measured is not None and self._measured != last:
+            self._memory.correct(await self._need())
+            need_bytes = self._memory.need.total_bytes
+            await status.report_memory(self._spec.id, self._measured, need_bytes)
 
     async def _start(self, engine: EngineProcess, found: AdoptedEngine | None) -> None:
         """Adopt the engine that was found, or start one. Raises EngineDied."""
@@ -250,6 +358,17 @@ def _check_weights(spec: ModelSpec) -> None:
     """Raises UnusableWeights or OSError."""
     for each in _folders(spec):
         check_weights(each)
+
+
+def _need_of(spec: ModelSpec, measured: Measured | None) -> Need:
+    """What a process was measured to have is memory of the CPU."""
+    try:
+        options = parse_options(json.loads(spec.options), spec.task)
+    except ValueError:  # no engine can start, and its failure has the reason
+        options = EngineOptions()
+    need = fit.estimate(_folders(spec), spec.device, options)
+    is_on_cpu = first_device(spec.device) == "CPU"
+    return replace(need, measured=measured) if is_on_cpu else need
 
 
 def _new_config(spec: ModelSpec) -> EngineConfig:

@@ -9,9 +9,8 @@ import contextlib
 import logging
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
@@ -19,30 +18,28 @@ from django.db import DatabaseError, close_old_connections
 from vinery_accounts.base import change_signal
 from vinery_accounts.base.commits import commit_state
 from vinery_serving.catalog import devices
-from vinery_serving.catalog.models import ServedModel, options_text
+from vinery_serving.catalog.models import EngineState, ServedModel, options_text
 from vinery_serving.core.tasks import Task
 from vinery_serving.logs.entries import LogEntry
 from vinery_serving.logs.folder import delete_former_engines
 from vinery_serving.node import adoption, device_probe, status
 from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.engine_output import EngineOutput
+from vinery_serving.node.fit import Measured
 from vinery_serving.node.job_runner import JobRunner
-from vinery_serving.node.keeper import Keeper, ModelSpec
+from vinery_serving.node.keeper import Asked, Keeper, ModelSpec
 from vinery_serving.node.running_engine import end_engine
+from vinery_serving.node.scheduler import EngineScheduler
+from vinery_serving.transport.waiting import Wait, WaitingServer
 
 log = logging.getLogger(__name__)
 
 # Changes are signalled, see `change_signal`, but not those of another host.
 _POLL_INTERVAL_S: Final = 3.0
+# How often it is stored at most which requests wait.
+_WAITS_INTERVAL_S: Final = 0.5
 # How long more changes are waited for: a command or a form often makes several.
 _SETTLE_S: Final = 0.05
-
-
-class Asked(NamedTuple):
-    """When an administrator asked for these, besides loading the model."""
-
-    retried_at: datetime | None  # to try again
-    test_asked_at: datetime | None  # to show it known pictures; None: nothing is left to do
 
 
 def run(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]) -> int:
@@ -67,10 +64,13 @@ async def _watch(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]
     # First: without a node, engines end soon.
     found = adoption.find(Path(settings.VINERY_RUN_DIR))
     keepers: dict[ModelSpec, Keeper] = {}
+    scheduler = EngineScheduler(settings.VINERY_MODEL_MEMORY, settings.VINERY_MIN_AWAKE_S)
     beside = [
         asyncio.create_task(output.follow()),
         asyncio.create_task(_find_devices()),
         asyncio.create_task(JobRunner().run()),
+        asyncio.create_task(scheduler.run()),
+        asyncio.create_task(_follow_waits(scheduler)),
     ]
     state, is_first = None, True
     with _listening(wake.set):
@@ -85,13 +85,14 @@ async def _watch(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]
             else:
                 is_first = False
                 if specs is not None:
-                    await _reconcile(keepers, specs, found)
+                    await _reconcile(keepers, specs, found, scheduler)
             await _wait(wake, stop)
     await _end(keepers.values())
     await asyncio.gather(*map(end_engine, found.values()))
     for task in beside:
         task.cancel()
     await asyncio.gather(*beside, return_exceptions=True)
+    await scheduler.spares.close()
     output.read()
 
 
@@ -104,6 +105,34 @@ async def _find_devices() -> None:
         log.error("the devices of this machine are unknown: %s", error)
     else:
         log.info("devices: %s", ", ".join(map(str, found)))
+
+
+async def _follow_waits(scheduler: EngineScheduler) -> None:
+    """Let the scheduler know which requests wait, and store it for administrators."""
+    changed = asyncio.Event()
+
+    def on_change() -> None:
+        changed.set()
+        scheduler.note()
+
+    server = WaitingServer(Path(settings.VINERY_RUN_DIR), on_change)
+    scheduler.waits = lambda: server.waits
+    try:
+        await server.start()
+    except OSError as error:
+        log.error("requests cannot wake models: %s", error)
+    stored: Mapping[int, Wait] = {}
+    try:
+        while True:
+            await changed.wait()
+            changed.clear()
+            waits = server.waits
+            ended = {id_: Wait(0, wait.since_s) for id_, wait in stored.items() if id_ not in waits}
+            await status.report_waits({**waits, **ended})
+            stored = waits
+            await asyncio.sleep(_WAITS_INTERVAL_S)
+    finally:
+        server.close()
 
 
 @contextlib.contextmanager
@@ -134,6 +163,7 @@ async def _reconcile(
     keepers: dict[ModelSpec, Keeper],
     specs: Mapping[ModelSpec, Asked],
     found: dict[int, AdoptedEngine],
+    scheduler: EngineScheduler,
 ) -> None:
     """Start and end engines. Takes all engines out of `found`, to adopt or to end them."""
     surplus = [each for each in keepers if each not in specs]
@@ -143,11 +173,9 @@ async def _reconcile(
         await asyncio.to_thread(delete_former_engines, Path(settings.VINERY_LOG_DIR), models)
     for each, asked in specs.items():
         if each in keepers:
-            keepers[each].retry(asked.retried_at)
+            keepers[each].follow(asked)
         else:
-            keepers[each] = Keeper(each, found.pop(each.id, None), asked.retried_at)
-        if asked.test_asked_at is not None:
-            keepers[each].test_pictures(asked.test_asked_at)
+            keepers[each] = Keeper(each, found.pop(each.id, None), asked, scheduler)
     if found:
         log.info("ending engines of models that are not loaded: %s", list(found))
         await asyncio.gather(*map(end_engine, found.values()))
@@ -167,9 +195,25 @@ def _read_specs(known: object) -> tuple[object, dict[ModelSpec, Asked] | None]:
     # Of a model without a folder, a job makes it first.
     wanted = ServedModel.objects.filter(is_loaded=True).exclude(folder="")
     models = wanted.select_related("engine")
-    specs = {_spec_of(model): Asked(model.retried_at, model.test_asked_at) for model in models}
+    specs = {_spec_of(model): _asked_of(model) for model in models}
     close_old_connections()
     return state, specs
+
+
+def _asked_of(model: ServedModel) -> Asked:
+    status, idle_s = model.status, model.idle_s
+    is_measured = status.settings_digest == model.settings_digest
+    loaded_bytes, peak_bytes = status.loaded_bytes, status.peak_bytes
+    return Asked(
+        retried_at=model.retried_at,
+        test_asked_at=model.test_asked_at,
+        is_pinned=model.is_pinned,
+        idle_limit_s=(settings.VINERY_MODEL_IDLE_S if idle_s is None else idle_s) or None,
+        is_asleep=status.state == EngineState.ASLEEP,
+        measured=Measured(loaded_bytes, peak_bytes)
+        if is_measured and loaded_bytes is not None and peak_bytes is not None
+        else None,
+    )
 
 
 def _spec_of(model: ServedModel) -> ModelSpec:

@@ -8,13 +8,16 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
+from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import ENGINE_MODULES, EngineConfig
 from vinery_serving.logs.file import open_log
 
 _END_TIMEOUT_S: Final = 3.0
+# Stands for a model's name in the list of processes.
+_SPARE: Final = "spare"
 
 
 class RunningEngine(Protocol):
@@ -54,25 +57,21 @@ class StartedEngine:
         """Start a process with this configuration. Its session is its own: it is not killed with
         the processes of its node."""
         with _standard_error(config) as stderr:
-            process = await cls._start(config, environment, stderr)
-        assert process.stdin is not None
-        # If the process has ended, waiting for its report gives the reason.
-        process.stdin.write(config.to_line())
-        return cls(process)
+            words = (ENGINE_MODULES[config.task], config.name)
+            engine = cls(await _start(words, environment, config.heartbeat_fd, stderr))
+        engine.configure(config)
+        return engine
 
-    @staticmethod
-    async def _start(
-        config: EngineConfig, environment: Mapping[str, str], stderr: int | None
-    ) -> Process:
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", ENGINE_MODULES[config.task], config.name),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=stderr,
-            env=environment,
-            pass_fds=() if config.heartbeat_fd is None else (config.heartbeat_fd,),
-            start_new_session=True,
-        )
+    @classmethod
+    async def start_spare(cls, environment: Mapping[str, str], heartbeat_fd: int) -> StartedEngine:
+        """Start a process for a model that generates text, which waits for `configure`."""
+        words = (ENGINE_MODULES[Task.CHAT], _SPARE)
+        return cls(await _start(words, environment, heartbeat_fd, None))
+
+    def configure(self, config: EngineConfig) -> None:
+        """Let the process load a model. If it has ended, its report shows that."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(config.to_line())
 
     @property
     def pid(self) -> int:
@@ -101,6 +100,23 @@ class StartedEngine:
 
     def close(self) -> None:
         """asyncio has released it."""
+
+
+async def _start(
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    heartbeat_fd: int | None,
+    stderr: int | None,
+) -> Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", *words),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=stderr,
+        env=environment,
+        pass_fds=() if heartbeat_fd is None else (heartbeat_fd,),
+        start_new_session=True,
+    )
 
 
 @contextlib.contextmanager

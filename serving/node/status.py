@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from django.db import DatabaseError, close_old_connections
 from django.db.models import F
@@ -14,7 +14,9 @@ from vinery_accounts.base import change_signal
 from vinery_serving.catalog import model_events
 from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
 from vinery_serving.node.backoff import LoadAttempts
+from vinery_serving.node.fit import Measured
 from vinery_serving.node.picture_report import PictureReport
+from vinery_serving.transport.waiting import Wait
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,7 @@ async def report(
     max_context: int | None = None,
     pictures: PictureReport | None = None,
     next_attempt_at: datetime | None = None,
+    needed_bytes: int | None = None,
 ) -> None:
     """Write the state of a model's engine. The last error stays until the engine is ready, or the
     report `forgets_error`."""
@@ -55,6 +58,8 @@ async def report(
         values["max_context"] = max_context
     if pictures is not None:
         values |= pictures.columns()
+    if needed_bytes is not None:
+        values["needed_bytes"] = needed_bytes
     if error or forgets_error or state is EngineState.READY:
         values["last_error"] = error
         values["num_failures_in_row"] = (F("num_failures_in_row") + 1) if error else 0
@@ -64,6 +69,43 @@ async def report(
 async def report_pictures(model_id: int, pictures: PictureReport, asked_at: datetime) -> None:
     """Write the result of a test for which an administrator has asked."""
     await _try_to_write(model_id, pictures.columns(asked_at))
+
+
+async def report_memory(model_id: int, measured: Measured, needed_bytes: int) -> None:
+    """Write what an engine was measured to have, and what its model is expected to need."""
+    values = {
+        "loaded_bytes": measured.loaded_bytes,
+        "peak_bytes": measured.peak_bytes,
+        "needed_bytes": needed_bytes,
+    }
+    await _try_to_change({model_id: values})
+
+
+async def report_waits(waits: Mapping[int, Wait]) -> None:
+    """Write which requests wait for models, by model id; a number of 0 ends a wait."""
+    changes: dict[int, dict[str, object]] = {
+        model_id: {
+            "num_waiting_to_load": wait.num_requests,
+            "waiting_since": datetime.fromtimestamp(wait.since_s, UTC),
+        }
+        for model_id, wait in waits.items()
+    }
+    await _try_to_change(changes)
+
+
+async def _try_to_change(changes: Mapping[int, Mapping[str, object]]) -> None:
+    """Write columns that are no change of the state."""
+    try:
+        await asyncio.to_thread(_change, changes)
+    except DatabaseError as failure:
+        named = {"model_ids": list(changes), "error": failure}
+        log.warning("state not written", extra={"fields": named})
+
+
+def _change(changes: Mapping[int, Mapping[str, object]]) -> None:
+    for model_id, values in changes.items():
+        EngineStatus.objects.filter(model_id=model_id).update(**values)
+    close_old_connections()
 
 
 async def _try_to_write(model_id: int, values: dict[str, object]) -> None:
@@ -87,8 +129,10 @@ def _write(model_id: int, values: dict[str, object]) -> None:
 
 
 def reset(found: Collection[int]) -> None:
-    """The last node's states are obsolete, except of engines that have outlived it."""
-    EngineStatus.objects.exclude(model_id__in=found).update(
+    """The last node's states are obsolete, except of engines that have outlived it. Models that
+    were asleep still are."""
+    EngineStatus.objects.update(num_waiting_to_load=0, waiting_since=None)
+    EngineStatus.objects.exclude(model_id__in=found).exclude(state=EngineState.ASLEEP).update(
         state=EngineState.UNLOADED, pid=None, next_attempt_at=None
     )
     close_old_connections()

@@ -18,6 +18,7 @@ from vinery_serving.core import errors
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.process import PipelineBroken, Supervision
 from vinery_serving.engine.step_limit import LEAST_S, StepLimits
+from vinery_serving.engine.use import DRAIN_WAIT_S, Use
 from vinery_serving.pooling.batches import Lane, TokenArray, WaitingText, WaitingTexts
 from vinery_serving.pooling.model import PoolingModel, Vectors
 from vinery_serving.transport.messages import (
@@ -82,6 +83,7 @@ class PoolingLoop:
         self._next_check_at = 0.0
         self._is_listening = False  # until then the load has its own limit
         self._is_stopping = False
+        self._use = Use(supervision.heartbeat)
 
     def run(self, on_listening: Callable[[SocketServer], None]) -> None:
         """Serve until `stop`, or until no node is left. Raises PipelineBroken."""
@@ -99,18 +101,30 @@ class PoolingLoop:
         """Leave `run` soon. Safe to call from a signal handler."""
         self._is_stopping = True
 
+    def drain(self) -> None:
+        """Finish what there is, let gateways send no more, and leave `run`. Safe to call from a
+        signal handler."""
+        self._use.must_drain = True
+
     def report(self) -> Mapping[str, Any]:
         return {}
 
     def _iterate(self, server: SocketServer) -> None:
         self._promise(LEAST_S)
-        for incoming in server.poll(0 if len(self._waiting) else _IDLE_WAIT_S):
+        idle_wait_s = DRAIN_WAIT_S if self._use.must_drain else _IDLE_WAIT_S
+        received = server.poll(0 if len(self._waiting) else idle_wait_s)
+        for incoming in received:
             self._receive(incoming)
+        if self._use.must_drain and self._use.has_drained(
+            server, is_busy=bool(self._requests or received)
+        ):
+            self._is_stopping = True
         self._check()
         if batch := self._waiting.next_batch():
             self._compute(batch)
         elif time.monotonic() - self._computed_at > PROBE_INTERVAL_S:
             self._probe()
+        self._use.report(is_busy=bool(self._requests))
 
     def _promise(self, limit_s: float) -> None:
         """Promise the node a sign of life within this time."""
@@ -150,6 +164,7 @@ class PoolingLoop:
             return
         self._requests[request.key] = request
         self._waiting.add(texts)
+        self._use.note()
 
     def _read(self, request: _Request) -> list[WaitingText]:
         """Raises InvalidRequest for tokens that the model would take for others."""
@@ -243,6 +258,7 @@ class PoolingLoop:
             is_last = request.num_left == 0
             if is_last:
                 del self._requests[request.key]
+                self._use.note()
             data = np.stack(vectors).astype("<f4").tobytes()
             message = TextVectors(
                 request.message.id, indexes, data, is_last, request.queue_s or 0.0
@@ -271,6 +287,7 @@ class PoolingLoop:
             max_waiting=options.max_waiting,
             digest=self._config.digest,
             num_dimensions=self._model.num_dimensions,
+            is_draining=self._use.is_draining,
         )
 
     def _stats(self) -> EngineStats:

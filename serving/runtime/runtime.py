@@ -82,6 +82,7 @@ class EngineHealth:
     model: str
     stats: EngineStats | None
     pid: int | None = None  # of the process; None: it is not connected
+    is_asleep: bool = False  # the next request wakes it
 
     @property
     def is_ready(self) -> bool:
@@ -128,6 +129,7 @@ class Runtime:
             Path(settings.VINERY_RUN_DIR),
             select_family,
             Quarantine(self._put_in_quarantine if keep_s else None),
+            wait_s=settings.VINERY_WAKE_WAIT_S,
         )
         # They read what clients send if it is large or may take long.
         self.workers = WorkerPool("vinery_serving.intake.jobs", _work_limits())
@@ -301,7 +303,8 @@ class Runtime:
         await self._refresh_quarantine()
         entries, failing, aliases, reports = await self._in_database_thread(_read_models)
         self.engine_reports = reports
-        await self.directory.update(entries, failing, aliases)
+        asleep = {name for name, each in reports.items() if each.state == EngineState.ASLEEP}
+        await self.directory.update(entries, failing, aliases, asleep)
         loaded = tuple(engine.entry for engine in self.directory.engines)
         file_limits = DecodeLimits(**settings.VINERY_DECODE_LIMITS)
         self.workers.load((loaded, field_limits.configured(), file_limits))
@@ -380,9 +383,10 @@ async def _health_of(engine: Engine) -> EngineHealth:
     try:
         stats = await engine.client.ping(_PING_TIMEOUT_S)
     except (EngineDisconnected, TimeoutError):
-        return EngineHealth(engine.entry.name, None)
+        return EngineHealth(engine.entry.name, None, is_asleep=engine.is_asleep)
     hello = engine.client.hello
-    return EngineHealth(engine.entry.name, stats, None if hello is None else hello.pid)
+    pid = None if hello is None else hello.pid
+    return EngineHealth(engine.entry.name, stats, pid=pid)
 
 
 async def _repeat(work: Callable[[], Awaitable[None]], interval_s: float) -> None:

@@ -28,6 +28,7 @@ from vinery_serving.transport.messages import (
     PROTOCOL_VERSION,
     Accepted,
     Cancel,
+    Draining,
     EngineStats,
     FromEngine,
     Grant,
@@ -88,10 +89,19 @@ def engine_socket(run_dir: Path, model_id: int) -> Path:
     folder is under the system's temporary one and named after `run_dir`, so that two platforms
     never share it. Raises PermissionError if the folder belongs to another user.
     """
-    path = run_dir / f"engine-{model_id}.sock"
+    return _socket(run_dir, f"engine-{model_id}.sock")
+
+
+def node_socket(run_dir: Path) -> Path:
+    """Return the path of the node's socket. Raises as `engine_socket`."""
+    return _socket(run_dir, "node.sock")
+
+
+def _socket(run_dir: Path, name: str) -> Path:
+    path = run_dir / name
     if len(os.fsencode(path)) > _MAX_PATH_BYTES:
-        name = hashlib.sha256(os.fsencode(run_dir)).hexdigest()[:16]
-        path = Path(tempfile.gettempdir()) / f"vinery-{os.getuid()}-{name}" / path.name
+        digest = hashlib.sha256(os.fsencode(run_dir)).hexdigest()[:16]
+        path = Path(tempfile.gettempdir()) / f"vinery-{os.getuid()}-{digest}" / path.name
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.parent.stat().st_uid != os.getuid():
         raise PermissionError(f"{path.parent} belongs to another user")
@@ -266,9 +276,10 @@ class VectorStream:
 class _Link(asyncio.Protocol):
     """One live connection. All methods run in the event loop."""
 
-    def __init__(self, on_lost: Callable[[], None]) -> None:
+    def __init__(self, on_lost: Callable[[], None], on_draining: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
         self._on_lost = on_lost
+        self._on_draining = on_draining
         self._frames = FrameReader()
         self._decode = msgspec.msgpack.Decoder(FromEngine).decode
         self._transport: asyncio.Transport | None = None
@@ -281,6 +292,7 @@ class _Link(asyncio.Protocol):
         self._begun: set[int] = set()  # of `_unsent`, those of which pixels were sent
         self._is_paused = False
         self._is_planned_end = False
+        self.is_draining = False  # the engine takes no new generations
         self.hello: asyncio.Future[Hello] = loop.create_future()
         self.load: Load | None = None
         self.closed: asyncio.Future[None] = loop.create_future()
@@ -435,6 +447,9 @@ class _Link(asyncio.Protocol):
                 self._deliver(message, is_end=True)
             case Load():
                 self.load = message
+            case Draining():
+                self.is_draining = True
+                self._on_draining()
             case Leaving():
                 self._is_planned_end = True
             case Pong() | PicturesTested():
@@ -444,6 +459,7 @@ class _Link(asyncio.Protocol):
             case Hello() if message.protocol_version != PROTOCOL_VERSION:
                 self.close()
             case Hello():
+                self.is_draining = self.is_draining or message.is_draining
                 if not self.hello.done():
                     self.hello.set_result(message)
             case _:
@@ -484,6 +500,7 @@ class EngineClient:
 
     @property
     def is_connected(self) -> bool:
+        """Whether an engine takes new generations. One that drains still sends those it has."""
         return self._connected.is_set()
 
     @property
@@ -519,14 +536,15 @@ class EngineClient:
         return next(_ids)
 
     def submit(self, submits: Sequence[Submit]) -> OutputStream:
-        """Start generations. Raises EngineDisconnected if no engine is connected."""
-        if self._link is None:
+        """Start generations. Raises EngineDisconnected if no engine is connected, or if it takes
+        no new ones."""
+        if self._link is None or not self.is_connected:
             raise EngineDisconnected
         return self._link.submit(submits)
 
     def pool(self, texts: PoolTexts) -> VectorStream:
         """Ask for vectors. Raises EngineDisconnected if no engine is connected."""
-        if self._link is None:
+        if self._link is None or not self.is_connected:
             raise EngineDisconnected
         return self._link.pool(texts)
 
@@ -552,16 +570,20 @@ class EngineClient:
         while True:
             with contextlib.suppress(OSError, EngineDisconnected):
                 path = str(self.path)
-                _, link = await loop.create_unix_connection(lambda: _Link(self._lose), path)
+                _, link = await loop.create_unix_connection(self._new_link, path)
                 try:
                     self.hello = await link.hello
                     self._link = link
-                    self._connected.set()
+                    if not link.is_draining:
+                        self._connected.set()
                     await link.closed
                 finally:
                     self._lose()
                     link.close()
             await asyncio.sleep(_RECONNECT_S)
+
+    def _new_link(self) -> _Link:
+        return _Link(self._lose, self._connected.clear)
 
     def _lose(self) -> None:
         self._link = None

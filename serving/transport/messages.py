@@ -257,6 +257,7 @@ class Hello(_Message, frozen=True):
     # Of a vision model: what it made of known pictures of late, and whether all differed.
     picture_test: str = ""
     sees_pictures: bool = False
+    is_draining: bool = False  # as after `Draining`
     num_dimensions: int = 0  # of the vectors of a pooling model; 0: the model generates text
 
 
@@ -385,6 +386,11 @@ class PicturesTested(_Message, frozen=True):
     summary: str
 
 
+class Draining(_Message, frozen=True):
+    """Engine to gateway: it finishes what it has, and ends then. New requests wait for the next
+    engine. One that is on its way already is still taken."""
+
+
 class Leaving(_Message, frozen=True):
     """The engine's last message on a connection when it ends as planned, so it has not crashed.
 
@@ -394,5 +400,14 @@ class Leaving(_Message, frozen=True):
 
 ToEngine = Submit | MediaPixels | PoolTexts | Cancel | Grant | Ping | TestPictures | Keep
 FromEngine = (
-    Hello | Accepted | StepOutputs | TextVectors | Rejected | Load | Pong | PicturesTested | Leaving
+    Hello
+    | Accepted
+    | StepOutputs
+    | TextVectors
+    | Rejected
+    | Load
+    | Pong
+    | PicturesTested
+    | Draining
+    | Leaving
 )

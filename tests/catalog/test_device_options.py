@@ -139,6 +139,26 @@ def test_an_option_that_a_model_does_not_take_is_refused(
         check_folder_options(parse_options(options), MODELS / folder)
 
 
+@pytest.mark.parametrize(
+    ("graph", "config", "kind"),
+    [
+        ('<net><rt_info><eagle3_mode value="True"/></rt_info></net>', "{}", "an EAGLE-3"),
+        ("<net/>", '{"architectures": ["LlamaForCausalLMEagle3"]}', "an EAGLE-3"),
+        ("<net/>", '{"architectures": ["DFlashDraftModel"]}', "a DFlash"),
+    ],
+)
+def test_a_head_is_no_draft_model(tmp_path: Path, graph: str, config: str, kind: str) -> None:
+    (tmp_path / "openvino_model.xml").write_text(graph)
+    (tmp_path / "config.json").write_text(config)
+
+    with pytest.raises(ValueError, match=f"{tmp_path} is {kind} head, which reads hidden states"):
+        check_folder_options(parse_options({"draft_model": str(tmp_path)}), TINY_CHAT)
+
+
+def test_a_small_model_is_a_draft_model() -> None:
+    check_folder_options(parse_options({"draft_model": str(MODELS / "tiny-draft")}), TINY_CHAT)
+
+
 def test_a_model_with_linear_attention_takes_its_option(tmp_path: Path) -> None:
     state = '<data variable_id="cache_params.past.ssm.0" />'
     (tmp_path / "openvino_model.xml").write_text(f"<net>{' ' * (1 << 20)}{state}</net>")

@@ -221,9 +221,41 @@ def test_flags_are_found_in_commands_scripts_and_lists(text: str) -> None:
 
 def test_other_graphs_are_named_by_what_they_do(repository: Path) -> None:
     graph = repository / "OpenVINO" / "chat" / "graph.pbtxt"
-    graph.write_text('node { calculator: "EmbeddingsCalculatorOV" }')
+    graph.write_text('node { calculator: "ImageGenCalculator" }')
 
-    assert [each.task for each in read_path(repository, Roots()).servables] == ["embeddings"]
+    assert [each.task for each in read_path(repository, Roots()).servables] == ["pictures"]
+
+
+EMBEDDINGS = """
+node {
+  name: "EmbeddingsExecutor"
+  calculator: "EmbeddingsCalculatorOV"
+  node_options: {
+    [type.googleapis.com / mediapipe.EmbeddingsCalculatorOVOptions]: {
+      models_path: "./", normalize_embeddings: true, pooling: CLS, truncate: true
+      target_device: "CPU", plugin_config: '{"NUM_STREAMS": "1"}'
+    }
+  }
+}
+"""
+
+
+@pytest.mark.django_db
+def test_an_embeddings_graph_becomes_an_embeddings_model(tmp_path: Path, run: Run) -> None:
+    shutil.copytree(MODELS / "tiny-embed", tmp_path / "embed")
+    (tmp_path / "embed" / "graph.pbtxt").write_text(EMBEDDINGS)
+
+    status, report = run(str(tmp_path / "embed"), "--no-load")
+
+    assert status == 0
+    assert "  no counterpart: truncate: a request asks for it" in report
+    served = ServedModel.objects.get()
+    assert (served.task, served.device) == ("embeddings", "CPU")
+    assert served.options == {
+        "normalize": "always",
+        "pooling": "cls",
+        "plugin": {"NUM_STREAMS": "1"},
+    }
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 
 from tests.fakes.hub import FakeHub, Fault
 from tests.hub.conftest import hub as hub
-from tests.hub.models import TINY_CHAT, checkpoint_files, openvino_files
+from tests.hub.models import TINY_CHAT, TINY_VISION, checkpoint_files, openvino_files
 from vinery_accounts.base import change_signal
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_serving.catalog import devices, job_requests, pulls
@@ -67,7 +67,7 @@ def test_what_will_not_load_is_not_pulled(hub: FakeHub) -> None:
 def test_a_name_of_the_catalogue_is_a_repository(hub: FakeHub) -> None:
     hub.add("OpenVINO/Qwen3-8B-int4-ov", openvino_files())
 
-    assert pulls.judge("qwen3-8b").request.repository == "OpenVINO/Qwen3-8B-int4-ov"
+    assert pulls.judge("qwen3-8b").name == "Qwen3-8B-int4-ov"
 
 
 def test_a_shipped_name_is_added_by_its_folder() -> None:
@@ -83,8 +83,9 @@ def test_a_device_with_its_own_memory_is_judged_by_it(hub: FakeHub, home: Path) 
     devices.write(home, [Device("CPU", "c", 10), Device("GPU.0", "g", 1000)])
     hub.add("acme/tiny", openvino_files())
 
-    assert pulls.judge("acme/tiny", device="GPU.0").verdict.answer is Answer.NO
-    assert pulls.judge("acme/tiny").verdict.answer is Answer.YES
+    answers = [pulls.judge("acme/tiny", device=each).verdict for each in ("GPU.0", "CPU")]
+
+    assert [each and each.answer for each in answers] == [Answer.NO, Answer.YES]
 
 
 @pytest.mark.usefixtures("tiny")
@@ -101,11 +102,22 @@ def test_a_checkpoint_is_converted_after_its_pull(hub: FakeHub, tmp_path: Path) 
     hub.add("acme/new", checkpoint_files())
     job = begun("acme/new")
 
-    assert take_result(job, {"folder": str(tmp_path), "source": {"kind": "hub"}}) == ""
+    assert (
+        take_result(job, {"folder": str(tmp_path), "source": {"kind": "hub"}, "precision": "int8"})
+        == ""
+    )
 
     conversion = ModelJob.objects.get(kind=JobKind.CONVERT)
     assert conversion.parameters == {"source": str(tmp_path), "precision": "int8"}
     assert ServedModel.objects.get().folder == ""
+
+
+def test_a_pulled_vision_model_has_its_task(hub: FakeHub) -> None:
+    hub.add_folder("acme/seer", TINY_VISION)
+
+    assert take_result(begun("acme/seer"), {"folder": str(TINY_VISION), "source": {}}) == ""
+
+    assert ServedModel.objects.get().task == "vision"
 
 
 def test_another_folder_forgets_where_the_files_were_from() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -390,6 +391,57 @@ async def test_a_generation_that_ignores_end_tokens_continues_to_its_limit(
     assert answer.finish == "length"
     assert len(answer.tokens) == 50
     assert EOS in answer.tokens[:-1]
+
+
+async def test_an_engine_that_drains_finishes_what_it_has_and_what_is_on_its_way(
+    start_engine: StartEngine,
+) -> None:
+    async with start_engine() as gateway:
+        running, late = gateway.submit("Count to 40."), gateway.submit("Count to 20.")
+        stream = gateway.start(running)
+        await stream.next(TIMEOUT_S)
+        assert gateway.process.idle_since_s is None
+
+        gateway.process.drain()
+        late_stream = gateway.start(late)  # before this gateway hears of it
+        answers = [
+            *await gateway.finish(stream, running),
+            *await gateway.finish(late_stream, late),
+        ]
+        with pytest.raises(EngineDied, match="status 0"):
+            await gateway.process.watch()
+
+    assert [answer.finish for answer in answers] == ["stop", "stop"]
+
+
+async def test_an_engine_that_drains_gets_no_new_requests(start_engine: StartEngine) -> None:
+    async with start_engine() as gateway:
+        running = gateway.submit("Count to 60.", max_new_tokens=1000, ignore_eos=True)
+        stream = gateway.start(running)
+        await stream.next(TIMEOUT_S)
+        gateway.process.drain()
+        while gateway.client.is_connected:
+            await stream.next(TIMEOUT_S)
+        with pytest.raises(EngineDisconnected):
+            gateway.start(gateway.submit("Count to 20."))
+
+        other = EngineClient(gateway.client.path)
+        other.open()
+        with pytest.raises(TimeoutError):
+            await other.wait_connected(0.2)
+        await other.close()
+
+
+async def test_an_engine_shows_since_when_it_is_idle(start_engine: StartEngine) -> None:
+    async with start_engine() as gateway:
+        loaded_at_s = gateway.process.idle_since_s
+        await gateway.ask(gateway.submit("Count to 20."))
+        while (idle_since_s := gateway.process.idle_since_s) in (None, loaded_at_s):
+            await gateway.stats()
+
+        assert loaded_at_s is not None
+        assert idle_since_s is not None
+        assert loaded_at_s < idle_since_s <= time.monotonic()
 
 
 async def test_it_reports_its_speeds_waits_and_caches(shared_engine: SharedEngine) -> None:

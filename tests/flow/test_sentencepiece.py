@@ -41,6 +41,7 @@ from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.protocols.common.logprobs import TextLogprobs
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.messages import TokenLogprobs
+from vinery_serving.transport.waiting import WaitingRequests
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LOGPROBS = LogprobsOptions(num_top=0, num_top_of_prompt=0)
@@ -60,7 +61,8 @@ def engine(kind: str) -> Engine:
     entry = ModelEntry(1, kind, folder, EngineOptions(), True, NOW, NOW)
     assets = ModelAssets.load(folder)
     family = select_family("", assets.template_text)
-    return Engine(entry, assets, family, EngineClient(folder / "e.sock"), Quarantine(), Suspects())
+    client, waiting = EngineClient(folder / "e.sock"), WaitingRequests(folder)
+    return Engine(entry, assets, family, client, Quarantine(), Suspects(), waiting)
 
 
 def prepared(kind: str, prompts: RawPrompts | Conversation, prompt: Prompt) -> PreparedRequest:

@@ -27,6 +27,7 @@ from vinery_serving.flow.quarantine import Quarantine
 from vinery_serving.flow.suspects import Suspects
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.transport.client import EngineClient
+from vinery_serving.transport.waiting import WaitingRequests
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
 ASSETS = ModelAssets.load(TINY_CHAT)
@@ -43,7 +44,8 @@ def new_engine(folder: Path, assets: ModelAssets = ASSETS, **options: Any) -> En
     """An engine whose socket is in `folder`. No connection is open."""
     entry = ModelEntry(1, "tiny-chat", TINY_CHAT, EngineOptions(**options), True, NOW, NOW)
     family = select_family(entry.options.output_format, assets.template_text)
-    return Engine(entry, assets, family, EngineClient(folder / "e.sock"), Quarantine(), Suspects())
+    client, waiting = EngineClient(folder / "e.sock"), WaitingRequests(folder)
+    return Engine(entry, assets, family, client, Quarantine(), Suspects(), waiting)
 
 
 async def prepared_of(

@@ -59,7 +59,12 @@ def test_sizes_agree_with_parameters_and_precision() -> None:
 
 
 def test_the_shipped_models_are_among_them() -> None:
-    assert {each.name for each in catalogue() if each.shipped} >= {"tiny-chat", "tiny-vision"}
+    shipped = {each.name: each for each in catalogue() if each.shipped}
+
+    assert set(shipped) == {"tiny-chat", "tiny-vision", "tiny-embed", "tiny-rerank"}
+    for name, model in shipped.items():
+        size_bytes = sum(each.stat().st_size for each in (TINY_CHAT.parent / name).iterdir())
+        assert size_bytes == pytest.approx(model.size_bytes, rel=0.3)
 
 
 def test_a_small_machine_gets_the_small_models() -> None:

@@ -87,6 +87,20 @@ def test_what_the_library_cannot_read_is_a_sentence(
         gguf_folder.convert(path)
 
 
+def test_a_hub_that_lists_no_architecture_is_asked_for_the_first_bytes(
+    hub: FakeHub, tmp_path: Path
+) -> None:
+    content = write_gguf(tmp_path / "m.gguf", "llama").read_bytes()
+    hub.add("acme/listed", {"m.gguf": content}, gguf={"architecture": "gemma3"})
+    hub.add("acme/mirror", {"m.gguf": content})
+    hub.add("acme/broken", {"m.gguf": b"GGUF"})
+    own = Hub(hub.endpoint)
+
+    found = [own.repository(f"acme/{name}") for name in ("listed", "mirror", "broken")]
+
+    assert [each.gguf_architecture for each in found] == ["gemma3", "llama", None]
+
+
 def test_a_pulled_gguf_file_answers_as_a_model(hub: FakeHub, tmp_path: Path) -> None:
     content = write_gguf(tmp_path / "m.gguf").read_bytes()
     hub.add("acme/gguf", {"q8/tiny-q8_0.gguf": content, "README.md": b"x"})

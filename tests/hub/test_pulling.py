@@ -94,8 +94,8 @@ def test_progress_counts_bytes_up_to_the_end(tiny: FakeHub, tmp_path: Path) -> N
 
     pull(own, found, tmp_path, lambda *report: seen.append(report), patience=QUICK)
 
-    assert seen[0] == ("fetching", 0, found.size_bytes)
-    assert seen[-1] == ("fetching", found.size_bytes, found.size_bytes)
+    assert seen[0] == ("fetching config.json", 0, found.size_bytes)
+    assert seen[-1] == ("fetching openvino_model.bin", found.size_bytes, found.size_bytes)
 
 
 def test_a_cut_connection_goes_on_at_the_next_byte(tiny: FakeHub, tmp_path: Path) -> None:

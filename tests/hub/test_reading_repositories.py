@@ -53,6 +53,12 @@ def test_another_endpoint_than_a_url_is_refused(url: str) -> None:
         Hub.of_environment(url)
 
 
+def test_a_password_in_the_endpoint_is_refused_and_not_shown() -> None:
+    with pytest.raises(PullFailed, match="Leave the password out") as error:
+        Hub.of_environment("https://user:secret@hub.example")
+    assert "secret" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     "name", ["../etc", "a/b/c", "/abs", "a/..", "acme/x y", "", "acme/a--b", ".hidden/x", "a\\b"]
 )

@@ -101,6 +101,12 @@ def test_a_full_disk_is_named() -> None:
     assert "4.9 GB" in verdict.reasons[0] and "4.0 GB free" in verdict.reasons[0]
 
 
+def test_a_file_that_the_hub_does_not_send_is_refused() -> None:
+    verdict = judged(openvino(51 * GB))
+
+    assert "openvino_model.bin is above 50 GB" in verdict.reasons[0]
+
+
 def test_a_checkpoint_needs_a_conversion() -> None:
     verdict = judged(checkpoint())
 

@@ -6,7 +6,9 @@ Engines, files and time are scripted; the pauses pass at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -15,27 +17,32 @@ import pytest
 
 from tests.fakes.clock import FakeClock
 from vinery_serving.catalog.models import EngineState
-from vinery_serving.node import keeper, status
+from vinery_serving.core.tasks import Task
+from vinery_serving.node import fit, keeper, status
 from vinery_serving.node.backoff import LoadAttempts
 from vinery_serving.node.engine_process import EngineDied
+from vinery_serving.node.fit import Measured, Need
 from vinery_serving.node.folder_state import FolderState
-from vinery_serving.node.keeper import Keeper, ModelSpec
+from vinery_serving.node.keeper import Asked, Keeper, ModelSpec
 from vinery_serving.node.picture_report import PictureReport
+from vinery_serving.node.scheduler import EngineScheduler
 from vinery_serving.node.status import Subject
 from vinery_serving.node.weights import UnusableWeights
 
-SPEC = ModelSpec(7, "chat", "/models/chat", "CPU", "{}")
+SPEC = ModelSpec(7, "chat", "/models/chat", "CPU", "{}", Task.CHAT)
 MEMORY = EngineDied("std::bad_alloc")
 UNKNOWN_DEVICE = EngineDied('Device with "X" name is not registered')
 KILLED = EngineDied("The engine process ended with status -9.", is_killed=True)
 CUT = UnusableWeights("The weights file is cut")
+ASKED = Asked()
 LOADS, CRASHES = "loads", "loads and crashes"
 End = Exception | str
 
 NO_MEMORY = "There is not enough memory to load this model now"
-LOADING, READY, RETRYING, FAILED = (
+LOADING, READY, ASLEEP, RETRYING, FAILED = (
     EngineState.LOADING,
     EngineState.READY,
+    EngineState.ASLEEP,
     EngineState.RETRYING,
     EngineState.FAILED,
 )
@@ -58,6 +65,9 @@ class Script:
         self.reports: list[tuple[EngineState, str]] = []  # with the first sentence of the error
         self.end: End = LOADS
         self.is_over = asyncio.Event()
+        self.is_drained = asyncio.Event()
+        self.has_reported = asyncio.Event()
+        self.need = Need(10, 0, Measured(10, 10))
 
     def folder_state(self, _: object) -> FolderState:
         return next(self.files[at] for at in sorted(self.files, reverse=True) if at <= self.clock())
@@ -83,7 +93,7 @@ class Script:
             await asyncio.sleep(60)
         if self.clock() >= self.asked_at:
             self.asked_at = float("inf")
-            a_keeper.retry(datetime(2026, 3, 1, tzinfo=UTC))
+            a_keeper.follow(Asked(retried_at=datetime(2026, 3, 1, tzinfo=UTC)))
         return a_keeper._asked.is_set()
 
     async def report(
@@ -96,6 +106,19 @@ class Script:
         if not self.reports or self.reports[-1] != (state, error):
             self.reports.append((state, error))
 
+        self.has_reported.set()
+
+    async def until(self, *reported: tuple[EngineState, str]) -> None:
+        """Wait until this is the last report."""
+        while self.reports[-1:] != list(reported):
+            self.has_reported.clear()
+            await self.has_reported.wait()
+
+    async def until_state(self, state: EngineState) -> None:
+        while not self.reports or self.reports[-1][0] is not state:
+            self.has_reported.clear()
+            await self.has_reported.wait()
+
     async def report_pictures(self, _: int, pictures: PictureReport, __: datetime) -> None:
         self.pictures.append(pictures)
         self.is_reported.set()
@@ -106,11 +129,18 @@ class ScriptedEngine:
 
     pid = 4242
     pictures = None
+    idle_since_s = 0.001  # since the machine started
 
     def __init__(self, script: Script) -> None:
         self._script = script
+        self.is_draining = False
+
+    def drain(self) -> None:
+        self.is_draining = True
+        self._script.is_drained.set()
 
     async def start(self) -> None:
+        self._script.is_drained.clear()
         if isinstance(self._script.end, Exception):
             raise self._script.end
 
@@ -123,7 +153,9 @@ class ScriptedEngine:
         if self._script.end == CRASHES:
             raise EngineDied("It crashed.")
         self._script.is_over.set()
-        await asyncio.sleep(60)
+        async with asyncio.timeout(60):
+            await self._script.is_drained.wait()
+        raise EngineDied("It ended.")
 
     async def end(self) -> None:
         pass
@@ -140,20 +172,30 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     monkeypatch.setattr(keeper, "folder_state", script.folder_state)
     monkeypatch.setattr(keeper, "_new_config", script.new_config)
     monkeypatch.setattr(keeper, "_check_weights", script.check_weights)
+    monkeypatch.setattr(keeper, "_need_of", lambda *_: script.need)
+    monkeypatch.setattr(fit, "measure", lambda *_: None)
     monkeypatch.setattr(status, "report", script.report)
     monkeypatch.setattr(status, "report_pictures", script.report_pictures)
     monkeypatch.setattr(Keeper, "_is_asked_within", is_asked_within)
     return script
 
 
+@asynccontextmanager
+async def keeping(asked: Asked = ASKED, budget_bytes: int = 1 << 40) -> AsyncIterator[Keeper]:
+    scheduler = EngineScheduler({"CPU": budget_bytes}, min_awake_s=0)
+    planning = asyncio.create_task(scheduler.run())
+    yield Keeper(SPEC, None, asked, scheduler)
+    planning.cancel()
+
+
 async def live(script: Script, *ends: End) -> list[tuple[EngineState, str]]:
     """Let engines end so. Returns the reports until one stays, or nothing happens any more."""
     script.ends = iter(ends)
-    a_keeper = Keeper(SPEC, None, None)
-    async with asyncio.timeout(30):
-        await script.is_over.wait()
-    reports = list(script.reports)
-    await a_keeper.end()
+    async with keeping() as a_keeper:
+        async with asyncio.timeout(30):
+            await script.is_over.wait()
+        reports = list(script.reports)
+        await a_keeper.end()
     assert script.reports[-1][0] is EngineState.UNLOADED
     return reports
 
@@ -271,15 +313,51 @@ async def test_a_test_with_pictures_runs_once_however_often_it_is_seen_to_be_due
     script: Script,
 ) -> None:
     script.ends = iter([LOADS])
-    a_keeper, asked_at = Keeper(SPEC, None, None), datetime(2026, 3, 1, tzinfo=UTC)
-    a_keeper.test_pictures(asked_at)  # it does not serve yet, and tests by itself when it loads
-    assert script.num_tests == 0
-    async with asyncio.timeout(30):
+    asked_at = datetime(2026, 3, 1, tzinfo=UTC)
+    async with keeping() as a_keeper, asyncio.timeout(30):
+        a_keeper.test_pictures(asked_at)  # it does not serve yet, and tests by itself when it loads
+        assert script.num_tests == 0
         await script.is_over.wait()
         for _ in range(3):
             a_keeper.test_pictures(asked_at)
         await script.is_reported.wait()
-    await a_keeper.end()
+        await a_keeper.end()
 
     assert script.num_tests == 1
     assert script.pictures == [PictureReport("passed", "All look different.", "CPU")]
+
+
+async def test_a_model_that_went_to_sleep_wakes_when_an_administrator_wants_it(
+    script: Script,
+) -> None:
+    script.ends = iter([LOADS, LOADS])
+    async with keeping(replace(ASKED, idle_limit_s=0.001)) as a_keeper, asyncio.timeout(30):
+        await script.is_over.wait()
+        await script.until((ASLEEP, ""))
+        a_keeper.follow(Asked(retried_at=datetime(2026, 3, 1, tzinfo=UTC)))
+        await script.until((READY, ""))
+        await a_keeper.end()
+
+    states = [state for state, _ in script.reports]
+    assert states == [LOADING, READY, ASLEEP, LOADING, READY, EngineState.UNLOADED]
+
+
+async def test_a_model_that_was_asleep_stays_so_after_a_new_start(script: Script) -> None:
+    async with keeping(replace(ASKED, is_asleep=True)) as a_keeper, asyncio.timeout(30):
+        await script.until((ASLEEP, ""))
+        await a_keeper.end()
+
+    assert script.started_at == []
+
+
+async def test_a_model_that_never_fits_fails_with_figures_until_its_files_are_smaller(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "_FILES_INTERVAL_S", 0.01)
+    script.ends, script.need = iter([LOADS]), Need(2000, 0)
+    async with keeping(budget_bytes=1000) as a_keeper, asyncio.timeout(30):
+        await script.until_state(FAILED)
+        assert script.reports[-1][1].startswith("It needs about")
+        script.need = Need(10, 0, Measured(10, 10))
+        await script.until_state(READY)
+        await a_keeper.end()

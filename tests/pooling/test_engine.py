@@ -187,6 +187,25 @@ async def test_a_killed_engine_ends_its_requests(tmp_path: Path) -> None:
         assert not lost.value.is_planned
 
 
+async def test_an_engine_that_drains_finishes_what_it_has_and_ends(tmp_path: Path) -> None:
+    async with an_engine(tmp_path) as (process, client):
+        while process.idle_since_s is None:
+            await client.ping(TIMEOUT_S)
+        running = asyncio.create_task(answer(client, request(client, *[[5] * 500] * 100)))
+        while process.idle_since_s is not None:
+            await client.ping(TIMEOUT_S)
+        process.drain()
+        while client.is_connected:
+            await client.ping(TIMEOUT_S)
+        with pytest.raises(EngineDisconnected):
+            client.pool(request(client, [5]))
+
+        assert len(await running) == 100
+        with pytest.raises(EngineDied, match="status 0"):
+            await process.watch()
+        assert process.is_draining
+
+
 async def test_a_batch_that_hangs_ends_the_engine(tmp_path: Path) -> None:
     async with an_engine(tmp_path) as (process, _):
         assert process.pid is not None

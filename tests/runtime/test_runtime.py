@@ -273,6 +273,7 @@ def test_a_model_is_failing_whose_engine_fails_again_and_again_or_is_no_longer_t
         ("c", EngineState.LOADING, 2),
         ("d", EngineState.READY, 0),
         ("e", EngineState.FAILED, 1),
+        ("g", EngineState.ASLEEP, 0),
     ):
         model = ServedModel.objects.create(name=name, folder="/m")
         EngineStatus.objects.create(
@@ -282,8 +283,9 @@ def test_a_model_is_failing_whose_engine_fails_again_and_again_or_is_no_longer_t
 
     ModelAlias.objects.create(name="chat", targets={"a": 9, "b": 1})
 
-    entries, failing, aliases = _read_models()
+    entries, failing, aliases, reports = _read_models()
 
     assert aliases == {"chat": {"a": 9, "b": 1}}
-    assert list(entries) == ["a", "b", "c", "d", "e", "f"]
+    assert list(entries) == ["a", "b", "c", "d", "e", "f", "g"]
     assert failing == {"b", "c", "e"}
+    assert reports["g"].state == EngineState.ASLEEP

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 MODELS = Path(__file__).resolve().parents[2]
+TRAINED = MODELS / "work" / "tiny-embed"
 NAMES = ("tiny-embed", "tiny-rerank")
 
 
@@ -20,13 +21,14 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = root.add_subparsers(required=True, metavar="COMMAND")
-    train = commands.add_parser("train", help="train from random weights")
+    train = commands.add_parser("train", help="train the encoder of both from random weights")
     export = commands.add_parser("export", help="turn what was trained into OpenVINO files")
     evaluate = commands.add_parser("evaluate", help="count the right orders of the export")
-    for command, run in ((train, _train), (export, _export), (evaluate, _evaluate)):
+    train.set_defaults(run=_train)
+    for command, run in ((export, _export), (evaluate, _evaluate)):
         command.add_argument("name", choices=NAMES)
         command.set_defaults(run=run)
-    train.add_argument("--steps", type=int, default=6000, help="default: 6000")
+    train.add_argument("--steps", type=int, default=4000, help="default: 4000")
     train.add_argument("--batch", type=int, default=32, help="meanings in a step (default: 32)")
     train.add_argument("--rate", type=float, default=2e-3, help="peak rate (default: 2e-3)")
     train.add_argument("--seed", type=int, default=1, help="of weights and texts (default: 1)")
@@ -46,12 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _train(settings: argparse.Namespace) -> None:
     import torch
 
-    from training.similarity.fitting import fit_embedder, fit_reranker
+    from training.similarity.fitting import fit_embedder
 
     torch.set_num_threads(settings.threads)
-    fit = fit_embedder if settings.name == "tiny-embed" else fit_reranker
-    fit(
-        MODELS / "work" / settings.name,
+    fit_embedder(
+        TRAINED,
         num_steps=settings.steps,
         batch=settings.batch,
         rate=settings.rate,
@@ -60,9 +61,10 @@ def _train(settings: argparse.Namespace) -> None:
 
 
 def _export(settings: argparse.Namespace) -> None:
-    from training.similarity.export import export
+    from training.similarity.export import export_embedder, export_reranker
 
-    export(settings.name, MODELS / "work" / settings.name, MODELS / settings.name)
+    export = export_embedder if settings.name == "tiny-embed" else export_reranker
+    export(TRAINED, MODELS / settings.name)
 
 
 def _evaluate(settings: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Trains both networks: a number of steps, so that a run gives the same weights again."""
+"""Trains the encoder: a number of steps, so that a run gives the same weights again."""
 
 import time
 from collections.abc import Sequence
@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from training.similarity.network import new_embedder, new_reranker, train_tokenizer
+from training.similarity.network import new_embedder, train_tokenizer
 from training.similarity.texts import Meaning, meaning, other, passage
 
-# Cosines and relevances that are trained: of one meaning, of one topic, of two topics.
+# Cosines that are trained: of one meaning, of one topic, of two topics.
 COSINES = (0.95, 0.4, 0.0)
-RELEVANCES = (0.97, 0.12, 0.01)
 TEMPERATURE = 0.05
 SHARE_WARMING = 0.05
 
@@ -38,45 +37,12 @@ def fit_embedder(folder: Path, *, num_steps: int, batch: int, rate: float, seed:
     _save(model, tokenizer, folder)
 
 
-def fit_reranker(folder: Path, *, num_steps: int, batch: int, rate: float, seed: int) -> None:
-    """Train tiny-rerank and save it with its tokenizer."""
-    torch.manual_seed(seed)
-    rng, tokenizer = Random(seed), train_tokenizer()
-    model = new_reranker(len(tokenizer))
-
-    def loss() -> Tensor:
-        queries, documents, targets = [], [], []
-        for _ in range(batch):
-            one = meaning(rng)
-            query = one.train(rng)
-            near, far = (other(rng, one, is_near=is_near) for is_near in (True, False))
-            for each, target in zip((one, near, far), RELEVANCES, strict=True):
-                queries.append(query)
-                documents.append(passage(rng, each, each.train(rng)))
-                targets.append(target)
-        scores = score(model, tokenizer, queries, documents)
-        ordered = scores.view(batch, 3)
-        order = functional.softplus(ordered[:, 1:] - ordered[:, :-1]).mean()
-        wanted = torch.tensor(targets)
-        return functional.binary_cross_entropy_with_logits(scores, wanted) + 0.5 * order
-
-    _fit(model, loss, num_steps, rate)
-    _save(model, tokenizer, folder)
-
-
 def embed(model: Any, tokenizer: Any, texts: Sequence[str]) -> Tensor:
     """Mean of the last states, of length 1: (texts, hidden)."""
     inputs = tokenizer(list(texts), padding=True, return_tensors="pt")
     states = model(**inputs).last_hidden_state
     mask = inputs["attention_mask"].unsqueeze(-1)
     return functional.normalize((states * mask).sum(1) / mask.sum(1), dim=-1)
-
-
-def score(model: Any, tokenizer: Any, queries: Sequence[str], documents: Sequence[str]) -> Tensor:
-    """One logit for each pair: (pairs,)."""
-    inputs = tokenizer(list(queries), list(documents), padding=True, return_tensors="pt")
-    logits: Tensor = model(**inputs).logits
-    return logits.squeeze(-1)
 
 
 def _meanings(rng: Random, number: int) -> list[Meaning]:

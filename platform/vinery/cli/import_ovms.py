@@ -23,6 +23,7 @@ from vinery_serving.catalog.ovms.sources import (
 )
 from vinery_serving.catalog.ovms.translation import Translation, lost_flags, translate
 
+_TASKS: Final = ("chat", "embeddings", "rerank")
 _EPILOG: Final = """for example:
   vinery import-ovms /models/config.json --dry-run
   vinery import-ovms --command "ovms --model_path /models/qwen --model_name qwen --cache_size 4"
@@ -99,7 +100,7 @@ def _found(arguments: argparse.Namespace, roots: Roots) -> Found:
 
 def _import_model(servable: Servable, roots: Roots, *, load: bool, is_dry: bool) -> bool:
     """Print what becomes of a model. Returns whether Vinery serves it."""
-    if servable.task != "chat":
+    if servable.task not in _TASKS:
         print_line(f"{servable.name} is not taken over: Vinery does not import {servable.task}.")
         return True
     model = translate(servable, roots)

@@ -72,6 +72,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         {
             "folder": Option(parse=_absolute, help="where openvino_model.xml is"),
             "device": Option(help=_DEVICE_HELP),
+            "is_pinned": Option(help="on: it never sleeps"),
+            "idle_s": Option(help="seconds without a request after which it sleeps; 0: never"),
         },
         run=change,
     )
@@ -255,6 +257,10 @@ def _lines(model: ServedModel) -> list[tuple[str, object]]:
         ("context", f"{status.max_context} tokens" if status.max_context else "unknown"),
         ("engine", f"{engine}restarts: {status.num_restarts}"),
     ]
+    if status.memory_text:
+        lines.append(("memory", status.memory_text))
+    if model.waiting_text:
+        lines.append(("waiting", model.waiting_text))
     if model.pictures_text:
         lines.append(("pictures", model.pictures_text))
     if status.num_attempts:
@@ -266,6 +272,8 @@ def _source_text(source: Mapping[str, Any]) -> str:
     """Where the files were pulled from."""
     if not source:
         return "the folder"
+    if source["kind"] != "hub":
+        return str(source.get("url") or source["path"])
     return f"{source['repository']} at {source['commit'][:12]}, revision {source['revision']}"
 
 

@@ -4,6 +4,7 @@ import argparse
 import sys
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
 from django.core.exceptions import ValidationError
@@ -15,6 +16,7 @@ from vinery_serving.catalog.job_resource import progress_text
 from vinery_serving.catalog.jobs import JobState, ModelJob
 from vinery_serving.catalog.pulls import Judged
 from vinery_serving.catalog.verdict_facts import verdict_facts
+from vinery_serving.hub.catalogue import find
 from vinery_serving.hub.client import Hub
 from vinery_serving.hub.errors import PullFailed
 from vinery_serving.hub.memory_need import CONTEXT_TOKENS
@@ -24,8 +26,9 @@ from vinery_serving.hub.verdict import Answer, Verdict, gigabytes
 _POLL_S: Final = 0.5
 _FOUND_HEADS: Final = ("name", "tag", "downloads")
 _REPOSITORY_HELP: Final = (
-    "a repository of the hub, such as OpenVINO/Qwen3-8B-int4-ov, or a name from `vinery catalog "
-    "list`"
+    "a repository of the hub, such as OpenVINO/Qwen3-8B-int4-ov; a name from `vinery catalog "
+    "list`; a URL of an archive (https://, s3://); or the path of a folder, a GGUF file or an "
+    "archive, which is copied"
 )
 
 
@@ -78,6 +81,7 @@ def add_to(actions: Commands, device_help: str) -> None:
 
 def _add_repository(parser: argparse.ArgumentParser, device_help: str) -> None:
     parser.add_argument("repository", metavar="REPOSITORY", help=_REPOSITORY_HELP)
+    parser.add_argument("--sha256", metavar="DIGEST", help="that the archive of a URL must have")
     parser.add_argument("--revision", help="a branch, a tag or a commit (default: main)")
     parser.add_argument(
         "--include",
@@ -102,6 +106,8 @@ def search_hub(arguments: argparse.Namespace) -> int:
 def check(arguments: argparse.Namespace) -> int:
     """Print the verdict. Returns 1 if the model will not load. Raises `Failure`."""
     verdict = _judged(arguments, context=arguments.context).verdict
+    if verdict is None:
+        raise Failure("An archive can be judged only when it is unpacked: pull it.")
     if arguments.json:
         print(json_of(as_body(verdict)))
     else:
@@ -129,8 +135,9 @@ def pull(arguments: argparse.Namespace) -> int:
             print_line(f"{shipped} ships with Vinery, and is served from {shipped.folder}.")
             return 0
         judged = _judged(arguments)
-        _print(judged.verdict)
-        _confirm(judged.verdict, is_sure=arguments.yes)
+        if judged.verdict is not None:
+            _print(judged.verdict)
+            _confirm(judged.verdict, is_sure=arguments.yes)
         job = pulls.begin(
             judged, arguments.name, device=arguments.device, load=not arguments.no_serve
         )
@@ -141,16 +148,23 @@ def pull(arguments: argparse.Namespace) -> int:
 
 
 def _judged(arguments: argparse.Namespace, **more: Any) -> Judged:
+    what = arguments.repository
     try:
         return pulls.judge(
-            arguments.repository,
+            str(Path(what).resolve()) if _is_path(what) else what,
             arguments.revision,
             arguments.include,
             device=arguments.device,
+            sha256=arguments.sha256,
             **more,
         )
     except PullFailed as error:
         raise Failure(str(error)) from error
+
+
+def _is_path(what: str) -> bool:
+    """Whether it is a path, and not the name of a repository."""
+    return what.startswith((".", "/", "~")) or (Path(what).exists() and find(what) is None)
 
 
 def _print(verdict: Verdict) -> None:

@@ -160,6 +160,7 @@ def _models() -> tuple[list[Row], str]:
                 "device": model.device,
                 "pid": model.status.pid,
                 "pictures": model.pictures_state,
+                "waiting": model.waiting_text,
                 "error": model.status.last_error.partition("\n")[0],
             }
             for model in registry.list_models()
@@ -216,7 +217,9 @@ def _print(report: Row) -> None:
     for name, value in lines.items():
         print_line(f"  {name.ljust(10)}{value}")
     _print_table(("process", "pid", "memory", "cpu", "uptime"), map(_as_cells, report["processes"]))
-    _print_table(("model", "state", "device", "pid", "pictures", "error"), report["models"])
+    _print_table(
+        ("model", "state", "device", "pid", "pictures", "waiting", "error"), report["models"]
+    )
 
 
 def _as_cells(row: Row) -> Row:

@@ -26,7 +26,7 @@ _POLL_S: Final = 0.2
 _FIRST_PROGRESS_AFTER_S: Final = 3.0
 # How long an example waits until the server would answer it.
 _EXAMPLE_WITHIN_S: Final = 30.0
-_SETTLED: Final = frozenset({ShownState.READY, ShownState.FAILED})
+_SETTLED: Final = frozenset({ShownState.READY, ShownState.ASLEEP, ShownState.FAILED})
 
 
 T = TypeVar("T")

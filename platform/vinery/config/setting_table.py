@@ -57,6 +57,18 @@ SETTINGS: Final = (
         "memory above which a web process is replaced; 0: any amount",
         "an eighth of the machine's, from 1024 to 4096",
     ),
+    Setting(
+        "VINERY_MODEL_MEMORY_MB",
+        "memory for models: of the CPU, or of devices, such as CPU=8000,GPU=4000; 0: any amount",
+        "80 % of the machine's for the CPU",
+    ),
+    Setting(
+        "VINERY_MODEL_IDLE_S",
+        "seconds without a request after which a model sleeps, unless it has its own; 0 for never",
+        "0",
+    ),
+    Setting("VINERY_MIN_AWAKE_S", "seconds before a model that woke may make room for others", "5"),
+    Setting("VINERY_WAKE_WAIT_S", "how long a request waits until its model is loaded", "60"),
     Setting("VINERY_AUTH", "on, or off to serve this machine without keys", "on"),
     Setting(
         "VINERY_PUBLIC_URL",

@@ -14,7 +14,7 @@ from vinery.health import metrics
 from vinery.health.metrics_access import MetricsAccess
 from vinery_accounts.limits.service import StoreState
 from vinery_serving.http.edge import Receive, Scope, Send, send_whole
-from vinery_serving.runtime.runtime import Runtime
+from vinery_serving.runtime.runtime import EngineHealth, Runtime
 
 _JSON: Final = b"application/json"
 _TEXT: Final = b"text/plain; charset=utf-8"
@@ -82,8 +82,8 @@ class HealthApplication:
         return 200, _JSON, b'{"status": "alive"}'
 
     async def _ready(self) -> Answer:
-        """200 if at least one model has generated a token lately, and usage can be recorded, and
-        this process is not being stopped.
+        """200 if at least one model has generated a token lately, or is asleep and wakes with the
+        next request, and usage can be recorded, and this process is not being stopped.
 
         An unavailable database or Redis, or a full disk, is reported as `degraded` with 200:
         requests are still served, and other processes use the same database and Redis.
@@ -99,12 +99,13 @@ class HealthApplication:
             "disk": (runtime.disk.is_healthy, runtime.disk.report),
             "usage": _of_usage(can_record=runtime.ledger.has_room),
         }
-        is_serving = runtime.is_started and any(each.is_ready for each in health)
+        can_answer = any(each.is_ready or each.is_asleep for each in health)
+        is_serving = runtime.is_started and can_answer
         is_ready = is_serving and runtime.ledger.has_room
         is_healthy = all(is_well for is_well, _ in checks.values())
         report = {
             "status": ("ready" if is_healthy else "degraded") if is_ready else "not ready",
-            "models": {each.model: "ready" if each.is_ready else "not ready" for each in health},
+            "models": {each.model: _of_model(each) for each in health},
             **{name: text for name, (_, text) in checks.items()},
         }
         # Also if this process got its signal while the engines were asked.
@@ -150,6 +151,12 @@ class _Shared:
         self._next = None
         self._begun_at_s = time.monotonic()
         return await self._build()
+
+
+def _of_model(health: EngineHealth) -> str:
+    if health.is_ready:
+        return "ready"
+    return "asleep" if health.is_asleep else "not ready"
 
 
 def _of_database(runtime: Runtime) -> _Check:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from vinery.config import env
+from vinery.config.env import SettingError
 
 _MIB: Final = 1 << 20
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -19,6 +20,8 @@ _LEAST_MB: Final = 1024
 _MOST_MB: Final = 4096
 # The default: this part of the machine's memory.
 _SHARE: Final = 8
+# What models may use by default; the rest is for web processes, loading and the system.
+_MODELS_PERCENT: Final = 80
 _CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
 
 _LOOK_INTERVAL_S: Final = 5.0
@@ -34,6 +37,22 @@ def max_web_memory_from_env() -> int:
     share_mb = machine_bytes() // _SHARE // _MIB
     default_mb = min(max(share_mb, _LEAST_MB), _MOST_MB)
     return env.integer("VINERY_WEB_MEMORY_MB", default_mb, at_least=0, at_most=1 << 20)
+
+
+def model_memory_from_env() -> dict[str, int]:
+    """VINERY_MODEL_MEMORY_MB: the bytes that models may use, by device; a device without a number
+    has no limit. Raises `SettingError` for what is no number and no list such as CPU=8000,GPU=4000.
+    """
+    found = {"CPU": machine_bytes() * _MODELS_PERCENT // 100}
+    for word in env.words("VINERY_MODEL_MEMORY_MB"):
+        device, equals, number = word.rpartition("=")
+        if not number.isdecimal() or (equals and not device):
+            raise SettingError(
+                f"VINERY_MODEL_MEMORY_MB={word!r} is not the memory of a device. Set it to a "
+                "number of MB for the CPU, or to a list such as CPU=8000,GPU=4000; 0 is no limit."
+            )
+        found[device.strip().upper().removesuffix(".0") or "CPU"] = int(number) * _MIB
+    return {device: num_bytes for device, num_bytes in found.items() if num_bytes}
 
 
 def machine_bytes(cgroup: Path = _CGROUP) -> int:

@@ -20,6 +20,7 @@ from vinery.config.home import Home
 from vinery.process import logs
 from vinery.process.heartbeats import hung_after_from_env
 from vinery.process.listening import Address, num_workers_from_env, server_from_env
+from vinery.process.memory import model_memory_from_env
 from vinery.settings.servers import database, issuer_from_env, mail_server_from_env
 from vinery_serving.core import field_limits
 from vinery_serving.core.endpoints import ALL_ENDPOINTS
@@ -320,6 +321,13 @@ VINERY_LIMITS_WHEN_AWAY = env.choice(
 # The endpoints that a key may be restricted to; `accounts` does not import `serving`.
 VINERY_KEY_ENDPOINTS = tuple(map(str, ALL_ENDPOINTS))
 VINERY_LIMITS_QUEUE_S = env.integer("VINERY_LIMITS_QUEUE_S", 0, at_least=0, at_most=60)
+
+# -- Models -------------------------------------------------------------------------------
+
+VINERY_MODEL_MEMORY = model_memory_from_env()  # bytes by device
+VINERY_MODEL_IDLE_S = env.integer("VINERY_MODEL_IDLE_S", 0, at_least=0, at_most=31_622_400)
+VINERY_MIN_AWAKE_S = env.integer("VINERY_MIN_AWAKE_S", 5, at_least=0, at_most=3600)
+VINERY_WAKE_WAIT_S = env.integer("VINERY_WAKE_WAIT_S", 60, at_least=1, at_most=3600)
 
 # -- Alerts -------------------------------------------------------------------------------
 

@@ -31,8 +31,11 @@ class RepositorySerializer(StrictSerializer):
     """A model of a hub."""
 
     repository = serializers.CharField(
-        max_length=200,
+        max_length=2048,
         help_text="On the hub, such as OpenVINO/Qwen3-8B-int4-ov, or a name of `/api/catalog/`.",
+    )
+    sha256 = serializers.RegexField(
+        r"^[0-9a-f]{64}\Z", default=None, allow_null=True, help_text="Of the archive of a URL."
     )
     revision = serializers.CharField(
         max_length=200, default=None, allow_null=True, help_text="A branch, tag or commit."
@@ -209,8 +212,11 @@ def check(self: ResourceViewSet, request: Request) -> Response:
                 values["include"],
                 device=values["device"],
                 context=values["context"],
+                sha256=values["sha256"],
             )
         )
+        if judged.verdict is None:
+            raise PullFailed("An archive can be judged only when it is unpacked: pull it.")
     return Response(VerdictSerializer(judged.verdict).data)
 
 
@@ -223,7 +229,11 @@ def pull(self: ResourceViewSet, request: Request) -> Response:
     with _sentences():
         judged = ask(
             lambda: pulls.judge(
-                values["repository"], values["revision"], values["include"], device=values["device"]
+                values["repository"],
+                values["revision"],
+                values["include"],
+                device=values["device"],
+                sha256=values["sha256"],
             )
         )
     job = pulls.begin(

@@ -226,8 +226,17 @@ def _of_graph(path: Path, name: str, source: str, roots: Roots) -> Servable:
                 return Servable(name, folder, source, options)
         for start, task in _TASKS.items():
             if calculator.startswith(start):
-                return Servable(name, path.parent.resolve(), source, {}, task)
+                options = _node_options(node)
+                folder = roots.resolve(str(options.pop("models_path", "./")), path.parent)
+                return Servable(name, folder, source, options, task)
     return Servable(name, path.parent.resolve(), source, {}, "a graph without a language model")
+
+
+def _node_options(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a node, whatever the name of their message is."""
+    held = [each for each in node.get("node_options", []) if isinstance(each, dict)]
+    messages = [values[0] for each in held for values in each.values()]
+    return _flat(messages[0]) if messages else {}
 
 
 def _flat(message: Any) -> dict[str, Any]:

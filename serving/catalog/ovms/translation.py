@@ -52,7 +52,8 @@ def translate(servable: Servable, roots: Roots) -> Translation:
     _take_parsers(model, given)
     _take_draft(model, given, servable.folder, roots)
     _take_generation_config(model, given, servable.folder)
-    _settle_prefix_cache(model, given)
+    if servable.task == "chat":
+        _settle_prefix_cache(model, given)
     _settle_split_fuse(model)
     return model
 
@@ -77,6 +78,7 @@ _LOST: Final = {
     "draft_block_size": "blocks have the size of the device",
     "draft_max_num_seqs": "the draft model runs with as many answers as its model",
     "draft_dynamic_split_fuse": "the draft model reads long prompts in several steps",
+    "truncate": "a request asks for it, by truncate_prompt_tokens",
     "max_prompt_len": "it is for an NPU; max_context limits prompt and answer together",
     "draft_eagle3_mode": "Vinery has no EAGLE-3 heads",
     "enable_tool_guided_generation": "a request asks for it, by `strict` of a tool or tool_choice",
@@ -167,7 +169,21 @@ def _sparse(model: Translation, name: str, value: Any) -> None:
     model.take("sparse_attention", _members(model, name, value, _SPARSE), name)
 
 
+_POOLINGS: Final = {"CLS": "cls", "LAST": "last_token", "MEAN": "mean"}
+
+
+def _pooling(model: Translation, name: str, value: Any) -> None:
+    model.take("pooling", _POOLINGS.get(str(value).upper(), str(value).lower()), name)
+
+
+def _normalize(model: Translation, name: str, value: Any) -> None:
+    model.take("normalize", "always" if _is_true(value) else "never", name)
+
+
 _HANDLERS: Final[Mapping[str, _Handler]] = {
+    "target_device": _device,
+    "pooling": _pooling,
+    "normalize_embeddings": _normalize,
     "device": _device,
     "max_num_seqs": _same("max_running", int),
     "max_num_batched_tokens": _same("max_num_batched_tokens", int),

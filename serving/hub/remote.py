@@ -1,0 +1,157 @@
+"""Files at `https://` and `s3://`: what they are, and their bytes from any of them on.
+
+Only administrators name these URLs. Addresses of a private network are allowed, since stores of
+models are there; the metadata services of clouds are refused, at every redirect.
+"""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Final, Protocol
+from urllib.parse import urljoin, urlsplit, urlunsplit
+
+import huggingface_hub
+
+from vinery_accounts.outbound.addresses import is_within, read_networks
+from vinery_serving.hub.errors import PullFailed
+from vinery_serving.hub.explaining import explained
+from vinery_serving.hub.hub_files import stream_of
+from vinery_serving.hub.transfer import Stream
+
+_TIMEOUT_S: Final = 20.0
+_MAX_REDIRECTS: Final = 5
+_BLOCK_BYTES: Final = 1 << 20
+_METADATA: Final = read_networks(
+    ("169.254.0.0/16", "fe80::/10", "168.63.129.16/32", "192.0.0.192/32", "fd00:ec2::/32")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file before it is fetched."""
+
+    name: str
+    size_bytes: int
+    etag: str  # another one: another content; empty: the server has none
+
+
+class Remote(Protocol):
+    """A source of a transfer that knows its file."""
+
+    def look(self) -> RemoteFile:
+        """Raises `PullFailed`."""
+
+    def open(self, start: int, stall_s: float) -> Any:
+        """See `Source`."""
+
+
+def remote_of(url: str, *, is_checked: bool) -> Remote:
+    """Return the file at a URL. `is_checked`: its digest is known, so that HTTP without TLS will
+    do. Raises `PullFailed` for another URL."""
+    parts = urlsplit(url)
+    if parts.username or parts.password:
+        raise PullFailed("Leave the password out of the URL: it would be shown with the job.")
+    if parts.scheme == "s3" and parts.hostname and parts.path.strip("/"):
+        return S3File(url)
+    if parts.scheme == "http" and not is_checked:
+        raise PullFailed("A file that comes by http:// needs its --sha256. Or use https://.")
+    if parts.scheme not in ("https", "http") or not parts.hostname:
+        raise PullFailed(f"Write a URL that begins with https:// or s3://, not {shown(url)!r}.")
+    return WebFile(url)
+
+
+def shown(url: str) -> str:
+    """Return a URL without its query, which may be a signature."""
+    return urlunsplit(urlsplit(url)._replace(query="", fragment=""))
+
+
+@dataclass(frozen=True, slots=True)
+class WebFile:
+    url: str
+
+    def look(self) -> RemoteFile:
+        """Ask for the first byte: not all servers, and no signed URLs, answer HEAD."""
+        with self._get({"Range": "bytes=0-0"}, _TIMEOUT_S) as response:
+            huggingface_hub.utils.hf_raise_for_status(response)
+            whole = response.headers.get("content-range", "").rpartition("/")[2]
+            size = whole if response.status_code == 206 else response.headers.get("content-length")
+            etag = response.headers.get("etag", "")
+        if not size or not size.isdecimal():
+            raise PullFailed(f"The server of {shown(self.url)} does not name the file's size.")
+        return RemoteFile(PurePosixPath(urlsplit(self.url).path).name, int(size), etag)
+
+    @contextmanager
+    def open(self, start: int, stall_s: float) -> Iterator[Stream]:
+        headers = {"Range": f"bytes={start}-"} if start else {}
+        with self._get(headers, stall_s) as response:
+            yield stream_of(response, start, shown(self.url))
+
+    @contextmanager
+    def _get(self, headers: dict[str, str], timeout_s: float) -> Iterator[Any]:
+        parts = urlsplit(self.url)
+        with explained(f"{parts.scheme}://{parts.netloc}", shown(self.url), ""):
+            url = self.url
+            for _ in range(_MAX_REDIRECTS):
+                _refuse_metadata(url)
+                with huggingface_hub.get_session().stream(
+                    "GET",
+                    url,
+                    headers={"Accept-Encoding": "identity", **headers},
+                    timeout=timeout_s,
+                    follow_redirects=False,
+                ) as response:
+                    if not response.has_redirect_location:
+                        yield response
+                        return
+                    url = urljoin(url, response.headers["location"])
+            raise PullFailed(f"{shown(self.url)} redirects more than {_MAX_REDIRECTS} times.")
+
+
+def _refuse_metadata(url: str) -> None:
+    """Raises `PullFailed` for a host with an address of a cloud's metadata service."""
+    host = urlsplit(url).hostname or ""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return  # the request names the error
+    if any(is_within(str(each[4][0]), _METADATA) for each in found):
+        raise PullFailed(f"{host} is the metadata service of a cloud. No file is fetched there.")
+
+
+@dataclass(frozen=True, slots=True)
+class S3File:
+    """An object. Credentials and endpoint are those of AWS's variables and files."""
+
+    url: str
+
+    def look(self) -> RemoteFile:
+        info = self._try(lambda: self._files().info(self.url))
+        etag = str(info.get("ETag") or info.get("etag") or "")
+        return RemoteFile(PurePosixPath(self.url).name, int(info["size"]), etag)
+
+    @contextmanager
+    def open(self, start: int, stall_s: float) -> Iterator[Stream]:
+        with self._try(lambda: self._files().open(self.url, "rb")) as file:
+            file.seek(start)
+            yield Stream(start, iter(lambda: file.read(_BLOCK_BYTES), b""))
+
+    def _files(self) -> Any:
+        import fsspec
+
+        return fsspec.filesystem(urlsplit(self.url).scheme)
+
+    def _try(self, ask: Any) -> Any:
+        """Raises `PullFailed` for errors of the store."""
+        try:
+            return ask()
+        except ImportError:
+            raise PullFailed("s3:// needs another package: pip install 'vinery[s3]'.") from None
+        except FileNotFoundError:
+            raise PullFailed(f"There is no {shown(self.url)}.") from None
+        except PermissionError:
+            raise PullFailed(
+                f"{shown(self.url)} may not be read. Set AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY for the node."
+            ) from None

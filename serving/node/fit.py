@@ -1,0 +1,151 @@
+"""How much memory a model needs: estimated from its files, and corrected by what was measured.
+
+A model needs its weights, a KV cache, and what any engine process has. What a process had after it
+had loaded, and at its most, is stored; the next estimate begins with that.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from vinery_serving.engine.config import EngineOptions
+
+_GB: Final = 1 << 30
+# An engine process without a model: interpreter, OpenVINO and the buffers of a step.
+_PROCESS_BYTES: Final = 120 << 20
+# A cache without a fixed size grows with use: one request of this many tokens is expected.
+_EXPECTED_TOKENS: Final = 16_384
+# Bytes of a number in the KV cache, by the plugin's KV_CACHE_PRECISION. The CPU's default has eight
+# bits and a scale for each group.
+_NUMBER_BYTES: Final[Mapping[str, float]] = {"u4": 0.6, "u8": 1.1, "i8": 1.1, "f32": 4.0}
+_OTHER_BYTES: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The memory of a model's engine process, in bytes."""
+
+    loaded_bytes: int  # after it had loaded
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a model needs, in bytes. With a measurement, `weights_bytes` is part of that."""
+
+    weights_bytes: int
+    cache_bytes: int
+    measured: Measured | None = None
+
+    @property
+    def total_bytes(self) -> int:
+        """A loaded process has weights, and little of the cache."""
+        if self.measured is None:
+            return self.weights_bytes + self.cache_bytes + _PROCESS_BYTES
+        loaded_bytes = self.measured.loaded_bytes + self.cache_bytes
+        return max(loaded_bytes, self.measured.peak_bytes)
+
+    def __str__(self) -> str:
+        if self.measured is not None:
+            return (
+                f"{_gb(self.total_bytes)} (measured {_gb(self.measured.loaded_bytes)} after "
+                f"loading and {_gb(self.measured.peak_bytes)} at most, KV cache "
+                f"{_gb(self.cache_bytes)})"
+            )
+        return (
+            f"about {_gb(self.total_bytes)} (weights {_gb(self.weights_bytes)}, KV cache "
+            f"{_gb(self.cache_bytes)}, process {_gb(_PROCESS_BYTES)})"
+        )
+
+
+def estimate(folders: Iterable[Path], device: str, options: EngineOptions) -> Need:
+    """Return what a model needs. `folders`: its own first, then that of its draft model."""
+    folders = list(folders)
+    weights_bytes = sum(map(_weights_bytes, folders))
+    if options.cache_size_gb:
+        return Need(weights_bytes, options.cache_size_gb * _GB)
+    configs = [_config(folder) for folder in folders]
+    context = options.max_context or _number(configs[0], "max_position_embeddings")
+    num_tokens = min(context or _EXPECTED_TOKENS, _EXPECTED_TOKENS)
+    num_numbers = num_tokens * sum(map(_numbers_of_token, configs))
+    return Need(weights_bytes, round(num_numbers * _number_bytes(device, options)))
+
+
+def unfit_text(need: Need, budget_bytes: float, device: str, pinned_bytes: int) -> str:
+    """Return why a model can never load, and what to do."""
+    pinned = f", of which pinned models need {_gb(pinned_bytes)}" if pinned_bytes else ""
+    return (
+        f"It needs {need}, and models on {device} may use {_gb(int(budget_bytes))}{pinned}. Use "
+        "fewer bits for its weights, a smaller cache_size_gb, or raise VINERY_MODEL_MEMORY_MB."
+    )
+
+
+def measure(pid: int, loaded_bytes: int | None = None) -> Measured | None:
+    """Return the memory of a process, with its part of what it shares with others. None: unknown.
+
+    Without `loaded_bytes` it has just loaded: what loading has taken for a moment is forgotten.
+    """
+    try:
+        own = _sizes(f"/proc/{pid}/smaps_rollup")["Pss"]
+        if loaded_bytes is None:
+            Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")  # resets VmHWM
+        sizes = _sizes(f"/proc/{pid}/status")
+        return Measured(loaded_bytes or own, own + max(0, sizes["VmHWM"] - sizes["VmRSS"]))
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def _sizes(path: str) -> Mapping[str, int]:
+    """The sizes in bytes that a file of the kernel names in kB."""
+    rows = (line.split() for line in Path(path).read_text(encoding="ascii").splitlines())
+    return {row[0].rstrip(":"): int(row[1]) << 10 for row in rows if row[-1] == "kB"}
+
+
+def _weights_bytes(folder: Path) -> int:
+    """The sizes of all weights files; GGUF too. 0 for a folder that cannot be read."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        return sum(
+            entry.stat().st_size for entry in entries if entry.name.endswith((".bin", ".gguf"))
+        )
+    return 0
+
+
+def _config(folder: Path) -> Mapping[str, Any]:
+    """The text model's part of config.json; empty if there is none."""
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(config, dict):
+        return {}
+    text = config.get("text_config")
+    return text if isinstance(text, dict) else config
+
+
+def _numbers_of_token(config: Mapping[str, Any]) -> int:
+    """How many numbers the KV cache has for a token; 0 if the configuration does not show it."""
+    num_layers, num_heads, hidden_size = (
+        _number(config, key) for key in ("num_hidden_layers", "num_attention_heads", "hidden_size")
+    )
+    num_kv_heads = _number(config, "num_key_value_heads") or num_heads
+    head_size = _number(config, "head_dim") or hidden_size // max(1, num_heads)
+    return 2 * num_layers * num_kv_heads * head_size
+
+
+def _number(config: Mapping[str, Any], key: str) -> int:
+    value = config.get(key)
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def _number_bytes(device: str, options: EngineOptions) -> float:
+    default = "u8" if device.startswith("CPU") else "f16"
+    precision = str(options.plugin.get("KV_CACHE_PRECISION", default)).lower()
+    return _NUMBER_BYTES.get(precision, _OTHER_BYTES)
+
+
+def _gb(num_bytes: int) -> str:
+    return f"{num_bytes / _GB:.2f} GB"

@@ -1,0 +1,221 @@
+"""Which models load, and which make room for them: a pure function of what the node knows.
+
+Models that have requests waiting get memory in the order of their oldest request, and pinned ones
+before them. For such a model the least recently used ones go to sleep: idle ones by the time of
+their last answer, then busy ones by the time at which they woke. A pinned model never makes room,
+nor one that requests wait for, nor one that has just woken. What is free or about to become free is
+kept for the model that is next, so no larger model starves behind smaller ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+_NO_LIMIT: Final = math.inf
+
+
+class Phase(Enum):
+    """Whether a model holds memory. All but a sleeping one do."""
+
+    ASLEEP = auto()
+    LOADING = auto()
+    AWAKE = auto()
+    LEAVING = auto()  # it finishes its answers, and then ends
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUse:
+    """What the plan needs to know of a model. Times are in seconds."""
+
+    id: int
+    device: str
+    need_bytes: int
+    phase: Phase
+    is_pinned: bool = False
+    # Loads if there is room, without a request; no other model goes to sleep for it.
+    is_eager: bool = False
+    # When the oldest request came that waits for the model; None: none waits.
+    waiting_since_s: float | None = None
+    awake_since_s: float = 0.0
+    idle_since_s: float | None = None  # when its last answer ended; None: it is busy
+    idle_limit_s: float | None = None  # after so long without a request it sleeps; None: never
+
+    @property
+    def holds_memory(self) -> bool:
+        return self.phase is not Phase.ASLEEP
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """`budgets` has the bytes of each device; a device without a budget has no limit."""
+
+    budgets: Mapping[str, int]
+    min_awake_s: float
+
+    def budget_of(self, device: str) -> float:
+        """Bytes; infinity without a limit."""
+        return self.budgets.get(device, _NO_LIMIT)
+
+
+@dataclass(slots=True)
+class Plan:
+    """What to do now, by the ids of models."""
+
+    wake: list[int] = field(default_factory=list)
+    sleep: list[int] = field(default_factory=list)
+    # These can never load, beside the pinned models of their device.
+    unfit: set[int] = field(default_factory=set)
+    # When time alone changes the plan; None: never.
+    next_at_s: float | None = None
+
+    def look_at(self, at_s: float) -> None:
+        """Plan again at this time, at the latest."""
+        self.next_at_s = at_s if self.next_at_s is None else min(self.next_at_s, at_s)
+
+
+def make_plan(models: Iterable[ModelUse], rules: Rules, now_s: float) -> Plan:
+    """Return what to do. Models in `wake` fit beside all that hold memory."""
+    plan = Plan()
+    by_device: dict[str, list[ModelUse]] = {}
+    for model in models:
+        by_device.setdefault(model.device, []).append(model)
+    for device, beside in by_device.items():
+        _Device(beside, rules.budget_of(device), rules.min_awake_s, now_s, plan).plan()
+    return plan
+
+
+class _Device:
+    """The models of one device, and what becomes of its memory."""
+
+    def __init__(
+        self,
+        models: Sequence[ModelUse],
+        budget: float,
+        min_awake_s: float,
+        now_s: float,
+        plan: Plan,
+    ) -> None:
+        self._models = models
+        self._budget = budget
+        self._min_awake_s = min_awake_s
+        self._now_s = now_s
+        self._plan = plan
+        self._free = budget - sum(each.need_bytes for each in models if each.holds_memory)
+        # What becomes free by itself, when engines have ended.
+        self._leaving = sum(each.need_bytes for each in models if each.phase is Phase.LEAVING)
+        self._may_leave = sorted(filter(self._may_make_room, models), key=_least_recently_used)
+
+    def plan(self) -> None:
+        self._end_idle()
+        self._relieve()
+        asleep = [each for each in self._models if each.phase is Phase.ASLEEP]
+        fit = [each for each in asleep if not self._note_unfit(each)]
+        wanted = [each for each in fit if each.is_pinned or each.waiting_since_s is not None]
+        for each in sorted(wanted, key=_first_come):
+            self._make_room(each)
+        for each in sorted(fit, key=lambda each: each.id):
+            if each.is_eager and each not in wanted and each.need_bytes <= self._free:
+                self._wake(each)
+
+    def _end_idle(self) -> None:
+        """Let models sleep whose idle time is over."""
+        for each in self._models:
+            limit_s, idle_since_s = each.idle_limit_s, each.idle_since_s
+            is_idle = each.phase is Phase.AWAKE and each.waiting_since_s is None
+            if each.is_pinned or not is_idle or limit_s is None or idle_since_s is None:
+                continue
+            over_at_s = max(idle_since_s, each.awake_since_s) + limit_s
+            if over_at_s <= self._now_s:
+                self._let_sleep(each)
+            else:
+                self._plan.look_at(over_at_s)
+
+    def _relieve(self) -> None:
+        """Make room if models have grown above the budget. The last one stays."""
+        while self._free + self._leaving < 0 and self._may_leave and self._num_staying > 1:
+            self._let_sleep(self._may_leave[0])
+
+    @property
+    def _num_staying(self) -> int:
+        sleeping = set(self._plan.sleep)
+        return sum(
+            each.phase in (Phase.AWAKE, Phase.LOADING) and each.id not in sleeping
+            for each in self._models
+        )
+
+    def _note_unfit(self, model: ModelUse) -> bool:
+        pinned = (each for each in self._models if each.is_pinned and each.id != model.id)
+        before = (
+            each.need_bytes
+            for each in pinned
+            if not model.is_pinned or each.holds_memory or each.id < model.id
+        )
+        is_unfit = model.need_bytes > self._budget - sum(before)
+        if is_unfit:
+            self._plan.unfit.add(model.id)
+        return is_unfit
+
+    def _make_room(self, model: ModelUse) -> None:
+        """Wake a model if there is room. Otherwise let others sleep, and keep what there is."""
+        if model.need_bytes <= self._free:
+            self._wake(model)
+            return
+        missing = model.need_bytes - self._free - self._leaving
+        leaving = _least_until(missing, self._may_leave)
+        if leaving is None:
+            self._wait_until_more_may_leave()
+            return
+        for each in leaving:
+            self._let_sleep(each)
+        self._free -= max(0, model.need_bytes - self._leaving)
+        self._leaving -= min(self._leaving, model.need_bytes)
+
+    def _wait_until_more_may_leave(self) -> None:
+        """Too few may make room yet. No other model gets what there is meanwhile."""
+        self._free, self._leaving, self._may_leave = 0, 0, []
+        for each in self._models:
+            may_at_s = each.awake_since_s + self._min_awake_s
+            if each.phase is Phase.AWAKE and not each.is_pinned and may_at_s > self._now_s:
+                self._plan.look_at(may_at_s)
+
+    def _wake(self, model: ModelUse) -> None:
+        self._free -= model.need_bytes
+        self._plan.wake.append(model.id)
+
+    def _let_sleep(self, model: ModelUse) -> None:
+        self._plan.sleep.append(model.id)
+        self._leaving += model.need_bytes
+        if model in self._may_leave:
+            self._may_leave.remove(model)
+
+    def _may_make_room(self, model: ModelUse) -> bool:
+        return (
+            model.phase is Phase.AWAKE
+            and not model.is_pinned
+            and model.waiting_since_s is None
+            and model.awake_since_s + self._min_awake_s <= self._now_s
+        )
+
+
+def _least_recently_used(model: ModelUse) -> tuple[bool, float, int]:
+    is_busy = model.idle_since_s is None
+    since_s = model.awake_since_s if model.idle_since_s is None else model.idle_since_s
+    return is_busy, since_s, model.id
+
+
+def _first_come(model: ModelUse) -> tuple[bool, float, int]:
+    return not model.is_pinned, model.waiting_since_s or 0.0, model.id
+
+
+def _least_until(missing: float, models: Sequence[ModelUse]) -> Sequence[ModelUse] | None:
+    """Return the first models that have so many bytes in all; None: all together have fewer."""
+    num_bytes = 0
+    for number, each in enumerate(models):
+        if num_bytes >= missing:
+            return models[:number]
+        num_bytes += each.need_bytes
+    return models[:] if num_bytes >= missing else None

@@ -1,0 +1,245 @@
+"""Lets models load, sleep and wake: it follows the plan of `planner` for the engines of this node.
+
+Each keeper has a `ModelMemory`: it asks for memory before it starts an engine, waits until the
+scheduler grants it, and gives it back when the engine has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from typing import Final, Protocol
+
+from vinery_serving.node.fit import Need, unfit_text
+from vinery_serving.node.planner import ModelUse, Phase, Plan, Rules, make_plan
+from vinery_serving.node.spare import SpareEngines
+from vinery_serving.transport.waiting import Wait
+
+log = logging.getLogger(__name__)
+
+# More changes are waited for: at a start all models ask within moments.
+_SETTLE_S: Final = 0.02
+# Engines show in memory when they become idle, without an event.
+_LOOK_INTERVAL_S: Final = 1.0
+
+
+class AwakeEngine(Protocol):
+    """An engine that serves."""
+
+    @property
+    def idle_since_s(self) -> float | None:
+        """When its last request ended, in seconds of the monotonic clock; None: it is busy."""
+        ...
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it ends after the requests that it has."""
+        ...
+
+    def drain(self) -> None:
+        """Let it finish what it has, take no more, and end."""
+        ...
+
+
+class Verdict(Enum):
+    """What became of a model that has asked for memory."""
+
+    GRANTED = auto()
+    ASLEEP = auto()  # there is no room, until a request comes
+    UNFIT = auto()  # it can never fit
+
+
+class ModelMemory:
+    """What the scheduler knows of one model. Its keeper calls the methods."""
+
+    def __init__(self, scheduler: EngineScheduler, id_: int, name: str, device: str) -> None:
+        self.id = id_
+        self.name = name
+        self.device = device
+        self.need = Need(0, 0)
+        self.is_pinned = False
+        self.idle_limit_s: float | None = None
+        self.phase = Phase.ASLEEP
+        self.is_eager = False
+        self.wanted_since_s: float | None = None  # Unix time: an administrator wants it loaded
+        self.awake_since_s = 0.0
+        self.unfit_text = ""
+        self.engine: AwakeEngine | None = None  # while it is awake
+        self._scheduler = scheduler
+        self._has_asked = False  # for memory that is not granted yet
+        self._verdict: Verdict | None = None
+        self._has_verdict = asyncio.Event()
+
+    def hold(self, need: Need) -> None:
+        """Take memory for an engine that runs already."""
+        self.need, self.phase = need, Phase.LOADING
+        self._scheduler.note()
+
+    def ask(self, need: Need, *, is_eager: bool) -> None:
+        """Ask for memory; `is_eager`: without a request, too, if there is room."""
+        self.need, self.is_eager = need, is_eager
+        self.phase, self.engine = Phase.ASLEEP, None
+        self._has_asked, self._verdict = True, None
+        self._has_verdict.clear()
+        self._scheduler.note()
+
+    async def verdict(self) -> Verdict:
+        """Wait for the next verdict that differs from the last one."""
+        await self._has_verdict.wait()
+        self._has_verdict.clear()
+        assert self._verdict is not None
+        return self._verdict
+
+    def want(self) -> None:
+        """An administrator wants it loaded: others make room as for a request."""
+        if self.phase is Phase.ASLEEP:
+            self.wanted_since_s = time.time()
+            self._scheduler.note()
+
+    def wake(self, engine: AwakeEngine) -> None:
+        """The engine serves."""
+        self.engine = engine
+        self.phase = Phase.LEAVING if engine.is_draining else Phase.AWAKE
+        self.awake_since_s = time.monotonic()
+        self.wanted_since_s = None
+        self._scheduler.note()
+
+    def correct(self, need: Need) -> None:
+        """The engine was measured."""
+        self.need = need
+        self._scheduler.note()
+
+    def lose_engine(self) -> None:
+        """The engine has ended, and the next one starts at once: the memory stays taken."""
+        self.phase, self.engine = Phase.LOADING, None
+
+    def give_back(self) -> None:
+        """No engine runs, and none starts."""
+        self.phase, self.engine, self._has_asked = Phase.ASLEEP, None, False
+        self.wanted_since_s = None
+        self._scheduler.note()
+
+    def change(self, *, is_pinned: bool, idle_limit_s: float | None) -> None:
+        """Follow its settings."""
+        if (self.is_pinned, self.idle_limit_s) != (is_pinned, idle_limit_s):
+            self.is_pinned, self.idle_limit_s = is_pinned, idle_limit_s
+            self._scheduler.note()
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether an engine runs for it, or starts when there is memory and a request."""
+        return self.is_held or self._has_asked
+
+    @property
+    def is_held(self) -> bool:
+        """Whether memory is taken for it."""
+        return self.phase is not Phase.ASLEEP
+
+    def use(self, wait: Wait | None) -> ModelUse | None:
+        """Return what the plan needs to know; None: it neither holds nor wants memory."""
+        if self.phase is Phase.ASLEEP and not self._has_asked:
+            return None
+        since = [each for each in (wait and wait.since_s, self.wanted_since_s) if each is not None]
+        return ModelUse(
+            id=self.id,
+            device=self.device,
+            need_bytes=self.need.total_bytes,
+            phase=self.phase,
+            is_pinned=self.is_pinned,
+            is_eager=self.is_eager,
+            waiting_since_s=min(since, default=None),
+            awake_since_s=self.awake_since_s,
+            idle_since_s=None if self.engine is None else self.engine.idle_since_s,
+            idle_limit_s=self.idle_limit_s,
+        )
+
+    def follow(self, plan: Plan, unfit_text: Callable[[ModelMemory], str]) -> None:
+        """Do what the plan has for this model."""
+        if self.id in plan.sleep and self.engine is not None:
+            self.phase = Phase.LEAVING
+            self.engine.drain()
+            log.info("model goes to sleep", extra={"fields": {"model": self.name}})
+        elif self.phase is Phase.ASLEEP and self._has_asked:
+            self._decide(plan, unfit_text)
+
+    def _decide(self, plan: Plan, unfit_text: Callable[[ModelMemory], str]) -> None:
+        verdict = Verdict.ASLEEP
+        if self.id in plan.wake:
+            verdict, self.phase, self._has_asked = Verdict.GRANTED, Phase.LOADING, False
+        elif self.id in plan.unfit:
+            verdict, self.unfit_text = Verdict.UNFIT, unfit_text(self)
+            self.wanted_since_s = None
+        self.is_eager = False  # it had its chance
+        if verdict is not self._verdict:
+            self._verdict = verdict
+            self._has_verdict.set()
+
+
+class EngineScheduler:
+    """Plans when something has changed. Belongs to the node's event loop."""
+
+    def __init__(self, budgets: Mapping[str, int], min_awake_s: float) -> None:
+        self._rules = Rules(dict(budgets), min_awake_s)
+        self._models: dict[int, ModelMemory] = {}
+        self._changed = asyncio.Event()
+        self.waits: Callable[[], Mapping[int, Wait]] = dict
+        self.spares = SpareEngines()
+
+    def add(self, id_: int, name: str, device: str) -> ModelMemory:
+        """Return the memory of a model, instead of that of an earlier keeper of it."""
+        memory = self._models[id_] = ModelMemory(self, id_, name, device)
+        return memory
+
+    def remove(self, memory: ModelMemory) -> None:
+        """Its keeper has ended."""
+        if self._models.get(memory.id) is memory:
+            del self._models[memory.id]
+        self.note()
+
+    def note(self) -> None:
+        """Something has changed: plan again."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Plan until cancelled."""
+        while True:
+            await asyncio.sleep(_SETTLE_S)
+            self._changed.clear()
+            plan = self.plan()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause_s(plan)):
+                    await self._changed.wait()
+
+    def plan(self) -> Plan:
+        """Plan now, and follow the plan."""
+        waits = self.waits()
+        uses = [each.use(waits.get(each.id)) for each in self._models.values()]
+        plan = make_plan([each for each in uses if each is not None], self._rules, time.monotonic())
+        for each in list(self._models.values()):
+            each.follow(plan, self._unfit_text)
+        phases = {each.phase for each in self._models.values() if each.is_wanted}
+        # One that is started beside a model that loads would slow that down.
+        if Phase.LOADING not in phases:
+            self.spares.want(is_wanted=Phase.ASLEEP in phases)
+        return plan
+
+    def _pause_s(self, plan: Plan) -> float | None:
+        awake = [each for each in self._models.values() if each.engine is not None]
+        has_limit = any(each.idle_limit_s is not None and not each.is_pinned for each in awake)
+        pauses_s = [_LOOK_INTERVAL_S] if has_limit else []
+        if plan.next_at_s is not None:
+            pauses_s.append(max(0.0, plan.next_at_s - time.monotonic()))
+        return min(pauses_s, default=None)
+
+    def _unfit_text(self, memory: ModelMemory) -> str:
+        pinned_bytes = sum(
+            each.need.total_bytes
+            for each in self._models.values()
+            if each.is_pinned and each.device == memory.device and each is not memory
+        )
+        budget = self._rules.budget_of(memory.device)
+        return unfit_text(memory.need, budget, memory.device, pinned_bytes)

@@ -1,0 +1,159 @@
+"""Which requests wait until a model is loaded: gateways report it, and the node wakes the models.
+
+A gateway connects to the node's socket while requests of it wait, and sends all that wait whenever
+that changes. The connection's end is the end of its report. So a gateway or a node that is killed
+leaves nothing behind, and the next node hears of all that still wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from vinery_serving.transport.client import node_socket
+from vinery_serving.transport.framing import FrameReader, InvalidFrame, pack
+
+_RECONNECT_S: Final = 0.05
+# Changes within this time are sent together.
+_SETTLE_S: Final = 0.01
+_READ_BYTES: Final = 1 << 16
+
+
+class Wait(NamedTuple):
+    """The requests that wait for one model."""
+
+    num_requests: int
+    since_s: float  # Unix time at which the oldest of them came
+
+
+class _Report(msgspec.Struct, frozen=True, array_like=True):
+    """All that waits at one gateway: model id, number, and Unix time of the oldest."""
+
+    waits: tuple[tuple[int, int, float], ...]
+
+
+class WaitingRequests:
+    """The requests of one gateway that wait. Belongs to the event loop."""
+
+    def __init__(self, run_dir: Path, clock: Callable[[], float] = time.time) -> None:
+        self._path = node_socket(run_dir)
+        self._clock = clock
+        self._came_at: dict[int, list[float]] = {}  # by model id, the oldest first
+        self._changed = asyncio.Event()
+        self._reporting: asyncio.Task[None] | None = None
+
+    @contextlib.contextmanager
+    def of(self, model_id: int) -> Iterator[None]:
+        """Count one more request that waits for a model."""
+        came_at = self._clock()
+        self._came_at.setdefault(model_id, []).append(came_at)
+        self._note()
+        try:
+            yield
+        finally:
+            times = self._came_at[model_id]
+            times.remove(came_at)
+            if not times:
+                del self._came_at[model_id]
+            self._note()
+
+    @property
+    def waits(self) -> Mapping[int, Wait]:
+        """What waits now, by model id."""
+        return {id_: Wait(len(times), times[0]) for id_, times in self._came_at.items()}
+
+    async def close(self) -> None:
+        if self._reporting is not None:
+            self._reporting.cancel()
+            await asyncio.gather(self._reporting, return_exceptions=True)
+
+    def _note(self) -> None:
+        self._changed.set()
+        if self._came_at and (self._reporting is None or self._reporting.done()):
+            self._reporting = asyncio.create_task(self._report(), name="waiting")
+
+    async def _report(self) -> None:
+        """Report for as long as requests wait. A node that is being replaced is looked for."""
+        while self._came_at:
+            with contextlib.suppress(OSError):
+                reader, writer = await asyncio.open_unix_connection(str(self._path))
+                try:
+                    await self._send_changes(reader, writer)
+                finally:
+                    writer.close()
+            if self._came_at:
+                await asyncio.sleep(_RECONNECT_S)
+
+    async def _send_changes(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Send until nothing waits, or the node has ended."""
+        ended = asyncio.create_task(reader.read())
+        try:
+            while self._came_at and not ended.done():
+                self._changed.clear()
+                report = _Report(tuple((id_, *wait) for id_, wait in self.waits.items()))
+                writer.write(pack(report))
+                await writer.drain()
+                changed = asyncio.create_task(self._changed.wait())
+                await asyncio.wait((changed, ended), return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+                await asyncio.sleep(_SETTLE_S)
+        finally:
+            ended.cancel()
+
+
+class WaitingServer:
+    """The node's end: what waits at all gateways."""
+
+    def __init__(self, run_dir: Path, on_change: Callable[[], None]) -> None:
+        self._path = node_socket(run_dir)
+        self._on_change = on_change
+        self._reports: dict[asyncio.StreamWriter, _Report] = {}  # by connection
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen. Raises OSError."""
+        self._path.unlink(missing_ok=True)
+        self._server = await asyncio.start_unix_server(self._serve, str(self._path))
+        self._path.chmod(0o600)
+
+    def close(self) -> None:
+        """Listen no more, and end all connections."""
+        if self._server is not None:
+            self._server.close()
+        for writer in self._writers:
+            writer.close()
+
+    @property
+    def waits(self) -> Mapping[int, Wait]:
+        """What waits at all gateways, by model id."""
+        found: dict[int, Wait] = {}
+        for report in self._reports.values():
+            for id_, num_requests, since_s in report.waits:
+                known = found.get(id_, Wait(0, since_s))
+                found[id_] = Wait(known.num_requests + num_requests, min(known.since_s, since_s))
+        return found
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        frames = FrameReader()
+        self._writers.add(writer)
+        try:
+            while received := await reader.read(_READ_BYTES):
+                for frame in frames.feed(received):
+                    self._reports[writer] = msgspec.msgpack.decode(frame, type=_Report)
+                self._on_change()
+        except (OSError, InvalidFrame, msgspec.MsgspecError):
+            pass
+        finally:
+            self._reports.pop(writer, None)
+            self._writers.discard(writer)
+            self._on_change()
+            writer.close()

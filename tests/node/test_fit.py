@@ -1,0 +1,95 @@
+"""How much memory a model is expected to need, before and after it was measured."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vinery_serving.engine.config import EngineOptions
+from vinery_serving.node import fit
+from vinery_serving.node.fit import Measured, Need, estimate, measure
+
+MIB, GIB = 1 << 20, 1 << 30
+CONFIG = {
+    "num_hidden_layers": 10,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "hidden_size": 512,
+    "max_position_embeddings": 1000,
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "openvino_model.bin").write_bytes(bytes(3000))
+    (tmp_path / "openvino_tokenizer.bin").write_bytes(bytes(500))
+    (tmp_path / "openvino_model.xml").write_bytes(bytes(900))
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    return tmp_path
+
+
+def test_weights_are_the_files_of_the_model_and_of_its_draft_model(folder: Path) -> None:
+    assert estimate([folder], "CPU", EngineOptions()).weights_bytes == 3500
+    assert estimate([folder, folder], "CPU", EngineOptions()).weights_bytes == 7000
+
+
+def test_the_cache_has_the_size_of_its_option_or_that_of_one_context(folder: Path) -> None:
+    def cache_bytes(device: str = "CPU", **options: object) -> int:
+        return estimate([folder], device, EngineOptions(**options)).cache_bytes  # type: ignore[arg-type]
+
+    numbers = 2 * 10 * 2 * 64 * 1000
+    assert cache_bytes(cache_size_gb=3) == 3 * GIB
+    assert cache_bytes() == pytest.approx(1.1 * numbers)
+    assert cache_bytes("GPU") == 2 * numbers
+    assert cache_bytes(max_context=500) == pytest.approx(1.1 * numbers / 2)
+    assert cache_bytes(plugin={"KV_CACHE_PRECISION": "f32"}) == 4 * numbers
+    assert cache_bytes(max_context=1_000_000) == pytest.approx(1.1 * numbers * 16.384)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"num_hidden_layers": "many"}'])
+def test_without_a_readable_configuration_the_cache_counts_for_nothing(
+    folder: Path, content: str
+) -> None:
+    (folder / "config.json").write_text(content)
+
+    assert estimate([folder], "CPU", EngineOptions()).cache_bytes == 0
+
+
+def test_a_measurement_corrects_the_estimate() -> None:
+    guess = Need(weights_bytes=5 * GIB, cache_bytes=GIB)
+    measured = replace(guess, measured=Measured(loaded_bytes=2 * GIB, peak_bytes=2 * GIB))
+    grown = replace(guess, measured=Measured(loaded_bytes=2 * GIB, peak_bytes=9 * GIB))
+
+    assert guess.total_bytes > 6 * GIB
+    assert measured.total_bytes == 3 * GIB, "the cache may still grow"
+    assert grown.total_bytes == 9 * GIB
+    assert "measured 2.00 GB after loading and 9.00 GB at most" in str(grown)
+
+
+def test_a_process_is_measured_with_what_it_had_at_most() -> None:
+    loaded = measure(os.getpid())
+    assert loaded is not None
+    assert loaded.peak_bytes - loaded.loaded_bytes < 20 * MIB, "what loading took is forgotten"
+    large = bytearray(os.urandom(64 * MIB))
+    del large
+    later = measure(os.getpid(), loaded.loaded_bytes)
+
+    assert later is not None
+    assert later.loaded_bytes == loaded.loaded_bytes
+    assert later.peak_bytes > loaded.peak_bytes + 32 * MIB
+
+
+def test_a_process_that_has_ended_is_not_measured() -> None:
+    assert measure(2**22 + 1) is None
+
+
+def test_a_refusal_names_all_figures_and_what_to_do() -> None:
+    text = fit.unfit_text(Need(5 * GIB, GIB), 4 * GIB, "CPU", GIB)
+
+    assert "about 6.12 GB (weights 5.00 GB, KV cache 1.00 GB, process 0.12 GB)" in text
+    assert "models on CPU may use 4.00 GB, of which pinned models need 1.00 GB" in text
+    assert "VINERY_MODEL_MEMORY_MB" in text

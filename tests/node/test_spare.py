@@ -1,0 +1,82 @@
+"""A process that has imported what engines need: the next model gets it, and none is left over."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import REPOSITORY
+from vinery_serving.engine.config import EngineConfig, EngineLog, EngineOptions
+from vinery_serving.node import spare
+from vinery_serving.node.engine_process import EngineProcess
+from vinery_serving.node.spare import SpareEngines
+
+pytestmark = pytest.mark.live
+
+
+def config_of(home: Path) -> EngineConfig:
+    return EngineConfig(
+        name="tiny-chat",
+        folder=REPOSITORY / "models" / "tiny-chat",
+        device="CPU",
+        socket_path=home / "e.sock",
+        cache_dir=home / "cache",
+        max_context=2048,
+        options=EngineOptions(num_threads=1),
+        log=EngineLog(path=home / "engine.log"),
+    )
+
+
+async def test_a_model_loads_in_the_process_that_is_there_and_the_next_one_in_a_new_one(
+    tmp_path: Path,
+) -> None:
+    spares = SpareEngines()
+    await spares.fill()
+    pid = spares.pid
+    assert pid is not None
+    for is_spare in (True, False):
+        engine = EngineProcess(config_of(tmp_path), spares=spares)
+        try:
+            await engine.start()
+            assert (engine.pid == pid) is is_spare
+            assert engine.pid is not None
+            temporary = psutil.Process(engine.pid).open_files()
+            assert (tmp_path / "engine.log") in {Path(each.path) for each in temporary}
+        finally:
+            await engine.end()
+    assert "ready model=tiny-chat" in (tmp_path / "engine.log").read_text()
+    assert not psutil.pid_exists(pid)
+
+
+async def test_a_process_that_was_killed_is_replaced_and_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spare, "_CALM_S", 0.0)
+    spares, pids = SpareEngines(), set[int]()
+    async with asyncio.timeout(60):
+        while len(pids) < 2:
+            spares.want(is_wanted=True)
+            await asyncio.sleep(0.05)
+            if spares.pid is not None:
+                pids.add(spares.pid)
+                psutil.Process(spares.pid).kill()
+    spares.want(is_wanted=False)
+    await spares.close()
+
+    assert spares.take() is None
+    assert not any(map(psutil.pid_exists, pids))
+
+
+async def test_no_process_is_left_when_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spare, "_CALM_S", 0.0)
+    spares = SpareEngines()
+    async with asyncio.timeout(60):
+        while (pid := spares.pid) is None:
+            spares.want(is_wanted=True)
+            await asyncio.sleep(0.01)
+        while psutil.pid_exists(pid):
+            spares.want(is_wanted=False)
+            await asyncio.sleep(0.01)

@@ -1,0 +1,93 @@
+"""Gateways report which requests wait for models, and the node hears of all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.clock import FakeClock
+from vinery_serving.transport.client import node_socket
+from vinery_serving.transport.waiting import Wait, WaitingRequests, WaitingServer
+
+
+class Node:
+    """A node, and each report that it got."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.server = WaitingServer(run_dir, self._on_change)
+        self._changed = asyncio.Event()
+
+    def _on_change(self) -> None:
+        self._changed.set()
+
+    async def until(self, is_true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not is_true():
+                self._changed.clear()
+                await self._changed.wait()
+
+
+@asynccontextmanager
+async def running_node(run_dir: Path) -> AsyncIterator[Node]:
+    node = Node(run_dir)
+    await node.server.start()
+    yield node
+    node.server.close()
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[WaitingRequests]:
+    gateway = WaitingRequests(tmp_path, FakeClock(100))
+    yield gateway
+    await gateway.close()
+
+
+async def test_a_node_hears_what_waits_and_when_it_waits_no_more(
+    tmp_path: Path, gateway: WaitingRequests
+) -> None:
+    async with running_node(tmp_path) as node:
+        with gateway.of(7), gateway.of(7), gateway.of(8):
+            await node.until(lambda: node.server.waits == {7: Wait(2, 100), 8: Wait(1, 100)})
+        await node.until(lambda: node.server.waits == {})
+
+
+async def test_the_requests_of_several_gateways_are_counted_together(
+    tmp_path: Path, gateway: WaitingRequests
+) -> None:
+    other = WaitingRequests(tmp_path, FakeClock(90))
+    async with running_node(tmp_path) as node:
+        with gateway.of(7), other.of(7):
+            await node.until(lambda: node.server.waits == {7: Wait(2, 90)})
+        await other.close()
+
+
+async def test_the_next_node_hears_of_requests_that_still_wait(
+    tmp_path: Path, gateway: WaitingRequests
+) -> None:
+    with gateway.of(7):
+        async with running_node(tmp_path) as node:
+            await node.until(lambda: 7 in node.server.waits)
+        async with running_node(tmp_path) as node:
+            await node.until(lambda: node.server.waits == {7: Wait(1, 100)})
+
+
+async def test_a_gateway_that_ends_leaves_nothing_behind(tmp_path: Path) -> None:
+    gateway = WaitingRequests(tmp_path, FakeClock(100))
+    async with running_node(tmp_path) as node:
+        with gateway.of(7):
+            await node.until(lambda: 7 in node.server.waits)
+            await gateway.close()
+            await node.until(lambda: node.server.waits == {})
+
+
+async def test_what_is_no_report_is_ignored(tmp_path: Path, gateway: WaitingRequests) -> None:
+    async with running_node(tmp_path) as node:
+        _, writer = await asyncio.open_unix_connection(str(node_socket(tmp_path)))
+        writer.write(b"\x00\x00\x00\x02hi")
+        with gateway.of(7):
+            await node.until(lambda: node.server.waits == {7: Wait(1, 100)})
+        writer.close()
