@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
@@ -49,13 +48,12 @@ async def trial_engine(
 
 
 async def _start(config: EngineConfig) -> Process:
-    """The engine ends with this process until it serves, and then as an orphan."""
+    """The engine is in the process group of the job, with which the node ends it."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "vinery_serving.engine", config.name),
         stdin=PIPE,
         stdout=PIPE,
         env=dict(os.environ) | {"TMPDIR": str(config.socket_path.parent)},
-        start_new_session=True,
     )
     assert process.stdin is not None
     process.stdin.write(config.to_line())
@@ -82,5 +80,5 @@ async def _end(process: Process) -> None:
             async with asyncio.timeout(_END_TIMEOUT_S):
                 await process.wait()
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
     await process.wait()
