@@ -72,7 +72,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         {
             "folder": Option(parse=_absolute, help="where openvino_model.xml is"),
             "device": Option(help=_DEVICE_HELP),
-            "is_pinned": Option(help="on: it never sleeps"),
+            "is_pinned": Option(flag="--pinned", help="it never sleeps"),
             "idle_s": Option(help="seconds without a request after which it sleeps; 0: never"),
         },
         run=change,
