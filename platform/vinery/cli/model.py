@@ -81,7 +81,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
                 clear="--any-project",
                 is_list=True,
             ),
-            "is_pinned": Option(help="on: it never sleeps"),
+            "is_pinned": Option(flag="--pinned", help="it never sleeps"),
             "idle_s": Option(help="seconds without a request after which it sleeps; 0: never"),
         },
         run=change,
