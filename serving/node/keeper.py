@@ -65,7 +65,7 @@ class ModelSpec:
     folder: str
     device: str
     options: str  # canonical JSON, so that equal options compare equal
-    task: Task
+    task: Task = Task.CHAT
 
     @property
     def digest(self) -> str:
