@@ -143,7 +143,8 @@ def _number(config: Mapping[str, Any], key: str) -> int:
 
 def _number_bytes(device: str, options: EngineOptions) -> float:
     default = "u8" if device.startswith("CPU") else "f16"
-    precision = str(options.plugin.get("KV_CACHE_PRECISION", default)).lower()
+    of_plugin = options.plugin.get("KV_CACHE_PRECISION", default)
+    precision = str(options.kv_cache_precision or of_plugin).lower()
     return _NUMBER_BYTES.get(precision, _OTHER_BYTES)
 
 

@@ -47,6 +47,7 @@ def test_the_cache_has_the_size_of_its_option_or_that_of_one_context(folder: Pat
     assert cache_bytes("GPU") == 2 * numbers
     assert cache_bytes(max_context=500) == pytest.approx(1.1 * numbers / 2)
     assert cache_bytes(plugin={"KV_CACHE_PRECISION": "f32"}) == 4 * numbers
+    assert cache_bytes(kv_cache_precision="f32") == 4 * numbers
     assert cache_bytes(max_context=1_000_000) == pytest.approx(1.1 * numbers * 16.384)
 
 
