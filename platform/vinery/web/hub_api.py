@@ -119,7 +119,7 @@ class MachineSerializer(serializers.Serializer):  # type: ignore[type-arg]
     free_disk_bytes = serializers.IntegerField()
 
 
-class VerdictSerializer(serializers.Serializer):  # type: ignore[type-arg]
+class LoadVerdictSerializer(serializers.Serializer):  # type: ignore[type-arg]
     """Whether a model will load, why, and the figures behind it."""
 
     answer = serializers.ChoiceField(choices=[each.value for each in Answer])
@@ -199,7 +199,7 @@ def search_hub(self: ResourceViewSet, request: Request) -> Response:
     return Response(FoundListSerializer({"object": "list", "data": found}).data)
 
 
-@extend_schema(request=CheckSerializer, responses=VerdictSerializer)
+@extend_schema(request=CheckSerializer, responses=LoadVerdictSerializer)
 @action(detail=False, methods=["post"], pagination_class=None, filter_backends=[])
 def check(self: ResourceViewSet, request: Request) -> Response:
     """Answer whether a model of a hub will load here, before its weights are fetched."""
@@ -217,7 +217,7 @@ def check(self: ResourceViewSet, request: Request) -> Response:
         )
         if judged.verdict is None:
             raise PullFailed("An archive can be judged only when it is unpacked: pull it.")
-    return Response(VerdictSerializer(judged.verdict).data)
+    return Response(LoadVerdictSerializer(judged.verdict).data)
 
 
 @extend_schema(request=PullSerializer, responses={201: ModelJobSerializer})
