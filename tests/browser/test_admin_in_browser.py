@@ -46,7 +46,8 @@ def test_the_first_page_names_what_there_is_in_the_order_of_its_use(admin: Admin
     rows = admin.page.locator("#content-main th[scope=row]").all_inner_texts()
     assert [caption.lower() for caption in captions[:2]] == ["serving", "accounts"]
     assert rows == [
-        *("Served models", "Usage records", "Refused requests", "Quarantined requests"),
+        *("Served models", "Model aliases"),
+        *("Usage records", "Refused requests", "Quarantined requests"),
         *(
             "API keys",
             "Limits",
