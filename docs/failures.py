@@ -100,8 +100,8 @@ _NOT_A_KEY: Final = (
 _DEEP: Final = b'{"a":' * 101 + b"1" + b"}" * 101
 _NO_ROUTE: Final = (
     "Not found: POST /{tree}/nothing. This server has POST /{tree}/chat/completions, "
-    "/{tree}/completions, /{tree}/responses, /{tree}/messages, /{tree}/tokenize, "
-    "/{tree}/detokenize, and GET "
+    "/{tree}/completions, /{tree}/responses, /{tree}/messages, /{tree}/embeddings, "
+    "/{tree}/rerank, /{tree}/score, /{tree}/tokenize, /{tree}/detokenize, and GET "
     "/{tree}/models, /{tree}/tokenizer_info and /{tree}/usage/me."
 )
 _NO_TREE: Final = (

@@ -13,7 +13,6 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
 from vinery_accounts.admin.base import AuditedAdmin, ResourceAdmin
-from vinery_accounts.models import Project
 from vinery_accounts.resources.base import Conflict
 from vinery_serving.catalog import registry
 from vinery_serving.catalog.alias_resource import MODEL_ALIASES, targets_text
@@ -67,23 +66,14 @@ class JsonOptionsField(forms.JSONField):
         return super().to_python(value)
 
 
-class ProjectsField(forms.TypedMultipleChoiceField):
-    """Projects by their names; the value is a list of ids."""
-
-    def __init__(self, **more: Any) -> None:
-        super().__init__(coerce=int, choices=_project_choices, empty_value=[], **more)
-
-
-def _project_choices() -> list[tuple[int, str]]:
-    projects = Project.objects.select_related("organization").order_by("organization__name", "name")
-    return [(each.pk, str(each)) for each in projects]
-
-
 class ServedModelForm(forms.ModelForm):  # type: ignore[type-arg]
-    project_ids = ProjectsField(
+    project_ids = forms.JSONField(
         label="Projects",
         required=False,
-        help_text="Only keys of these projects see and use the model; none chosen: all keys do.",
+        initial=list,
+        help_text="The ids of the projects whose keys see and use the model, such as [1, 2]; "
+        "empty: all keys.",
+        widget=forms.TextInput(attrs={"size": 40, "spellcheck": "false", "class": "code"}),
     )
     options = JsonOptionsField(
         required=False,
@@ -118,6 +108,10 @@ class ServedModelForm(forms.ModelForm):  # type: ignore[type-arg]
         excluded: set[str] = super()._get_validation_exclusions()  # type: ignore[misc]
         is_stored = self.instance.pk is not None
         return excluded | (set(self.fields) - set(self.changed_data) if is_stored else set())
+
+    def clean_project_ids(self) -> Any:
+        """An empty field means all projects."""
+        return self.cleaned_data["project_ids"] or []
 
     def clean_options(self) -> Any:
         """An empty field means no options."""

@@ -174,7 +174,9 @@ def test_no_row_may_refer_to_another_organisation(ours: Tenant, name: str) -> No
 
 def _is_of_platform(route: Route) -> bool:
     """Whether its rows belong to no organisation."""
-    return bool(re.search("weight|group|served|(api|console)/models", route.template))
+    return bool(
+        re.search("weight|group|served|modelalias|speed|(api|console)/model", route.template)
+    )
 
 
 def test_the_sweep_notices_what_an_administrator_sees(ours: Tenant) -> None:

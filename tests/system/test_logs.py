@@ -278,7 +278,7 @@ async def test_a_removed_log_of_an_engine_begins_anew(platform: Running) -> None
 
 async def test_a_model_that_does_not_load_logs_why(platform: Running) -> None:
     until(lambda: is_ready(platform))
-    option = 'plugin={"NO_SUCH_PROPERTY": 1}'
+    option = 'plugin={"PERFORMANCE_HINT": "FAST"}'
     folder = str(REPOSITORY / "models" / "tiny-chat")
     vinery(platform, "model", "add", folder, "--name", "broken", "--option", option)
 
@@ -290,7 +290,7 @@ async def test_a_model_that_does_not_load_logs_why(platform: Running) -> None:
         found = [each for each in entries if "does not load" in each.message]
         return found[0].message if found else None
 
-    assert "NO_SUCH_PROPERTY" in until(reason, timeout_s=60)
+    assert "PERFORMANCE_HINT" in until(reason, timeout_s=60)
     vinery(platform, "model", "remove", "broken")
 
 

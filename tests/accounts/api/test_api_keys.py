@@ -239,7 +239,8 @@ def test_the_api_refuses_unknown_endpoints_and_invalid_networks_and_names_the_fi
         (
             "endpoints",
             "/v1/completions",
-            "There are: chat/completions, completions, responses, messages.",
+            "There are: chat/completions, completions, responses, messages, embeddings, rerank, "
+            "score.",
         ),
         ("networks", "10.0.0.1/8", "Networks look like 10.0.0.0/8"),
     ):

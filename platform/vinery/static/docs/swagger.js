@@ -5,7 +5,7 @@ SwaggerUIBundle({
   domNode: shown,
   deepLinking: true,
   displayRequestDuration: true,
-  docExpansion: "list",
+  docExpansion: shown.dataset.expansion,
   filter: true,
   persistAuthorization: false,
   validatorUrl: null,
