@@ -50,7 +50,8 @@ WITHOUT_TENANT = {
     *("auth.Permission", "auth.Group", "contenttypes.ContentType", "sessions.Session"),
     *("account.EmailConfirmation", "socialaccount.SocialApp", "socialaccount.SocialToken"),
     *("accounts.ModelWeight", "accounts.RetentionCutoff"),
-    *("serving.ServedModel", "serving.EngineStatus"),
+    *("serving.ServedModel", "serving.EngineStatus", "serving.ModelAlias", "serving.ModelEvent"),
+    *("serving.SpeedResult", "serving.ModelJob"),
 }
 # Each page has a new secret.
 SHOWS_NEW_SECRETS = {"/accounts/2fa/totp/activate/", "/api/schema/"}
