@@ -61,7 +61,7 @@ def begin(tmp_path: Path, kind: JobKind = JobKind.PULL, **parameters: Any) -> Mo
 
 
 async def until(job: ModelJob, is_so: Callable[[ModelJob], bool]) -> ModelJob:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         read = sync_to_async(job.refresh_from_db, thread_sensitive=False)
         while not is_so(await read() or job):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
