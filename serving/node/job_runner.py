@@ -282,6 +282,11 @@ def _take_result(job: ModelJob, result: Mapping[str, Any]) -> str:
     """Store the result. Returns what is wrong with it, for administrators; empty: nothing."""
     try:
         return take_result(job, result)
+    except DatabaseError:
+        raise
+    except Exception:  # begun again, the job would give the same result, without end
+        log.exception("result not stored", extra={"fields": {"job": str(job), "id": job.pk}})
+        return "Its result could not be stored. The log of the node has the reason: vinery logs"
     finally:
         change_signal.send()
         close_old_connections()

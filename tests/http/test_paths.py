@@ -39,7 +39,7 @@ def test_the_path_of_another_server_is_a_path_of_this_api(
         "//admin",
         "/openai",
         "/openai/admin",
-        "/openai/deployments/tiny/embeddings",
+        "/openai/deployments/tiny/images/generations",
     ],
 )
 def test_any_other_path_stays_as_it_is(path: str) -> None:

@@ -139,14 +139,26 @@ def test_an_error_fails_the_job_and_it_can_be_begun_again(tmp_path: Path) -> Non
 
 
 def test_a_killed_process_is_begun_again(tmp_path: Path) -> None:
-    job = begin(tmp_path, JobKind.BENCH, num_kills=2, result={"tokens_per_s": 5})
+    job = begin(tmp_path, num_kills=2, result={"folder": str(TINY_CHAT)})
 
     async def run() -> None:
         async with a_node():
             await until(job, in_state(JobState.DONE))
 
     asyncio.run(run())
-    assert (job.num_attempts, job.result) == (3, {"tokens_per_s": 5})
+    assert job.num_attempts == 3
+
+
+def test_a_result_that_cannot_be_stored_fails_the_job(tmp_path: Path) -> None:
+    job = begin(tmp_path, JobKind.BENCH, result={"of": "another form"})
+
+    async def run() -> None:
+        async with a_node():
+            await until(job, in_state(JobState.FAILED))
+
+    asyncio.run(run())
+    assert "could not be stored" in job.error
+    assert len(processes(tmp_path)) == 1
 
 
 def test_a_process_that_is_killed_each_time_fails_the_job(tmp_path: Path) -> None:
