@@ -16,8 +16,9 @@ from vinery_accounts.admin.base import AuditedAdmin, ResourceAdmin
 from vinery_accounts.resources.base import Conflict
 from vinery_serving.catalog import registry
 from vinery_serving.catalog.alias_resource import MODEL_ALIASES, targets_text
+from vinery_serving.catalog.aliases import ModelAlias
 from vinery_serving.catalog.engine_log import engine_log_text
-from vinery_serving.catalog.models import ModelAlias, ServedModel
+from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.option_fields import DeviceInput, device_help
 from vinery_serving.catalog.renaming import follow_name, left_behind
 from vinery_serving.catalog.resource import MODELS

@@ -9,7 +9,7 @@ from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Resource
 from vinery_accounts.resources.fields import Filters, StrictModelSerializer
 from vinery_accounts.services.access import Access
-from vinery_serving.catalog.models import ModelAlias
+from vinery_serving.catalog.aliases import ModelAlias
 
 
 class ModelAliasSerializer(StrictModelSerializer):

@@ -16,5 +16,5 @@ class CatalogConfig(AppConfig):
     def import_models(self) -> None:
         """Import the tables, which are in several files."""
         super().import_models()
-        import_module(f"{self.name}.model_events")
-        import_module(f"{self.name}.speed")
+        for table in ("model_events", "speed"):
+            import_module(f"{self.name}.{table}")

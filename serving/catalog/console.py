@@ -10,9 +10,10 @@ from django.urls import path
 from vinery_accounts.console.live import LivePage
 from vinery_serving.catalog import console_add, console_model, registry
 from vinery_serving.catalog.alias_resource import targets_text
+from vinery_serving.catalog.aliases import ModelAlias
 from vinery_serving.catalog.job_resource import bytes_text, progress_text
 from vinery_serving.catalog.model_facts import actions_of, body_of
-from vinery_serving.catalog.models import ModelAlias, ServedModel
+from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import MODELS
 
 _OF_USERS: Final = ("Model", "Task", "State")

@@ -5,9 +5,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from vinery_serving.catalog.aliases import ModelAlias
+from vinery_serving.catalog.engine_status import ShownState
 from vinery_serving.catalog.job_resource import bytes_text, progress_text
 from vinery_serving.catalog.jobs import Asked, JobState, ModelJob
-from vinery_serving.catalog.models import ModelAlias, ServedModel, ShownState
+from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import MODELS
 from vinery_serving.core.tasks import Task
 

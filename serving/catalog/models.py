@@ -1,4 +1,4 @@
-"""The tables of served models and of their engines."""
+"""The table of served models."""
 
 from __future__ import annotations
 
@@ -12,32 +12,29 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.core.validators import MaxValueValidator, RegexValidator
+from django.core.validators import MaxValueValidator
 from django.db import models
 
 from vinery_serving.catalog import devices
+from vinery_serving.catalog.aliases import ModelAlias
 from vinery_serving.catalog.device_options import check_device_options
 from vinery_serving.catalog.devices import check_device
+from vinery_serving.catalog.engine_status import (
+    EngineState,
+    EngineStatus,
+    PictureVerdictChoices,
+    ShownState,
+)
 from vinery_serving.catalog.folder_options import check_folder_options
 from vinery_serving.catalog.jobs import FOLDER_KINDS, JobKind, JobState, ModelJob
+from vinery_serving.catalog.names import MODEL_NAME
 from vinery_serving.catalog.shipped import shipped_folder
-from vinery_serving.catalog.tasks import UnusableModel, read_task
-from vinery_serving.core.media import PictureVerdict
+from vinery_serving.catalog.tasks import UnusableModel, check_folder, read_task
 from vinery_serving.core.output_formats import check_output_format
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import parse_options
 
-_FAST_TOKENIZER: Final = "tokenizer.json"
-_GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")
 _MAX_IDLE_S: Final = 366 * 24 * 3600
-
-
-_NAME: Final = RegexValidator(
-    r"^[A-Za-z0-9][A-Za-z0-9._:/-]*\Z",
-    "Use letters, digits and . _ : / - only, beginning with a letter or digit.",
-)
-_MAX_TARGETS: Final = 20
-_MAX_WEIGHT: Final = 1_000_000
 
 
 class ServedModel(models.Model):
@@ -48,7 +45,7 @@ class ServedModel(models.Model):
         max_length=128,
         unique=True,
         error_messages={"unique": "Another model is served under this name."},
-        validators=[_NAME],
+        validators=[MODEL_NAME],
         help_text="The name that clients send as `model`.",
     )
     folder = models.CharField(
@@ -267,172 +264,6 @@ class ServedModel(models.Model):
         check_folder_options(options, Path(self.folder))
 
 
-class ModelAlias(models.Model):
-    """Another name for a model, or for several between which its requests are divided."""
-
-    name = models.CharField(
-        max_length=128,
-        unique=True,
-        error_messages={"unique": "There is an alias of this name already."},
-        validators=[_NAME],
-        help_text="The name that clients send as `model`.",
-    )
-    targets = models.JSONField(
-        help_text='The models by their weights, such as {"qwen-a": 90, "qwen-b": 10}: each '
-        "request gets one of them by chance, those with a weight of 0 only if no other can answer.",
-    )
-    created_at = models.DateTimeField(auto_now_add=True)
-    updated_at = models.DateTimeField(auto_now=True)
-
-    class Meta:
-        ordering = ("name",)
-        verbose_name_plural = "model aliases"
-
-    def __str__(self) -> str:
-        return self.name
-
-    def clean_fields(self, exclude: Collection[str] | None = None) -> None:
-        """Raises ValidationError, also for the name of a model, and for targets that no model is
-        served under."""
-        super().clean_fields(exclude)
-        if ServedModel.objects.filter(name=self.name).exists():
-            raise ValidationError({"name": "A model is served under this name."})
-        try:
-            _check_targets(self.targets)
-        except ValueError as error:
-            raise ValidationError({"targets": str(error)}) from error
-
-
-class EngineState(models.TextChoices):
-    UNLOADED = "unloaded"
-    LOADING = "loading"
-    READY = "ready"
-    ASLEEP = "asleep"  # until a request comes for it: it was idle, or others need the memory
-    RETRYING = "retrying"  # it could not load, and is tried again
-    FAILED = "failed"  # until its files or settings change, or an administrator tries again
-
-
-class PictureVerdictChoices(models.TextChoices):
-    """`PictureVerdict` with words for administrators."""
-
-    PASSED = PictureVerdict.PASSED.value, "Passed"
-    ALIKE = PictureVerdict.ALIKE.value, "Cannot distinguish pictures"
-    FAILED = PictureVerdict.FAILED.value, "Failed"
-    NO_VISION = PictureVerdict.NO_VISION.value, "No vision"
-    UNFINISHED = PictureVerdict.UNFINISHED.value, "Not tested"
-
-
-class ShownState(models.TextChoices):
-    """The state of a model: that of its engine or of the job that makes its folder, or a change
-    that is pending."""
-
-    REGISTERED = "registered", "Without files"
-    PULLING = "pulling"
-    CONVERTING = "converting"
-
-    UNLOADED = "unloaded"
-    WAITING = "waiting", "Waiting to load"
-    LOADING = "loading"
-    READY = "ready"
-    ASLEEP = "asleep"
-    RETRYING = "retrying"
-    FAILED = "failed"
-    UNLOADING = "unloading"
-
-
-class EngineStatus(models.Model):
-    model = models.OneToOneField(ServedModel, on_delete=models.CASCADE, related_name="engine")
-    state = models.CharField(
-        max_length=16, choices=EngineState.choices, default=EngineState.UNLOADED
-    )
-    last_error = models.TextField(
-        blank=True,
-        help_text="What happened and what to do; the original error stands below, after a blank "
-        "line.",
-    )
-    pid = models.PositiveIntegerField(null=True, blank=True)
-    num_restarts = models.PositiveIntegerField(default=0)
-    num_failures_in_row = models.PositiveIntegerField(
-        default=0, help_text="How often the engine has failed since it was ready."
-    )
-    num_attempts = models.PositiveIntegerField(
-        default=0, help_text="How many attempts to load it have failed since it was ready."
-    )
-    max_attempts = models.PositiveIntegerField(
-        default=0, help_text="After how many failed attempts it is no longer tried; 0: none failed."
-    )
-    next_attempt_at = models.DateTimeField(
-        null=True, blank=True, help_text="When it is tried again."
-    )
-    max_context = models.PositiveIntegerField(
-        default=0, help_text="Tokens of prompt and output together; 0: unknown."
-    )
-    settings_digest = models.CharField(
-        max_length=64, blank=True, help_text="Of the settings that this report is about."
-    )
-    picture_verdict = models.CharField(
-        max_length=16,
-        choices=PictureVerdictChoices.choices,
-        blank=True,
-        help_text="What a vision model made of known pictures; empty: it takes text only.",
-    )
-    picture_test = models.TextField(blank=True, help_text="The same as a sentence.")
-    picture_test_device = models.CharField(
-        max_length=64, blank=True, help_text="The device on which it saw them."
-    )
-    picture_tested_at = models.DateTimeField(null=True, blank=True)
-    needed_bytes = models.PositiveBigIntegerField(
-        null=True, blank=True, help_text="Memory that it is expected to need."
-    )
-    loaded_bytes = models.PositiveBigIntegerField(
-        null=True, blank=True, help_text="Measured memory of its process after it had loaded."
-    )
-    peak_bytes = models.PositiveBigIntegerField(
-        null=True, blank=True, help_text="The most that was measured since."
-    )
-    num_waiting_to_load = models.PositiveIntegerField(
-        default=0, help_text="Requests that wait until it is loaded."
-    )
-    waiting_since = models.DateTimeField(
-        null=True, blank=True, help_text="When the oldest of them came."
-    )
-    changed_at = models.DateTimeField(auto_now=True)
-
-    class Meta:
-        verbose_name_plural = "engine statuses"
-
-    def __str__(self) -> str:
-        return f"{self.model_id}: {self.state}"
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether the model could not load, even if it is tried again by itself."""
-        return self.state in (EngineState.RETRYING, EngineState.FAILED)
-
-    @property
-    def memory_text(self) -> str:
-        """What it needs and what was measured, in words; empty while that is unknown."""
-        if self.needed_bytes is None:
-            return ""
-        needed = f"{self.needed_bytes >> 20} MB are expected"
-        if self.loaded_bytes is None or self.peak_bytes is None:
-            return f"{needed}; nothing was measured yet"
-        return (
-            f"{needed}; measured: {self.loaded_bytes >> 20} MB after loading, "
-            f"{self.peak_bytes >> 20} MB at most"
-        )
-
-    @property
-    def can_be_tried(self) -> bool:
-        """Whether it is not loaded, although it should be, until a request comes or for good."""
-        return self.has_failed or self.state == EngineState.ASLEEP
-
-    @property
-    def reason(self) -> str:
-        """The last error without the original error below it."""
-        return self.last_error.partition("\n\n")[0]
-
-
 def options_text(options: Mapping[str, Any]) -> str:
     """Canonical JSON, so that equal options compare equal."""
     return json.dumps(options, sort_keys=True)
@@ -458,46 +289,6 @@ def _check_name(name: str) -> None:
         raise ValueError("There is an alias of this name.")
 
 
-def _check_targets(targets: object) -> None:
-    """Raises ValueError for anything but names of served models with their weights."""
-    if not isinstance(targets, dict) or not targets:
-        raise ValueError('Give models with their weights, such as {"qwen-a": 90, "qwen-b": 10}.')
-    if len(targets) > _MAX_TARGETS:
-        raise ValueError(f"An alias has at most {_MAX_TARGETS} models.")
-    served = set(ServedModel.objects.filter(name__in=targets).values_list("name", flat=True))
-    for name, weight in targets.items():
-        if name not in served:
-            raise ValueError(f"No model is served under the name {name}.")
-        if type(weight) is not int or not 0 <= weight <= _MAX_WEIGHT:
-            raise ValueError(f"The weight of {name} must be 0 to {_MAX_WEIGHT:,}.")
-    if not any(targets.values()):
-        raise ValueError("At least one weight must be above 0.")
-
-
-def _check_folder(text: str) -> None:
-    """Raises ValueError for a folder that has no OpenVINO model that Vinery can serve."""
-    path = Path(text)
-    if not path.is_absolute():
-        raise ValueError(f"{path} is not an absolute path.")
-    if not path.is_dir():
-        raise ValueError(f"There is no folder {path}.")
-    graph = next((path / name for name in _GRAPHS if (path / name).is_file()), None)
-    if graph is None:
-        raise ValueError(
-            f"{path} has no openvino_model.xml. Export the model first, for example with "
-            "`optimum-cli export openvino`."
-        )
-    weights = graph.with_suffix(".bin")
-    if not weights.is_file():
-        raise ValueError(f"{path} has no {weights.name}, the weights. Copy the folder again.")
-    task = read_task(path)
-    if task is Task.RERANK and not (path / _FAST_TOKENIZER).is_file():
-        raise ValueError(
-            f"{path} has no {_FAST_TOKENIZER}, with which Vinery writes queries and documents as "
-            "pairs. Copy it from the original model."
-        )
-
-
 def _check_device(text: str) -> None:
     """Raises ValueError for a device that this machine does not have."""
     check_device(text, devices.read(Path(settings.VINERY_RUN_DIR)))
@@ -512,7 +303,7 @@ def _check_projects(ids: object) -> None:
 
 _CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     "name": _check_name,
-    "folder": _check_folder,
+    "folder": check_folder,
     "device": _check_device,
     "options": _check_options,
     "project_ids": _check_projects,

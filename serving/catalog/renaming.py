@@ -6,7 +6,7 @@ and a key whose client still sends the old name must not silently get another on
 
 from vinery_accounts.models import ApiKey, Limit, ModelWeight
 from vinery_accounts.services import changes
-from vinery_serving.catalog.models import ModelAlias
+from vinery_serving.catalog.aliases import ModelAlias
 
 
 def follow_name(old_name: str, new_name: str) -> None:

@@ -18,12 +18,8 @@ from vinery_accounts.resources.base import Conflict, Resource, RowAction
 from vinery_accounts.resources.fields import Filters, StrictModelSerializer, StrictSerializer
 from vinery_accounts.services.access import Access, Action
 from vinery_serving.catalog import registry, speed_requests
-from vinery_serving.catalog.models import (
-    EngineStatus,
-    PictureVerdictChoices,
-    ServedModel,
-    ShownState,
-)
+from vinery_serving.catalog.engine_status import EngineStatus, PictureVerdictChoices, ShownState
+from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.renaming import follow_name, left_behind
 from vinery_serving.engine.config import ENGINE_MODULES
 

@@ -4,8 +4,9 @@ from django.core.exceptions import ValidationError
 
 from vinery_accounts.services import changes
 from vinery_serving.catalog import job_requests
+from vinery_serving.catalog.engine_status import ShownState
 from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
-from vinery_serving.catalog.models import ServedModel, ShownState
+from vinery_serving.catalog.models import ServedModel
 
 
 def begin(model: ServedModel) -> ModelJob:

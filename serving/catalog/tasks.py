@@ -12,6 +12,8 @@ from xml.etree import ElementTree
 from vinery_serving.catalog.folder_options import EMBEDDINGS
 from vinery_serving.core.tasks import Task
 
+_FAST_TOKENIZER: Final = "tokenizer.json"
+_GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")
 _GRAPH: Final = "openvino_model.xml"
 _VECTORS: Final = frozenset({"sentence_embedding", "last_hidden_state", "token_embeddings"})
 _SCORES: Final = "logits"
@@ -100,3 +102,27 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def check_folder(text: str) -> None:
+    """Raises ValueError for a folder that has no OpenVINO model that Vinery can serve."""
+    path = Path(text)
+    if not path.is_absolute():
+        raise ValueError(f"{path} is not an absolute path.")
+    if not path.is_dir():
+        raise ValueError(f"There is no folder {path}.")
+    graph = next((path / name for name in _GRAPHS if (path / name).is_file()), None)
+    if graph is None:
+        raise ValueError(
+            f"{path} has no openvino_model.xml. Export the model first, for example with "
+            "`optimum-cli export openvino`."
+        )
+    weights = graph.with_suffix(".bin")
+    if not weights.is_file():
+        raise ValueError(f"{path} has no {weights.name}, the weights. Copy the folder again.")
+    task = read_task(path)
+    if task is Task.RERANK and not (path / _FAST_TOKENIZER).is_file():
+        raise ValueError(
+            f"{path} has no {_FAST_TOKENIZER}, with which Vinery writes queries and documents as "
+            "pairs. Copy it from the original model."
+        )

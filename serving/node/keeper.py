@@ -21,7 +21,8 @@ from django.conf import settings
 from django.utils import timezone
 
 from vinery_serving.catalog.devices import first_device
-from vinery_serving.catalog.models import EngineState, settings_digest
+from vinery_serving.catalog.engine_status import EngineState
+from vinery_serving.catalog.models import settings_digest
 from vinery_serving.core.cadence import until_next
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import (

@@ -18,7 +18,8 @@ from django.db import DatabaseError, close_old_connections
 from vinery_accounts.base import change_signal
 from vinery_accounts.base.commits import commit_state
 from vinery_serving.catalog import devices
-from vinery_serving.catalog.models import EngineState, ServedModel, options_text
+from vinery_serving.catalog.engine_status import EngineState
+from vinery_serving.catalog.models import ServedModel, options_text
 from vinery_serving.core.tasks import Task
 from vinery_serving.logs.entries import LogEntry
 from vinery_serving.logs.folder import delete_former_engines

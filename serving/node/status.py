@@ -12,7 +12,8 @@ from django.utils import timezone
 
 from vinery_accounts.base import change_signal
 from vinery_serving.catalog import model_events
-from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
+from vinery_serving.catalog.engine_status import EngineState, EngineStatus
+from vinery_serving.catalog.models import ServedModel
 from vinery_serving.node.backoff import LoadAttempts
 from vinery_serving.node.fit import Measured
 from vinery_serving.node.picture_report import PictureReport

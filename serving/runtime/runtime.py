@@ -34,7 +34,9 @@ from vinery_accounts.usage.ledger import UsageLedger
 from vinery_accounts.usage.recovery import recover_orphans, store_then
 from vinery_serving.allowlist.denials import DenialQueue
 from vinery_serving.allowlist.policies import MediaPolicies
-from vinery_serving.catalog.models import EngineState, ModelAlias, ServedModel
+from vinery_serving.catalog.aliases import ModelAlias
+from vinery_serving.catalog.engine_status import EngineState
+from vinery_serving.catalog.models import ServedModel
 from vinery_serving.constraints.families.registry import select_family
 from vinery_serving.core import field_limits
 from vinery_serving.core.cadence import until_next

@@ -42,7 +42,7 @@ class WaitingRequests:
     """The requests of one gateway that wait. Belongs to the event loop."""
 
     def __init__(self, run_dir: Path, clock: Callable[[], float] = time.time) -> None:
-        self._path = node_socket(run_dir)
+        self._run_dir = run_dir
         self._clock = clock
         self._came_at: dict[int, list[float]] = {}  # by model id, the oldest first
         self._changed = asyncio.Event()
@@ -82,7 +82,8 @@ class WaitingRequests:
         """Report for as long as requests wait. A node that is being replaced is looked for."""
         while self._came_at:
             with contextlib.suppress(OSError):
-                reader, writer = await asyncio.open_unix_connection(str(self._path))
+                path = node_socket(self._run_dir)
+                reader, writer = await asyncio.open_unix_connection(str(path))
                 try:
                     await self._send_changes(reader, writer)
                 finally:

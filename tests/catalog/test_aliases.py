@@ -15,7 +15,8 @@ from vinery_accounts.models import AuditEntry
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_accounts.services import changes
 from vinery_serving.catalog import registry
-from vinery_serving.catalog.models import ModelAlias, ServedModel
+from vinery_serving.catalog.aliases import ModelAlias
+from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import MODELS
 
 pytestmark = pytest.mark.django_db

@@ -19,7 +19,8 @@ from vinery_serving.catalog.engine_log import (
     engine_log_after,
     engine_log_text,
 )
-from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
+from vinery_serving.catalog.engine_status import EngineState, EngineStatus
+from vinery_serving.catalog.models import ServedModel
 from vinery_serving.logs.file import LogBounds, LogFile
 from vinery_serving.logs.folder import engine_name, log_path
 from vinery_serving.logs.lines import time_text

@@ -13,8 +13,10 @@ from django.test import Client
 from tests.conftest import REPOSITORY
 from vinery_accounts.models import AuditEntry, User
 from vinery_serving.catalog import model_events, registry, resource
+from vinery_serving.catalog.aliases import ModelAlias
+from vinery_serving.catalog.engine_status import EngineState, EngineStatus
 from vinery_serving.catalog.jobs import Asked, JobState, ModelJob
-from vinery_serving.catalog.models import EngineState, EngineStatus, ModelAlias, ServedModel
+from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import EngineWork
 
 pytestmark = pytest.mark.django_db

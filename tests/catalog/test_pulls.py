@@ -17,9 +17,10 @@ from vinery_accounts.base import change_signal
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_serving.catalog import devices, job_requests, pulls
 from vinery_serving.catalog.devices import Device
+from vinery_serving.catalog.engine_status import ShownState
 from vinery_serving.catalog.job_results import take_result
 from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
-from vinery_serving.catalog.models import ServedModel, ShownState
+from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import MODELS
 from vinery_serving.hub.errors import PullFailed
 from vinery_serving.hub.verdict import Answer

@@ -12,7 +12,8 @@ from tests.conftest import REPOSITORY
 from vinery_accounts.models import AuditEntry, User
 from vinery_accounts.services import changes
 from vinery_serving.catalog import registry
-from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
+from vinery_serving.catalog.engine_status import EngineState, EngineStatus
+from vinery_serving.catalog.models import ServedModel
 
 pytestmark = pytest.mark.django_db
 TINY_CHAT = REPOSITORY / "models" / "tiny-chat"

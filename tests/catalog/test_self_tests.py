@@ -15,7 +15,8 @@ from vinery.cli import model as command
 from vinery_accounts.models import AuditEntry, User
 from vinery_accounts.resources.base import EVERYTHING, Conflict
 from vinery_serving.catalog import registry
-from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
+from vinery_serving.catalog.engine_status import EngineState, EngineStatus
+from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import MODELS
 
 pytestmark = pytest.mark.django_db

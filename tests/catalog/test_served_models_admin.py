@@ -15,7 +15,8 @@ from tests.conftest import REPOSITORY
 from vinery_accounts.models import AuditEntry, ModelWeight, User
 from vinery_serving.catalog import devices
 from vinery_serving.catalog.devices import Device
-from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
+from vinery_serving.catalog.engine_status import EngineState, EngineStatus
+from vinery_serving.catalog.models import ServedModel
 
 TINY_CHAT = str(REPOSITORY / "models" / "tiny-chat")
 MODELS = "admin:serving_servedmodel_changelist"

@@ -17,9 +17,10 @@ from tests.convert.fake_environment import write_environment
 from tests.convert.test_conversion import COPY
 from vinery.cli import main
 from vinery_serving.catalog import conversions
+from vinery_serving.catalog.engine_status import ShownState
 from vinery_serving.catalog.job_results import take_result
 from vinery_serving.catalog.jobs import JobState, ModelJob
-from vinery_serving.catalog.models import ServedModel, ShownState
+from vinery_serving.catalog.models import ServedModel
 from vinery_serving.jobs.progress import JobDocument
 
 _DEADLINE_S = 60.0

@@ -17,9 +17,10 @@ from django.core.exceptions import ValidationError
 from tests.conftest import REPOSITORY
 from vinery_accounts.base import change_signal
 from vinery_serving.catalog import job_requests as jobs
+from vinery_serving.catalog.engine_status import ShownState
 from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
 from vinery_serving.catalog.model_events import MAX_EVENTS, ModelEvent, record
-from vinery_serving.catalog.models import ServedModel, ShownState
+from vinery_serving.catalog.models import ServedModel
 from vinery_serving.node import job_runner
 from vinery_serving.node.job_runner import JobRunner
 from vinery_serving.node.reconciler import _read_specs

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.clock import FakeClock
-from vinery_serving.catalog.models import EngineState
+from vinery_serving.catalog.engine_status import EngineState
 from vinery_serving.core.tasks import Task
 from vinery_serving.node import fit, keeper, status
 from vinery_serving.node.backoff import LoadAttempts

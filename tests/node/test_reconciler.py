@@ -12,7 +12,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from vinery_serving.catalog.models import EngineStatus, ServedModel
+from vinery_serving.catalog.engine_status import EngineStatus
+from vinery_serving.catalog.models import ServedModel
 from vinery_serving.node import status
 from vinery_serving.node.picture_report import PictureReport
 from vinery_serving.node.reconciler import _read_specs

@@ -11,7 +11,8 @@ from django.utils import timezone
 from tests.conftest import REPOSITORY
 from vinery.cli import commands, wait
 from vinery.cli.wait import Progress
-from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
+from vinery_serving.catalog.engine_status import EngineState, EngineStatus
+from vinery_serving.catalog.models import ServedModel
 
 pytestmark = pytest.mark.django_db
 

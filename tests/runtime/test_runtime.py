@@ -11,7 +11,9 @@ from collections.abc import AsyncIterator
 import pytest
 from django.db import DatabaseError
 
-from vinery_serving.catalog.models import EngineState, EngineStatus, ModelAlias, ServedModel
+from vinery_serving.catalog.aliases import ModelAlias
+from vinery_serving.catalog.engine_status import EngineState, EngineStatus
+from vinery_serving.catalog.models import ServedModel
 from vinery_serving.core.errors import InvalidKey
 from vinery_serving.flow.meter import Meter
 from vinery_serving.runtime.live import LiveRequest

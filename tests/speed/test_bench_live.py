@@ -12,9 +12,10 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from vinery_serving.catalog import speed, speed_requests
+from vinery_serving.catalog.engine_status import EngineState, EngineStatus
 from vinery_serving.catalog.job_results import take_result
 from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
-from vinery_serving.catalog.models import EngineState, EngineStatus, ServedModel
+from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.speed import SpeedResult
 from vinery_serving.jobs.progress import JobDocument, JobFailed, Reporter
 from vinery_serving.speed import bench_job

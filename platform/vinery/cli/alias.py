@@ -7,7 +7,7 @@ from vinery.cli.find import only
 from vinery.cli.resource import RowCommands
 from vinery.cli.shape import subcommands
 from vinery_serving.catalog.alias_resource import MODEL_ALIASES, targets_text
-from vinery_serving.catalog.models import ModelAlias
+from vinery_serving.catalog.aliases import ModelAlias
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

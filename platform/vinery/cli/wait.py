@@ -20,7 +20,8 @@ from vinery.config import credentials
 from vinery.config.home import Home
 from vinery.process import logs
 from vinery_accounts.base.names import escaped
-from vinery_serving.catalog.models import ServedModel, ShownState
+from vinery_serving.catalog.engine_status import ShownState
+from vinery_serving.catalog.models import ServedModel
 
 _POLL_S: Final = 0.2
 _FIRST_PROGRESS_AFTER_S: Final = 3.0

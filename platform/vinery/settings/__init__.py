@@ -393,7 +393,7 @@ SPECTACULAR_SETTINGS = {
         "DeliveryState": "vinery_accounts.models.DeliveryState",
         "KeyState": "vinery_accounts.models.keys.STATES",
         "Break": "vinery_accounts.services.audit.Break",
-        "ServedModelState": "vinery_serving.catalog.models.ShownState",
+        "ServedModelState": "vinery_serving.catalog.engine_status.ShownState",
         "MediaScope": "vinery_serving.allowlist.resource.SCOPES",
         "MediaDenialReason": "vinery_serving.allowlist.models.DENIAL_REASONS",
     },

@@ -30,8 +30,9 @@ from vinery_serving.allowlist.seeing import choose
 from vinery_serving.catalog import conversions, devices
 from vinery_serving.catalog.alias_resource import MODEL_ALIASES
 from vinery_serving.catalog.engine_log import engine_log
+from vinery_serving.catalog.engine_status import ShownState
 from vinery_serving.catalog.job_resource import MODEL_EVENTS, MODEL_JOBS, ModelJobSerializer
-from vinery_serving.catalog.models import ServedModel, ShownState
+from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import MODELS, EngineSerializer, EngineWork
 from vinery_serving.catalog.speed_resource import SPEED_RESULTS
 from vinery_serving.runtime.runtime import runtime

@@ -1,0 +1,139 @@
+"""What the node reports of a model's engine, and the states that administrators see."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from vinery_serving.core.media import PictureVerdict
+
+
+class EngineState(models.TextChoices):
+    UNLOADED = "unloaded"
+    LOADING = "loading"
+    READY = "ready"
+    ASLEEP = "asleep"  # until a request comes for it: it was idle, or others need the memory
+    RETRYING = "retrying"  # it could not load, and is tried again
+    FAILED = "failed"  # until its files or settings change, or an administrator tries again
+
+
+class PictureVerdictChoices(models.TextChoices):
+    """`PictureVerdict` with words for administrators."""
+
+    PASSED = PictureVerdict.PASSED.value, "Passed"
+    ALIKE = PictureVerdict.ALIKE.value, "Cannot distinguish pictures"
+    FAILED = PictureVerdict.FAILED.value, "Failed"
+    NO_VISION = PictureVerdict.NO_VISION.value, "No vision"
+    UNFINISHED = PictureVerdict.UNFINISHED.value, "Not tested"
+
+
+class ShownState(models.TextChoices):
+    """The state of a model: that of its engine or of the job that makes its folder, or a change
+    that is pending."""
+
+    REGISTERED = "registered", "Without files"
+    PULLING = "pulling"
+    CONVERTING = "converting"
+
+    UNLOADED = "unloaded"
+    WAITING = "waiting", "Waiting to load"
+    LOADING = "loading"
+    READY = "ready"
+    ASLEEP = "asleep"
+    RETRYING = "retrying"
+    FAILED = "failed"
+    UNLOADING = "unloading"
+
+
+class EngineStatus(models.Model):
+    model = models.OneToOneField(
+        "serving.ServedModel", on_delete=models.CASCADE, related_name="engine"
+    )
+    state = models.CharField(
+        max_length=16, choices=EngineState.choices, default=EngineState.UNLOADED
+    )
+    last_error = models.TextField(
+        blank=True,
+        help_text="What happened and what to do; the original error stands below, after a blank "
+        "line.",
+    )
+    pid = models.PositiveIntegerField(null=True, blank=True)
+    num_restarts = models.PositiveIntegerField(default=0)
+    num_failures_in_row = models.PositiveIntegerField(
+        default=0, help_text="How often the engine has failed since it was ready."
+    )
+    num_attempts = models.PositiveIntegerField(
+        default=0, help_text="How many attempts to load it have failed since it was ready."
+    )
+    max_attempts = models.PositiveIntegerField(
+        default=0, help_text="After how many failed attempts it is no longer tried; 0: none failed."
+    )
+    next_attempt_at = models.DateTimeField(
+        null=True, blank=True, help_text="When it is tried again."
+    )
+    max_context = models.PositiveIntegerField(
+        default=0, help_text="Tokens of prompt and output together; 0: unknown."
+    )
+    settings_digest = models.CharField(
+        max_length=64, blank=True, help_text="Of the settings that this report is about."
+    )
+    picture_verdict = models.CharField(
+        max_length=16,
+        choices=PictureVerdictChoices.choices,
+        blank=True,
+        help_text="What a vision model made of known pictures; empty: it takes text only.",
+    )
+    picture_test = models.TextField(blank=True, help_text="The same as a sentence.")
+    picture_test_device = models.CharField(
+        max_length=64, blank=True, help_text="The device on which it saw them."
+    )
+    picture_tested_at = models.DateTimeField(null=True, blank=True)
+    needed_bytes = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text="Memory that it is expected to need."
+    )
+    loaded_bytes = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text="Measured memory of its process after it had loaded."
+    )
+    peak_bytes = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text="The most that was measured since."
+    )
+    num_waiting_to_load = models.PositiveIntegerField(
+        default=0, help_text="Requests that wait until it is loaded."
+    )
+    waiting_since = models.DateTimeField(
+        null=True, blank=True, help_text="When the oldest of them came."
+    )
+    changed_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        verbose_name_plural = "engine statuses"
+
+    def __str__(self) -> str:
+        return f"{self.model_id}: {self.state}"
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the model could not load, even if it is tried again by itself."""
+        return self.state in (EngineState.RETRYING, EngineState.FAILED)
+
+    @property
+    def memory_text(self) -> str:
+        """What it needs and what was measured, in words; empty while that is unknown."""
+        if self.needed_bytes is None:
+            return ""
+        needed = f"{self.needed_bytes >> 20} MB are expected"
+        if self.loaded_bytes is None or self.peak_bytes is None:
+            return f"{needed}; nothing was measured yet"
+        return (
+            f"{needed}; measured: {self.loaded_bytes >> 20} MB after loading, "
+            f"{self.peak_bytes >> 20} MB at most"
+        )
+
+    @property
+    def can_be_tried(self) -> bool:
+        """Whether it is not loaded, although it should be, until a request comes or for good."""
+        return self.has_failed or self.state == EngineState.ASLEEP
+
+    @property
+    def reason(self) -> str:
+        """The last error without the original error below it."""
+        return self.last_error.partition("\n\n")[0]
