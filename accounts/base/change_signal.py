@@ -9,14 +9,17 @@ listeners look now and then by themselves, too.
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 from django.conf import settings
 from django.db import connection, transaction
+
+log = logging.getLogger(__name__)
 
 _FOLDER: Final = "changes"
 # More than a pipe holds: one read empties it.
@@ -37,6 +40,22 @@ def send_after_commit() -> None:
     # A transaction of many changes needs one signal only.
     if not (waiting and waiting[-1][1] is send):
         transaction.on_commit(send)
+
+
+@contextlib.contextmanager
+def listening(on_change: Callable[[], None]) -> Iterator[None]:
+    """Call `on_change` in the event loop after each signal. Without a pipe a warning is logged, and
+    changes are seen when the caller looks by itself."""
+    listener = None
+    try:
+        listener = Listener(on_change)
+    except OSError as error:
+        log.warning("changes are not signalled: %s", error)
+    try:
+        yield
+    finally:
+        if listener is not None:
+            listener.close()
 
 
 class Listener:

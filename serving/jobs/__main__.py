@@ -5,24 +5,20 @@
 Its standard error is the job's log. It ends with the node that has started it.
 """
 
-import ctypes
 import logging
-import os
-import signal
 import sys
-from typing import Final
 
+from vinery_serving.core import parent
 from vinery_serving.jobs.kinds import discard_of, run_of
 from vinery_serving.jobs.progress import JobDocument, JobFailed, Reporter
-
-_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
 def main() -> int:
     output, sys.stdout = sys.stdout, sys.stderr  # what libraries print belongs in the log
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     document = JobDocument.from_json(sys.stdin.buffer.read())
-    _end_with_node(document.node_pid)
+    # The next node begins the job again.
+    parent.end_with(document.node_pid)
     if document.action == "discard":
         discard = discard_of(document.kind)
         if discard is not None:
@@ -36,14 +32,6 @@ def main() -> int:
         reporter.error(str(failure))
         return 1
     return 0
-
-
-def _end_with_node(pid: int) -> None:
-    """Let the kernel kill this process when its node dies: the next node begins the job again."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != pid:
-        sys.exit("The node has ended.")
 
 
 if __name__ == "__main__":

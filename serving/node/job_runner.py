@@ -13,7 +13,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from django.conf import settings
@@ -61,7 +61,7 @@ class JobRunner:
     async def run(self) -> None:
         wake = asyncio.Event()
         is_first = True
-        with _listening(wake.set):
+        with change_signal.listening(wake.set):
             try:
                 while True:
                     wake.clear()
@@ -294,16 +294,3 @@ def _take_result(job: ModelJob, result: Mapping[str, Any]) -> str:
 
 def _log(job: ModelJob, event: str, **fields: object) -> None:
     log.info(event, extra={"fields": {"job": str(job), "id": job.pk, **fields}})
-
-
-@contextlib.contextmanager
-def _listening(on_change: Callable[[], None]) -> Iterator[None]:
-    """Call `on_change` after each signal of a change. Without a pipe, changes are seen later."""
-    listener = None
-    with contextlib.suppress(OSError):
-        listener = change_signal.Listener(on_change)
-    try:
-        yield
-    finally:
-        if listener is not None:
-            listener.close()

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -74,7 +74,7 @@ async def _watch(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]
         asyncio.create_task(_follow_waits(scheduler)),
     ]
     state, is_first = None, True
-    with _listening(wake.set):
+    with change_signal.listening(wake.set):
         while not stop.is_set():
             wake.clear()
             try:
@@ -134,21 +134,6 @@ async def _follow_waits(scheduler: EngineScheduler) -> None:
             await asyncio.sleep(_WAITS_INTERVAL_S)
     finally:
         server.close()
-
-
-@contextlib.contextmanager
-def _listening(on_change: Callable[[], None]) -> Iterator[None]:
-    """Call `on_change` after each signal of a change. Without a pipe, changes are seen later."""
-    listener = None
-    try:
-        listener = change_signal.Listener(on_change)
-    except OSError as error:
-        log.warning("changes are not signalled, and take %g s: %s", _POLL_INTERVAL_S, error)
-    try:
-        yield
-    finally:
-        if listener is not None:
-            listener.close()
 
 
 async def _wait(wake: asyncio.Event, stop: asyncio.Event) -> None:

@@ -5,12 +5,10 @@ may kill it at any time.
 """
 
 import contextlib
-import ctypes
 import gc
 import os
 import pickle
 import resource
-import signal
 import socket
 import sys
 import time
@@ -20,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from vinery_serving.core import parent
 from vinery_serving.core.errors import InvalidRequest, ServingError
 from vinery_serving.workers.wire import (
     ANSWER,
@@ -34,7 +33,6 @@ from vinery_serving.workers.wire import (
 # Gets the state of the session, which is empty at its beginning, the body and the arguments.
 Job = Callable[..., Any]
 
-_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 # A worker whose memory has grown by more is replaced after its call.
 _MAX_GROWTH_BYTES: Final = 128 * 2**20
 _MAX_OPEN_FILES: Final = 256
@@ -131,10 +129,7 @@ def _described(error: BaseException) -> str:
 
 def confine(parent_pid: int) -> None:
     """Let this process end with its parent, and close what it does not need."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:
-        os._exit(1)
+    parent.end_with(parent_pid)
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
