@@ -42,7 +42,7 @@ from benchmarks.settings import (
 )
 from benchmarks.short_requests import RequestResult, measure_requests
 from benchmarks.speculation import SpeculationPoint, measure_speculation
-from vinery_serving.engine.config import EngineOptions
+from vinery_serving.engine.options import EngineOptions
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.measures import Run, Stream
 from benchmarks.prompts import Prompt
-from vinery_serving.engine.config import EngineOptions
+from vinery_serving.engine.options import EngineOptions
 
 _LOAD_TIMEOUT_S = 600.0
 _END_TIMEOUT_S = 10.0

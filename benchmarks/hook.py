@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.compare import Spread
 from benchmarks.hook_batches import Batches, StepTimes
 from benchmarks.progress import show
-from vinery_serving.engine.config import EngineOptions
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.transport.messages import LogitsSpec, LogprobsSpec
 
 _BIAS: Final = LogitsSpec(bias=tuple((id_, -100.0) for id_ in range(300)))  # OpenAI's limit

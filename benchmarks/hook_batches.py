@@ -23,9 +23,9 @@ import numpy.typing as npt
 
 from benchmarks.own_engine import config_of, greedy, keep
 from vinery_serving.engine.batch import Batch
-from vinery_serving.engine.config import EngineOptions
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.logits_handler import LogitsHandler
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.transport.messages import LogitsSpec, Submit
 

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vinery_serving.engine.batch import StepResult
-from vinery_serving.engine.config import EngineConfig, EngineOptions
+from vinery_serving.engine.config import EngineConfig
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.transport.messages import SamplingParams, Submit
 
 _DEADLINE_S: Final = 3600.0

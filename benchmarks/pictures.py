@@ -19,7 +19,8 @@ from typing import Final
 import numpy as np
 
 from vinery_serving.core.media import Detail
-from vinery_serving.engine.config import EngineConfig, EngineOptions
+from vinery_serving.engine.config import EngineConfig
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.node.engine_process import EngineProcess
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.transport.client import EngineClient

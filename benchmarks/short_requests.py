@@ -16,7 +16,7 @@ from benchmarks.bare import BareEngine
 from benchmarks.compare import Comparison, Point, Side, Spread
 from benchmarks.load import Endpoint, ServedModel
 from benchmarks.prompts import PromptSource, counting, counting_after
-from vinery_serving.engine.config import EngineOptions
+from vinery_serving.engine.options import EngineOptions
 
 # 32 users who arrive at once with prompts of about 130 tokens.
 _NUM_USERS: Final = 32

@@ -19,8 +19,8 @@ from benchmarks.compare import Spread
 from benchmarks.own_engine import config_of, greedy, keep
 from benchmarks.prompts import PromptSource
 from vinery_serving.engine.batch import Batch
-from vinery_serving.engine.config import EngineOptions
 from vinery_serving.engine.generation import Generation
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.engine.pipeline import Pipeline
 
 PLAIN: Final = "plain"

@@ -25,7 +25,8 @@ import psutil
 
 from benchmarks.progress import show
 from benchmarks.random_models import small
-from vinery_serving.engine.config import EngineConfig, EngineOptions
+from vinery_serving.engine.config import EngineConfig
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.node.engine_process import EngineProcess
 from vinery_serving.node.spare import SpareEngines
 from vinery_serving.prompting.folder import ModelFolder

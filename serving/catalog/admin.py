@@ -22,7 +22,7 @@ from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.option_fields import DeviceInput, device_help
 from vinery_serving.catalog.renaming import follow_name, left_behind
 from vinery_serving.catalog.resource import MODELS
-from vinery_serving.engine.config import option_documents
+from vinery_serving.engine.option_parsing import option_documents
 
 _ENGINE_FIELDS: Final = (
     "state",

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from vinery_serving.catalog.devices import DeviceList, check_device, compound_of, families_of
-from vinery_serving.engine.config import EngineOptions
+from vinery_serving.engine.options import EngineOptions
 
 # The numbers in which each device stores the KV cache.
 _KV_PRECISIONS: Final = {

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from vinery_serving.engine.config import EngineOptions
+from vinery_serving.engine.options import EngineOptions
 
 _GRAPH: Final = "openvino_model.xml"
 # A folder with this file holds a vision model, see `engine.graph`.

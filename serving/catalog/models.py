@@ -32,7 +32,7 @@ from vinery_serving.catalog.shipped import shipped_folder
 from vinery_serving.catalog.tasks import UnusableModel, check_folder, read_task
 from vinery_serving.core.output_formats import check_output_format
 from vinery_serving.core.tasks import Task
-from vinery_serving.engine.config import parse_options
+from vinery_serving.engine.option_parsing import parse_options
 
 _MAX_IDLE_S: Final = 366 * 24 * 3600
 

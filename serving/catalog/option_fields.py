@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 
 from vinery_serving.catalog import devices
 from vinery_serving.catalog.devices import Device
-from vinery_serving.engine.config import option_documents
+from vinery_serving.engine.option_parsing import option_documents
 
 _PREFIX: Final = "option."
 _UNKNOWN: Final = "no option of this version: empty the field to remove it"

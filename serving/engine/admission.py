@@ -12,10 +12,10 @@ from functools import cache
 from typing import Final
 
 from vinery_serving.engine.batch import Batch
-from vinery_serving.engine.config import EngineOptions
 from vinery_serving.engine.encoding_pace import EncodingWaits
 from vinery_serving.engine.fair_queue import FairQueue, Lane, yielding_lane
 from vinery_serving.engine.generation import FailedGeneration, Generation
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.engine.pace import Pace
 from vinery_serving.engine.recent_use import RecentUse
 from vinery_serving.engine.slices import Slices

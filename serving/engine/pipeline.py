@@ -16,12 +16,7 @@ import openvino_genai as genai
 
 from vinery_serving.core.request import GrammarKind
 from vinery_serving.engine.coded_tokenizer import write_tokenizer
-from vinery_serving.engine.config import (
-    NGRAM_SIZE,
-    NUM_ASSISTANT_TOKENS,
-    EngineConfig,
-    EngineOptions,
-)
+from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.graph import (
     EMBEDDINGS_FILE,
     LANGUAGE_FILE,
@@ -35,6 +30,7 @@ from vinery_serving.engine.kept_copy import kept
 from vinery_serving.engine.logits_hook import LogitsHook, StepView
 from vinery_serving.engine.lora import read_adapters
 from vinery_serving.engine.option_groups import CacheEviction, SparseAttention
+from vinery_serving.engine.options import NGRAM_SIZE, NUM_ASSISTANT_TOKENS, EngineOptions
 from vinery_serving.engine.prefix_cache import TokenArray, salt_prompt
 from vinery_serving.engine.vision import VisionModel, VisionPrompt
 from vinery_serving.transport.messages import (

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from vinery_serving.core.request import GenerationRequest
-from vinery_serving.engine.config import Clamping, EngineOptions
+from vinery_serving.engine.options import Clamping, EngineOptions
 
 # The limits that clients send unless their user sets another, and where they come from. A limit of
 # one vendor's model is the default of clients for all models.

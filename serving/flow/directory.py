@@ -25,7 +25,7 @@ from vinery_serving.core.errors import (
     Overloaded,
 )
 from vinery_serving.core.tasks import ALL_TASKS, Task, explanation
-from vinery_serving.engine.config import EngineOptions
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.flow.aliases import Targets, draw
 from vinery_serving.flow.overload import OverloadGate
 from vinery_serving.flow.parameters import defaults_of

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import GenerationRequest
-from vinery_serving.engine.config import EngineOptions
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.prompting.folder import GenerationDefaults
 from vinery_serving.transport.messages import SamplingParams
 

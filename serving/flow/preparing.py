@@ -16,7 +16,7 @@ from vinery_serving.core.errors import ContextTooLong, InvalidRequest, Unsupport
 from vinery_serving.core.ids import derive_seed
 from vinery_serving.core.media import Clip
 from vinery_serving.core.request import PROMPT_FIELDS, GenerationRequest, SpeculativeDecoding
-from vinery_serving.engine.config import NGRAM_SIZE, NUM_ASSISTANT_TOKENS
+from vinery_serving.engine.options import NGRAM_SIZE, NUM_ASSISTANT_TOKENS
 from vinery_serving.flow.candidates import beam_spec, check_beam_search, with_candidates
 from vinery_serving.flow.clamping import clamped_to, within_limits
 from vinery_serving.flow.context import within_context
@@ -65,11 +65,7 @@ def prepare(
     """
     asked = request
     request = within_limits(request, model.entry.options)
-    _check_limits(request, model)
-    check_parameters(request, model.entry.options, model.entry.name)
-    _check_eviction(request, model)
-    check_output_grammar(request)
-    check_beam_search(request)
+    _check(request, model)
     num_returned = request.n
     request = with_candidates(request)
     _check_num_answers(request, model)
@@ -101,6 +97,15 @@ def prepare(
         clamped_to(asked, limits),
         media_spans=tuple(each.span for prompt in prompts for each in prompt.media),
     )
+
+
+def _check(request: GenerationRequest, model: LoadedModel) -> None:
+    """Raises InvalidRequest for what the model does not take, before anything is rendered."""
+    _check_limits(request, model)
+    check_parameters(request, model.entry.options, model.entry.name)
+    _check_eviction(request, model)
+    check_output_grammar(request)
+    check_beam_search(request)
 
 
 def _submits(

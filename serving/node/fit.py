@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from vinery_serving.engine.config import EngineOptions
+from vinery_serving.core.kv_cache import context_of, kv_numbers_of_token
+from vinery_serving.engine.options import EngineOptions
 
 _GB: Final = 1 << 30
 # An engine process without a model: interpreter, OpenVINO and the buffers of a step.
@@ -21,7 +22,14 @@ _PROCESS_BYTES: Final = 120 << 20
 _EXPECTED_TOKENS: Final = 16_384
 # Bytes of a number in the KV cache, by the plugin's KV_CACHE_PRECISION. The CPU's default has eight
 # bits and a scale for each group.
-_NUMBER_BYTES: Final[Mapping[str, float]] = {"u4": 0.6, "u8": 1.1, "i8": 1.1, "f32": 4.0}
+_NUMBER_BYTES: Final[Mapping[str, float]] = {
+    "u3": 0.5,
+    "u4": 0.6,
+    "i4": 0.6,
+    "u8": 1.1,
+    "i8": 1.1,
+    "f32": 4.0,
+}
 _OTHER_BYTES: Final = 2.0
 
 
@@ -69,9 +77,9 @@ def estimate(folders: Iterable[Path], device: str, options: EngineOptions) -> Ne
     if options.cache_size_gb:
         return Need(weights_bytes, options.cache_size_gb * _GB)
     configs = [_config(folder) for folder in folders]
-    context = options.max_context or _number(configs[0], "max_position_embeddings")
+    context = options.max_context or context_of(configs[0])
     num_tokens = min(context or _EXPECTED_TOKENS, _EXPECTED_TOKENS)
-    num_numbers = num_tokens * sum(map(_numbers_of_token, configs))
+    num_numbers = num_tokens * sum(map(kv_numbers_of_token, configs))
     return Need(weights_bytes, round(num_numbers * _number_bytes(device, options)))
 
 
@@ -115,30 +123,12 @@ def _weights_bytes(folder: Path) -> int:
 
 
 def _config(folder: Path) -> Mapping[str, Any]:
-    """The text model's part of config.json; empty if there is none."""
+    """config.json; empty if there is none that can be read."""
     try:
         config = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError):
         return {}
-    if not isinstance(config, dict):
-        return {}
-    text = config.get("text_config")
-    return text if isinstance(text, dict) else config
-
-
-def _numbers_of_token(config: Mapping[str, Any]) -> int:
-    """How many numbers the KV cache has for a token; 0 if the configuration does not show it."""
-    num_layers, num_heads, hidden_size = (
-        _number(config, key) for key in ("num_hidden_layers", "num_attention_heads", "hidden_size")
-    )
-    num_kv_heads = _number(config, "num_key_value_heads") or num_heads
-    head_size = _number(config, "head_dim") or hidden_size // max(1, num_heads)
-    return 2 * num_layers * num_kv_heads * head_size
-
-
-def _number(config: Mapping[str, Any], key: str) -> int:
-    value = config.get(key)
-    return value if isinstance(value, int) and value > 0 else 0
+    return config if isinstance(config, dict) else {}
 
 
 def _number_bytes(device: str, options: EngineOptions) -> float:

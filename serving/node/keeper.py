@@ -25,13 +25,9 @@ from vinery_serving.catalog.engine_status import EngineState
 from vinery_serving.catalog.models import settings_digest
 from vinery_serving.core.cadence import until_next
 from vinery_serving.core.tasks import Task
-from vinery_serving.engine.config import (
-    EngineConfig,
-    EngineLog,
-    EngineOptions,
-    PoolingConfig,
-    parse_options,
-)
+from vinery_serving.engine.config import EngineConfig, EngineLog, PoolingConfig
+from vinery_serving.engine.option_parsing import parse_options
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.logs.folder import engine_name, log_path
 from vinery_serving.node import fit, status
 from vinery_serving.node.adoption import AdoptedEngine

@@ -42,7 +42,8 @@ from vinery_serving.core import field_limits
 from vinery_serving.core.cadence import until_next
 from vinery_serving.core.heap import freeze_heap
 from vinery_serving.core.tasks import Task
-from vinery_serving.engine.config import EngineOptions, parse_options
+from vinery_serving.engine.option_parsing import parse_options
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.flow.aliases import Targets
 from vinery_serving.flow.directory import Engine, LocalDirectory, ModelEntry
 from vinery_serving.flow.quarantine import Quarantine, Quarantined
@@ -142,14 +143,7 @@ class Runtime:
         self.live = LiveRequests()
         self.drain = Drain()
         self.traffic = Traffic()
-        self.limits = LimitService(
-            LimitSettings(
-                redis_url=settings.VINERY_REDIS_URL,
-                unavailable_policy=UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY),
-                num_processes=settings.VINERY_WEB_WORKERS,
-                queue_s=settings.VINERY_LIMITS_QUEUE_S,
-            )
-        )
+        self.limits = LimitService(_limit_settings())
         self.is_auth_on = bool(settings.VINERY_AUTH_ENABLED)
         # Unix times in seconds of the snapshots in memory. 0: not read yet.
         self.accounts_read_at_s = 0.0  # keys, their owners and limits
@@ -418,6 +412,15 @@ def _data_folders() -> dict[str, Path]:
     if database["ENGINE"].endswith("sqlite3"):
         folders["the database"] = Path(database["NAME"]).parent
     return folders
+
+
+def _limit_settings() -> LimitSettings:
+    return LimitSettings(
+        redis_url=settings.VINERY_REDIS_URL,
+        unavailable_policy=UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY),
+        num_processes=settings.VINERY_WEB_WORKERS,
+        queue_s=settings.VINERY_LIMITS_QUEUE_S,
+    )
 
 
 def _work_limits() -> WorkLimits:

@@ -12,7 +12,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from vinery_serving.engine.config import EngineConfig, parse_options
+from vinery_serving.engine.config import EngineConfig
+from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.speed.measuring import Engine, MeasurementFailed
 from vinery_serving.transport.client import EngineClient
 

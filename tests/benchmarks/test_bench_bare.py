@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.bare import BareEngine
 from benchmarks.prompts import PromptSource, counting
-from vinery_serving.engine.config import EngineOptions
+from vinery_serving.engine.options import EngineOptions
 
 pytestmark = pytest.mark.live
 

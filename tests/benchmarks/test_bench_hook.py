@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks.hook import OFF, USES, HookEffort, measure_hook, uses
 from benchmarks.hook_batches import Batches
-from vinery_serving.engine.config import EngineOptions
 from vinery_serving.engine.logits_handler import LogitsHandler
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.transport.messages import LogitsSpec
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"

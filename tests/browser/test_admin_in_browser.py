@@ -12,7 +12,7 @@ from playwright import sync_api
 
 from tests.browser.conftest import Administrator, ask, follow
 from tests.conftest import REPOSITORY, Running, until
-from vinery_serving.engine.config import option_documents
+from vinery_serving.engine.option_parsing import option_documents
 
 pytestmark = pytest.mark.system
 

@@ -14,7 +14,7 @@ from vinery_serving.catalog.device_options import check_device_options
 from vinery_serving.catalog.devices import Device, DeviceList
 from vinery_serving.catalog.folder_options import check_folder_options
 from vinery_serving.catalog.models import ServedModel
-from vinery_serving.engine.config import parse_options
+from vinery_serving.engine.option_parsing import parse_options
 
 MODELS = REPOSITORY / "models"
 TINY_CHAT = MODELS / "tiny-chat"

@@ -14,7 +14,7 @@ from tests.conftest import REPOSITORY
 from tests.docs.markdown import DOCUMENTS, GUIDES, anchors, commands, links, name_of
 from vinery.cli.commands import COMMANDS, parser
 from vinery.config.setting_table import SETTINGS
-from vinery_serving.engine.config import option_documents
+from vinery_serving.engine.option_parsing import option_documents
 
 CONFIGURATION = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")
 

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tokenizers import Tokenizer
 
-from vinery_serving.engine.config import EngineConfig, EngineOptions
+from vinery_serving.engine.config import EngineConfig
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.node.engine_process import EngineProcess
 from vinery_serving.transport.client import EngineClient, GenerationUpdate, OutputStream
 from vinery_serving.transport.messages import (

@@ -12,10 +12,11 @@ from tokenizers import Tokenizer
 
 from tests.engine.conftest import TINY_CHAT
 from vinery_serving.engine.batch import Batch
-from vinery_serving.engine.config import EngineConfig, EngineOptions
+from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.generation import FailedGeneration, Generation
 from vinery_serving.engine.logits_handler import LogitsHandler
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.transport.messages import GrammarSpec, LogitsSpec, SamplingParams, Submit
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from vinery_serving.engine.config import EngineOptions, option_documents, parse_options
+from vinery_serving.engine.option_parsing import option_documents, parse_options
+from vinery_serving.engine.options import EngineOptions
 
 
 def test_every_option_has_its_default_and_a_meaning() -> None:

@@ -13,8 +13,8 @@ import pytest
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import generation, generation_of, pipeline_of, run
 from vinery_serving.engine.batch import Batch
-from vinery_serving.engine.config import parse_options
 from vinery_serving.engine.logits_hook import StepView
+from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.transport.messages import LogitsSpec, LogprobsSpec, SamplingParams
 

@@ -13,9 +13,9 @@ from msgspec import structs
 from tests.engine.in_process import generation_of, random_ids
 from vinery_serving.engine.admission import Admission
 from vinery_serving.engine.batch import Batch
-from vinery_serving.engine.config import EngineOptions
 from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.generation import Generation
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.slices import Slices
 from vinery_serving.transport.messages import Known, SamplingParams

@@ -26,8 +26,8 @@ from tests.engine.pictures import (
 )
 from vinery_serving.engine.admission import Admission
 from vinery_serving.engine.batch import Batch
-from vinery_serving.engine.config import EngineOptions
 from vinery_serving.engine.generation import Generation
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.transport.messages import (
     BeamSpec,

@@ -15,7 +15,7 @@ from types import TracebackType
 
 import msgspec
 
-from vinery_serving.engine.config import EngineOptions
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.flow.directory import ModelEntry
 from vinery_serving.flow.overload import OverloadGate
 from vinery_serving.flow.quarantine import Quarantine

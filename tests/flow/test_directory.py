@@ -13,7 +13,7 @@ import pytest
 from tests.fakes.engine import FakeEngine, Gateway
 from vinery_serving.constraints.families.registry import select_family
 from vinery_serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady
-from vinery_serving.engine.config import EngineOptions
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.flow.abilities import Abilities, abilities_of
 from vinery_serving.flow.directory import LocalDirectory, ModelEntry, ModelState
 from vinery_serving.transport.client import EngineClient

@@ -11,7 +11,7 @@ import pytest
 from tests.flow.tiny_chat import HELLO, RAW, new_engine, prepared_of
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import BeamSearch, GenerationRequest, Sampling, Stopping
-from vinery_serving.engine.config import parse_options
+from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.parameters import defaults_of
 from vinery_serving.prompting.folder import GenerationDefaults

@@ -31,7 +31,7 @@ from vinery_serving.core.request import (
     Role,
     TextPart,
 )
-from vinery_serving.engine.config import EngineOptions
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.flow.directory import Engine, ModelEntry
 from vinery_serving.flow.meter import Meter
 from vinery_serving.flow.prepared import PreparedRequest

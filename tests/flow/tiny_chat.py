@@ -17,7 +17,7 @@ from vinery_serving.core.request import (
     Role,
     TextPart,
 )
-from vinery_serving.engine.config import EngineOptions
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.flow.directory import Engine, ModelEntry
 from vinery_serving.flow.generate import stream
 from vinery_serving.flow.meter import Meter

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vinery_serving.engine.config import EngineOptions
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.node import fit
 from vinery_serving.node.fit import Measured, Need, estimate, measure
 

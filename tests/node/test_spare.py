@@ -9,7 +9,8 @@ import psutil
 import pytest
 
 from tests.conftest import REPOSITORY
-from vinery_serving.engine.config import EngineConfig, EngineLog, EngineOptions
+from vinery_serving.engine.config import EngineConfig, EngineLog
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.node import spare
 from vinery_serving.node.engine_process import EngineProcess
 from vinery_serving.node.spare import SpareEngines

@@ -20,7 +20,7 @@ from vinery.cli.model import option
 from vinery.cli.period import period
 from vinery.cli.shape import table
 from vinery.config.home import Home
-from vinery_serving.engine.config import option_documents
+from vinery_serving.engine.option_parsing import option_documents
 
 
 def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:

@@ -18,7 +18,8 @@ from tokenizers import Tokenizer
 
 from tests.conftest import REPOSITORY
 from vinery_serving.core.tasks import Task
-from vinery_serving.engine.config import EngineConfig, EngineOptions, PoolingConfig
+from vinery_serving.engine.config import EngineConfig, PoolingConfig
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.node.engine_process import EngineDied, EngineProcess
 from vinery_serving.pooling.batches import WaitingText
 from vinery_serving.pooling.model import PoolingModel, Vectors, normalized, padded, pooled

@@ -178,7 +178,7 @@ def test_what_a_model_is_not_served_for_is_refused(
 
 
 def test_draft_and_lookup_exclude_each_other(raw: httpx.Client) -> None:
-    from vinery_serving.engine.config import parse_options
+    from vinery_serving.engine.option_parsing import parse_options
 
     with pytest.raises(ValueError, match="exclude each other"):
         parse_options({"draft_model": str(DRAFT), "prompt_lookup": True})

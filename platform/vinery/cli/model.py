@@ -24,7 +24,7 @@ from vinery_serving.catalog.resource import MODELS, ServedModelSerializer
 from vinery_serving.catalog.shipped import shipped_models
 from vinery_serving.convert.options import CONVERT_TYPES, documented_options
 from vinery_serving.core.media import PictureVerdict
-from vinery_serving.engine.config import option_documents
+from vinery_serving.engine.option_parsing import option_documents
 
 _DEVICE_HELP: Final = (
     "a device that `vinery devices` lists, or several of them, such as AUTO:GPU,CPU"
@@ -40,6 +40,32 @@ _NUM_LOG_LINES: Final = 20
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser)
+    _add_add(actions)
+    model_pull.add_to(actions, _DEVICE_HELP)
+    _add_convert(actions)
+    resource.add_list(
+        actions, MODELS, "List all models and their state. `show` has log lines, too."
+    )
+    one = RowCommands(actions, MODELS, _model_named, help="the name that clients use")
+    add_json(one.add("show", show, "Show a model, its state, its last error and log lines."))
+    _add_change(one)
+    one.add_actions(
+        "load",
+        "unload",
+        "retry",
+        done=lambda row, action: f"{row} is {action.done}. See: vinery model show {row}",
+    )
+    logs.add_lines_to(one.add("logs", show_log, "Show and follow the log of a model's engine."))
+    one.add("self-test", self_test, MODELS.action("self-test").help)
+    model_speed.add_to(actions, one)
+    rename_ = one.add("rename", rename, "Rename a model.")
+    rename_.add_argument("new_name", metavar="NEW_NAME", help="the new name")
+    one.add_remove(
+        "Stop serving a model. Its folder stays.", done=lambda row: f"{row} is no longer served."
+    )
+
+
+def _add_add(actions: Commands) -> None:
     add_ = add_command(
         actions,
         "add",
@@ -59,14 +85,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     add_.add_argument("--device", default="CPU", help=f"{_DEVICE_HELP} (default: %(default)s)")
     _add_options(add_, "an engine option of the list below, such as max_running=8")
     add_.add_argument("--no-load", action="store_true", help="do not load it now")
-    model_pull.add_to(actions, _DEVICE_HELP)
-    _add_convert(actions)
-    resource.add_list(
-        actions, MODELS, "List all models and their state. `show` has log lines, too."
-    )
-    one = RowCommands(actions, MODELS, _model_named, help="the name that clients use")
-    show_ = one.add("show", show, "Show a model, its state, its last error and log lines.")
-    add_json(show_)
+
+
+def _add_change(one: RowCommands) -> None:
     change_ = one.add_change(
         "Change the folder, the device or the options of a model, which restart its engine, or the "
         "projects that see it.",
@@ -87,20 +108,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         run=change,
     )
     _add_options(change_, "an engine option, such as max_running=8; an empty value: its default")
-    one.add_actions(
-        "load",
-        "unload",
-        "retry",
-        done=lambda row, action: f"{row} is {action.done}. See: vinery model show {row}",
-    )
-    logs.add_lines_to(one.add("logs", show_log, "Show and follow the log of a model's engine."))
-    one.add("self-test", self_test, MODELS.action("self-test").help)
-    model_speed.add_to(actions, one)
-    rename_ = one.add("rename", rename, "Rename a model.")
-    rename_.add_argument("new_name", metavar="NEW_NAME", help="the new name")
-    one.add_remove(
-        "Stop serving a model. Its folder stays.", done=lambda row: f"{row} is no longer served."
-    )
 
 
 def _add_convert(actions: Commands) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from vinery_serving.catalog.ovms.sources import Roots, Servable
 from vinery_serving.core.output_formats import check_output_format
-from vinery_serving.engine.config import EngineOptions
+from vinery_serving.engine.options import EngineOptions
 
 
 @dataclass(slots=True)

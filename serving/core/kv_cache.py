@@ -1,0 +1,38 @@
+"""What the configuration of a text model reveals of its memory: sizes of the KV cache, context."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def kv_numbers_of_token(config: Mapping[str, Any]) -> int:
+    """Return how many numbers a token has in the KV cache; 0 if config.json does not show it."""
+    text = _text_config(config)
+    layers = _first(text, "num_hidden_layers", "n_layer", "num_layers")
+    heads = _first(text, "num_attention_heads", "n_head")
+    hidden = _first(text, "hidden_size", "n_embd", "d_model")
+    kv_heads = _first(text, "num_key_value_heads", "multi_query_group_num") or heads
+    head_size = _first(text, "head_dim", "kv_channels") or (hidden // heads if heads else 0)
+    return 2 * layers * kv_heads * head_size
+
+
+def context_of(config: Mapping[str, Any]) -> int:
+    """Return the most tokens of a conversation; 0 if config.json does not name it."""
+    text = _text_config(config)
+    return _first(text, "max_position_embeddings", "n_positions", "seq_length", "n_ctx")
+
+
+def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part of a vision model's configuration that is about its language model."""
+    for key in ("text_config", "llm_config", "language_config"):
+        if isinstance(config.get(key), dict):
+            return {**config, **config[key]}
+    return config
+
+
+def _first(config: Mapping[str, Any], *keys: str) -> int:
+    """The first of these that is a sane number; 0: none is."""
+    for key in keys:
+        value = config.get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 28:
+            return value
+    return 0
