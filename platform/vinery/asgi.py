@@ -30,8 +30,8 @@ from vinery_accounts.limits.service import show_in_pages  # noqa: E402
 from vinery_serving.catalog.resource import show_engine_work  # noqa: E402
 from vinery_serving.core.errors import ShuttingDown, Unavailable  # noqa: E402
 from vinery_serving.http.bodies import skip_body  # noqa: E402
+from vinery_serving.http.consumers import api_application  # noqa: E402
 from vinery_serving.http.edge import ApiEdge, App, Receive, Scope, Send  # noqa: E402
-from vinery_serving.http.routes import api_application  # noqa: E402
 from vinery_serving.runtime.runtime import Runtime, runtime  # noqa: E402
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The consumers of JSON bodies: what those of all endpoints share, and those of a tokenizer.
+"""The endpoints with JSON bodies, generation and a model's tokenizer, and their routes.
 
 Channels' own HTTP consumer reads bodies without a limit and does not notice a disconnect while
 it answers. `JsonConsumer` limits the body, and waits for the disconnect beside the answer: the
@@ -7,13 +7,16 @@ first to end ends the other, and with the answer the engine's work.
 
 import asyncio
 import contextlib
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Iterator, Sequence, Set
+from collections.abc import Coroutine, Iterator, Mapping, Sequence, Set
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, cast
 
 from channels.generic.http import AsyncHttpConsumer
+from channels.routing import URLRouter
 from django.conf import settings
+from django.urls import re_path
 
 from vinery_accounts.keys.table import Caller
 from vinery_accounts.models import Scope as KeyScope
@@ -22,25 +25,38 @@ from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.errors import (
     InvalidRequest,
     MethodNotAllowed,
+    Overloaded,
     ServingError,
     UnsupportedMediaType,
     UsageNotRecorded,
 )
+from vinery_serving.core.events import Completed, Event, Failed
+from vinery_serving.core.ids import AnswerIdentity
+from vinery_serving.core.media import InlineSource, MediaPart
 from vinery_serving.core.request import Endpoint
-from vinery_serving.core.tasks import ALL_TASKS, Task
+from vinery_serving.core.tasks import ALL_TASKS, GENERATION_TASKS, TASKS_OF_ENDPOINTS, Task
 from vinery_serving.flow.directory import Engine
+from vinery_serving.flow.generate import stream, whole
 from vinery_serving.flow.meter import Meter
+from vinery_serving.flow.overload import Passage
+from vinery_serving.flow.pooling import PreparedPooling, pool
+from vinery_serving.flow.prepared import PreparedRequest
+from vinery_serving.flow.preparing import prepare
 from vinery_serving.http.bodies import BodyLimits, ClientGone, api_bodies, read_body
 from vinery_serving.http.callers import (
     address_of,
     authenticate,
     authorization_of,
+    client_of,
     grant_errors,
     permitted_engine,
 )
+from vinery_serving.http.documents import ConstantDocument, KeyUsage, openapi, version
 from vinery_serving.http.edge import (
     JSON,
     REQUEST_ID,
+    ApiEdge,
+    App,
     Receive,
     Scope,
     Send,
@@ -49,12 +65,20 @@ from vinery_serving.http.edge import (
     send_whole,
     server_failed,
 )
-from vinery_serving.http.notices import report_unused
-from vinery_serving.http.paths import DEPLOYMENT
+from vinery_serving.http.notices import report_clamp, report_unused
+from vinery_serving.http.paths import DEPLOYMENT, OwnPaths
+from vinery_serving.http.starts import BeginInTurns
 from vinery_serving.intake.reading import (
+    GenerationReader,
     Head,
+    InProcess,
     answer_tokens,
+    model_of,
+    read_pooling,
 )
+from vinery_serving.protocols import parse
+from vinery_serving.protocols.common.exchange import Encoder, Exchange
+from vinery_serving.protocols.pooling.common import PoolingExchange
 from vinery_serving.requests.media import CallerMedia
 from vinery_serving.requests.record import RequestRecord
 from vinery_serving.requests.reservation import count_request
@@ -65,7 +89,21 @@ from vinery_serving.runtime.runtime import Runtime
 _CLIENT_REQUEST_ID: Final = b"x-client-request-id"
 _MAX_CLIENT_REQUEST_ID: Final = 512
 # Parts of a long answer that are written before other requests get a turn.
-PARTS_AT_ONCE: Final = 16
+_PARTS_AT_ONCE: Final = 16
+_IN_PROCESS: Final = InProcess(parse, prepare)
+# No proxy may buffer or compress a stream.
+_STREAM: Final = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class _Answering(NamedTuple):
+    """How a request is answered."""
+
+    exchange: Exchange
+    identity: AnswerIdentity
 
 
 class JsonConsumer(AsyncHttpConsumer, ABC):  # type: ignore[misc]
@@ -90,7 +128,7 @@ class JsonConsumer(AsyncHttpConsumer, ABC):  # type: ignore[misc]
                 self._check_grants(caller)
                 _check_media_type(header(scope, b"content-type"))
                 # No variable of this frame keeps the body, which is forgotten when it is parsed.
-                with ended_by(self._runtime.drain):
+                with _ended_by(self._runtime.drain):
                     body = await read_body(scope, receive, _body_limits(), claim)
                 answer = self._answer(caller, body)
                 del body
@@ -159,7 +197,7 @@ class TokensConsumer(JsonConsumer):
         media = CallerMedia(
             self._runtime, caller, Meter(), lambda num: self._claim.cover(len(body) + num)
         )
-        with ended_by(self._runtime.drain):
+        with _ended_by(self._runtime.drain):
             answer = await answer_tokens(
                 workers, key, self._job, body, self._tree, engine_of, media.fetch
             )
@@ -247,8 +285,214 @@ class RecordedConsumer(JsonConsumer):
         )
 
 
+class PoolingConsumer(RecordedConsumer):
+    """Answers `/embeddings`, `/rerank` and `/score`."""
+
+    def __init__(self, runtime: Runtime, endpoint: PoolingEndpoint) -> None:
+        super().__init__(runtime, endpoint)
+        self._endpoint = endpoint
+
+    async def _serve(self, record: RequestRecord, caller: Caller, body: bytes) -> None:
+        exchange, prepared = await self._prepare(record, caller, body)
+        del body
+        await record.reservation.reserve_input(
+            prepared.engine.entry.name, prepared.draft.num_tokens
+        )
+        result = await pool(prepared)
+        model, request_id = prepared.engine.entry.name, self.scope[REQUEST_ID]
+        parts: list[bytes] = []
+        for number, part in enumerate(exchange.body(result, model, request_id), 1):
+            parts.append(part)
+            if number % _PARTS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        answer = b"".join(parts)
+        record.add_answer(answer)
+        headers = record.reservation.headers  # before the record is settled
+        record.succeed()
+        await self._send_json(answer, headers)
+
+    async def _prepare(
+        self, record: RequestRecord, caller: Caller, body: bytes
+    ) -> tuple[PoolingExchange, PreparedPooling]:
+        """Read the body, admit the request, and tokenize its texts."""
+        engine: Engine | None = None
+
+        async def engine_of(head: Head) -> Engine:
+            nonlocal engine
+            model = self._deployment or head.model
+            record.admit(model=model or "")
+            replaced = () if head.model in (None, model) else ("model",)
+            report_unused(head.unused, self.scope, self._runtime.traffic, *replaced)
+            engine = self._engine(caller, model)
+            record.name_model(engine.entry.name)
+            return engine
+
+        workers, endpoint = self._runtime.workers, self._endpoint
+        exchange, draft = await read_pooling(workers, self._owner, endpoint, body, engine_of)
+        assert engine is not None
+        record.meter.num_prompt_tokens = draft.num_tokens
+        prepared = PreparedPooling(
+            draft,
+            engine,
+            record.meter,
+            deadline_s=settings.VINERY_REQUEST_TIMEOUT_S,
+            request_id=self.scope[REQUEST_ID],
+            lane=(caller.organization_id or 0, caller.key_id or 0),
+        )
+        return exchange, prepared
+
+    @property
+    def _tasks(self) -> Set[Task]:
+        return TASKS_OF_ENDPOINTS[self._endpoint]
+
+
+class GenerationConsumer(RecordedConsumer):
+    """Answers an endpoint that generates text."""
+
+    def __init__(self, runtime: Runtime, endpoint: Endpoint) -> None:
+        super().__init__(runtime, endpoint)
+        self._endpoint = endpoint
+        self._keep_alive = b""
+        self._passage: Passage | None = None  # through the model's gate
+
+    @property
+    def _tasks(self) -> Set[Task]:
+        return GENERATION_TASKS
+
+    async def _serve(self, record: RequestRecord, caller: Caller, body: bytes) -> None:
+        answering, prepared = await self._prepare(record, caller, body)
+        del body
+        # Pictures stay in memory: another engine may have to go on with the request.
+        self._claim.keep(prepared.num_media_bytes)
+        await self._run(record, answering, prepared)
+
+    def _close(self) -> None:
+        if self._passage is not None:
+            self._passage.close()
+
+    async def _prepare(
+        self, record: RequestRecord, caller: Caller, body: bytes
+    ) -> tuple[_Answering, PreparedRequest]:
+        """Read the body, admit the request, and render its prompt."""
+        lane = (caller.organization_id or 0, caller.key_id or 0)
+        is_expected = self._refuse_unread(record, caller, lane, body)
+        reading = GenerationReader(self._runtime.workers, self._owner, len(body), _IN_PROCESS)
+        async with reading as reader:
+            fingerprint = settings.VINERY_FINGERPRINT
+            head = await reader.parse(body, self._endpoint, self._tree, fingerprint)
+            model = self._deployment or head.model
+            record.admit(model=model or "", is_streamed=head.is_streamed)
+            replaced = () if head.model in (None, model) else ("model",)
+            report_unused(head.unused, self.scope, self._runtime.traffic, *replaced)
+            engine = self._engine(caller, model)
+            record.name_model(engine.entry.name)
+            self._passage = engine.gate.enter(
+                lane, record.meter, is_expected=is_expected, has_media=bool(head.media)
+            )
+            identity = AnswerIdentity.new(engine.entry.name, requested_id=head.answer_id)
+            media = CallerMedia(
+                self._runtime, caller, record.meter, lambda num: self._claim.cover(len(body) + num)
+            )
+
+            async def fetch(parts: Sequence[MediaPart]) -> Mapping[int, InlineSource]:
+                await record.reservation.refuse_media(engine.entry.name, len(parts))
+                return await media.fetch(parts)
+
+            exchange, draft = await reader.prepare(
+                engine,
+                fetch,
+                deadline_s=settings.VINERY_REQUEST_TIMEOUT_S,
+                request_id=self.scope[REQUEST_ID],
+                lane=lane,
+            )
+        self._passage.set_out()
+        report_clamp(draft.request.stopping.max_tokens_param, draft.clamped_to, self.scope)
+        prepared = PreparedRequest.of(draft, engine, record.meter, identity.token)
+        record.note_media()
+        return _Answering(exchange, identity), prepared
+
+    def _refuse_unread(
+        self, record: RequestRecord, caller: Caller, lane: tuple[int, int], body: bytes
+    ) -> bool:
+        """Refuse a request for an overloaded model before it is parsed, or sent to a worker.
+
+        Returns whether it was refused before and comes back at its time. Raises `Overloaded`.
+        Other errors are found where the request is read.
+        """
+        if not any(engine.gate.may_refuse for engine in self._runtime.directory.engines):
+            return False
+        try:
+            engine = self._engine(caller, self._deployment or model_of(body))
+        except ServingError:
+            return False
+        try:
+            return engine.gate.check(lane, body)
+        except Overloaded:
+            record.admit(model=engine.entry.name)
+            raise
+
+    async def _run(
+        self, record: RequestRecord, answering: _Answering, prepared: PreparedRequest
+    ) -> None:
+        exchange, identity = answering.exchange, answering.identity
+        reservation = record.reservation
+        await reservation.reserve(prepared)
+        if exchange.request.is_streamed:
+            self._keep_alive = exchange.keep_alive
+            await self._stream(record, exchange.encoder(identity), prepared)
+        else:
+            body = exchange.body(identity, await whole(prepared, reservation.token_source))
+            record.add_answer(body)
+            headers = reservation.headers  # before the record is settled
+            record.succeed()
+            await self._send_json(body, headers)
+
+    async def _stream(
+        self, record: RequestRecord, encoder: Encoder, prepared: PreparedRequest
+    ) -> None:
+        batches = stream(prepared, record.reservation.token_source)
+        async with contextlib.aclosing(batches):
+            try:
+                async for events in batches:
+                    await self._send_events(record, encoder, events)
+            except asyncio.CancelledError:
+                # The server ends the request while its client waits, and is not behind itself.
+                ending = self._ending_of(record)
+                is_sending = record.live.sending_since is not None
+                if ending is None or is_sending or not self._has_started:
+                    raise
+                await self._send_events(record, encoder, [Failed(ending)])
+
+    async def _send_events(
+        self, record: RequestRecord, encoder: Encoder, events: Sequence[Event]
+    ) -> None:
+        """Runs for all tokens, so it calls the server directly."""
+        if not self._has_started:
+            if not events:
+                return  # the status may still become an error
+            headers = [*_STREAM, *record.reservation.headers]
+            start = {"type": "http.response.start", "status": 200, "headers": headers}
+            await self.base_send(start)
+            self._has_started = True
+        frames = b"".join([encoder.feed(event) for event in events])
+        if events and not frames:
+            return
+        record.add_answer(frames)
+        last = events[-1] if events else None
+        # Before it is sent: some servers report a disconnect before this task continues.
+        if isinstance(last, Completed):
+            record.succeed()
+        elif isinstance(last, Failed):
+            record.fail(last.error)
+        is_last = isinstance(last, Completed | Failed)
+        body = frames or self._keep_alive
+        record.live.sending_since = time.monotonic()
+        await self.base_send({"type": "http.response.body", "body": body, "more_body": not is_last})
+        record.live.sending_since = None
+
+
 @contextlib.contextmanager
-def ended_by(drain: Drain) -> Iterator[None]:
+def _ended_by(drain: Drain) -> Iterator[None]:
     """Raises `ShuttingDown` where the end of this process cancels a request."""
     try:
         yield
@@ -313,3 +557,45 @@ async def _until_disconnect(answer: Coroutine[Any, Any, None], receive: Receive)
 async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def api_application(runtime: Runtime, rest: App) -> OwnPaths:
+    """Return the endpoints of the API that bypass Django's middleware. Other paths go to `rest`."""
+    generation = [
+        re_path(
+            rf"^(?P<tree>v1|v3)/{endpoint}/?$",
+            GenerationConsumer.as_asgi(runtime=runtime, endpoint=endpoint),
+        )
+        for endpoint in Endpoint
+    ]
+    # Jina's and vLLM's clients send the last two at the root, and Cohere's under `/v2`.
+    pooling = [
+        re_path(path, PoolingConsumer.as_asgi(runtime=runtime, endpoint=endpoint))
+        for endpoint, path in (
+            (PoolingEndpoint.EMBEDDINGS, r"^(?P<tree>v1|v3)/embeddings/?$"),
+            (PoolingEndpoint.RERANK, r"^(?:(?:(?P<tree>v1|v3)|v2)/)?rerank/?$"),
+            (PoolingEndpoint.SCORE, r"^(?:(?P<tree>v1|v3)/)?score/?$"),
+        )
+    ]
+    # vLLM has these paths at the root, OVMS under `/v1`.
+    tokenizers = [
+        re_path(
+            rf"^(?:(?P<tree>v1|v3)/)?{name}/?$",
+            TokensConsumer.as_asgi(runtime=runtime, job=name),
+        )
+        for name in ("tokenize", "detokenize")
+    ]
+    counting = [
+        re_path(rf"^(?P<tree>v1|v3)/{name}/?$", TokensConsumer.as_asgi(runtime=runtime, job=name))
+        for name in ("responses/input_tokens", "messages/count_tokens")
+    ]
+    # The casts: Channels routes to ASGI applications by Django's patterns, typed for views only.
+    others = [
+        re_path(r"^(?:v1|v3)/usage/me/?$", cast("Any", KeyUsage(runtime))),
+        re_path(r"^version/?$", cast("Any", ConstantDocument(version))),
+        re_path(r"^openapi\.json$", cast("Any", ConstantDocument(openapi))),
+        re_path(r"", cast("Any", rest)),
+    ]
+    routes = URLRouter([*generation, *pooling, *tokenizers, *counting, *others])
+    turns = BeginInTurns(routes, lambda scope: client_of(runtime.required_keys, scope))
+    return OwnPaths(ApiEdge(turns))

@@ -21,7 +21,7 @@ from vinery_accounts.limits.rules import PLATFORM, Metric, Rule, Window
 from vinery_accounts.limits.service import LimitService, LimitSettings
 from vinery_accounts.usage.entries import Admission, Outcome, Settlement
 from vinery_serving.http.bodies import FREE_BYTES, api_bodies
-from vinery_serving.http.routes import api_application
+from vinery_serving.http.consumers import api_application
 from vinery_serving.intake.reading import SMALL_BODY_BYTES, GenerationReader
 from vinery_serving.runtime.drain import Drain
 from vinery_serving.runtime.live import LiveRequests
