@@ -341,7 +341,7 @@ class EngineLoop:
             generation.reject(errors.Overloaded.code, _QUEUE_IS_FULL)
             return
         self._alive[_key(generation)] = generation
-        self._use.note()
+        self._use.begin()
         if submit.grammar is None:
             self._accept(generation)
         else:
@@ -480,7 +480,7 @@ class EngineLoop:
 
     def _end(self, generation: Generation) -> None:
         if self._alive.pop(_key(generation), None) is not None:
-            self._use.note()
+            self._use.end()
         self._waiting.settle(generation)
         self._note_end(generation)
         if generation.tokens and generation.connection is not None:

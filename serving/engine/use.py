@@ -20,8 +20,13 @@ class Use:
         self.is_draining = False  # gateways know it
         self._last_at = time.monotonic()  # when a request of a gateway came or ended
 
-    def note(self) -> None:
-        """A request came, or ended."""
+    def begin(self) -> None:
+        """A request came. The node sees it before a gateway gets its first answer."""
+        self._last_at = time.monotonic()
+        self.report(is_busy=True)
+
+    def end(self) -> None:
+        """A request ended."""
         self._last_at = time.monotonic()
 
     def report(self, *, is_busy: bool) -> None:

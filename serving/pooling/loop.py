@@ -164,7 +164,7 @@ class PoolingLoop:
             return
         self._requests[request.key] = request
         self._waiting.add(texts)
-        self._use.note()
+        self._use.begin()
 
     def _read(self, request: _Request) -> list[WaitingText]:
         """Raises InvalidRequest for tokens that the model would take for others."""
@@ -258,7 +258,7 @@ class PoolingLoop:
             is_last = request.num_left == 0
             if is_last:
                 del self._requests[request.key]
-                self._use.note()
+                self._use.end()
             data = np.stack(vectors).astype("<f4").tobytes()
             message = TextVectors(
                 request.message.id, indexes, data, is_last, request.queue_s or 0.0
