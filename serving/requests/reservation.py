@@ -76,13 +76,7 @@ class Reservation:
             weights=self._limits.book.weights_of(model),
             owner=str(self._caller.key_id),
         )
-        try:
-            answer = await self._limits.reserve_or_wait(request)
-        except LimitsUnavailable:
-            raise _unchecked() from None
-        if isinstance(answer, Denial):
-            raise self._refused(answer, model)
-        self._limits.settle(answer, NO_USAGE)
+        self._limits.settle(await self._lease_of(request, model), NO_USAGE)
 
     async def reserve(self, prepared: PreparedRequest) -> None:
         """Reserve the prompt and the first tokens, of all limits or of none. Raises
@@ -111,14 +105,18 @@ class Reservation:
             weights=self._weights,
             owner=str(self._caller.key_id),
         )
+        self._lease, self._is_whole = await self._lease_of(request, model), True
+        self._note(self._lease.shadow_denials)
+
+    async def _lease_of(self, request: ReservationRequest, model: str) -> Lease:
+        """Reserve all of it. Raises `LimitReached`, and `Unavailable` without limits."""
         try:
             answer = await self._limits.reserve_or_wait(request)
         except LimitsUnavailable:
             raise _unchecked() from None
         if isinstance(answer, Denial):
             raise self._refused(answer, model)
-        self._lease, self._is_whole = answer, True
-        self._note(answer.shadow_denials)
+        return answer
 
     async def _reserve(self, prepared: PreparedRequest, rules: tuple[Rule, ...]) -> None:
         num_sequences = [
