@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help up dev install install-dev install-locked lock test wheel test-wheel site check format hooks bench bench-usage bench-gateway bench-keys bench-hostile bench-calls docs models clean
+.PHONY: help up dev install install-dev install-locked lock test wheel test-wheel test-convert site check format hooks bench bench-usage bench-gateway bench-keys bench-hostile bench-calls docs models clean
 .NOTPARALLEL:
 
 # First the lines for users, marked by `##`, and then those for developers, by `#-`.
@@ -60,6 +60,15 @@ wheel: install-dev ## Build the wheel into dist
 test-wheel: export PYTHONDONTWRITEBYTECODE :=
 test-wheel: wheel ## Install the wheel into an empty environment, and use it as a newcomer
 	@VINERY_TEST_WHEEL=$$(echo dist/*.whl) $(BIN)/python -m pytest tests/installed $(PYTEST_ARGS)
+
+# The environment of the exporter has torch, which only conversions need. It stays in build/home.
+test-convert: export PYTHONDONTWRITEBYTECODE :=
+test-convert: export VINERY_HOME := $(CURDIR)/build/home
+test-convert: install-dev ## Install the exporter of models, and convert small ones with it
+	@mkdir -p $(VINERY_HOME)
+	@$(BIN)/python -m vinery.cli convert make 5.0
+	@VINERY_TEST_CONVERT_ENVIRONMENT=$(VINERY_HOME)/environments/5.0 \
+		$(BIN)/python -m pytest tests/convert/test_real_conversion.py $(PYTEST_ARGS)
 
 site: install-dev ## Build the documentation site into build/site
 	$(BIN)/mkdocs build --strict --quiet

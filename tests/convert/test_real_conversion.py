@@ -1,5 +1,4 @@
-"""The real exporter, where an environment with it exists: VINERY_TEST_CONVERT_ENVIRONMENT is its
-folder, such as `environments/5.0` of a home. Nothing is installed for these tests."""
+"""The real exporter, in the environment whose folder VINERY_TEST_CONVERT_ENVIRONMENT names."""
 
 import json
 import os
@@ -13,15 +12,11 @@ from tests.convert.fake_environment import borrow_environment
 from vinery_serving.convert.conversion import Workshop, convert
 from vinery_serving.convert.options import parse
 
-_ENVIRONMENT = os.environ.get("VINERY_TEST_CONVERT_ENVIRONMENT", "")
-pytestmark = pytest.mark.skipif(
-    not _ENVIRONMENT, reason="VINERY_TEST_CONVERT_ENVIRONMENT names no environment"
-)
-
 
 @pytest.fixture
 def workshop(tmp_path: Path) -> Workshop:
-    return Workshop(borrow_environment(tmp_path / "environments", Path(_ENVIRONMENT) / "lib"))
+    lib = Path(os.environ["VINERY_TEST_CONVERT_ENVIRONMENT"]) / "lib"
+    return Workshop(borrow_environment(tmp_path / "environments", lib))
 
 
 def types_of(folder: Path) -> set[str]:

@@ -163,6 +163,11 @@ def secret(name: str) -> str:
         ) from error
 
 
+def secret_file(name: str) -> str:
+    """The path in NAME_FILE, for a library that reads the file itself; "" if it is unset."""
+    return text(f"{name}_FILE")
+
+
 def token(name: str) -> str:
     """A secret that clients send in a header; "" for none. Raises `SettingError` if it is short,
     or has characters that headers cannot have."""

@@ -46,9 +46,11 @@ VINERY_SYSFS = env.folder("VINERY_SYSFS", Path("/sys"))
 
 # -- Hub ------------------------------------------------------------------------------
 
-# huggingface_hub reads HF_TOKEN itself, here and in jobs, and has another name for a file with it.
+# The hub's client reads these from the environment, here and in jobs. Wrong ones stop the start.
+# huggingface_hub has another name for a file with the token.
+env.url("HF_ENDPOINT", schemes=("http", "https"))
 env.secret("HF_TOKEN")
-if _token_file := env.text("HF_TOKEN_FILE"):
+if _token_file := env.secret_file("HF_TOKEN"):
     os.environ["HF_TOKEN_PATH"] = _token_file
 
 # -- Listening ------------------------------------------------------------------------

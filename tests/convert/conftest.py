@@ -1,0 +1,8 @@
+"""The tests of the real exporter need an environment: `make test-convert` makes one and names it."""
+
+from __future__ import annotations
+
+import os
+
+_has_environment = os.environ.get("VINERY_TEST_CONVERT_ENVIRONMENT")
+collect_ignore = [] if _has_environment else ["test_real_conversion.py"]
