@@ -1,4 +1,4 @@
-"""The tests of the real exporter need an environment: `make test-convert` makes one and names it."""
+"""The real exporter is tested in an environment: `make test-convert` makes one and names it."""
 
 from __future__ import annotations
 
