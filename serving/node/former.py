@@ -33,7 +33,6 @@ class _Former:
     memory: ModelMemory
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     is_retiring: bool = False
-    is_taken: bool = False  # by a new keeper
 
     @property
     def serves(self) -> bool:
@@ -75,7 +74,6 @@ class FormerEngines:
         if not former.serves:
             await self._end([address])
             return None
-        former.is_taken = True
         await _cancel(former.tasks)
         self._forget(address, former)
         return former.engine
@@ -90,19 +88,21 @@ class FormerEngines:
         await self._end(list(self._formers))
 
     async def _end(self, addresses: Collection[EngineAddress]) -> None:
-        tasks = [task for each in addresses for task in self._formers[each].tasks]
-        await _cancel(tasks)
+        ended = {each: self._formers[each] for each in addresses}
+        await _cancel([task for former in ended.values() for task in former.tasks])
+        await asyncio.gather(*(self._finish(*each) for each in ended.items()))
 
     async def _watch(self, address: EngineAddress, former: _Former) -> None:
         try:
             await former.engine.watch()
         except (EngineDied, OSError) as error:
             log.info("former engine ended", extra={"fields": {"reason": str(error)}})
-        finally:
-            if not former.is_taken:
-                await asyncio.shield(former.engine.end())
-                self._forget(address, former)
-                await asyncio.shield(status.report_former(address.model_id, is_serving=False))
+        await self._finish(address, former)
+
+    async def _finish(self, address: EngineAddress, former: _Former) -> None:
+        await asyncio.shield(former.engine.end())
+        self._forget(address, former)
+        await status.report_former(address.model_id, is_serving=False)
 
     def _forget(self, address: EngineAddress, former: _Former) -> None:
         if self._formers.get(address) is former:

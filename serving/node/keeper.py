@@ -239,7 +239,7 @@ class Keeper:
     ) -> _Crash | _WentToSleep | LoadFailure:
         """Run one engine process to its end."""
         try:
-            config = await asyncio.to_thread(new_config, self._spec)
+            config = await asyncio.to_thread(_new_config, self._spec)
             # Streams wait for the next engine, and an engine that runs proves its files.
             if found is None and files != self._loaded_files:
                 await asyncio.to_thread(_check_weights, self._spec)
@@ -410,7 +410,7 @@ def _need_of(spec: ModelSpec, measured: Measured | None) -> Need:
     return replace(need, measured=measured) if is_on_cpu else need
 
 
-def new_config(spec: ModelSpec) -> EngineConfig:
+def _new_config(spec: ModelSpec) -> EngineConfig:
     """Raises UnusableFolder, ValueError or OSError with a sentence for the administrator."""
     options = parse_options(json.loads(spec.options), spec.task)
     folder = ModelFolder.read(Path(spec.folder), options.chat_template)

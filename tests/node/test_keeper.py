@@ -169,9 +169,9 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     async def is_asked_within(self: Keeper, timeout_s: float) -> bool:
         return await script.is_asked_within(self, timeout_s)
 
-    monkeypatch.setattr(keeper, "EngineProcess", lambda *_, **__: ScriptedEngine(script))
+    monkeypatch.setattr(Keeper, "_new_engine", lambda *_: ScriptedEngine(script))
     monkeypatch.setattr(keeper, "folder_state", script.folder_state)
-    monkeypatch.setattr(keeper, "new_config", script.new_config)
+    monkeypatch.setattr(keeper, "_new_config", script.new_config)
     monkeypatch.setattr(keeper, "_check_weights", script.check_weights)
     monkeypatch.setattr(keeper, "_need_of", lambda *_: script.need)
     monkeypatch.setattr(fit, "measure", lambda *_: None)
