@@ -31,7 +31,7 @@ class EngineAddress(NamedTuple):
 
 
 def settings_key(settings_digest: str) -> str:
-    """Return the part of a digest that is enough to tell the settings of one model apart."""
+    """Return the part of a digest by which the settings of one model differ."""
     return settings_digest[:_KEY_DIGITS]
 
 
