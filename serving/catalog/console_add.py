@@ -2,16 +2,18 @@
 
 from functools import cached_property
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import redirect
-from django.urls import path
+from django.urls import path, reverse
 
 from vinery_accounts.console.page import FormPage, Page
 from vinery_serving.catalog import pulls
 from vinery_serving.catalog.hub_questions import ask
+from vinery_serving.catalog.jobs import ModelJob
 from vinery_serving.catalog.model_form import FolderForm, PullForm
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.option_fields import known_devices
@@ -46,6 +48,11 @@ class AddPage(Page):
     def to_model(self, model: ServedModel) -> HttpResponse:
         messages.success(self.request, f"{model} is added.")
         return redirect("console:model", model.pk)
+
+    def to_job(self, job: ModelJob, what: str) -> HttpResponse:
+        """`what`: Pulling or Converting."""
+        messages.success(self.request, f"{what} {job.model}. This page shows the progress.")
+        return redirect("console:model", job.model_id)
 
 
 class AddFromCatalogue(AddPage):
@@ -108,6 +115,13 @@ class AddFromHub(AddPage, FormPage):
     def device(self) -> str:
         return self.request.GET.get("device", "").strip()[:_MAX_TEXT] or "CPU"
 
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """A URL or a path belongs on another page."""
+        if "://" in self.asked or self.asked.startswith("/"):
+            query = urlencode({"what": self.asked})
+            return redirect(f"{reverse('console:model-add-file')}?{query}")
+        return super().get(request, *args, **kwargs)
+
     @property
     def is_name(self) -> bool:
         return "/" in self.asked or catalogue.find(self.asked) is not None
@@ -138,8 +152,7 @@ class AddFromHub(AddPage, FormPage):
         if not self.is_name:
             return {"has_searched": True, "found": self._found()}
         verdict = self.judge().verdict
-        if verdict is None:
-            return {"problem": f"An archive comes by command: vinery model pull {self.asked}"}
+        assert verdict is not None  # as of an archive
         facts = [(name.capitalize(), text) for name, text in verdict_facts(verdict)]
         return {"verdict": verdict, "facts": facts, "may_pull": verdict.answer is not Answer.NO}
 
@@ -161,8 +174,7 @@ class AddFromHub(AddPage, FormPage):
             options=columns["options"],
             load=columns["is_loaded"],
         )
-        messages.success(self.request, f"Pulling {job.model}. This page shows the progress.")
-        return redirect("console:model", job.model_id)
+        return self.to_job(job, "Pulling")
 
 
 class AddFolder(AddPage, FormPage):

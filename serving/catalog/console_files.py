@@ -1,0 +1,95 @@
+"""The console's pages that add a model from files elsewhere: from an archive or a GGUF file, and
+from a checkpoint that must be converted."""
+
+from pathlib import Path
+from typing import Final
+
+from django.core.exceptions import ValidationError
+from django.http import HttpResponse, QueryDict
+from django.urls import path
+
+from vinery_accounts.console.page import FormPage
+from vinery_accounts.resources.fields import id_of
+from vinery_serving.catalog import conversions, pulls
+from vinery_serving.catalog.console_add import AddPage
+from vinery_serving.catalog.convert_form import ConvertForm
+from vinery_serving.catalog.hub_questions import ask
+from vinery_serving.catalog.model_form import FileForm
+from vinery_serving.catalog.models import ServedModel
+from vinery_serving.catalog.pulls import Judged
+from vinery_serving.hub.errors import PullFailed
+from vinery_serving.hub.verdict import Answer
+
+_MAX_PATH: Final = 1024
+
+
+class AddFile(AddPage, FormPage):
+    """`/console/models/add/file/`: `what` is a URL or a path that the form begins with."""
+
+    way = "file"
+    template_name = "console/model_add_file.html"
+
+    def form_of(self, data: QueryDict | None) -> FileForm:
+        return FileForm(data, initial={"what": self.request.GET.get("what", "")[:_MAX_PATH]})
+
+    def save(self, form: FileForm) -> HttpResponse:
+        """Raises ValidationError for what will not load, and if a server does not answer."""
+        judged, columns = _judged(form), form.columns
+        name = columns["name"] or judged.name
+        form.check_name(name)
+        job = pulls.begin(
+            judged,
+            name,
+            device=columns["device"],
+            options=columns["options"],
+            load=columns["is_loaded"],
+        )
+        return self.to_job(job, "Fetching")
+
+
+def _judged(form: FileForm) -> Judged:
+    """Raises ValidationError at the field `what`."""
+    what, sha256 = form.cleaned_data["what"].strip(), form.cleaned_data["sha256"].lower() or None
+    device = form.cleaned_data["device"]
+    if "://" not in what and not what.startswith("/"):
+        raise ValidationError({"what": "Write a URL, or an absolute path, which begins with /."})
+    try:
+        judged = ask(lambda: pulls.judge(what, device=device, sha256=sha256))
+    except PullFailed as error:
+        raise ValidationError({"what": str(error)}) from error
+    if judged.verdict is not None and judged.verdict.answer is Answer.NO:
+        raise ValidationError({"what": " ".join(judged.verdict.reasons)})
+    return judged
+
+
+class Convert(AddPage, FormPage):
+    """`/console/models/add/convert/`: `model=7` converts the checkpoint of a model again."""
+
+    way = "convert"
+    template_name = "console/model_add_convert.html"
+
+    def form_of(self, data: QueryDict | None) -> ConvertForm:
+        wanted = id_of(self.request.GET.get("model", ""))
+        model = ServedModel.objects.filter(pk=wanted).first()
+        if model is None:
+            return ConvertForm(data)
+        initial = {"folder": conversions.checkpoint_of(model), "name": model.name}
+        return ConvertForm(data, initial={**initial, "device": model.device, "replaces": True})
+
+    def save(self, form: ConvertForm) -> HttpResponse:
+        """Raises ValidationError for a checkpoint or options with which nothing can begin."""
+        columns, folder = form.columns, Path(form.cleaned_data["folder"].strip())
+        if not folder.is_absolute():
+            raise ValidationError({"folder": "Write an absolute path, which begins with /."})
+        name = columns["name"] or folder.name
+        form.check_name(name)
+        job = conversions.begin(
+            folder, name, form.values, device=columns["device"], load=columns["is_loaded"]
+        )
+        return self.to_job(job, "Converting")
+
+
+urlpatterns = [
+    path("models/add/file/", AddFile.as_view(), name="model-add-file"),
+    path("models/add/convert/", Convert.as_view(), name="model-add-convert"),
+]
