@@ -1,6 +1,6 @@
 """The console's forms that add and change a served model, with the fields of the resource."""
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from django import forms
 
@@ -10,14 +10,14 @@ from vinery_serving.catalog.option_fields import DeviceInput, OptionsField, devi
 from vinery_serving.catalog.resource import MODELS
 from vinery_serving.catalog.shipped import shipped_models
 
-_FIRST: Final = ("name", "folder", "device")
+_FIRST: Final[tuple[str, ...]] = ("name", "folder", "device")
 
 
 class ModelForm(ResourceForm):
     """The fields of a model. The engine options are folded."""
 
-    rare = ("options",)
-    field_order = _FIRST
+    rare: ClassVar[tuple[str, ...]] = ("options",)
+    field_order: tuple[str, ...] = _FIRST
     options = OptionsField(required=False, label="Engine options")
 
     def __init__(self, names: list[str], data: Any, **more: Any) -> None:
