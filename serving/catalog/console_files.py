@@ -70,7 +70,7 @@ class Convert(AddPage, FormPage):
 
     def form_of(self, data: QueryDict | None) -> ConvertForm:
         wanted = id_of(self.request.GET.get("model", ""))
-        model = ServedModel.objects.filter(pk=wanted).first()
+        model = None if wanted is None else ServedModel.objects.filter(pk=wanted).first()
         if model is None:
             return ConvertForm(data)
         initial = {"folder": conversions.checkpoint_of(model), "name": model.name}
