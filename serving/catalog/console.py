@@ -10,6 +10,7 @@ from django.urls import path
 from vinery_accounts.console.live import LivePage
 from vinery_serving.catalog import (
     console_add,
+    console_convert,
     console_files,
     console_logs,
     console_model,
@@ -94,6 +95,7 @@ urlpatterns = [
     path("models/", Models.as_view(), name="models"),
     *console_add.urlpatterns,
     *console_files.urlpatterns,
+    *console_convert.urlpatterns,
     *console_model.urlpatterns,
     *console_logs.urlpatterns,
     *console_tune.urlpatterns,

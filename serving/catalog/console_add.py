@@ -5,15 +5,15 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied, ValidationError
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import path, reverse
 
-from vinery_accounts.console.page import FormPage, Page
+from vinery_accounts.console.page import FormPage
 from vinery_serving.catalog import pulls
+from vinery_serving.catalog.console_add_page import AddPage
 from vinery_serving.catalog.hub_questions import ask
-from vinery_serving.catalog.jobs import ModelJob
 from vinery_serving.catalog.model_form import FolderForm, PullForm
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.option_fields import known_devices
@@ -28,31 +28,6 @@ from vinery_serving.hub.search import Found, search
 from vinery_serving.hub.verdict import Answer
 
 _MAX_TEXT: Final = 200
-
-
-class AddPage(Page):
-    """A page for administrators of the platform."""
-
-    name = "models"
-    way = ""
-
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """Raises `PermissionDenied` for others."""
-        if request.user.is_authenticated and not self.access.is_superuser:
-            raise PermissionDenied
-        return super().dispatch(request, *args, **kwargs)
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(**kwargs) | {"way": self.way}
-
-    def to_model(self, model: ServedModel) -> HttpResponse:
-        messages.success(self.request, f"{model} is added.")
-        return redirect("console:model", model.pk)
-
-    def to_job(self, job: ModelJob, what: str) -> HttpResponse:
-        """`what`: Pulling or Converting."""
-        messages.success(self.request, f"{what} {job.model}. This page shows the progress.")
-        return redirect("console:model", job.model_id)
 
 
 class AddFromCatalogue(AddPage):

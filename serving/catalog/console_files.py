@@ -1,7 +1,5 @@
-"""The console's pages that add a model from files elsewhere: from an archive or a GGUF file, and
-from a checkpoint that must be converted."""
+"""The console's page that adds a model from an archive or a GGUF file."""
 
-from pathlib import Path
 from typing import Final
 
 from django.core.exceptions import ValidationError
@@ -9,13 +7,10 @@ from django.http import HttpResponse, QueryDict
 from django.urls import path
 
 from vinery_accounts.console.page import FormPage
-from vinery_accounts.resources.fields import id_of
-from vinery_serving.catalog import conversions, pulls
-from vinery_serving.catalog.console_add import AddPage
-from vinery_serving.catalog.convert_form import ConvertForm
+from vinery_serving.catalog import pulls
+from vinery_serving.catalog.console_add_page import AddPage
 from vinery_serving.catalog.hub_questions import ask
 from vinery_serving.catalog.model_form import FileForm
-from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.pulls import Judged
 from vinery_serving.hub.errors import PullFailed
 from vinery_serving.hub.verdict import Answer
@@ -62,34 +57,4 @@ def _judged(form: FileForm) -> Judged:
     return judged
 
 
-class Convert(AddPage, FormPage):
-    """`/console/models/add/convert/`: `model=7` converts the checkpoint of a model again."""
-
-    way = "convert"
-    template_name = "console/model_add_convert.html"
-
-    def form_of(self, data: QueryDict | None) -> ConvertForm:
-        wanted = id_of(self.request.GET.get("model", ""))
-        model = None if wanted is None else ServedModel.objects.filter(pk=wanted).first()
-        if model is None:
-            return ConvertForm(data)
-        initial = {"folder": conversions.checkpoint_of(model), "name": model.name}
-        return ConvertForm(data, initial={**initial, "device": model.device, "replaces": True})
-
-    def save(self, form: ConvertForm) -> HttpResponse:
-        """Raises ValidationError for a checkpoint or options with which nothing can begin."""
-        columns, folder = form.columns, Path(form.cleaned_data["folder"].strip())
-        if not folder.is_absolute():
-            raise ValidationError({"folder": "Write an absolute path, which begins with /."})
-        name = columns["name"] or folder.name
-        form.check_name(name)
-        job = conversions.begin(
-            folder, name, form.values, device=columns["device"], load=columns["is_loaded"]
-        )
-        return self.to_job(job, "Converting")
-
-
-urlpatterns = [
-    path("models/add/file/", AddFile.as_view(), name="model-add-file"),
-    path("models/add/convert/", Convert.as_view(), name="model-add-convert"),
-]
+urlpatterns = [path("models/add/file/", AddFile.as_view(), name="model-add-file")]

@@ -1,12 +1,20 @@
-"""The console's form of a conversion, with a field for each of its options."""
+"""The console's page that converts a checkpoint, with a field for each option of a conversion."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final, get_args
 
 from django import forms
+from django.core.exceptions import ValidationError
+from django.http import HttpResponse, QueryDict
+from django.urls import path
 
-from vinery_serving.catalog.conversions import pulled_checkpoints
+from vinery_accounts.console.page import FormPage
+from vinery_accounts.resources.fields import id_of
+from vinery_serving.catalog import conversions
+from vinery_serving.catalog.console_add_page import AddPage
 from vinery_serving.catalog.model_form import NewFilesForm
+from vinery_serving.catalog.models import ServedModel
 from vinery_serving.convert.lines import TASKS
 from vinery_serving.convert.options import CONVERT_TYPES, Precision, documented_options
 
@@ -64,7 +72,7 @@ class ConvertForm(NewFilesForm):
 
     def checkpoints(self) -> list[str]:
         """What the field of the folder suggests."""
-        return pulled_checkpoints()
+        return conversions.pulled_checkpoints()
 
 
 def _field(name: str, text: str) -> forms.Field:
@@ -74,3 +82,35 @@ def _field(name: str, text: str) -> forms.Field:
         details["required"] = name == "precision"
         return forms.ChoiceField(choices=_CHOICES[name], **details)
     return _FIELDS[CONVERT_TYPES[name]](**details)
+
+
+class Convert(AddPage, FormPage):
+    """`/console/models/add/convert/`: `model=7` converts the checkpoint of a model again."""
+
+    way = "convert"
+    template_name = "console/model_add_convert.html"
+
+    def form_of(self, data: QueryDict | None) -> ConvertForm:
+        wanted = id_of(self.request.GET.get("model", ""))
+        model = None if wanted is None else ServedModel.objects.filter(pk=wanted).first()
+        if model is None:
+            return ConvertForm(data)
+        initial = {"folder": conversions.checkpoint_of(model), "name": model.name}
+        return ConvertForm(data, initial={**initial, "device": model.device, "replaces": True})
+
+    def save(self, form: ConvertForm) -> HttpResponse:
+        """Raises ValidationError for a checkpoint or options with which nothing can begin."""
+        columns, folder = form.columns, Path(form.cleaned_data["folder"].strip())
+        if not folder.is_absolute():
+            raise ValidationError({"folder": "Write an absolute path, which begins with /."})
+        name = columns["name"] or folder.name
+        form.check_name(name)
+        job = conversions.begin(
+            folder, name, form.values, device=columns["device"], load=columns["is_loaded"]
+        )
+        return self.to_job(job, "Converting")
+
+
+urlpatterns = [
+    path("models/add/convert/", Convert.as_view(), name="model-add-convert"),
+]
