@@ -19,6 +19,7 @@ def begin(model: ServedModel) -> ModelJob:
         )
     parameters = {
         "model_id": model.pk,
+        "settings_digest": model.settings_digest,
         "folder": model.folder,
         "device": model.device,
         "options": model.options,
