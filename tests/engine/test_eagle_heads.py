@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def expected(plain: Batch) -> list[list[int]]:
 def drafting(expected: list[list[int]], tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     """An engine with a head that knows which token mostly follows another in these answers."""
     home = tmp_path_factory.mktemp("eagle")
-    following = {one: other for each in expected for one, other in zip(each, each[1:])}
+    following = {one: other for each in expected for one, other in pairwise(each)}
     head = write_head(home / "head", following, LAYERS)
     return pipeline_of(TINY_CHAT, home, eagle3_head=str(head))
 
