@@ -15,9 +15,8 @@ from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.limited import Identifier, Limited, Text, refuse_long
 from vinery_serving.protocols.common.parameters import TokenId, parameter
-from vinery_serving.protocols.common.reading import invalid, read_model, read_object
-from vinery_serving.protocols.common.unknown_fields import unknown_fields, unused_of
-from vinery_serving.protocols.pooling.common import PoolingBody, usage
+from vinery_serving.protocols.common.reading import invalid
+from vinery_serving.protocols.pooling.common import PoolingBody, read_pooling_body, usage
 
 _MAX_TOKEN_ID: Final = 2**31 - 1  # engines take int32
 _INPUTS: Final = Limited(field_limits.PROMPTS)
@@ -77,6 +76,7 @@ class EmbeddingsBody(PoolingBody):
 
     input: Inputs = parameter(
         "A text, several texts, token ids, or several lists of token ids.",
+        "OAVF",
         wrong=[
             (5, _NO_INPUT),
             ([], "must not be empty"),
@@ -89,10 +89,12 @@ class EmbeddingsBody(PoolingBody):
         is_required=True,
     )
     encoding_format: Literal["float", "base64"] | None = parameter(
-        "`base64`: each vector as the base64 text of little-endian 32-bit floats. Default: `float`."
+        "`base64`: each vector as the base64 text of little-endian 32-bit floats. Default: `float`.",
+        "OAVF",
     )
     dimensions: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
-        "The first numbers of each vector, scaled to length 1 again. Default: all numbers."
+        "The first numbers of each vector, scaled to length 1 again. Default: all numbers.",
+        "AVF",
     )
     input_type: (
         Literal["query", "document", "passage", "search_query", "search_document"] | None
@@ -141,7 +143,5 @@ class EmbeddingsExchange:
 
 def parse_embeddings(body: bytes) -> EmbeddingsExchange:
     """Read the body of `/embeddings`. Raises `InvalidRequest`."""
-    members = read_object(body)
-    wire = read_model(EmbeddingsBody, members)
-    unused = unused_of(unknown_fields(EmbeddingsBody, members))
+    wire, unused = read_pooling_body(PoolingEndpoint.EMBEDDINGS, EmbeddingsBody, body)
     return EmbeddingsExchange(wire.request(unused), wire.encoding_format == "base64")
