@@ -12,8 +12,8 @@ from docs.markdown import code, table
 from docs.mistakes import ACCEPTED, INVALID, MISTAKES, UNSUPPORTED, Mistake, wrong
 from docs.wrong_values import wrong_values
 from vinery_serving.core import errors
+from vinery_serving.core.endpoints import ALL_ENDPOINTS, Endpoint, PoolingEndpoint
 from vinery_serving.core.errors import ClientError, LimitReached, Overloaded, ServingError
-from vinery_serving.core.endpoints import ALL_ENDPOINTS, AnyEndpoint, Endpoint, PoolingEndpoint
 from vinery_serving.media import denials
 from vinery_serving.protocols.common.generation import GenerationBody
 from vinery_serving.protocols.common.refused import REFUSED

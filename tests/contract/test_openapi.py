@@ -62,7 +62,9 @@ def test_every_bound_of_every_field_is_as_documented(
 ) -> None:
     """All valid and invalid boundary values of one tree; the other has the same fields."""
     paths = f"^/v1/({'|'.join([*GENERATION, *POOLING, 'models.*'])})$"
-    seen = schemathesis(with_every_task, tmp_path, "--phases=coverage", f"--include-path-regex={paths}")
+    seen = schemathesis(
+        with_every_task, tmp_path, "--phases=coverage", f"--include-path-regex={paths}"
+    )
 
     for endpoint in GENERATION:
         path = f"/v1/{endpoint}"

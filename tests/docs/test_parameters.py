@@ -12,8 +12,8 @@ from docs.markdown import SYSTEMS
 from docs.parameters import rows_of
 from docs.parts import PARTS, Part
 from vinery_serving.core.dialects import DIALECTS
-from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.endpoints import ALL_ENDPOINTS, AnyEndpoint
+from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.parameters import parameter_of

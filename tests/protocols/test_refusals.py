@@ -12,8 +12,8 @@ import pytest
 from docs.mistakes import ACCEPTED, INVALID, MISTAKES, UNSUPPORTED, Mistake
 from docs.wrong_values import wrong_values
 from vinery_serving.core.dialects import DIALECTS, V1, V3, Dialect
-from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.endpoints import AnyEndpoint, Endpoint
+from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.protocols.common.refused import REFUSED
 from vinery_serving.protocols.openapi.document import BODIES
 

@@ -13,7 +13,7 @@ from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.pooling import PoolingInput, PoolingRequest, PoolingResult, TextRole
 from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.encoding import json_bytes
-from vinery_serving.protocols.common.limited import Identifier, Limited, Text, refuse_long
+from vinery_serving.protocols.common.limited import TEXT_LIMIT, Identifier, Limited, refuse_long
 from vinery_serving.protocols.common.parameters import TokenId, parameter
 from vinery_serving.protocols.common.reading import invalid
 from vinery_serving.protocols.pooling.common import PoolingBody, read_pooling_body, usage
@@ -62,12 +62,13 @@ def _token_ids(value: list[object]) -> tuple[int, ...]:
     return ids
 
 
-_Texts = Annotated[list[str], Field(min_length=1), _INPUTS]
+_Text = Annotated[str, Field(min_length=1), TEXT_LIMIT]
+_Texts = Annotated[list[_Text], Field(min_length=1), _INPUTS]
 _Ids = Annotated[list[TokenId], Field(min_length=1), _INPUT_IDS]
 _ManyIds = Annotated[list[_Ids], Field(min_length=1), _INPUTS]
 Inputs = Annotated[
     tuple[PoolingInput, ...],
-    PlainValidator(_read_inputs, json_schema_input_type=Text | _Texts | _Ids | _ManyIds),
+    PlainValidator(_read_inputs, json_schema_input_type=_Text | _Texts | _Ids | _ManyIds),
 ]
 
 
@@ -89,7 +90,8 @@ class EmbeddingsBody(PoolingBody):
         is_required=True,
     )
     encoding_format: Literal["float", "base64"] | None = parameter(
-        "`base64`: each vector as the base64 text of little-endian 32-bit floats. Default: `float`.",
+        "`base64`: each vector as the base64 text of 32-bit floats, little-endian. Default: "
+        "`float`.",
         "OAVF",
     )
     dimensions: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
