@@ -150,11 +150,12 @@ def _schemas() -> Mapping[str, Schema]:
     models: list[type[BaseModel]] = [*BODIES.values(), CountBody, TokenizeBody, DetokenizeBody]
     models += ANSWERS.values()
     schemas = component_schemas(models)
-    for endpoint, body in BODIES.items():
-        add_refused(schemas[body.__name__], endpoint)
-    add_refused(schemas[CountBody.__name__], Endpoint.MESSAGES)
-    for body in (*(BODIES[endpoint] for endpoint in Endpoint), CountBody):
-        add_foreign(schemas[body.__name__])
+    bodies: list[tuple[AnyEndpoint, type[BaseModel]]] = [*BODIES.items()]
+    for endpoint, body in [*bodies, (Endpoint.MESSAGES, CountBody)]:
+        schema = schemas[body.__name__]
+        add_refused(schema, endpoint)
+        if isinstance(endpoint, Endpoint):
+            add_foreign(schema)
     return _reachable(schemas, [model.__name__ for model in models])
 
 
