@@ -150,8 +150,9 @@ def _schemas() -> Mapping[str, Schema]:
     models: list[type[BaseModel]] = [*BODIES.values(), CountBody, TokenizeBody, DetokenizeBody]
     models += ANSWERS.values()
     schemas = component_schemas(models)
-    bodies: list[tuple[AnyEndpoint, type[BaseModel]]] = [*BODIES.items()]
-    for endpoint, body in [*bodies, (Endpoint.MESSAGES, CountBody)]:
+    bodies = [*BODIES.items()]
+    bodies.append((Endpoint.MESSAGES, CountBody))
+    for endpoint, body in bodies:
         schema = schemas[body.__name__]
         add_refused(schema, endpoint)
         if isinstance(endpoint, Endpoint):
