@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 from vinery_serving.core.dialects import V1
 from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.pooling import PoolingRequest, PoolingResult, Truncation
-from vinery_serving.protocols.common.body_fields import Body
+from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.limited import Identifier
 from vinery_serving.protocols.common.metadata import Priority, RequestId
 from vinery_serving.protocols.common.numbers import with_numbers
@@ -109,16 +109,21 @@ class PoolingBody(Wire):
         return Truncation(limit, keeps_start=keeps_start)
 
 
-def read_pooling_body(endpoint: PoolingEndpoint, model: type[WireT], body: bytes) -> Body[WireT]:
-    """Read a body as `model`. Raises `UnsupportedParameter` for the first refused parameter,
-    then `InvalidRequest` for the first error."""
+def read_pooling_body(
+    endpoint: PoolingEndpoint, model: type[WireT], body: bytes
+) -> tuple[WireT, Unused]:
+    """Return a body as `model`, and what of it takes no effect.
+
+    Raises `UnsupportedParameter` for the first refused parameter, then `InvalidRequest` for the
+    first error.
+    """
     sent, refused = read_object(body), REFUSED[endpoint]
     for name, value in sent.items():
         if name in refused:
             refused[name].check(name, value)
     members = {name: value for name, value in sent.items() if name not in refused}
     wire = read_model(model, with_numbers(model, members, V1))
-    return Body(wire, unused_of(unknown_fields(model, members)))
+    return wire, unused_of(unknown_fields(model, members))
 
 
 def float_of(vector: bytes) -> float:
