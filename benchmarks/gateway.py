@@ -40,7 +40,7 @@ from benchmarks.load import Connection, Endpoint, connect
 from benchmarks.platform_under_test import PlatformFailed, wait_until_it_answers
 from benchmarks.progress import show
 from benchmarks.settings import TINY_CHAT
-from vinery_serving.transport.client import engine_socket
+from vinery_serving.transport.sockets import EngineAddress, engine_socket, settings_key
 
 _LEAST_REQUESTS_PER_CORE_S: Final = 800.0
 _MOST_THROUGHPUT_LOST: Final = 0.10
@@ -192,6 +192,12 @@ async def _times_ms(servers: Sequence[Server], num_requests: int) -> list[float]
     return [median(times_ms) for _, _, times_ms in asked]
 
 
+_PRINT_DIGEST = (
+    "from vinery_serving.catalog.models import ServedModel; "
+    "print(ServedModel.objects.get().settings_digest)"
+)
+
+
 @dataclass(frozen=True)
 class _Home:
     """A folder that a web process serves from."""
@@ -213,9 +219,7 @@ class _Home:
         """A web process and its engine. Raises PlatformFailed."""
         environment = self._environment()
         known = json.loads((self.path / "bootstrap.json").read_text(encoding="utf-8"))
-        # The first model of a home is the reference model.
-        address = engine_socket(self.path / "run", 1)
-        engine = (sys.executable, "-m", "benchmarks.scripted_engine", address)
+        engine = (sys.executable, "-m", "benchmarks.scripted_engine", self._engine_socket())
         web = (sys.executable, "-m", "vinery.cli", "web")
         with (self.path / "web.log").open("ab") as log, ExitStack() as stack:
             for command in (engine, web):
@@ -231,6 +235,13 @@ class _Home:
             if self.has_accounts:
                 _check_limits(endpoint)
             yield Server(endpoint, WebCpu(url))
+
+    def _engine_socket(self) -> Path:
+        """That of the reference model, which is the first one of a home. Raises PlatformFailed."""
+        digest = _run(
+            self._environment(), "manage.py", "shell", "--no-imports", "-c", _PRINT_DIGEST
+        )
+        return engine_socket(self.path / "run", EngineAddress(1, settings_key(digest.strip())))
 
     def _environment(self) -> dict[str, str]:
         return {
@@ -253,10 +264,18 @@ def _check_limits(endpoint: Endpoint) -> None:
 
 
 def _vinery(environment: dict[str, str], *words: str) -> None:
-    command = [sys.executable, "-m", "vinery.cli", *words]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    _run(environment, "-m", "vinery.cli", *words)
+
+
+def _run(environment: dict[str, str], *words: str) -> str:
+    """Return the output of a Python command. Raises PlatformFailed."""
+    command = [sys.executable, *words]
+    done = subprocess.run(
+        command, env=environment, cwd=_REPOSITORY, capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
-        raise PlatformFailed(f"vinery {' '.join(words)}: {done.stderr.strip()}")
+        raise PlatformFailed(f"{' '.join(words[1:])}: {done.stderr.strip()}")
+    return done.stdout
 
 
 def _wait_until_ready(url: str) -> None:

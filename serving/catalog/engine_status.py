@@ -73,6 +73,10 @@ class EngineStatus(models.Model):
     max_context = models.PositiveIntegerField(
         default=0, help_text="Tokens of prompt and output together; 0: unknown."
     )
+    has_former = models.BooleanField(
+        default=False,
+        help_text="Whether an engine with former settings serves until this one does.",
+    )
     settings_digest = models.CharField(
         max_length=64, blank=True, help_text="Of the settings that this report is about."
     )

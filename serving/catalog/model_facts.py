@@ -60,7 +60,11 @@ class JobView:
 def jobs_of(model: ServedModel, num_jobs: int) -> list[JobView]:
     """Return the newest jobs of a model."""
     jobs = ModelJob.objects.filter(model=model).select_related("model")[:num_jobs]
-    return [JobView(job, progress_text(job)) for job in jobs]
+    return list(map(job_view, jobs))
+
+
+def job_view(job: ModelJob) -> JobView:
+    return JobView(job, progress_text(job))
 
 
 def engine_facts(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -106,7 +110,8 @@ def actions_of(model: ServedModel) -> list[str]:
         return ["load"]
     retry = ["retry"] if model.status.has_failed else []
     wake = ["load"] if model.shown_state is ShownState.ASLEEP else []
-    bench = ["bench"] if model.shown_state is ShownState.READY else []
+    is_measured = model.shown_state is ShownState.READY and Task(model.task).is_generation
+    bench = ["bench"] if is_measured else []
     test = ["self-test"] if model.takes_pictures else []
     return [*retry, *wake, "unload", *test, *bench]
 

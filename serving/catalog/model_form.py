@@ -1,6 +1,6 @@
 """The console's forms that add and change a served model, with the fields of the resource."""
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from django import forms
 
@@ -10,14 +10,14 @@ from vinery_serving.catalog.option_fields import DeviceInput, OptionsField, devi
 from vinery_serving.catalog.resource import MODELS
 from vinery_serving.catalog.shipped import shipped_models
 
-_FIRST: Final = ("name", "folder", "device")
+_FIRST: Final[tuple[str, ...]] = ("name", "folder", "device")
 
 
 class ModelForm(ResourceForm):
     """The fields of a model. The engine options are folded."""
 
-    rare = ("options",)
-    field_order = _FIRST
+    rare: ClassVar[tuple[str, ...]] = ("options",)
+    field_order: tuple[str, ...] = _FIRST
     options = OptionsField(required=False, label="Engine options")
 
     def __init__(self, names: list[str], data: Any, **more: Any) -> None:
@@ -42,8 +42,9 @@ class ChangedModelForm(ModelForm):
         self.fields["folder"].required = bool(model.folder)
 
 
-class PullForm(ModelForm):
-    """How a model of a hub is served. The page has what is pulled."""
+class NewFilesForm(ModelForm):
+    """A name for files that a job makes: of a new model, or of one that gets them instead of
+    its own."""
 
     name = forms.CharField(max_length=128, help_text="The name that clients send as `model`.")
     replaces = forms.BooleanField(
@@ -52,17 +53,56 @@ class PullForm(ModelForm):
         help_text="If there is one: it serves its present files until the new ones are ready.",
     )
 
+    def __init__(self, names: list[str], data: Any, **more: Any) -> None:
+        super().__init__(names, data, **more)
+        self.fields["is_loaded"].label = "Load it when it is there"
+
+    def check_name(self, name: str) -> None:
+        """Raises ValidationError for the name of a model that should stay as it is."""
+        is_served = ServedModel.objects.filter(name=name).exists()
+        if is_served and not self.cleaned_data.get("replaces"):
+            raise forms.ValidationError({"name": "Another model is served under this name."})
+
+
+class PullForm(NewFilesForm):
+    """How a model of a hub is served. The page has what is pulled."""
+
     def __init__(self, data: Any, **more: Any) -> None:
         super().__init__(["name", "options", "is_loaded"], data, **more)
-        self.fields["is_loaded"].label = "Load it when it is there"
 
     def clean(self) -> dict[str, Any]:
         """Raises ValidationError for the name of a model that should stay as it is."""
         cleaned = super().clean() or self.cleaned_data
-        is_served = ServedModel.objects.filter(name=cleaned.get("name", "")).exists()
-        if is_served and not cleaned.get("replaces"):
-            raise forms.ValidationError({"name": "Another model is served under this name."})
+        self.check_name(cleaned.get("name", ""))
         return cleaned
+
+
+class FileForm(NewFilesForm):
+    """A model of an archive or a GGUF file."""
+
+    field_order = ("what", "sha256", "name", "replaces", "device")
+    what = forms.CharField(
+        max_length=2048,
+        label="URL or path",
+        help_text="An archive (zip or tar) at https:// or s3://, or the absolute path, on this "
+        "server, of an archive, a GGUF file or a folder, which is copied.",
+        widget=forms.TextInput({"autocomplete": "off", "spellcheck": "false"}),
+    )
+    sha256 = forms.RegexField(
+        "^[0-9a-fA-F]{64}$",
+        required=False,
+        label="SHA-256 of the archive",
+        help_text="If it is known: another archive is refused, and http:// is allowed.",
+        error_messages={"invalid": "Write 64 hexadecimal digits, or leave it empty."},
+        widget=forms.TextInput({"autocomplete": "off", "spellcheck": "false"}),
+    )
+
+    def __init__(self, data: Any, **more: Any) -> None:
+        initial = {"device": "CPU", "is_loaded": True, **more.pop("initial", {})}
+        names = ["name", "device", "options", "is_loaded"]
+        super().__init__(names, data, initial=initial, **more)
+        self.fields["name"].required = False
+        self.fields["name"].help_text += " Empty: that of the file."
 
 
 class FolderForm(ModelForm):

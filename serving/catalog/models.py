@@ -183,9 +183,12 @@ class ServedModel(models.Model):
     def state_text(self) -> str:
         """The state in words: `retrying (2 of 4)` before and during the second of four attempts."""
         state, status = self.shown_state, self.status
+        text = str(state.label).lower()
         if state is ShownState.RETRYING:
-            return f"retrying ({status.num_attempts + 1} of {status.max_attempts})"
-        return str(state.label).lower()
+            text = f"retrying ({status.num_attempts + 1} of {status.max_attempts})"
+        if status.has_former and self.is_loaded:
+            return f"{text}, the former version serves"
+        return text
 
     @property
     def waiting_text(self) -> str:

@@ -35,8 +35,9 @@ from vinery_serving.output.detokenize import Decoder, Detokenizer
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.prompting.folder import GenerationDefaults, UnusableFolder
 from vinery_serving.prompting.pooling_folder import PoolingFolder
-from vinery_serving.transport.client import EngineClient, engine_socket
+from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.messages import Hello
+from vinery_serving.transport.sockets import EngineAddress, engine_socket
 from vinery_serving.transport.waiting import WaitingRequests
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ class ModelEntry:
     updated_at: datetime
     task: Task = Task.CHAT
     projects: frozenset[int] = frozenset()  # whose keys see and use it; empty: all keys
+    settings_key: str = ""  # names the settings with which its engine is started
 
     def is_visible_to(self, project_id: int | None) -> bool:
         """Whether keys of a project see the model; None: a caller without a project."""
@@ -149,9 +151,22 @@ class Engine(LoadedModel):
         self.gate = OverloadGate(client, entry.name, entry.options.max_queue_s)
         self.is_failing = False  # its process fails again and again
         self.is_asleep = False  # it has no process until a request comes
-        self.is_gone = False  # the model was unloaded, or replaced by a changed one
+        self.is_gone = False  # the model was unloaded or changed: it connects to no other engine
         # Goes on with its requests after a change of options; None: there is none.
         self.successor: Engine | None = None
+        # Has the engine with the former settings, which serves until this one is connected.
+        self.former: Engine | None = None
+
+    @property
+    def with_former(self) -> Sequence[Engine]:
+        return (self,) if self.former is None else (self, self.former)
+
+    @property
+    def serving(self) -> Engine:
+        """This engine, or the former one while that one alone is connected."""
+        if self.client.is_connected or self.former is None:
+            return self
+        return self.former if self.former.client.is_connected else self
 
     def new_decoder(
         self, *, is_raw: bool, shows_special: bool = False, after: Sequence[int] = ()
@@ -262,7 +277,7 @@ class LocalDirectory:
             )
         engine = self._engines.get(entry.name)
         if engine is not None:
-            return engine
+            return engine.serving
         if not entry.is_loaded:
             raise ModelNotReady(f"The model {entry.name} is not loaded.")
         raise _failed(entry.name)
@@ -303,7 +318,7 @@ class LocalDirectory:
         engine = self.engine_of(entry)
         if engine is None:
             return ModelState.FAILED if entry.is_loaded else ModelState.NOT_LOADED
-        if engine.client.is_connected:
+        if engine.serving.client.is_connected:
             return ModelState.LOADED
         if engine.is_failing:
             return ModelState.FAILED
@@ -325,12 +340,20 @@ class LocalDirectory:
         if entries != self.entries:
             await self._follow(entries)
             self._note_states(failing, asleep)
+        await self._drop_formers()
         # Last: a new target has its engine by now.
         self.aliases = dict(aliases)
 
     def _note_states(self, failing: Set[str], asleep: Set[str]) -> None:
         for name, engine in self._engines.items():
             engine.is_failing, engine.is_asleep = name in failing, name in asleep
+
+    async def _drop_formers(self) -> None:
+        """Forget former engines that have ended: no node starts them again."""
+        for engine in self._engines.values():
+            if engine.former is not None and not engine.former.client.is_running:
+                await engine.former.client.close()
+                engine.former = None
 
     async def _follow(self, entries: Mapping[str, ModelEntry]) -> None:
         changed = {
@@ -344,17 +367,16 @@ class LocalDirectory:
             for name, entry in entries.items()
             if entry.is_loaded and (name not in self._engines or self._engines[name].entry != entry)
         }
+        unused = [
+            each for id_, engine in changed.items() for each in _replace(engine, new.get(id_))
+        ]
         for engine in changed.values():
             self._engines.pop(engine.entry.name, None)
         self._engines.update({each.entry.name: each for each in new.values() if each is not None})
         self.entries = dict(entries)
         self._has_hidden = any(entry.projects for entry in entries.values())
-        for id_, engine in changed.items():
-            successor = new.get(id_)
-            if successor is not None and successor.entry.folder == engine.entry.folder:
-                engine.successor = successor
-            engine.is_gone = True
-            await engine.client.close()
+        for client in unused:
+            await client.close()
 
     async def close(self) -> None:
         await self.update({})
@@ -373,14 +395,24 @@ class LocalDirectory:
             log.error("model unusable: %s", error, extra={"fields": {"model": entry.name}})
             return None
         family = self._select_family(entry.options.output_format, assets.template_text)
-        client = EngineClient(engine_socket(self._run_dir, entry.id))
-        client.open()
+        client = self._client_of(entry, replaced)
         suspects = Suspects() if replaced is None else replaced.suspects
         return Engine(
             *(entry, assets, family, client, self.quarantine, suspects),
             waiting=self._waiting,
             wait_s=self._wait_s,
         )
+
+    def _client_of(self, entry: ModelEntry, replaced: Engine | None) -> EngineClient:
+        """Return the connection to the engine with these settings: a change of what only web
+        processes use needs no other one."""
+        for engine in () if replaced is None else replaced.with_former:
+            if engine.entry.settings_key == entry.settings_key:
+                return engine.client
+        address = EngineAddress(entry.id, entry.settings_key)
+        client = EngineClient(engine_socket(self._run_dir, address))
+        client.open()
+        return client
 
     def _entry(
         self, name: str | None, tasks: Set[Task], visible: Mapping[str, ModelEntry]
@@ -399,6 +431,24 @@ class LocalDirectory:
             return loaded[0]
         states = [self.state_of(entry) for entry in loaded]
         raise _no_model_named(len(loaded), can_answer=any(each.can_answer for each in states))
+
+
+def _replace(engine: Engine, successor: Engine | None) -> list[EngineClient]:
+    """Let another engine do what this one did, or none if the model is not loaded any more. Return
+    the connections that neither needs."""
+    unused = []
+    for each in engine.with_former:
+        each.is_gone = True
+        if successor is not None and successor.entry.folder == each.entry.folder:
+            each.successor = successor
+        if successor is not None and successor.client is each.client:
+            continue
+        if successor is not None and successor.former is None and each.client.is_connected:
+            successor.former = each
+        else:
+            unused.append(each.client)
+    engine.former = None
+    return unused
 
 
 def _no_model_named(num_loaded: int, *, can_answer: bool) -> MissingParameter:

@@ -235,7 +235,7 @@ class _Answers:
         else:
             self._output = client.submit(self._reader.remaining(submits))
             self._reader.read_from(self._output)
-        self._engine.suspects.submitted(self._run)
+        self._engine.suspects.submitted(self._run, client)
         if self._grants is not None:
             self._reader.grant_last(self._grants)
 

@@ -193,8 +193,9 @@ class _Pooling:
         """Get the vectors that are missing. Raises `EngineDisconnected`, and `ServingError` for a
         request that the engine refuses."""
         missing = [each for each in range(self._num_texts) if each not in self._vectors]
-        self._stream = self._engine.client.pool(self._message(missing))
-        self._engine.suspects.submitted(self._run)
+        client = self._engine.client
+        self._stream = client.pool(self._message(missing))
+        self._engine.suspects.submitted(self._run, client)
         is_complete = False
         while not is_complete:
             found = await self._stream.next()

@@ -24,6 +24,7 @@ class Run:
     """One request, from its first submission to its end. Times are of the monotonic clock."""
 
     submitted_at: float = 0.0
+    engine: object = None  # that runs it
     num_ends: int = 0
     is_at_fault: bool = False
     has_turn: bool = False
@@ -42,7 +43,8 @@ class Suspects:
             await self._turn.acquire()
             run.has_turn = True
 
-    def submitted(self, run: Run) -> None:
+    def submitted(self, run: Run, engine: object = None) -> None:
+        run.engine = engine
         run.submitted_at = time.monotonic()
         self._running.add(run)
 
@@ -63,7 +65,8 @@ class Suspects:
         """
         if run not in self._running:
             return
-        there, self._running = self._running, set()
+        there = {each for each in self._running if each.engine is run.engine}
+        self._running -= there
         now = time.monotonic()
         for each in there:
             was_long = now - each.submitted_at >= _INNOCENT_AFTER_S

@@ -112,7 +112,7 @@ class ArchiveOrigin(
         check_disk(2 * self.size_bytes - done, folders.root)
         progress = Progress(report, self.size_bytes, done)
         progress.enter(f"fetching {self.name}")
-        source = remote_of(self.url, is_checked=self.sha256 is not None)
+        source = remote_of(self.url, is_checked=self.sha256 is not None, etag=self.etag)
         fetch(source, file, archive, progress.advance, Patience())
 
 

@@ -1,4 +1,4 @@
-"""Files at `https://` and `s3://`: what they are, and their bytes from any of them on.
+"""Files at `https://`, `http://` and `s3://`: what they are, and their bytes from any of them on.
 
 Only administrators name these URLs. Addresses of a private network are allowed, since stores of
 models are there; the metadata services of clouds are refused, at every redirect.
@@ -18,23 +18,14 @@ from vinery_accounts.outbound.addresses import is_within, read_networks
 from vinery_serving.hub.errors import PullFailed
 from vinery_serving.hub.explaining import explained
 from vinery_serving.hub.hub_files import stream_of
-from vinery_serving.hub.transfer import Stream
+from vinery_serving.hub.objects import S3File
+from vinery_serving.hub.transfer import RemoteFile, Stream
 
 _TIMEOUT_S: Final = 20.0
 _MAX_REDIRECTS: Final = 5
-_BLOCK_BYTES: Final = 1 << 20
 _METADATA: Final = read_networks(
     ("169.254.0.0/16", "fe80::/10", "168.63.129.16/32", "192.0.0.192/32", "fd00:ec2::/32")
 )
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteFile:
-    """A file before it is fetched."""
-
-    name: str
-    size_bytes: int
-    etag: str  # another one: another content; empty: the server has none
 
 
 class Remote(Protocol):
@@ -47,14 +38,17 @@ class Remote(Protocol):
         """See `Source`."""
 
 
-def remote_of(url: str, *, is_checked: bool) -> Remote:
+def remote_of(url: str, *, is_checked: bool, etag: str = "") -> Remote:
     """Return the file at a URL. `is_checked`: its digest is known, so that HTTP without TLS will
-    do. Raises `PullFailed` for another URL."""
+    do. `etag`: of an object of S3 only this content is wanted. Raises `PullFailed` for another
+    URL."""
     parts = urlsplit(url)
     if parts.username or parts.password:
         raise PullFailed("Leave the password out of the URL: it would be shown with the job.")
     if parts.scheme == "s3" and parts.hostname and parts.path.strip("/"):
-        return S3File(url)
+        if parts.query or parts.fragment:
+            raise PullFailed("Leave ? and # out of an s3:// URL: the newest version is pulled.")
+        return S3File(url, etag)
     if parts.scheme == "http" and not is_checked:
         raise PullFailed("A file that comes by http:// needs its --sha256. Or use https://.")
     if parts.scheme not in ("https", "http") or not parts.hostname:
@@ -118,40 +112,3 @@ def _refuse_metadata(url: str) -> None:
         return  # the request names the error
     if any(is_within(str(each[4][0]), _METADATA) for each in found):
         raise PullFailed(f"{host} is the metadata service of a cloud. No file is fetched there.")
-
-
-@dataclass(frozen=True, slots=True)
-class S3File:
-    """An object. Credentials and endpoint are those of AWS's variables and files."""
-
-    url: str
-
-    def look(self) -> RemoteFile:
-        info = self._try(lambda: self._files().info(self.url))
-        etag = str(info.get("ETag") or info.get("etag") or "")
-        return RemoteFile(PurePosixPath(self.url).name, int(info["size"]), etag)
-
-    @contextmanager
-    def open(self, start: int, stall_s: float) -> Iterator[Stream]:
-        with self._try(lambda: self._files().open(self.url, "rb")) as file:
-            file.seek(start)
-            yield Stream(start, iter(lambda: file.read(_BLOCK_BYTES), b""))
-
-    def _files(self) -> Any:
-        import fsspec
-
-        return fsspec.filesystem(urlsplit(self.url).scheme)
-
-    def _try(self, ask: Any) -> Any:
-        """Raises `PullFailed` for errors of the store."""
-        try:
-            return ask()
-        except ImportError:
-            raise PullFailed("s3:// needs another package: pip install 'vinery[s3]'.") from None
-        except FileNotFoundError:
-            raise PullFailed(f"There is no {shown(self.url)}.") from None
-        except PermissionError:
-            raise PullFailed(
-                f"{shown(self.url)} may not be read. Set AWS_ACCESS_KEY_ID and "
-                "AWS_SECRET_ACCESS_KEY for the node."
-            ) from None

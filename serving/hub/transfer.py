@@ -45,6 +45,15 @@ class Stream:
     parts: Iterator[bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file before it is fetched."""
+
+    name: str
+    size_bytes: int
+    etag: str  # another one: another content; empty: the server has none
+
+
 class Source(Protocol):
     """Where a file comes from."""
 

@@ -18,9 +18,9 @@ from typing import Final
 
 import msgspec
 
-from vinery_serving.transport.client import engine_sockets
 from vinery_serving.transport.framing import FrameReader, InvalidFrame, pack
 from vinery_serving.transport.messages import Hello, Keep
+from vinery_serving.transport.sockets import EngineAddress, engine_sockets
 
 # Linux's `struct ucred`: process, user, group.
 _CREDENTIALS: Final = struct.Struct("iII")
@@ -78,16 +78,19 @@ class AdoptedEngine:
             self._ended.set_result(None)
 
 
-def find(run_dir: Path) -> dict[int, AdoptedEngine]:
-    """Keep the engines that listen on sockets of this run folder. Returns them by model id."""
+def find(run_dir: Path) -> dict[EngineAddress, AdoptedEngine]:
+    """Keep the engines that listen on sockets of this run folder. Removes other sockets."""
     if sys.platform != "linux":
         return {}
     try:
         sockets = engine_sockets(run_dir)
     except OSError:
         return {}
-    found = {model_id: _keep(path) for model_id, path in sockets.items()}
-    return {model_id: engine for model_id, engine in found.items() if engine is not None}
+    found = {address: _keep(path) for address, path in sockets.items()}
+    for address in [each for each, engine in found.items() if engine is None]:
+        with contextlib.suppress(OSError):
+            sockets[address].unlink()
+    return {address: engine for address, engine in found.items() if engine is not None}
 
 
 def _keep(path: Path) -> AdoptedEngine | None:

@@ -132,6 +132,11 @@ class EngineProcess:
         self._hang = None
         return False
 
+    def keep(self, engine: AdoptedEngine) -> None:
+        """Take over a running engine that this node would not start any more."""
+        self._page = Page.of_running(engine.pid)
+        self._begin_watch(engine)
+
     async def test_pictures(self) -> PictureReport:
         """Let the engine, which serves, show its model known pictures."""
         client, device = EngineClient(self._config.socket_path), self._config.device
@@ -180,6 +185,7 @@ class EngineProcess:
             self._page.close()
         self._engine = self._watching = self._page = None
         self._remove_temporary()
+        self._config.socket_path.unlink(missing_ok=True)  # the next one may listen elsewhere
 
     def _remove_temporary(self) -> None:
         shutil.rmtree(self._temporary, ignore_errors=True)

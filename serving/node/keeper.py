@@ -2,7 +2,8 @@
 
 A model that cannot load is tried a few times, see `backoff`, and then stays failed until its files
 change or an administrator asks to try again. A change of its settings ends its keeper; the next one
-begins anew.
+begins anew,
+and an engine that serves does so until the next one has loaded, see `former`.
 
 Before an engine starts, its keeper waits for memory, see `scheduler`: the model is asleep.
 """
@@ -22,7 +23,6 @@ from django.utils import timezone
 
 from vinery_serving.catalog.devices import first_device
 from vinery_serving.catalog.engine_status import EngineState
-from vinery_serving.catalog.models import settings_digest
 from vinery_serving.core.cadence import until_next
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import EngineConfig, EngineLog, PoolingConfig
@@ -35,6 +35,7 @@ from vinery_serving.node.backoff import Backoff, FailureKind, LoadAttempts
 from vinery_serving.node.engine_process import EngineDied, EngineProcess
 from vinery_serving.node.fit import Measured, Need
 from vinery_serving.node.folder_state import FolderState, folder_state
+from vinery_serving.node.former import FormerEngines
 from vinery_serving.node.load_errors import LoadFailure, killed, load_failure
 from vinery_serving.node.running_engine import end_engine
 from vinery_serving.node.scheduler import EngineScheduler, Verdict
@@ -42,7 +43,7 @@ from vinery_serving.node.weights import UnusableWeights, check_weights
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 from vinery_serving.prompting.pooling_folder import PoolingFolder
 from vinery_serving.prompting.template import ChatTemplate
-from vinery_serving.transport.client import engine_socket
+from vinery_serving.transport.sockets import EngineAddress, engine_socket, settings_key
 
 log = logging.getLogger(__name__)
 
@@ -63,11 +64,12 @@ class ModelSpec:
     device: str
     options: str  # canonical JSON, so that equal options compare equal
     task: Task = Task.CHAT
+    settings_digest: str = ""  # of the model
+    replica: int = 0
 
     @property
-    def digest(self) -> str:
-        """As `ServedModel.settings_digest`."""
-        return settings_digest(self.name, self.folder, self.device, self.options)
+    def address(self) -> EngineAddress:
+        return EngineAddress(self.id, settings_key(self.settings_digest), self.replica)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,19 +97,21 @@ class _WentToSleep:
 
 
 class Keeper:
-    """Runs the engine of a model until `end`, at first the one that was found."""
+    """Runs the engine of a model until `end` or `hand_over`, at first the one that was found."""
 
     def __init__(
         self,
         spec: ModelSpec,
-        found: AdoptedEngine | None,
+        found: AdoptedEngine | EngineProcess | None,
         asked: Asked,
         scheduler: EngineScheduler,
+        formers: FormerEngines,
     ) -> None:
+        """`formers` has the engine that serves until this one does, if there is one."""
         self._spec = spec
         self._retried_at = asked.retried_at
         self._asked = asyncio.Event()
-        self._memory = scheduler.add(spec.id, spec.name, first_device(spec.device))
+        self._memory = scheduler.add(spec.id, spec.replica, spec.name, first_device(spec.device))
         self._measured = asked.measured
         self._is_eager = not asked.is_asleep
         self._measuring: asyncio.Task[None] | None = None
@@ -117,6 +121,10 @@ class Keeper:
         self._testing: asyncio.Task[None] | None = None
         self._loaded_files: FolderState | None = None  # those with which an engine has loaded
         self._scheduler = scheduler
+        self._formers = formers
+        self._left: EngineProcess | None = None  # to others, by `hand_over`
+        if self._has_former:
+            self._memory.want()
         self.follow(asked)
         self._task = asyncio.create_task(self._keep_alive(found), name=f"engine {spec.name}")
 
@@ -153,7 +161,22 @@ class Keeper:
         await asyncio.gather(self._task, return_exceptions=True)
         self._scheduler.remove(self._memory)
 
-    async def _keep_alive(self, found: AdoptedEngine | None) -> None:
+    async def hand_over(self) -> None:
+        """End, because the settings were changed. An engine that serves becomes a former one."""
+        engine = self._ready
+        if engine is None or engine.is_draining:
+            await self.end()
+            return
+        self._left = engine
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._formers.add(self._spec.address, engine, self._memory)
+
+    @property
+    def _has_former(self) -> bool:
+        return self._formers.serves(self._spec.id, self._spec.replica)
+
+    async def _keep_alive(self, found: AdoptedEngine | EngineProcess | None) -> None:
         backoff, loop = Backoff(), asyncio.get_running_loop()
         try:
             while True:
@@ -178,9 +201,10 @@ class Keeper:
                     await self._wait_for_next_attempt(end, files)
                 self._num_restarts += 1
         finally:
-            await asyncio.shield(self._report(EngineState.UNLOADED))
+            if self._left is None:
+                await asyncio.shield(self._report(EngineState.UNLOADED))
 
-    async def _wait_for_memory(self, found: AdoptedEngine | None) -> None:
+    async def _wait_for_memory(self, found: AdoptedEngine | EngineProcess | None) -> None:
         """Wait until an engine may start. One that was found has its memory already."""
         if self._memory.is_held:
             return
@@ -211,7 +235,7 @@ class Keeper:
         return await asyncio.to_thread(_need_of, self._spec, self._measured)
 
     async def _run_once(
-        self, found: AdoptedEngine | None, files: FolderState
+        self, found: AdoptedEngine | EngineProcess | None, files: FolderState
     ) -> _Crash | _WentToSleep | LoadFailure:
         """Run one engine process to its end."""
         try:
@@ -219,14 +243,9 @@ class Keeper:
             # Streams wait for the next engine, and an engine that runs proves its files.
             if found is None and files != self._loaded_files:
                 await asyncio.to_thread(_check_weights, self._spec)
-            engine = EngineProcess(
-                config,
-                replaces_hung=settings.VINERY_HUNG_AFTER_S > 0,
-                spares=self._scheduler.spares,
-            )
+            engine = found if isinstance(found, EngineProcess) else self._new_engine(config)
         except (UnusableFolder, UnusableWeights, ValueError, OSError) as error:
-            if found is not None:
-                await end_engine(found)
+            await _end_found(found)
             is_passing = isinstance(error, OSError)
             kind = FailureKind.PASSING if is_passing else FailureKind.FINAL
             return LoadFailure(kind, str(error))
@@ -237,6 +256,7 @@ class Keeper:
             self._asked.clear()
             self._ready = engine
             self._memory.wake(engine)
+            self._formers.retire(self._spec.id, self._spec.replica)
             await self._report(
                 EngineState.READY,
                 pid=engine.pid,
@@ -256,7 +276,15 @@ class Keeper:
             for task in (self._testing, self._measuring):
                 if task is not None:
                     task.cancel()
-            await asyncio.shield(engine.end())
+            if engine is not self._left:
+                await asyncio.shield(engine.end())
+
+    def _new_engine(self, config: EngineConfig) -> EngineProcess:
+        return EngineProcess(
+            config,
+            replaces_hung=settings.VINERY_HUNG_AFTER_S > 0,
+            spares=self._scheduler.spares,
+        )
 
     async def _keep_measuring(self, engine: EngineProcess, *, is_new: bool) -> None:
         """Correct what the model needs. `is_new`: it has just loaded."""
@@ -276,9 +304,13 @@ class Keeper:
             need_bytes = self._memory.need.total_bytes
             await status.report_memory(self._spec.id, self._measured, need_bytes)
 
-    async def _start(self, engine: EngineProcess, found: AdoptedEngine | None) -> None:
+    async def _start(
+        self, engine: EngineProcess, found: AdoptedEngine | EngineProcess | None
+    ) -> None:
         """Adopt the engine that was found, or start one. Raises EngineDied."""
-        if found is not None and await engine.adopt(found):
+        if engine is found:
+            return
+        if isinstance(found, AdoptedEngine) and await engine.adopt(found):
             self._log_pid("engine adopted", engine)
             return
         if self._attempts.num_failed:
@@ -326,8 +358,18 @@ class Keeper:
 
     async def _report(self, state: EngineState, **details: Any) -> None:
         spec = self._spec
-        subject = status.Subject(spec.id, spec.digest)
+        subject = status.Subject(spec.id, spec.settings_digest)
+        # One that has been replaced only finishes what it has.
+        details["has_former"] = self._has_former and state is not EngineState.READY
         await status.report(subject, state, self._num_restarts, self._attempts, **details)
+
+
+async def _end_found(found: AdoptedEngine | EngineProcess | None) -> None:
+    """End an engine that cannot be kept."""
+    if isinstance(found, EngineProcess):
+        await found.end()
+    elif found is not None:
+        await end_engine(found)
 
 
 def _new_log(model: str) -> EngineLog:
@@ -379,7 +421,7 @@ def _new_config(spec: ModelSpec) -> EngineConfig:
         name=spec.name,
         folder=Path(spec.folder),
         device=spec.device,
-        socket_path=engine_socket(Path(settings.VINERY_RUN_DIR), spec.id),
+        socket_path=engine_socket(Path(settings.VINERY_RUN_DIR), spec.address),
         cache_dir=Path(settings.VINERY_CACHE_DIR) / f"model-{spec.id}",
         usage_dir=Path(settings.VINERY_USAGE_DIR),
         sysfs=settings.VINERY_SYSFS,

@@ -3,7 +3,8 @@
 Models that have requests waiting get memory in the order of their oldest request, and pinned ones
 before them. For such a model the least recently used ones go to sleep: idle ones by the time of
 their last answer, then busy ones by the time at which they woke. A pinned model never makes room,
-nor one that requests wait for, nor one that has just woken. What is free or about to become free is
+nor one that requests wait for, nor one that has just woken. An engine with former settings makes
+room for its successor alone, and only if both do not fit. What is free or about to become free is
 kept for the model that is next, so no larger model starves behind smaller ones.
 """
 
@@ -43,6 +44,9 @@ class ModelUse:
     awake_since_s: float = 0.0
     idle_since_s: float | None = None  # when its last answer ended; None: it is busy
     idle_limit_s: float | None = None  # after so long without a request it sleeps; None: never
+    # It serves with settings that were changed, until the one that `replaces` it does.
+    is_former: bool = False
+    replaces: int | None = None
 
     @property
     def holds_memory(self) -> bool:
@@ -164,6 +168,8 @@ class _Device:
         if model.need_bytes <= self._free:
             self._wake(model)
             return
+        if (former := self._former_in_the_way(model)) is not None:
+            self._let_sleep(former)
         missing = model.need_bytes - self._free - self._leaving
         leaving = _least_until(missing, self._may_leave)
         if leaving is None:
@@ -173,6 +179,17 @@ class _Device:
             self._let_sleep(each)
         self._free -= max(0, model.need_bytes - self._leaving)
         self._leaving -= min(self._leaving, model.need_bytes)
+
+    def _former_in_the_way(self, model: ModelUse) -> ModelUse | None:
+        """Return the one that the model replaces if both never fit together."""
+        former = next((each for each in self._models if each.id == model.replaces), None)
+        if former is None or former.phase is not Phase.AWAKE:
+            return None
+        beside = sum(
+            each.need_bytes for each in self._models if each.is_pinned and each.id != model.id
+        )
+        is_too_much = model.need_bytes + former.need_bytes > self._budget - beside
+        return former if is_too_much else None
 
     def _wait_until_more_may_leave(self) -> None:
         """Too few may make room yet. No other model gets what there is meanwhile."""
@@ -196,6 +213,7 @@ class _Device:
         return (
             model.phase is Phase.AWAKE
             and not model.is_pinned
+            and not model.is_former
             and model.waiting_since_s is None
             and model.awake_since_s + self._min_awake_s <= self._now_s
         )

@@ -1,7 +1,7 @@
 """Reconciles the engines that run with the models that should be loaded.
 
 One keeper for each model adopts its engine or starts one, and watches it, see `keeper`. A change of
-folder, device or options ends the keeper and starts a new one.
+folder, device or options ends the keeper and starts a new one, see `former`.
 """
 
 import asyncio
@@ -18,19 +18,25 @@ from django.db import DatabaseError, close_old_connections
 from vinery_accounts.base import change_signal
 from vinery_accounts.base.commits import commit_state
 from vinery_serving.catalog import devices
+from vinery_serving.catalog.devices import first_device
 from vinery_serving.catalog.engine_status import EngineState
 from vinery_serving.catalog.models import ServedModel, options_text
 from vinery_serving.core.tasks import Task
+from vinery_serving.engine.config import EngineConfig
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.logs.entries import LogEntry
 from vinery_serving.logs.folder import delete_former_engines
-from vinery_serving.node import adoption, device_probe, status
+from vinery_serving.node import adoption, device_probe, fit, status
 from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.engine_output import EngineOutput
-from vinery_serving.node.fit import Measured
+from vinery_serving.node.engine_process import EngineProcess
+from vinery_serving.node.fit import Measured, Need
+from vinery_serving.node.former import FormerEngines
 from vinery_serving.node.job_runner import JobRunner
 from vinery_serving.node.keeper import Asked, Keeper, ModelSpec
 from vinery_serving.node.running_engine import end_engine
 from vinery_serving.node.scheduler import EngineScheduler
+from vinery_serving.transport.sockets import EngineAddress, engine_socket
 from vinery_serving.transport.waiting import Wait, WaitingServer
 
 log = logging.getLogger(__name__)
@@ -66,6 +72,7 @@ async def _watch(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]
     found = adoption.find(Path(settings.VINERY_RUN_DIR))
     keepers: dict[ModelSpec, Keeper] = {}
     scheduler = EngineScheduler(settings.VINERY_MODEL_MEMORY, settings.VINERY_MIN_AWAKE_S)
+    formers = FormerEngines(scheduler)
     beside = [
         asyncio.create_task(output.follow()),
         asyncio.create_task(_find_devices()),
@@ -79,16 +86,17 @@ async def _watch(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]
             wake.clear()
             try:
                 if is_first:
-                    await asyncio.to_thread(status.reset, list(found))
+                    await asyncio.to_thread(status.reset, {each.model_id for each in found})
                 state, specs = await asyncio.to_thread(_read_specs, state)
             except DatabaseError as error:
                 log.warning("database unavailable, engines left unchanged error=%s", error)
             else:
                 is_first = False
                 if specs is not None:
-                    await _reconcile(keepers, specs, found, scheduler)
+                    await _reconcile(keepers, specs, found, formers, scheduler)
             await _wait(wake, stop)
     await _end(keepers.values())
+    await formers.end()
     await asyncio.gather(*map(end_engine, found.values()))
     for task in beside:
         task.cancel()
@@ -148,12 +156,20 @@ async def _wait(wake: asyncio.Event, stop: asyncio.Event) -> None:
 async def _reconcile(
     keepers: dict[ModelSpec, Keeper],
     specs: Mapping[ModelSpec, Asked],
-    found: dict[int, AdoptedEngine],
+    found: dict[EngineAddress, AdoptedEngine],
+    formers: FormerEngines,
     scheduler: EngineScheduler,
 ) -> None:
     """Start and end engines. Takes all engines out of `found`, to adopt or to end them."""
+    wanted = {(each.id, each.replica): each for each in specs}
     surplus = [each for each in keepers if each not in specs]
-    await _end([keepers.pop(each) for each in surplus])
+    replaced = [each for each in surplus if (each.id, each.replica) in wanted]
+    await _end([keepers.pop(each) for each in surplus if each not in replaced])
+    await asyncio.gather(*(keepers.pop(each).hand_over() for each in replaced))
+    await formers.end_others(wanted)
+    for address in [each for each in found if each not in {spec.address for spec in specs}]:
+        if (spec := wanted.get((address.model_id, address.replica))) is not None:
+            _keep_former(spec, address, found.pop(address), formers, scheduler)
     if specs.keys() - keepers.keys():
         models = [each.name for each in specs]
         await asyncio.to_thread(delete_former_engines, Path(settings.VINERY_LOG_DIR), models)
@@ -161,11 +177,40 @@ async def _reconcile(
         if each in keepers:
             keepers[each].follow(asked)
         else:
-            keepers[each] = Keeper(each, found.pop(each.id, None), asked, scheduler)
+            own = found.pop(each.address, None) or await formers.take(each.address)
+            keepers[each] = Keeper(each, own, asked, scheduler, formers)
     if found:
-        log.info("ending engines of models that are not loaded: %s", list(found))
+        names = [each.file_name for each in found]
+        log.info("ending engines of models that are not loaded: %s", names)
         await asyncio.gather(*map(end_engine, found.values()))
         found.clear()
+
+
+def _keep_former(
+    spec: ModelSpec,
+    address: EngineAddress,
+    found: AdoptedEngine,
+    formers: FormerEngines,
+    scheduler: EngineScheduler,
+) -> None:
+    """Keep an engine that has outlived its node and the change of its settings. It runs already, so
+    its new configuration serves to watch it alone."""
+    run_dir = Path(settings.VINERY_RUN_DIR)
+    config = EngineConfig(
+        name=spec.name,
+        folder=Path(spec.folder),
+        device=spec.device,
+        socket_path=engine_socket(run_dir, address),
+        cache_dir=Path(settings.VINERY_CACHE_DIR),
+        max_context=0,
+        options=EngineOptions(),
+    )
+    engine = EngineProcess(config, replaces_hung=settings.VINERY_HUNG_AFTER_S > 0)
+    engine.keep(found)
+    memory = scheduler.add(spec.id, spec.replica, spec.name, first_device(spec.device))
+    memory.hold(Need(0, 0, fit.measure(found.pid)))
+    memory.wake(engine)
+    formers.add(address, engine, memory)
 
 
 async def _end(keepers: Iterable[Keeper]) -> None:
@@ -203,5 +248,12 @@ def _asked_of(model: ServedModel) -> Asked:
 
 
 def _spec_of(model: ServedModel) -> ModelSpec:
-    options = options_text(model.options)
-    return ModelSpec(model.pk, model.name, model.folder, model.device, options, Task(model.task))
+    return ModelSpec(
+        id=model.pk,
+        name=model.name,
+        folder=model.folder,
+        device=model.device,
+        options=options_text(model.options),
+        task=Task(model.task),
+        settings_digest=model.settings_digest,
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 _SETTLE_S: Final = 0.02
 # Engines show in memory when they become idle, without an event.
 _LOOK_INTERVAL_S: Final = 1.0
+_ids = itertools.count(1)
 
 
 class AwakeEngine(Protocol):
@@ -54,10 +56,14 @@ class Verdict(Enum):
 
 
 class ModelMemory:
-    """What the scheduler knows of one model. Its keeper calls the methods."""
+    """What the scheduler knows of one engine of a model. Its keeper calls the methods."""
 
-    def __init__(self, scheduler: EngineScheduler, id_: int, name: str, device: str) -> None:
-        self.id = id_
+    def __init__(
+        self, scheduler: EngineScheduler, model_id: int, replica: int, name: str, device: str
+    ) -> None:
+        self.id = next(_ids)
+        self.model_id = model_id
+        self.replica = replica
         self.name = name
         self.device = device
         self.need = Need(0, 0)
@@ -69,6 +75,7 @@ class ModelMemory:
         self.awake_since_s = 0.0
         self.unfit_text = ""
         self.engine: AwakeEngine | None = None  # while it is awake
+        self.is_former = False  # another one replaces it
         self._scheduler = scheduler
         self._has_asked = False  # for memory that is not granted yet
         self._verdict: Verdict | None = None
@@ -139,10 +146,13 @@ class ModelMemory:
         """Whether memory is taken for it."""
         return self.phase is not Phase.ASLEEP
 
-    def use(self, wait: Wait | None) -> ModelUse | None:
-        """Return what the plan needs to know; None: it neither holds nor wants memory."""
+    def use(self, wait: Wait | None, replaces: int | None = None) -> ModelUse | None:
+        """Return what the plan needs to know; None: it neither holds nor wants memory. `replaces`:
+        the id of the one with former settings."""
         if self.phase is Phase.ASLEEP and not self._has_asked:
             return None
+        if self.is_former:
+            return self._use_of_former()
         since = [each for each in (wait and wait.since_s, self.wanted_since_s) if each is not None]
         return ModelUse(
             id=self.id,
@@ -155,6 +165,17 @@ class ModelMemory:
             awake_since_s=self.awake_since_s,
             idle_since_s=None if self.engine is None else self.engine.idle_since_s,
             idle_limit_s=self.idle_limit_s,
+            replaces=replaces,
+        )
+
+    def _use_of_former(self) -> ModelUse:
+        """It stays until its keeper ends it, or the one that replaces it needs its memory."""
+        return ModelUse(
+            id=self.id,
+            device=self.device,
+            need_bytes=self.need.total_bytes,
+            phase=self.phase,
+            is_former=True,
         )
 
     def follow(self, plan: Plan, unfit_text: Callable[[ModelMemory], str]) -> None:
@@ -189,15 +210,15 @@ class EngineScheduler:
         self.waits: Callable[[], Mapping[int, Wait]] = dict
         self.spares = SpareEngines()
 
-    def add(self, id_: int, name: str, device: str) -> ModelMemory:
-        """Return the memory of a model, instead of that of an earlier keeper of it."""
-        memory = self._models[id_] = ModelMemory(self, id_, name, device)
+    def add(self, model_id: int, replica: int, name: str, device: str) -> ModelMemory:
+        """Return the memory of an engine that does not run yet."""
+        memory = ModelMemory(self, model_id, replica, name, device)
+        self._models[memory.id] = memory
         return memory
 
     def remove(self, memory: ModelMemory) -> None:
-        """Its keeper has ended."""
-        if self._models.get(memory.id) is memory:
-            del self._models[memory.id]
+        """Its engine has ended, and none starts."""
+        self._models.pop(memory.id, None)
         self.note()
 
     def note(self) -> None:
@@ -216,8 +237,11 @@ class EngineScheduler:
 
     def plan(self) -> Plan:
         """Plan now, and follow the plan."""
-        waits = self.waits()
-        uses = [each.use(waits.get(each.id)) for each in self._models.values()]
+        waits, formers = self.waits(), self._formers()
+        uses = [
+            each.use(waits.get(each.model_id), formers.get((each.model_id, each.replica)))
+            for each in self._models.values()
+        ]
         plan = make_plan([each for each in uses if each is not None], self._rules, time.monotonic())
         for each in list(self._models.values()):
             each.follow(plan, self._unfit_text)
@@ -226,6 +250,14 @@ class EngineScheduler:
         if Phase.LOADING not in phases:
             self.spares.want(is_wanted=Phase.ASLEEP in phases)
         return plan
+
+    def _formers(self) -> dict[tuple[int, int], int]:
+        """The ids of the engines that serve with former settings, by model and replica."""
+        return {
+            (each.model_id, each.replica): each.id
+            for each in self._models.values()
+            if each.is_former and each.phase is Phase.AWAKE
+        }
 
     def _pause_s(self, plan: Plan) -> float | None:
         awake = [each for each in self._models.values() if each.engine is not None]

@@ -43,6 +43,7 @@ async def report(
     pictures: PictureReport | None = None,
     next_attempt_at: datetime | None = None,
     needed_bytes: int | None = None,
+    has_former: bool = False,
 ) -> None:
     """Write the state of a model's engine. The last error stays until the engine is ready, or the
     report `forgets_error`."""
@@ -54,6 +55,7 @@ async def report(
         "num_attempts": attempts.num_failed,
         "max_attempts": attempts.max,
         "next_attempt_at": next_attempt_at,
+        "has_former": has_former,
     }
     if max_context is not None:
         values["max_context"] = max_context
@@ -70,6 +72,11 @@ async def report(
 async def report_pictures(model_id: int, pictures: PictureReport, asked_at: datetime) -> None:
     """Write the result of a test for which an administrator has asked."""
     await _try_to_write(model_id, pictures.columns(asked_at))
+
+
+async def report_former(model_id: int, *, is_serving: bool) -> None:
+    """Write whether an engine with former settings serves."""
+    await _try_to_change({model_id: {"has_former": is_serving}})
 
 
 async def report_memory(model_id: int, measured: Measured, needed_bytes: int) -> None:

@@ -55,6 +55,7 @@ from vinery_serving.runtime.live import LiveRequests
 from vinery_serving.runtime.traffic import Traffic
 from vinery_serving.transport.client import EngineDisconnected
 from vinery_serving.transport.messages import EngineStats
+from vinery_serving.transport.sockets import settings_key
 from vinery_serving.workers.limits import WorkLimits
 from vinery_serving.workers.pool import WorkerPool
 
@@ -201,7 +202,8 @@ class Runtime:
 
     async def health(self) -> list[EngineHealth]:
         """Return the health of all models that should be loaded. Waits at most 2 s for engines."""
-        return await asyncio.gather(*map(_health_of, self.directory.engines))
+        serving = [engine.serving for engine in self.directory.engines]
+        return await asyncio.gather(*map(_health_of, serving))
 
     async def _begin(self) -> None:
         await self._in_files_thread(self.disk.check)
@@ -301,7 +303,7 @@ class Runtime:
         self.engine_reports = reports
         asleep = {name for name, each in reports.items() if each.state == EngineState.ASLEEP}
         await self.directory.update(entries, failing, aliases, asleep)
-        loaded = tuple(engine.entry for engine in self.directory.engines)
+        loaded = tuple(engine.serving.entry for engine in self.directory.engines)
         file_limits = DecodeLimits(**settings.VINERY_DECODE_LIMITS)
         self.workers.load((loaded, field_limits.configured(), file_limits))
         self.models_read_at_s = begun_at_s
@@ -472,6 +474,7 @@ def _entry(model: ServedModel) -> ModelEntry:
         is_loaded=model.is_loaded and bool(model.folder),
         created_at=model.created_at,
         updated_at=model.updated_at,
+        settings_key=settings_key(model.settings_digest),
         task=Task(model.task),
         projects=frozenset(model.project_ids),
     )

@@ -1,6 +1,6 @@
 """The job `bench`: measures the engine of a served model through its socket.
 
-{"model_id": 3, "folder": "/models/tiny-chat"}
+{"model_id": 3, "settings_digest": "0a1b...", "folder": "/models/tiny-chat"}
 """
 
 import asyncio
@@ -15,7 +15,8 @@ from vinery_serving.prompting.tokenizer import load_tokenizer
 from vinery_serving.speed.card import SpeedCard, measure
 from vinery_serving.speed.measuring import Engine, MeasurementFailed
 from vinery_serving.speed.texts import Encode
-from vinery_serving.transport.client import EngineClient, EngineDisconnected, engine_socket
+from vinery_serving.transport.client import EngineClient, EngineDisconnected
+from vinery_serving.transport.sockets import EngineAddress, engine_socket, settings_key
 
 _CONNECT_TIMEOUT_S: Final = 10.0
 _PROMPTS_OF_A_JOB: Final = 10_000
@@ -25,7 +26,9 @@ _PACKAGES: Final = ("openvino", "openvino-genai")
 def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
     """Raises JobFailed."""
     encode = encode_of(Path(document.parameters["folder"]))
-    socket = engine_socket(document.home / "run", int(document.parameters["model_id"]))
+    key = settings_key(document.parameters["settings_digest"])
+    address = EngineAddress(document.parameters["model_id"], key)
+    socket = engine_socket(document.home / "run", address)
     try:
         card = asyncio.run(_measure(socket, encode, document.job_id, reporter))
     except MeasurementFailed as error:

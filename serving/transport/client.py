@@ -9,11 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import itertools
-import os
-import re
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -51,9 +47,6 @@ from vinery_serving.transport.messages import (
 # How often a lost engine is looked for. A waiting request notices a new engine after this
 # time at the latest. A failed connect to a Unix socket costs 50 us.
 _RECONNECT_S: Final = 0.05
-# Linux allows 108 bytes for a Unix socket's path, macOS 104, both with the final zero.
-_MAX_PATH_BYTES: Final = 103
-_SOCKET_NAME: Final = r"engine-(\d+)\.sock"
 
 # A request of many long prompts or of pictures is sent in parts of about this size, so that
 # messages of other requests need not wait until the engine has read all of it between its steps.
@@ -72,40 +65,6 @@ class EngineDisconnected(Exception):
         super().__init__()
         self.is_planned = is_planned
         """Whether the engine was ended, or left, on purpose. Otherwise it may have crashed."""
-
-
-def engine_sockets(run_dir: Path) -> dict[int, Path]:
-    """Return the sockets that exist, by the ids of their models. Raises OSError."""
-    folder = engine_socket(run_dir, 0).parent
-    found = ((re.fullmatch(_SOCKET_NAME, path.name), path) for path in folder.iterdir())
-    return {int(match[1]): path for match, path in found if match is not None}
-
-
-def engine_socket(run_dir: Path, model_id: int) -> Path:
-    """Return the path of the socket on which a model's engine listens.
-
-    The path follows from the model's id, so gateway and node need not exchange it. Its folder
-    is created, for the owner alone. If the path in `run_dir` is too long for a socket, the
-    folder is under the system's temporary one and named after `run_dir`, so that two platforms
-    never share it. Raises PermissionError if the folder belongs to another user.
-    """
-    return _socket(run_dir, f"engine-{model_id}.sock")
-
-
-def node_socket(run_dir: Path) -> Path:
-    """Return the path of the node's socket. Raises as `engine_socket`."""
-    return _socket(run_dir, "node.sock")
-
-
-def _socket(run_dir: Path, name: str) -> Path:
-    path = run_dir / name
-    if len(os.fsencode(path)) > _MAX_PATH_BYTES:
-        digest = hashlib.sha256(os.fsencode(run_dir)).hexdigest()[:16]
-        path = Path(tempfile.gettempdir()) / f"vinery-{os.getuid()}-{digest}" / path.name
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if path.parent.stat().st_uid != os.getuid():
-        raise PermissionError(f"{path.parent} belongs to another user")
-    return path
 
 
 class OutputStream:
@@ -502,6 +461,11 @@ class EngineClient:
     def is_connected(self) -> bool:
         """Whether an engine takes new generations. One that drains still sends those it has."""
         return self._connected.is_set()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is an engine, if only for the generations that it has."""
+        return self._link is not None
 
     @property
     def load(self) -> Load | None:

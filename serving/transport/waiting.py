@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from vinery_serving.transport.client import node_socket
 from vinery_serving.transport.framing import FrameReader, InvalidFrame, pack
+from vinery_serving.transport.sockets import node_socket
 
 _RECONNECT_S: Final = 0.05
 # Changes within this time are sent together.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,11 +16,12 @@ from vinery_serving.constraints.families.registry import select_family
 from vinery_serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.flow.abilities import Abilities, abilities_of
-from vinery_serving.flow.directory import LocalDirectory, ModelEntry, ModelState
+from vinery_serving.flow.directory import Engine, LocalDirectory, ModelEntry, ModelState
 from vinery_serving.transport.client import EngineClient
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LATER = datetime(2026, 1, 2, tzinfo=UTC)
 LOADED = ModelEntry(1, "a", TINY_CHAT, EngineOptions(), True, NOW, NOW)
 OTHER = replace(LOADED, id=2, name="b")
 UNLOADED = replace(LOADED, id=3, name="c", is_loaded=False)
@@ -223,3 +225,72 @@ async def test_an_alias_leads_a_caller_to_models_that_it_sees_alone(
     await directory.update(entries, aliases={"chat": {HIDDEN.name: 1}})
     with pytest.raises(ModelNotFound, match="`chat` does not exist"):
         directory.find("chat", project_id=8)
+
+
+async def until_left(gateway: Gateway) -> None:
+    with suppress(EOFError):
+        while True:
+            await gateway.receive()
+
+
+FIRST = replace(LOADED, settings_key="1" * 12)
+SECOND = replace(LOADED, folder=TINY_CHAT.parent / "tiny-draft", settings_key="2" * 12)
+
+
+@asynccontextmanager
+async def engine_of(directory: LocalDirectory) -> AsyncIterator[Engine]:
+    """An engine with the newest settings serves."""
+    (engine,) = directory.engines
+    async with FakeEngine(engine.client.path, until_left):
+        await engine.client.wait_connected(30)
+        yield engine
+
+
+async def test_the_engine_of_former_settings_serves_until_the_new_one_does(
+    directory: LocalDirectory,
+) -> None:
+    await serve(directory, FIRST)
+    async with engine_of(directory) as first:
+        await serve(directory, SECOND)
+        assert directory.find("a") is first
+        assert directory.state_of(SECOND) is ModelState.LOADED
+        async with engine_of(directory) as second:
+            assert second is not first
+            assert directory.find("a") is second
+
+
+async def test_a_new_version_that_never_loads_leaves_the_former_one_in_service(
+    directory: LocalDirectory,
+) -> None:
+    await serve(directory, FIRST)
+    async with engine_of(directory) as first:
+        await directory.update({"a": SECOND}, failing={"a"})
+        third = replace(SECOND, settings_key="3" * 12)
+        await directory.update({"a": third}, failing={"a"})
+        assert directory.find("a") is first
+
+        await serve(directory, FIRST)
+        assert directory.find("a").client is first.client
+
+
+async def test_a_former_engine_that_ends_is_not_waited_for(directory: LocalDirectory) -> None:
+    await serve(directory, FIRST)
+    async with engine_of(directory) as first:
+        await serve(directory, SECOND)
+        await first.client.close()
+
+    assert directory.find("a") is not first
+    with pytest.raises(ModelNotReady, match="not loaded any more"):
+        await first.ready()
+
+
+async def test_a_change_of_what_only_web_processes_use_keeps_the_connection(
+    directory: LocalDirectory,
+) -> None:
+    await serve(directory, FIRST)
+    async with engine_of(directory) as first:
+        await serve(directory, replace(FIRST, updated_at=LATER))
+        changed = directory.find("a")
+        assert changed is not first
+        assert (await changed.ready())[0] is changed
+        assert (await first.ready())[1] is changed.client.hello

@@ -33,6 +33,17 @@ async def test_the_only_request_at_two_ends_is_at_fault() -> None:
     assert not (first.is_at_fault or second.is_at_fault)
 
 
+async def test_requests_of_another_engine_of_the_model_are_no_suspects() -> None:
+    suspects, run, neighbour = Suspects(), Run(), Run()
+    suspects.submitted(neighbour, "other")
+    for _ in range(2):
+        suspects.submitted(run, "engine")
+        end_engine(suspects, run)
+
+    assert run.is_at_fault
+    assert neighbour.num_ends == 0
+
+
 async def test_several_suspects_go_on_one_after_the_other() -> None:
     suspects, runs = Suspects(), [Run(), Run(), Run()]
     for _ in range(2):

@@ -7,7 +7,6 @@ import io
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import msgspec
 import pytest
 
@@ -15,11 +14,9 @@ from tests.fakes.hub import FakeHub, Fault
 from tests.hub.archives import FILES, write_tar, write_zip
 from tests.hub.gguf_files import write_gguf
 from tests.hub.models import TINY_CHAT, checkpoint_files
-from vinery_serving.hub import remote
 from vinery_serving.hub.errors import PullFailed
 from vinery_serving.hub.origins import ArchiveOrigin, FilesOrigin
 from vinery_serving.hub.pull_job import discard, run
-from vinery_serving.hub.remote import S3File, remote_of
 from vinery_serving.jobs.progress import JobDocument, JobFailed, Reporter
 
 
@@ -102,22 +99,6 @@ def test_a_missing_archive_is_a_sentence(hub: FakeHub) -> None:
 
     with pytest.raises(PullFailed):
         ArchiveOrigin.look(f"{hub.endpoint}/acme/archive/resolve/main/none.zip", "0" * 64)
-
-
-def test_an_object_of_a_store_is_read_from_any_byte(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = fsspec.filesystem("memory")
-    store.pipe("/bucket/m.zip", b"0123456789")
-    monkeypatch.setattr(remote.S3File, "_files", lambda _: store)
-    found = S3File("s3://bucket/m.zip".replace("s3://", "/"))
-
-    with found.open(4, 1) as stream:
-        assert (stream.start, b"".join(stream.parts)) == (4, b"456789")
-    assert found.look().size_bytes == 10
-
-
-def test_s3_without_its_package_names_it() -> None:
-    with pytest.raises(PullFailed, match=r"pip install 'vinery\[s3\]'"):
-        remote_of("s3://bucket/m.zip", is_checked=False).look()
 
 
 def test_a_folder_is_copied(tmp_path: Path) -> None:

@@ -21,9 +21,11 @@ from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.digest import with_digest
 from vinery_serving.node.engine_process import EngineDied, EngineProcess
 from vinery_serving.node.running_engine import end_engine
-from vinery_serving.transport.client import EngineClient, engine_socket
+from vinery_serving.transport.client import EngineClient
+from vinery_serving.transport.sockets import EngineAddress, engine_socket
 
-MODEL_ID = 7
+ADDRESS = EngineAddress(7, "0123456789ab")
+ENGINE = ADDRESS.file_name.removesuffix(".sock")
 # Listens as an engine does, sends a first message, and prints what it got.
 _LISTENING = """
 import sys
@@ -64,12 +66,12 @@ def next_line(process: subprocess.Popen[str]) -> str:
 
 @pytest.fixture
 def socket(tmp_path: Path) -> Path:
-    return engine_socket(tmp_path, MODEL_ID)
+    return engine_socket(tmp_path, ADDRESS)
 
 
 async def test_an_engine_is_found_by_its_socket_and_kept(tmp_path: Path, socket: Path) -> None:
     with listening(socket) as process:
-        found = adoption.find(tmp_path)[MODEL_ID]
+        found = adoption.find(tmp_path)[ADDRESS]
 
         assert found.pid == process.pid
         assert not found.has_ended
@@ -93,7 +95,7 @@ async def test_a_socket_without_a_process_is_no_engine(tmp_path: Path, socket: P
 
 async def test_the_end_of_an_engine_that_was_found_is_noticed(tmp_path: Path, socket: Path) -> None:
     with listening(socket) as process:
-        found = adoption.find(tmp_path)[MODEL_ID]
+        found = adoption.find(tmp_path)[ADDRESS]
         process.kill()
 
         async with asyncio.timeout(TIMEOUT_S):
@@ -129,7 +131,7 @@ async def test_no_signal_reaches_a_process_that_has_got_the_id_of_a_dead_engine(
         listening(socket) as engine,
         listening(socket.with_name("other"), sys.executable, "-c", _waiting()) as stranger,
     ):
-        found = adoption.find(tmp_path)[MODEL_ID]
+        found = adoption.find(tmp_path)[ADDRESS]
         engine.kill()
         engine.wait()
         found.pid = stranger.pid
@@ -146,7 +148,7 @@ def _waiting() -> str:
 async def test_an_engine_that_ignores_its_end_is_killed(tmp_path: Path, socket: Path) -> None:
     stubborn = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{_LISTENING}"
     with listening(socket, sys.executable, "-c", stubborn, str(socket)) as process:
-        await end_engine(adoption.find(tmp_path)[MODEL_ID])
+        await end_engine(adoption.find(tmp_path)[ADDRESS])
 
         assert process.wait(TIMEOUT_S) == -signal.SIGKILL
 
@@ -155,7 +157,7 @@ async def test_an_engine_of_another_version_has_no_digest(tmp_path: Path, socket
     other = _LISTENING.replace("lambda: HELLO", "lambda: type('Hello', (Struct,), {}, tag=1)()")
     other = f"from msgspec import Struct\n{other}"
     with listening(socket, sys.executable, "-c", other, str(socket)):
-        found = adoption.find(tmp_path)[MODEL_ID]
+        found = adoption.find(tmp_path)[ADDRESS]
 
         async with asyncio.timeout(TIMEOUT_S):
             assert await found.digest() is None
@@ -187,7 +189,7 @@ def outlived(tmp_path: Path) -> Outlive:
 
     @asynccontextmanager
     async def start(**options: Any) -> AsyncIterator[tuple[OwnGateway, AdoptedEngine]]:
-        config = engine_config(tmp_path, f"engine-{MODEL_ID}", options)
+        config = engine_config(tmp_path, ENGINE, options)
         node = EngineProcess(config)
         client = EngineClient(config.socket_path)
         try:
@@ -195,7 +197,7 @@ def outlived(tmp_path: Path) -> Outlive:
             client.open()
             await client.wait_connected(TIMEOUT_S)
             abandon(node)
-            yield OwnGateway(client, node), adoption.find(tmp_path)[MODEL_ID]
+            yield OwnGateway(client, node), adoption.find(tmp_path)[ADDRESS]
         finally:
             await client.close()
             await node.end()
@@ -218,7 +220,7 @@ async def test_a_stream_goes_on_while_its_engine_is_adopted(
     async with outlived() as (gateway, found):
         submit = gateway.submit("Count to 60.", max_new_tokens=1500, ignore_eos=True)
         stream = gateway.start(submit)
-        node = EngineProcess(engine_config(tmp_path, f"engine-{MODEL_ID}", {}))
+        node = EngineProcess(engine_config(tmp_path, ENGINE, {}))
         assert await node.adopt(found)
         assert node.pid == gateway.process.pid
 
@@ -233,7 +235,7 @@ async def test_a_stream_goes_on_while_its_engine_is_adopted(
 @pytest.mark.live
 async def test_an_engine_with_other_options_is_ended(outlived: Outlive, tmp_path: Path) -> None:
     async with outlived() as (gateway, found):
-        node = EngineProcess(engine_config(tmp_path, f"engine-{MODEL_ID}", {"max_running": 3}))
+        node = EngineProcess(engine_config(tmp_path, ENGINE, {"max_running": 3}))
         stream = gateway.start(gateway.submit("Count to 60.", max_new_tokens=2000, ignore_eos=True))
 
         assert not await node.adopt(found)
@@ -247,7 +249,7 @@ async def test_an_adopted_engine_that_stands_still_is_ended_with_its_stacks_in_t
     outlived: Outlive, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with outlived() as (_, found):
-        node = EngineProcess(engine_config(tmp_path, f"engine-{MODEL_ID}", {}))
+        node = EngineProcess(engine_config(tmp_path, ENGINE, {}))
         assert await node.adopt(found)
         os.kill(found.pid, signal.SIGSTOP)
 
@@ -264,9 +266,9 @@ async def test_an_engine_that_stands_still_before_it_is_adopted_is_ended(
 ) -> None:
     async with outlived() as (_, earlier):
         os.kill(earlier.pid, signal.SIGSTOP)
-        found = adoption.find(tmp_path)[MODEL_ID]  # its first message never comes
+        found = adoption.find(tmp_path)[ADDRESS]  # its first message never comes
         earlier.close()
-        node = EngineProcess(engine_config(tmp_path, f"engine-{MODEL_ID}", {}))
+        node = EngineProcess(engine_config(tmp_path, ENGINE, {}))
 
         async with asyncio.timeout(TIMEOUT_S):
             assert not await node.adopt(found)

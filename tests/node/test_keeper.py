@@ -23,6 +23,7 @@ from vinery_serving.node.backoff import LoadAttempts
 from vinery_serving.node.engine_process import EngineDied
 from vinery_serving.node.fit import Measured, Need
 from vinery_serving.node.folder_state import FolderState
+from vinery_serving.node.former import FormerEngines
 from vinery_serving.node.keeper import Asked, Keeper, ModelSpec
 from vinery_serving.node.picture_report import PictureReport
 from vinery_serving.node.scheduler import EngineScheduler
@@ -168,7 +169,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     async def is_asked_within(self: Keeper, timeout_s: float) -> bool:
         return await script.is_asked_within(self, timeout_s)
 
-    monkeypatch.setattr(keeper, "EngineProcess", lambda *_, **__: ScriptedEngine(script))
+    monkeypatch.setattr(Keeper, "_new_engine", lambda *_: ScriptedEngine(script))
     monkeypatch.setattr(keeper, "folder_state", script.folder_state)
     monkeypatch.setattr(keeper, "_new_config", script.new_config)
     monkeypatch.setattr(keeper, "_check_weights", script.check_weights)
@@ -184,7 +185,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 async def keeping(asked: Asked = ASKED, budget_bytes: int = 1 << 40) -> AsyncIterator[Keeper]:
     scheduler = EngineScheduler({"CPU": budget_bytes}, min_awake_s=0)
     planning = asyncio.create_task(scheduler.run())
-    yield Keeper(SPEC, None, asked, scheduler)
+    yield Keeper(SPEC, None, asked, scheduler, FormerEngines(scheduler))
     planning.cancel()
 
 

@@ -126,6 +126,28 @@ def test_models_that_have_grown_above_the_budget_make_room_until_one_is_left() -
     assert plan(awake(1, need_bytes=40)) == Plan()
 
 
+def former(id_: int, need_bytes: int = 10) -> ModelUse:
+    return replace(awake(id_, None), need_bytes=need_bytes, is_former=True)
+
+
+def test_others_make_room_for_a_new_version_and_not_the_one_that_it_replaces() -> None:
+    new = replace(waiting(9), replaces=1)
+
+    assert plan(former(1), awake(2), new).wake == [9]
+    assert plan(former(1), awake(2), awake(3), new).sleep == [2]
+
+
+def test_a_version_makes_room_for_the_next_one_if_both_never_fit() -> None:
+    found = plan(former(1, 16), awake(2), replace(waiting(9, need_bytes=15), replaces=1))
+
+    assert found.sleep == [1]
+    assert plan(former(1, 16), replace(waiting(9, need_bytes=14), replaces=1)).wake == [9]
+
+
+def test_a_version_that_is_replaced_makes_room_for_no_other_model() -> None:
+    assert plan(former(1, 25), waiting(2)) == Plan()
+
+
 def test_devices_have_budgets_of_their_own_and_one_without_has_no_limit() -> None:
     on_gpu = [replace(waiting(id_), device="GPU") for id_ in range(5, 15)]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.clock import FakeClock
-from vinery_serving.transport.client import node_socket
+from vinery_serving.transport.sockets import node_socket
 from vinery_serving.transport.waiting import Wait, WaitingRequests, WaitingServer
 
 

@@ -89,8 +89,8 @@ def _add_add(actions: Commands) -> None:
 
 def _add_change(one: RowCommands) -> None:
     change_ = one.add_change(
-        "Change the folder, the device or the options of a model, which restart its engine, or the "
-        "projects that see it.",
+        "Change the folder, the device or the options of a model, or the projects that see it. The "
+        "engine serves until one with the new settings has loaded.",
         {
             "folder": Option(parse=_absolute, help="where openvino_model.xml is"),
             "device": Option(help=_DEVICE_HELP),

@@ -1,0 +1,133 @@
+"""Engines with the last settings of their models: each serves until the one that replaces it does.
+
+Web processes use the new engine as soon as it serves. A request may have been prepared for the
+former one by then, so that one ends only when no request has come for some seconds. It is not
+started again when it crashes, and gives way if both do not fit into the memory.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from vinery_serving.node import status
+from vinery_serving.node.engine_process import EngineDied, EngineProcess
+from vinery_serving.node.scheduler import EngineScheduler, ModelMemory
+from vinery_serving.transport.sockets import EngineAddress
+
+log = logging.getLogger(__name__)
+
+# After so long without a request it is not used any more.
+_UNUSED_S: Final = 3.0
+# A model that answers without a pause takes no new request after this time. A request that takes
+# longer to prepare, such as one with many pictures, has to be sent again.
+_PREPARED_WITHIN_S: Final = 60.0
+_LOOK_INTERVAL_S: Final = 0.25
+
+
+@dataclass(eq=False, slots=True)
+class _Former:
+    engine: EngineProcess
+    memory: ModelMemory
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    is_retiring: bool = False
+
+    @property
+    def serves(self) -> bool:
+        return not self.engine.is_draining
+
+
+class FormerEngines:
+    """Those of this node, by their addresses. Belongs to its event loop."""
+
+    def __init__(self, scheduler: EngineScheduler) -> None:
+        self._scheduler = scheduler
+        self._formers: dict[EngineAddress, _Former] = {}
+
+    def add(self, address: EngineAddress, engine: EngineProcess, memory: ModelMemory) -> None:
+        """Watch an engine that serves, to its end."""
+        memory.is_former = True
+        former = self._formers[address] = _Former(engine, memory)
+        watching = self._watch(address, former)
+        former.tasks.append(asyncio.create_task(watching, name=f"former {address.file_name}"))
+        self._scheduler.note()
+
+    def serves(self, model_id: int, replica: int) -> bool:
+        """Whether a former engine takes requests."""
+        return any(each.serves for each in self._of(model_id, replica))
+
+    def retire(self, model_id: int, replica: int) -> None:
+        """The new engine serves."""
+        for each in self._of(model_id, replica):
+            if not each.is_retiring:
+                each.is_retiring = True
+                each.tasks.append(asyncio.create_task(_drain_when_unused(each.engine)))
+
+    async def take(self, address: EngineAddress) -> EngineProcess | None:
+        """Return the engine if its settings are in force again, and it takes requests. Otherwise
+        it has ended on return: the next one has the same address."""
+        former = self._formers.get(address)
+        if former is None:
+            return None
+        if not former.serves:
+            await self._end([address])
+            return None
+        await _cancel(former.tasks)
+        self._forget(address, former)
+        return former.engine
+
+    async def end_others(self, replicas: Collection[tuple[int, int]]) -> None:
+        """End those whose model should not be loaded. `replicas`: the ids and replicas that
+        should."""
+        await self._end([each for each in self._formers if (each[0], each.replica) not in replicas])
+
+    async def end(self) -> None:
+        """End all."""
+        await self._end(list(self._formers))
+
+    async def _end(self, addresses: Collection[EngineAddress]) -> None:
+        ended = {each: self._formers[each] for each in addresses}
+        await _cancel([task for former in ended.values() for task in former.tasks])
+        await asyncio.gather(*(self._finish(*each) for each in ended.items()))
+
+    async def _watch(self, address: EngineAddress, former: _Former) -> None:
+        try:
+            await former.engine.watch()
+        except (EngineDied, OSError) as error:
+            log.info("former engine ended", extra={"fields": {"reason": str(error)}})
+        await self._finish(address, former)
+
+    async def _finish(self, address: EngineAddress, former: _Former) -> None:
+        await asyncio.shield(former.engine.end())
+        self._forget(address, former)
+        await status.report_former(address.model_id, is_serving=False)
+
+    def _forget(self, address: EngineAddress, former: _Former) -> None:
+        if self._formers.get(address) is former:
+            del self._formers[address]
+        self._scheduler.remove(former.memory)
+
+    def _of(self, model_id: int, replica: int) -> list[_Former]:
+        wanted = (model_id, replica)
+        return [each for at, each in self._formers.items() if (at.model_id, at.replica) == wanted]
+
+
+async def _drain_when_unused(
+    engine: EngineProcess, clock: Callable[[], float] = time.monotonic
+) -> None:
+    """Let an engine end when no request has come for a while."""
+    began_at = clock()
+    while clock() - began_at < _PREPARED_WITHIN_S:
+        await asyncio.sleep(_LOOK_INTERVAL_S)
+        idle_since_s = engine.idle_since_s
+        if idle_since_s is not None and clock() - max(idle_since_s, began_at) >= _UNUSED_S:
+            break
+    engine.drain()
+
+
+async def _cancel(tasks: Collection[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,72 @@
+"""The sockets of a home: one of each engine, and one of the node. Their paths follow from what both
+ends know, so gateway and node need not exchange them.
+
+The path of an engine names the settings with which it was started: the engine of changed settings
+loads beside the one that serves.
+"""
+
+import hashlib
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Final, NamedTuple
+
+# Linux allows 108 bytes for a Unix socket's path, macOS 104, both with the final zero.
+_MAX_PATH_BYTES: Final = 103
+_KEY_DIGITS: Final = 12
+_ENGINE_NAME: Final = rf"engine-(\d+)-([0-9a-f]{{{_KEY_DIGITS}}})-(\d+)\.sock"
+
+
+class EngineAddress(NamedTuple):
+    """Names one engine of a home."""
+
+    model_id: int
+    key: str  # of the settings, see `settings_key`
+    replica: int = 0
+
+    @property
+    def file_name(self) -> str:
+        return f"engine-{self.model_id}-{self.key}-{self.replica}.sock"
+
+
+def settings_key(settings_digest: str) -> str:
+    """Return the part of a digest by which the settings of one model differ."""
+    return settings_digest[:_KEY_DIGITS]
+
+
+def engine_socket(run_dir: Path, address: EngineAddress) -> Path:
+    """Return the path of the socket on which an engine listens.
+
+    Its folder is created, for the owner alone. If the path in `run_dir` is too long for a socket,
+    the folder is under the system's temporary one and named after `run_dir`, so that two platforms
+    never share it. Raises PermissionError if the folder belongs to another user.
+    """
+    return _socket(run_dir, address.file_name)
+
+
+def node_socket(run_dir: Path) -> Path:
+    """Return the path of the node's socket. Raises as `engine_socket`."""
+    return _socket(run_dir, "node.sock")
+
+
+def engine_sockets(run_dir: Path) -> dict[EngineAddress, Path]:
+    """Return the sockets that exist. Raises OSError."""
+    folder = node_socket(run_dir).parent
+    found = ((re.fullmatch(_ENGINE_NAME, path.name), path) for path in folder.iterdir())
+    return {
+        EngineAddress(int(match[1]), match[2], int(match[3])): path
+        for match, path in found
+        if match is not None
+    }
+
+
+def _socket(run_dir: Path, name: str) -> Path:
+    path = run_dir / name
+    if len(os.fsencode(path)) > _MAX_PATH_BYTES:
+        digest = hashlib.sha256(os.fsencode(run_dir)).hexdigest()[:16]
+        path = Path(tempfile.gettempdir()) / f"vinery-{os.getuid()}-{digest}" / path.name
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.parent.stat().st_uid != os.getuid():
+        raise PermissionError(f"{path.parent} belongs to another user")
+    return path
