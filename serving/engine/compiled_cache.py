@@ -17,8 +17,6 @@ from shutil import rmtree
 
 import msgspec
 
-from vinery_serving.engine.config import EngineConfig
-
 # The path, size, modification time in ns and inode of each file.
 FileStates = tuple[tuple[str, int, int, int], ...]
 
@@ -32,19 +30,15 @@ def file_states(paths: Iterable[Path]) -> FileStates:
     return tuple((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats)
 
 
-def compiled_folder(config: EngineConfig) -> Path:
-    """Return the folder for compiled graphs, and remove those of other files and options. Raises
-    RuntimeError if the engine's files cannot be found."""
-    options = config.options
-    paths = [config.folder, *(Path(each.path) for each in options.adapters)]
-    if options.draft_model:
-        paths.append(Path(options.draft_model))
+def compiled_folder(cache_dir: Path, files: Iterable[Path], options: object) -> Path:
+    """Return the folder for what is compiled from these files and options, and remove those of
+    others. Raises RuntimeError if the files cannot be found."""
     try:
-        states = file_states(paths)
+        states = file_states(files)
     except OSError as error:
         raise RuntimeError(f"{error.filename} cannot be read: {error.strerror}.") from None
-    source = msgspec.json.encode((config.device, states, options))
-    folder = config.cache_dir / "compiled" / sha256(source).hexdigest()[:16]
+    source = msgspec.json.encode((states, options))
+    folder = cache_dir / "compiled" / sha256(source).hexdigest()[:16]
     if folder.parent.is_dir():
         for other in set(folder.parent.iterdir()) - {folder}:
             rmtree(other) if other.is_dir() else other.unlink()

@@ -16,7 +16,6 @@ import openvino_genai as genai
 
 from vinery_serving.core.request import GrammarKind
 from vinery_serving.engine.coded_tokenizer import write_tokenizer
-from vinery_serving.engine.compiled_cache import compiled_folder
 from vinery_serving.engine.compiled_graph import KeptAttention, cache_callbacks
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.graph import (
@@ -543,7 +542,7 @@ def _device_properties(config: EngineConfig, device: str) -> dict[str, Any]:
     """Return what a device gets for any model. Pinned threads of two engines share cores
     (openvino#32444)."""
     options = config.options
-    properties: dict[str, Any] = {"CACHE_DIR": str(compiled_folder(config))}
+    properties: dict[str, Any] = {"CACHE_DIR": str(config.compiled_dir)}
     if device == "CPU":
         num_threads = options.num_threads or os.cpu_count() or 1
         properties |= {"INFERENCE_NUM_THREADS": num_threads, "ENABLE_CPU_PINNING": False}

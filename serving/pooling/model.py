@@ -14,7 +14,6 @@ import numpy.typing as npt
 import openvino as ov
 
 from vinery_serving.core.tasks import Task
-from vinery_serving.engine.compiled_cache import compiled_folder
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.pooling.batches import WaitingText
 
@@ -121,7 +120,7 @@ def _probe() -> WaitingText:
 def _properties(config: EngineConfig) -> dict[str, Any]:
     properties: dict[str, Any] = {
         "PERFORMANCE_HINT": "LATENCY",
-        "CACHE_DIR": str(compiled_folder(config)),
+        "CACHE_DIR": str(config.compiled_dir),
     }
     if num_threads := config.options.num_threads:
         # Pinned threads of several engines would share the first cores.
