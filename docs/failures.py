@@ -337,8 +337,8 @@ WITH_THE_MODEL: Sequence[Failure] = (
         {"num_assistant_tokens": 5},
         UNSUPPORTED,
         "num_assistant_tokens",
-        "`num_assistant_tokens` is for models that are served with the option draft_model or "
-        "prompt_lookup, which this one is not. Leave it out.",
+        "`num_assistant_tokens` is for models that are served with the option draft_model, "
+        "eagle3_head or prompt_lookup, which this one is not. Leave it out.",
     ),
     _chat(
         {"max_ngram_size": 3},

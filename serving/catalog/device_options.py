@@ -34,7 +34,7 @@ _OF_COMPOUNDS: Final = {
 # What Vinery sets itself, and by which option.
 _OWN: Final = {
     "adapters": "adapters",
-    "draft_model": "draft_model",
+    "draft_model": "draft_model or eagle3_head",
     "prompt_lookup": "prompt_lookup",
     "extensions": "logits_processors",
     "scheduler_config": "the options of its fields",

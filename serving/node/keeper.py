@@ -387,7 +387,7 @@ def _folders(spec: ModelSpec) -> Sequence[Path]:
     adapters."""
     options = json.loads(spec.options)
     adapters = [each.get("path") for each in options.get("adapters", ()) if isinstance(each, dict)]
-    paths = (spec.folder, options.get("draft_model"), *adapters)
+    paths = (spec.folder, options.get("draft_model"), options.get("eagle3_head"), *adapters)
     named = [Path(each) for each in paths if each and isinstance(each, str)]
     return [each.parent if each.is_file() else each for each in named]
 

@@ -90,7 +90,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "plugin: CPU has no property GPU_HOST_TASK_PRIORITY. `vinery devices --json` lists those "
         "that it has.",
     ),
-    ("CPU", {"plugin": {"draft_model": "/m"}}, "plugin cannot set draft_model: use draft_model."),
+    (
+        "CPU",
+        {"plugin": {"draft_model": "/m"}},
+        "plugin cannot set draft_model: use draft_model or eagle3_head.",
+    ),
     (
         "CPU",
         {"draft_model": "/m", "draft_device": "MULTI:CPU"},
@@ -124,7 +128,9 @@ def test_properties_are_accepted_until_those_of_the_device_are_known() -> None:
             {"sparse_attention": {}},
             "A vision model cannot have the option sparse_attention",
         ),
-        ("tiny-chat", {"draft_model": "/nowhere"}, "folder /nowhere has no openvino_model.xml."),
+        ("tiny-chat", {"draft_model": "/nowhere"}, "folder /nowhere of draft_model has no open"),
+        ("tiny-chat", {"eagle3_head": "/nowhere"}, "folder /nowhere of eagle3_head has no open"),
+        ("tiny-vision", {"eagle3_head": "/nowhere"}, "cannot have the option eagle3_head"),
         ("tiny-chat", {"adapters": [{"path": "/none"}]}, "There is no adapter /none."),
         ("tiny-vision", {"adapters": [{"path": "/none"}]}, "cannot have the option adapters"),
         ("tiny-chat", {"draft_model": "draft"}, "draft_model must be an absolute path"),
@@ -140,20 +146,47 @@ def test_an_option_that_a_model_does_not_take_is_refused(
         check_folder_options(parse_options(options), MODELS / folder)
 
 
+EAGLE = '<net><rt_info><eagle3_mode value="True"/></rt_info></net>'
+LAYERED = EAGLE.replace("</rt", '<hidden_layers_list value="1 2 3"/></rt')
+ARCHITECTURE = '{"architectures": ["LlamaForCausalLMEagle3"]}'
+
+
+def head(folder: Path, graph: str, config: str = "{}") -> str:
+    (folder / "openvino_model.xml").write_text(graph)
+    (folder / "config.json").write_text(config)
+    return str(folder)
+
+
 @pytest.mark.parametrize(
-    ("graph", "config", "kind"),
+    ("option", "graph", "config", "words"),
     [
-        ('<net><rt_info><eagle3_mode value="True"/></rt_info></net>', "{}", "an EAGLE-3"),
-        ("<net/>", '{"architectures": ["LlamaForCausalLMEagle3"]}', "an EAGLE-3"),
-        ("<net/>", '{"architectures": ["DFlashDraftModel"]}', "a DFlash"),
+        ("draft_model", EAGLE, "{}", "is an EAGLE-3 head: set the option eagle3_head to it."),
+        ("draft_model", "<net/>", ARCHITECTURE, "is an EAGLE-3 head: set the option eagle3_head"),
+        (
+            *("draft_model", "<net/>", '{"architectures": ["DFlashDraftModel"]}'),
+            "is a DFlash head, which Vinery does not run.",
+        ),
+        ("eagle3_head", "<net/>", "{}", "is no EAGLE-3 head: its graph and config.json do not"),
+        ("eagle3_head", "<net/>", ARCHITECTURE, "has no note eagle3_mode in its graph"),
+        ("eagle3_head", EAGLE, "{}", "with 10 layers or more, and config.json names 5."),
     ],
 )
-def test_a_head_is_no_draft_model(tmp_path: Path, graph: str, config: str, kind: str) -> None:
-    (tmp_path / "openvino_model.xml").write_text(graph)
-    (tmp_path / "config.json").write_text(config)
+def test_a_folder_of_another_kind_proposes_no_tokens(
+    tmp_path: Path, option: str, graph: str, config: str, words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        check_folder_options(
+            parse_options({option: head(tmp_path, graph, config)}), MODELS / "tiny-chat"
+        )
 
-    with pytest.raises(ValueError, match=f"{tmp_path} is {kind} head, which reads hidden states"):
-        check_folder_options(parse_options({"draft_model": str(tmp_path)}), TINY_CHAT)
+
+def test_a_head_is_for_a_model_with_its_layers(tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    large.mkdir()
+    head(large, "<net/>", '{"text_config": {"num_hidden_layers": 28}}')
+
+    check_folder_options(parse_options({"eagle3_head": head(tmp_path, LAYERED)}), TINY_CHAT)
+    check_folder_options(parse_options({"eagle3_head": head(tmp_path, EAGLE)}), large)
 
 
 def test_a_small_model_is_a_draft_model() -> None:

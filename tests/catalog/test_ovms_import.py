@@ -300,14 +300,14 @@ def test_each_option_has_a_line(tmp_path: Path) -> None:
     assert model.options == {
         "dynamic_split_fuse": False,
         "prompt_lookup": True,
-        "draft_model": "/draft",
+        "eagle3_head": "/draft",
         "draft_device": "GPU",
         "draft_scheduler": {"cache_size_gb": 2},
         "defaults": {"temperature": 0, "top_p": 0.5, "max_tokens": 9},
     }
     lost = {line.partition(":")[0] for line in model.lost}
     assert lost == {
-        *("draft_eagle3_mode", "pipeline_type", "chat_template_mode", "colour", "parsers"),
+        *("pipeline_type", "chat_template_mode", "colour", "parsers"),
         *("best_of_limit", "cache_eviction_config"),
         *("plugin_config MAX_PROMPT_LEN", "plugin_config CACHE_DIR"),
     }

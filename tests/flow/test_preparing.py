@@ -15,6 +15,7 @@ from vinery_serving.core.request import (
     GenerationRequest,
     Grammar,
     GrammarKind,
+    SpeculativeDecoding,
     Stopping,
     Tool,
     ToolChoice,
@@ -22,6 +23,7 @@ from vinery_serving.core.request import (
 )
 from vinery_serving.engine.option_groups import CacheEviction
 from vinery_serving.flow.directory import Engine
+from vinery_serving.transport.messages import SpeculationSpec
 
 NUM_RAW = len(ids_of("Hi there"))
 
@@ -165,3 +167,18 @@ async def test_parameters_that_continue_after_the_grammar_are_refused(
         await prepared_of(engine, replace(request_, stopping=stopping))
 
     assert caught.value.param == param
+
+
+async def test_a_head_proposes_a_number_of_tokens(tmp_path: Path) -> None:
+    engine = new_engine(tmp_path, eagle3_head="/head")
+
+    def asked(**values: Any) -> GenerationRequest:
+        return replace(HELLO, assistance=SpeculativeDecoding(**values))
+
+    prepared = [await prepared_of(engine, each) for each in (HELLO, asked(num_tokens=3))]
+
+    assert [each.submits[0].assist for each in prepared] == [SpeculationSpec(5), SpeculationSpec(3)]
+    with pytest.raises(UnsupportedParameter, match="served with the option draft_model, which"):
+        await prepared_of(engine, asked(confidence_threshold=0.5))
+    with pytest.raises(UnsupportedParameter, match="beam search"):
+        await prepared_of(engine, replace(HELLO, beams=BeamSearch(2)))

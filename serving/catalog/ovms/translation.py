@@ -72,6 +72,7 @@ _TOGETHER: Final = frozenset(
     {
         *("tool_parser", "reasoning_parser", "draft_models_path", "draft_device"),
         *("draft_cache_size", "draft_max_num_batched_tokens", "generation_config_path"),
+        "draft_eagle3_mode",
     }
 )
 _LOST: Final = {
@@ -80,7 +81,6 @@ _LOST: Final = {
     "draft_dynamic_split_fuse": "the draft model reads long prompts in several steps",
     "truncate": "a request asks for it, by truncate_prompt_tokens",
     "max_prompt_len": "it is for an NPU; max_context limits prompt and answer together",
-    "draft_eagle3_mode": "Vinery has no EAGLE-3 heads",
     "enable_tool_guided_generation": "a request asks for it, by `strict` of a tool or tool_choice",
 }
 
@@ -260,7 +260,8 @@ def _take_draft(model: Translation, given: Mapping[str, Any], folder: Path, root
     if "draft_models_path" not in given:
         return
     path = roots.resolve(str(given["draft_models_path"]), folder)
-    model.take("draft_model", str(path), "draft_models_path")
+    is_head = _is_true(given.get("draft_eagle3_mode", False))
+    model.take("eagle3_head" if is_head else "draft_model", str(path), "draft_models_path")
     if "draft_device" in given:
         model.take("draft_device", str(given["draft_device"]), "draft_device")
     own = {
