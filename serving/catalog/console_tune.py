@@ -30,7 +30,6 @@ class TuneForm(forms.Form):
         for name, field in TuneSerializer().fields.items():
             self.fields[name] = form_field(field)
             self.fields[name].initial = field.default
-        self.fields["time_limit_s"].initial = int(TuneSerializer().fields["time_limit_s"].default)
         self.fields["time_limit_s"].label = "Time limit in seconds"
         self.fields["allow_other_answers"].label = "Allow other answers"
 
