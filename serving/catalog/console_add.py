@@ -14,6 +14,7 @@ from vinery_accounts.console.page import FormPage
 from vinery_serving.catalog import pulls
 from vinery_serving.catalog.console_add_page import AddPage
 from vinery_serving.catalog.hub_questions import ask
+from vinery_serving.catalog.job_resource import bytes_text
 from vinery_serving.catalog.model_form import FolderForm, PullForm
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.option_fields import known_devices
@@ -42,11 +43,12 @@ class AddFromCatalogue(AddPage):
         rows = [(model, model.fits(machine)) for model in catalogue.catalogue()]
         return super().get_context_data(**kwargs) | {
             "rows": [
-                (model, fits)
+                (model, bytes_text(model.need.total_bytes), fits)
                 for model, fits in rows
                 if task in ("", model.task) and (fits or shows_all)
             ],
-            "machine": machine,
+            "memory": bytes_text(machine.memory_bytes),
+            "disk": bytes_text(machine.free_disk_bytes),
             "tasks": sorted({model.task for model, _ in rows}),
             "task": task,
             "shows_all": shows_all,

@@ -59,7 +59,9 @@ class ModelPage(RowPage, LivePage, FormPage):
             **{f"events_{name}": value for name, value in page_of(events, self.request).items()},
             "row": row,
             "actions": actions_of(row),
-            "facts": list(engine_facts(body["engine"])),
+            "facts": list(
+                engine_facts(body["engine"], cache_grows=not row.options.get("cache_size_gb"))
+            ),
             "aliases": aliases_of(row),
             "jobs": jobs_of(row, _NUM_JOBS),
             **speed_of(row),

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from vinery_serving.engine.options import EngineOptions
+from vinery_serving.prompting.folder import UnusableFolder, own_templates
+from vinery_serving.prompting.template import ChatTemplate
 
 _GRAPH: Final = "openvino_model.xml"
 # A folder with this file holds a vision model, see `engine.graph`.
@@ -25,9 +27,8 @@ def check_folder_options(options: EngineOptions, folder: Path) -> None:
         return
     if (folder / EMBEDDINGS).is_file():
         _check_vision(options)
-    template = options.chat_template
-    if template.startswith("/") and not Path(template).is_file():
-        raise ValueError(f"There is no file {template}, which the option chat_template names.")
+    if options.chat_template:
+        _check_template(options.chat_template)
     for adapter in options.adapters:
         if not Path(adapter.path).exists():
             raise ValueError(f"There is no adapter {adapter.path}.")
@@ -40,6 +41,16 @@ def check_folder_options(options: EngineOptions, folder: Path) -> None:
             "cache_interval_multiplier is for models with linear attention, and this one has none. "
             "Leave it out."
         )
+
+
+def _check_template(source: str) -> None:
+    """Raises ValueError for a template that does not compile, and a path without a file."""
+    try:
+        templates = own_templates(source)
+        if templates is not None:
+            ChatTemplate(templates.default)
+    except UnusableFolder as error:
+        raise ValueError(str(error)) from error
 
 
 def _check_vision(options: EngineOptions) -> None:

@@ -4,6 +4,7 @@ from typing import Any, ClassVar, Final
 
 from django import forms
 
+from vinery_accounts.models import Project
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.option_fields import DeviceInput, OptionsField, device_help
@@ -22,6 +23,8 @@ class ModelForm(ResourceForm):
 
     def __init__(self, names: list[str], data: Any, **more: Any) -> None:
         super().__init__(MODELS, names, data, **more)
+        if "project_ids" in self.fields:
+            self.fields["project_ids"] = _project_field(self.initial.get("project_ids", []))
         if "device" in self.fields:
             self.fields["device"].widget = DeviceInput({"autocomplete": "off"})
             self.fields["device"].help_text = device_help()
@@ -32,21 +35,44 @@ class ModelForm(ResourceForm):
         return sum(1 for text in self["options"].value().values() if text)
 
 
+def _project_field(ids: list[int]) -> forms.Field:
+    """`ids` are those that the model has. One that no project has any more stays a choice: without
+    it the model would be for all keys."""
+    known = {project.pk: str(project) for project in Project.objects.order_by("name", "pk")}
+    removed = {each: f"removed project {each}" for each in ids if each not in known}
+    return forms.TypedMultipleChoiceField(
+        label="Projects",
+        required=False,
+        coerce=int,
+        choices=[*known.items(), *removed.items()],
+        help_text="Only keys of these projects see and use the model. None chosen: all keys.",
+    )
+
+
 class ChangedModelForm(ModelForm):
-    """All fields of a stored model but those that actions change."""
+    """All fields of a stored model but those that actions change, and its folder while a job makes
+    it."""
 
     def __init__(self, model: ServedModel, data: Any) -> None:
         names = [name for name in MODELS.writable() if name != "is_loaded"]
+        if _awaits_folder(model) or (data is not None and "folder" not in data):
+            names.remove("folder")
         initial = {name: getattr(model, name) for name in names}
         super().__init__(names, data, initial=initial)
-        self.fields["folder"].required = bool(model.folder)
+        if "folder" in self.fields:
+            self.fields["folder"].required = bool(model.folder)
+
+
+def _awaits_folder(model: ServedModel) -> bool:
+    job = None if model.folder else model.folder_job
+    return job is not None and job.is_unfinished
 
 
 class NewFilesForm(ModelForm):
     """A name for files that a job makes: of a new model, or of one that gets them instead of
     its own."""
 
-    name = forms.CharField(max_length=128, help_text="The name that clients send as `model`.")
+    name = forms.CharField(max_length=128, help_text="The name that clients send as model.")
     replaces = forms.BooleanField(
         required=False,
         label="Replace the files of the model of this name",
@@ -111,7 +137,7 @@ class FolderForm(ModelForm):
     name = forms.CharField(
         max_length=128,
         required=False,
-        help_text="The name that clients send as `model`. Empty: that of the folder.",
+        help_text="The name that clients send as model. Empty: that of the folder.",
     )
 
     def __init__(self, data: Any, **more: Any) -> None:

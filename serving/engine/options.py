@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -315,6 +315,22 @@ def _conflicts_of_eviction(options: EngineOptions) -> Iterator[str]:
             yield f"cache_eviction and {name} exclude each other: choose one"
     if eviction.apply_rotation and not options.cache_size_gb:
         yield "cache_eviction with apply_rotation needs a cache of fixed size: set cache_size_gb"
+
+
+# Only the gateway reads these: it has them with the next request, and no engine needs a restart.
+_OF_GATEWAY: Final = frozenset(
+    {
+        *("max_queue_s", "share_prefix_cache", "max_tokens_limit", "clamp_max_tokens"),
+        *("defaults", "minima", "maxima", "best_of_limit", "trust_request_chat_template"),
+        *("output_format", "chat_template", "max_image_pixels"),
+        *("query_prefix", "document_prefix"),
+    }
+)
+
+
+def of_engine(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a model's options with which its engine process is started."""
+    return {name: value for name, value in values.items() if name not in _OF_GATEWAY}
 
 
 # The options of some tasks only. Others are for all.

@@ -42,7 +42,6 @@ from vinery_serving.node.scheduler import EngineScheduler, Verdict
 from vinery_serving.node.weights import UnusableWeights, check_weights
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 from vinery_serving.prompting.pooling_folder import PoolingFolder
-from vinery_serving.prompting.template import ChatTemplate
 from vinery_serving.transport.sockets import EngineAddress, engine_socket, settings_key
 
 log = logging.getLogger(__name__)
@@ -413,9 +412,7 @@ def _need_of(spec: ModelSpec, measured: Measured | None) -> Need:
 def _new_config(spec: ModelSpec) -> EngineConfig:
     """Raises UnusableFolder, ValueError or OSError with a sentence for the administrator."""
     options = parse_options(json.loads(spec.options), spec.task)
-    folder = ModelFolder.read(Path(spec.folder), options.chat_template)
-    if options.chat_template and folder.templates is not None:
-        ChatTemplate(folder.templates.default)  # an administrator reads here why it is wrong
+    folder = ModelFolder.read(Path(spec.folder))
     pooling = None if spec.task.is_generation else PoolingFolder.read(folder)
     return EngineConfig(
         name=spec.name,

@@ -156,6 +156,7 @@ def test_properties_are_accepted_until_those_of_the_device_are_known() -> None:
         ("tiny-vision", {"adapters": [{"path": "/none"}]}, "cannot have the option adapters"),
         ("tiny-chat", {"draft_model": "draft"}, "draft_model must be an absolute path"),
         ("tiny-chat", {"chat_template": "/no.jinja"}, "There is no file /no.jinja, which the opt"),
+        ("tiny-chat", {"chat_template": "{% if %}"}, "The chat template does not compile"),
         ("tiny-chat", {"cache_interval_multiplier": 8}, "is for models with linear attention"),
     ],
 )
