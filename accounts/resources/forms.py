@@ -55,7 +55,7 @@ def form_field(field: Any) -> forms.Field:
     """Return the form field of a serializer's field, with its label, help and limits."""
     details: dict[str, Any] = {
         "label": field.label,
-        "help_text": field.help_text or "",
+        "help_text": (field.help_text or "").replace("`", ""),  # of the API's documentation
         "required": field.required and not isinstance(field, serializers.BooleanField),
     }
     match field:

@@ -274,7 +274,8 @@ def _options_help() -> SafeString:
     )
     return format_html(
         "A JSON object with the options that differ from their defaults, such as "
-        '<code>{{"max_running": 16}}</code>. A change restarts the engine.'
+        '<code>{{"max_running": 16}}</code>. A change restarts the engine, unless only requests '
+        "are read with it, such as <code>defaults</code>."
         "<details class=options><summary>All options</summary><table><thead><tr><th>Option</th>"
         "<th>Default</th><th>Meaning</th></tr></thead><tbody>{}</tbody></table></details>",
         rows,

@@ -8,7 +8,15 @@ from typing import Any, Final
 from django.urls import path
 
 from vinery_accounts.console.live import LivePage
-from vinery_serving.catalog import console_add, console_model, registry
+from vinery_serving.catalog import (
+    console_add,
+    console_convert,
+    console_files,
+    console_logs,
+    console_model,
+    console_tune,
+    registry,
+)
 from vinery_serving.catalog.alias_resource import targets_text
 from vinery_serving.catalog.aliases import ModelAlias
 from vinery_serving.catalog.job_resource import bytes_text, progress_text
@@ -86,5 +94,9 @@ def _rows(models: list[ServedModel]) -> list[Row]:
 urlpatterns = [
     path("models/", Models.as_view(), name="models"),
     *console_add.urlpatterns,
+    *console_files.urlpatterns,
+    *console_convert.urlpatterns,
     *console_model.urlpatterns,
+    *console_logs.urlpatterns,
+    *console_tune.urlpatterns,
 ]

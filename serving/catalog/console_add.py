@@ -2,16 +2,19 @@
 
 from functools import cached_property
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied, ValidationError
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
-from django.urls import path
+from django.urls import path, reverse
 
-from vinery_accounts.console.page import FormPage, Page
+from vinery_accounts.console.page import FormPage
 from vinery_serving.catalog import pulls
+from vinery_serving.catalog.console_add_page import AddPage
 from vinery_serving.catalog.hub_questions import ask
+from vinery_serving.catalog.job_resource import bytes_text
 from vinery_serving.catalog.model_form import FolderForm, PullForm
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.option_fields import known_devices
@@ -28,26 +31,6 @@ from vinery_serving.hub.verdict import Answer
 _MAX_TEXT: Final = 200
 
 
-class AddPage(Page):
-    """A page for administrators of the platform."""
-
-    name = "models"
-    way = ""
-
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """Raises `PermissionDenied` for others."""
-        if request.user.is_authenticated and not self.access.is_superuser:
-            raise PermissionDenied
-        return super().dispatch(request, *args, **kwargs)
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(**kwargs) | {"way": self.way}
-
-    def to_model(self, model: ServedModel) -> HttpResponse:
-        messages.success(self.request, f"{model} is added.")
-        return redirect("console:model", model.pk)
-
-
 class AddFromCatalogue(AddPage):
     """`/console/models/add/`: `task=chat` and `all=on` filter. A POST adds the model `name`."""
 
@@ -60,11 +43,12 @@ class AddFromCatalogue(AddPage):
         rows = [(model, model.fits(machine)) for model in catalogue.catalogue()]
         return super().get_context_data(**kwargs) | {
             "rows": [
-                (model, fits)
+                (model, bytes_text(model.need.total_bytes), fits)
                 for model, fits in rows
                 if task in ("", model.task) and (fits or shows_all)
             ],
-            "machine": machine,
+            "memory": bytes_text(machine.memory_bytes),
+            "disk": bytes_text(machine.free_disk_bytes),
             "tasks": sorted({model.task for model, _ in rows}),
             "task": task,
             "shows_all": shows_all,
@@ -108,6 +92,13 @@ class AddFromHub(AddPage, FormPage):
     def device(self) -> str:
         return self.request.GET.get("device", "").strip()[:_MAX_TEXT] or "CPU"
 
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """A URL or a path belongs on another page."""
+        if "://" in self.asked or self.asked.startswith("/"):
+            query = urlencode({"what": self.asked})
+            return redirect(f"{reverse('console:model-add-file')}?{query}")
+        return super().get(request, *args, **kwargs)
+
     @property
     def is_name(self) -> bool:
         return "/" in self.asked or catalogue.find(self.asked) is not None
@@ -138,8 +129,7 @@ class AddFromHub(AddPage, FormPage):
         if not self.is_name:
             return {"has_searched": True, "found": self._found()}
         verdict = self.judge().verdict
-        if verdict is None:
-            return {"problem": f"An archive comes by command: vinery model pull {self.asked}"}
+        assert verdict is not None  # as of an archive
         facts = [(name.capitalize(), text) for name, text in verdict_facts(verdict)]
         return {"verdict": verdict, "facts": facts, "may_pull": verdict.answer is not Answer.NO}
 
@@ -161,8 +151,7 @@ class AddFromHub(AddPage, FormPage):
             options=columns["options"],
             load=columns["is_loaded"],
         )
-        messages.success(self.request, f"Pulling {job.model}. This page shows the progress.")
-        return redirect("console:model", job.model_id)
+        return self.to_job(job, "Pulling")
 
 
 class AddFolder(AddPage, FormPage):

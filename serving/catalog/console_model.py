@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import path, reverse
 
@@ -14,7 +14,8 @@ from vinery_accounts.console.page import FormPage
 from vinery_accounts.console.rows import ConfirmPage, Question, RowPage, page_of
 from vinery_accounts.resources.base import Conflict
 from vinery_serving.catalog.console_speed import speed_of
-from vinery_serving.catalog.engine_log import NO_LOG, engine_log_after, engine_log_text
+from vinery_serving.catalog.conversions import checkpoint_of
+from vinery_serving.catalog.engine_log import engine_log_text
 from vinery_serving.catalog.job_resource import MODEL_EVENTS, MODEL_JOBS
 from vinery_serving.catalog.model_facts import (
     actions_of,
@@ -26,6 +27,7 @@ from vinery_serving.catalog.model_facts import (
 )
 from vinery_serving.catalog.model_form import ChangedModelForm
 from vinery_serving.catalog.resource import MODELS
+from vinery_serving.core.tasks import Task
 
 _NUM_JOBS: Final = 10
 _DONE: Final = {
@@ -34,6 +36,7 @@ _DONE: Final = {
     "retry": "Loading {row} again.",
     "self-test": "Testing {row}. The result appears here within a minute.",
     "bench": "Measuring {row}. The result appears here within minutes.",
+    "apply-tuning": "{row} has the options of its tuning. Its engine starts again with them.",
 }
 
 
@@ -56,10 +59,14 @@ class ModelPage(RowPage, LivePage, FormPage):
             **{f"events_{name}": value for name, value in page_of(events, self.request).items()},
             "row": row,
             "actions": actions_of(row),
-            "facts": list(engine_facts(body["engine"])),
+            "facts": list(
+                engine_facts(body["engine"], cache_grows=not row.options.get("cache_size_gb"))
+            ),
             "aliases": aliases_of(row),
             "jobs": jobs_of(row, _NUM_JOBS),
             **speed_of(row),
+            "may_tune": row.folder and Task(row.task).is_generation,
+            "checkpoint": checkpoint_of(row),
             "log": engine_log_text(row.name),
             "curl": curl_of(row, self.base_url()),
         }
@@ -72,37 +79,9 @@ class ModelPage(RowPage, LivePage, FormPage):
         return redirect("console:model", changed.pk)
 
 
-class ModelLog(RowPage):
-    """`/console/models/<id>/log/`: the engine's log, which a script follows."""
-
-    name = "models"
-    template_name = "console/model_log.html"
-    resource = MODELS
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        lines, position = engine_log_after(self.row.name, "")
-        return super().get_context_data(**kwargs) | {
-            "row": self.row,
-            "lines": "".join(f"{line}\n" for line in lines),
-            "position": position,
-            "no_log": NO_LOG.format(model=self.row.name),
-        }
-
-
-class NewLogLines(RowPage):
-    """`/console/models/<id>/log/new/?after=POSITION`: what the script of the page asks for."""
-
-    name = "models"
-    resource = MODELS
-
-    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        lines, position = engine_log_after(self.row.name, request.GET.get("after", ""))
-        return JsonResponse({"lines": lines, "position": position})
-
-
 class ActOnModel(RowPage):
-    """`/console/models/<id>/load/` and so on: buttons of the list (`?from=list`) and of the
-    page."""
+    """`/console/models/<id>/load/` and so on: buttons of the list (`?from=list`), of the page, and
+    of the page that tunes (`?from=tune`)."""
 
     name = "models"
     resource = MODELS
@@ -126,7 +105,8 @@ class ActOnModel(RowPage):
     def _back(self) -> HttpResponse:
         if self.request.GET.get("from") == "list":
             return redirect("console:models")
-        return redirect("console:model", self.row.pk)
+        page = "model-tune" if self.request.GET.get("from") == "tune" else "model"
+        return redirect(f"console:{page}", self.row.pk)
 
 
 class RemoveModel(ConfirmPage):
@@ -195,8 +175,6 @@ urlpatterns = [
         path(f"{_MODEL}/{does}/", ActOnModel.as_view(does=does), name=f"model-{does}")
         for does in _DONE
     ),
-    path(f"{_MODEL}/log/", ModelLog.as_view(), name="model-log"),
-    path(f"{_MODEL}/log/new/", NewLogLines.as_view(), name="model-log-new"),
     path(f"{_MODEL}/remove/", RemoveModel.as_view(), name="model-remove"),
     *(
         path(f"{_JOB}/{does}/", ActOnJob.as_view(does=does), name=f"model-job-{does}")

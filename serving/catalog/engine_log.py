@@ -1,4 +1,4 @@
-"""The last log lines of a model's engine, for administrators."""
+"""The log lines of a model's engine and of its jobs, for administrators."""
 
 from collections import deque
 from itertools import islice
@@ -24,17 +24,19 @@ NO_LOG: Final = (
 
 def engine_log(model: str, num_lines: int = NUM_LINES) -> list[str] | None:
     """Return the last lines, the oldest first; None: this home has no log of the model."""
-    path = log_path(Path(settings.VINERY_LOG_DIR), engine_name(model))
     try:
-        return [entry.text() for entry in last_lines(path, num_lines)]
+        return [entry.text() for entry in last_lines(engine_log_path(model), num_lines)]
     except OSError:
         return None
 
 
-def engine_log_after(model: str, position: str) -> tuple[list[str], str]:
-    """Return the lines after a position, the oldest first, and the next position. An empty
-    position begins with the last lines."""
-    path = log_path(Path(settings.VINERY_LOG_DIR), engine_name(model))
+def engine_log_path(model: str) -> Path:
+    return log_path(Path(settings.VINERY_LOG_DIR), engine_name(model))
+
+
+def log_after(path: Path, position: str) -> tuple[list[str], str]:
+    """Return the lines of a log after a position, the oldest first, and the next position. An
+    empty position begins with the last lines."""
     try:
         if not position:
             return _last_lines_and_position(path)

@@ -60,20 +60,26 @@ class JobView:
 def jobs_of(model: ServedModel, num_jobs: int) -> list[JobView]:
     """Return the newest jobs of a model."""
     jobs = ModelJob.objects.filter(model=model).select_related("model")[:num_jobs]
-    return [JobView(job, progress_text(job)) for job in jobs]
+    return list(map(job_view, jobs))
 
 
-def engine_facts(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield names and texts of what is known of an engine. `body` is that of the API."""
+def job_view(job: ModelJob) -> JobView:
+    return JobView(job, progress_text(job))
+
+
+def engine_facts(body: Mapping[str, Any], *, cache_grows: bool) -> Iterator[tuple[str, str]]:
+    """Yield names and texts of what is known of an engine. `body` is that of the API.
+    `cache_grows`: its KV cache has no fixed size."""
     if body["num_running"] is not None:
         yield "Running requests", str(body["num_running"])
         yield "Waiting requests", str(body["num_waiting"])
     if body["work"] is not None:
-        yield from _work_facts(body["work"])
+        yield from _work_facts(body["work"], cache_grows=cache_grows)
     if body["memory_bytes"] is not None:
-        yield "Memory now", bytes_text(body["memory_bytes"])
+        text = bytes_text(body["memory_bytes"])
+        yield "Memory now", f"{text}, with what it shares with other processes"
     if body["peak_bytes"] is not None:
-        yield "Memory at most", bytes_text(body["peak_bytes"])
+        yield "Memory at most", f"{bytes_text(body['peak_bytes'])}, with its part of what is shared"
     if body["needed_bytes"] is not None:
         yield "Memory expected", bytes_text(body["needed_bytes"])
     if body["max_context"]:
@@ -87,14 +93,15 @@ def engine_facts(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Restarts", str(body["num_restarts"])
 
 
-def _work_facts(work: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _work_facts(work: Mapping[str, Any], *, cache_grows: bool) -> Iterator[tuple[str, str]]:
     """Speeds, waits and caches of an engine."""
     yield "Prompt tokens per second", f"{work['prompt_tokens_per_s']:,.1f}"
     yield "Generated tokens per second", f"{work['output_tokens_per_s']:,.1f}"
     for name, title in (("first_token_s", "First token"), ("inter_token_s", "Between tokens")):
         if (wait := work[name]) is not None:
             yield title, f"{1000 * wait['p50']:,.0f} ms, p95 {1000 * wait['p95']:,.0f} ms"
-    yield "KV cache used", f"{work['cache_usage']:.0%}"
+    of_what = " of its present size; it grows as needed" if cache_grows else ""
+    yield "KV cache used", f"{work['cache_usage']:.0%}{of_what}"
     if work["prefix_hit_rate"] is not None:
         yield "Prompt tokens from the cache", f"{work['prefix_hit_rate']:.0%}"
     if work["draft_acceptance"] is not None:
@@ -109,7 +116,8 @@ def actions_of(model: ServedModel) -> list[str]:
         return ["load"]
     retry = ["retry"] if model.status.has_failed else []
     wake = ["load"] if model.shown_state is ShownState.ASLEEP else []
-    bench = ["bench"] if model.shown_state is ShownState.READY else []
+    is_measured = model.shown_state is ShownState.READY and Task(model.task).is_generation
+    bench = ["bench"] if is_measured else []
     test = ["self-test"] if model.takes_pictures else []
     return [*retry, *wake, "unload", *test, *bench]
 

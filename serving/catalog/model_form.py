@@ -1,27 +1,30 @@
 """The console's forms that add and change a served model, with the fields of the resource."""
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from django import forms
 
+from vinery_accounts.models import Project
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.option_fields import DeviceInput, OptionsField, device_help
 from vinery_serving.catalog.resource import MODELS
 from vinery_serving.catalog.shipped import shipped_models
 
-_FIRST: Final = ("name", "folder", "device")
+_FIRST: Final[tuple[str, ...]] = ("name", "folder", "device")
 
 
 class ModelForm(ResourceForm):
     """The fields of a model. The engine options are folded."""
 
-    rare = ("options",)
-    field_order = _FIRST
+    rare: ClassVar[tuple[str, ...]] = ("options",)
+    field_order: tuple[str, ...] = _FIRST
     options = OptionsField(required=False, label="Engine options")
 
     def __init__(self, names: list[str], data: Any, **more: Any) -> None:
         super().__init__(MODELS, names, data, **more)
+        if "project_ids" in self.fields:
+            self.fields["project_ids"] = _project_field(self.initial.get("project_ids", []))
         if "device" in self.fields:
             self.fields["device"].widget = DeviceInput({"autocomplete": "off"})
             self.fields["device"].help_text = device_help()
@@ -40,37 +43,100 @@ class ModelForm(ResourceForm):
         return sum(1 for text in self["options"].value().values() if text)
 
 
+def _project_field(ids: list[int]) -> forms.Field:
+    """`ids` are those that the model has. One that no project has any more stays a choice: without
+    it the model would be for all keys."""
+    known = {project.pk: str(project) for project in Project.objects.order_by("name", "pk")}
+    removed = {each: f"removed project {each}" for each in ids if each not in known}
+    return forms.TypedMultipleChoiceField(
+        label="Projects",
+        required=False,
+        coerce=int,
+        choices=[*known.items(), *removed.items()],
+        help_text="Only keys of these projects see and use the model. None chosen: all keys.",
+    )
+
+
 class ChangedModelForm(ModelForm):
-    """All fields of a stored model but those that actions change."""
+    """All fields of a stored model but those that actions change, and its folder while a job makes
+    it."""
 
     def __init__(self, model: ServedModel, data: Any) -> None:
         names = [name for name in MODELS.writable() if name != "is_loaded"]
+        if _awaits_folder(model) or (data is not None and "folder" not in data):
+            names.remove("folder")
         initial = {name: getattr(model, name) for name in names}
         super().__init__(names, data, initial=initial)
-        self.fields["folder"].required = bool(model.folder)
+        if "folder" in self.fields:
+            self.fields["folder"].required = bool(model.folder)
 
 
-class PullForm(ModelForm):
-    """How a model of a hub is served. The page has what is pulled."""
+def _awaits_folder(model: ServedModel) -> bool:
+    job = None if model.folder else model.folder_job
+    return job is not None and job.is_unfinished
 
-    name = forms.CharField(max_length=128, help_text="The name that clients send as `model`.")
+
+class NewFilesForm(ModelForm):
+    """A name for files that a job makes: of a new model, or of one that gets them instead of
+    its own."""
+
+    name = forms.CharField(max_length=128, help_text="The name that clients send as model.")
     replaces = forms.BooleanField(
         required=False,
         label="Replace the files of the model of this name",
         help_text="If there is one: it serves its present files until the new ones are ready.",
     )
 
+    def __init__(self, names: list[str], data: Any, **more: Any) -> None:
+        super().__init__(names, data, **more)
+        self.fields["is_loaded"].label = "Load it when it is there"
+
+    def check_name(self, name: str) -> None:
+        """Raises ValidationError for the name of a model that should stay as it is."""
+        is_served = ServedModel.objects.filter(name=name).exists()
+        if is_served and not self.cleaned_data.get("replaces"):
+            raise forms.ValidationError({"name": "Another model is served under this name."})
+
+
+class PullForm(NewFilesForm):
+    """How a model of a hub is served. The page has what is pulled."""
+
     def __init__(self, data: Any, **more: Any) -> None:
         super().__init__(["name", "options", "is_loaded"], data, **more)
-        self.fields["is_loaded"].label = "Load it when it is there"
 
     def clean(self) -> dict[str, Any]:
         """Raises ValidationError for the name of a model that should stay as it is."""
         cleaned = super().clean() or self.cleaned_data
-        is_served = ServedModel.objects.filter(name=cleaned.get("name", "")).exists()
-        if is_served and not cleaned.get("replaces"):
-            raise forms.ValidationError({"name": "Another model is served under this name."})
+        self.check_name(cleaned.get("name", ""))
         return cleaned
+
+
+class FileForm(NewFilesForm):
+    """A model of an archive or a GGUF file."""
+
+    field_order = ("what", "sha256", "name", "replaces", "device")
+    what = forms.CharField(
+        max_length=2048,
+        label="URL or path",
+        help_text="An archive (zip or tar) at https:// or s3://, or the absolute path, on this "
+        "server, of an archive, a GGUF file or a folder, which is copied.",
+        widget=forms.TextInput({"autocomplete": "off", "spellcheck": "false"}),
+    )
+    sha256 = forms.RegexField(
+        "^[0-9a-fA-F]{64}$",
+        required=False,
+        label="SHA-256 of the archive",
+        help_text="If it is known: another archive is refused, and http:// is allowed.",
+        error_messages={"invalid": "Write 64 hexadecimal digits, or leave it empty."},
+        widget=forms.TextInput({"autocomplete": "off", "spellcheck": "false"}),
+    )
+
+    def __init__(self, data: Any, **more: Any) -> None:
+        initial = {"device": "CPU", "is_loaded": True, **more.pop("initial", {})}
+        names = ["name", "device", "options", "is_loaded"]
+        super().__init__(names, data, initial=initial, **more)
+        self.fields["name"].required = False
+        self.fields["name"].help_text += " Empty: that of the file."
 
 
 class FolderForm(ModelForm):
@@ -79,7 +145,7 @@ class FolderForm(ModelForm):
     name = forms.CharField(
         max_length=128,
         required=False,
-        help_text="The name that clients send as `model`. Empty: that of the folder.",
+        help_text="The name that clients send as model. Empty: that of the folder.",
     )
 
     def __init__(self, data: Any, **more: Any) -> None:

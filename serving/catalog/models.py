@@ -33,6 +33,7 @@ from vinery_serving.catalog.tasks import UnusableModel, check_folder, read_task
 from vinery_serving.core.output_formats import check_output_format
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.option_parsing import parse_options
+from vinery_serving.engine.options import of_engine
 
 _MAX_IDLE_S: Final = 366 * 24 * 3600
 _MAX_REPLICAS: Final = 64
@@ -178,10 +179,12 @@ class ServedModel(models.Model):
         return ModelJob.objects.filter(model=self, kind__in=FOLDER_KINDS).first()
 
     def _is_obsolete(self, status: EngineStatus) -> bool:
-        """Whether the node reported this before a change: it reports each step after one."""
+        """Whether the node reported this before a change that needs another engine, or before an
+        administrator asked to try again: it reports each step after one."""
         if status.settings_digest not in ("", self.settings_digest):
             return True
-        return status.has_failed and self.updated_at > status.changed_at
+        was_retried = self.retried_at is not None and self.retried_at > status.changed_at
+        return status.has_failed and was_retried
 
     @property
     def settings_digest(self) -> str:
@@ -290,12 +293,13 @@ class ServedModel(models.Model):
 
 
 def options_text(options: Mapping[str, Any]) -> str:
-    """Canonical JSON, so that equal options compare equal."""
-    return json.dumps(options, sort_keys=True)
+    """Return those of a model's options that its engine is started with, as canonical JSON: equal
+    ones compare equal."""
+    return json.dumps(of_engine(options), sort_keys=True)
 
 
 def settings_digest(name: str, folder: str, devices: str, options: str) -> str:
-    """Hexadecimal SHA-256 of what engines depend on. `options` is canonical JSON."""
+    """Hexadecimal SHA-256 of what engines depend on. `options` is that of `options_text`."""
     return sha256("\0".join((name, folder, devices, options)).encode()).hexdigest()
 
 

@@ -206,7 +206,7 @@ class TuneSerializer(StrictSerializer):
     """How long to look for better options, and which may win."""
 
     time_limit_s = serializers.FloatField(
-        default=300.0, min_value=10, max_value=86_400, help_text="No trial begins after it."
+        default=300, min_value=10, max_value=86_400, help_text="No trial begins after it."
     )
     allow_other_answers = serializers.BooleanField(
         default=False, help_text="Whether options that change greedy answers may win."
@@ -277,6 +277,7 @@ class ServedModelSerializer(StrictModelSerializer):
                 "help_text": "Whether an engine should be running for it.",
             },
             "is_pinned": {"label": "Pinned"},
+            "idle_s": {"label": "Idle time in seconds"},
         }
 
 
@@ -299,7 +300,9 @@ class ServedModels(Resource[ServedModel]):
         "create": "Serve a model from a folder on the server, and load it unless `is_loaded` is "
         "false.",
         "change": "Change the fields that the request names. After a change of the folder, the "
-        "device, the options or the name, the engine serves until a new one has loaded.",
+        "device, the name, or an option that the engine reads, the engine serves until a new one "
+        "has loaded; options that only requests are read with, such as `defaults`, apply to the "
+        "next request.",
         "remove": "Stop serving a model. Its folder stays.",
     }
     empty_text = "No model is served yet. Add one: all it takes is its folder and a name."

@@ -7,10 +7,12 @@ from vinery_serving.catalog import job_requests
 from vinery_serving.catalog.engine_status import ShownState
 from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
 from vinery_serving.catalog.models import ServedModel
+from vinery_serving.core.tasks import Task, explanation
 
 
 def begin(model: ServedModel) -> ModelJob:
     """Ask the node to measure a model. Raises ValidationError unless an engine serves it."""
+    _check_task(model)
     if model.shown_state is not ShownState.READY:
         raise ValidationError(
             f"{model} is {model.state_text}: load it, wait until it is ready, and measure it then."
@@ -30,6 +32,7 @@ def begin_tuning(
 ) -> ModelJob:
     """Ask the node to look for better engine options, in engines beside the one that serves.
     Raises ValidationError for a model without a folder."""
+    _check_task(model)
     if not model.folder:
         raise ValidationError(f"{model} has no folder yet: it is {model.state_text}.")
     parameters = {
@@ -50,11 +53,22 @@ def apply_tuning(model: ServedModel) -> ServedModel:
     job = tunings.first()
     if job is None:
         raise ValidationError(f"{model} has not been tuned yet. See: vinery model tune --help")
-    asked = job.parameters
-    if (asked["folder"], asked["device"], asked["options"]) != (
-        model.folder,
-        model.device,
-        model.options,
-    ):
+    if has_changed_since(model, job):
         raise ValidationError(f"{model} has changed since it was tuned. Tune it again.")
     return changes.change(model, "apply-tuning", options=job.result["best"])
+
+
+def _check_task(model: ServedModel) -> None:
+    """Raises ValidationError for a model that generates no tokens."""
+    task = Task(model.task)
+    if not task.is_generation:
+        raise ValidationError(
+            f"{model} {explanation(task)}. Speed is measured of models that generate text."
+        )
+
+
+def has_changed_since(model: ServedModel, tuning: ModelJob) -> bool:
+    """Whether the model has other options, another device or another folder than a tuning had."""
+    asked = tuning.parameters
+    present = (model.folder, model.device, model.options)
+    return (asked["folder"], asked["device"], asked["options"]) != present

@@ -79,7 +79,8 @@ def _task(architecture: Architecture, config: Mapping[str, Any], wanted: Task | 
     if wanted is not None and wanted not in tasks:
         raise ConvertError(
             f"{architecture.model_type} cannot be converted for the task {wanted}. Its tasks: "
-            f"{', '.join(tasks)}."
+            f"{', '.join(tasks)}.",
+            "task",
         )
     if wanted is not None:
         return wanted
@@ -93,5 +94,6 @@ def _task(architecture: Architecture, config: Mapping[str, Any], wanted: Task | 
         return tasks[0]
     raise ConvertError(
         f"config.json does not show what {architecture.model_type} is for. Choose a task: "
-        f"{', '.join(tasks)}."
+        f"{', '.join(tasks)}.",
+        "task",
     )

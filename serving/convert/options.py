@@ -22,20 +22,23 @@ class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     precision: Annotated[Precision, "of the weights: fp16, int8 or int4"] = "int8"
     task: Annotated[
         Task | None,
-        "text-generation, image-text-to-text, feature-extraction or text-classification; none: "
-        "the one that config.json shows",
+        "what the model does: text-generation, image-text-to-text, feature-extraction or "
+        "text-classification; not set: as config.json shows",
     ] = None
     group_size: Annotated[
         int | None,
-        "int4: weights that share a scale; -1: a whole row; none: the exporter's, mostly 128. "
-        "Layers that it does not divide get a smaller one",
+        "for int4: weights that share a scale; -1: a whole row; not set: the exporter's, mostly "
+        "128. Layers that it does not divide get a smaller one",
     ] = None
     ratio: Annotated[
-        float | None, "int4: the part of the layers that gets 4 bits, 0 to 1; the others get 8"
+        float | None,
+        "for int4: the part of the layers that gets 4 bits, 0 to 1; the others get 8",
     ] = None
-    sym: Annotated[bool, "int8, int4: scales without a zero point"] = False
-    all_layers: Annotated[bool, "int4: also the embeddings and the last layer"] = False
-    awq: Annotated[bool, "int4: scale the weights by their sizes first (AWQ without data)"] = False
+    sym: Annotated[bool, "for int8 and int4: scales without a zero point"] = False
+    all_layers: Annotated[bool, "for int4: also the embeddings and the last layer"] = False
+    awq: Annotated[bool, "for int4: scale the weights by their sizes first (AWQ without data)"] = (
+        False
+    )
     trust_remote_code: Annotated[
         bool, "let the checkpoint run code that it brings, with all rights of this user"
     ] = False
@@ -46,15 +49,15 @@ class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if self.precision != "int4":
             for name in _INT4_ONLY:
                 if getattr(self, name) not in (None, False):
-                    raise ConvertError(f"{name} is for int4 and not for {self.precision}.")
+                    raise ConvertError(f"{name} is for int4 and not for {self.precision}.", name)
         if self.precision == "fp16" and self.sym:
-            raise ConvertError("sym is for int8 and int4 and not for fp16.")
+            raise ConvertError("sym is for int8 and int4 and not for fp16.", "sym")
         if self.group_size is not None and self.group_size != -1 and self.group_size < 1:
-            raise ConvertError("group_size must be -1 or positive.")
+            raise ConvertError("group_size must be -1 or positive.", "group_size")
         if self.ratio is not None and not 0 <= self.ratio <= 1:
-            raise ConvertError("ratio must be from 0 to 1.")
+            raise ConvertError("ratio must be from 0 to 1.", "ratio")
         if self.memory_limit_mb < 0:
-            raise ConvertError("memory_limit_mb must not be negative.")
+            raise ConvertError("memory_limit_mb must not be negative.", "memory_limit_mb")
 
     def arguments(self, checkpoint: Checkpoint, output: Path) -> list[str]:
         """Return the words behind `optimum-cli export openvino`."""

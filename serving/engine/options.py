@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -21,6 +21,9 @@ from vinery_serving.engine.option_groups import (
 # The defaults that OVMS documents for speculative decoding, in tokens.
 NUM_ASSISTANT_TOKENS: Final = 5
 NGRAM_SIZE: Final = 3
+# GenAI's own, in tokens.
+NPU_RESPONSE_LEN: Final = 128
+_DRAFTING: Final = ("draft_model", "eagle3_head", "prompt_lookup")  # what proposes tokens
 _MAX_NUMBER: Final = 2**31 - 1  # what GenAI takes for each of its numbers
 _POSITIVE: Final = (
     *("max_running", "max_num_batched_tokens", "max_batch_tokens"),
@@ -77,8 +80,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     cache_eviction: Annotated[
         CacheEviction | None,
         "keep the important tokens of a long context only, which bounds the memory of an answer "
-        "and changes its text; null: all stay. It excludes enable_prefix_caching, draft_model and "
-        "requests with beam search",
+        "and changes its text; null: all stay. It excludes enable_prefix_caching, draft_model, "
+        "eagle3_head and requests with beam search",
     ] = None
     sparse_attention: Annotated[
         SparseAttention | None,
@@ -160,10 +163,17 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "folder of a smaller model with the same tokenizer, which proposes tokens that this "
         "model only verifies",
     ] = ""
-    draft_device: Annotated[str, "the draft model's device; empty: that of the model"] = ""
+    eagle3_head: Annotated[
+        str,
+        "folder of an EAGLE-3 head that was trained for this model and exported by optimum-intel: "
+        "it proposes tokens as a draft model does, from what this model computes anyway",
+    ] = ""
+    draft_device: Annotated[
+        str, "the device of the draft model or head; empty: that of the model"
+    ] = ""
     draft_scheduler: Annotated[
         DraftScheduler | None,
-        "the draft model's own settings; null: as the model, and cache_size_gb is for both",
+        "settings of the draft model or head; null: as the model, and cache_size_gb is for both",
     ] = None
     prompt_lookup: Annotated[bool, "propose tokens that follow the same words in the prompt"] = (
         False
@@ -207,12 +217,30 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "how a model is divided: tensor_parallel between the sockets of a CPU, pipeline_parallel "
         "between the devices of HETERO; empty: OpenVINO chooses",
     ] = ""
+    max_prompt_len: Annotated[
+        int,
+        "tokens of a prompt on an NPU, which compiles a model for a fixed number; 0: OpenVINO "
+        "GenAI chooses, 1024 in the present release",
+    ] = 0
+    min_response_len: Annotated[
+        int,
+        "tokens of an answer for which an NPU has room beside the longest prompt; 0: OpenVINO "
+        "GenAI chooses, 128 in the present release",
+    ] = 0
     plugin: Annotated[dict[str, Any], "properties for OpenVINO's plugin, passed on unchanged"] = {}
+
+    @property
+    def draft_folder(self) -> str:
+        """The folder of the draft model or head; empty: there is none."""
+        return self.draft_model or self.eagle3_head
 
     def context_of(self, folder_context: int | None) -> int | None:
         """Return how many tokens prompt and output may have together; None: it is unknown.
         `folder_context` is the limit of the model's files."""
         context = self.max_context or folder_context
+        if self.max_prompt_len:
+            room = self.max_prompt_len + (self.min_response_len or NPU_RESPONSE_LEN)
+            context = min(context or room, room)
         if self.dynamic_split_fuse:
             return context
         # An answer that yields its slot comes back as a prompt with all its tokens.
@@ -252,10 +280,11 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 def _conflicts(options: EngineOptions) -> Iterator[str]:
     """Yield a sentence for each pair of options that GenAI 2026.4.1 cannot combine, and for each
     option without another that it needs."""
-    if options.draft_model and options.prompt_lookup:
-        yield "draft_model and prompt_lookup exclude each other: choose one"
+    drafting = [each for each in _DRAFTING if getattr(options, each)]
+    if len(drafting) > 1:
+        yield f"{' and '.join(drafting)} exclude each other: choose one"
     for name in ("draft_device", "draft_scheduler"):
-        if getattr(options, name) and not options.draft_model:
+        if getattr(options, name) and not options.draft_folder:
             yield f"{name} is for a draft model, and there is none: set draft_model, too"
     if not options.dynamic_split_fuse and options.max_running > options.max_num_batched_tokens:
         yield (
@@ -265,10 +294,10 @@ def _conflicts(options: EngineOptions) -> Iterator[str]:
     yield from _conflicts_of_eviction(options)
     yield from _conflicts_of_parameters(options)
     sparse = options.sparse_attention
-    if sparse is not None and sparse.mode == "xattention" and options.draft_model:
+    if sparse is not None and sparse.mode == "xattention" and options.draft_folder:
         yield (
-            "sparse_attention with the mode xattention and draft_model exclude each other: choose "
-            "trishape, or leave one out"
+            f"sparse_attention with the mode xattention and {drafting[0]} exclude each other: "
+            "choose trishape, or leave one out"
         )
 
 
@@ -281,10 +310,27 @@ def _conflicts_of_eviction(options: EngineOptions) -> Iterator[str]:
             "cache_eviction and enable_prefix_caching exclude each other, because a context with "
             "gaps is no beginning of another prompt: set enable_prefix_caching to false, too"
         )
-    if options.draft_model:
-        yield "cache_eviction and draft_model exclude each other: choose one"
+    for name in ("draft_model", "eagle3_head"):
+        if getattr(options, name):
+            yield f"cache_eviction and {name} exclude each other: choose one"
     if eviction.apply_rotation and not options.cache_size_gb:
         yield "cache_eviction with apply_rotation needs a cache of fixed size: set cache_size_gb"
+
+
+# Only the gateway reads these: it has them with the next request, and no engine needs a restart.
+_OF_GATEWAY: Final = frozenset(
+    {
+        *("max_queue_s", "share_prefix_cache", "max_tokens_limit", "clamp_max_tokens"),
+        *("defaults", "minima", "maxima", "best_of_limit", "trust_request_chat_template"),
+        *("output_format", "chat_template", "max_image_pixels"),
+        *("query_prefix", "document_prefix"),
+    }
+)
+
+
+def of_engine(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a model's options with which its engine process is started."""
+    return {name: value for name, value in values.items() if name not in _OF_GATEWAY}
 
 
 # The options of some tasks only. Others are for all.

@@ -16,6 +16,7 @@ import openvino_genai as genai
 
 from vinery_serving.core.request import GrammarKind
 from vinery_serving.engine.coded_tokenizer import write_tokenizer
+from vinery_serving.engine.compiled_graph import KeptAttention, cache_callbacks
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.graph import (
     EMBEDDINGS_FILE,
@@ -45,7 +46,11 @@ from vinery_serving.transport.messages import (
 
 _ONLY_GREEDY: Final = (
     "This model proposes tokens with a draft model, and on its device it can then generate with a "
-    "`temperature` of 0 only. Send 0, or ask the administrator to remove the option draft_model."
+    "`temperature` of 0 only. Send 0, or ask the administrator to remove the option draft_model "
+    "or eagle3_head."
+)
+_TOO_SHORT: Final = (
+    "This model proposes tokens with an EAGLE-3 head, which needs a prompt of two tokens at least."
 )
 # GenAI compares prompts in its prefix cache by every so many numbers of each embedding.
 _HASH_STRIDE: Final = 50
@@ -148,10 +153,12 @@ class Pipeline:
         self.has_cache = config.options.enable_prefix_caching  # whether prefix caching is on
         self.max_step_tokens = _max_step_tokens(config.options, self.vision)
         self._default_assist = _default_assist(config.options)
-        self._has_draft_model = bool(config.options.draft_model)
-        draft = _draft_folder(config, self._graph) if config.options.draft_model else None
-        if draft == Path(config.options.draft_model):
+        self._has_draft_model = bool(config.options.draft_folder)
+        self._has_head = bool(config.options.eagle3_head)
+        draft = _draft_folder(config, self._graph) if config.options.draft_folder else None
+        if draft == Path(config.options.draft_folder):
             self.disable_salts()  # the draft model would not understand salted ids
+        KeptAttention.before_compile()
         if self._graph.has_logits_hook:
             LogitsHook.before_compile()
         self._pipeline = genai.ContinuousBatchingPipeline(
@@ -166,6 +173,26 @@ class Pipeline:
             LogitsHook.after_compile()
         self._stop_token_ids = frozenset(self._pipeline.get_config().stop_token_ids)
         self.vocab_size = _vocab_size(folder)
+        if self._has_head:
+            self._try_head(config.options.eagle3_head)
+
+    def _try_head(self, folder: str) -> None:
+        """Raises RuntimeError if the head cannot read the model's states: GenAI finds that out only
+        in a step."""
+        config = genai.GenerationConfig()
+        config.max_new_tokens, config.num_assistant_tokens = 2, 1
+        config.ignore_eos = True
+        LogitsHook.callback = None
+        try:
+            handle = self._pipeline.add_request(0, ov.Tensor(np.zeros((1, 2), np.int64)), config)
+            while self.has_work:
+                self._pipeline.step()
+            handle.read_all()
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"The EAGLE-3 head {folder} does not fit this model. Choose one that was trained "
+                "for it, or leave out the option eagle3_head."
+            ) from error
 
     @property
     def speculates(self) -> bool:
@@ -244,6 +271,8 @@ class Pipeline:
         """
         if self.leaves_sampling(submit) and not self.has_logits_hook:
             raise RuntimeError(_ONLY_GREEDY)
+        if self._has_head and len(prompt_ids) < 2:
+            raise RuntimeError(_TOO_SHORT)
         self._next_id += 1
         # At least one token: if a prompt generates none, GenAI 2026.4.1 samples other generations
         # of the step from this prompt's rows.
@@ -355,7 +384,7 @@ def _set_sampling(config: Any, sampling: SamplingParams) -> None:
 
 def _default_assist(options: EngineOptions) -> SpeculationSpec | None:
     """Return the defaults of a request without options: GenAI has none."""
-    if options.draft_model:
+    if options.draft_folder:
         return SpeculationSpec(num_tokens=NUM_ASSISTANT_TOKENS)
     if options.prompt_lookup:
         return SpeculationSpec(NUM_ASSISTANT_TOKENS, max_ngram_size=NGRAM_SIZE)
@@ -411,10 +440,10 @@ def _vision_copy(
 
 def _check_vision(options: EngineOptions) -> None:
     """Raises RuntimeError for options that GenAI has for text models only."""
-    if options.draft_model or options.prompt_lookup:
+    if options.draft_folder or options.prompt_lookup:
         raise RuntimeError(
-            "A vision model cannot have the options draft_model and prompt_lookup: OpenVINO GenAI "
-            "proposes no tokens for one."
+            "A vision model cannot have the options draft_model, eagle3_head and prompt_lookup: "
+            "no tokens are proposed for one."
         )
     if options.adapters:
         raise RuntimeError("A vision model cannot have the option adapters.")
@@ -498,8 +527,9 @@ def _properties(config: EngineConfig, graph: GraphFeatures, draft: Path | None) 
         properties["adapters"] = genai.AdapterConfig(pairs, mode)
     if options.prompt_lookup:
         properties["prompt_lookup"] = True
+    properties["extensions"] = [KeptAttention]
     if graph.has_logits_hook:
-        properties["extensions"] = [LogitsHook]
+        properties["extensions"].append(LogitsHook)
     if graph.is_vision:
         # GenAI would pass the sampler's threads on to the plugin.
         properties["MODEL_PROPERTIES"] = {"text_embeddings": _EXACT}
@@ -512,12 +542,16 @@ def _device_properties(config: EngineConfig, device: str) -> dict[str, Any]:
     """Return what a device gets for any model. Pinned threads of two engines share cores
     (openvino#32444)."""
     options = config.options
-    properties: dict[str, Any] = {"CACHE_DIR": str(config.cache_dir / "compiled")}
+    properties: dict[str, Any] = {"CACHE_DIR": str(config.compiled_dir)}
     if device == "CPU":
         num_threads = options.num_threads or os.cpu_count() or 1
         properties |= {"INFERENCE_NUM_THREADS": num_threads, "ENABLE_CPU_PINNING": False}
+        properties["CACHE_ENCRYPTION_CALLBACKS"] = cache_callbacks()
     if options.kv_cache_precision:
         properties["KV_CACHE_PRECISION"] = options.kv_cache_precision
+    for name in ("max_prompt_len", "min_response_len"):
+        if value := getattr(options, name):
+            properties[name.upper()] = value
     if options.model_distribution_policy:
         properties["MODEL_DISTRIBUTION_POLICY"] = options.model_distribution_policy.upper()
     return properties
@@ -530,7 +564,8 @@ def _draft_model(config: EngineConfig, folder: Path) -> Any:
     device = options.draft_device or config.device
     properties = _device_properties(config, device)
     if device != config.device:
-        properties.pop("MODEL_DISTRIBUTION_POLICY", None)
+        for name in ("MODEL_DISTRIBUTION_POLICY", "MAX_PROMPT_LEN", "MIN_RESPONSE_LEN"):
+            properties.pop(name, None)
     if own is not None:
         scheduler = genai.SchedulerConfig()
         scheduler.cache_size = own.cache_size_gb
@@ -542,7 +577,7 @@ def _draft_model(config: EngineConfig, folder: Path) -> Any:
 
 def _draft_folder(config: EngineConfig, graph: GraphFeatures) -> Path:
     """Return the draft model's folder, a copy that takes salted ids if the model does."""
-    folder = Path(config.options.draft_model)
+    folder = Path(config.options.draft_folder)
     if not (folder / MODEL_FILE).exists():
         raise RuntimeError(f"The draft model's folder {folder} has no {MODEL_FILE}.")
     if not graph.salt_modulus:

@@ -179,11 +179,17 @@ def speculation_spec(request: GenerationRequest, model: LoadedModel) -> Speculat
     """
     requested, options = request.assistance, model.entry.options
     _check_speculation(
-        request, has_draft=bool(options.draft_model), has_lookup=options.prompt_lookup
+        request,
+        has_draft=bool(options.draft_model),
+        has_head=bool(options.eagle3_head),
+        has_lookup=options.prompt_lookup,
     )
     defaults = model.defaults
     if options.draft_model:
         return _draft_spec(requested, defaults)
+    if options.eagle3_head:
+        num_tokens = requested.num_tokens or defaults.num_assistant_tokens
+        return SpeculationSpec(num_tokens=num_tokens or NUM_ASSISTANT_TOKENS)
     if options.prompt_lookup:
         return SpeculationSpec(
             num_tokens=requested.num_tokens
@@ -204,9 +210,11 @@ def _draft_spec(requested: SpeculativeDecoding, defaults: GenerationDefaults) ->
     return SpeculationSpec(num_tokens=defaults.num_assistant_tokens or NUM_ASSISTANT_TOKENS)
 
 
-def _check_speculation(request: GenerationRequest, *, has_draft: bool, has_lookup: bool) -> None:
+def _check_speculation(
+    request: GenerationRequest, *, has_draft: bool, has_head: bool, has_lookup: bool
+) -> None:
     requested = request.assistance
-    has_any = has_draft or has_lookup
+    has_any = has_draft or has_head or has_lookup
     if request.beams is not None and has_any:
         raise UnsupportedParameter(
             "This model is served with speculative decoding, which the engine cannot combine "
@@ -214,7 +222,12 @@ def _check_speculation(request: GenerationRequest, *, has_draft: bool, has_looku
             param="use_beam_search",
         )
     for param, value, is_possible, options in (
-        ("num_assistant_tokens", requested.num_tokens, has_any, "draft_model or prompt_lookup"),
+        (
+            "num_assistant_tokens",
+            requested.num_tokens,
+            has_any,
+            "draft_model, eagle3_head or prompt_lookup",
+        ),
         (
             "assistant_confidence_threshold",
             requested.confidence_threshold,
@@ -278,6 +291,7 @@ def _max_new_tokens(request: GenerationRequest, model: LoadedModel, prompt: Prom
     if requested is None:
         requested = _default_max_tokens(request, model)
     max_context, num_prompt_tokens = model.max_context, len(prompt.token_ids)
+    _check_prompt_len(request, model, num_prompt_tokens)
     if max_context is None:
         return _UNLIMITED_TOKENS if requested is None else requested
     num_left = max_context - num_prompt_tokens
@@ -291,6 +305,20 @@ def _max_new_tokens(request: GenerationRequest, model: LoadedModel, prompt: Prom
             param=PROMPT_FIELDS[request.endpoint],
         )
     return num_left if requested is None else min(requested, num_left)
+
+
+def _check_prompt_len(
+    request: GenerationRequest, model: LoadedModel, num_prompt_tokens: int
+) -> None:
+    """Raises `ContextTooLong` for a prompt that an NPU was not compiled for."""
+    most = model.entry.options.max_prompt_len
+    if most and num_prompt_tokens > most:
+        raise ContextTooLong(
+            max_context=most,
+            num_prompt_tokens=num_prompt_tokens,
+            num_output_tokens=0,
+            param=PROMPT_FIELDS[request.endpoint],
+        )
 
 
 def _default_max_tokens(request: GenerationRequest, model: LoadedModel) -> int | None:

@@ -43,7 +43,6 @@ from vinery_serving.node.scheduler import EngineScheduler, Verdict
 from vinery_serving.node.weights import UnusableWeights, check_weights
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 from vinery_serving.prompting.pooling_folder import PoolingFolder
-from vinery_serving.prompting.template import ChatTemplate
 from vinery_serving.transport.sockets import EngineAddress, engine_socket, settings_key
 
 log = logging.getLogger(__name__)
@@ -391,7 +390,7 @@ def _folders(spec: ModelSpec) -> Sequence[Path]:
     adapters."""
     options = json.loads(spec.options)
     adapters = [each.get("path") for each in options.get("adapters", ()) if isinstance(each, dict)]
-    paths = (spec.folder, options.get("draft_model"), *adapters)
+    paths = (spec.folder, options.get("draft_model"), options.get("eagle3_head"), *adapters)
     named = [Path(each) for each in paths if each and isinstance(each, str)]
     return [each.parent if each.is_file() else each for each in named]
 
@@ -416,9 +415,7 @@ def _need_of(spec: ModelSpec, measured: Measured | None) -> Need:
 def _new_config(spec: ModelSpec) -> EngineConfig:
     """Raises UnusableFolder, ValueError or OSError with a sentence for the administrator."""
     options = parse_options(json.loads(spec.options), spec.task)
-    folder = ModelFolder.read(Path(spec.folder), options.chat_template)
-    if options.chat_template and folder.templates is not None:
-        ChatTemplate(folder.templates.default)  # an administrator reads here why it is wrong
+    folder = ModelFolder.read(Path(spec.folder))
     pooling = None if spec.task.is_generation else PoolingFolder.read(folder)
     return EngineConfig(
         name=spec.name,

@@ -87,7 +87,7 @@ class ModelFolder:
             model_type=_string(config.get("model_type")),
             max_context=_max_context(config, tokenizer_config),
             defaults=_defaults(read_object(path / "generation_config.json"), config),
-            templates=_own_templates(chat_template) or _templates(path, tokenizer_config),
+            templates=own_templates(chat_template) or _templates(path, tokenizer_config),
             named_tokens=_named_tokens(path, tokenizer_config),
             tokenizer_class=_string(tokenizer_config.get("tokenizer_class")),
             added_tokens=_added_tokens(tokenizer_config.get("added_tokens_decoder")),
@@ -133,7 +133,9 @@ def _defaults(generation: Mapping[str, Any], config: Mapping[str, Any]) -> Gener
     )
 
 
-def _own_templates(source: str) -> ChatTemplates | None:
+def own_templates(source: str) -> ChatTemplates | None:
+    """Return the template that the option chat_template names; None: it is empty. Raises
+    `UnusableFolder` for a path without a file."""
     if not source.startswith("/"):
         return ChatTemplates(source) if source else None
     text = _read_text(Path(source))

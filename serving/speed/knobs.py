@@ -43,7 +43,8 @@ def knobs(options: Mapping[str, Any], *, device: str, is_vision: bool) -> Iterat
         for size in _BATCHES
         if size != present
     ]
-    if not (is_vision or options.get("draft_model") or options.get("prompt_lookup")):
+    drafting = ("draft_model", "eagle3_head", "prompt_lookup")
+    if not (is_vision or any(options.get(each) for each in drafting)):
         yield [Change("prompt lookup", {"prompt_lookup": True})]
     if is_cpu:
         yield _threads(options)

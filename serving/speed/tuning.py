@@ -74,6 +74,7 @@ class Tuner:
     time_limit_s: float
     report: Callable[[str], object]
     _trials: list[TrialResult] = field(default_factory=list)
+    _num_trials: int = 1
     _seed: int = 0
     _longest_s: float = 0.0
 
@@ -82,9 +83,11 @@ class Tuner:
         began_s = time.monotonic()
         end_s = began_s + self.time_limit_s
         best, best_gain, is_complete = dict(self.present), 1.0, True
+        settings = list(knobs(self.present, device=self.device, is_vision=self.is_vision))
+        self._num_trials = 1 + sum(map(len, settings))
         async with self.start(self.present) as base:
             genai = await self._try(base, "OpenVINO GenAI's defaults", dict(GENAI_DEFAULTS))
-            for changes in knobs(self.present, device=self.device, is_vision=self.is_vision):
+            for changes in settings:
                 found: list[TrialResult] = []
                 for change in changes:
                     if time.monotonic() + self._longest_s > end_s:
@@ -116,7 +119,7 @@ class Tuner:
 
     async def _try(self, base: Engine, what: str, options: dict[str, Any]) -> TrialResult:
         """Measure options beside the present ones. Options that fail are a result, too."""
-        self.report(f"trying {what}")
+        self.report(f"trial {len(self._trials) + 1} of {self._num_trials}: {what}")
         began_s = time.monotonic()
         try:
             async with self.start(options) as engine:

@@ -14,13 +14,15 @@ from vinery_serving.catalog.device_options import check_device_options
 from vinery_serving.catalog.devices import Device, DeviceList
 from vinery_serving.catalog.folder_options import check_folder_options
 from vinery_serving.catalog.models import ServedModel
+from vinery_serving.catalog.tasks import check_folder
 from vinery_serving.engine.option_parsing import parse_options
 
 MODELS = REPOSITORY / "models"
 TINY_CHAT = MODELS / "tiny-chat"
 CPU = Device("CPU", "Intel Core", properties=("NUM_STREAMS", "INFERENCE_PRECISION_HINT"))
 GPU = Device("GPU", "Intel Arc", properties=("GPU_HOST_TASK_PRIORITY", "NUM_STREAMS"))
-KNOWN = DeviceList((CPU, GPU), 0.0)
+NPU = Device("NPU", "Intel AI Boost", properties=("NPU_TURBO",))
+KNOWN = DeviceList((CPU, GPU, NPU), 0.0)
 EVICTION = {"start_size": 48, "recent_size": 64, "max_cache_size": 192}
 
 
@@ -41,6 +43,8 @@ def check(device: str, known: DeviceList | None = KNOWN, **options: Any) -> None
         ("GPU", {"plugin": {"GPU_HOST_TASK_PRIORITY": "LOW", "CACHE_MODE": "OPTIMIZE_SIZE"}}),
         ("HETERO:GPU,CPU", {"plugin": {"INFERENCE_PRECISION_HINT": "f32"}}),
         ("GPU", {"draft_model": "/m", "draft_device": "CPU", "num_threads": 2}),
+        ("NPU", {"max_prompt_len": 2048, "min_response_len": 256}),
+        ("NPU", {"plugin": {"GENERATE_HINT": "BEST_PERF", "NPU_TURBO": True}}),
     ],
 )
 def test_a_device_takes_its_options(device: str, options: dict[str, Any]) -> None:
@@ -76,6 +80,24 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("GPU", {"num_threads": 4}, "num_threads is for the device CPU, not for GPU. Leave it out."),
     (
         "CPU",
+        {"max_prompt_len": 9},
+        "max_prompt_len is for the device NPU, not for CPU. Leave it out.",
+    ),
+    (
+        *("AUTO:NPU,CPU", {"min_response_len": 9}),
+        "min_response_len is for the device NPU, not for AUTO:NPU,CPU. Leave it out.",
+    ),
+    (
+        *("NPU", {"plugin": {"MAX_PROMPT_LEN": 9}}),
+        "plugin cannot set MAX_PROMPT_LEN: use max_prompt_len.",
+    ),
+    (
+        *("GPU", {"plugin": {"GENERATE_HINT": "BEST_PERF"}}),
+        "plugin: GPU has no property GENERATE_HINT. `vinery devices --json` lists those that it "
+        "has.",
+    ),
+    (
+        "CPU",
         {"cache_eviction": EVICTION, "enable_prefix_caching": False},
         "cache_eviction: on CPU, start_size must be a multiple of 32, not 48.",
     ),
@@ -90,7 +112,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "plugin: CPU has no property GPU_HOST_TASK_PRIORITY. `vinery devices --json` lists those "
         "that it has.",
     ),
-    ("CPU", {"plugin": {"draft_model": "/m"}}, "plugin cannot set draft_model: use draft_model."),
+    (
+        "CPU",
+        {"plugin": {"draft_model": "/m"}},
+        "plugin cannot set draft_model: use draft_model or eagle3_head.",
+    ),
     (
         "CPU",
         {"draft_model": "/m", "draft_device": "MULTI:CPU"},
@@ -124,11 +150,14 @@ def test_properties_are_accepted_until_those_of_the_device_are_known() -> None:
             {"sparse_attention": {}},
             "A vision model cannot have the option sparse_attention",
         ),
-        ("tiny-chat", {"draft_model": "/nowhere"}, "folder /nowhere has no openvino_model.xml."),
+        ("tiny-chat", {"draft_model": "/nowhere"}, "folder /nowhere of draft_model has no open"),
+        ("tiny-chat", {"eagle3_head": "/nowhere"}, "folder /nowhere of eagle3_head has no open"),
+        ("tiny-vision", {"eagle3_head": "/nowhere"}, "cannot have the option eagle3_head"),
         ("tiny-chat", {"adapters": [{"path": "/none"}]}, "There is no adapter /none."),
         ("tiny-vision", {"adapters": [{"path": "/none"}]}, "cannot have the option adapters"),
         ("tiny-chat", {"draft_model": "draft"}, "draft_model must be an absolute path"),
         ("tiny-chat", {"chat_template": "/no.jinja"}, "There is no file /no.jinja, which the opt"),
+        ("tiny-chat", {"chat_template": "{% if %}"}, "The chat template does not compile"),
         ("tiny-chat", {"cache_interval_multiplier": 8}, "is for models with linear attention"),
     ],
 )
@@ -139,20 +168,60 @@ def test_an_option_that_a_model_does_not_take_is_refused(
         check_folder_options(parse_options(options), MODELS / folder)
 
 
+EAGLE = '<net><rt_info><eagle3_mode value="True"/></rt_info></net>'
+LAYERED = EAGLE.replace("</rt", '<hidden_layers_list value="1 2 3"/></rt')
+ARCHITECTURE = '{"architectures": ["LlamaForCausalLMEagle3"]}'
+
+
+def head(folder: Path, graph: str, config: str = "{}") -> str:
+    (folder / "openvino_model.xml").write_text(graph)
+    (folder / "config.json").write_text(config)
+    return str(folder)
+
+
 @pytest.mark.parametrize(
-    ("graph", "config", "kind"),
+    ("option", "graph", "config", "words"),
     [
-        ('<net><rt_info><eagle3_mode value="True"/></rt_info></net>', "{}", "an EAGLE-3"),
-        ("<net/>", '{"architectures": ["LlamaForCausalLMEagle3"]}', "an EAGLE-3"),
-        ("<net/>", '{"architectures": ["DFlashDraftModel"]}', "a DFlash"),
+        ("draft_model", EAGLE, "{}", "is an EAGLE-3 head: set the option eagle3_head to it."),
+        ("draft_model", "<net/>", ARCHITECTURE, "is an EAGLE-3 head: set the option eagle3_head"),
+        (
+            *("draft_model", "<net/>", '{"architectures": ["DFlashDraftModel"]}'),
+            "is a DFlash head, which Vinery does not run.",
+        ),
+        ("eagle3_head", "<net/>", "{}", "is no EAGLE-3 head: its graph and config.json do not"),
+        ("eagle3_head", "<net/>", ARCHITECTURE, "has no note eagle3_mode in its graph"),
+        ("eagle3_head", EAGLE, "{}", "with 10 layers or more, and config.json names 5."),
     ],
 )
-def test_a_head_is_no_draft_model(tmp_path: Path, graph: str, config: str, kind: str) -> None:
-    (tmp_path / "openvino_model.xml").write_text(graph)
-    (tmp_path / "config.json").write_text(config)
+def test_a_folder_of_another_kind_proposes_no_tokens(
+    tmp_path: Path, option: str, graph: str, config: str, words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        check_folder_options(
+            parse_options({option: head(tmp_path, graph, config)}), MODELS / "tiny-chat"
+        )
 
-    with pytest.raises(ValueError, match=f"{tmp_path} is {kind} head, which reads hidden states"):
-        check_folder_options(parse_options({"draft_model": str(tmp_path)}), TINY_CHAT)
+
+@pytest.mark.parametrize("option", ["draft_model", "eagle3_head"])
+def test_a_head_needs_a_path_from_the_root(option: str) -> None:
+    with pytest.raises(ValueError, match=f"{option} must be an absolute path"):
+        check_folder_options(parse_options({option: "head"}), TINY_CHAT)
+
+
+def test_a_head_alone_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "openvino_model.bin").touch()
+
+    with pytest.raises(ValueError, match="set the option eagle3_head of its model to it"):
+        check_folder(head(tmp_path, EAGLE, '{"model_type": "llama"}'))
+
+
+def test_a_head_is_for_a_model_with_its_layers(tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    large.mkdir()
+    head(large, "<net/>", '{"text_config": {"num_hidden_layers": 28}}')
+
+    check_folder_options(parse_options({"eagle3_head": head(tmp_path, LAYERED)}), TINY_CHAT)
+    check_folder_options(parse_options({"eagle3_head": head(tmp_path, EAGLE)}), large)
 
 
 def test_a_small_model_is_a_draft_model() -> None:

@@ -16,8 +16,9 @@ from vinery_serving.catalog import registry
 from vinery_serving.catalog.engine_log import (
     NUM_FOLLOWED,
     engine_log,
-    engine_log_after,
+    engine_log_path,
     engine_log_text,
+    log_after,
 )
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus
 from vinery_serving.catalog.models import ServedModel
@@ -142,28 +143,28 @@ def words(lines: list[str]) -> list[str]:
 
 
 def test_a_log_is_followed_from_position_to_position() -> None:
-    assert engine_log_after("a", "") == ([], "")
+    assert log_after(engine_log_path("a"), "") == ([], "")
     log = log_of("a")
     append(log, "one", "two")
 
-    lines, position = engine_log_after("a", "")
+    lines, position = log_after(engine_log_path("a"), "")
     assert words(lines) == ["one", "two"]
-    assert engine_log_after("a", position) == ([], position)
+    assert log_after(engine_log_path("a"), position) == ([], position)
     append(log, "three")
 
-    lines, position = engine_log_after("a", position)
+    lines, position = log_after(engine_log_path("a"), position)
     assert words(lines) == ["three"]
 
 
 def test_a_log_is_followed_over_files_that_were_renamed() -> None:
     log = log_of("a")
     append(log, "first")
-    _, position = engine_log_after("a", "")
+    _, position = log_after(engine_log_path("a"), "")
     numbers = [str(number) for number in range(25)]  # two files
     append(log, *numbers)
 
     found: list[str] = []
-    while (answer := engine_log_after("a", position))[0]:
+    while (answer := log_after(engine_log_path("a"), position))[0]:
         found += words(answer[0])
         position = answer[1]
 
@@ -174,32 +175,32 @@ def test_a_log_is_followed_over_files_that_were_renamed() -> None:
 def test_a_line_that_is_not_whole_comes_when_it_is() -> None:
     log = log_of("a")
     append(log, "one")
-    _, position = engine_log_after("a", "")
+    _, position = log_after(engine_log_path("a"), "")
     path = log_path(Path(settings.VINERY_LOG_DIR), engine_name("a"))
     with path.open("a") as file:
         file.write(f"{time_text(0)} INFO engine-a room: tw")
         file.flush()
-        lines, position = engine_log_after("a", position)
+        lines, position = log_after(engine_log_path("a"), position)
         assert lines == []
         file.write("o\n")
 
-    assert words(engine_log_after("a", position)[0]) == ["two"]
+    assert words(log_after(engine_log_path("a"), position)[0]) == ["two"]
 
 
 @pytest.mark.parametrize("position", ["1-", "-", "x-y", "9" * 99, "12345-99999999999999999"])
 def test_a_position_that_no_file_has_begins_with_the_present_file(position: str) -> None:
     append(log_of("a"), "one")
 
-    assert words(engine_log_after("a", position)[0]) == ["one"]
+    assert words(log_after(engine_log_path("a"), position)[0]) == ["one"]
 
 
 def test_a_page_gets_the_newest_lines_of_many() -> None:
     log = LogFile(log_path(Path(settings.VINERY_LOG_DIR), engine_name("a")), LogBounds())
     append(log, "old")
-    _, position = engine_log_after("a", "")
+    _, position = log_after(engine_log_path("a"), "")
     append(log, *map(str, range(NUM_FOLLOWED + 10)))
 
-    lines, _ = engine_log_after("a", position)
+    lines, _ = log_after(engine_log_path("a"), position)
 
     assert words(lines) == [str(number) for number in range(10, NUM_FOLLOWED + 10)]
 
@@ -212,13 +213,16 @@ def test_administrators_follow_a_log_and_others_do_not(
     for user, status in ((alice, 403), (User.objects.create_superuser("root"), 200)):
         client.force_login(user)
         assert client.get(address).status_code in (status, 404 if status == 403 else status)
-        assert client.get(f"{address}new/").status_code in (status, 404 if status == 403 else 200)
+        assert client.get(f"{address}?after=").status_code in (
+            status,
+            404 if status == 403 else 200,
+        )
 
     text = client.get(address).content.decode()
     position = re.search(r'data-position="(\d+-\d+)"', text)
     assert HOSTILE not in text
     assert position
     append(log_of(failed.name), "newer")
-    answer = client.get(f"{address}new/", {"after": position[1]}).json()
+    answer = client.get(address, {"after": position[1]}).json()
     assert words(answer["lines"]) == ["newer"]
     assert answer["position"] != position[1]

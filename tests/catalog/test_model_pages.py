@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 
 from tests.conftest import REPOSITORY
-from vinery_accounts.models import AuditEntry, User
+from vinery_accounts.models import AuditEntry, Organization, Project, User
 from vinery_serving.catalog import model_events, registry, resource
 from vinery_serving.catalog.aliases import ModelAlias
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus
@@ -94,10 +94,12 @@ def test_the_page_shows_what_the_engine_does_now(
     assert facts["Generated tokens per second"] == "41.5"
     assert facts["First token"] == "120 ms, p95 500 ms"
     assert facts["Between tokens"] == "20 ms, p95 30 ms"
-    assert facts["KV cache used"] == "25%"
+    assert facts["KV cache used"] == "25% of its present size; it grows as needed"
     assert facts["Prompt tokens from the cache"] == "40%"
     assert facts["Accepted draft tokens"] == "75%"
     assert facts["Restarts"] == "3"
+    ServedModel.objects.update(options={"cache_size_gb": 1})
+    assert "<dd>25%</dd>" in page(root, chat)
 
 
 def test_the_history_has_the_newest_change_first_and_pages(root: Client, chat: ServedModel) -> None:
@@ -279,6 +281,35 @@ def test_options_are_set_and_removed_one_by_one(root: Client, chat: ServedModel)
 
     root.post(address(chat), sent(chat, **{"option.max_running": ""}))
     assert ServedModel.objects.get().options == {}
+
+
+def test_settings_saved_on_a_page_from_before_the_pull_was_done_keep_the_folder(
+    root: Client, chat: ServedModel
+) -> None:
+    ServedModel.objects.update(folder="")
+    job(chat)
+    assert 'name="folder"' not in page(root, chat)
+
+    ServedModel.objects.update(folder=str(TINY_CHAT))  # the page still has no such field
+    root.post(address(chat), {"name": "chat", "device": "CPU", "idle_s": "60"})
+
+    chat.refresh_from_db()
+    assert (chat.folder, chat.idle_s) == (str(TINY_CHAT), 60)
+
+
+def test_projects_are_chosen_by_their_names(root: Client, chat: ServedModel) -> None:
+    project = Project.objects.create(
+        organization=Organization.objects.create(name="acme"), name="search"
+    )
+    ServedModel.objects.update(project_ids=[project.pk, 99])
+    text = page(root, chat)
+    assert f'<option value="{project.pk}" selected>' in text
+    assert "removed project 99" in text
+
+    form = {"name": "chat", "folder": str(TINY_CHAT), "device": "CPU"}
+    root.post(address(chat), form | {"project_ids": [str(project.pk)]})
+    chat.refresh_from_db()
+    assert chat.project_ids == [project.pk]
 
 
 @pytest.mark.parametrize(

@@ -300,18 +300,32 @@ def test_each_option_has_a_line(tmp_path: Path) -> None:
     assert model.options == {
         "dynamic_split_fuse": False,
         "prompt_lookup": True,
-        "draft_model": "/draft",
+        "eagle3_head": "/draft",
         "draft_device": "GPU",
         "draft_scheduler": {"cache_size_gb": 2},
         "defaults": {"temperature": 0, "top_p": 0.5, "max_tokens": 9},
     }
     lost = {line.partition(":")[0] for line in model.lost}
     assert lost == {
-        *("draft_eagle3_mode", "pipeline_type", "chat_template_mode", "colour", "parsers"),
+        *("pipeline_type", "chat_template_mode", "colour", "parsers"),
         *("best_of_limit", "cache_eviction_config"),
         *("plugin_config MAX_PROMPT_LEN", "plugin_config CACHE_DIR"),
     }
     assert len(model.changed) == 4  # the name, defaults, the prefix cache, the context
+
+
+def test_the_lengths_of_an_npu_are_its_options(tmp_path: Path) -> None:
+    plugin = {"MIN_RESPONSE_LEN": "256", "PREFILL_HINT": "STATIC"}
+    given = {"max_prompt_len": 2048, "plugin_config": plugin, "device": "NPU"}
+
+    model = translate(Servable("a", tmp_path, "here", given), Roots())
+
+    assert (model.device, model.lost) == ("NPU", [])
+    assert model.options == {
+        "max_prompt_len": 2048,
+        "min_response_len": 256,
+        "plugin": {"PREFILL_HINT": "STATIC"},
+    }
 
 
 @pytest.fixture

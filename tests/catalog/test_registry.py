@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -66,3 +67,22 @@ def test_changes_by_the_admin_are_audited(client: Client) -> None:
 
     assert audited() == ["model.create", "model.update", "model.load", "model.delete"]
     assert set(AuditEntry.objects.values_list("actor", flat=True)) == {"root"}
+
+
+def test_a_failed_model_is_waiting_only_after_what_the_node_reacts_to() -> None:
+    model = registry.add_model(TINY_CHAT, name="a")
+    digest = model.settings_digest
+    EngineStatus.objects.create(model=model, state=EngineState.FAILED, settings_digest=digest)
+
+    def state_after(**columns: Any) -> str:
+        ServedModel.objects.update(**columns)
+        model = ServedModel.objects.get()
+        model.save()  # its time of change is after the report
+        return str(model.shown_state)
+
+    assert state_after(is_pinned=True) == "failed"
+    assert state_after(options={"defaults": {"temperature": 0}}) == "failed"
+    assert state_after(options={"max_running": 2}) == "waiting"
+    assert state_after(options={}) == "failed"
+    registry.retry(ServedModel.objects.get())
+    assert ServedModel.objects.get().shown_state == "waiting"

@@ -118,6 +118,14 @@ KEPT = {"cache_eviction": EVICTION, "enable_prefix_caching": False}
             "cache_eviction and draft_model exclude each other: choose one.",
         ),
         (
+            {**KEPT, "eagle3_head": "/h"},
+            "cache_eviction and eagle3_head exclude each other: choose one.",
+        ),
+        (
+            {"eagle3_head": "/h", "prompt_lookup": True},
+            "eagle3_head and prompt_lookup exclude each other: choose one.",
+        ),
+        (
             {**KEPT, "cache_eviction": {**EVICTION, "apply_rotation": True}},
             "cache_eviction with apply_rotation needs a cache of fixed size: set cache_size_gb.",
         ),
@@ -159,6 +167,11 @@ KEPT = {"cache_eviction": EVICTION, "enable_prefix_caching": False}
         (
             {"sparse_attention": {"mode": "xattention"}, "draft_model": "/m"},
             "sparse_attention with the mode xattention and draft_model exclude each other: choose "
+            "trishape, or leave one out.",
+        ),
+        (
+            {"sparse_attention": {"mode": "xattention"}, "eagle3_head": "/h"},
+            "sparse_attention with the mode xattention and eagle3_head exclude each other: choose "
             "trishape, or leave one out.",
         ),
     ],

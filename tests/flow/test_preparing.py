@@ -15,6 +15,8 @@ from vinery_serving.core.request import (
     GenerationRequest,
     Grammar,
     GrammarKind,
+    RawPrompts,
+    SpeculativeDecoding,
     Stopping,
     Tool,
     ToolChoice,
@@ -22,6 +24,7 @@ from vinery_serving.core.request import (
 )
 from vinery_serving.engine.option_groups import CacheEviction
 from vinery_serving.flow.directory import Engine
+from vinery_serving.transport.messages import SpeculationSpec
 
 NUM_RAW = len(ids_of("Hi there"))
 
@@ -165,3 +168,27 @@ async def test_parameters_that_continue_after_the_grammar_are_refused(
         await prepared_of(engine, replace(request_, stopping=stopping))
 
     assert caught.value.param == param
+
+
+async def test_a_prompt_that_an_npu_was_not_compiled_for_is_refused(tmp_path: Path) -> None:
+    engine = new_engine(tmp_path, max_prompt_len=NUM_RAW, min_response_len=20)
+    longer = replace(RAW, prompt=RawPrompts(("Hi there, friend",)))
+
+    assert await max_new_tokens(engine) == 20
+    with pytest.raises(ContextTooLong, match=f"maximum context length is {NUM_RAW} tokens"):
+        await prepared_of(engine, longer)
+
+
+async def test_a_head_proposes_a_number_of_tokens(tmp_path: Path) -> None:
+    engine = new_engine(tmp_path, eagle3_head="/head")
+
+    def asked(**values: Any) -> GenerationRequest:
+        return replace(HELLO, assistance=SpeculativeDecoding(**values))
+
+    prepared = [await prepared_of(engine, each) for each in (HELLO, asked(num_tokens=3))]
+
+    assert [each.submits[0].assist for each in prepared] == [SpeculationSpec(5), SpeculationSpec(3)]
+    with pytest.raises(UnsupportedParameter, match="served with the option draft_model, which"):
+        await prepared_of(engine, asked(confidence_threshold=0.5))
+    with pytest.raises(UnsupportedParameter, match="beam search"):
+        await prepared_of(engine, replace(HELLO, beams=BeamSearch(2)))

@@ -128,6 +128,8 @@ def test_an_unknown_error_is_itself_and_may_pass() -> None:
         "/m/openvino_model.xml is not an OpenVINO graph: no element found: line 2, column 0.",
         "logits_processors: no.such:thing cannot be imported: No module named 'no'",
         "The draft model's folder /nowhere has no openvino_model.xml.",
+        "The EAGLE-3 head /head does not fit this model. Choose one that was trained for it, or "
+        "leave out the option eagle3_head.",
     ],
 )
 def test_a_sentence_of_vinery_stands_alone(sentence: str) -> None:

@@ -75,6 +75,16 @@ async def test_the_best_value_of_each_setting_is_kept() -> None:
     ]
 
 
+async def test_each_trial_is_reported_with_how_many_there_are() -> None:
+    stages: list[str] = []
+    found = await tuner(took_s, report=stages.append).run()
+    num = len(found.trials)
+    assert stages[0] == f"trial 1 of {num}: OpenVINO GenAI's defaults"
+    assert [stage.partition(":")[0] for stage in stages] == [
+        f"trial {number} of {num}" for number in range(1, num + 1)
+    ]
+
+
 async def test_options_that_change_answers_win_only_if_they_may() -> None:
     found = await tuner(took_s).run()
     other = next(each for each in found.trials if each.what == "KV precision f16")

@@ -182,3 +182,24 @@ def test_draft_and_lookup_exclude_each_other(raw: httpx.Client) -> None:
 
     with pytest.raises(ValueError, match="exclude each other"):
         parse_options({"draft_model": str(DRAFT), "prompt_lookup": True})
+
+
+def test_a_change_of_defaults_takes_effect_without_a_restart(
+    raw: httpx.Client, running: Running
+) -> None:
+    engines = set(running.pids("engine"))
+    message = {"messages": [{"role": "user", "content": "count"}], "model": "bounded"}
+
+    def num_tokens() -> int:
+        answer = raw.post("/v1/chat/completions", json=message)
+        assert answer.status_code == 200, answer.text
+        number: int = answer.json()["usage"]["completion_tokens"]
+        return number
+
+    assert num_tokens() == 4
+    defaults = json.dumps({**BOUNDED["defaults"], "max_tokens": 2})  # type: ignore[dict-item]
+    vinery(running, "model", "change", "bounded", "--option", f"defaults={defaults}")
+    assert num_tokens() == 2
+    vinery(running, "model", "change", "bounded", "--option", "chat_template=")
+    assert num_tokens() == 2
+    assert set(running.pids("engine")) == engines

@@ -11,7 +11,7 @@ const log = document.getElementById("log");
 const logState = document.getElementById("log-state");
 
 async function fetchLines() {
-  const address = `${log.dataset.new}?after=${encodeURIComponent(log.dataset.position)}`;
+  const address = `?after=${encodeURIComponent(log.dataset.position)}`;
   const response = await fetch(address, {
     redirect: "error",
     signal: AbortSignal.timeout(LOG_WITHIN_MS),

@@ -2,8 +2,7 @@
 
 import argparse
 import time
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from django.core.exceptions import ValidationError
 
@@ -26,6 +25,7 @@ from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import MODELS
 from vinery_serving.catalog.speed import SpeedResult
 from vinery_serving.catalog.speed_resource import SPEED_RESULTS, SpeedResultSerializer
+from vinery_serving.catalog.tuning_facts import is_better, summary, trial_rows
 
 _POLL_S: Final = 0.3
 _TRIAL_HEADS: Final = ("trial", "gain", "by_streams", "same_answers", "kept")
@@ -113,41 +113,15 @@ def tune(model: ServedModel, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json_of(result))
     else:
-        print_rows([_trial_row(each) for each in result["trials"]], _TRIAL_HEADS, as_json=False)
-        print_line(_summary(result))
-    is_better = result["best"] != result["present"]
-    if arguments.apply and is_better:
+        print_rows(list(trial_rows(result)), _TRIAL_HEADS, as_json=False)
+        print_line(summary(result))
+    if arguments.apply and is_better(result):
         model.refresh_from_db()
         MODELS.act(EVERYTHING, MODELS.action("apply-tuning"), model)
         print_note(f"{model} has these options now.")
-    elif is_better:
+    elif is_better(result):
         print_note(f"To set them: vinery model apply-tuning {model}")
     return 0
-
-
-def _trial_row(trial: Mapping[str, Any]) -> dict[str, object]:
-    gain = trial["gain"]
-    return {
-        "trial": trial["what"],
-        "gain": trial["error"] if gain is None else f"{gain:.2f}",
-        "by_streams": ", ".join(f"{num}: {each:.2f}" for num, each in trial["gains"].items()),
-        "same_answers": "-" if gain is None else f"{trial['same_answers']:.0%}",
-        "kept": trial["is_kept"],
-    }
-
-
-def _summary(result: Mapping[str, Any]) -> str:
-    """Return one line about the best options, and about time that was too short."""
-    best, genai = result["best_gain"], result["genai_gain"]
-    text = "No trial was clearly faster than the present options."
-    if result["best"] != result["present"]:
-        options = json_of(result["best"])
-        text = f"The best options are {best:.2f} times as fast as the present ones: {options}."
-    if genai:
-        text += f" They are {best / genai:.2f} times as fast as OpenVINO GenAI's defaults."
-    if not result["is_complete"]:
-        text += " The time ended before all settings were tried."
-    return " ".join(text.split())
 
 
 def wait_for(job: ModelJob) -> None:

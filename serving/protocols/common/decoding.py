@@ -178,12 +178,13 @@ class SpeculationFields(Wire):
     """OVMS's fields for models that are served with speculative decoding."""
 
     num_assistant_tokens: DraftTokens | None = parameter(
-        "The number of tokens that a draft model or a prompt lookup proposes in a step, for "
+        "The number of tokens that a draft model, head or prompt lookup proposes in a step, for "
         "models served with one. Default: generation_config.json, else 5.",
         "O O O",
     )
     assistant_confidence_threshold: Annotated[float, Field(gt=0, lt=1)] | None = parameter(
-        "A draft model stops its proposal below this confidence; not with `num_assistant_tokens`.",
+        "A draft model stops its proposal below this confidence; not with `num_assistant_tokens`. "
+        "A head takes none.",
         "O O O",
     )
     max_ngram_size: DraftTokens | None = parameter(

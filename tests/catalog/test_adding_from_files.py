@@ -1,0 +1,205 @@
+"""Administrators add models from archives, GGUF files and checkpoints in the console."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from tests.catalog.test_adding_from_hubs import machine, root, text_of
+from tests.conftest import REPOSITORY
+from tests.convert.checkpoints import write_checkpoint
+from tests.fakes.hub import FakeHub
+from tests.hub.archives import FILES, write_zip
+from tests.hub.conftest import hub
+from tests.hub.gguf_files import write_gguf
+from vinery_accounts.models import User
+from vinery_serving.catalog import registry
+from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
+from vinery_serving.catalog.models import ServedModel
+
+__all__ = ["hub", "machine", "root"]  # fixtures
+pytestmark = pytest.mark.django_db
+FILE, CONVERT = "/console/models/add/file/", "/console/models/add/convert/"
+HUB = "/console/models/add/hub/"
+TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
+
+
+def error_at(text: str, field: str) -> str:
+    """The error of a form beside one field."""
+    beside = text.partition(f'class="field-{field}"')[2].partition('<div class="field-')[0]
+    return beside.partition('class="errorlist"')[2].partition("</ul>")[0]
+
+
+# -- Archives and files
+
+
+def test_an_archive_at_a_url_is_pulled(root: Client, hub: FakeHub, tmp_path: Path) -> None:
+    data = write_zip(tmp_path / "tiny.zip", FILES).read_bytes()
+    hub.add("acme/archive", {"tiny.zip": data})
+    url = f"{hub.endpoint}/acme/archive/resolve/main/tiny.zip"
+    form = {"what": url, "device": "CPU", "is_loaded": "on", "option.max_running": "4"}
+
+    assert "needs its" in error_at(text_of(root.post(FILE, form)), "what")
+    digest = hashlib.sha256(data).hexdigest()
+    response = root.post(FILE, form | {"sha256": digest.upper()}, follow=True)
+
+    job = ModelJob.objects.get()
+    assert (job.kind, job.model.name, job.model.options) == ("pull", "tiny", {"max_running": 4})
+    assert (job.parameters["url"], job.parameters["sha256"]) == (url, digest)
+    assert "Fetching tiny. This page shows the progress." in text_of(response)
+
+
+def test_a_gguf_file_of_the_server_is_pulled(root: Client, tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "small.gguf", "llama")
+
+    root.post(FILE, {"what": str(path), "device": "CPU", "name": "mine"})
+
+    job = ModelJob.objects.get()
+    assert (job.model.name, job.parameters["path"]) == ("mine", str(path))
+    assert not job.model.is_loaded
+
+
+@pytest.mark.parametrize(
+    ("what", "sentence"),
+    [
+        ("", "This field is required."),
+        ("models/tiny.zip", "Write a URL, or an absolute path"),
+        ("/nowhere/tiny.zip", "cannot be read: No such file"),
+        ("ftp://store/m.zip", "begins with https:// or s3://"),
+        ("https://user:secret@store/m.zip", "Leave the password out"),
+        ("https://127.0.0.1:9/m.zip", "cannot be reached"),
+    ],
+)
+def test_a_wrong_source_is_explained_beside_its_field(
+    root: Client, hub: FakeHub, what: str, sentence: str
+) -> None:
+    text = text_of(root.post(FILE, {"what": what, "device": "CPU"}))
+
+    assert sentence in error_at(text, "what")
+    assert not ServedModel.objects.exists()
+
+
+def test_a_file_that_will_not_load_is_refused_with_the_reason(root: Client, tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "horse.gguf", "horse")
+
+    text = text_of(root.post(FILE, {"what": str(path), "device": "CPU"}))
+
+    assert "horse" in error_at(text, "what")
+    assert not ModelJob.objects.exists()
+
+
+def test_a_digest_must_be_one(root: Client) -> None:
+    form = {"what": "https://store/m.zip", "device": "CPU", "sha256": "abc"}
+
+    assert "64 hexadecimal digits" in error_at(text_of(root.post(FILE, form)), "sha256")
+
+
+def test_a_name_that_is_served_is_replaced_on_request_only(root: Client, tmp_path: Path) -> None:
+    registry.add_model(TINY_CHAT, name="small")
+    path = write_gguf(tmp_path / "small.gguf", "llama")
+    form = {"what": str(path), "device": "CPU"}
+
+    text = text_of(root.post(FILE, form))
+    assert "Another model is served under this name." in error_at(text, "name")
+
+    root.post(FILE, form | {"replaces": "on"})
+    assert ModelJob.objects.get().model.folder == str(TINY_CHAT)
+
+
+@pytest.mark.parametrize("what", ["https://store/m.zip", "/models/m.gguf"])
+def test_a_url_on_the_page_of_hubs_leads_to_the_page_for_it(
+    root: Client, hub: FakeHub, what: str
+) -> None:
+    response = root.get(HUB, {"q": what}, follow=True)
+
+    assert response.redirect_chain[-1][0].startswith(FILE)
+    assert f'value="{what}"' in text_of(response)
+
+
+# -- Checkpoints
+
+
+def test_a_checkpoint_is_converted_with_the_options_of_the_form(
+    root: Client, tmp_path: Path
+) -> None:
+    source = write_checkpoint(tmp_path / "tiny")
+    form = {"folder": str(source), "device": "CPU", "precision": "int4", "is_loaded": "on"}
+    options = {"group_size": "64", "ratio": "0.8", "sym": "on", "awq": "on"}
+
+    response = root.post(CONVERT, form | options, follow=True)
+
+    job = ModelJob.objects.get()
+    assert (job.kind, job.model.name) == ("convert", "tiny")
+    assert job.parameters == {
+        "source": str(source),
+        "precision": "int4",
+        "group_size": 64,
+        "ratio": 0.8,
+        "sym": True,
+        "awq": True,
+    }
+    assert "Converting tiny. This page shows the progress." in text_of(response)
+
+
+@pytest.mark.parametrize(
+    ("changed", "field", "sentence"),
+    [
+        ({"folder": "/nowhere"}, "folder", "There is no folder /nowhere."),
+        ({"folder": "tiny"}, "folder", "Write an absolute path"),
+        ({"folder": str(TINY_CHAT)}, "folder", "holds an OpenVINO model already"),
+        ({"precision": "int1"}, "precision", "int1 is not one of the available choices"),
+        ({"group_size": "64"}, "group_size", "group_size is for int4 and not for int8."),
+        ({"ratio": "2", "precision": "int4"}, "ratio", "ratio must be from 0 to 1."),
+        ({"sym": "on", "precision": "fp16"}, "sym", "sym is for int8 and int4"),
+        ({"memory_limit_mb": "-1"}, "memory_limit_mb", "must not be negative"),
+        ({"task": "image-text-to-text"}, "task", "cannot be converted for the task"),
+        ({"name": "a b"}, "name", "Use letters, digits"),
+    ],
+)
+def test_a_wrong_value_is_explained_beside_its_field(
+    root: Client, tmp_path: Path, changed: dict[str, str], field: str, sentence: str
+) -> None:
+    source = write_checkpoint(tmp_path / "tiny")
+    form = {"folder": str(source), "device": "CPU", "precision": "int8"}
+
+    text = text_of(root.post(CONVERT, form | changed))
+
+    assert sentence in error_at(text, field)
+    assert not ModelJob.objects.exists()
+
+
+def test_a_pulled_checkpoint_is_suggested_and_converted_again(root: Client, tmp_path: Path) -> None:
+    source = write_checkpoint(tmp_path / "tiny")
+    model = registry.add_model(TINY_CHAT, name="mine")
+    done: dict[str, Any] = {"model": model, "state": JobState.DONE}
+    result = {"folder": str(source), "precision": "int8"}
+    ModelJob.objects.create(kind=JobKind.PULL, result=result, **done)
+    assert f'<option value="{source}">' in text_of(root.get(CONVERT))
+
+    page = f"/console/models/{model.pk}/"
+    assert "Convert again" not in text_of(root.get(page))
+    ModelJob.objects.create(kind=JobKind.CONVERT, parameters={"source": str(source)}, **done)
+    assert f"{CONVERT}?model={model.pk}" in text_of(root.get(page))
+    text = text_of(root.get(CONVERT, {"model": model.pk}))
+    assert f'name="folder" value="{source}"' in text and 'value="mine"' in text
+
+    form = {"folder": str(source), "name": "mine", "device": "CPU", "precision": "fp16"}
+    root.post(CONVERT, form | {"replaces": "on"})
+    assert ModelJob.objects.first().parameters["precision"] == "fp16"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("wanted", ["x", "0", "9" * 30])
+def test_a_model_that_does_not_exist_leaves_the_form_empty(root: Client, wanted: str) -> None:
+    assert 'name="folder"' in text_of(root.get(CONVERT, {"model": wanted}))
+
+
+@pytest.mark.parametrize("address", [FILE, CONVERT])
+def test_a_user_adds_nothing(client: Client, address: str) -> None:
+    client.force_login(User.objects.create_user("alice"))
+
+    assert client.get(address).status_code == 403
+    assert client.post(address, {"what": "/etc", "folder": "/etc"}).status_code == 403

@@ -1,0 +1,173 @@
+"""Administrators look for faster options of a model in the console, and set the best."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from tests.catalog.test_model_pages import address, chat, folder_of_logs, page, root, text_of
+from vinery_accounts.models import User
+from vinery_serving.catalog import registry, speed_requests
+from vinery_serving.catalog.engine_status import EngineState, EngineStatus
+from vinery_serving.catalog.job_results import take_result
+from vinery_serving.catalog.jobs import JobState, ModelJob
+from vinery_serving.catalog.models import ServedModel
+
+__all__ = ["chat", "folder_of_logs", "root"]  # fixtures
+pytestmark = pytest.mark.django_db
+BEST = {"prompt_lookup": True}
+
+
+def a_tuning(model: ServedModel, best: dict[str, Any] = BEST) -> ModelJob:
+    job = speed_requests.begin_tuning(model, time_limit_s=30)
+    trials = [
+        {"what": "OpenVINO GenAI's defaults", "gain": 0.9, "gains": {"1": 0.85, "4": 0.95}},
+        {"what": "prompt lookup", "gain": 1.5, "gains": {"1": 1.6, "4": 1.4}, "is_kept": True},
+        {"what": "2 threads", "gain": None, "gains": {}, "error": "It did not load."},
+    ]
+    usual = {"same_answers": 1.0, "is_kept": False, "error": ""}
+    result = {
+        "present": {},
+        "trials": [usual | each for each in trials],
+        "best": best,
+        "best_gain": 1.5,
+        "genai_gain": 0.9,
+        "is_complete": False,
+    }
+    assert take_result(job, result) == ""
+    return job
+
+
+def tune_page(client: Client, model: ServedModel) -> str:
+    return text_of(client.get(address(model, "tune/")))
+
+
+def test_a_search_begins_with_the_values_of_the_form_and_is_shown(
+    root: Client, chat: ServedModel
+) -> None:
+    assert address(chat, "tune/") in page(root, chat)
+    assert "has not been tuned yet" in tune_page(root, chat)
+
+    form = {"time_limit_s": "60", "allow_other_answers": "on"}
+    text = text_of(root.post(address(chat, "tune/"), form, follow=True))
+
+    job = ModelJob.objects.get()
+    assert (job.parameters["time_limit_s"], job.parameters["allow_other_answers"]) == (60, True)
+    assert "The search begins." in text and "Waiting" in text
+    ModelJob.objects.update(state=JobState.RUNNING, stage="trial 2: prompt lookup")
+    text = tune_page(root, chat)
+    assert "trial 2: prompt lookup" in text and f"/jobs/{job.pk}/cancel/" in text
+
+
+def test_empty_fields_have_their_defaults(root: Client, chat: ServedModel) -> None:
+    root.post(address(chat, "tune/"), {"time_limit_s": ""})
+    assert ModelJob.objects.get().parameters["time_limit_s"] == 300
+
+
+@pytest.mark.parametrize("time_limit_s", ["5", "100000", "soon", "nan"])
+def test_a_wrong_time_limit_is_explained_beside_its_field(
+    root: Client, chat: ServedModel, time_limit_s: str
+) -> None:
+    text = text_of(root.post(address(chat, "tune/"), {"time_limit_s": time_limit_s}))
+    beside = text.partition('class="field-time_limit_s"')[2].partition('<div class="field-')[0]
+    assert "errorlist" in beside
+    assert not ModelJob.objects.exists()
+
+
+def test_one_search_runs_at_a_time(root: Client, chat: ServedModel) -> None:
+    root.post(address(chat, "tune/"), {"time_limit_s": "60"})
+    text = text_of(root.post(address(chat, "tune/"), {"time_limit_s": "60"}))
+    assert "has a job of this kind" in text
+
+
+def test_what_each_trial_gave_is_a_table_and_the_best_is_set_with_one_click(
+    root: Client, chat: ServedModel
+) -> None:
+    a_tuning(chat)
+    text = tune_page(root, chat)
+    for expected in ("Prompt lookup", "1.50", "1: 1.6", "It did not load.", "Among the best"):
+        assert expected in text
+    assert "1.67 times as fast as OpenVINO GenAI's defaults" in text
+    assert "The time ended before all settings were tried." in text
+    assert 'id="set"' in text
+
+    text = text_of(root.post(address(chat, "apply-tuning/?from=tune"), follow=True))
+    chat.refresh_from_db()
+    assert chat.options == BEST
+    assert "The best options are set." in text and 'id="set"' not in text
+
+
+def test_a_model_that_has_changed_since_is_tuned_again_first(
+    root: Client, chat: ServedModel
+) -> None:
+    a_tuning(chat)
+    ServedModel.objects.update(options={"max_running": 2})
+    text = tune_page(root, chat)
+    assert "has changed since" in text and 'id="set"' not in text
+
+    text = text_of(root.post(address(chat, "apply-tuning/?from=tune"), follow=True))
+    assert "has changed since it was tuned" in text
+
+
+def test_without_a_better_option_there_is_nothing_to_set(root: Client, chat: ServedModel) -> None:
+    a_tuning(chat, best={})
+    text = tune_page(root, chat)
+    assert "No trial was clearly faster" in text and 'id="set"' not in text
+
+
+def test_a_failed_search_shows_its_reason_beside_the_earlier_results(
+    root: Client, chat: ServedModel
+) -> None:
+    a_tuning(chat)
+    job = speed_requests.begin_tuning(chat, time_limit_s=30)
+    ModelJob.objects.filter(pk=job.pk).update(state=JobState.FAILED, error="Trials need memory.")
+    text = tune_page(root, chat)
+    assert "Trials need memory." in text and "Prompt lookup" in text
+
+
+def test_models_that_generate_nothing_have_no_speed_card(root: Client) -> None:
+    model = registry.add_model(Path("tiny-embed"), name="embed")
+    EngineStatus.objects.create(model=model, state=EngineState.READY)
+    text = page(root, model)
+    assert "do-tune" not in text and "do-bench" not in text
+    for action in ("bench/", "tune/"):
+        text = text_of(root.post(address(model, action), {"time_limit_s": "60"}, follow=True))
+        assert "Speed is measured of models that generate text." in text
+    assert not ModelJob.objects.exists()
+
+
+def test_users_see_no_search(client: Client, chat: ServedModel) -> None:
+    client.force_login(User.objects.create_user("alice"))
+    assert client.get(address(chat, "tune/")).status_code == 404
+    assert client.post(address(chat, "tune/"), {}).status_code == 404
+    assert client.post(address(chat, "apply-tuning/")).status_code == 404
+    assert not ModelJob.objects.exists()
+
+
+# -- The log of a job
+
+
+def test_the_log_of_a_job_is_followed(root: Client, chat: ServedModel) -> None:
+    job = a_tuning(chat)
+    log = f"/console/models/jobs/{job.pk}/log/"
+    assert log in page(root, chat)
+    assert "has logged nothing" in text_of(root.get(log))
+
+    job.log_path.parent.mkdir(parents=True, exist_ok=True)
+    job.log_path.write_text("one\n")
+    assert "one" in text_of(root.get(log))
+    position = root.get(log, {"after": ""}).json()["position"]
+    with job.log_path.open("a") as file:
+        file.write("two\n")
+    (line,) = root.get(log, {"after": position}).json()["lines"]
+    assert line.endswith("two")
+
+
+def test_users_see_no_log_of_a_job(client: Client, chat: ServedModel) -> None:
+    job = a_tuning(chat)
+    client.force_login(User.objects.create_user("alice"))
+    for query in ({}, {"after": ""}):
+        assert client.get(f"/console/models/jobs/{job.pk}/log/", query).status_code == 404

@@ -1,0 +1,134 @@
+"""EAGLE-3 heads: the same text in fewer steps, with everything that works beside a draft model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.engine.conftest import TINY_CHAT
+from tests.engine.eagle_heads import write_head
+from tests.engine.in_process import (
+    config_of,
+    emptied,
+    generation,
+    pipeline_of,
+    run,
+    tokens_of,
+)
+from tests.engine.test_logits_handler import SCORED, scores
+from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.loop import EngineLoop
+from vinery_serving.engine.pipeline import Pipeline
+from vinery_serving.transport.messages import LogitsSpec, LogprobsSpec, SamplingParams
+
+pytestmark = pytest.mark.live
+
+QUESTIONS = ["Count to 12.", "What is the capital of France?", "Tell me a story.", "hello"]
+LAYERS = (1, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Batch:
+    return Batch(pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("plain")), capacity=16)
+
+
+@pytest.fixture(scope="module")
+def expected(plain: Batch) -> list[list[int]]:
+    return [tokens_of(plain, question, max_new_tokens=80) for question in QUESTIONS]
+
+
+@pytest.fixture(scope="module")
+def drafting(expected: list[list[int]], tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    """An engine with a head that knows which token mostly follows another in these answers."""
+    home = tmp_path_factory.mktemp("eagle")
+    following = {one: other for each in expected for one, other in pairwise(each)}
+    head = write_head(home / "head", following, LAYERS)
+    pipeline = pipeline_of(TINY_CHAT, home, eagle3_head=str(head))
+    EngineLoop(config_of(TINY_CHAT, home), pipeline).warm_up()
+    return pipeline
+
+
+@pytest.fixture
+def batch(drafting: Pipeline) -> Iterator[Batch]:
+    yield from emptied(drafting)
+
+
+def test_it_loads_with_all_that_needs_the_hook(drafting: Pipeline) -> None:
+    assert drafting.has_logits_hook
+    assert drafting.speculates
+    assert drafting.supports_cache_salt
+
+
+def test_greedy_texts_side_by_side_are_the_same_in_fewer_steps(
+    batch: Batch, expected: list[list[int]]
+) -> None:
+    answers = [generation(question, max_new_tokens=80) for question in QUESTIONS]
+
+    assert run(batch, *answers) == []
+
+    assert [each.tokens for each in answers] == expected
+    counted = answers[0]
+    assert 0.4 * len(counted.tokens) < counted.num_accepted < counted.num_proposed
+
+
+def test_log_probabilities_are_those_without_a_head(batch: Batch, plain: Batch) -> None:
+    spec = LogitsSpec(logprobs=LogprobsSpec(num_top=2), bias=((77, 2.0),))
+    one, other = (generation("Count to 15.", spec) for _ in range(2))
+
+    assert run(batch, one) == run(plain, other) == []
+
+    assert one.tokens == other.tokens
+    assert [each.logprob for each in one.logprobs] == pytest.approx(
+        [each.logprob for each in other.logprobs], abs=0.05
+    )
+
+
+def test_sampling_with_one_seed_gives_one_text(batch: Batch) -> None:
+    texts = [
+        tokens_of(batch, "Tell me a story.", sampling=SamplingParams(temperature=1.9, seed=seed))
+        for seed in (7, 7, 8)
+    ]
+
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_prompts_are_cached_by_key_and_scored(batch: Batch) -> None:
+    prompt = [10 + number % 500 for number in range(300)]
+    first, again, other, scored = (
+        generation(prompt, max_new_tokens=2, cache_key=b"a" * 16),
+        generation(prompt, max_new_tokens=2, cache_key=b"a" * 16),
+        generation(prompt, max_new_tokens=2, cache_key=b"b" * 16),
+        generation(prompt, SCORED, max_new_tokens=2),
+    )
+
+    for each in (first, again, other, scored):
+        assert run(batch, each) == []
+
+    # The head's prompt is one token shorter, and both restore as many blocks.
+    assert [each.num_cached for each in (first, again, other, scored)] == [0, 256, 0, 0]
+    assert again.tokens == first.tokens == other.tokens == scored.tokens
+    assert len(scores(scored)) == 299
+
+
+def test_a_prompt_of_one_token_is_refused(batch: Batch) -> None:
+    refusal = batch.add(generation([400], max_new_tokens=2))
+
+    assert "needs a prompt of two tokens at least" in str(refusal)
+    assert len(tokens_of(batch, [400, 401], max_new_tokens=2)) == 2
+
+
+def test_a_head_for_other_layers_than_the_model_has_fails_to_load(tmp_path: Path) -> None:
+    head = write_head(tmp_path / "head", {5: 6}, (7, 8, 9))
+
+    with pytest.raises(RuntimeError, match=f"head {head} does not fit this model. "):
+        pipeline_of(TINY_CHAT, tmp_path, eagle3_head=str(head))
+
+
+def test_a_head_without_layers_fails_to_load_for_a_small_model(tmp_path: Path) -> None:
+    head = write_head(tmp_path / "head", {5: 6})
+
+    with pytest.raises(RuntimeError, match="must be at least 10"):
+        pipeline_of(TINY_CHAT, tmp_path, eagle3_head=str(head))
