@@ -549,6 +549,9 @@ def _device_properties(config: EngineConfig, device: str) -> dict[str, Any]:
         properties["CACHE_ENCRYPTION_CALLBACKS"] = cache_callbacks()
     if options.kv_cache_precision:
         properties["KV_CACHE_PRECISION"] = options.kv_cache_precision
+    for name in ("max_prompt_len", "min_response_len"):
+        if value := getattr(options, name):
+            properties[name.upper()] = value
     if options.model_distribution_policy:
         properties["MODEL_DISTRIBUTION_POLICY"] = options.model_distribution_policy.upper()
     return properties
@@ -561,7 +564,8 @@ def _draft_model(config: EngineConfig, folder: Path) -> Any:
     device = options.draft_device or config.device
     properties = _device_properties(config, device)
     if device != config.device:
-        properties.pop("MODEL_DISTRIBUTION_POLICY", None)
+        for name in ("MODEL_DISTRIBUTION_POLICY", "MAX_PROMPT_LEN", "MIN_RESPONSE_LEN"):
+            properties.pop(name, None)
     if own is not None:
         scheduler = genai.SchedulerConfig()
         scheduler.cache_size = own.cache_size_gb

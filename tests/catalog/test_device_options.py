@@ -14,13 +14,15 @@ from vinery_serving.catalog.device_options import check_device_options
 from vinery_serving.catalog.devices import Device, DeviceList
 from vinery_serving.catalog.folder_options import check_folder_options
 from vinery_serving.catalog.models import ServedModel
+from vinery_serving.catalog.tasks import check_folder
 from vinery_serving.engine.option_parsing import parse_options
 
 MODELS = REPOSITORY / "models"
 TINY_CHAT = MODELS / "tiny-chat"
 CPU = Device("CPU", "Intel Core", properties=("NUM_STREAMS", "INFERENCE_PRECISION_HINT"))
 GPU = Device("GPU", "Intel Arc", properties=("GPU_HOST_TASK_PRIORITY", "NUM_STREAMS"))
-KNOWN = DeviceList((CPU, GPU), 0.0)
+NPU = Device("NPU", "Intel AI Boost", properties=("NPU_TURBO",))
+KNOWN = DeviceList((CPU, GPU, NPU), 0.0)
 EVICTION = {"start_size": 48, "recent_size": 64, "max_cache_size": 192}
 
 
@@ -41,6 +43,8 @@ def check(device: str, known: DeviceList | None = KNOWN, **options: Any) -> None
         ("GPU", {"plugin": {"GPU_HOST_TASK_PRIORITY": "LOW", "CACHE_MODE": "OPTIMIZE_SIZE"}}),
         ("HETERO:GPU,CPU", {"plugin": {"INFERENCE_PRECISION_HINT": "f32"}}),
         ("GPU", {"draft_model": "/m", "draft_device": "CPU", "num_threads": 2}),
+        ("NPU", {"max_prompt_len": 2048, "min_response_len": 256}),
+        ("NPU", {"plugin": {"GENERATE_HINT": "BEST_PERF", "NPU_TURBO": True}}),
     ],
 )
 def test_a_device_takes_its_options(device: str, options: dict[str, Any]) -> None:
@@ -74,6 +78,24 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "model_distribution_policy can be pipeline_parallel only with HETERO, not with CPU.",
     ),
     ("GPU", {"num_threads": 4}, "num_threads is for the device CPU, not for GPU. Leave it out."),
+    (
+        "CPU",
+        {"max_prompt_len": 9},
+        "max_prompt_len is for the device NPU, not for CPU. Leave it out.",
+    ),
+    (
+        *("AUTO:NPU,CPU", {"min_response_len": 9}),
+        "min_response_len is for the device NPU, not for AUTO:NPU,CPU. Leave it out.",
+    ),
+    (
+        *("NPU", {"plugin": {"MAX_PROMPT_LEN": 9}}),
+        "plugin cannot set MAX_PROMPT_LEN: use max_prompt_len.",
+    ),
+    (
+        *("GPU", {"plugin": {"GENERATE_HINT": "BEST_PERF"}}),
+        "plugin: GPU has no property GENERATE_HINT. `vinery devices --json` lists those that it "
+        "has.",
+    ),
     (
         "CPU",
         {"cache_eviction": EVICTION, "enable_prefix_caching": False},
@@ -178,6 +200,19 @@ def test_a_folder_of_another_kind_proposes_no_tokens(
         check_folder_options(
             parse_options({option: head(tmp_path, graph, config)}), MODELS / "tiny-chat"
         )
+
+
+@pytest.mark.parametrize("option", ["draft_model", "eagle3_head"])
+def test_a_head_needs_a_path_from_the_root(option: str) -> None:
+    with pytest.raises(ValueError, match=f"{option} must be an absolute path"):
+        check_folder_options(parse_options({option: "head"}), TINY_CHAT)
+
+
+def test_a_head_alone_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "openvino_model.bin").touch()
+
+    with pytest.raises(ValueError, match="set the option eagle3_head of its model to it"):
+        check_folder(head(tmp_path, EAGLE, '{"model_type": "llama"}'))
 
 
 def test_a_head_is_for_a_model_with_its_layers(tmp_path: Path) -> None:
