@@ -100,11 +100,13 @@ def machine_for(device: str) -> Machine:
 def _measured() -> Iterator[MeasuredEngine]:
     """The engines that the node has measured. Other devices have memory that is not measured, and
     one with a draft model has the weights of two models: they are left out."""
-    models = ServedModel.objects.filter(device=_CPU, engine__loaded_bytes__gt=0)
-    for model in models.select_related("engine"):
-        weights_bytes = weights_bytes_of(Path(model.folder))
-        if weights_bytes and not model.options.get("draft_model"):
-            yield MeasuredEngine(weights_bytes, model.engine.loaded_bytes)
+    for model in ServedModel.objects.filter(device=_CPU).select_related("engine"):
+        weights_bytes, loaded_bytes = (
+            weights_bytes_of(Path(model.folder)),
+            model.status.loaded_bytes,
+        )
+        if weights_bytes and loaded_bytes and not model.options.get("draft_model"):
+            yield MeasuredEngine(weights_bytes, loaded_bytes)
 
 
 def begin(
