@@ -172,6 +172,45 @@ chat_template V | needs a key; `return_prompt_text` returns the text that it ren
 """
 
 
+_EMBEDDINGS = """
+object OAVF
+model AVF
+data.object OAVF
+data.index OAVF
+data.embedding OAVF | numbers, or with `encoding_format: base64` a text
+usage.prompt_tokens OAVF
+usage.total_tokens OAVF
+id VF | Left out: OpenAI's answer has none; `x-request-id` has it.
+created VF | Left out: OpenAI's answer has none.
+"""
+
+_RERANK = """
+id V | that of `x-request-id`
+model V
+object - | `list`, as Jina's
+results.index OV | in `documents` of the request
+results.relevance_score OV | from 0 to 1; the highest is first
+results.document OV | with `return_documents`
+usage.prompt_tokens V | of all queries and documents
+usage.total_tokens V
+meta.api_version.version - | as Cohere's
+meta.tokens.input_tokens - | as Cohere's
+meta.tokens.output_tokens - | 0
+"""
+
+_SCORES = """
+id V | that of `x-request-id`
+object V
+model V
+data.index V
+data.object V
+data.score V | from 0 to 1
+usage.prompt_tokens V
+usage.total_tokens V
+created V | Left out: clients do not read it.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """One member of an answer."""
@@ -205,5 +244,8 @@ ANSWERS: Final[Mapping[type[BaseModel], tuple[Member, ...]]] = {
     TYPES["Completion"]: _read(_COMPLETIONS),
     TYPES["Response"]: _read(_RESPONSES),
     TYPES["MessageAnswer"]: _read(_MESSAGES),
+    TYPES["Embeddings"]: _read(_EMBEDDINGS),
+    TYPES["Rerank"]: _read(_RERANK),
+    TYPES["Scores"]: _read(_SCORES),
     TYPES["TokenizerInfo"]: _read(_TOKENIZER),
 }

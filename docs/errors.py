@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from docs.failures import BEFORE_THE_BODY, WITH_THE_MODEL, Failure
+from pydantic import BaseModel
+
+from docs.failures import BEFORE_THE_BODY, WITH_OTHER_TASKS, WITH_THE_MODEL, Failure
 from docs.markdown import code, table
 from docs.mistakes import ACCEPTED, INVALID, MISTAKES, UNSUPPORTED, Mistake, wrong
 from docs.wrong_values import wrong_values
 from vinery_serving.core import errors
+from vinery_serving.core.endpoints import ALL_ENDPOINTS, Endpoint, PoolingEndpoint
 from vinery_serving.core.errors import ClientError, LimitReached, Overloaded, ServingError
-from vinery_serving.core.request import Endpoint
 from vinery_serving.media import denials
 from vinery_serving.protocols.common.generation import GenerationBody
 from vinery_serving.protocols.common.refused import REFUSED
 from vinery_serving.protocols.openapi.document import BODIES
+from vinery_serving.protocols.pooling.common import PoolingBody
 
 _INTRODUCTION = """\
 # Errors
@@ -65,6 +68,7 @@ outcome `interrupted`. Connections that were not accepted yet wait for the next 
 restarts.
 """
 _MAX_VALUE_CHARS = 100
+_ALL = "all that generate text"
 # Errors that are no classes of their own: status, type, code, retry, when.
 _WITHOUT_A_CLASS = (
     (
@@ -96,15 +100,21 @@ def errors_page() -> str:
             _INTERRUPTED,
             "## Before the body is read\n",
             _failures(BEFORE_THE_BODY),
-            "## Fields of every endpoint\n",
+            "## Fields of every endpoint that generates text\n",
             "Status 400, type `invalid_request_error`, code `invalid_value`. Responses "
             "refuse a few of these fields with any value.\n",
-            _everywhere(),
+            _everywhere(GenerationBody),
+            "## Fields of embeddings, rerank and score\n",
+            "Status 400, type `invalid_request_error`, code `invalid_value`.\n",
+            _everywhere(PoolingBody),
             *_each_endpoint(),
             "## Errors that depend on the model\n",
             "Type `invalid_request_error`. The rows are those of a model with a context of 2048 "
             "tokens, a vocabulary of 3072, and a template without documents.\n",
             _failures(WITH_THE_MODEL),
+            "The rows are those of an embeddings model that takes 512 tokens of one text, has a "
+            "vocabulary of 2048 and vectors of 96 numbers, and of a rerank model.\n",
+            _failures(WITH_OTHER_TASKS),
             "## Fields that are refused\n",
             f"Status 400, type `invalid_request_error`, code `{UNSUPPORTED}`; `param` is the "
             "field. Null, and the values that ask for the default, are accepted.\n",
@@ -165,17 +175,18 @@ def _failures(failures: Iterable[Failure]) -> str:
     return table(("request", "mistake", "status", "code", "param", "message"), rows)
 
 
-def _everywhere() -> str:
+def _everywhere(body: type[BaseModel]) -> str:
     rows = [
         (code(field), code(_value(value)), f"`{field}` {sentence}.")
-        for field, value, sentence in wrong_values(GenerationBody)
+        for field, value, sentence in wrong_values(body)
     ]
     return table(("param", "value", "message"), rows)
 
 
 def _each_endpoint() -> Iterator[str]:
     for endpoint, body in BODIES.items():
-        values = wrong_values(body, without=GenerationBody)
+        base = PoolingBody if isinstance(endpoint, PoolingEndpoint) else GenerationBody
+        values = wrong_values(body, without=base)
         single = [wrong(name, {name: value}, sentence) for name, value, sentence in values]
         yield f"## {endpoint}\n"
         yield "Status 400, type `invalid_request_error`.\n"
@@ -201,7 +212,7 @@ def _endpoint(rows: Sequence[Mistake]) -> str:
 
 def _refused() -> str:
     messages: dict[tuple[str, str], list[str]] = {}
-    for endpoint in Endpoint:
+    for endpoint in ALL_ENDPOINTS:
         for name, refused in REFUSED[endpoint].items():
             messages.setdefault((name, refused.message(name)), []).append(str(endpoint))
     rows = [
@@ -219,7 +230,7 @@ def _accepted() -> str:
 
 
 def _names(endpoints: Sequence[str]) -> str:
-    return "all" if len(endpoints) == len(Endpoint) else ", ".join(endpoints)
+    return _ALL if len(endpoints) == len(Endpoint) else ", ".join(endpoints)
 
 
 def _value(value: object) -> str:

@@ -219,19 +219,19 @@ WITH_THE_MODEL: Sequence[Failure] = (
         {"prompt": [9999]},
         INVALID,
         "prompt",
-        "9999 is no token of this model: ids go from 0 to 3071.",
+        _no_token("prompt"),
     ),
     _chat(
         {"prompt_token_ids": [9999]},
         INVALID,
         "prompt_token_ids",
-        "9999 is no token of this model: ids go from 0 to 3071.",
+        _no_token("prompt_token_ids"),
     ),
     _chat(
         {"stop_token_ids": [9999]},
         INVALID,
         "stop_token_ids",
-        "9999 is no token of this model: ids go from 0 to 3071.",
+        _no_token("stop_token_ids"),
     ),
     _chat({"logit_bias": {"9999": 1}}, INVALID, "logit_bias", _no_token("logit_bias")),
     _chat(
@@ -387,7 +387,7 @@ WITH_THE_MODEL: Sequence[Failure] = (
         {"tokens": [9999]},
         INVALID,
         "tokens",
-        "9999 is no token of this model: ids go from 0 to 3071.",
+        _no_token("tokens"),
     ),
     _tokens(
         "/{tree}/responses/input_tokens",
@@ -395,5 +395,73 @@ WITH_THE_MODEL: Sequence[Failure] = (
         "missing_required_parameter",
         "input",
         "`input` is required.",
+    ),
+)  # fmt: skip
+
+
+def _vectors(fields: Mapping[str, Any], code: str, param: str, message: str) -> Failure:
+    return _of("tiny-embed", "/{tree}/embeddings", {"input": "a", **fields}, code, param, message)
+
+
+def _ranks(fields: Mapping[str, Any], code: str, param: str, message: str) -> Failure:
+    body = {"query": "a", "documents": ["b"], **fields}
+    return _of("tiny-rerank", "/{tree}/rerank", body, code, param, message)
+
+
+def _of(
+    model: str, path: str, body: Mapping[str, Any], code: str, param: str, message: str
+) -> Failure:
+    return _wrong(path, {**body, "model": model}, {"model": model, **body}, code, param, message)
+
+
+_MANY_WORDS: Final = "a " * 600
+_OTHERS: Final = "GET /v1/models lists the others, with their tasks."
+_NOT_CHATS: Final = f"The model tiny-chat chats: use /chat/completions. {_OTHERS}"
+_CUT: Final = (
+    "and this model takes 512. Send a shorter text, divide it, or let it be cut with "
+    "`truncate_prompt_tokens: -1`."
+)
+
+# Errors of the models tiny-embed and tiny-rerank.
+WITH_OTHER_TASKS: Sequence[Failure] = (
+    _of(
+        "tiny-embed", _CHAT, {"messages": MESSAGES}, INVALID, "model",
+        f"The model tiny-embed makes embeddings: use /embeddings. {_OTHERS}",
+    ),
+    _of("tiny-chat", "/{tree}/embeddings", {"input": "Hi"}, INVALID, "model", _NOT_CHATS),
+    _of(
+        "tiny-chat", "/{tree}/rerank", {"query": "a", "documents": ["b"]}, INVALID, "model",
+        _NOT_CHATS,
+    ),
+    _vectors({"input": ""}, INVALID, "input", "`input` must not have an empty text."),
+    _vectors({"input": _MANY_WORDS}, TOO_LONG, "input", f"`input` has 602 tokens, {_CUT}"),
+    _vectors(
+        {"input": ["a", _MANY_WORDS]}, TOO_LONG, "input[1]", f"`input[1]` has 602 tokens, {_CUT}"
+    ),
+    _vectors(
+        {"input": [9999]}, INVALID, "input",
+        "`input` names the token 9999, which this model does not have: its ids go from 0 to 2047.",
+    ),
+    _vectors(
+        {"dimensions": 97}, INVALID, "dimensions",
+        "`dimensions` must be at most 96, which is how many numbers the vectors of this model "
+        "have.",
+    ),
+    _vectors(
+        {"prompt_name": "x"}, UNSUPPORTED, "prompt_name",
+        "`prompt_name` is `x`, but of such texts this model has none.",
+    ),
+    _vectors(
+        {"truncate_prompt_tokens": 513}, INVALID, "truncate_prompt_tokens",
+        "`truncate_prompt_tokens` must be at most 512, which this model takes.",
+    ),
+    _ranks(
+        {"documents": ["b", _MANY_WORDS]}, TOO_LONG, "documents[1]",
+        f"`documents[1]` has 604 tokens with those of its query, {_CUT}",
+    ),
+    _ranks(
+        {"query": _MANY_WORDS, "truncate": "END"}, INVALID, "query",
+        "`query` has 603 tokens with those around it, which leave none of 512 for the document. "
+        "Send a shorter query.",
     ),
 )  # fmt: skip

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from vinery_serving.core.request import Endpoint
+from vinery_serving.core.endpoints import AnyEndpoint, Endpoint, PoolingEndpoint
 
 INVALID: Final = "invalid_value"
 MISSING: Final = "missing_required_parameter"
@@ -259,11 +259,39 @@ _MESSAGES: Sequence[Mistake] = (
     wrong("output_format.schema", {"output_config": {"format": {"type": "json_schema", "schema": {}}}, "output_format": {"type": "json_schema", "schema": {}}}, "`output_config.format.schema` and `output_format.schema` exclude each other: an answer has one format. Leave one of them out"),
 )  # fmt: skip
 
-MISTAKES: Final[Mapping[Endpoint, Sequence[Mistake]]] = {
+_CONTRADICTIONS: Sequence[Mistake] = (
+    wrong("truncate", {"truncate": False, "truncate_prompt_tokens": 3}, "contradicts `truncate_prompt_tokens`: send one of them"),
+    wrong("truncate", {"truncate": "START", "truncation_side": "right"}, "names another side than the other parameter"),
+    wrong("truncate", {"truncate": "MIDDLE"}, "must be true, false, 'NONE', 'START' or 'END'"),
+    wrong("truncate", {"truncate": 5}, "must be true, false, 'NONE', 'START' or 'END'"),
+)  # fmt: skip
+
+_EMBEDDINGS: Sequence[Mistake] = (missing("input", {"input": None}), *_CONTRADICTIONS)
+
+_RERANK: Sequence[Mistake] = (
+    missing("query", {"query": None}),
+    missing("documents", {"documents": None}),
+    *_CONTRADICTIONS,
+)
+
+_SCORE: Sequence[Mistake] = (
+    missing("text_1", {"text_1": None}),
+    missing("text_2", {"text_2": None}),
+    missing("text_1", {"text_1": None, "text_2": None}),
+    missing("documents", {"text_1": None, "text_2": None, "queries": "a"}),
+    wrong("text_2", {"text_1": ["a", "b"], "text_2": ["c"]}, "has 1 texts beside 2: send as many, or one `text_1`"),
+    wrong("queries", {"queries": "a"}, "cannot go with `text_1`: send one of them"),
+    *_CONTRADICTIONS,
+)  # fmt: skip
+
+MISTAKES: Final[Mapping[AnyEndpoint, Sequence[Mistake]]] = {
     Endpoint.CHAT: _CHAT,
     Endpoint.COMPLETIONS: _COMPLETIONS,
     Endpoint.RESPONSES: _RESPONSES,
     Endpoint.MESSAGES: _MESSAGES,
+    PoolingEndpoint.EMBEDDINGS: _EMBEDDINGS,
+    PoolingEndpoint.RERANK: _RERANK,
+    PoolingEndpoint.SCORE: _SCORE,
 }
 
 _EVERY: Final = tuple(Endpoint)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -12,9 +12,9 @@ from docs.answers import ANSWERS
 from docs.markdown import SYSTEMS, code, marks, table
 from docs.parts import PARTS, Part
 from vinery_serving.core.dialects import V1
+from vinery_serving.core.endpoints import ALL_ENDPOINTS, AnyEndpoint, Endpoint, PoolingEndpoint
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.field_limits import FIELD_LIMITS
-from vinery_serving.core.request import Endpoint
 from vinery_serving.flow.clamping import CLIENT_DEFAULTS
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.common.encoding import json_bytes
@@ -87,6 +87,18 @@ blocks and in tools, is refused by name if it would change the answer; the rest 
   filled the context. A prompt that is too long is refused. It is never `refusal`, because no
   classifier watches the answers, and never `pause_turn`.
 """
+_EMBEDDINGS = """\
+The paths are `/v1/embeddings` and `/v3/embeddings`. Both have the same fields and defaults.
+[Embeddings and reranking](guides/embeddings.md) has examples.
+"""
+_RERANK = """\
+The paths are `/v1/rerank`, `/v3/rerank`, `/v2/rerank` (Cohere's clients) and `/rerank` (Jina's and
+vLLM's).
+"""
+_SCORE = """\
+The paths are `/v1/score`, `/v3/score` and `/score`. A request has `text_1` and `text_2`, `queries`
+and `documents`, or `data_1` and `data_2`.
+"""
 _CLAMPED = """\
 `max_tokens`, `max_completion_tokens` or `max_output_tokens` may be more than the context has room
 for, or than the model's `max_tokens_limit`. A number that clients send by default is then clamped
@@ -101,10 +113,17 @@ Parameters that are not in the tables above, of the servers that have them. Thos
 what a parameter of this server means are **honoured**: a value that contradicts the parameter
 itself is refused. Those that would change the answer in another way are **refused** with status
 400. Those that cannot change the answer are **ignored**, and the header names them. A field of the
-endpoint itself comes first: these rows are for the endpoints that have no such field. The members
+endpoint itself comes first: these rows are for the endpoints that generate text and have no such
+field. The members
 of Ollama's `options` are read as the fields of the body: `options.temperature`, `top_p`, `top_k`,
 `min_p`, `seed`, `stop`, `presence_penalty`, `frequency_penalty`, and the names below.
 """
+_NOTES: Final[Mapping[AnyEndpoint, str]] = {
+    Endpoint.MESSAGES: _MESSAGES,
+    PoolingEndpoint.EMBEDDINGS: _EMBEDDINGS,
+    PoolingEndpoint.RERANK: _RERANK,
+    PoolingEndpoint.SCORE: _SCORE,
+}
 # The start of a description, for a member that the parser refuses.
 _REFUSED = "Refused: "
 
@@ -142,7 +161,7 @@ def parameters_page() -> str:
     )
 
 
-def rows_of(endpoint: Endpoint) -> Iterator[Row]:
+def rows_of(endpoint: AnyEndpoint) -> Iterator[Row]:
     """Yield the parameters of `endpoint`, the refused ones last."""
     refused = REFUSED[endpoint]
     for name, field in parameters(BODIES[endpoint]):
@@ -179,11 +198,12 @@ def _model_of(annotation: Any) -> type[BaseModel] | None:
 
 
 def _endpoints() -> Iterator[str]:
-    for endpoint in Endpoint:
+    for endpoint in ALL_ENDPOINTS:
         yield f"## {endpoint}\n"
         rows = rows_of(endpoint)
+        if endpoint in _NOTES:
+            yield _NOTES[endpoint]
         if endpoint is Endpoint.MESSAGES:
-            yield _MESSAGES
             cells = ((code(row.name), f"**{row.state}**: {row.description}") for row in rows)
             yield table(("parameter", "Vinery"), cells)
         else:

@@ -101,7 +101,9 @@ class OidcClient(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         if userinfo and userinfo.get("sub") != claims["sub"]:
             raise IssuerFailed("Userinfo has another subject than the ID token.")
         kept = {name: claims[name] for name in claims.keys() - _PASSING_CLAIMS} | userinfo
-        return self.get_provider().sociallogin_from_response(request, kept)
+        # A boolean (Core 1.0, 5.1). Allauth would take the text "true", too.
+        verified = {"email_verified": kept.get("email_verified") is True}
+        return self.get_provider().sociallogin_from_response(request, kept | verified)
 
     def _claims(self, id_token: str) -> dict[str, Any]:
         """The claims of a token that is valid for this issuer, client and sign-in."""

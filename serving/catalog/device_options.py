@@ -19,6 +19,9 @@ _KV_PRECISIONS: Final = {
 }
 _DISTRIBUTIONS: Final = {"CPU": "tensor_parallel", "HETERO": "pipeline_parallel"}
 _BLOCKS: Final = {"CPU": 32}  # tokens in a block of the KV cache; of all others 16
+_OF_NPU: Final = ("max_prompt_len", "min_response_len")
+# Of an NPU GenAI reads these; they are no properties of the plugin.
+_OF_NPU_PIPELINE: Final = ("PREFILL_HINT", "GENERATE_HINT", "PREFILL_CONFIG", "GENERATE_CONFIG")
 # What OpenVINO itself reads, whatever the device is, or GenAI.
 _COMMON: Final = (
     *("ALLOW_AUTO_BATCHING", "AUTO_BATCH_TIMEOUT", "CACHE_DIR", "CACHE_MODE"),
@@ -38,6 +41,8 @@ _OWN: Final = {
     "prompt_lookup": "prompt_lookup",
     "extensions": "logits_processors",
     "scheduler_config": "the options of its fields",
+    "MAX_PROMPT_LEN": "max_prompt_len",
+    "MIN_RESPONSE_LEN": "min_response_len",
 }
 
 
@@ -68,6 +73,9 @@ def _refusals(options: EngineOptions, device: str) -> Iterator[str]:
     if policy and _DISTRIBUTIONS.get(compound or device) != policy:
         needed = "the device CPU" if policy == "tensor_parallel" else "HETERO"
         yield f"model_distribution_policy can be {policy} only with {needed}, not with {device}."
+    for name in _OF_NPU:
+        if getattr(options, name) and (compound or families != ["NPU"]):
+            yield f"{name} is for the device NPU, not for {device}. Leave it out."
     if options.num_threads and device != "CPU" and options.draft_device != "CPU":
         yield f"num_threads is for the device CPU, not for {device}. Leave it out."
     block = max((_BLOCKS.get(each, 1) for each in families), default=1)
@@ -106,4 +114,5 @@ def _properties_of(device: str, known: DeviceList | None) -> Collection[str] | N
     if not found or not all(each.properties for each in found):
         return None
     own = _OF_COMPOUNDS.get(compound or "", "").split()
+    own += _OF_NPU_PIPELINE if "NPU" in families else ()
     return {*_COMMON, *own}.union(*(each.properties for each in found))

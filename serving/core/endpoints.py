@@ -21,4 +21,5 @@ class PoolingEndpoint(StrEnum):
     SCORE = "score"
 
 
-ALL_ENDPOINTS: Final = (*Endpoint, *PoolingEndpoint)
+AnyEndpoint = Endpoint | PoolingEndpoint
+ALL_ENDPOINTS: Final[tuple[AnyEndpoint, ...]] = (*Endpoint, *PoolingEndpoint)

@@ -7,6 +7,7 @@ The name is for those who list processes.
 import importlib
 import os
 
+from vinery_serving.engine.compiled_cache import alone
 from vinery_serving.engine.config import EngineConfig, read_line
 from vinery_serving.engine.lifeline import end_with_node
 from vinery_serving.engine.process import Loop, Supervision, serve
@@ -20,7 +21,9 @@ def main(config: EngineConfig) -> int:
         from vinery_serving.engine.pipeline import Pipeline
 
         heartbeat, lifeline = supervision.heartbeat, supervision.lifeline
-        loop = EngineLoop(config, Pipeline(config), heartbeat, lifeline, supervision.log_file)
+        with alone(config.cache_dir):
+            pipeline = Pipeline(config)
+        loop = EngineLoop(config, pipeline, heartbeat, lifeline, supervision.log_file)
         loop.warm_up()
         return loop
 

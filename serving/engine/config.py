@@ -9,6 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from vinery_serving.core.tasks import GENERATION_TASKS, POOLING_TASKS, Task
+from vinery_serving.engine.compiled_cache import compiled_folder
 from vinery_serving.engine.options import EngineOptions
 
 # The modules that run as engine processes.
@@ -55,6 +56,14 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     temporary_dir: Path | None = None  # None: that of the system
     # Of this configuration and the code. A new node keeps an engine whose digest is the right one.
     digest: str = ""
+
+    @property
+    def compiled_dir(self) -> Path:
+        """OpenVINO's cache folder for this engine. Raises RuntimeError without the files."""
+        options = self.options
+        named = (options.draft_model, *(each.path for each in options.adapters))
+        files = [self.folder, *(Path(each) for each in named if each)]
+        return compiled_folder(self.cache_dir, files, (self.device, options))
 
     @classmethod
     def from_json(cls, text: bytes) -> EngineConfig:

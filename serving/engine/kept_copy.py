@@ -12,22 +12,21 @@ from pathlib import Path
 import msgspec
 
 from vinery_serving.engine import graph
+from vinery_serving.engine.compiled_cache import FileStates, file_states
 from vinery_serving.engine.graph import GraphFeatures
-
-_Source = tuple[tuple[str, int, int, int], ...]
 
 
 class _Note(msgspec.Struct, frozen=True):
     """What a copy was made from, and what it supports."""
 
-    source: _Source
+    source: FileStates
     features: GraphFeatures
 
 
 def kept(folder: Path, target: Path, write: Callable[[], GraphFeatures]) -> GraphFeatures:
     """Return what the copy `target` of a folder supports, which `write` makes if the folder or this
     code has changed. `write` makes none of a graph that supports nothing."""
-    note_path, source = target.with_suffix(".json"), _source(folder)
+    note_path, source = target.with_suffix(".json"), file_states((folder, Path(graph.__file__)))
     with suppress(OSError, msgspec.MsgspecError):
         note = msgspec.json.decode(note_path.read_bytes(), type=_Note)
         if note.source == source:
@@ -39,10 +38,3 @@ def kept(folder: Path, target: Path, write: Callable[[], GraphFeatures]) -> Grap
         draft.write_bytes(msgspec.json.encode(_Note(source, features)))
         draft.rename(note_path)
     return features
-
-
-def _source(folder: Path) -> _Source:
-    """The name, size, modification time in ns and inode of each file, and of the code."""
-    files = sorted((*folder.iterdir(), Path(graph.__file__)))
-    stats = [(str(file), file.stat()) for file in files]
-    return tuple((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats)

@@ -21,6 +21,8 @@ from vinery_serving.engine.option_groups import (
 # The defaults that OVMS documents for speculative decoding, in tokens.
 NUM_ASSISTANT_TOKENS: Final = 5
 NGRAM_SIZE: Final = 3
+# GenAI's own, in tokens.
+NPU_RESPONSE_LEN: Final = 128
 _DRAFTING: Final = ("draft_model", "eagle3_head", "prompt_lookup")  # what proposes tokens
 _MAX_NUMBER: Final = 2**31 - 1  # what GenAI takes for each of its numbers
 _POSITIVE: Final = (
@@ -215,6 +217,16 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "how a model is divided: tensor_parallel between the sockets of a CPU, pipeline_parallel "
         "between the devices of HETERO; empty: OpenVINO chooses",
     ] = ""
+    max_prompt_len: Annotated[
+        int,
+        "tokens of a prompt on an NPU, which compiles a model for a fixed number; 0: OpenVINO "
+        "GenAI chooses, 1024 in the present release",
+    ] = 0
+    min_response_len: Annotated[
+        int,
+        "tokens of an answer for which an NPU has room beside the longest prompt; 0: OpenVINO "
+        "GenAI chooses, 128 in the present release",
+    ] = 0
     plugin: Annotated[dict[str, Any], "properties for OpenVINO's plugin, passed on unchanged"] = {}
 
     @property
@@ -226,6 +238,9 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """Return how many tokens prompt and output may have together; None: it is unknown.
         `folder_context` is the limit of the model's files."""
         context = self.max_context or folder_context
+        if self.max_prompt_len:
+            room = self.max_prompt_len + (self.min_response_len or NPU_RESPONSE_LEN)
+            context = min(context or room, room)
         if self.dynamic_split_fuse:
             return context
         # An answer that yields its slot comes back as a prompt with all its tokens.

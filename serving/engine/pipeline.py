@@ -16,6 +16,7 @@ import openvino_genai as genai
 
 from vinery_serving.core.request import GrammarKind
 from vinery_serving.engine.coded_tokenizer import write_tokenizer
+from vinery_serving.engine.compiled_graph import KeptAttention, cache_callbacks
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.graph import (
     EMBEDDINGS_FILE,
@@ -157,6 +158,7 @@ class Pipeline:
         draft = _draft_folder(config, self._graph) if config.options.draft_folder else None
         if draft == Path(config.options.draft_folder):
             self.disable_salts()  # the draft model would not understand salted ids
+        KeptAttention.before_compile()
         if self._graph.has_logits_hook:
             LogitsHook.before_compile()
         self._pipeline = genai.ContinuousBatchingPipeline(
@@ -525,8 +527,9 @@ def _properties(config: EngineConfig, graph: GraphFeatures, draft: Path | None) 
         properties["adapters"] = genai.AdapterConfig(pairs, mode)
     if options.prompt_lookup:
         properties["prompt_lookup"] = True
+    properties["extensions"] = [KeptAttention]
     if graph.has_logits_hook:
-        properties["extensions"] = [LogitsHook]
+        properties["extensions"].append(LogitsHook)
     if graph.is_vision:
         # GenAI would pass the sampler's threads on to the plugin.
         properties["MODEL_PROPERTIES"] = {"text_embeddings": _EXACT}
@@ -539,12 +542,16 @@ def _device_properties(config: EngineConfig, device: str) -> dict[str, Any]:
     """Return what a device gets for any model. Pinned threads of two engines share cores
     (openvino#32444)."""
     options = config.options
-    properties: dict[str, Any] = {"CACHE_DIR": str(config.cache_dir / "compiled")}
+    properties: dict[str, Any] = {"CACHE_DIR": str(config.compiled_dir)}
     if device == "CPU":
         num_threads = options.num_threads or os.cpu_count() or 1
         properties |= {"INFERENCE_NUM_THREADS": num_threads, "ENABLE_CPU_PINNING": False}
+        properties["CACHE_ENCRYPTION_CALLBACKS"] = cache_callbacks()
     if options.kv_cache_precision:
         properties["KV_CACHE_PRECISION"] = options.kv_cache_precision
+    for name in ("max_prompt_len", "min_response_len"):
+        if value := getattr(options, name):
+            properties[name.upper()] = value
     if options.model_distribution_policy:
         properties["MODEL_DISTRIBUTION_POLICY"] = options.model_distribution_policy.upper()
     return properties
@@ -557,7 +564,8 @@ def _draft_model(config: EngineConfig, folder: Path) -> Any:
     device = options.draft_device or config.device
     properties = _device_properties(config, device)
     if device != config.device:
-        properties.pop("MODEL_DISTRIBUTION_POLICY", None)
+        for name in ("MODEL_DISTRIBUTION_POLICY", "MAX_PROMPT_LEN", "MIN_RESPONSE_LEN"):
+            properties.pop(name, None)
     if own is not None:
         scheduler = genai.SchedulerConfig()
         scheduler.cache_size = own.cache_size_gb

@@ -74,13 +74,17 @@ def _tokenized(
         raise InvalidRequest("The text has no tokens: send at least one character.", param=param)
     if most is not None and len(found.token_ids) > most:
         raise InvalidRequest(
-            f"This model takes {most} tokens of one text, and this one has "
-            f"{len(found.token_ids)}. Send a shorter one, divide it, or let it be cut with "
+            f"`{param}` has {len(found.token_ids)} tokens{_with_query(given)}, and this model "
+            f"takes {most}. Send a shorter text, divide it, or let it be cut with "
             "`truncate_prompt_tokens: -1`.",
             param=param,
             code="context_length_exceeded",
         )
     return found
+
+
+def _with_query(given: PoolingInput) -> str:
+    return " with those of its query" if isinstance(given, TextPair) else ""
 
 
 def _limit(truncation: Truncation | None, most: int | None, param: str) -> int | None:
@@ -101,9 +105,10 @@ def _prefix(request: PoolingRequest, model: LoadedModel) -> str:
     folder, options = model.pooling, model.entry.options
     if request.prompt_name is not None:
         if request.prompt_name not in folder.prompts:
-            known = ", ".join(sorted(folder.prompts)) or "none"
+            known = f"only {', '.join(sorted(folder.prompts))}" if folder.prompts else "none"
             raise UnsupportedParameter(
-                f"This model has no prompt `{request.prompt_name}`. It has {known}.",
+                f"`prompt_name` is `{request.prompt_name}`, but of such texts this model has "
+                f"{known}.",
                 param="prompt_name",
             )
         return folder.prompts[request.prompt_name]
@@ -184,8 +189,8 @@ class _Pooling:
         wanted = self._prepared.draft.dimensions
         if wanted is not None and wanted > hello.num_dimensions:
             raise InvalidRequest(
-                f"`dimensions` must be at most {hello.num_dimensions}: so many numbers have the "
-                "vectors of this model.",
+                f"`dimensions` must be at most {hello.num_dimensions}, which is how many numbers "
+                "the vectors of this model have.",
                 param="dimensions",
             )
 

@@ -291,6 +291,7 @@ def _max_new_tokens(request: GenerationRequest, model: LoadedModel, prompt: Prom
     if requested is None:
         requested = _default_max_tokens(request, model)
     max_context, num_prompt_tokens = model.max_context, len(prompt.token_ids)
+    _check_prompt_len(request, model, num_prompt_tokens)
     if max_context is None:
         return _UNLIMITED_TOKENS if requested is None else requested
     num_left = max_context - num_prompt_tokens
@@ -304,6 +305,20 @@ def _max_new_tokens(request: GenerationRequest, model: LoadedModel, prompt: Prom
             param=PROMPT_FIELDS[request.endpoint],
         )
     return num_left if requested is None else min(requested, num_left)
+
+
+def _check_prompt_len(
+    request: GenerationRequest, model: LoadedModel, num_prompt_tokens: int
+) -> None:
+    """Raises `ContextTooLong` for a prompt that an NPU was not compiled for."""
+    most = model.entry.options.max_prompt_len
+    if most and num_prompt_tokens > most:
+        raise ContextTooLong(
+            max_context=most,
+            num_prompt_tokens=num_prompt_tokens,
+            num_output_tokens=0,
+            param=PROMPT_FIELDS[request.endpoint],
+        )
 
 
 def _default_max_tokens(request: GenerationRequest, model: LoadedModel) -> int | None:

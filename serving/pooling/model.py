@@ -120,7 +120,7 @@ def _probe() -> WaitingText:
 def _properties(config: EngineConfig) -> dict[str, Any]:
     properties: dict[str, Any] = {
         "PERFORMANCE_HINT": "LATENCY",
-        "CACHE_DIR": str(config.cache_dir / "compiled"),
+        "CACHE_DIR": str(config.compiled_dir),
     }
     if num_threads := config.options.num_threads:
         # Pinned threads of several engines would share the first cores.

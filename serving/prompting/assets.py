@@ -217,7 +217,8 @@ class ModelAssets:
         wrong = next((id_ for id_ in ids if not 0 <= id_ < vocab_size), None)
         if wrong is not None:
             raise InvalidRequest(
-                f"{wrong} is no token of this model: ids go from 0 to {vocab_size - 1}.",
+                f"`{param}` names the token {wrong}, which this model does not have: its ids go "
+                f"from 0 to {vocab_size - 1}.",
                 param=param,
             )
 

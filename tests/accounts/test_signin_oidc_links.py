@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
 from allauth.socialaccount.models import SocialAccount
 from django.test import Client
@@ -99,6 +100,18 @@ def test_an_unverified_address_is_neither_linked_nor_stored(
 
     assert signed_in_name(client) == "ada"
     assert User.objects.get(username="ada").email == ""
+
+
+def test_a_user_without_password_and_second_factor_cannot_sign_in_again_by_a_mailed_code(
+    client: Client, issuer: TestIssuer, settings: Any
+) -> None:
+    """Vinery has no pages for codes by mail, which allauth offers for a verified address."""
+    settings.VINERY_OIDC = issuer.settings(makes_accounts=True)
+    oidc_sign_in(client)
+    EmailAddress.objects.update(verified=True)
+
+    for page in ("account_reauthenticate", "mfa_reauthenticate"):
+        assert client.get(reverse(page)).status_code == 403
 
 
 def test_an_address_of_two_accounts_is_linked_to_neither(

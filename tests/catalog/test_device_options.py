@@ -20,7 +20,8 @@ MODELS = REPOSITORY / "models"
 TINY_CHAT = MODELS / "tiny-chat"
 CPU = Device("CPU", "Intel Core", properties=("NUM_STREAMS", "INFERENCE_PRECISION_HINT"))
 GPU = Device("GPU", "Intel Arc", properties=("GPU_HOST_TASK_PRIORITY", "NUM_STREAMS"))
-KNOWN = DeviceList((CPU, GPU), 0.0)
+NPU = Device("NPU", "Intel AI Boost", properties=("NPU_TURBO",))
+KNOWN = DeviceList((CPU, GPU, NPU), 0.0)
 EVICTION = {"start_size": 48, "recent_size": 64, "max_cache_size": 192}
 
 
@@ -41,6 +42,8 @@ def check(device: str, known: DeviceList | None = KNOWN, **options: Any) -> None
         ("GPU", {"plugin": {"GPU_HOST_TASK_PRIORITY": "LOW", "CACHE_MODE": "OPTIMIZE_SIZE"}}),
         ("HETERO:GPU,CPU", {"plugin": {"INFERENCE_PRECISION_HINT": "f32"}}),
         ("GPU", {"draft_model": "/m", "draft_device": "CPU", "num_threads": 2}),
+        ("NPU", {"max_prompt_len": 2048, "min_response_len": 256}),
+        ("NPU", {"plugin": {"GENERATE_HINT": "BEST_PERF", "NPU_TURBO": True}}),
     ],
 )
 def test_a_device_takes_its_options(device: str, options: dict[str, Any]) -> None:
@@ -74,6 +77,24 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "model_distribution_policy can be pipeline_parallel only with HETERO, not with CPU.",
     ),
     ("GPU", {"num_threads": 4}, "num_threads is for the device CPU, not for GPU. Leave it out."),
+    (
+        "CPU",
+        {"max_prompt_len": 9},
+        "max_prompt_len is for the device NPU, not for CPU. Leave it out.",
+    ),
+    (
+        *("AUTO:NPU,CPU", {"min_response_len": 9}),
+        "min_response_len is for the device NPU, not for AUTO:NPU,CPU. Leave it out.",
+    ),
+    (
+        *("NPU", {"plugin": {"MAX_PROMPT_LEN": 9}}),
+        "plugin cannot set MAX_PROMPT_LEN: use max_prompt_len.",
+    ),
+    (
+        *("GPU", {"plugin": {"GENERATE_HINT": "BEST_PERF"}}),
+        "plugin: GPU has no property GENERATE_HINT. `vinery devices --json` lists those that it "
+        "has.",
+    ),
     (
         "CPU",
         {"cache_eviction": EVICTION, "enable_prefix_caching": False},

@@ -314,6 +314,20 @@ def test_each_option_has_a_line(tmp_path: Path) -> None:
     assert len(model.changed) == 4  # the name, defaults, the prefix cache, the context
 
 
+def test_the_lengths_of_an_npu_are_its_options(tmp_path: Path) -> None:
+    plugin = {"MIN_RESPONSE_LEN": "256", "PREFILL_HINT": "STATIC"}
+    given = {"max_prompt_len": 2048, "plugin_config": plugin, "device": "NPU"}
+
+    model = translate(Servable("a", tmp_path, "here", given), Roots())
+
+    assert (model.device, model.lost) == ("NPU", [])
+    assert model.options == {
+        "max_prompt_len": 2048,
+        "min_response_len": 256,
+        "plugin": {"PREFILL_HINT": "STATIC"},
+    }
+
+
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     def run_(*words: str) -> tuple[int, str]:

@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,22 @@ import httpx
 import pytest
 
 from tests.conftest import REPOSITORY, Running, clean_environment
+from tests.pooling_models import pooling_models
 from vinery import __version__
 
 pytestmark = pytest.mark.system
 
 SETTINGS = REPOSITORY / "tests" / "contract" / "fuzzing" / "schemathesis.toml"
 GENERATION = ["chat/completions", "completions", "responses", "messages"]
+POOLING = ["embeddings", "rerank", "score"]
 TIMEOUT_S = 1200
+
+
+@pytest.fixture(scope="module")
+def with_every_task(running: Running) -> Iterator[Running]:
+    """The shared platform with models that chat, embed and rank."""
+    with pooling_models(running):
+        yield running
 
 
 def test_the_document_is_open_to_all(running: Running) -> None:
@@ -47,25 +57,33 @@ def test_the_document_can_only_be_read(running: Running) -> None:
 
 
 @pytest.mark.timeout(TIMEOUT_S + 30)
-def test_every_bound_of_every_field_is_as_documented(running: Running, tmp_path: Path) -> None:
+def test_every_bound_of_every_field_is_as_documented(
+    with_every_task: Running, tmp_path: Path
+) -> None:
     """All valid and invalid boundary values of one tree; the other has the same fields."""
-    paths = "^/v1/(chat/completions|completions|responses|messages|models.*)$"
-    seen = schemathesis(running, tmp_path, "--phases=coverage", f"--include-path-regex={paths}")
+    paths = f"^/v1/({'|'.join([*GENERATION, *POOLING, 'models.*'])})$"
+    seen = schemathesis(
+        with_every_task, tmp_path, "--phases=coverage", f"--include-path-regex={paths}"
+    )
 
     for endpoint in GENERATION:
         path = f"/v1/{endpoint}"
         assert seen[path, "positive", 200] > seen[path, "positive", 400], seen
         assert seen[path, "negative", 400] > 100, seen
+    for endpoint in POOLING:
+        path = f"/v1/{endpoint}"
+        assert seen[path, "positive", 200] > seen[path, "positive", 400], seen
+        assert seen[path, "negative", 400] > 20, seen
 
 
 @pytest.mark.timeout(TIMEOUT_S + 30)
 def test_random_requests_and_chains_are_answered_as_documented(
-    running: Running, tmp_path: Path
+    with_every_task: Running, tmp_path: Path
 ) -> None:
-    seen = schemathesis(running, tmp_path, "--phases=fuzzing,stateful", "--max-examples=15")
+    seen = schemathesis(with_every_task, tmp_path, "--phases=fuzzing,stateful", "--max-examples=15")
 
     for tree in ("v1", "v3"):
-        for endpoint in GENERATION:
+        for endpoint in (*GENERATION, *POOLING):
             assert seen[f"/{tree}/{endpoint}", "positive", 200], seen
             assert seen[f"/{tree}/{endpoint}", "negative", 400], seen
         assert seen[f"/{tree}/models/{{id}}", "positive", 200], seen

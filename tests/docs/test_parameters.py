@@ -12,8 +12,8 @@ from docs.markdown import SYSTEMS
 from docs.parameters import rows_of
 from docs.parts import PARTS, Part
 from vinery_serving.core.dialects import DIALECTS
+from vinery_serving.core.endpoints import ALL_ENDPOINTS, AnyEndpoint
 from vinery_serving.core.errors import InvalidRequest
-from vinery_serving.core.request import Endpoint
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.parameters import parameter_of
@@ -21,15 +21,17 @@ from vinery_serving.protocols.common.refused import REFUSED
 from vinery_serving.protocols.openapi.document import BODIES
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
-def test_every_field_of_a_body_is_described(endpoint: Endpoint) -> None:
+@pytest.mark.parametrize("endpoint", ALL_ENDPOINTS)
+def test_every_field_of_a_body_is_described(endpoint: AnyEndpoint) -> None:
     for name, field in BODIES[endpoint].model_fields.items():
         assert parameter_of(field) is not None, f"define {name} with parameter(...)"
         assert field.description
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
-def test_every_parameter_has_a_row_unless_no_system_has_the_refused_one(endpoint: Endpoint) -> None:
+@pytest.mark.parametrize("endpoint", ALL_ENDPOINTS)
+def test_every_parameter_has_a_row_unless_no_system_has_the_refused_one(
+    endpoint: AnyEndpoint,
+) -> None:
     read = {field.alias or name for name, field in BODIES[endpoint].model_fields.items()}
     refused = {name for name, each in REFUSED[endpoint].items() if each.systems_of(endpoint)}
     rows = [row.name for row in rows_of(endpoint)]
@@ -38,8 +40,8 @@ def test_every_parameter_has_a_row_unless_no_system_has_the_refused_one(endpoint
     assert {name for name in rows if "." not in name} == read - set(REFUSED[endpoint]) | refused
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
-def test_every_row_names_known_systems(endpoint: Endpoint) -> None:
+@pytest.mark.parametrize("endpoint", ALL_ENDPOINTS)
+def test_every_row_names_known_systems(endpoint: AnyEndpoint) -> None:
     for row in rows_of(endpoint):
         assert set(row.systems.upper()) <= set(SYSTEMS)
 

@@ -15,6 +15,7 @@ from vinery_serving.core.request import (
     GenerationRequest,
     Grammar,
     GrammarKind,
+    RawPrompts,
     SpeculativeDecoding,
     Stopping,
     Tool,
@@ -167,6 +168,15 @@ async def test_parameters_that_continue_after_the_grammar_are_refused(
         await prepared_of(engine, replace(request_, stopping=stopping))
 
     assert caught.value.param == param
+
+
+async def test_a_prompt_that_an_npu_was_not_compiled_for_is_refused(tmp_path: Path) -> None:
+    engine = new_engine(tmp_path, max_prompt_len=NUM_RAW, min_response_len=20)
+    longer = replace(RAW, prompt=RawPrompts(("Hi there, friend",)))
+
+    assert await max_new_tokens(engine) == 20
+    with pytest.raises(ContextTooLong, match=f"maximum context length is {NUM_RAW} tokens"):
+        await prepared_of(engine, longer)
 
 
 async def test_a_head_proposes_a_number_of_tokens(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.results import build_result
 from vinery_serving.core.dialects import V1, Dialect
+from vinery_serving.core.endpoints import AnyEndpoint, Endpoint, PoolingEndpoint
 from vinery_serving.core.events import (
     Completed,
     Event,
@@ -21,9 +22,11 @@ from vinery_serving.core.events import (
     Usage,
 )
 from vinery_serving.core.ids import AnswerIdentity
-from vinery_serving.core.request import Endpoint, GenerationRequest
+from vinery_serving.core.request import GenerationRequest
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.common.exchange import Exchange
+from vinery_serving.protocols.pooling.common import PoolingExchange
+from vinery_serving.protocols.pooling.parsing import parse_pooling
 
 HEAD = AnswerIdentity("0123456789abcdef01234567", 1_700_000_000, "grape-1b")
 COMPLETED_AT = 1_700_000_002
@@ -32,11 +35,14 @@ USAGE = Usage(
 )
 
 # The smallest valid body of each endpoint.
-LEAST: dict[Endpoint, dict[str, Any]] = {
+LEAST: dict[AnyEndpoint, dict[str, Any]] = {
     Endpoint.CHAT: {"messages": [{"role": "user", "content": "Hi"}]},
     Endpoint.COMPLETIONS: {"prompt": "Once"},
     Endpoint.RESPONSES: {"input": "Hi"},
     Endpoint.MESSAGES: {"max_tokens": 64, "messages": [{"role": "user", "content": "Hi"}]},
+    PoolingEndpoint.EMBEDDINGS: {"input": "Hi"},
+    PoolingEndpoint.RERANK: {"query": "Hi", "documents": ["Hello"]},
+    PoolingEndpoint.SCORE: {"text_1": "Hi", "text_2": "Hello"},
 }
 OPENAI = (Endpoint.CHAT, Endpoint.COMPLETIONS, Endpoint.RESPONSES)
 
@@ -45,6 +51,15 @@ def exchange(endpoint: Endpoint, dialect: Dialect = V1, /, **fields: Any) -> Exc
     """The least request to `endpoint`, with these fields added or replaced."""
     body = json.dumps({**LEAST[endpoint], **fields}).encode()
     return parse(endpoint, body, dialect, fingerprint="vinery-0.1")
+
+
+def parsed(
+    endpoint: AnyEndpoint, dialect: Dialect = V1, /, **fields: Any
+) -> Exchange | PoolingExchange:
+    """The least request to any endpoint, with these fields added or replaced."""
+    if isinstance(endpoint, Endpoint):
+        return exchange(endpoint, dialect, **fields)
+    return parse_pooling(endpoint, json.dumps({**LEAST[endpoint], **fields}).encode())
 
 
 def request(endpoint: Endpoint, dialect: Dialect = V1, /, **fields: Any) -> GenerationRequest:

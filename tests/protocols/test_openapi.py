@@ -16,20 +16,20 @@ from pydantic import TypeAdapter
 
 from docs.parameters import parameters
 from vinery_serving.core.dialects import DIALECTS, V1
-from vinery_serving.core.endpoints import ALL_ENDPOINTS
+from vinery_serving.core.endpoints import ALL_ENDPOINTS, AnyEndpoint, PoolingEndpoint
 from vinery_serving.core.errors import EngineLost, InvalidRequest
 from vinery_serving.core.events import Failed, Started, TextDelta
 from vinery_serving.core.request import Conversation, Endpoint
 from vinery_serving.protocols.common.encoding import error_body
 from vinery_serving.protocols.common.refused import REFUSED
 from vinery_serving.protocols.openapi.answers import ANSWERS
-from vinery_serving.protocols.openapi.document import BODIES, POOLING_BODIES, document
+from vinery_serving.protocols.openapi.document import BODIES, document
 from vinery_serving.protocols.openapi.schema import PREFIX
 from vinery_serving.protocols.tokens import DetokenizeBody, TokenizeBody
 
 from . import exchanges
 from .clients import payloads
-from .exchanges import LEAST, OPENAI, answered, exchange, streamed
+from .exchanges import LEAST, OPENAI, answered, exchange, parsed, streamed
 from .streams import event_streams
 
 DOCUMENT = document(version="1.2.3", max_body_mb=64)
@@ -121,7 +121,7 @@ def test_only_the_documents_about_the_server_need_no_key() -> None:
 # -- Requests -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("body", [*BODIES.values(), *POOLING_BODIES, TokenizeBody, DetokenizeBody])
+@pytest.mark.parametrize("body", [*BODIES.values(), TokenizeBody, DetokenizeBody])
 def test_every_field_of_a_body_has_a_description(body: Any) -> None:
     properties = SCHEMAS[body.__name__]["properties"]
 
@@ -132,14 +132,15 @@ def test_every_field_of_a_body_has_a_description(body: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "name"), [(endpoint, name) for endpoint in Endpoint for name in REFUSED[endpoint]]
+    ("endpoint", "name"),
+    [(endpoint, name) for endpoint in ALL_ENDPOINTS for name in REFUSED[endpoint]],
 )
 def test_every_refused_field_is_marked_with_the_sentence_that_clients_get(
-    endpoint: Endpoint, name: str
+    endpoint: AnyEndpoint, name: str
 ) -> None:
     schema = BODIES[endpoint].__name__
     with pytest.raises(InvalidRequest) as caught:
-        exchange(endpoint, **{name: "asked for"})
+        parsed(endpoint, **{name: "asked for"})
 
     assert SCHEMAS[schema]["properties"][name]["x-refused"] == caught.value.message
     assert not fits(schema, {**LEAST[endpoint], name: "asked for"})
@@ -153,6 +154,16 @@ def test_unknown_fields_are_accepted_by_the_document_and_by_the_parser(endpoint:
 
     assert fits(BODIES[endpoint].__name__, body)
     assert exchange(endpoint, unheard_of={"a": [1]}).request == exchange(endpoint).request
+
+
+@pytest.mark.parametrize("endpoint", PoolingEndpoint)
+def test_every_field_of_a_pooling_body_may_be_null_but_its_texts(
+    endpoint: PoolingEndpoint,
+) -> None:
+    schema = BODIES[endpoint].__name__
+    for name in SCHEMAS[schema]["properties"].keys() - LEAST[endpoint].keys():
+        assert fits(schema, {**LEAST[endpoint], name: None}), name
+        assert parsed(endpoint, **{name: None}).request == parsed(endpoint).request
 
 
 TOOLS = [

@@ -12,12 +12,12 @@ import pytest
 from docs.mistakes import ACCEPTED, INVALID, MISTAKES, UNSUPPORTED, Mistake
 from docs.wrong_values import wrong_values
 from vinery_serving.core.dialects import DIALECTS, V1, V3, Dialect
+from vinery_serving.core.endpoints import AnyEndpoint, Endpoint
 from vinery_serving.core.errors import InvalidRequest
-from vinery_serving.core.request import Endpoint
 from vinery_serving.protocols.common.refused import REFUSED
 from vinery_serving.protocols.openapi.document import BODIES
 
-from .exchanges import exchange
+from .exchanges import exchange, parsed
 
 CHAT, RESPONSES = Endpoint.CHAT, Endpoint.RESPONSES
 ROWS = [(endpoint, row) for endpoint, rows in MISTAKES.items() for row in rows]
@@ -29,9 +29,9 @@ WRONG_VALUES = [
 ]
 
 
-def refused(endpoint: Endpoint, dialect: Dialect = V1, /, **fields: Any) -> InvalidRequest:
+def refused(endpoint: AnyEndpoint, dialect: Dialect = V1, /, **fields: Any) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as caught:
-        exchange(endpoint, dialect, **fields)
+        parsed(endpoint, dialect, **fields)
     error = caught.value
     assert (error.status, error.type) == (400, "invalid_request_error")
     return error
@@ -39,7 +39,7 @@ def refused(endpoint: Endpoint, dialect: Dialect = V1, /, **fields: Any) -> Inva
 
 @pytest.mark.parametrize(("endpoint", "field", "value", "sentence"), WRONG_VALUES)
 def test_a_wrong_value_is_refused(
-    endpoint: Endpoint, field: str, value: Any, sentence: str
+    endpoint: AnyEndpoint, field: str, value: Any, sentence: str
 ) -> None:
     for dialect in DIALECTS.values():
         error = refused(endpoint, dialect, **{field: value})
@@ -49,7 +49,7 @@ def test_a_wrong_value_is_refused(
 
 
 @pytest.mark.parametrize(("endpoint", "row"), ROWS)
-def test_a_wrong_body_is_refused(endpoint: Endpoint, row: Mistake) -> None:
+def test_a_wrong_body_is_refused(endpoint: AnyEndpoint, row: Mistake) -> None:
     for tree in row.trees:
         error = refused(endpoint, DIALECTS[tree], **row.fields)
 
@@ -91,7 +91,9 @@ def test_audio_is_refused_because_no_model_takes_it(endpoint: Endpoint) -> None:
     ("endpoint", "name"),
     [(endpoint, name) for endpoint, names in REFUSED.items() for name in names],
 )
-def test_an_unsupported_parameter_is_refused_with_the_reason(endpoint: Endpoint, name: str) -> None:
+def test_an_unsupported_parameter_is_refused_with_the_reason(
+    endpoint: AnyEndpoint, name: str
+) -> None:
     error = refused(endpoint, **{name: "asked for"})
 
     assert (error.code, error.param) == (UNSUPPORTED, name)
@@ -110,9 +112,9 @@ def test_an_unsupported_parameter_is_refused_with_the_reason(endpoint: Endpoint,
     ],
 )
 def test_the_default_of_an_unsupported_parameter_is_accepted(
-    endpoint: Endpoint, name: str, default: Any
+    endpoint: AnyEndpoint, name: str, default: Any
 ) -> None:
-    assert exchange(endpoint, **{name: default}).request == exchange(endpoint).request
+    assert parsed(endpoint, **{name: default}).request == parsed(endpoint).request
 
 
 def test_false_is_not_zero() -> None:

@@ -13,7 +13,9 @@ import pytest
 from numpy import array, dot
 from numpy.linalg import norm
 
+from docs.failures import WITH_OTHER_TASKS, Failure
 from tests.conftest import Running, until
+from tests.pooling_models import pooling_models, served
 from tests.system.commands import vinery
 from tests.system.ledger import is_written, rows
 from tests.system.limiting import limit, num_tokens, remove_limits
@@ -29,13 +31,9 @@ CAT, KITTEN, TRAIN = (
 
 @pytest.fixture(scope="module")
 def platform(running: Running) -> Iterator[Running]:
-    """The shared platform with both models, which go at the end."""
-    for name in ("tiny-embed", "tiny-rerank"):
-        vinery(running, "model", "add", name)
-    until(lambda: {"tiny-embed", "tiny-rerank"} <= set(served(running)), timeout_s=60)
-    yield running
-    for name in ("tiny-embed", "tiny-rerank"):
-        vinery(running, "model", "remove", name)
+    """The shared platform with both models."""
+    with pooling_models(running):
+        yield running
 
 
 @pytest.fixture
@@ -43,12 +41,6 @@ def client(platform: Running) -> openai.OpenAI:
     return openai.OpenAI(
         base_url=f"{platform.base_url}/v1", api_key=platform.api_key, max_retries=0, timeout=60
     )
-
-
-def served(platform: Running) -> dict[str, Any]:
-    headers = {"authorization": f"Bearer {platform.api_key}"}
-    answer = httpx.get(f"{platform.base_url}/v1/models", headers=headers).json()
-    return {each["id"]: each for each in answer["data"]}
 
 
 def post(platform: Running, path: str, **body: Any) -> httpx.Response:
@@ -144,43 +136,20 @@ def test_a_large_request_is_read_in_a_worker_process_and_gives_the_same(
     assert together.data[123].embedding == pytest.approx(alone.data[0].embedding, abs=2e-2)
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status", "message"),
-    [
-        ("/v1/chat/completions", {"model": "tiny-embed", "messages": []}, 400, ""),
-        (
-            "/v1/chat/completions",
-            {"model": "tiny-embed", "messages": [{"role": "user", "content": "Hi"}]},
-            400,
-            "makes embeddings: use /embeddings",
-        ),
-        (
-            "/v1/embeddings",
-            {"model": "tiny-chat", "input": "Hi"},
-            400,
-            "chats: use /chat/completions",
-        ),
-        ("/v1/rerank", {"model": "tiny-chat", "query": "a", "documents": ["b"]}, 400, "chats"),
-        ("/v1/embeddings", {"model": "tiny-embed", "input": ""}, 400, "empty text"),
-        ("/v1/embeddings", {"model": "tiny-embed", "input": "a " * 600}, 400, "takes 512 tokens"),
-        ("/v1/embeddings", {"model": "tiny-embed", "input": "a", "dimensions": 97}, 400, "96"),
-        ("/v1/embeddings", {"model": "tiny-embed", "input": [10**6]}, 400, "no token"),
-        ("/v1/embeddings", {"model": "tiny-embed", "input": "a", "prompt_name": "x"}, 400, "none"),
-        (
-            "/v1/rerank",
-            {"model": "tiny-rerank", "query": "a " * 600, "documents": ["b"], "truncate": "END"},
-            400,
-            "shorter query",
-        ),
-    ],
-)
-def test_what_cannot_be_done_is_refused_with_a_sentence(
-    platform: Running, path: str, body: dict[str, Any], status: int, message: str
-) -> None:
-    answer = post(platform, path, **body)
+@pytest.mark.parametrize("row", WITH_OTHER_TASKS, ids=lambda row: row.mistake[:60])
+def test_what_cannot_be_done_is_refused_as_documented(platform: Running, row: Failure) -> None:
+    for tree in ("v1", "v3"):
+        path = row.path.replace("{tree}", tree)
+        assert isinstance(row.body, dict)
+        answer = post(platform, path, **row.body)
 
-    assert answer.status_code == status, answer.text
-    assert message in answer.text
+        assert answer.status_code == row.status, answer.text
+        assert answer.json()["error"] == {
+            "message": row.message,
+            "type": "invalid_request_error",
+            "param": row.param,
+            "code": row.code,
+        }
 
 
 def test_a_text_that_is_too_long_is_cut_where_the_request_asks_for_it(platform: Running) -> None:

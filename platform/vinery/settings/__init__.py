@@ -257,6 +257,8 @@ ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
 ACCOUNT_SESSION_REMEMBER = True
+# There are no pages for codes by mail, which allauth offers to users with a verified address.
+ACCOUNT_REAUTHENTICATION_METHODS = {"password", "mfa"}
 # The tokens of `accounts/services/password_links.py`, too.
 ACCOUNT_PASSWORD_RESET_TOKEN_GENERATOR = "django.contrib.auth.tokens.PasswordResetTokenGenerator"
 ACCOUNT_RATE_LIMITS = {

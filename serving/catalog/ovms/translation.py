@@ -43,6 +43,8 @@ def translate(servable: Servable, roots: Roots) -> Translation:
         model.changed.append(f"the name {servable.name} is {model.name}: names have no other signs")
     given = {name: value for name, value in servable.options.items() if value != ""}
     plugin = _plugin_of(model, given.pop("plugin_config", {}))
+    if "max_prompt_len" in given:
+        plugin = {"MAX_PROMPT_LEN": given["max_prompt_len"]} | plugin
     for name, value in given.items():
         if name in _HANDLERS:
             _handle(model, name, value)
@@ -72,7 +74,7 @@ _TOGETHER: Final = frozenset(
     {
         *("tool_parser", "reasoning_parser", "draft_models_path", "draft_device"),
         *("draft_cache_size", "draft_max_num_batched_tokens", "generation_config_path"),
-        "draft_eagle3_mode",
+        *("draft_eagle3_mode", "max_prompt_len"),
     }
 )
 _LOST: Final = {
@@ -80,7 +82,6 @@ _LOST: Final = {
     "draft_max_num_seqs": "the draft model runs with as many answers as its model",
     "draft_dynamic_split_fuse": "the draft model reads long prompts in several steps",
     "truncate": "a request asks for it, by truncate_prompt_tokens",
-    "max_prompt_len": "it is for an NPU; max_context limits prompt and answer together",
     "enable_tool_guided_generation": "a request asks for it, by `strict` of a tool or tool_choice",
 }
 
@@ -231,12 +232,22 @@ def _take_plugin(model: Translation, plugin: Mapping[str, Any]) -> None:
             model.take("num_threads", value, theirs)
         elif name == "CACHE_DIR":
             model.lose(theirs, "compiled models are kept in the home")
-        elif name == "MAX_PROMPT_LEN":
-            model.lose(theirs, "it is for an NPU; max_context limits prompt and answer together")
+        elif name in ("MAX_PROMPT_LEN", "MIN_RESPONSE_LEN"):
+            _take_length(model, name, value)
         else:
             left[name] = value
     if left:
         model.take("plugin", left, "plugin_config")
+
+
+def _take_length(model: Translation, name: str, value: Any) -> None:
+    theirs = f"plugin_config {name}"
+    if model.device.partition(".")[0] != "NPU":
+        model.lose(theirs, "it is for an NPU; max_context limits prompt and answer together")
+    elif str(value).isdecimal():
+        model.take(name.lower(), int(value), theirs)
+    else:
+        model.lose(theirs, f"{value!r} is not a value that it can have")
 
 
 # The names of parsers, where Vinery's format has another.

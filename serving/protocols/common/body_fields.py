@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, NamedTuple
 from pydantic import BaseModel
 
 from vinery_serving.core.dialects import Dialect
-from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import Endpoint
 from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.aliases import SYNONYMS, Alias, same_as
@@ -80,7 +80,7 @@ class _Fields:
         own, refused = known_fields(self.model), REFUSED[self.endpoint]
         for name, value in body.items():
             if name in refused:
-                _refuse(refused[name], _Sent(name, name, value))
+                refused[name].check(name, value)
             if name in own or name in refused:
                 self.members[name] = value
             elif value is not None:
@@ -98,7 +98,7 @@ class _Fields:
             case Alias() as alias:
                 self.aliases.append((sent, alias))
             case Refused() as refused:
-                _refuse(refused, sent)
+                refused.check(sent.path, sent.value)
             case Harmless():
                 self.harmless.append(sent.path)
             case None:
@@ -111,7 +111,7 @@ class _Fields:
             for path, value in alias.read(self.endpoint, sent.path, sent.value).items():
                 refused = REFUSED[self.endpoint].get(path)
                 if refused is not None:
-                    _refuse(refused, sent)
+                    refused.check(sent.path, sent.value)
                 self._refuse_other_value(sent, path, value)
                 self._set(path, value)
                 self.origins[path] = sent.path
@@ -158,8 +158,3 @@ def _flattened(name: str, value: Any) -> Sequence[_Sent]:
 def _are_equal(value: object, other: object) -> bool:
     """As in JSON, false is not 0."""
     return value == other and isinstance(value, bool) == isinstance(other, bool)
-
-
-def _refuse(refused: Refused, sent: _Sent) -> None:
-    if not refused.accepts(sent.value):
-        raise UnsupportedParameter(refused.message(sent.path), param=sent.path)

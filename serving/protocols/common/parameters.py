@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from vinery_serving.core import field_limits
-from vinery_serving.core.request import Endpoint
+from vinery_serving.core.endpoints import AnyEndpoint
 from vinery_serving.protocols.common.limited import Limited
 from vinery_serving.protocols.common.reading import invalid
 
@@ -47,8 +47,6 @@ EFFORT = (
 )
 EFFORTS = "must be one of 'none', 'minimal', 'low', 'medium', 'high', 'xhigh' or 'max'"
 
-_COLUMNS = tuple(Endpoint)
-
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -58,9 +56,9 @@ class Parameter:
     wrong: Sequence[tuple[Any, str]] = ()
     changes_nothing: bool = False
 
-    def systems_of(self, endpoint: Endpoint) -> str:
+    def systems_of(self, endpoint: AnyEndpoint) -> str:
         """Return the letters of the systems that document the parameter at `endpoint`."""
-        columns, at = self.systems.split(), _COLUMNS.index(endpoint)
+        columns, at = self.systems.split(), list(type(endpoint)).index(endpoint)
         if len(columns) > 1:
             return "".join(columns[at : at + 1]).replace("-", "")
         return "".join(columns).replace("-", "")
@@ -81,8 +79,8 @@ def parameter(
     `systems` names the systems that document the parameter: O for OpenVINO Model Server, A for
     OpenAI, V for vLLM, F for FastDeploy, in lower case if the system ignores it or implements
     a part of it. It has one word for a field of one endpoint, otherwise three words, for
-    chats, completions and responses; "-" is an empty word. Messages are Anthropic's: their fields
-    have no words. The sources are the documents of
+    chats, completions and responses, or for embeddings, rerank and score; "-" is an empty word.
+    Messages are Anthropic's: their fields have no words. The sources are the documents of
     2026: OpenVINO Model Server 2026.4, OpenAI's API description, vLLM 0.33, FastDeploy 2.
 
     `wrong` holds values that the server refuses with the code `invalid_value`, and the part of

@@ -8,7 +8,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vinery_serving.core.request import Endpoint
+from vinery_serving.core.endpoints import AnyEndpoint, Endpoint, PoolingEndpoint
+from vinery_serving.core.errors import UnsupportedParameter
 from vinery_serving.protocols.common.parameters import Parameter
 
 
@@ -29,9 +30,14 @@ class Refused:
         or_default = f", or set it to {json.dumps(self.harmless[0])}" if self.harmless else ""
         return f"`{name}` is not supported by this server: {self.reason}. Leave it out{or_default}."
 
-    def systems_of(self, endpoint: Endpoint) -> str:
+    def systems_of(self, endpoint: AnyEndpoint) -> str:
         """Return the letters of the systems that document the parameter at `endpoint`."""
         return Parameter(self.systems).systems_of(endpoint)
+
+    def check(self, path: str, value: object) -> None:
+        """Raises `UnsupportedParameter` unless `value` asks for the default."""
+        if not self.accepts(value):
+            raise UnsupportedParameter(self.message(path), param=path)
 
     def accepts(self, value: object) -> bool:
         """Return whether `value` asks for the default. As in JSON, false is not 0."""
@@ -144,9 +150,57 @@ _IN_MESSAGES: Refusals = {
     "mcp_servers": Refused("it calls no tools; give the model tools", "", ([],)),
 }  # fmt: skip
 
-REFUSED: Mapping[Endpoint, Refusals] = {
+_SCALED = "how vectors are scaled is an option of the served model"
+_TOKENS = "send token ids to choose the special tokens of a text"
+_PAIR_TOKENS = "the model decides which special tokens are around the texts"
+_FLOATS = "vectors are 32-bit floats"
+_SCORES = "scores are always from 0 to 1"
+_PADDED = "the engine pads the texts of a batch itself"
+_TEXTS_ONLY = "its models of this kind read text only"
+
+_WITH_VECTORS: Refusals = {
+    "messages": Refused("this endpoint reads `input`; send the texts of the messages in it", "V"),
+    "add_special_tokens": Refused(_TOKENS, "VF", (True,)),
+    "normalize": Refused(_SCALED, "F"),
+    "use_activation": Refused(_SCALED, "V"),
+    "padding": Refused(_PADDED, "V", ("do_not_pad",)),
+    "mm_processor_kwargs": Refused(_TEXTS_ONLY, "V", ({},)),
+    "embed_dtype": Refused(_FLOATS, "V", ("float32",)),
+    "endianness": Refused(f"{_FLOATS} in little-endian order", "V", ("native", "little")),
+    "output_dtype": Refused(_FLOATS, "", ("float",)),
+    "output_dimension": Refused("`dimensions` is the number of numbers of a vector"),
+    "embedding_type": Refused(
+        "its vectors are `float` or `base64`, as `encoding_format` asks", "", ("float",)
+    ),
+    "task": Refused("`input_type` and `prompt_name` choose the text before an input"),
+    "late_chunking": Refused("each text of `input` is a text of its own", "", (False,)),
+}
+
+_WITH_SCORES: Refusals = {
+    "add_special_tokens": Refused(_PAIR_TOKENS, "", (True,)),
+    "use_activation": Refused(_SCORES, "- V V", (True,)),
+    "padding": Refused(_PADDED, "- V V", ("do_not_pad",)),
+    "mm_processor_kwargs": Refused(_TEXTS_ONLY, "- V V", ({},)),
+    "instruction": Refused("send it as the beginning of the query"),
+}
+
+_WITH_RANKS: Refusals = {
+    **_WITH_SCORES,
+    "max_tokens_per_doc": Refused(
+        "use `truncate_prompt_tokens`, which counts the query and the document together"
+    ),
+    "max_chunks_per_doc": Refused("a document is read whole; send its chunks as documents"),
+    "rank_fields": Refused("a document is ranked by its `text`", "", (["text"],)),
+    "top_k": Refused("`top_n` is the number of documents in the answer"),
+    "raw_scores": Refused(_SCORES, "", (False,)),
+}
+
+REFUSED: Mapping[AnyEndpoint, Refusals] = {
     Endpoint.CHAT: {**_EVERYWHERE, **_IN_CONVERSATIONS},
     Endpoint.COMPLETIONS: _EVERYWHERE,
     Endpoint.RESPONSES: {**_EVERYWHERE, **_IN_CONVERSATIONS, **_IN_RESPONSES},
     Endpoint.MESSAGES: {**_EVERYWHERE, **_IN_CONVERSATIONS, **_IN_MESSAGES},
+    PoolingEndpoint.EMBEDDINGS: _WITH_VECTORS,
+    PoolingEndpoint.RERANK: _WITH_RANKS,
+    PoolingEndpoint.SCORE: _WITH_SCORES,
 }

@@ -1,13 +1,13 @@
 """The OpenAPI 3.1 document of the inference API, from the types that parse requests."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import DIALECTS
-from vinery_serving.core.request import Endpoint
+from vinery_serving.core.endpoints import AnyEndpoint, Endpoint, PoolingEndpoint
 from vinery_serving.protocols.chat.body import ChatBody
 from vinery_serving.protocols.completions.body import CompletionsBody
 from vinery_serving.protocols.messages.body import CountBody, MessagesBody
@@ -26,14 +26,15 @@ from vinery_serving.protocols.tokens import DetokenizeBody, TokenizeBody
 
 Document = dict[str, Any]
 
-BODIES: Final[Mapping[Endpoint, type[BaseModel]]] = {
+BODIES: Final[Mapping[AnyEndpoint, type[BaseModel]]] = {
     Endpoint.CHAT: ChatBody,
     Endpoint.COMPLETIONS: CompletionsBody,
     Endpoint.RESPONSES: ResponsesBody,
     Endpoint.MESSAGES: MessagesBody,
+    PoolingEndpoint.EMBEDDINGS: EmbeddingsBody,
+    PoolingEndpoint.RERANK: RerankBody,
+    PoolingEndpoint.SCORE: ScoreBody,
 }
-
-POOLING_BODIES: Final[Sequence[type[BaseModel]]] = (EmbeddingsBody, RerankBody, ScoreBody)
 
 _DESCRIPTION: Final = """\
 Vinery serves OpenVINO models to OpenAI's and Anthropic's clients, under two URL trees: `/v1` \
@@ -147,19 +148,16 @@ def _description(max_body_mb: int) -> str:
 
 def _schemas() -> Mapping[str, Schema]:
     models: list[type[BaseModel]] = [*BODIES.values(), CountBody, TokenizeBody, DetokenizeBody]
-    models += POOLING_BODIES
     models += ANSWERS.values()
     schemas = component_schemas(models)
-    for endpoint, body in BODIES.items():
-        _add_others(schemas[body.__name__], endpoint)
-    _add_others(schemas[CountBody.__name__], Endpoint.MESSAGES)
+    bodies = [*BODIES.items()]
+    bodies.append((Endpoint.MESSAGES, CountBody))
+    for endpoint, body in bodies:
+        schema = schemas[body.__name__]
+        add_refused(schema, endpoint)
+        if isinstance(endpoint, Endpoint):
+            add_foreign(schema)
     return _reachable(schemas, [model.__name__ for model in models])
-
-
-def _add_others(schema: Schema, endpoint: Endpoint) -> None:
-    """Add what becomes of the parameters that are no fields of the endpoint."""
-    add_refused(schema, endpoint)
-    add_foreign(schema)
 
 
 def _reachable(schemas: Mapping[str, Schema], names: Iterable[str]) -> Mapping[str, Schema]:

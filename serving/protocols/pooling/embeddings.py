@@ -13,11 +13,10 @@ from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.pooling import PoolingInput, PoolingRequest, PoolingResult, TextRole
 from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.encoding import json_bytes
-from vinery_serving.protocols.common.limited import Identifier, Limited, Text, refuse_long
+from vinery_serving.protocols.common.limited import TEXT_LIMIT, Identifier, Limited, refuse_long
 from vinery_serving.protocols.common.parameters import TokenId, parameter
-from vinery_serving.protocols.common.reading import invalid, read_model, read_object
-from vinery_serving.protocols.common.unknown_fields import unknown_fields, unused_of
-from vinery_serving.protocols.pooling.common import PoolingBody, usage
+from vinery_serving.protocols.common.reading import invalid
+from vinery_serving.protocols.pooling.common import PoolingBody, read_pooling_body, usage
 
 _MAX_TOKEN_ID: Final = 2**31 - 1  # engines take int32
 _INPUTS: Final = Limited(field_limits.PROMPTS)
@@ -63,12 +62,13 @@ def _token_ids(value: list[object]) -> tuple[int, ...]:
     return ids
 
 
-_Texts = Annotated[list[str], Field(min_length=1), _INPUTS]
+_Text = Annotated[str, Field(min_length=1), TEXT_LIMIT]
+_Texts = Annotated[list[_Text], Field(min_length=1), _INPUTS]
 _Ids = Annotated[list[TokenId], Field(min_length=1), _INPUT_IDS]
 _ManyIds = Annotated[list[_Ids], Field(min_length=1), _INPUTS]
 Inputs = Annotated[
     tuple[PoolingInput, ...],
-    PlainValidator(_read_inputs, json_schema_input_type=Text | _Texts | _Ids | _ManyIds),
+    PlainValidator(_read_inputs, json_schema_input_type=_Text | _Texts | _Ids | _ManyIds),
 ]
 
 
@@ -77,6 +77,7 @@ class EmbeddingsBody(PoolingBody):
 
     input: Inputs = parameter(
         "A text, several texts, token ids, or several lists of token ids.",
+        "OAVF",
         wrong=[
             (5, _NO_INPUT),
             ([], "must not be empty"),
@@ -89,10 +90,13 @@ class EmbeddingsBody(PoolingBody):
         is_required=True,
     )
     encoding_format: Literal["float", "base64"] | None = parameter(
-        "`base64`: each vector as the base64 text of little-endian 32-bit floats. Default: `float`."
+        "`base64`: each vector as the base64 text of 32-bit floats, little-endian. Default: "
+        "`float`.",
+        "OAVF",
     )
     dimensions: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
-        "The first numbers of each vector, scaled to length 1 again. Default: all numbers."
+        "The first numbers of each vector, scaled to length 1 again. Default: all numbers.",
+        "AVF",
     )
     input_type: (
         Literal["query", "document", "passage", "search_query", "search_document"] | None
@@ -141,7 +145,5 @@ class EmbeddingsExchange:
 
 def parse_embeddings(body: bytes) -> EmbeddingsExchange:
     """Read the body of `/embeddings`. Raises `InvalidRequest`."""
-    members = read_object(body)
-    wire = read_model(EmbeddingsBody, members)
-    unused = unused_of(unknown_fields(EmbeddingsBody, members))
+    wire, unused = read_pooling_body(PoolingEndpoint.EMBEDDINGS, EmbeddingsBody, body)
     return EmbeddingsExchange(wire.request(unused), wire.encoding_format == "base64")

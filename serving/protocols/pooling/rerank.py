@@ -14,9 +14,13 @@ from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.limited import Limited, Text, refuse_long
 from vinery_serving.protocols.common.parameters import parameter
-from vinery_serving.protocols.common.reading import Wire, invalid, read_model, read_object, refusal
-from vinery_serving.protocols.common.unknown_fields import unknown_fields, unused_of
-from vinery_serving.protocols.pooling.common import PoolingBody, float_of, usage
+from vinery_serving.protocols.common.reading import Wire, invalid, refusal
+from vinery_serving.protocols.pooling.common import (
+    PoolingBody,
+    float_of,
+    read_pooling_body,
+    usage,
+)
 
 _LIMIT: Final = Limited(field_limits.PROMPTS)
 _NO_DOCUMENTS: Final = "must be an array of strings, or of objects with `text`"
@@ -82,12 +86,15 @@ Texts = Annotated[
 class RerankBody(PoolingBody):
     """The parameters of rerank."""
 
-    query: Text = parameter("What the documents are ranked for.", is_required=True)
+    query: Text = parameter("What the documents are ranked for.", "OV", is_required=True)
     documents: Documents = parameter(
         "Texts, or objects with `text`. Other members of an object have no effect; the answer "
         "repeats them if it has the documents.",
+        "oV",
         wrong=[
             ("a", _NO_DOCUMENTS),
+            (5, _NO_DOCUMENTS),
+            ({}, _NO_DOCUMENTS),
             ([], "must not be empty"),
             ([5], _NO_DOCUMENTS),
             ([{"title": "a"}], _NO_DOCUMENTS),
@@ -95,10 +102,10 @@ class RerankBody(PoolingBody):
         is_required=True,
     )
     top_n: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
-        "How many documents the answer has, the most relevant ones. Default: all."
+        "How many documents the answer has, the most relevant ones. Default: all.", "OV"
     )
     return_documents: bool | None = parameter(
-        "Whether the answer repeats the documents. Default: false."
+        "Whether the answer repeats the documents. Default: false.", "O"
     )
 
     def request(self, unused: Unused) -> PoolingRequest:
@@ -148,10 +155,8 @@ class RerankExchange:
 
 def parse_rerank(body: bytes) -> RerankExchange:
     """Read the body of `/rerank`. Raises `InvalidRequest`."""
-    members = read_object(body)
-    wire = read_model(RerankBody, members)
+    wire, unused = read_pooling_body(PoolingEndpoint.RERANK, RerankBody, body)
     documents = wire.documents if wire.return_documents else None
-    unused = unused_of(unknown_fields(RerankBody, members))
     return RerankExchange(wire.request(unused), wire.top_n, documents)
 
 
@@ -161,14 +166,20 @@ _SOURCES: Final = (("text_1", "text_2"), ("queries", "documents"), ("data_1", "d
 class ScoreBody(PoolingBody):
     """The parameters of score: one text and several, or as many of each."""
 
-    text_1: Texts | None = parameter("One text, or several.", wrong=[(5, _NO_TEXTS)])
+    text_1: Texts | None = parameter("One text, or several.", "V", wrong=[(5, _NO_TEXTS)])
     text_2: Texts | None = parameter(
-        "The texts beside them: as many, or any number beside one text.", wrong=[(5, _NO_TEXTS)]
+        "The texts beside them: as many, or any number beside one text.",
+        "V",
+        wrong=[(5, _NO_TEXTS)],
     )
-    queries: Texts | None = parameter("The same as `text_1`.", wrong=[([], "must not be empty")])
-    documents: Texts | None = parameter("The same as `text_2`.", wrong=[([], "must not be empty")])
-    data_1: Texts | None = parameter("The same as `text_1`.")
-    data_2: Texts | None = parameter("The same as `text_2`.")
+    queries: Texts | None = parameter(
+        "The same as `text_1`.", "V", wrong=[([], "must not be empty")]
+    )
+    documents: Texts | None = parameter(
+        "The same as `text_2`.", "V", wrong=[([], "must not be empty")]
+    )
+    data_1: Texts | None = parameter("The same as `text_1`.", "V")
+    data_2: Texts | None = parameter("The same as `text_2`.", "V")
 
     def request(self, unused: Unused) -> PoolingRequest:
         """Raises `InvalidRequest`."""
@@ -226,6 +237,5 @@ class ScoreExchange:
 
 def parse_score(body: bytes) -> ScoreExchange:
     """Read the body of `/score`. Raises `InvalidRequest`."""
-    members = read_object(body)
-    wire = read_model(ScoreBody, members)
-    return ScoreExchange(wire.request(unused_of(unknown_fields(ScoreBody, members))))
+    wire, unused = read_pooling_body(PoolingEndpoint.SCORE, ScoreBody, body)
+    return ScoreExchange(wire.request(unused))

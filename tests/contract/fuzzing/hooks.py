@@ -19,6 +19,9 @@ from schemathesis.generation.meta import TestPhase
 
 MODEL = "tiny-chat"
 VOCABULARY = 3072
+POOLING_MODELS = {"embeddings": "tiny-embed", "rerank": "tiny-rerank", "score": "tiny-rerank"}
+POOLING_VOCABULARY = 2048
+DIMENSIONS = 96
 LARGEST_BODY = 50_000  # values
 LONG_ARRAY = 1_000
 LARGEST = {"n": 2, "best_of": 2, "min_tokens": 2, "top_logprobs": 2, "prompt_logprobs": 2}
@@ -166,6 +169,11 @@ def fit(body: dict[str, Any], *, path: str) -> None:
     for name in IDS:
         if name in body:
             body[name] = known_ids(body[name])
+    task = path.rpartition("/")[2]
+    if task in POOLING_MODELS:
+        fit_pooling(body, is_score=task == "score")
+        body["model"] = POOLING_MODELS[task]
+        return
     drop(body, UNFIT)
     if path.endswith("tokenize"):
         fit_tokenizer(body)
@@ -213,6 +221,22 @@ def fit_generation(body: dict[str, Any], *, counts_logprobs: bool, is_message: b
         }
 
 
+def fit_pooling(body: dict[str, Any], *, is_score: bool) -> None:
+    """Cut what is too long, and let one field choose the side."""
+    drop(body, ["truncate", "prompt_name"])
+    body["truncate_prompt_tokens"] = -1
+    if "input" in body:
+        body["input"] = known_ids(body["input"], POOLING_VOCABULARY)
+    if isinstance(body.get("dimensions"), int):
+        body["dimensions"] = min(body["dimensions"], DIMENSIONS)
+    if is_score:
+        drop(body, ["queries", "documents", "data_1", "data_2"])
+        body.setdefault("text_1", "Hello")
+        body.setdefault("text_2", "Hello")
+    elif isinstance(body.get("query"), str):
+        body["query"] = body["query"][:9]
+
+
 def fit_message(body: dict[str, Any]) -> None:
     """Random blocks are seldom in a turn of their role, and not every turn can be continued."""
     body["messages"] = [{"role": "user", "content": "Hello"}]
@@ -257,8 +281,8 @@ def whole_numbers(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def known_ids(value: Any) -> Any:
+def known_ids(value: Any, vocabulary: int = VOCABULARY) -> Any:
     if isinstance(value, list):
-        return [known_ids(each) for each in value]
+        return [known_ids(each, vocabulary) for each in value]
     is_id = isinstance(value, int) and not isinstance(value, bool)
-    return value % VOCABULARY if is_id else value
+    return value % vocabulary if is_id else value
