@@ -1,11 +1,10 @@
 """Whether the model of a folder takes its options. What they need of it stands in its files."""
 
-import json
-import os
 import re
 from pathlib import Path
 from typing import Final
 
+from vinery_serving.catalog.heads import check_head, kind_of_head
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.prompting.folder import UnusableFolder, own_templates
 from vinery_serving.prompting.template import ChatTemplate
@@ -16,8 +15,6 @@ EMBEDDINGS: Final = "openvino_text_embeddings_model.xml"
 # The states of convolutions and recurrences, beside those of attention.
 _LINEAR: Final = re.compile(rb'variable_id="[^"]*(?:ssm|conv|recurrent|linear)')
 _CHUNK: Final = 1 << 20
-_NOTES_BYTES: Final = 1 << 16
-_LEAST_LAYERS: Final = 10
 
 
 def check_folder_options(options: EngineOptions, folder: Path) -> None:
@@ -35,7 +32,8 @@ def check_folder_options(options: EngineOptions, folder: Path) -> None:
     if options.draft_model:
         _check_draft("draft_model", Path(options.draft_model))
     if options.eagle3_head:
-        _check_head(Path(options.eagle3_head), folder)
+        _check_draft("eagle3_head", Path(options.eagle3_head))
+        check_head(Path(options.eagle3_head), folder)
     if options.cache_interval_multiplier and not _has_linear_attention(folder / _GRAPH):
         raise ValueError(
             "cache_interval_multiplier is for models with linear attention, and this one has none. "
@@ -67,7 +65,7 @@ def _check_draft(option: str, folder: Path) -> None:
         raise ValueError(f"{option} must be an absolute path, and {folder} is not.")
     if not (folder / _GRAPH).is_file():
         raise ValueError(f"The folder {folder} of {option} has no {_GRAPH}.")
-    kind, is_head = _kind_of_head(folder), option == "eagle3_head"
+    kind, is_head = kind_of_head(folder), option == "eagle3_head"
     if kind == "DFlash":
         raise ValueError(f"{folder} is a DFlash head, which Vinery does not run. Leave it out.")
     if kind == "EAGLE-3" and not is_head:
@@ -77,50 +75,6 @@ def _check_draft(option: str, folder: Path) -> None:
             f"{folder} is no EAGLE-3 head: its graph and config.json do not mention one. Set the "
             "option draft_model if it is a model that reads tokens."
         )
-
-
-def _kind_of_head(folder: Path) -> str | None:
-    """Return the kind of a head; None for another model. The exporter notes it at the end of the
-    graph, and the training in config.json."""
-    config = folder / "config.json"
-    text = _notes(folder) + (config.read_bytes().lower() if config.is_file() else b"")
-    kinds = ((b"eagle3", "EAGLE-3"), (b"dflash", "DFlash"))
-    return next((kind for mark, kind in kinds if mark in text), None)
-
-
-def _notes(folder: Path) -> bytes:
-    """Return the end of a graph, in small letters."""
-    with (folder / _GRAPH).open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - _NOTES_BYTES))
-        return file.read().lower()
-
-
-def _check_head(head: Path, folder: Path) -> None:
-    """Raises ValueError for a head that GenAI 2026.4.1 cannot join to the model."""
-    _check_draft("eagle3_head", head)
-    notes = _notes(head)
-    if b"eagle3_mode" not in notes:
-        raise ValueError(
-            f"{head} has no note eagle3_mode in its graph, by which OpenVINO GenAI knows a head: "
-            "export it again with optimum-intel 2.2 or newer."
-        )
-    num_layers = _num_layers(folder)
-    if b"hidden_layers_list" not in notes and num_layers < _LEAST_LAYERS:
-        raise ValueError(
-            f"OpenVINO GenAI chooses the layers that a head reads only in models with "
-            f"{_LEAST_LAYERS} layers or more, and config.json names {num_layers}. Such a head "
-            "needs the note hidden_layers_list in its graph."
-        )
-
-
-def _num_layers(folder: Path) -> int:
-    """Return the layers that config.json names; 0: none."""
-    try:
-        config = json.loads((folder / "config.json").read_bytes())
-        text = config.get("text_config") or {}
-        return int(config.get("num_hidden_layers") or text.get("num_hidden_layers") or 0)
-    except (OSError, ValueError, TypeError, AttributeError):
-        return 0
 
 
 def _has_linear_attention(graph: Path) -> bool:

@@ -87,6 +87,9 @@ def engine_facts(body: Mapping[str, Any], *, cache_grows: bool) -> Iterator[tupl
         yield "Context", f"{body['max_context']:,} tokens"
     if body["num_attempts"]:
         yield "Failed attempts", f"{body['num_attempts']} of {body['max_attempts']}"
+    for each in body["replicas"]:
+        text = f"{each['state']} on {each['device']}"
+        yield f"Replica {each['replica']}", f"{text}. {each['error']}" if each["error"] else text
     if body["num_restarts"]:
         yield "Restarts", str(body["num_restarts"])
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from xml.etree import ElementTree
 
 from vinery_serving.catalog.folder_options import EMBEDDINGS
+from vinery_serving.catalog.heads import check_no_head
 from vinery_serving.core.tasks import Task
 
 _FAST_TOKENIZER: Final = "tokenizer.json"
@@ -120,6 +121,7 @@ def check_folder(text: str) -> None:
     weights = graph.with_suffix(".bin")
     if not weights.is_file():
         raise ValueError(f"{path} has no {weights.name}, the weights. Copy the folder again.")
+    check_no_head(path)
     task = read_task(path)
     if task is Task.RERANK and not (path / _FAST_TOKENIZER).is_file():
         raise ValueError(

@@ -89,9 +89,10 @@ _TOO_MANY_GRAMMARS: Final = (
     "Too many new schemas, patterns or grammars of this API key are being compiled; try again "
     "shortly, or use fewer different ones."
 )
+# An EAGLE-3 head needs a prompt of two tokens.
 _PROBE: Final = Submit(
     id=0,
-    prompt_ids=np.zeros(1, dtype="<i4").tobytes(),
+    prompt_ids=np.zeros(2, dtype="<i4").tobytes(),
     sampling=SamplingParams(),
     max_new_tokens=1,
     deadline_s=60.0,
@@ -181,7 +182,7 @@ class EngineLoop:
     def _understands_salts(self) -> bool:
         """Whether the plugin computes with large token ids exactly: plugins differ in that."""
         # An odd number is the first to be rounded, and this key has the largest salt.
-        ids = np.ones(1, dtype="<i4").tobytes()
+        ids = np.ones(2, dtype="<i4").tobytes()
         largest = (self._pipeline.num_salts - 1).to_bytes(16)
         try:
             self._probe(
@@ -196,11 +197,11 @@ class EngineLoop:
         probe = Generation.of(None, submit, self._pipeline.vision)
         if submit.logits is not None:
             probe.logits = LogitsHandler(submit, probe.prompt_ids)
-        self._batch.add(probe)
+        _require(self._batch.add(probe))
         while self._batch.has_work:
             step = self._step()
             for failed in step.failed:
-                raise RuntimeError(f"The first token failed: {failed.reason or failed.message}")
+                _require(failed)
             self._take_step(step)
         return probe.tokens[0]
 
@@ -592,3 +593,9 @@ def _do_nothing() -> None:
 
 def _key(generation: Generation) -> tuple[int, int]:
     return id(generation.connection), generation.submit.id
+
+
+def _require(failure: FailedGeneration | None) -> None:
+    """Raises RuntimeError if there is a failure of a probe."""
+    if failure is not None:
+        raise RuntimeError(f"The first token failed: {failure.reason or failure.message}")

@@ -224,8 +224,9 @@ class _Answers:
 
     def _submit(self, hello: Hello) -> None:
         """Raises `EngineDisconnected`, and `ServingError` if this engine cannot run it."""
+        client = self._engine.client.choose(self._prepared.submits[0].prompt_ids)
+        hello = client.hello or hello
         check_engine(self._prepared.request, hello)
-        client = self._engine.client
         if self._reader is None or not self._reader.is_accepted:
             self._begin(client)
         submits = [self._for_engine(each, hello) for each in self._submits]

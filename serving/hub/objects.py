@@ -5,6 +5,7 @@ or a log. Errors of the client's three libraries become sentences here.
 """
 
 import errno
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -72,6 +73,8 @@ def _client(timeout_s: float) -> Any:
     """Return a client that neither keeps lists of objects nor tries again: a transfer does."""
     import s3fs
 
+    for library in ("aiobotocore", "botocore"):  # they log where they find credentials
+        logging.getLogger(library).setLevel(logging.WARNING)
     client = s3fs.S3FileSystem(
         skip_instance_cache=True,
         use_listings_cache=False,

@@ -14,6 +14,7 @@ from vinery_serving.catalog.device_options import check_device_options
 from vinery_serving.catalog.devices import Device, DeviceList
 from vinery_serving.catalog.folder_options import check_folder_options
 from vinery_serving.catalog.models import ServedModel
+from vinery_serving.catalog.tasks import check_folder
 from vinery_serving.engine.option_parsing import parse_options
 
 MODELS = REPOSITORY / "models"
@@ -199,6 +200,19 @@ def test_a_folder_of_another_kind_proposes_no_tokens(
         check_folder_options(
             parse_options({option: head(tmp_path, graph, config)}), MODELS / "tiny-chat"
         )
+
+
+@pytest.mark.parametrize("option", ["draft_model", "eagle3_head"])
+def test_a_head_needs_a_path_from_the_root(option: str) -> None:
+    with pytest.raises(ValueError, match=f"{option} must be an absolute path"):
+        check_folder_options(parse_options({option: "head"}), TINY_CHAT)
+
+
+def test_a_head_alone_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "openvino_model.bin").touch()
+
+    with pytest.raises(ValueError, match="set the option eagle3_head of its model to it"):
+        check_folder(head(tmp_path, EAGLE, '{"model_type": "llama"}'))
 
 
 def test_a_head_is_for_a_model_with_its_layers(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from vinery_accounts.models import AuditEntry, Organization, Project, User
 from vinery_serving.catalog import model_events, registry, resource
 from vinery_serving.catalog.aliases import ModelAlias
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus
+from vinery_serving.catalog.engine_work import EngineWork
 from vinery_serving.catalog.jobs import Asked, JobState, ModelJob
 from vinery_serving.catalog.models import ServedModel
-from vinery_serving.catalog.resource import EngineWork
 
 pytestmark = pytest.mark.django_db
 TINY_CHAT = REPOSITORY / "models" / "tiny-chat"

@@ -10,9 +10,17 @@ import pytest
 
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.eagle_heads import write_head
-from tests.engine.in_process import emptied, generation, pipeline_of, run, tokens_of
+from tests.engine.in_process import (
+    config_of,
+    emptied,
+    generation,
+    pipeline_of,
+    run,
+    tokens_of,
+)
 from tests.engine.test_logits_handler import SCORED, scores
 from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.loop import EngineLoop
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.transport.messages import LogitsSpec, LogprobsSpec, SamplingParams
 
@@ -38,12 +46,20 @@ def drafting(expected: list[list[int]], tmp_path_factory: pytest.TempPathFactory
     home = tmp_path_factory.mktemp("eagle")
     following = {one: other for each in expected for one, other in pairwise(each)}
     head = write_head(home / "head", following, LAYERS)
-    return pipeline_of(TINY_CHAT, home, eagle3_head=str(head))
+    pipeline = pipeline_of(TINY_CHAT, home, eagle3_head=str(head))
+    EngineLoop(config_of(TINY_CHAT, home), pipeline).warm_up()
+    return pipeline
 
 
 @pytest.fixture
 def batch(drafting: Pipeline) -> Iterator[Batch]:
     yield from emptied(drafting)
+
+
+def test_it_loads_with_all_that_needs_the_hook(drafting: Pipeline) -> None:
+    assert drafting.has_logits_hook
+    assert drafting.speculates
+    assert drafting.supports_cache_salt
 
 
 def test_greedy_texts_side_by_side_are_the_same_in_fewer_steps(

@@ -387,7 +387,7 @@ def test_a_video_behind_a_picture_is_refused() -> None:
 def test_a_vision_model_with_speculative_decoding_is_refused(
     option: dict[str, object], tmp_path: Path
 ) -> None:
-    with pytest.raises(RuntimeError, match="draft_model and prompt_lookup"):
+    with pytest.raises(RuntimeError, match="draft_model, eagle3_head and prompt_lookup"):
         pipeline_of(TINY_VISION, tmp_path, **option)
 
 

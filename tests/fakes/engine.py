@@ -164,6 +164,10 @@ class InMemoryEngine:
         self.max_context = None  # any length
         self.gate = OverloadGate(self, "m", 0.0)
 
+    def choose(self, prompt_ids: bytes) -> InMemoryEngine:
+        """Return itself: there is one."""
+        return self
+
     async def ready(self, *, goes_on: bool = False) -> tuple[InMemoryEngine, Hello]:
         """Return itself and the engine's first message."""
         return self, self.hello
