@@ -14,6 +14,7 @@ from vinery_accounts.resources.forms import ResourceForm
 from vinery_serving.catalog.alias_resource import MODEL_ALIASES
 from vinery_serving.catalog.console_add_page import AdministratorPage
 from vinery_serving.catalog.models import ServedModel
+from vinery_serving.catalog.names import MODEL_NAME
 
 
 class TargetsField(forms.CharField):
@@ -24,14 +25,15 @@ class TargetsField(forms.CharField):
             return value
         return ", ".join(f"{name}={weight}" for name, weight in value.items())
 
-    def to_python(self, value: Any) -> dict[str, int]:
-        """Raises ValidationError for a weight that is no whole number."""
+    def to_python(self, value: Any) -> Any:
+        """Return weights by names. Raises ValidationError for what is no name or no weight."""
         words = (value or "").replace(",", " ").split()
         return dict(map(_target, words))
 
 
 def _target(word: str) -> tuple[str, int]:
     name, separator, weight = word.partition("=")
+    MODEL_NAME(name)
     if separator and not (weight.isascii() and weight.isdecimal() and len(weight) < 10):
         raise forms.ValidationError(f"Write {name}=90: a weight is a whole number.")
     return name, int(weight) if separator else 1

@@ -53,6 +53,7 @@ def test_a_name_is_divided_between_models_changed_and_removed(
         ("x", "", "targets", "This field is required."),
         ("x", "nothing", "targets", "No model is served under the name nothing."),
         ("x", "chat=many", "targets", "Write chat=90: a weight is a whole number."),
+        ("x", "chat\0=1", "targets", "Use letters, digits"),
         ("x", "chat=0", "targets", "At least one weight must be above 0."),
     ],
 )
