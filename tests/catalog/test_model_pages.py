@@ -102,6 +102,32 @@ def test_the_page_shows_what_the_engine_does_now(
     assert "<dd>25%</dd>" in page(root, chat)
 
 
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ({"repository": "acme/tiny", "commit": "0123456789abcdef"}, "acme/tiny at 0123456789ab"),
+        ({"url": "https://store/m.zip", "sha256": None}, "https://store/m.zip"),
+        ({"path": "/files/m.gguf"}, "/files/m.gguf"),
+    ],
+)
+def test_the_page_shows_where_the_files_come_from(
+    root: Client, chat: ServedModel, source: dict[str, Any], text: str
+) -> None:
+    assert "<dt>Source</dt>" not in page(root, chat)
+    ServedModel.objects.update(source=source)
+    assert f"<dt>Source</dt><dd>{text}</dd>" in page(root, chat)
+
+
+def test_the_most_memory_is_shown_only_if_it_is_more_than_that_of_now(
+    root: Client, chat: ServedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "_memory_bytes", lambda _pid: 200_000_000)
+    EngineStatus.objects.update(pid=1, peak_bytes=150_000_000)
+    assert "Memory at most" not in page(root, chat)
+    EngineStatus.objects.update(peak_bytes=250_000_000)
+    assert "<dt>Memory at most</dt><dd>250 MB</dd>" in page(root, chat)
+
+
 def test_the_history_has_the_newest_change_first_and_pages(root: Client, chat: ServedModel) -> None:
     for number in range(60):
         model_events.record(chat.pk, "failed", f"reason {number}.")
