@@ -89,7 +89,7 @@ class ServedModelForm(forms.ModelForm):  # type: ignore[type-arg]
         model = ServedModel
         fields = (
             *("name", "folder", "device", "options", "project_ids"),
-            *("is_loaded", "is_pinned", "idle_s"),
+            *("num_replicas", "replica_devices", "is_loaded", "is_pinned", "idle_s"),
         )
         widgets = {
             "name": forms.TextInput(attrs={"size": 40, "spellcheck": "false"}),

@@ -10,6 +10,7 @@ from django.urls import path
 from vinery_accounts.console.live import LivePage
 from vinery_serving.catalog import (
     console_add,
+    console_aliases,
     console_convert,
     console_files,
     console_logs,
@@ -77,7 +78,7 @@ class Models(LivePage):
         return super().get_context_data(**kwargs) | {
             "is_admin": is_admin,
             "aliases": [
-                (alias.name, targets_text(seen))
+                (alias, targets_text(seen))
                 for alias in aliases
                 if (seen := {name: alias.targets[name] for name in alias.targets if name in names})
             ],
@@ -94,6 +95,7 @@ def _rows(models: list[ServedModel]) -> list[Row]:
 urlpatterns = [
     path("models/", Models.as_view(), name="models"),
     *console_add.urlpatterns,
+    *console_aliases.urlpatterns,
     *console_files.urlpatterns,
     *console_convert.urlpatterns,
     *console_model.urlpatterns,

@@ -1,4 +1,4 @@
-"""What the console's pages that add a model share."""
+"""What the console's pages that add something of models share."""
 
 from typing import Any
 
@@ -12,17 +12,22 @@ from vinery_serving.catalog.jobs import ModelJob
 from vinery_serving.catalog.models import ServedModel
 
 
-class AddPage(Page):
+class AdministratorPage(Page):
     """A page for administrators of the platform."""
 
     name = "models"
-    way = ""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Raises `PermissionDenied` for others."""
         if request.user.is_authenticated and not self.access.is_superuser:
             raise PermissionDenied
         return super().dispatch(request, *args, **kwargs)
+
+
+class AddPage(AdministratorPage):
+    """A page that adds a model, in one `way` of several."""
+
+    way = ""
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return super().get_context_data(**kwargs) | {"way": self.way}

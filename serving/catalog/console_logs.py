@@ -72,7 +72,7 @@ class JobLog(LogPage):
 
     def words(self) -> dict[str, str]:
         return {
-            "heading": f"Log of the {self.row}",
+            "heading": f"Log of job {self.row.pk}: {self.row.kind} {self.row.model}",
             "no_log": "The job has logged nothing on this host.",
             "about": "The job's output on this host.",
             "command": f"vinery job log {self.row.pk}",

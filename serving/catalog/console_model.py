@@ -24,6 +24,7 @@ from vinery_serving.catalog.model_facts import (
     curl_of,
     engine_facts,
     jobs_of,
+    source_of,
 )
 from vinery_serving.catalog.model_form import ChangedModelForm
 from vinery_serving.catalog.resource import MODELS
@@ -62,6 +63,7 @@ class ModelPage(RowPage, LivePage, FormPage):
             "facts": list(
                 engine_facts(body["engine"], cache_grows=not row.options.get("cache_size_gb"))
             ),
+            "source": source_of(row),
             "aliases": aliases_of(row),
             "jobs": jobs_of(row, _NUM_JOBS),
             **speed_of(row),

@@ -49,10 +49,11 @@ def pulled_checkpoints() -> list[str]:
 
 def checkpoint_of(model: ServedModel) -> str:
     """Return the folder of the checkpoint that the model was last converted from; empty: it was
-    not, or the folder is gone."""
-    jobs = ModelJob.objects.filter(model=model, kind=JobKind.CONVERT)
-    source = str((jobs.values_list("parameters__source", flat=True).first()) or "")
-    return source if source and Path(source).is_dir() else ""
+    not, is being converted, or the folder is gone."""
+    job = ModelJob.objects.filter(model=model, kind=JobKind.CONVERT).first()
+    if job is None or job.is_unfinished or not Path(job.parameters["source"]).is_dir():
+        return ""
+    return str(job.parameters["source"])
 
 
 def _added(name: str, device: str, load: bool) -> ServedModel:  # noqa: FBT001

@@ -106,6 +106,12 @@ class EngineStatus(models.Model):
     waiting_since = models.DateTimeField(
         null=True, blank=True, help_text="When the oldest of them came."
     )
+    replicas = models.JSONField(
+        default=list,
+        blank=True,
+        help_text="The engines of a model with several: number, device, state, process, last error "
+        "and restarts of each.",
+    )
     changed_at = models.DateTimeField(auto_now=True)
 
     class Meta:

@@ -11,9 +11,11 @@ from vinery_serving.catalog.job_resource import bytes_text, progress_text
 from vinery_serving.catalog.jobs import Asked, JobState, ModelJob
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import MODELS
+from vinery_serving.catalog.speed_requests import MEASURABLE
 from vinery_serving.core.tasks import Task
 
 _RESUMABLE: Final = (JobState.PAUSED, JobState.FAILED, JobState.CANCELLED)
+_COMMIT_DIGITS: Final = 12
 _PICTURE: Final = [
     {"type": "text", "text": "What is it?"},
     {"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}},
@@ -76,16 +78,19 @@ def engine_facts(body: Mapping[str, Any], *, cache_grows: bool) -> Iterator[tupl
     if body["work"] is not None:
         yield from _work_facts(body["work"], cache_grows=cache_grows)
     if body["memory_bytes"] is not None:
-        text = bytes_text(body["memory_bytes"])
-        yield "Memory now", f"{text}, with what it shares with other processes"
-    if body["peak_bytes"] is not None:
-        yield "Memory at most", f"{bytes_text(body['peak_bytes'])}, with its part of what is shared"
+        yield "Memory now", bytes_text(body["memory_bytes"])
+    # It is measured once a minute, and without what other engines share.
+    if (body["peak_bytes"] or 0) > (body["memory_bytes"] or 0):
+        yield "Memory at most", bytes_text(body["peak_bytes"])
     if body["needed_bytes"] is not None:
         yield "Memory expected", bytes_text(body["needed_bytes"])
     if body["max_context"]:
         yield "Context", f"{body['max_context']:,} tokens"
     if body["num_attempts"]:
         yield "Failed attempts", f"{body['num_attempts']} of {body['max_attempts']}"
+    for each in body["replicas"]:
+        text = f"{each['state']} on {each['device']}"
+        yield f"Replica {each['replica']}", f"{text}. {each['error']}" if each["error"] else text
     if body["num_restarts"]:
         yield "Restarts", str(body["num_restarts"])
 
@@ -113,7 +118,7 @@ def actions_of(model: ServedModel) -> list[str]:
         return ["load"]
     retry = ["retry"] if model.status.has_failed else []
     wake = ["load"] if model.shown_state is ShownState.ASLEEP else []
-    is_measured = model.shown_state is ShownState.READY and Task(model.task).is_generation
+    is_measured = model.shown_state in MEASURABLE and Task(model.task).is_generation
     bench = ["bench"] if is_measured else []
     test = ["self-test"] if model.takes_pictures else []
     return [*retry, *wake, "unload", *test, *bench]
@@ -122,6 +127,14 @@ def actions_of(model: ServedModel) -> list[str]:
 def body_of(model: ServedModel) -> dict[str, Any]:
     """Return a model as the API does, after it was loaded by `MODELS.load`."""
     return dict(MODELS.serializer(model).data)
+
+
+def source_of(model: ServedModel) -> str:
+    """Return where the files of a model were pulled from; empty: an administrator named them."""
+    source = model.source
+    if "repository" in source:
+        return f"{source['repository']} at {source['commit'][:_COMMIT_DIGITS]}"
+    return str(source.get("url") or source.get("path") or "")
 
 
 def aliases_of(model: ServedModel) -> list[ModelAlias]:

@@ -30,6 +30,14 @@ class ModelForm(ResourceForm):
             self.fields["device"].help_text = device_help()
 
     @property
+    def columns(self) -> dict[str, Any]:
+        """An empty number of replicas is the default."""
+        columns = super().columns
+        if columns.get("num_replicas", 1) is None:
+            columns["num_replicas"] = 1
+        return columns
+
+    @property
     def num_options(self) -> int:
         """How many options differ from their defaults, as they are shown."""
         return sum(1 for text in self["options"].value().values() if text)
@@ -141,7 +149,7 @@ class FolderForm(ModelForm):
     )
 
     def __init__(self, data: Any, **more: Any) -> None:
-        initial = {"device": "CPU", "is_loaded": True, **more.pop("initial", {})}
+        initial = {"device": "CPU", "num_replicas": 1, "is_loaded": True, **more.pop("initial", {})}
         super().__init__(MODELS.writable(), data, initial=initial, **more)
         shipped = ", ".join(shipped_models())
         self.fields["folder"].help_text = (

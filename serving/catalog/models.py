@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.core.validators import MaxValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
 from vinery_serving.catalog import devices
@@ -36,6 +36,7 @@ from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.options import of_engine
 
 _MAX_IDLE_S: Final = 366 * 24 * 3600
+_MAX_REPLICAS: Final = 64
 
 
 class ServedModel(models.Model):
@@ -85,6 +86,19 @@ class ServedModel(models.Model):
         "pinned",
         default=False,
         help_text="It stays awake: it does not sleep when it is idle, nor to make room for others.",
+    )
+    num_replicas = models.PositiveSmallIntegerField(
+        "replicas",
+        default=1,
+        validators=[MinValueValidator(1), MaxValueValidator(_MAX_REPLICAS)],
+        help_text="How many engines serve it. Each has its own copy of what it needs in memory.",
+    )
+    replica_devices = models.JSONField(
+        "devices of replicas",
+        default=list,
+        blank=True,
+        help_text="The devices of the replicas in turn, such as ['GPU.0', 'GPU.1']. Empty: all on "
+        "the device of the model.",
     )
     idle_s = models.PositiveIntegerField(
         "idle time",
@@ -175,7 +189,13 @@ class ServedModel(models.Model):
     @property
     def settings_digest(self) -> str:
         """Names what the engine depends on. Another digest needs another engine."""
-        return settings_digest(self.name, self.folder, self.device, options_text(self.options))
+        devices = ", ".join([self.device, *self.replica_devices])
+        return settings_digest(self.name, self.folder, devices, options_text(self.options))
+
+    def device_of(self, replica: int) -> str:
+        """The device on which a replica runs."""
+        devices: list[str] = self.replica_devices
+        return devices[replica % len(devices)] if devices else self.device
 
     def read_task(self) -> None:
         """Read the task from the folder. Without a graph there it stays as it is."""
@@ -253,8 +273,9 @@ class ServedModel(models.Model):
                     check(getattr(self, name))
                 except ValueError as error:
                     errors[name] = [ValidationError(str(error))]
-        changed = [each for each in ("options", "device", "folder") if each not in (exclude or ())]
-        if changed and not errors.keys() & {"options", "device", "folder"}:
+        together = ("options", "device", "replica_devices", "folder")
+        changed = [each for each in together if each not in (exclude or ())]
+        if changed and not errors.keys() & set(together):
             try:
                 self._check_options_together()
             except ValueError as error:
@@ -266,7 +287,8 @@ class ServedModel(models.Model):
         """Raises ValueError for options that the device or the model does not take."""
         options = parse_options(dict(self.options), Task(self.task))
         known = devices.read(Path(settings.VINERY_RUN_DIR))
-        check_device_options(options, self.device, known)
+        for device in {self.device, *self.replica_devices}:
+            check_device_options(options, device, known)
         check_folder_options(options, Path(self.folder))
 
 
@@ -276,9 +298,9 @@ def options_text(options: Mapping[str, Any]) -> str:
     return json.dumps(of_engine(options), sort_keys=True)
 
 
-def settings_digest(name: str, folder: str, device: str, options: str) -> str:
-    """Hexadecimal SHA-256 of what an engine depends on. `options` is that of `options_text`."""
-    return sha256("\0".join((name, folder, device, options)).encode()).hexdigest()
+def settings_digest(name: str, folder: str, devices: str, options: str) -> str:
+    """Hexadecimal SHA-256 of what engines depend on. `options` is that of `options_text`."""
+    return sha256("\0".join((name, folder, devices, options)).encode()).hexdigest()
 
 
 def _check_options(options: object) -> None:
@@ -301,6 +323,14 @@ def _check_device(text: str) -> None:
     check_device(text, devices.read(Path(settings.VINERY_RUN_DIR)))
 
 
+def _check_replica_devices(names: object) -> None:
+    """Raises ValueError for what is no list of devices of this machine."""
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        raise ValueError('Write a list of devices, such as ["GPU.0", "GPU.1"].')
+    for each in names:
+        _check_device(each)
+
+
 def _check_projects(ids: object) -> None:
     """Raises ValueError for what is no list of ids."""
     is_list = isinstance(ids, list) and all(type(each) is int for each in ids)
@@ -312,6 +342,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     "name": _check_name,
     "folder": check_folder,
     "device": _check_device,
+    "replica_devices": _check_replica_devices,
     "options": _check_options,
     "project_ids": _check_projects,
 }

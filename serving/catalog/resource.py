@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -18,7 +17,13 @@ from vinery_accounts.resources.base import Conflict, Resource, RowAction
 from vinery_accounts.resources.fields import Filters, StrictModelSerializer, StrictSerializer
 from vinery_accounts.services.access import Access, Action
 from vinery_serving.catalog import registry, speed_requests
-from vinery_serving.catalog.engine_status import EngineStatus, PictureVerdictChoices, ShownState
+from vinery_serving.catalog.engine_status import (
+    EngineState,
+    EngineStatus,
+    PictureVerdictChoices,
+    ShownState,
+)
+from vinery_serving.catalog.engine_work import EngineWork
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.renaming import follow_name, left_behind
 from vinery_serving.engine.config import ENGINE_MODULES
@@ -28,22 +33,6 @@ _ENGINES: Final = frozenset(map(str.encode, ENGINE_MODULES.values()))
 ResultT = TypeVar("ResultT")
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-
-
-@dataclass(frozen=True, slots=True)
-class EngineWork:
-    """What an engine does now."""
-
-    num_running: int
-    num_waiting: int
-    prompt_tokens_per_s: float = 0.0  # of the last 10 s
-    output_tokens_per_s: float = 0.0
-    # The median and the 95th percentile of the last requests; None: there was none.
-    first_token_s: tuple[float, float] | None = None
-    inter_token_s: tuple[float, float] | None = None
-    cache_usage: float = 0.0  # 0 to 1
-    prefix_hit_rate: float | None = None  # since its start; None: no prompt
-    draft_acceptance: float | None = None  # since its start; None: no draft tokens
 
 
 _IDLE: Final[Mapping[str, EngineWork]] = {}
@@ -80,6 +69,17 @@ class WaitSerializer(serializers.Serializer):  # type: ignore[type-arg]
 
     p50 = serializers.FloatField(help_text="The median in seconds.")
     p95 = serializers.FloatField(help_text="The 95th percentile in seconds.")
+
+
+class ReplicaSerializer(serializers.Serializer):  # type: ignore[type-arg]
+    """One engine of a model with several."""
+
+    replica = serializers.IntegerField(help_text="From 0.")
+    device = serializers.CharField()
+    state = serializers.ChoiceField(choices=EngineState.choices)
+    pid = serializers.IntegerField(allow_null=True, help_text="Its process; null: it has none.")
+    num_restarts = serializers.IntegerField()
+    error = serializers.CharField(help_text="Why it ended or did not load; empty: it did not.")
 
 
 class EngineWorkSerializer(serializers.Serializer):  # type: ignore[type-arg]
@@ -147,6 +147,11 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
     work = serializers.SerializerMethodField(
         help_text="Speeds, waits and caches; null: the engine does not answer."
     )
+    replicas = ReplicaSerializer(
+        many=True,
+        read_only=True,
+        help_text="The engines of a model with several; empty: it has one.",
+    )
     picture_test = serializers.SerializerMethodField(
         help_text="Of a vision model: what it made of known pictures; null: it was not tested."
     )
@@ -156,7 +161,15 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
         fields = [
             *("reason", "last_error", "num_attempts", "max_attempts", "next_attempt_at"),
             *("changed_at", "num_restarts", "max_context", "pid", "memory_bytes"),
-            *("needed_bytes", "loaded_bytes", "peak_bytes", "num_running", "num_waiting"),
+            *(
+                "has_former",
+                "replicas",
+                "needed_bytes",
+                "loaded_bytes",
+                "peak_bytes",
+                "num_running",
+                "num_waiting",
+            ),
             *("num_waiting_to_load", "waiting_since", "work", "picture_test"),
         ]
         read_only_fields = fields
@@ -214,6 +227,13 @@ class ServedModelSerializer(StrictModelSerializer):
         help_text="The projects whose keys see and use the model; empty: all keys. For other keys "
         "it does not exist.",
     )
+    replica_devices = serializers.ListField(
+        child=serializers.CharField(max_length=64),
+        required=False,
+        max_length=64,
+        help_text="The devices of the replicas in turn, such as GPU.0 and GPU.1; empty: all on "
+        "`device`.",
+    )
     state = serializers.ChoiceField(
         choices=ShownState.choices,
         source="shown_state",
@@ -241,7 +261,8 @@ class ServedModelSerializer(StrictModelSerializer):
         model = ServedModel
         fields = [
             *("id", "name", "folder", "source", "task", "device", "options", "project_ids"),
-            *("is_loaded", "is_pinned", "idle_s", "state", "engine", "warnings"),
+            *("num_replicas", "replica_devices", "is_loaded", "is_pinned", "idle_s"),
+            *("state", "engine", "warnings"),
             *("created_at", "updated_at"),
         ]
         read_only_fields = ["source"]
@@ -278,9 +299,10 @@ class ServedModels(Resource[ServedModel]):
     help = {
         "create": "Serve a model from a folder on the server, and load it unless `is_loaded` is "
         "false.",
-        "change": "Change the fields that the request names. A change of the folder, the device, "
-        "the name, or an option that the engine reads restarts the engine; options that only "
-        "requests are read with, such as `defaults`, apply to the next request.",
+        "change": "Change the fields that the request names. After a change of the folder, the "
+        "device, the name, or an option that the engine reads, the engine serves until a new one "
+        "has loaded; options that only requests are read with, such as `defaults`, apply to the "
+        "next request.",
         "remove": "Stop serving a model. Its folder stays.",
     }
     empty_text = "No model is served yet. Add one: all it takes is its folder and a name."

@@ -30,6 +30,7 @@ from vinery_serving.flow.aliases import Targets, draw
 from vinery_serving.flow.overload import OverloadGate
 from vinery_serving.flow.parameters import defaults_of
 from vinery_serving.flow.quarantine import Quarantine
+from vinery_serving.flow.replicas import Replicas
 from vinery_serving.flow.suspects import Suspects
 from vinery_serving.output.detokenize import Decoder, Detokenizer
 from vinery_serving.prompting.assets import ModelAssets
@@ -66,7 +67,8 @@ class ModelEntry:
     updated_at: datetime
     task: Task = Task.CHAT
     projects: frozenset[int] = frozenset()  # whose keys see and use it; empty: all keys
-    settings_key: str = ""  # names the settings with which its engine is started
+    settings_key: str = ""  # names the settings with which its engines are started
+    num_replicas: int = 1
 
     def is_visible_to(self, project_id: int | None) -> bool:
         """Whether keys of a project see the model; None: a caller without a project."""
@@ -123,14 +125,14 @@ class LoadedModel:
 
 
 class Engine(LoadedModel):
-    """A served model of a web process, and the connection to its engine process."""
+    """A served model of a web process, and the connections to its engine processes."""
 
     def __init__(
         self,
         entry: ModelEntry,
         assets: ModelAssets,
         family: Family,
-        client: EngineClient,
+        client: Replicas,
         quarantine: Quarantine,
         suspects: Suspects,
         waiting: WaitingRequests,
@@ -395,7 +397,7 @@ class LocalDirectory:
             log.error("model unusable: %s", error, extra={"fields": {"model": entry.name}})
             return None
         family = self._select_family(entry.options.output_format, assets.template_text)
-        client = self._client_of(entry, replaced)
+        client = await self._client_of(entry, replaced)
         suspects = Suspects() if replaced is None else replaced.suspects
         return Engine(
             *(entry, assets, family, client, self.quarantine, suspects),
@@ -403,16 +405,19 @@ class LocalDirectory:
             wait_s=self._wait_s,
         )
 
-    def _client_of(self, entry: ModelEntry, replaced: Engine | None) -> EngineClient:
-        """Return the connection to the engine with these settings: a change of what only web
-        processes use needs no other one."""
+    async def _client_of(self, entry: ModelEntry, replaced: Engine | None) -> Replicas:
+        """Return the connections to the engines with these settings: a change of what only web
+        processes use needs no others."""
         for engine in () if replaced is None else replaced.with_former:
             if engine.entry.settings_key == entry.settings_key:
+                await engine.client.resize(entry.num_replicas)
                 return engine.client
-        address = EngineAddress(entry.id, entry.settings_key)
-        client = EngineClient(engine_socket(self._run_dir, address))
-        client.open()
-        return client
+
+        def open_client(number: int) -> EngineClient:
+            address = EngineAddress(entry.id, entry.settings_key, number)
+            return EngineClient(engine_socket(self._run_dir, address))
+
+        return Replicas(open_client, entry.num_replicas)
 
     def _entry(
         self, name: str | None, tasks: Set[Task], visible: Mapping[str, ModelEntry]
@@ -433,7 +438,7 @@ class LocalDirectory:
         raise _no_model_named(len(loaded), can_answer=any(each.can_answer for each in states))
 
 
-def _replace(engine: Engine, successor: Engine | None) -> list[EngineClient]:
+def _replace(engine: Engine, successor: Engine | None) -> list[Replicas]:
     """Let another engine do what this one did, or none if the model is not loaded any more. Return
     the connections that neither needs."""
     unused = []

@@ -115,7 +115,11 @@ async def run(
     engine.quarantine.check(engine.entry.name, prepared.submits)
     answers = _Answers(prepared, tokens)
     try:
-        await answers.submit()
+        if engine.client.is_connected:
+            await answers.submit()
+        else:  # the model wakes, or its engine is started again
+            async for _ in _silences(answers.submit()):
+                yield []
         sent_at = time.monotonic()
         while not answers.is_complete:
             try:
@@ -224,8 +228,9 @@ class _Answers:
 
     def _submit(self, hello: Hello) -> None:
         """Raises `EngineDisconnected`, and `ServingError` if this engine cannot run it."""
+        client = self._engine.client.choose(self._prepared.submits[0].prompt_ids)
+        hello = client.hello or hello
         check_engine(self._prepared.request, hello)
-        client = self._engine.client
         if self._reader is None or not self._reader.is_accepted:
             self._begin(client)
         submits = [self._for_engine(each, hello) for each in self._submits]

@@ -162,7 +162,7 @@ class _Pooling:
     async def vectors(self) -> tuple[bytes, ...]:
         """Raises `ServingError`, and what `asyncio.timeout` does."""
         engine = self._prepared.engine
-        engine.quarantine.check(engine.entry.name, [self._message(range(self._num_texts))])
+        engine.quarantine.check(engine.entry.name, [self._message(range(self._num_texts), 0)])
         while len(self._vectors) < self._num_texts:
             await self._engine.suspects.take_turn(self._run)
             self._engine, hello = await self._engine.ready(goes_on=self._is_taken)
@@ -198,8 +198,8 @@ class _Pooling:
         """Get the vectors that are missing. Raises `EngineDisconnected`, and `ServingError` for a
         request that the engine refuses."""
         missing = [each for each in range(self._num_texts) if each not in self._vectors]
-        client = self._engine.client
-        self._stream = client.pool(self._message(missing))
+        client = self._engine.client.choose()
+        self._stream = client.pool(self._message(missing, client.new_id()))
         self._engine.suspects.submitted(self._run, client)
         is_complete = False
         while not is_complete:
@@ -229,17 +229,17 @@ class _Pooling:
         self._is_taken = self._is_taken or self._stream is not None
         meter, name = self._prepared.meter, self._engine.entry.name
         if self._run.is_at_fault:
-            self._engine.quarantine.add(name, [self._message(range(self._num_texts))])
+            self._engine.quarantine.add(name, [self._message(range(self._num_texts), 0)])
             raise EngineLost("Engines ended twice while they ran this request. Do not repeat it.")
         if meter.num_continuations == _MAX_LOST_ENGINES:
             raise EngineLost("The engine was restarted too often while it ran this request.")
         meter.num_continuations += 1
 
-    def _message(self, indexes: Iterable[int]) -> PoolTexts:
+    def _message(self, indexes: Iterable[int], id_: int) -> PoolTexts:
         prepared, wanted = self._prepared, list(indexes)
         texts, starts = prepared.draft.texts, prepared.draft.second_starts
         return PoolTexts(
-            id=self._engine.client.new_id(),
+            id=id_,
             texts=tuple(texts[each] for each in wanted),
             second_starts=tuple(starts[each] for each in wanted),
             deadline_s=max(0.0, prepared.deadline_s - prepared.meter.total_s),

@@ -50,7 +50,7 @@ def remote_of(url: str, *, is_checked: bool, etag: str = "") -> Remote:
             raise PullFailed("Leave ? and # out of an s3:// URL: the newest version is pulled.")
         return S3File(url, etag)
     if parts.scheme == "http" and not is_checked:
-        raise PullFailed("A file that comes by http:// needs its --sha256. Or use https://.")
+        raise PullFailed("A file that comes by http:// needs its SHA-256. Or use https://.")
     if parts.scheme not in ("https", "http") or not parts.hostname:
         raise PullFailed(f"Write a URL that begins with https:// or s3://, not {shown(url)!r}.")
     return WebFile(url)

@@ -37,6 +37,7 @@ from vinery_serving.node.fit import Measured, Need
 from vinery_serving.node.folder_state import FolderState, folder_state
 from vinery_serving.node.former import FormerEngines
 from vinery_serving.node.load_errors import LoadFailure, killed, load_failure
+from vinery_serving.node.replica_states import Subject
 from vinery_serving.node.running_engine import end_engine
 from vinery_serving.node.scheduler import EngineScheduler, Verdict
 from vinery_serving.node.weights import UnusableWeights, check_weights
@@ -301,7 +302,8 @@ class Keeper:
         if self._measured is not None and self._measured != last:
             self._memory.correct(await self._need())
             need_bytes = self._memory.need.total_bytes
-            await status.report_memory(self._spec.id, self._measured, need_bytes)
+            if self._spec.replica == 0:  # it stands for all
+                await status.report_memory(self._spec.id, self._measured, need_bytes)
 
     async def _start(
         self, engine: EngineProcess, found: AdoptedEngine | EngineProcess | None
@@ -316,7 +318,8 @@ class Keeper:
             await self._report(EngineState.RETRYING)
         else:
             await self._report(EngineState.LOADING, forgets_error=self._num_restarts == 0)
-        await engine.start()
+        async with self._scheduler.loading(self._spec.id):
+            await engine.start()
         self._log_pid("engine ready", engine)
 
     async def _wait_for_next_attempt(self, failure: LoadFailure, files: FolderState) -> None:
@@ -357,7 +360,7 @@ class Keeper:
 
     async def _report(self, state: EngineState, **details: Any) -> None:
         spec = self._spec
-        subject = status.Subject(spec.id, spec.settings_digest)
+        subject = Subject(spec.id, spec.settings_digest, spec.replica, spec.device)
         # One that has been replaced only finishes what it has.
         details["has_former"] = self._has_former and state is not EngineState.READY
         await status.report(subject, state, self._num_restarts, self._attempts, **details)

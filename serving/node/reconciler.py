@@ -226,7 +226,11 @@ def _read_specs(known: object) -> tuple[object, dict[ModelSpec, Asked] | None]:
     # Of a model without a folder, a job makes it first.
     wanted = ServedModel.objects.filter(is_loaded=True).exclude(folder="")
     models = wanted.select_related("engine")
-    specs = {_spec_of(model): _asked_of(model) for model in models}
+    specs = {
+        _spec_of(model, replica): _asked_of(model)
+        for model in models
+        for replica in range(model.num_replicas)
+    }
     close_old_connections()
     return state, specs
 
@@ -247,13 +251,14 @@ def _asked_of(model: ServedModel) -> Asked:
     )
 
 
-def _spec_of(model: ServedModel) -> ModelSpec:
+def _spec_of(model: ServedModel, replica: int) -> ModelSpec:
     return ModelSpec(
         id=model.pk,
         name=model.name,
         folder=model.folder,
-        device=model.device,
+        device=model.device_of(replica),
         options=options_text(model.options),
         task=Task(model.task),
         settings_digest=model.settings_digest,
+        replica=replica,
     )

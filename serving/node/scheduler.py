@@ -11,7 +11,9 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum, auto
 from typing import Final, Protocol
 
@@ -209,6 +211,7 @@ class EngineScheduler:
         self._changed = asyncio.Event()
         self.waits: Callable[[], Mapping[int, Wait]] = dict
         self.spares = SpareEngines()
+        self._loading: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def add(self, model_id: int, replica: int, name: str, device: str) -> ModelMemory:
         """Return the memory of an engine that does not run yet."""
@@ -237,12 +240,7 @@ class EngineScheduler:
 
     def plan(self) -> Plan:
         """Plan now, and follow the plan."""
-        waits, formers = self.waits(), self._formers()
-        uses = [
-            each.use(waits.get(each.model_id), formers.get((each.model_id, each.replica)))
-            for each in self._models.values()
-        ]
-        plan = make_plan([each for each in uses if each is not None], self._rules, time.monotonic())
+        plan = make_plan(self._uses(), self._rules, time.monotonic())
         for each in list(self._models.values()):
             each.follow(plan, self._unfit_text)
         phases = {each.phase for each in self._models.values() if each.is_wanted}
@@ -250,6 +248,29 @@ class EngineScheduler:
         if Phase.LOADING not in phases:
             self.spares.want(is_wanted=Phase.ASLEEP in phases)
         return plan
+
+    def loading(self, model_id: int) -> asyncio.Lock:
+        """Held while an engine of a model loads: the first one compiles, and the others find what
+        it has stored."""
+        return self._loading[model_id]
+
+    def _uses(self) -> list[ModelUse]:
+        waits, formers = self.waits(), self._formers()
+        uses = []
+        for model_id, engines in self._by_model().items():
+            waiting = _first_to_wake(engines)
+            for each in engines:
+                wait = waits.get(model_id) if each is waiting else None
+                use = each.use(wait, formers.get((model_id, each.replica)))
+                if use is not None:
+                    uses.append(_beside(use, each, engines))
+        return uses
+
+    def _by_model(self) -> Mapping[int, list[ModelMemory]]:
+        models: defaultdict[int, list[ModelMemory]] = defaultdict(list)
+        for each in self._models.values():
+            models[each.model_id].append(each)
+        return models
 
     def _formers(self) -> dict[tuple[int, int], int]:
         """The ids of the engines that serve with former settings, by model and replica."""
@@ -275,3 +296,32 @@ class EngineScheduler:
         )
         budget = self._rules.budget_of(memory.device)
         return unfit_text(memory.need, budget, memory.device, pinned_bytes)
+
+
+def _first_to_wake(engines: Sequence[ModelMemory]) -> ModelMemory | None:
+    """Return the engine of a model for which its requests wait: one is enough to answer them."""
+    present = [each for each in engines if not each.is_former and each.is_wanted]
+    return min(present, key=lambda each: (not each.is_held, each.replica), default=None)
+
+
+def _beside(use: ModelUse, memory: ModelMemory, engines: Sequence[ModelMemory]) -> ModelUse:
+    """An engine beside others of its model: they wake together if there is room, and are idle
+    together, so that they sleep at the same time."""
+    held = [each for each in engines if each.is_held and not each.is_former]
+    awake = [each for each in held if each.phase is Phase.AWAKE]
+    if memory.is_former or all(each is memory for each in held):
+        return use
+    known = [each.engine.idle_since_s for each in awake if each.engine is not None]
+    idle_since_s = [each for each in known if each is not None]
+    is_loading = any(each.phase is Phase.LOADING for each in held)
+    return replace(
+        use,
+        awake_since_s=max([use.awake_since_s, *(each.awake_since_s for each in awake)]),
+        idle_since_s=None if is_loading else _latest(idle_since_s, len(known)),
+        is_eager=use.is_eager or bool(awake),
+    )
+
+
+def _latest(times_s: Sequence[float], num: int) -> float | None:
+    """Return the latest of so many times; None: some are missing."""
+    return max(times_s) if times_s and len(times_s) == num else None

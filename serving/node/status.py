@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from django.db import DatabaseError, close_old_connections
@@ -17,17 +17,16 @@ from vinery_serving.catalog.models import ServedModel
 from vinery_serving.node.backoff import LoadAttempts
 from vinery_serving.node.fit import Measured
 from vinery_serving.node.picture_report import PictureReport
+from vinery_serving.node.replica_states import ReplicaStates, Subject
 from vinery_serving.transport.waiting import Wait
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """What a report is about: a model with these settings."""
-
-    model_id: int
-    settings_digest: str
+# One node writes all reports. One thread keeps their order: a report about a model has the states
+# of all of its engines.
+_replicas = ReplicaStates()
+_thread = ThreadPoolExecutor(1, thread_name_prefix="status")
 
 
 async def report(
@@ -45,8 +44,8 @@ async def report(
     needed_bytes: int | None = None,
     has_former: bool = False,
 ) -> None:
-    """Write the state of a model's engine. The last error stays until the engine is ready, or the
-    report `forgets_error`."""
+    """Write the state of an engine, and with it that of its model. The last error stays until the
+    engine is ready, or the report `forgets_error`."""
     values: dict[str, object] = {
         "state": state,
         "settings_digest": subject.settings_digest,
@@ -66,7 +65,7 @@ async def report(
     if error or forgets_error or state is EngineState.READY:
         values["last_error"] = error
         values["num_failures_in_row"] = (F("num_failures_in_row") + 1) if error else 0
-    await _try_to_write(subject.model_id, values)
+    await _try_to_write(subject.model_id, _replicas.of_model(subject, values))
 
 
 async def report_pictures(model_id: int, pictures: PictureReport, asked_at: datetime) -> None:
@@ -104,7 +103,7 @@ async def report_waits(waits: Mapping[int, Wait]) -> None:
 async def _try_to_change(changes: Mapping[int, Mapping[str, object]]) -> None:
     """Write columns that are no change of the state."""
     try:
-        await asyncio.to_thread(_change, changes)
+        await asyncio.get_running_loop().run_in_executor(_thread, _change, changes)
     except DatabaseError as failure:
         named = {"model_ids": list(changes), "error": failure}
         log.warning("state not written", extra={"fields": named})
@@ -118,7 +117,7 @@ def _change(changes: Mapping[int, Mapping[str, object]]) -> None:
 
 async def _try_to_write(model_id: int, values: dict[str, object]) -> None:
     try:
-        await asyncio.to_thread(_write, model_id, values)
+        await asyncio.get_running_loop().run_in_executor(_thread, _write, model_id, values)
     except DatabaseError as failure:
         named = {"model_id": model_id, "state": values.get("state"), "error": failure}
         log.warning("state not written", extra={"fields": named})

@@ -53,7 +53,7 @@ from vinery_serving.runtime.drain import Drain
 from vinery_serving.runtime.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
 from vinery_serving.runtime.live import LiveRequests
 from vinery_serving.runtime.traffic import Traffic
-from vinery_serving.transport.client import EngineDisconnected
+from vinery_serving.transport.client import EngineClient, EngineDisconnected
 from vinery_serving.transport.messages import EngineStats
 from vinery_serving.transport.sockets import settings_key
 from vinery_serving.workers.limits import WorkLimits
@@ -81,12 +81,14 @@ _WALL_TIMES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class EngineHealth:
-    """One loaded model, for `/readyz` and `/metrics`. `stats` None: the engine did not answer."""
+    """One engine of a loaded model, for `/readyz` and `/metrics`. `stats` None: it did not
+    answer."""
 
     model: str
     stats: EngineStats | None
     pid: int | None = None  # of the process; None: it is not connected
     is_asleep: bool = False  # the next request wakes it
+    replica: int = 0  # the number of the engine
 
     @property
     def is_ready(self) -> bool:
@@ -201,9 +203,15 @@ class Runtime:
         self._threads.snapshots.shutdown(wait=False)
 
     async def health(self) -> list[EngineHealth]:
-        """Return the health of all models that should be loaded. Waits at most 2 s for engines."""
+        """Return the health of the engines of all models that should be loaded. Waits at most 2 s
+        for them."""
         serving = [engine.serving for engine in self.directory.engines]
-        return await asyncio.gather(*map(_health_of, serving))
+        asked = [
+            _health_of(engine, replica, client)
+            for engine in serving
+            for replica, client in enumerate(engine.client.clients)
+        ]
+        return await asyncio.gather(*asked)
 
     async def _begin(self) -> None:
         await self._in_files_thread(self.disk.check)
@@ -377,14 +385,14 @@ class Runtime:
         return result
 
 
-async def _health_of(engine: Engine) -> EngineHealth:
+async def _health_of(engine: Engine, replica: int, client: EngineClient) -> EngineHealth:
+    name = engine.entry.name
     try:
-        stats = await engine.client.ping(_PING_TIMEOUT_S)
+        stats = await client.ping(_PING_TIMEOUT_S)
     except (EngineDisconnected, TimeoutError):
-        return EngineHealth(engine.entry.name, None, is_asleep=engine.is_asleep)
-    hello = engine.client.hello
-    pid = None if hello is None else hello.pid
-    return EngineHealth(engine.entry.name, stats, pid=pid)
+        return EngineHealth(name, None, is_asleep=engine.is_asleep, replica=replica)
+    pid = None if client.hello is None else client.hello.pid
+    return EngineHealth(name, stats, pid=pid, replica=replica)
 
 
 async def _repeat(work: Callable[[], Awaitable[None]], interval_s: float) -> None:
@@ -475,6 +483,7 @@ def _entry(model: ServedModel) -> ModelEntry:
         created_at=model.created_at,
         updated_at=model.updated_at,
         settings_key=settings_key(model.settings_digest),
+        num_replicas=model.num_replicas,
         task=Task(model.task),
         projects=frozenset(model.project_ids),
     )

@@ -282,6 +282,11 @@ class _Link(asyncio.Protocol):
         except (InvalidFrame, msgspec.MsgspecError):
             self.close()
 
+    @property
+    def num_generations(self) -> int:
+        """Generations, and requests for vectors, that have not ended."""
+        return len(self._streams) + len(self._vectors)
+
     def pause_writing(self) -> None:
         self._is_paused = True
 
@@ -466,6 +471,11 @@ class EngineClient:
     def is_running(self) -> bool:
         """Whether there is an engine, if only for the generations that it has."""
         return self._link is not None
+
+    @property
+    def num_generations(self) -> int:
+        """Those of this process that run or wait there."""
+        return 0 if self._link is None else self._link.num_generations
 
     @property
     def load(self) -> Load | None:

@@ -184,6 +184,9 @@ def test_a_pulled_checkpoint_is_suggested_and_converted_again(root: Client, tmp_
     assert "Convert again" not in text_of(root.get(page))
     ModelJob.objects.create(kind=JobKind.CONVERT, parameters={"source": str(source)}, **done)
     assert f"{CONVERT}?model={model.pk}" in text_of(root.get(page))
+    ModelJob.objects.filter(kind=JobKind.CONVERT).update(state=JobState.RUNNING)
+    assert "Convert again" not in text_of(root.get(page))
+    ModelJob.objects.filter(kind=JobKind.CONVERT).update(state=JobState.DONE)
     text = text_of(root.get(CONVERT, {"model": model.pk}))
     assert f'name="folder" value="{source}"' in text and 'value="mine"' in text
 

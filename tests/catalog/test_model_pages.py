@@ -15,9 +15,9 @@ from vinery_accounts.models import AuditEntry, Organization, Project, User
 from vinery_serving.catalog import model_events, registry, resource
 from vinery_serving.catalog.aliases import ModelAlias
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus
+from vinery_serving.catalog.engine_work import EngineWork
 from vinery_serving.catalog.jobs import Asked, JobState, ModelJob
 from vinery_serving.catalog.models import ServedModel
-from vinery_serving.catalog.resource import EngineWork
 
 pytestmark = pytest.mark.django_db
 TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
@@ -100,6 +100,32 @@ def test_the_page_shows_what_the_engine_does_now(
     assert facts["Restarts"] == "3"
     ServedModel.objects.update(options={"cache_size_gb": 1})
     assert "<dd>25%</dd>" in page(root, chat)
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ({"repository": "acme/tiny", "commit": "0123456789abcdef"}, "acme/tiny at 0123456789ab"),
+        ({"url": "https://store/m.zip", "sha256": None}, "https://store/m.zip"),
+        ({"path": "/files/m.gguf"}, "/files/m.gguf"),
+    ],
+)
+def test_the_page_shows_where_the_files_come_from(
+    root: Client, chat: ServedModel, source: dict[str, Any], text: str
+) -> None:
+    assert "<dt>Source</dt>" not in page(root, chat)
+    ServedModel.objects.update(source=source)
+    assert f"<dt>Source</dt><dd>{text}</dd>" in page(root, chat)
+
+
+def test_the_most_memory_is_shown_only_if_it_is_more_than_that_of_now(
+    root: Client, chat: ServedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "_memory_bytes", lambda _pid: 200_000_000)
+    EngineStatus.objects.update(pid=1, peak_bytes=150_000_000)
+    assert "Memory at most" not in page(root, chat)
+    EngineStatus.objects.update(peak_bytes=250_000_000)
+    assert "<dt>Memory at most</dt><dd>250 MB</dd>" in page(root, chat)
 
 
 def test_the_history_has_the_newest_change_first_and_pages(root: Client, chat: ServedModel) -> None:

@@ -156,6 +156,7 @@ class InMemoryEngine:
         self._script = list(script)
         self._num_ids = 0
         self.client = self
+        self.is_connected = True
         self.hello = HELLO
         self.entry = ModelEntry(1, "m", Path("/"), EngineOptions(), True, NOW, NOW)
         self.quarantine, self.suspects = Quarantine(), Suspects()
@@ -163,6 +164,10 @@ class InMemoryEngine:
         self.load = None
         self.max_context = None  # any length
         self.gate = OverloadGate(self, "m", 0.0)
+
+    def choose(self, prompt_ids: bytes) -> InMemoryEngine:
+        """Return itself: there is one."""
+        return self
 
     async def ready(self, *, goes_on: bool = False) -> tuple[InMemoryEngine, Hello]:
         """Return itself and the engine's first message."""

@@ -61,7 +61,7 @@ def test_another_digest_is_refused(url: str, tmp_path: Path) -> None:
 
 
 def test_an_archive_without_tls_needs_a_digest(url: str) -> None:
-    with pytest.raises(PullFailed, match="needs its --sha256"):
+    with pytest.raises(PullFailed, match="needs its SHA-256"):
         ArchiveOrigin.look(url)
 
 

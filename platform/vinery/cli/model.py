@@ -102,6 +102,13 @@ def _add_change(one: RowCommands) -> None:
                 clear="--any-project",
                 is_list=True,
             ),
+            "num_replicas": Option(flag="--replicas", help="how many engines serve it"),
+            "replica_devices": Option(
+                flag="--replica-device",
+                help="the device of a replica, or of several in turn",
+                clear="--one-device",
+                is_list=True,
+            ),
             "is_pinned": Option(flag="--pinned", help="it never sleeps"),
             "idle_s": Option(help="seconds without a request after which it sleeps; 0: never"),
         },
@@ -273,6 +280,7 @@ def _lines(model: ServedModel) -> list[tuple[str, object]]:
         ("context", f"{status.max_context} tokens" if status.max_context else "unknown"),
         ("engine", f"{engine}restarts: {status.num_restarts}"),
     ]
+    lines += [(f"replica {each['replica']}", _replica_text(each)) for each in status.replicas]
     if status.memory_text:
         lines.append(("memory", status.memory_text))
     if model.waiting_text:
@@ -282,6 +290,13 @@ def _lines(model: ServedModel) -> list[tuple[str, object]]:
     if status.num_attempts:
         lines.append(("attempts", f"{status.num_attempts} of {status.max_attempts} failed"))
     return lines
+
+
+def _replica_text(replica: Mapping[str, Any]) -> str:
+    """One engine of a model with several."""
+    text = f"{replica['state']} on {replica['device']}, restarts: {replica['num_restarts']}"
+    reason = replica["error"].partition("\n")[0]
+    return f"{text}. {reason}" if reason else text
 
 
 def _source_text(source: Mapping[str, Any]) -> str:

@@ -6,7 +6,8 @@ Django does not handle these paths, so a probe by IP address passes without a kn
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -105,7 +106,7 @@ class HealthApplication:
         is_healthy = all(is_well for is_well, _ in checks.values())
         report = {
             "status": ("ready" if is_healthy else "degraded") if is_ready else "not ready",
-            "models": {each.model: _of_model(each) for each in health},
+            "models": {name: _of_model(engines) for name, engines in _by_model(health).items()},
             **{name: text for name, (_, text) in checks.items()},
         }
         # Also if this process got its signal while the engines were asked.
@@ -153,10 +154,17 @@ class _Shared:
         return await self._build()
 
 
-def _of_model(health: EngineHealth) -> str:
-    if health.is_ready:
+def _by_model(health: Iterable[EngineHealth]) -> Mapping[str, list[EngineHealth]]:
+    models: defaultdict[str, list[EngineHealth]] = defaultdict(list)
+    for each in health:
+        models[each.model].append(each)
+    return models
+
+
+def _of_model(engines: Sequence[EngineHealth]) -> str:
+    if any(each.is_ready for each in engines):
         return "ready"
-    return "asleep" if health.is_asleep else "not ready"
+    return "asleep" if any(each.is_asleep for each in engines) else "not ready"
 
 
 def _of_database(runtime: Runtime) -> _Check:

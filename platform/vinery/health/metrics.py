@@ -68,6 +68,7 @@ _HISTOGRAMS: Final = {
     "decode": ("media_decode", "Processor time that decoded the media of a request."),
     "encode": ("media_encode", "The engine's time to encode the media of a request."),
 }
+_ENGINE_LABELS: Final = ("model", "replica")
 # vLLM's metrics of an engine: the type, the name after `vllm:`, the help text, and the value.
 _VLLM_ENGINE: Final[tuple[tuple[_Kind, str, str, Callable[[EngineStats], float]], ...]] = (
     (_GAUGE, "num_requests_running", "Generations in the batch.", attrgetter("num_running")),
@@ -145,17 +146,25 @@ def as_text(families: Iterable[Metric]) -> bytes:
 
 def of_engines(health: Sequence[EngineHealth]) -> Iterator[Metric]:
     """The engines, which are the same in every web process."""
-    ready = [((each.model,), float(each.is_ready)) for each in health]
-    yield _family(_GAUGE, "vinery_engine_ready", "Generated a token lately.", ("model",), ready)
+    ready = [(_engine_of(each), float(each.is_ready)) for each in health]
+    help_text = "Generated a token lately."
+    yield _family(_GAUGE, "vinery_engine_ready", help_text, _ENGINE_LABELS, ready)
     for field, (kind, name, help_text) in _ENGINE.items():
         values = [
-            ((each.model,), getattr(each.stats, field)) for each in health if each.stats is not None
+            (_engine_of(each), getattr(each.stats, field))
+            for each in health
+            if each.stats is not None
         ]
         known = [(labels, float(value)) for labels, value in values if value is not None]
-        yield _family(kind, f"vinery_engine_{name}", help_text, ("model",), known)
-    memory = [((each.model,), float(resident_bytes(each.pid))) for each in health if each.pid]
+        yield _family(kind, f"vinery_engine_{name}", help_text, _ENGINE_LABELS, known)
+    memory = [(_engine_of(each), float(resident_bytes(each.pid))) for each in health if each.pid]
     help_text = "Memory of the engine process."
-    yield _family(_GAUGE, "vinery_engine_memory_bytes", help_text, ("model",), memory)
+    yield _family(_GAUGE, "vinery_engine_memory_bytes", help_text, _ENGINE_LABELS, memory)
+
+
+def _engine_of(health: EngineHealth) -> tuple[str, str]:
+    """The values of `_ENGINE_LABELS`."""
+    return health.model, str(health.replica)
 
 
 def of_reports(reports: Mapping[str, EngineReport]) -> Iterator[Metric]:
@@ -271,10 +280,10 @@ def _add_durations(
 
 def of_vllm_engines(health: Sequence[EngineHealth]) -> Iterator[Metric]:
     """The figures of engines under vLLM's names."""
-    running = [(each.model, each.stats) for each in health if each.stats is not None]
+    running = [(_engine_of(each), each.stats) for each in health if each.stats is not None]
     for kind, name, help_text, value_of in _VLLM_ENGINE:
-        values = [((model,), float(value_of(stats))) for model, stats in running]
-        yield _family(kind, f"vllm:{name}", help_text, ("model_name",), values)
+        values = [(labels, float(value_of(stats))) for labels, stats in running]
+        yield _family(kind, f"vllm:{name}", help_text, ("model_name", "engine"), values)
 
 
 def of_vllm_traffic(traffic: Traffic) -> Iterator[Metric]:

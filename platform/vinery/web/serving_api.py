@@ -4,6 +4,7 @@
 These tables belong to serving, and the views to accounts: here they meet.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -31,9 +32,10 @@ from vinery_serving.catalog import conversions, devices
 from vinery_serving.catalog.alias_resource import MODEL_ALIASES
 from vinery_serving.catalog.engine_log import engine_log
 from vinery_serving.catalog.engine_status import ShownState
+from vinery_serving.catalog.engine_work import EngineWork
 from vinery_serving.catalog.job_resource import MODEL_EVENTS, MODEL_JOBS, ModelJobSerializer
 from vinery_serving.catalog.models import ServedModel
-from vinery_serving.catalog.resource import MODELS, EngineSerializer, EngineWork
+from vinery_serving.catalog.resource import MODELS, EngineSerializer
 from vinery_serving.catalog.speed_resource import SPEED_RESULTS
 from vinery_serving.runtime.runtime import runtime
 from vinery_serving.transport.messages import EngineStats
@@ -212,10 +214,13 @@ def convert(self: ResourceViewSet, request: Request) -> Response:
 
 
 def ask_engines() -> Mapping[str, EngineWork]:
-    """Return what each engine does now, by the name of its model. Called in a thread of Django.
+    """Return what the engines of each model do now, by its name. Called in a thread of Django.
     Waits at most 2 s; an engine that does not answer is left out."""
-    health = async_to_sync(runtime().health)()
-    return {each.model: _work_of(each.stats) for each in health if each.stats is not None}
+    work: defaultdict[str, list[EngineWork]] = defaultdict(list)
+    for each in async_to_sync(runtime().health)():
+        if each.stats is not None:
+            work[each.model].append(_work_of(each.stats))
+    return {model: EngineWork.of_all(engines) for model, engines in work.items()}
 
 
 def _work_of(stats: EngineStats) -> EngineWork:

@@ -1,0 +1,187 @@
+"""The engines of one model, between which its requests are divided.
+
+A request goes to the engine whose prefix cache has most of its prompt, as far as this web process
+knows from earlier requests, and otherwise to the one that has least to do. So the turns of a
+conversation stay on one engine until that one is full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from vinery_serving.transport.client import EngineClient
+from vinery_serving.transport.messages import Hello, Load
+
+# Prompts are compared in parts of this many tokens.
+_PART_TOKENS: Final = 64
+_PART_BYTES: Final = 4 * _PART_TOKENS
+# So many parts are remembered, the least recently used of them are forgotten first.
+_MAX_PARTS: Final = 100_000
+# With less of a prompt in the cache, an engine with less to do is as fast.
+_LEAST_KNOWN_PART: Final = 0.5
+
+Opener = Callable[[int], EngineClient]
+
+
+class Replicas:
+    """The connections of one web process to the engines of a model. Belongs to the event loop."""
+
+    def __init__(self, open_client: Opener, size: int = 1) -> None:
+        """`open_client` returns a connection by the number of the replica."""
+        self._open_client = open_client
+        self.clients: list[EngineClient] = []
+        self._known = _KnownPrompts()
+        self._grow(size)
+
+    @property
+    def path(self) -> Path:
+        """The socket of the first one."""
+        return self.clients[0].path
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether one takes new generations."""
+        return any(each.is_connected for each in self.clients)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is an engine, if only for the generations that it has."""
+        return any(each.is_running for each in self.clients)
+
+    @property
+    def hello(self) -> Hello | None:
+        """The first message of an engine that takes new generations."""
+        return next((each.hello for each in self.clients if each.is_connected), None)
+
+    @property
+    def load(self) -> Load | None:
+        """The load of all that take new generations; None: none has reported."""
+        loads = [each.load for each in self.clients if each.is_connected and each.load is not None]
+        return _sum(loads) if len(loads) > 1 else next(iter(loads), None)
+
+    async def resize(self, size: int) -> None:
+        """Have so many. Generations of those that are closed go on with others."""
+        surplus, self.clients = self.clients[size:], self.clients[:size]
+        self._grow(size)
+        for each in surplus:
+            await each.close()
+
+    def _grow(self, size: int) -> None:
+        for number in range(len(self.clients), size):
+            client = self._open_client(number)
+            client.open()
+            self.clients.append(client)
+
+    async def close(self) -> None:
+        for each in self.clients:
+            await each.close()
+
+    async def wait_connected(self, timeout_s: float) -> Hello:
+        """Return the first message of the first one that is connected. Raises TimeoutError."""
+        if len(self.clients) == 1:
+            return await self.clients[0].wait_connected(timeout_s)
+        waits = [asyncio.create_task(each.wait_connected(timeout_s)) for each in self.clients]
+        try:
+            for next_one in asyncio.as_completed(waits, timeout=timeout_s):
+                with contextlib.suppress(TimeoutError):
+                    return await next_one
+            raise TimeoutError
+        finally:
+            for each in waits:
+                each.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    def choose(self, prompt_ids: bytes = b"") -> EngineClient:
+        """Return the connection for a prompt, whose ids are as in `Submit`."""
+        able = [each for each in self.clients if each.is_connected]
+        if len(self.clients) == 1 or not able:
+            return self.clients[0]
+        parts = list(_parts_of(prompt_ids))
+        chosen = min(able, key=_work_of)
+        client, num_known = self._known.find(parts)
+        if client in able and not _is_full(client):
+            is_as_free = _work_of(client) <= _work_of(chosen)
+            if is_as_free or num_known >= _LEAST_KNOWN_PART * len(parts):
+                chosen = client
+        self._known.note(parts, chosen)
+        return chosen
+
+
+class _KnownPrompts:
+    """Which engine got the beginnings of prompts last."""
+
+    def __init__(self) -> None:
+        self._clients: OrderedDict[int, EngineClient] = OrderedDict()
+
+    def find(self, parts: Sequence[int]) -> tuple[EngineClient | None, int]:
+        """Return the engine of the longest beginning that is known, and its number of parts."""
+        for num_parts in range(len(parts), 0, -1):
+            if (client := self._clients.get(parts[num_parts - 1])) is not None:
+                return client, num_parts
+        return None, 0
+
+    def note(self, parts: Sequence[int], client: EngineClient) -> None:
+        for part in parts:
+            self._clients[part] = client
+            self._clients.move_to_end(part)
+        while len(self._clients) > _MAX_PARTS:
+            self._clients.popitem(last=False)
+
+
+def _parts_of(prompt_ids: bytes) -> Iterator[int]:
+    """Yield a hash for each beginning of a prompt. What is no whole part is left out."""
+    known = 0
+    for end in range(_PART_BYTES, len(prompt_ids) + 1, _PART_BYTES):
+        known = hash((known, prompt_ids[end - _PART_BYTES : end]))
+        yield known
+
+
+def _work_of(client: EngineClient) -> float:
+    """How many requests an engine has: its own report, or what this process has sent since."""
+    load, hello = client.load, client.hello
+    if load is None or hello is None:
+        return client.num_generations
+    mean_tokens = max(1.0, load.mean_tokens)
+    num_waiting = sum(num_tokens for _, _, num_tokens in load.waiting) / mean_tokens
+    return max(client.num_generations, hello.max_running - load.num_free + num_waiting)
+
+
+def _is_full(client: EngineClient) -> bool:
+    return client.hello is not None and _work_of(client) >= client.hello.max_running
+
+
+def _sum(loads: Sequence[Load]) -> Load:
+    """The load of several engines as that of one that is as fast as all of them."""
+    num = len(loads)
+    return Load(
+        num_free=sum(each.num_free for each in loads),
+        tokens_per_s=sum(each.tokens_per_s for each in loads),
+        mean_tokens=max(each.mean_tokens for each in loads),
+        answer_s=max(each.answer_s for each in loads),
+        waiting_s=min(each.waiting_s for each in loads),
+        waiting=_by_lane([each.waiting for each in loads], 1),
+        first_token_s=max(each.first_token_s for each in loads),
+        prefill_s=min(each.prefill_s for each in loads),
+        used=_by_lane([each.used for each in loads], 1 / num),
+        encoding=tuple(
+            (organization, key, round(number))
+            for organization, key, number in _by_lane([each.encoding for each in loads], 1)
+        ),
+        encoding_s=max(each.encoding_s for each in loads) / num,
+    )
+
+
+def _by_lane(
+    tables: Sequence[Sequence[tuple[int, int, float]]], factor: float
+) -> tuple[tuple[int, int, float], ...]:
+    """Add the numbers of each organisation and key, the most first."""
+    total: defaultdict[tuple[int, int], float] = defaultdict(float)
+    for table in tables:
+        for organization, key, number in table:
+            total[organization, key] += number * factor
+    return tuple(sorted(((*lane, num) for lane, num in total.items()), key=lambda row: -row[2]))

@@ -1,0 +1,79 @@
+"""Administrators give models other names in the console."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from tests.catalog.test_model_pages import address, chat, folder_of_logs, page, root, text_of
+from vinery_accounts.models import User
+from vinery_serving.catalog.aliases import ModelAlias
+from vinery_serving.catalog.models import ServedModel
+
+__all__ = ["chat", "folder_of_logs", "root"]  # fixtures
+pytestmark = pytest.mark.django_db
+LIST, NEW = "/console/models/", "/console/models/aliases/new/"
+
+
+def test_a_model_gets_another_name_from_its_page(root: Client, chat: ServedModel) -> None:
+    assert f"{NEW}?model=chat" in page(root, chat)
+    assert 'name="targets" value="chat"' in text_of(root.get(NEW, {"model": "chat"}))
+
+    text = text_of(root.post(NEW, {"name": "gpt-4o", "targets": "chat"}, follow=True))
+
+    assert "gpt-4o is another name now." in text
+    assert ModelAlias.objects.get().targets == {"chat": 1}
+
+
+def test_a_name_is_divided_between_models_changed_and_removed(
+    root: Client, chat: ServedModel
+) -> None:
+    other = ServedModel.objects.create(name="other", folder=chat.folder)
+    root.post(NEW, {"name": "mixed", "targets": "chat=90, other=10"})
+    alias = ModelAlias.objects.get()
+    assert alias.targets == {"chat": 90, "other": 10}
+    link = f"{LIST}aliases/{alias.pk}/"
+    assert link in text_of(root.get(LIST))
+    assert 'value="chat=90, other=10"' in text_of(root.get(link))
+
+    root.post(link, {"name": "mixed", "targets": "other"})
+    alias.refresh_from_db()
+    assert alias.targets == {"other": 1}
+    assert "Remove the name mixed?" in text_of(root.get(f"{link}remove/"))
+    root.post(f"{link}remove/")
+    assert not ModelAlias.objects.exists()
+    assert ServedModel.objects.filter(pk=other.pk).exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "targets", "field", "sentence"),
+    [
+        ("chat", "chat", "name", "A model is served under this name."),
+        ("a b", "chat", "name", "Use letters, digits"),
+        ("x", "", "targets", "This field is required."),
+        ("x", "nothing", "targets", "No model is served under the name nothing."),
+        ("x", "chat=many", "targets", "Write chat=90: a weight is a whole number."),
+        ("x", "chat\0=1", "targets", "Use letters, digits"),
+        ("x", "chat=0", "targets", "At least one weight must be above 0."),
+    ],
+)
+def test_a_wrong_value_is_explained_beside_its_field(
+    root: Client, chat: ServedModel, name: str, targets: str, field: str, sentence: str
+) -> None:
+    text = text_of(root.post(NEW, {"name": name, "targets": targets}))
+    beside = text.partition(f'class="field-{field}"')[2].partition('<div class="field-')[0]
+    assert sentence in beside
+    assert not ModelAlias.objects.exists()
+
+
+def test_users_give_no_names(client: Client, chat: ServedModel) -> None:
+    alias = ModelAlias.objects.create(name="x", targets={"chat": 1})
+    client.force_login(User.objects.create_user("alice"))
+    assert client.post(NEW, {"name": "y", "targets": "chat"}).status_code == 403
+    for rest in ("", "remove/"):
+        assert client.get(f"{LIST}aliases/{alias.pk}/{rest}").status_code in (403, 404)
+        assert client.post(f"{LIST}aliases/{alias.pk}/{rest}").status_code in (403, 404)
+    text = text_of(client.get(LIST))
+    assert f"aliases/{alias.pk}" not in text and NEW not in text
+    assert ModelAlias.objects.filter(name="x").exists() and "chat" in text
+    assert address(chat) not in text

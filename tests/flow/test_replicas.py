@@ -1,0 +1,118 @@
+"""Which of several engines of a model gets a request."""
+
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from tests.fakes.engine import HELLO
+from vinery_serving.flow.replicas import Replicas
+from vinery_serving.transport.client import EngineClient
+from vinery_serving.transport.messages import Hello, Load
+
+IDLE = Load(4, 0.0, 0.0, 0.0, 0.0, ())
+
+
+class ScriptedClient:
+    """The connection to an engine of four slots."""
+
+    def __init__(self, number: int) -> None:
+        self.path = Path(str(number))
+        self.is_connected = self.is_running = True
+        self.hello: Hello | None = HELLO
+        self.load: Load | None = IDLE
+        self.num_generations = 0
+        self.is_closed = False
+
+    def open(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+def make(size: int) -> tuple[Replicas, list[ScriptedClient]]:
+    replicas = Replicas(lambda number: cast(EngineClient, ScriptedClient(number)), size)
+    return replicas, cast(list[ScriptedClient], replicas.clients)
+
+
+def prompt(*parts: int) -> bytes:
+    """A prompt whose parts have 64 equal tokens each."""
+    return b"".join(array("i", [part] * 64).tobytes() for part in parts)
+
+
+def chosen(replicas: Replicas, prompt_ids: bytes) -> int:
+    return int(replicas.choose(prompt_ids).path.name)
+
+
+def test_a_request_goes_to_the_engine_that_has_least_to_do() -> None:
+    replicas, clients = make(3)
+    clients[0].num_generations, clients[1].num_generations, clients[2].num_generations = 2, 1, 3
+
+    assert chosen(replicas, prompt(1)) == 1
+
+
+def test_what_other_web_processes_have_sent_counts() -> None:
+    replicas, clients = make(2)
+    clients[0].load = Load(1, 10.0, 10.0, 1.0, 1.0, ((1, 1, 20.0),))
+
+    assert chosen(replicas, prompt(1)) == 1
+    assert chosen(replicas, prompt(2)) == 1
+
+
+def test_a_conversation_goes_back_to_its_engine_until_that_one_is_full() -> None:
+    replicas, clients = make(2)
+    clients[0].num_generations = 1
+    assert chosen(replicas, prompt(1, 2)) == 1
+    clients[1].num_generations, clients[0].num_generations = 3, 0
+
+    assert chosen(replicas, prompt(1, 2, 3)) == 1
+    clients[1].num_generations = 4
+    assert chosen(replicas, prompt(1, 2, 3, 4)) == 0
+    clients[1].num_generations = 0
+    assert chosen(replicas, prompt(1, 2, 3, 4, 5)) == 0  # it has more of the prompt now
+
+
+def test_a_beginning_that_many_prompts_share_does_not_gather_them_on_one_engine() -> None:
+    replicas, clients = make(2)
+    clients[0].num_generations = 1
+    assert chosen(replicas, prompt(1, 2, 3, 4)) == 1
+    clients[1].num_generations, clients[0].num_generations = 2, 1
+
+    assert chosen(replicas, prompt(1, 7, 8, 9)) == 0
+
+
+def test_an_engine_that_ends_gets_no_request() -> None:
+    replicas, clients = make(2)
+    assert chosen(replicas, prompt(1, 2)) == 0
+    clients[0].is_connected = False
+
+    assert chosen(replicas, prompt(1, 2, 3)) == 1
+
+
+async def test_replicas_are_added_and_closed() -> None:
+    replicas, clients = make(1)
+    await replicas.resize(3)
+    assert [each.path.name for each in replicas.clients] == ["0", "1", "2"]
+    surplus = cast(list[ScriptedClient], replicas.clients[1:])
+    await replicas.resize(1)
+
+    assert replicas.clients == clients[:1]
+    assert all(each.is_closed for each in surplus)
+
+
+def test_the_load_of_all_is_that_of_one_engine_as_fast_as_they_are_together() -> None:
+    replicas, clients = make(2)
+    clients[0].load = Load(1, 10.0, 30.0, 2.0, 1.0, ((1, 1, 20.0),), used=((1, 1, 1.0),))
+    clients[1].load = Load(2, 30.0, 20.0, 1.0, 0.0, ((1, 1, 5.0), (2, 9, 40.0)))
+    load = replicas.load
+    assert load is not None
+
+    assert (load.num_free, load.tokens_per_s, load.waiting_s) == (3, 40.0, 0.0)
+    assert load.waiting == ((2, 9, 40.0), (1, 1, 25.0))
+    assert load.used == ((1, 1, pytest.approx(0.5)),)
+    clients[1].is_connected = False
+    assert replicas.load is clients[0].load

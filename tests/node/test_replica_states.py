@@ -1,0 +1,45 @@
+"""The state of a model with several engines follows from their reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vinery_serving.catalog.engine_status import EngineState
+from vinery_serving.node.replica_states import ReplicaStates, Subject
+
+
+def report(
+    states: ReplicaStates, replica: int, state: EngineState, digest: str = "a", **more: Any
+) -> dict[str, Any]:
+    values = {"state": state, "pid": None, "num_restarts": 0, **more}
+    return states.of_model(Subject(7, digest, replica, "CPU"), values)
+
+
+def test_a_model_is_as_good_as_its_best_engine() -> None:
+    states = ReplicaStates()
+    assert report(states, 0, EngineState.READY, pid=11)["replicas"] == []
+    found = report(states, 1, EngineState.FAILED, last_error="No memory.", num_restarts=2)
+
+    assert (found["state"], found["pid"], found["num_restarts"]) == ("ready", 11, 2)
+    assert [(each["replica"], each["state"], each["error"]) for each in found["replicas"]] == [
+        (0, "ready", ""),
+        (1, "failed", "No memory."),
+    ]
+    assert report(states, 0, EngineState.LOADING)["state"] == "loading"
+
+
+def test_an_engine_that_has_ended_is_no_part_of_its_model() -> None:
+    states = ReplicaStates()
+    report(states, 0, EngineState.READY, pid=11)
+    report(states, 1, EngineState.READY, pid=12)
+
+    assert report(states, 0, EngineState.UNLOADED)["pid"] == 12
+    assert report(states, 1, EngineState.UNLOADED)["state"] == "unloaded"
+
+
+def test_reports_about_former_settings_do_not_count() -> None:
+    states = ReplicaStates()
+    report(states, 0, EngineState.READY)
+    report(states, 1, EngineState.READY)
+
+    assert report(states, 0, EngineState.LOADING, digest="b")["state"] == "loading"

@@ -1,0 +1,98 @@
+"""Engines of one model load and sleep together, as far as there is memory."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from vinery_serving.node.fit import Measured, Need
+from vinery_serving.node.planner import Phase
+from vinery_serving.node.scheduler import EngineScheduler, ModelMemory
+from vinery_serving.node.spare import SpareEngines
+from vinery_serving.transport.waiting import Wait
+
+NEED = Need(0, 0, Measured(10, 10))
+
+
+class ScriptedEngine:
+    """Serves until it drains. `idle_since_s` None: it has requests."""
+
+    def __init__(self, idle_since_s: float | None) -> None:
+        self.idle_since_s = idle_since_s
+        self.is_draining = False
+
+    def drain(self) -> None:
+        self.is_draining = True
+
+
+@pytest.fixture
+def scheduler(monkeypatch: pytest.MonkeyPatch) -> EngineScheduler:
+    monkeypatch.setattr(SpareEngines, "want", lambda *_, **__: None)
+    return EngineScheduler({"CPU": 25}, min_awake_s=0)
+
+
+def add(scheduler: EngineScheduler, model_id: int, replica: int = 0) -> ModelMemory:
+    memory = scheduler.add(model_id, replica, f"m{model_id}", "CPU")
+    memory.ask(NEED, is_eager=False)
+    return memory
+
+
+def awake(
+    scheduler: EngineScheduler, model_id: int, replica: int, idle_since_s: float | None
+) -> ModelMemory:
+    memory = scheduler.add(model_id, replica, f"m{model_id}", "CPU")
+    memory.hold(NEED)
+    memory.wake(ScriptedEngine(idle_since_s))
+    return memory
+
+
+def test_requests_wake_one_engine_and_the_others_follow_if_there_is_room(
+    scheduler: EngineScheduler,
+) -> None:
+    first, second = add(scheduler, 1), add(scheduler, 1, replica=1)
+    scheduler.waits = lambda: {1: Wait(3, 100.0)}
+    scheduler.plan()
+    assert (first.phase, second.phase) == (Phase.LOADING, Phase.ASLEEP)
+
+    first.wake(ScriptedEngine(None))
+    scheduler.waits = dict
+    scheduler.plan()
+    assert second.phase is Phase.LOADING
+
+
+def test_no_other_model_makes_room_for_a_second_engine(scheduler: EngineScheduler) -> None:
+    awake(scheduler, 1, 0, None)
+    second = add(scheduler, 1, replica=1)
+    other = awake(scheduler, 2, 0, 1.0)
+    scheduler.plan()
+
+    assert second.phase is Phase.ASLEEP
+    assert other.phase is Phase.AWAKE
+
+
+def test_engines_of_a_model_are_idle_together(scheduler: EngineScheduler) -> None:
+    now_s = time.monotonic()
+    first = awake(scheduler, 1, 0, now_s - 100)
+    second = awake(scheduler, 1, 1, None)
+    for each in (first, second):
+        each.change(is_pinned=False, idle_limit_s=50)
+        each.awake_since_s = now_s - 200
+    scheduler.plan()
+    assert (first.phase, second.phase) == (Phase.AWAKE, Phase.AWAKE)
+
+    second.engine = ScriptedEngine(now_s - 60)
+    scheduler.plan()
+    assert (first.phase, second.phase) == (Phase.LEAVING, Phase.LEAVING)
+
+
+def test_no_engine_sleeps_while_another_of_its_model_loads(scheduler: EngineScheduler) -> None:
+    now_s = time.monotonic()
+    first = awake(scheduler, 1, 0, now_s - 100)
+    first.change(is_pinned=False, idle_limit_s=50)
+    first.awake_since_s = now_s - 200
+    second = scheduler.add(1, 1, "m1", "CPU")
+    second.hold(NEED)
+    scheduler.plan()
+
+    assert first.phase is Phase.AWAKE
