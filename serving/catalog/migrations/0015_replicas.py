@@ -5,25 +5,42 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('serving', '0014_former_engines'),
+        ("serving", "0014_former_engines"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='enginestatus',
-            name='replicas',
-            field=models.JSONField(blank=True, default=list, help_text='The engines of a model with several: number, device, state, process, last error and restarts of each.'),
+            model_name="enginestatus",
+            name="replicas",
+            field=models.JSONField(
+                blank=True,
+                default=list,
+                help_text="The engines of a model with several: number, device, state, process, last error and restarts of each.",
+            ),
         ),
         migrations.AddField(
-            model_name='servedmodel',
-            name='num_replicas',
-            field=models.PositiveSmallIntegerField(blank=True, default=1, help_text='How many engines serve it. Each has its own copy of what it needs in memory.', validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(64)], verbose_name='replicas'),
+            model_name="servedmodel",
+            name="num_replicas",
+            field=models.PositiveSmallIntegerField(
+                blank=True,
+                default=1,
+                help_text="How many engines serve it. Each has its own copy of what it needs in memory.",
+                validators=[
+                    django.core.validators.MinValueValidator(1),
+                    django.core.validators.MaxValueValidator(64),
+                ],
+                verbose_name="replicas",
+            ),
         ),
         migrations.AddField(
-            model_name='servedmodel',
-            name='replica_devices',
-            field=models.JSONField(blank=True, default=list, help_text="The devices of the replicas in turn, such as ['GPU.0', 'GPU.1']. Empty: all on the device of the model.", verbose_name='devices of replicas'),
+            model_name="servedmodel",
+            name="replica_devices",
+            field=models.JSONField(
+                blank=True,
+                default=list,
+                help_text="The devices of the replicas in turn, such as ['GPU.0', 'GPU.1']. Empty: all on the device of the model.",
+                verbose_name="devices of replicas",
+            ),
         ),
     ]
