@@ -252,7 +252,7 @@ def test_token_ids_replace_a_chat(assets):
 
 
 def test_token_ids_of_a_chat_are_checked(assets):
-    with pytest.raises(InvalidRequest, match="no token") as caught:
+    with pytest.raises(InvalidRequest, match="names the token 3072") as caught:
         assets.render(a_chat(token_ids=(5, 3072)))
 
     assert caught.value.param == "prompt_token_ids"
