@@ -43,7 +43,7 @@ class AddFromCatalogue(AddPage):
         rows = [(model, model.fits(machine)) for model in catalogue.catalogue()]
         return super().get_context_data(**kwargs) | {
             "rows": [
-                (model, bytes_text(model.need.total_bytes), fits)
+                (model, bytes_text(model.need_on(machine).total_bytes), fits)
                 for model, fits in rows
                 if task in ("", model.task) and (fits or shows_all)
             ],
@@ -70,7 +70,11 @@ def _add(entry: CatalogueModel) -> ServedModel:
     if ServedModel.objects.filter(name=entry.name).exists():
         raise ValidationError(f"A model is served as {entry.name} already.")
     shipped = pulls.add_shipped(entry.name, None, device="CPU", load=True)
-    return shipped or pulls.begin(ask(lambda: pulls.judge(entry.name)), entry.name).model
+    machine = pulls.machine_for("CPU")
+    return (
+        shipped
+        or pulls.begin(ask(lambda: pulls.judge(entry.name, machine=machine)), entry.name).model
+    )
 
 
 class AddFromHub(AddPage, FormPage):
@@ -107,7 +111,8 @@ class AddFromHub(AddPage, FormPage):
         """Raises `PullFailed`."""
         revision = self.request.GET.get("revision", "").strip()[:_MAX_TEXT] or None
         include = self.request.GET.get("include", "")[:_MAX_TEXT].split()
-        return ask(lambda: pulls.judge(self.asked, revision, include, device=self.device))
+        machine = pulls.machine_for(self.device)
+        return ask(lambda: pulls.judge(self.asked, revision, include, machine=machine))
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         context = super().get_context_data(**kwargs) | {

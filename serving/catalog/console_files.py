@@ -49,7 +49,8 @@ def _judged(form: FileForm) -> Judged:
     if "://" not in what and not what.startswith("/"):
         raise ValidationError({"what": "Write a URL, or an absolute path, which begins with /."})
     try:
-        judged = ask(lambda: pulls.judge(what, device=device, sha256=sha256))
+        machine = pulls.machine_for(device)
+        judged = ask(lambda: pulls.judge(what, machine=machine, sha256=sha256))
     except PullFailed as error:
         raise ValidationError({"what": str(error)}) from error
     if judged.verdict is not None and judged.verdict.answer is Answer.NO:

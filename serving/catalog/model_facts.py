@@ -11,6 +11,7 @@ from vinery_serving.catalog.job_resource import bytes_text, progress_text
 from vinery_serving.catalog.jobs import Asked, JobState, ModelJob
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import MODELS
+from vinery_serving.catalog.speed_requests import MEASURABLE
 from vinery_serving.core.tasks import Task
 
 _RESUMABLE: Final = (JobState.PAUSED, JobState.FAILED, JobState.CANCELLED)
@@ -117,7 +118,7 @@ def actions_of(model: ServedModel) -> list[str]:
         return ["load"]
     retry = ["retry"] if model.status.has_failed else []
     wake = ["load"] if model.shown_state is ShownState.ASLEEP else []
-    is_measured = model.shown_state is ShownState.READY and Task(model.task).is_generation
+    is_measured = model.shown_state in MEASURABLE and Task(model.task).is_generation
     bench = ["bench"] if is_measured else []
     test = ["self-test"] if model.takes_pictures else []
     return [*retry, *wake, "unload", *test, *bench]

@@ -1,9 +1,9 @@
 """Judges models of a hub for this machine, and asks the node to pull them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from django.conf import settings
@@ -15,15 +15,18 @@ from vinery_serving.catalog import devices, job_requests, registry
 from vinery_serving.catalog.jobs import JobKind, ModelJob
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.convert.options import Precision
+from vinery_serving.core.weight_files import weights_bytes_of
 from vinery_serving.hub import catalogue
 from vinery_serving.hub.client import Hub
 from vinery_serving.hub.errors import PullFailed
 from vinery_serving.hub.formats import wanted_files
 from vinery_serving.hub.local_files import is_archive, local_repository
 from vinery_serving.hub.machine import Machine, this_machine
-from vinery_serving.hub.memory_need import CONTEXT_TOKENS
+from vinery_serving.hub.memory_need import CONTEXT_TOKENS, MeasuredEngine
 from vinery_serving.hub.origins import ArchiveOrigin, FilesOrigin, HubOrigin, Origin
 from vinery_serving.hub.verdict import Answer, Verdict, will_it_load
+
+_CPU: Final = "CPU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +44,18 @@ def judge(
     revision: str | None = None,
     include: Sequence[str] = (),
     *,
-    device: str = "CPU",
+    machine: Machine | None = None,
     context: int = CONTEXT_TOKENS,
     sha256: str | None = None,
 ) -> Judged:
     """Judge a repository, a model of the catalogue, a URL of an archive, or the absolute path of a
-    folder, a GGUF file or an archive, without fetching weights. Raises `PullFailed`, and
-    `HubUnavailable` if the hub does not answer."""
+    folder, a GGUF file or an archive, without fetching weights. `machine` is that of `machine_for`,
+    which asks the database; None: this one with its CPU. Raises `PullFailed`, and `HubUnavailable`
+    if the hub does not answer."""
     if "://" in what:
         archive = ArchiveOrigin.look(what, sha256)
         return Judged(archive, None, archive.name.partition(".")[0])
-    machine = machine_for(device)
+    machine = machine or machine_for(_CPU)
     if Path(what).is_absolute():
         return _judge_files(Path(what), machine, context)
     hub = Hub.of_environment()
@@ -86,11 +90,24 @@ def _repository_of(name: str) -> str:
 
 
 def machine_for(device: str) -> Machine:
-    """Return this machine, with the memory of a device."""
+    """Return this machine, with the memory of a device and the engines measured on it."""
     known = devices.read(Path(settings.VINERY_RUN_DIR))
     found = [each for each in known.devices if each.name == device] if known else []
-    own_bytes = found[0].memory_bytes if found and device != "CPU" else None
-    return this_machine(Path(settings.VINERY_PULLED_DIR), device, own_bytes)
+    own_bytes = found[0].memory_bytes if found and device != _CPU else None
+    engines = _measured() if device == _CPU else ()
+    return this_machine(Path(settings.VINERY_PULLED_DIR), device, own_bytes, engines)
+
+
+def _measured() -> Iterator[MeasuredEngine]:
+    """The engines that the node has measured. Other devices have memory that is not measured, and
+    one with a draft model has the weights of two models: they are left out."""
+    for model in ServedModel.objects.filter(device=_CPU).select_related("engine"):
+        weights_bytes, loaded_bytes = (
+            weights_bytes_of(Path(model.folder)),
+            model.status.loaded_bytes,
+        )
+        if weights_bytes and loaded_bytes and not model.options.get("draft_model"):
+            yield MeasuredEngine(weights_bytes, loaded_bytes)
 
 
 def begin(

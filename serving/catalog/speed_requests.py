@@ -1,5 +1,7 @@
 """Asks for measurements of models, and for better options of them."""
 
+from typing import Final
+
 from django.core.exceptions import ValidationError
 
 from vinery_accounts.services import changes
@@ -9,11 +11,15 @@ from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.core.tasks import Task, explanation
 
+# The states of models that can be measured.
+MEASURABLE: Final = (ShownState.READY, ShownState.ASLEEP)
+
 
 def begin(model: ServedModel) -> ModelJob:
-    """Ask the node to measure a model. Raises ValidationError unless an engine serves it."""
+    """Ask the node to measure a model, which wakes if it is asleep. Raises ValidationError for a
+    model that cannot answer now."""
     _check_task(model)
-    if model.shown_state is not ShownState.READY:
+    if model.shown_state not in MEASURABLE:
         raise ValidationError(
             f"{model} is {model.state_text}: load it, wait until it is ready, and measure it then."
         )

@@ -47,16 +47,17 @@ def read_task(folder: Path) -> Task | None:
 
 
 def _outputs(graph: str) -> dict[str, int]:
-    """The number of dimensions of each output, by its names; empty for broken XML."""
+    """The number of dimensions of each output, by its names; empty for a broken graph."""
     try:
         root = ElementTree.fromstring(graph)
     except ElementTree.ParseError:
         return {}
     layers = {each.get("id", ""): each for each in root.iterfind("layers/layer")}
+    results = {id_ for id_, layer in layers.items() if layer.get("type") == "Result"}
     sources = [
         (layers.get(edge.get("from-layer", "")), edge.get("from-port"))
         for edge in root.iterfind("edges/edge")
-        if layers[edge.get("to-layer", "")].get("type") == "Result"
+        if edge.get("to-layer") in results
     ]
     ports = [
         port

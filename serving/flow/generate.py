@@ -115,7 +115,11 @@ async def run(
     engine.quarantine.check(engine.entry.name, prepared.submits)
     answers = _Answers(prepared, tokens)
     try:
-        await answers.submit()
+        if engine.client.is_connected:
+            await answers.submit()
+        else:  # the model wakes, or its engine is started again
+            async for _ in _silences(answers.submit()):
+                yield []
         sent_at = time.monotonic()
         while not answers.is_complete:
             try:

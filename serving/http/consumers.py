@@ -454,7 +454,15 @@ class GenerationConsumer(RecordedConsumer):
         async with contextlib.aclosing(batches):
             try:
                 async for events in batches:
-                    await self._send_events(record, encoder, events)
+                    # Before the answer begins, only a model that wakes leaves the status to it:
+                    # one that has the request may still refuse it.
+                    is_waking = not prepared.engine.client.is_connected
+                    if events or is_waking or self._has_started:
+                        await self._send_events(record, encoder, events)
+            except ServingError as error:
+                if not self._has_started:
+                    raise
+                await self._send_events(record, encoder, [Failed(error)])
             except asyncio.CancelledError:
                 # The server ends the request while its client waits, and is not behind itself.
                 ending = self._ending_of(record)
@@ -468,8 +476,6 @@ class GenerationConsumer(RecordedConsumer):
     ) -> None:
         """Runs for all tokens, so it calls the server directly."""
         if not self._has_started:
-            if not events:
-                return  # the status may still become an error
             headers = [*_STREAM, *record.reservation.headers]
             start = {"type": "http.response.start", "status": 200, "headers": headers}
             await self.base_send(start)

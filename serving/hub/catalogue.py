@@ -46,16 +46,15 @@ class CatalogueModel:
     def size_bytes(self) -> int:
         return round(self.size_gb * 1e9)
 
-    @property
-    def need(self) -> MemoryNeed:
+    def need_on(self, machine: Machine) -> MemoryNeed:
         """What it needs in memory with one conversation."""
         tokens = min(CONTEXT_TOKENS, self.context)
-        return need_of(self.size_bytes, round(self.kv_kb * 1000), tokens)
+        return need_of(self.size_bytes, round(self.kv_kb * 1000), tokens, machine.engines)
 
     def fits(self, machine: Machine) -> bool:
         """Whether a machine has memory and disk for it."""
         size_bytes = 0 if self.shipped else self.size_bytes
-        has_memory = self.need.total_bytes <= machine.memory_bytes
+        has_memory = self.need_on(machine).total_bytes <= machine.memory_bytes
         return has_memory and size_bytes <= machine.free_disk_bytes
 
 

@@ -2,9 +2,12 @@
 
 import os
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from vinery_serving.hub.memory_need import MeasuredEngine
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _CGROUPS: Final = (
@@ -15,20 +18,28 @@ _CGROUPS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Memory of the device that a model should run on, and the disk that it is stored on."""
+    """Memory of the device that a model should run on, the disk that it is stored on, and the
+    engines that were measured on the device."""
 
     memory_bytes: int
     free_disk_bytes: int
     device: str = "CPU"
+    engines: tuple[MeasuredEngine, ...] = ()
 
 
-def this_machine(models_dir: Path, device: str = "CPU", device_bytes: int | None = None) -> Machine:
+def this_machine(
+    models_dir: Path,
+    device: str = "CPU",
+    device_bytes: int | None = None,
+    engines: Iterable[MeasuredEngine] = (),
+) -> Machine:
     """Return this machine. `device_bytes` is the memory of a device with its own; None: it has that
     of the machine, or of the container that this process runs in."""
     return Machine(
         memory_bytes=device_bytes or memory_limit(),
         free_disk_bytes=free_bytes(models_dir),
         device=device,
+        engines=tuple(engines),
     )
 
 

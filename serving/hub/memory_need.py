@@ -1,10 +1,13 @@
 """How much memory a model needs, estimated from its files and its configuration.
 
 Weights as they are in the file; the KV cache by its formula in 16 bits, which is the most that
-OpenVINO takes; and the engine process. What a loaded model really takes is measured by the node.
+OpenVINO takes; and what an engine process has beside them. The last is corrected by what the node
+has measured of engines on this machine: by that of the model whose weights are the most similar in
+size.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +20,23 @@ _KV_BYTES: Final = 2  # of a value
 # compiled graph.
 _PROCESS_BYTES: Final = 160 << 20
 _GRAPH_SHARE: Final = 0.1
+# A measurement corrects an estimate by at most this factor: an engine may have had odd options.
+_MAX_CORRECTION: Final = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredEngine:
+    """The weights of a model on this machine, and what its process had after loading, in bytes."""
+
+    weights_bytes: int
+    loaded_bytes: int
+
+    @property
+    def correction(self) -> float:
+        """What it has beside its weights, as a multiple of the estimate of that."""
+        overhead_bytes = self.loaded_bytes - self.weights_bytes
+        factor = overhead_bytes / _estimated_overhead(self.weights_bytes)
+        return min(max(factor, 1 / _MAX_CORRECTION), _MAX_CORRECTION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +47,7 @@ class MemoryNeed:
     kv_cache_bytes: int
     overhead_bytes: int
     context_tokens: int  # for which the KV cache is
+    is_corrected: bool = False  # the overhead, by a measurement on this machine
 
     @property
     def total_bytes(self) -> int:
@@ -38,20 +59,42 @@ class MemoryNeed:
         return self.weights_bytes + self.overhead_bytes
 
 
-def memory_need(weights_bytes: int, config: Mapping[str, Any], context: int) -> MemoryNeed:
+def memory_need(
+    weights_bytes: int,
+    config: Mapping[str, Any],
+    context: int,
+    engines: Sequence[MeasuredEngine] = (),
+) -> MemoryNeed:
     """Return the need for a conversation of `context` tokens, or of as many as the model takes."""
     tokens = min(context, context_of(config) or context)
-    return need_of(weights_bytes, kv_bytes_of_token(config), tokens)
+    return need_of(weights_bytes, kv_bytes_of_token(config), tokens, engines)
 
 
-def need_of(weights_bytes: int, kv_bytes: int, tokens: int) -> MemoryNeed:
-    """Return the need for `tokens` that take `kv_bytes` each in the KV cache."""
+def need_of(
+    weights_bytes: int, kv_bytes: int, tokens: int, engines: Sequence[MeasuredEngine] = ()
+) -> MemoryNeed:
+    """Return the need for `tokens` that take `kv_bytes` each in the KV cache. `engines` are those
+    that were measured on the machine."""
+    similar = min(
+        engines, key=lambda each: _distance(each.weights_bytes, weights_bytes), default=None
+    )
+    correction = 1.0 if similar is None else similar.correction
     return MemoryNeed(
         weights_bytes=weights_bytes,
         kv_cache_bytes=tokens * kv_bytes,
-        overhead_bytes=_PROCESS_BYTES + int(weights_bytes * _GRAPH_SHARE),
+        overhead_bytes=round(correction * _estimated_overhead(weights_bytes)),
         context_tokens=tokens,
+        is_corrected=similar is not None,
     )
+
+
+def _estimated_overhead(weights_bytes: int) -> float:
+    return _PROCESS_BYTES + weights_bytes * _GRAPH_SHARE
+
+
+def _distance(one_bytes: int, other_bytes: int) -> float:
+    """How many times as large one is as the other, as a logarithm."""
+    return abs(math.log(max(one_bytes, 1) / max(other_bytes, 1)))
 
 
 def kv_bytes_of_token(config: Mapping[str, Any]) -> int:

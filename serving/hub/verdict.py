@@ -60,7 +60,7 @@ def will_it_load(
     """Judge a repository, or the files of it that would be fetched, for a machine."""
     format_ = format_of(repository)
     precision, weights_bytes = _weights(repository, format_, machine)
-    need = memory_need(weights_bytes, repository.config, context)
+    need = memory_need(weights_bytes, repository.config, context, machine.engines)
     task = task_of(repository)
     refusals = [
         *_wrong_files(repository, format_),
@@ -94,7 +94,8 @@ def _weights(repository: Repository, format_: Format, machine: Machine) -> tuple
     num_weights = stored_bytes / _DTYPES.get(str(dtype), 2)
     for precision, bytes_ in _CONVERTED.items():
         converted = int(num_weights * bytes_)
-        if memory_need(converted, repository.config, 1).total_bytes <= machine.memory_bytes:
+        need = memory_need(converted, repository.config, 1, machine.engines)
+        if need.total_bytes <= machine.memory_bytes:
             return precision, converted
     return precision, converted
 

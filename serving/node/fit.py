@@ -5,14 +5,13 @@ had loaded, and at its most, is stored; the next estimate begins with that.
 """
 
 import json
-import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from vinery_serving.core.kv_cache import context_of, kv_numbers_of_token
+from vinery_serving.core.weight_files import weights_bytes_of
 from vinery_serving.engine.options import EngineOptions
 
 _GB: Final = 1 << 30
@@ -73,7 +72,7 @@ class Need:
 def estimate(folders: Iterable[Path], device: str, options: EngineOptions) -> Need:
     """Return what a model needs. `folders`: its own first, then that of its draft model."""
     folders = list(folders)
-    weights_bytes = sum(map(_weights_bytes, folders))
+    weights_bytes = sum(map(weights_bytes_of, folders))
     if options.cache_size_gb:
         return Need(weights_bytes, options.cache_size_gb * _GB)
     configs = [_config(folder) for folder in folders]
@@ -111,15 +110,6 @@ def _sizes(path: str) -> Mapping[str, int]:
     """The sizes in bytes that a file of the kernel names in kB."""
     rows = (line.split() for line in Path(path).read_text(encoding="ascii").splitlines())
     return {row[0].rstrip(":"): int(row[1]) << 10 for row in rows if row[-1] == "kB"}
-
-
-def _weights_bytes(folder: Path) -> int:
-    """The sizes of all weights files; GGUF too. 0 for a folder that cannot be read."""
-    with suppress(OSError), os.scandir(folder) as entries:
-        return sum(
-            entry.stat().st_size for entry in entries if entry.name.endswith((".bin", ".gguf"))
-        )
-    return 0
 
 
 def _config(folder: Path) -> Mapping[str, Any]:

@@ -1,4 +1,5 @@
-"""The job `bench`: measures the engine of a served model through its socket.
+"""The job `bench`: measures the engine of a served model through its socket. A model that is
+asleep wakes for it, as for a request.
 
 {"model_id": 3, "settings_digest": "0a1b...", "folder": "/models/tiny-chat"}
 """
@@ -17,8 +18,10 @@ from vinery_serving.speed.measuring import Engine, MeasurementFailed
 from vinery_serving.speed.texts import Encode
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
 from vinery_serving.transport.sockets import EngineAddress, engine_socket, settings_key
+from vinery_serving.transport.waiting import WaitingRequests
 
-_CONNECT_TIMEOUT_S: Final = 10.0
+# A model that is asleep wakes first, and may have to wait for memory.
+_CONNECT_TIMEOUT_S: Final = 600.0
 _PROMPTS_OF_A_JOB: Final = 10_000
 _PACKAGES: Final = ("openvino", "openvino-genai")
 
@@ -28,9 +31,8 @@ def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
     encode = encode_of(Path(document.parameters["folder"]))
     key = settings_key(document.parameters["settings_digest"])
     address = EngineAddress(document.parameters["model_id"], key)
-    socket = engine_socket(document.home / "run", address)
     try:
-        card = asyncio.run(_measure(socket, encode, document.job_id, reporter))
+        card = asyncio.run(_measure(document, address, encode, reporter))
     except MeasurementFailed as error:
         raise JobFailed(str(error)) from error
     except (EngineDisconnected, TimeoutError):
@@ -48,16 +50,22 @@ def encode_of(folder: Path) -> Encode:
         raise JobFailed(str(error)) from error
 
 
-async def _measure(socket: Path, encode: Encode, job_id: int, reporter: Reporter) -> SpeedCard:
-    client = EngineClient(socket)
+async def _measure(
+    document: JobDocument, address: EngineAddress, encode: Encode, reporter: Reporter
+) -> SpeedCard:
+    run_dir = document.home / "run"
+    client, waiting = EngineClient(engine_socket(run_dir, address)), WaitingRequests(run_dir)
     client.open()
     try:
-        await client.wait_connected(_CONNECT_TIMEOUT_S)
+        reporter.progress("waiting for the model")
+        with waiting.of(address.model_id):
+            await client.wait_connected(_CONNECT_TIMEOUT_S)
 
         def report(streams: int) -> None:
             reporter.progress(f"measuring {streams} streams" if streams > 1 else "measuring")
 
-        seed = job_id * _PROMPTS_OF_A_JOB
+        seed = document.job_id * _PROMPTS_OF_A_JOB
         return await measure(Engine(client), encode, report, seed=seed)
     finally:
+        await waiting.close()
         await client.close()

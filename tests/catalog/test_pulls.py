@@ -17,11 +17,12 @@ from vinery_accounts.base import change_signal
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_serving.catalog import devices, job_requests, pulls
 from vinery_serving.catalog.devices import Device
-from vinery_serving.catalog.engine_status import ShownState
+from vinery_serving.catalog.engine_status import EngineStatus, ShownState
 from vinery_serving.catalog.job_results import take_result
 from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import MODELS
+from vinery_serving.catalog.verdict_facts import verdict_facts
 from vinery_serving.hub.errors import PullFailed
 from vinery_serving.hub.verdict import Answer
 from vinery_serving.node import job_runner
@@ -84,7 +85,10 @@ def test_a_device_with_its_own_memory_is_judged_by_it(hub: FakeHub, home: Path) 
     devices.write(home, [Device("CPU", "c", 10), Device("GPU.0", "g", 1000)])
     hub.add("acme/tiny", openvino_files())
 
-    answers = [pulls.judge("acme/tiny", device=each).verdict for each in ("GPU.0", "CPU")]
+    answers = [
+        pulls.judge("acme/tiny", machine=pulls.machine_for(each)).verdict
+        for each in ("GPU.0", "CPU")
+    ]
 
     assert [each and each.answer for each in answers] == [Answer.NO, Answer.YES]
 
@@ -188,3 +192,27 @@ def test_the_node_pulls_pauses_resumes_and_cancels(
     assert model.source["files"][WEIGHTS] == 4_780_421
     assert tiny.token not in job.log_path.read_text()
     assert not list(beginning.iterdir())
+
+
+@pytest.mark.usefixtures("tiny")
+def test_engines_that_the_node_has_measured_correct_the_estimate_for_other_models() -> None:
+    def memory() -> str:
+        verdict = pulls.judge("acme/tiny").verdict
+        assert verdict is not None
+        return dict(verdict_facts(verdict))["memory"]
+
+    before = memory()
+    measured(name="a", loaded_bytes=300 << 20)
+    corrected = memory()
+    measured(name="b", loaded_bytes=9 << 30, device="GPU.0")
+    measured(name="c", loaded_bytes=9 << 30, options={"draft_model": "/m"})
+
+    assert "engine 0.2 GB (estimated)" in before
+    assert "engine 0.3 GB (as measured here with other models)" in corrected
+    assert memory() == corrected != before
+
+
+def measured(*, loaded_bytes: int, **columns: Any) -> None:
+    """A model in the folder of tiny-chat, whose engine the node has measured."""
+    model = ServedModel.objects.create(folder=str(TINY_CHAT), **columns)
+    EngineStatus.objects.create(model=model, loaded_bytes=loaded_bytes)

@@ -156,6 +156,7 @@ class InMemoryEngine:
         self._script = list(script)
         self._num_ids = 0
         self.client = self
+        self.is_connected = True
         self.hello = HELLO
         self.entry = ModelEntry(1, "m", Path("/"), EngineOptions(), True, NOW, NOW)
         self.quarantine, self.suspects = Quarantine(), Suspects()

@@ -161,6 +161,7 @@ async def test_silence_yields_empty_batches_for_keep_alive_comments(
         await gateway.receive_cancel()
 
     async with FakeEngine(engine.client.path, reason_long):
+        await engine.ready()
         batches = stream(await prepared_of(engine))
         assert await anext(batches) == [Started(1, num_prompt_tokens=14)]
         assert await anext(batches) == []

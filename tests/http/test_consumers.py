@@ -20,6 +20,7 @@ from vinery_accounts.limits.rulebook import Snapshot
 from vinery_accounts.limits.rules import PLATFORM, Metric, Rule, Window
 from vinery_accounts.limits.service import LimitService, LimitSettings
 from vinery_accounts.usage.entries import Admission, Outcome, Settlement
+from vinery_serving.flow import generate
 from vinery_serving.http.bodies import FREE_BYTES, api_bodies
 from vinery_serving.http.consumers import api_application
 from vinery_serving.intake.reading import SMALL_BODY_BYTES, GenerationReader
@@ -64,6 +65,7 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self.engine = new_engine(folder)
+        self.has_begun = asyncio.Event()  # whether anything of an answer was sent
         self.ledger = Ledger()
         self.headers: dict[bytes, bytes] = {}  # of the last answer
         self.limits = LimitService(LimitSettings())
@@ -98,6 +100,7 @@ class Server:
 
         async def send(message: Any) -> None:
             messages.append(message)
+            self.has_begun.set()
 
         scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
         await self._api(scope, receive, send)
@@ -459,3 +462,68 @@ async def test_a_body_counts_until_it_is_read_and_is_forgotten_then(server: Serv
     assert counted == [len(body) - FREE_BYTES, len(body) - FREE_BYTES, 0]
     # Of this test alone: its variable, and the argument of `post`.
     assert references[0] <= at_rest + 1
+
+
+# A model that wakes
+
+STREAMS = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "Hello!"}]},
+    "/v1/completions": {"prompt": "Hello!"},
+    "/v1/responses": {"input": "Hello!"},
+    "/v1/messages": {"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 9},
+}
+
+
+@pytest.fixture
+async def asleep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
+    """Its model has no engine. Silences and waits are short."""
+    monkeypatch.setattr(generate, "SILENCE_S", 0.01)
+    server = Server(tmp_path)
+    server.engine._wait_s = 0.1
+    server.engine.client.open()
+    yield server
+    await server.engine.client.close()
+    await server.workers.stop()
+
+
+def a_stream(path: str) -> bytes:
+    return json.dumps(STREAMS[path] | {"model": "tiny-chat", "stream": True}).encode()
+
+
+@pytest.mark.parametrize("path", STREAMS)
+async def test_a_stream_gets_keep_alives_until_its_model_is_awake(
+    asleep: Server, path: str
+) -> None:
+    asleep.engine._wait_s = 60
+    answering = asyncio.create_task(asleep.post(path, a_stream(path)))
+    await asleep.has_begun.wait()
+    async with FakeEngine(asleep.engine.client.path, answer):
+        status, sent = await answering
+
+    [settlement] = asleep.ledger.settled
+    assert status == 200
+    first, _, rest = sent.partition(b"\n")
+    assert first in (b": keep-alive", b"event: ping")
+    assert b"Hi" in rest
+    assert settlement.outcome is Outcome.OK
+
+
+@pytest.mark.parametrize("path", STREAMS)
+async def test_a_stream_whose_model_does_not_wake_ends_with_an_error(
+    asleep: Server, path: str
+) -> None:
+    status, sent = await asleep.post(path, a_stream(path))
+
+    [settlement] = asleep.ledger.settled
+    assert status == 200
+    assert b"The model tiny-chat is not ready yet." in sent
+    assert (settlement.outcome, settlement.http_status) == (Outcome.FAILED, 503)
+
+
+async def test_a_whole_answer_of_a_model_that_does_not_wake_is_503(asleep: Server) -> None:
+    path = "/v1/chat/completions"
+    status, sent = await asleep.post(path, json.dumps(STREAMS[path]).encode())
+
+    assert status == 503
+    assert int(asleep.headers[b"retry-after"]) >= 1
+    assert b"The model tiny-chat is not ready yet." in sent

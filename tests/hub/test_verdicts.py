@@ -11,7 +11,7 @@ import pytest
 from tests.hub.models import QWEN3_8B, TINY_VISION, checkpoint_files, openvino_files
 from vinery_serving.hub.formats import Format, needed_files
 from vinery_serving.hub.machine import Machine, free_bytes, memory_limit
-from vinery_serving.hub.memory_need import kv_bytes_of_token, memory_need
+from vinery_serving.hub.memory_need import MeasuredEngine, kv_bytes_of_token, memory_need
 from vinery_serving.hub.repository import Repository, RepositoryFile
 from vinery_serving.hub.verdict import Answer, Verdict, gigabytes, will_it_load
 
@@ -62,6 +62,41 @@ def test_memory_is_weights_kv_cache_and_overhead() -> None:
     assert need.kv_cache_bytes == 8192 * 147_456
     assert need.total_bytes == need.weights_bytes + need.kv_cache_bytes + need.overhead_bytes
     assert need.least_bytes == need.total_bytes - need.kv_cache_bytes
+
+
+def test_the_overhead_is_corrected_by_the_engine_whose_weights_are_the_most_similar() -> None:
+    def overhead_bytes(weights_bytes: int, *engines: MeasuredEngine) -> int:
+        return memory_need(weights_bytes, QWEN3_8B, 1, engines).overhead_bytes
+
+    estimated = {size: overhead_bytes(size) for size in (1 * GB, 5 * GB)}
+    small = MeasuredEngine(1 * GB, 1 * GB + 2 * estimated[1 * GB])
+    large = MeasuredEngine(5 * GB, 5 * GB + estimated[5 * GB] // 2)
+
+    assert overhead_bytes(5 * GB, small) == pytest.approx(2 * estimated[5 * GB], rel=1e-6)
+    assert overhead_bytes(5 * GB, small, large) == pytest.approx(estimated[5 * GB] / 2, rel=1e-6)
+    assert overhead_bytes(1 * GB, small, large) == pytest.approx(2 * estimated[1 * GB], rel=1e-6)
+    assert not memory_need(1, {}, 1).is_corrected
+    assert memory_need(1, {}, 1, [small]).is_corrected
+
+
+def test_an_odd_measurement_corrects_an_estimate_by_a_factor_of_four_at_most() -> None:
+    def overhead_bytes(*engines: MeasuredEngine) -> int:
+        return memory_need(GB, {}, 1, engines).overhead_bytes
+
+    mapped, huge = MeasuredEngine(GB, 100), MeasuredEngine(GB, 60 * GB)
+
+    assert overhead_bytes(mapped) == pytest.approx(overhead_bytes() / 4, abs=1)
+    assert overhead_bytes(huge) == pytest.approx(overhead_bytes() * 4, abs=4)
+
+
+def test_a_model_that_engines_of_this_machine_show_to_be_too_large_does_not_load() -> None:
+    tight = replace(LARGE, memory_bytes=6 * GB)
+    measured = MeasuredEngine(4_900_000_000, 4_900_000_000 + 2 * GB)
+
+    assert judged(openvino(), tight).answer is Answer.YES
+    verdict = judged(openvino(), replace(tight, engines=(measured,)))
+    assert verdict.answer is Answer.NO
+    assert verdict.reasons[0].startswith("It needs at least 6.9 GB of memory")
 
 
 def test_a_context_is_at_most_that_of_the_model() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import import_module
@@ -29,9 +29,38 @@ from vinery_accounts.models import Capture, Limit, UsageRecord, User, Webhook
 from vinery_accounts.services import audit, changes
 from vinery_accounts.usage.reports import Question, totals
 from vinery_accounts.usage.verify import verify
+from vinery_serving.catalog.engine_status import EngineState
+from vinery_serving.catalog.models import ServedModel
+from vinery_serving.runtime import runtime
 
 RELEASES = REPOSITORY / "tests" / "releases"
 EXPECTED: dict[str, Any] = json.loads((RELEASES / "0.1.json").read_text())
+# Models that were served in the release, by name: the files of their folders, and what they do. The
+# dump has one more, `tiny-chat`, whose folder is not on this machine.
+SHIPPED = REPOSITORY / "models"
+GRAPH = "openvino_model.xml"
+FILES: dict[str, Sequence[Path]] = {
+    "chats": list((SHIPPED / "tiny-chat").iterdir()),
+    "completes": [SHIPPED / "tiny-chat" / GRAPH],
+    "sees": list((SHIPPED / "tiny-vision").iterdir()),
+    "embeds": [SHIPPED / "tiny-embed" / GRAPH],
+    "ranks": [SHIPPED / "tiny-rerank" / GRAPH],
+    "classifies": [SHIPPED / "tiny-rerank" / GRAPH],
+    "broken": [],
+}
+TASKS = {
+    "tiny-chat": "chat",
+    "chats": "chat",
+    "completes": "completion",
+    "sees": "vision",
+    "embeds": "embeddings",
+    "ranks": "rerank",
+    "classifies": "chat",  # Vinery does not serve it
+    "broken": "completion",
+}
+OPTIONS = {"max_waiting": 7}
+LABELS = {"id2label": {str(number): f"LABEL_{number}" for number in range(3)}}
+NO_LAYER = '<net><layers/><edges><edge from-layer="1" to-layer="2"/></edges></net>'
 MARCH = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 4, tzinfo=UTC)
 
 
@@ -51,12 +80,31 @@ def default_database(file: Path, blocker: Any) -> Iterator[Any]:
             connections["default"] = usual
 
 
+def add_models(release: sqlite3.Connection, parent: Path) -> None:
+    """Insert the models of `FILES` as the release wrote them; every second one is unloaded."""
+    for number, (name, files) in enumerate(FILES.items()):
+        folder = parent / name
+        folder.mkdir()
+        for file in files:
+            (folder / file.name).symlink_to(file)
+        row = (name, str(folder), "CPU", json.dumps(OPTIONS), number % 2 == 0)
+        release.execute(
+            "INSERT INTO serving_servedmodel (name, folder, device, options, is_loaded, created_at,"
+            " updated_at) VALUES (?, ?, ?, ?, ?, '2026-03-01', '2026-03-01')",
+            row,
+        )
+    (parent / "classifies" / "config.json").write_text(json.dumps(LABELS))
+    (parent / "broken" / GRAPH).write_text(NO_LAYER)
+
+
 @pytest.fixture(scope="module")
 def upgraded(tmp_path_factory: pytest.TempPathFactory, django_db_blocker: Any) -> Iterator[Any]:
     """Return a connection to the database of the release after the upgrade."""
     file = tmp_path_factory.mktemp("upgrade") / "vinery.sqlite3"
     release = sqlite3.connect(file)
     release.executescript(gzip.decompress((RELEASES / "0.1.sql.gz").read_bytes()).decode())
+    add_models(release, file.parent)
+    release.commit()
     release.close()
     with default_database(file, django_db_blocker) as connection:
         call_command("migrate", verbosity=0)
@@ -74,7 +122,7 @@ class TestUpgrade:
     def test_no_record_is_lost(self) -> None:
         found = {name: apps.get_model(name)._base_manager.count() for name in EXPECTED["num_rows"]}
 
-        assert found == EXPECTED["num_rows"]
+        assert found == EXPECTED["num_rows"] | {"serving.ServedModel": 1 + len(FILES)}
 
     def test_keys_keep_their_state_and_permissions(self) -> None:
         table = KeyTable()
@@ -118,6 +166,25 @@ class TestUpgrade:
         assert figures.num_requests == UsageRecord.objects.count()
         assert {name: getattr(figures, name) for name in EXPECTED["usage"]} == EXPECTED["usage"]
         assert [day.differences for day in verify(*MARCH) if day.differences] == []
+
+    def test_each_model_has_the_task_of_its_folder(self) -> None:
+        assert dict(ServedModel.objects.values_list("name", "task")) == TASKS
+
+    def test_models_keep_their_options_and_serve_all_keys_as_before(self) -> None:
+        entries = runtime._read_models()[0]
+
+        assert entries.keys() == TASKS.keys()
+        assert entries["tiny-chat"].options.max_running == 4
+        assert {entries[name].options.max_waiting for name in FILES} == {OPTIONS["max_waiting"]}
+        assert {name: entry.task for name, entry in entries.items()} == TASKS
+        assert all(entry.is_visible_to(None) for entry in entries.values())
+        unloaded = {entry.name for entry in entries.values() if not entry.is_loaded}
+        assert unloaded == {"completes", "embeds", "classifies"}
+
+    def test_models_are_neither_pinned_nor_put_to_sleep_sooner_than_the_settings_do(self) -> None:
+        for model in ServedModel.objects.all():
+            assert (model.is_pinned, model.idle_s, model.source) == (False, None, {})
+            assert model.status.state == EngineState.UNLOADED
 
     def test_encrypted_texts_and_secrets_can_be_read(self) -> None:
         assert b"Write to" in decrypt(Capture.stored.get()).body

@@ -22,8 +22,12 @@ from vinery_serving.speed import bench_job
 from vinery_serving.speed.measuring import Engine, MeasurementFailed
 from vinery_serving.speed.texts import prompt_ids
 from vinery_serving.speed.trials import trial_engine
+from vinery_serving.transport.sockets import EngineAddress, settings_key
+from vinery_serving.transport.waiting import WaitingServer
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
+
+DIGEST = "0a1b" * 16
 
 
 def a_document(home: Path, folder: Path = TINY_CHAT) -> JobDocument:
@@ -34,7 +38,7 @@ def a_document(home: Path, folder: Path = TINY_CHAT) -> JobDocument:
         node_pid=os.getpid(),
         model="tiny-chat",
         home=home,
-        parameters={"model_id": 3, "folder": str(folder)},
+        parameters={"model_id": 3, "settings_digest": DIGEST, "folder": str(folder)},
     )
 
 
@@ -45,17 +49,41 @@ async def test_an_engine_is_measured_through_its_socket_beside_other_requests(
     document, output = a_document(tmp_path), io.StringIO()
     encode = bench_job.encode_of(TINY_CHAT)
     async with trial_engine(TINY_CHAT, "CPU", {}, 1024, 120) as engine:
-        (tmp_path / "run" / "engine-3.sock").symlink_to(engine.client.path)
+        address = EngineAddress(3, settings_key(DIGEST))
+        (tmp_path / "run" / address.file_name).symlink_to(engine.client.path)
         other = asyncio.create_task(keep_asking(engine, prompt_ids(encode, 1, 64)))
         result = await asyncio.to_thread(bench_job.run, document, Reporter(output))
         other.cancel()
         await asyncio.gather(other, return_exceptions=True)
     stages = [json.loads(line)["stage"] for line in output.getvalue().splitlines()]
-    assert stages == ["measuring", "measuring 4 streams", "measuring 16 streams"]
+    assert stages == [
+        "waiting for the model",
+        "measuring",
+        "measuring 4 streams",
+        "measuring 16 streams",
+    ]
     assert [point["streams"] for point in result["points"]] == [1, 4, 16]
     assert all(value > 0 for point in result["points"] for value in point.values())
     assert result["num_other_tokens"] > 0
     assert set(result["versions"]) == {"openvino", "openvino-genai"}
+
+
+async def test_a_measurement_waits_for_its_model_as_a_request_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node hears of it, and wakes the model."""
+    monkeypatch.setattr(bench_job, "_CONNECT_TIMEOUT_S", 3.0)
+    document, heard = a_document(tmp_path), asyncio.Event()
+    node = WaitingServer(tmp_path / "run", heard.set)
+    await node.start()
+    measuring = asyncio.create_task(
+        asyncio.to_thread(bench_job.run, document, Reporter(io.StringIO()))
+    )
+    await heard.wait()
+    assert node.waits[3].num_requests == 1
+    node.close()
+    with pytest.raises(JobFailed):
+        await measuring
 
 
 async def keep_asking(engine: Engine, prompt: list[int]) -> None:
@@ -114,6 +142,14 @@ class TestStoring:
         assert result.value(4, "output_tokens_per_s") == 120.5
         assert result.value(16, "output_tokens_per_s") is None
         assert ModelJob.objects.get().state == JobState.DONE
+
+    def test_a_model_that_is_asleep_is_measured_and_one_that_loads_is_not(self) -> None:
+        asleep = self.a_model(EngineState.ASLEEP)
+        assert speed_requests.begin(asleep).kind == JobKind.BENCH
+        EngineStatus.objects.update(state=EngineState.LOADING)
+        asleep.refresh_from_db()
+        with pytest.raises(ValidationError, match="wait until it is ready"):
+            speed_requests.begin(asleep)
 
     def test_the_oldest_results_of_a_model_are_deleted(
         self, monkeypatch: pytest.MonkeyPatch

@@ -125,6 +125,7 @@ def as_body(verdict: Verdict) -> dict[str, Any]:
     """Return the verdict as the management API shows it."""
     body = asdict(verdict)
     memory = body.pop("need") | {"total_bytes": verdict.need.total_bytes}
+    del body["machine"]["engines"]
     return body | {"memory": memory}
 
 
@@ -164,7 +165,7 @@ def _judged(arguments: argparse.Namespace, **more: Any) -> Judged:
             str(Path(what).resolve()) if _is_path(what) else what,
             arguments.revision,
             arguments.include,
-            device=arguments.device,
+            machine=pulls.machine_for(arguments.device),
             sha256=arguments.sha256,
             **more,
         )

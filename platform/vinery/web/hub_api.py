@@ -21,6 +21,7 @@ from vinery_serving.convert.options import Precision
 from vinery_serving.hub.catalogue import CatalogueModel, catalogue
 from vinery_serving.hub.client import Hub
 from vinery_serving.hub.errors import PullFailed
+from vinery_serving.hub.machine import Machine
 from vinery_serving.hub.memory_need import CONTEXT_TOKENS
 from vinery_serving.hub.search import search
 from vinery_serving.hub.verdict import Answer
@@ -116,6 +117,9 @@ class MemorySerializer(serializers.Serializer):  # type: ignore[type-arg]
     overhead_bytes = serializers.IntegerField()
     total_bytes = serializers.IntegerField()
     context_tokens = serializers.IntegerField(help_text="For which the KV cache is.")
+    is_corrected = serializers.BooleanField(
+        help_text="Whether the overhead is that of engines which were measured on this server."
+    )
 
 
 class MachineSerializer(serializers.Serializer):  # type: ignore[type-arg]
@@ -211,13 +215,14 @@ def search_hub(self: ResourceViewSet, request: Request) -> Response:
 def check(self: ResourceViewSet, request: Request) -> Response:
     """Answer whether a model of a hub will load here, before its weights are fetched."""
     values = _values(self, request, CheckSerializer)
+    machine = pulls.machine_for(values["device"])
     with _sentences():
         judged = ask(
             lambda: pulls.judge(
                 values["repository"],
                 values["revision"],
                 values["include"],
-                device=values["device"],
+                machine=machine,
                 context=values["context"],
                 sha256=values["sha256"],
             )
@@ -233,13 +238,14 @@ def pull(self: ResourceViewSet, request: Request) -> Response:
     """Pull a model from a hub, and serve it. The answer is the job, which `/api/model-jobs/` shows,
     pauses, resumes and cancels."""
     values = _values(self, request, PullSerializer)
+    machine = pulls.machine_for(values["device"])
     with _sentences():
         judged = ask(
             lambda: pulls.judge(
                 values["repository"],
                 values["revision"],
                 values["include"],
-                device=values["device"],
+                machine=machine,
                 sha256=values["sha256"],
             )
         )
@@ -265,7 +271,7 @@ class Catalogue(ApiView):
         machine = pulls.machine_for("CPU")
         body = {
             "object": "list",
-            "data": [_Entry(each, each.fits(machine)) for each in catalogue()],
+            "data": [_Entry(each, machine) for each in catalogue()],
         }
         return Response(CatalogueSerializer(body).data)
 
@@ -273,8 +279,8 @@ class Catalogue(ApiView):
 class _Entry:
     """A model of the catalogue, and whether it fits."""
 
-    def __init__(self, model: CatalogueModel, fits: bool) -> None:  # noqa: FBT001
-        self._model, self.fits = model, fits
+    def __init__(self, model: CatalogueModel, machine: Machine) -> None:
+        self._model, self.need, self.fits = model, model.need_on(machine), model.fits(machine)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
