@@ -455,6 +455,10 @@ WITH_OTHER_TASKS: Sequence[Failure] = (
         {"truncate_prompt_tokens": 513}, INVALID, "truncate_prompt_tokens",
         "`truncate_prompt_tokens` must be at most 512, which this model takes.",
     ),
+    _vectors(
+        {"truncate_prompt_tokens": 2}, INVALID, "truncate_prompt_tokens",
+        "`truncate_prompt_tokens` must be at least 3: this model has 2 tokens around each text.",
+    ),
     _ranks(
         {"documents": ["b", _MANY_WORDS]}, TOO_LONG, "documents[1]",
         f"`documents[1]` has 604 tokens with those of its query, {_CUT}",

@@ -61,7 +61,11 @@ class ModelPage(RowPage, LivePage, FormPage):
             "row": row,
             "actions": actions_of(row),
             "facts": list(
-                engine_facts(body["engine"], cache_grows=not row.options.get("cache_size_gb"))
+                engine_facts(
+                    body["engine"],
+                    row.status.attempts_text,
+                    cache_grows=not row.options.get("cache_size_gb"),
+                )
             ),
             "source": source_of(row),
             "aliases": aliases_of(row),

@@ -139,6 +139,14 @@ class EngineStatus(models.Model):
         )
 
     @property
+    def attempts_text(self) -> str:
+        """How many attempts to load it have failed, and when the next one is; empty: none has."""
+        if not self.num_attempts:
+            return ""
+        failed, next_at = f"{self.num_attempts} of {self.max_attempts} failed", self.next_attempt_at
+        return failed if next_at is None else f"{failed}; the next is at {next_at:%H:%M:%S} UTC"
+
+    @property
     def can_be_tried(self) -> bool:
         """Whether it is not loaded, although it should be, until a request comes or for good."""
         return self.has_failed or self.state == EngineState.ASLEEP

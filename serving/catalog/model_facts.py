@@ -69,9 +69,11 @@ def job_view(job: ModelJob) -> JobView:
     return JobView(job, progress_text(job))
 
 
-def engine_facts(body: Mapping[str, Any], *, cache_grows: bool) -> Iterator[tuple[str, str]]:
-    """Yield names and texts of what is known of an engine. `body` is that of the API.
-    `cache_grows`: its KV cache has no fixed size."""
+def engine_facts(
+    body: Mapping[str, Any], attempts: str, *, cache_grows: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield names and texts of what is known of an engine. `body` is that of the API,
+    `attempts` the text about them. `cache_grows`: its KV cache has no fixed size."""
     if body["num_running"] is not None:
         yield "Running requests", str(body["num_running"])
         yield "Waiting requests", str(body["num_waiting"])
@@ -87,7 +89,7 @@ def engine_facts(body: Mapping[str, Any], *, cache_grows: bool) -> Iterator[tupl
     if body["max_context"]:
         yield "Context", f"{body['max_context']:,} tokens"
     if body["num_attempts"]:
-        yield "Failed attempts", f"{body['num_attempts']} of {body['max_attempts']}"
+        yield "Attempts to load", attempts
     for each in body["replicas"]:
         text = f"{each['state']} on {each['device']}"
         yield f"Replica {each['replica']}", f"{text}. {each['error']}" if each["error"] else text

@@ -90,6 +90,7 @@ class ServedModel(models.Model):
     num_replicas = models.PositiveSmallIntegerField(
         "replicas",
         default=1,
+        blank=True,
         validators=[MinValueValidator(1), MaxValueValidator(_MAX_REPLICAS)],
         help_text="How many engines serve it. Each has its own copy of what it needs in memory.",
     )

@@ -42,6 +42,7 @@ class GraphFeatures:
     has_logits_hook: bool = False
     salt_modulus: int = 0  # token ids are taken modulo this; 0: salts are not supported
     is_vision: bool = False
+    vocab_size: int = 0  # the width of the logits; 0: unknown
 
     @property
     def num_salts(self) -> int:
@@ -71,7 +72,7 @@ def write_hooked_folder(
     if not (_insert_hook(net, ids) if has_logits_hook else salt_modulus):
         return GraphFeatures()
     _write_copy(folder, target, net)
-    return GraphFeatures(has_logits_hook, salt_modulus)
+    return GraphFeatures(has_logits_hook, salt_modulus, vocab_size=_vocab_size(net))
 
 
 def write_vision_folder(
@@ -85,7 +86,8 @@ def write_vision_folder(
     parameter = embeddings.parameter("input") or embeddings.parameter("input_ids")
     salt_modulus = 0 if parameter is None else _insert_embedded_salts(embeddings, parameter)
     _write_copy(folder, target, language, embeddings)
-    return GraphFeatures(is_hooked, salt_modulus, is_vision=True)
+    size = _vocab_size(language)
+    return GraphFeatures(is_hooked, salt_modulus, is_vision=True, vocab_size=size)
 
 
 def _write_copy(folder: Path, target: Path, *nets: _Net) -> None:
@@ -232,6 +234,13 @@ def _insert_hook(net: _Net, ids: _Output | None) -> bool:
     _output(hook).port.attrib["names"] = "vinery_logits_hook"
     net.add("Result", "opset1", [_output(hook)])
     return True
+
+
+def _vocab_size(net: _Net) -> int:
+    """Return the width of the logits; 0 if it is not fixed."""
+    logits = net.result("logits")
+    sizes = [] if logits is None else logits.sizes
+    return max(0, int(sizes[-1])) if sizes else 0
 
 
 def _insert_embedded_salts(net: _Net, ids: _Output) -> int:

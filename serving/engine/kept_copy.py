@@ -8,12 +8,17 @@ anew, so one that was begun and not finished has none.
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import msgspec
+import openvino
 
 from vinery_serving.engine import graph
 from vinery_serving.engine.compiled_cache import FileStates, file_states
 from vinery_serving.engine.graph import GraphFeatures
+
+# What a copy depends on beside its folder: it is tried on a device.
+_CODE: Final = tuple(Path(each.__file__ or "") for each in (graph, openvino))
 
 
 class _Note(msgspec.Struct, frozen=True):
@@ -26,7 +31,7 @@ class _Note(msgspec.Struct, frozen=True):
 def kept(folder: Path, target: Path, write: Callable[[], GraphFeatures]) -> GraphFeatures:
     """Return what the copy `target` of a folder supports, which `write` makes if the folder or this
     code has changed. `write` makes none of a graph that supports nothing."""
-    note_path, source = target.with_suffix(".json"), file_states((folder, Path(graph.__file__)))
+    note_path, source = target.with_name(f"{target.name}.json"), file_states((folder, *_CODE))
     with suppress(OSError, msgspec.MsgspecError):
         note = msgspec.json.decode(note_path.read_bytes(), type=_Note)
         if note.source == source:

@@ -172,7 +172,7 @@ class Pipeline:
         if self.has_logits_hook:
             LogitsHook.after_compile()
         self._stop_token_ids = frozenset(self._pipeline.get_config().stop_token_ids)
-        self.vocab_size = _vocab_size(folder)
+        self.vocab_size = self._graph.vocab_size or _vocab_size(folder)
         if self._has_head:
             self._try_head(config.options.eagle3_head)
 
@@ -429,13 +429,18 @@ def _vision_copy(
 ) -> tuple[Path, GraphFeatures]:
     """Return a copy that takes token ids, with the logits hook where that is possible."""
     _check_vision(config.options)
-    target = config.cache_dir / "hooked"
-    has_hook = with_hook and config.device == "CPU"
-    features = write_vision_folder(config.folder, target, has_logits_hook=has_hook)
-    write_tokenizer(config.folder, target, model.literals)
-    if not _embeds_salts(target / EMBEDDINGS_FILE, config.device, features):
-        features = replace(features, salt_modulus=0)
-    return target, features
+    # What a copy supports depends on the device.
+    target = config.cache_dir / f"hooked-{config.device}"
+
+    def write() -> GraphFeatures:
+        has_hook = with_hook and config.device == "CPU"
+        features = write_vision_folder(config.folder, target, has_logits_hook=has_hook)
+        write_tokenizer(config.folder, target, model.literals)
+        if not _embeds_salts(target / EMBEDDINGS_FILE, config.device, features):
+            features = replace(features, salt_modulus=0)
+        return features
+
+    return target, kept(config.folder, target, write)
 
 
 def _check_vision(options: EngineOptions) -> None:

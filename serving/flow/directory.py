@@ -413,11 +413,13 @@ class LocalDirectory:
                 await engine.client.resize(entry.num_replicas)
                 return engine.client
 
-        def open_client(number: int) -> EngineClient:
+        def new_client(number: int) -> EngineClient:
             address = EngineAddress(entry.id, entry.settings_key, number)
             return EngineClient(engine_socket(self._run_dir, address))
 
-        return Replicas(open_client, entry.num_replicas)
+        replicas = Replicas(new_client, entry.num_replicas)
+        replicas.open()
+        return replicas
 
     def _entry(
         self, name: str | None, tasks: Set[Task], visible: Mapping[str, ModelEntry]

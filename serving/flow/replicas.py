@@ -25,17 +25,18 @@ _MAX_PARTS: Final = 100_000
 # With less of a prompt in the cache, an engine with less to do is as fast.
 _LEAST_KNOWN_PART: Final = 0.5
 
-Opener = Callable[[int], EngineClient]
+Maker = Callable[[int], EngineClient]
 
 
 class Replicas:
     """The connections of one web process to the engines of a model. Belongs to the event loop."""
 
-    def __init__(self, open_client: Opener, size: int = 1) -> None:
-        """`open_client` returns a connection by the number of the replica."""
-        self._open_client = open_client
+    def __init__(self, new_client: Maker, size: int = 1) -> None:
+        """`new_client` makes a connection by the number of the replica."""
+        self._new_client = new_client
         self.clients: list[EngineClient] = []
         self._known = _KnownPrompts()
+        self._is_open = False
         self._grow(size)
 
     @property
@@ -64,6 +65,12 @@ class Replicas:
         loads = [each.load for each in self.clients if each.is_connected and each.load is not None]
         return _sum(loads) if len(loads) > 1 else next(iter(loads), None)
 
+    def open(self) -> None:
+        """Begin to keep all connections up. Needs a running event loop."""
+        self._is_open = True
+        for each in self.clients:
+            each.open()
+
     async def resize(self, size: int) -> None:
         """Have so many. Generations of those that are closed go on with others."""
         surplus, self.clients = self.clients[size:], self.clients[:size]
@@ -73,8 +80,9 @@ class Replicas:
 
     def _grow(self, size: int) -> None:
         for number in range(len(self.clients), size):
-            client = self._open_client(number)
-            client.open()
+            client = self._new_client(number)
+            if self._is_open:
+                client.open()
             self.clients.append(client)
 
     async def close(self) -> None:

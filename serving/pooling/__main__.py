@@ -5,6 +5,7 @@ Configuration and reports are those of `vinery_serving.engine`.
 
 import os
 
+from vinery_serving.engine.compiled_cache import alone
 from vinery_serving.engine.config import EngineConfig, read_line
 from vinery_serving.engine.process import Loop, Supervision, serve
 
@@ -16,7 +17,9 @@ def main(config: EngineConfig) -> int:
         from vinery_serving.pooling.loop import PoolingLoop
         from vinery_serving.pooling.model import PoolingModel
 
-        return PoolingLoop(config, PoolingModel(config), supervision)
+        with alone(config.cache_dir):
+            model = PoolingModel(config)
+        return PoolingLoop(config, model, supervision)
 
     return serve(config, load)
 

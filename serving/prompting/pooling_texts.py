@@ -7,6 +7,7 @@ never the query.
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tokenizers import Tokenizer as RawTokenizer
 
@@ -38,8 +39,19 @@ class PoolingTexts:
         self._assets = assets
         self.max_tokens = max_tokens
 
+    @cached_property
+    def _num_around(self) -> int:
+        """How many special tokens are around a text."""
+        return len(self._assets.ids_of_text("", Encoding(True, None)))
+
     def text(self, text: str, limit: int | None, *, keeps_start: bool, param: str) -> TokenizedText:
-        """Raises `InvalidRequest`."""
+        """Raises `InvalidRequest`, also for a limit that leaves no token of the text."""
+        if limit is not None and limit <= self._num_around:
+            raise InvalidRequest(
+                f"`truncate_prompt_tokens` must be at least {self._num_around + 1}: this model has "
+                f"{self._num_around} tokens around each text.",
+                param="truncate_prompt_tokens",
+            )
         encoding = Encoding(True, limit, keeps_start=keeps_start)
         try:
             return TokenizedText(self._assets.ids_of_text(text, encoding))

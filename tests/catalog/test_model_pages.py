@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from django.test import Client
 
 from tests.conftest import REPOSITORY
+from vinery.cli import main
 from vinery_accounts.models import AuditEntry, Organization, Project, User
 from vinery_serving.catalog import model_events, registry, resource
 from vinery_serving.catalog.aliases import ModelAlias
@@ -73,6 +75,30 @@ def test_the_page_shows_state_engine_names_and_an_example(root: Client, chat: Se
     for expected in ("Ready", "2,048 tokens", str(TINY_CHAT), "gpt-4o", '"model": "chat"'):
         assert expected in text
     assert "http://testserver/v1/chat/completions" in text
+
+
+def test_a_model_that_crashes_while_it_loads_shows_why_and_when_it_is_tried_again(
+    root: Client, chat: ServedModel, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the console, and by `vinery model show` and `vinery status`."""
+    EngineStatus.objects.update(
+        state=EngineState.RETRYING,
+        last_error="The engine was ended by SIGSEGV.\n\nRead its log.",
+        num_attempts=1,
+        max_attempts=4,
+        next_attempt_at=datetime(2026, 3, 1, 12, 30, 5, tzinfo=UTC),
+    )
+
+    texts = [page(root, chat)]
+    for words in (["model", "show", "chat"], ["status"]):
+        main(words)
+        texts.append(capsys.readouterr().out)
+
+    for text in texts:
+        assert "The engine was ended by SIGSEGV." in text
+    for text in texts[:2]:
+        assert "retrying (2 of 4)" in text.lower()
+        assert "1 of 4 failed; the next is at 12:30:05 UTC" in text
 
 
 def test_the_page_shows_what_the_engine_does_now(

@@ -11,6 +11,7 @@ import pytest
 from tests.engine.adapters import matrices, write_safetensors
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import generation, pipeline_of, run
+from tests.engine.pictures import IMAGE, TINY_VISION, a_picture, asked
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.compiled_graph import KeptAttention
 from vinery_serving.engine.option_parsing import parse_options
@@ -63,6 +64,19 @@ def test_a_second_start_reads_the_compiled_graph_and_answers_as_the_first(
 
     assert num_read() == before + num_attentions
     assert second == first
+
+
+def test_a_vision_model_reads_its_compiled_graph_too(tmp_path: Path) -> None:
+    def answer() -> Any:
+        each = asked(f"What is it? {IMAGE}", a_picture(1), logits=SCORED)
+        assert run(Batch(pipeline_of(TINY_VISION, tmp_path), capacity=4), each) == []
+        return each.tokens, [token.logprob for token in each.logprobs]
+
+    before, first = num_read(), answer()
+    assert num_read() == before
+
+    assert answer() == first
+    assert num_read() > before
 
 
 def test_a_damaged_graph_is_compiled_again(tmp_path: Path) -> None:

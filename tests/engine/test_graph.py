@@ -41,7 +41,7 @@ def test_a_file_that_is_not_a_graph_is_named_in_the_error(tmp_path: Path) -> Non
 def test_the_copy_links_to_the_weights_and_has_its_own_graph(tmp_path: Path) -> None:
     features = write_hooked_folder(TINY_CHAT, tmp_path / "hooked")
 
-    assert features == GraphFeatures(has_logits_hook=True, salt_modulus=3072)
+    assert features == GraphFeatures(has_logits_hook=True, salt_modulus=3072, vocab_size=3072)
     assert (tmp_path / "hooked" / "openvino_model.bin").is_symlink()
     graph = ElementTree.parse(tmp_path / "hooked" / MODEL_FILE).getroot()
     assert [layer.attrib["type"] for layer in graph.iter("layer")].count("LogitsHook") == 1
@@ -64,7 +64,7 @@ def test_a_graph_without_the_inputs_of_the_hook_is_not_copied(name: str, tmp_pat
 def test_a_graph_without_a_table_of_tokens_has_no_salt(tmp_path: Path) -> None:
     folder = edited(TINY_CHAT, tmp_path / "model", ('type="Gather"', 'type="Other"'))
     assert write_hooked_folder(folder, tmp_path / "hooked") == GraphFeatures(
-        has_logits_hook=True, salt_modulus=0
+        has_logits_hook=True, salt_modulus=0, vocab_size=3072
     )
 
 

@@ -164,7 +164,7 @@ async def test_a_caller_of_an_alias_gets_a_model_that_it_may_use(
 async def test_a_model_that_is_loaded_answers_before_one_that_is_not(
     with_aliases: LocalDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ready = with_aliases.find("b").client
+    (ready,) = with_aliases.find("b").client.clients
     monkeypatch.setattr(EngineClient, "is_connected", property(lambda self: self is ready))
 
     assert with_aliases.find("chat").entry == OTHER

@@ -58,10 +58,10 @@ async def killed_in_the_middle(
     """Start a request, and kill its engine some steps later."""
     assert process.pid is not None
     while True:
-        num_before = (await engine.client.ping(TIMEOUT_S)).num_steps
+        num_before = (await engine.client.clients[0].ping(TIMEOUT_S)).num_steps
         prepared = await prepared_of(engine, request)
         answering = asyncio.create_task(whole(prepared))
-        while (await engine.client.ping(TIMEOUT_S)).num_steps < num_before + 20:
+        while (await engine.client.clients[0].ping(TIMEOUT_S)).num_steps < num_before + 20:
             pass
         os.kill(process.pid, signal.SIGSTOP)
         await asyncio.sleep(0.1)  # for what it has sent already

@@ -282,6 +282,42 @@ async def test_a_request_at_fault_is_refused_until_it_is_released(engine: Engine
     assert [(each.model, len(each.digest)) for each in added] == [("tiny-chat", 32)]
 
 
+async def test_the_neighbour_of_a_request_that_ends_engines_is_answered(engine: Engine) -> None:
+    """Both run when two engines end. Then they go on one after the other, and one is at fault."""
+    added: list[Quarantined] = []
+    engine.quarantine = Quarantine(added.append)
+    fatal, neighbour = await prepared_with(engine, "Fatal"), await prepared_of(engine)
+
+    async def die_with_both(gateway: Gateway) -> None:
+        for _ in range(2):
+            gateway.accept(await gateway.receive_submit())
+        gateway.die()
+
+    async def die_if_fatal(gateway: Gateway) -> None:
+        submit = await gateway.receive_submit()
+        gateway.accept(submit)
+        if submit.prompt_ids == fatal.submits[0].prompt_ids:
+            gateway.die()
+        else:
+            gateway.tokens(submit, ids_of(TEXT))
+            gateway.tokens(submit, [END], "stop")
+            await die_if_fatal(gateway)
+
+    async with (
+        FakeEngine(engine.client.path, die_with_both, die_with_both, die_if_fatal),
+        asyncio.timeout(TIMEOUT_S),
+    ):
+        ended, answered = await asyncio.gather(
+            whole(fatal), whole(neighbour), return_exceptions=True
+        )
+
+    assert isinstance(ended, EngineLost)
+    assert not isinstance(answered, BaseException)
+    assert [choice.text for choice in answered.choices] == [TEXT]
+    assert neighbour.meter.num_continuations >= 2
+    assert len(added) == 1
+
+
 async def test_the_hash_does_not_depend_on_who_asks_and_on_random_seeds(engine: Engine) -> None:
     added: list[Quarantined] = []
     quarantine = Quarantine(added.append)

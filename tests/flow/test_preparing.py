@@ -143,7 +143,7 @@ async def test_the_stop_rules_reach_the_engine(engine: Engine) -> None:
 
 
 async def test_stop_ids_must_be_tokens_of_the_model(engine: Engine) -> None:
-    with pytest.raises(InvalidRequest, match="3072 is no token") as caught:
+    with pytest.raises(InvalidRequest, match="names the token 3072") as caught:
         await prepared_of(engine, replace(RAW, stopping=Stopping(stop_token_ids=(3072,))))
 
     assert caught.value.param == "stop_token_ids"

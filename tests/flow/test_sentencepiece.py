@@ -36,6 +36,7 @@ from vinery_serving.flow.directory import Engine, ModelEntry
 from vinery_serving.flow.meter import Meter
 from vinery_serving.flow.prepared import PreparedRequest
 from vinery_serving.flow.quarantine import Quarantine
+from vinery_serving.flow.replicas import Replicas
 from vinery_serving.flow.suspects import Suspects
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.protocols.common.logprobs import TextLogprobs
@@ -61,7 +62,7 @@ def engine(kind: str) -> Engine:
     entry = ModelEntry(1, kind, folder, EngineOptions(), True, NOW, NOW)
     assets = ModelAssets.load(folder)
     family = select_family("", assets.template_text)
-    client, waiting = EngineClient(folder / "e.sock"), WaitingRequests(folder)
+    client, waiting = Replicas(lambda _: EngineClient(folder / "e.sock")), WaitingRequests(folder)
     return Engine(entry, assets, family, client, Quarantine(), Suspects(), waiting)
 
 

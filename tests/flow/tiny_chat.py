@@ -24,6 +24,7 @@ from vinery_serving.flow.meter import Meter
 from vinery_serving.flow.prepared import PreparedRequest
 from vinery_serving.flow.preparing import prepare
 from vinery_serving.flow.quarantine import Quarantine
+from vinery_serving.flow.replicas import Replicas
 from vinery_serving.flow.suspects import Suspects
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.transport.client import EngineClient
@@ -44,7 +45,7 @@ def new_engine(folder: Path, assets: ModelAssets = ASSETS, **options: Any) -> En
     """An engine whose socket is in `folder`. No connection is open."""
     entry = ModelEntry(1, "tiny-chat", TINY_CHAT, EngineOptions(**options), True, NOW, NOW)
     family = select_family(entry.options.output_format, assets.template_text)
-    client, waiting = EngineClient(folder / "e.sock"), WaitingRequests(folder)
+    client, waiting = Replicas(lambda _: EngineClient(folder / "e.sock")), WaitingRequests(folder)
     return Engine(entry, assets, family, client, Quarantine(), Suspects(), waiting)
 
 

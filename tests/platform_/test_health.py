@@ -180,15 +180,15 @@ def test_engines_are_reported_under_vllms_names() -> None:
     reported = reported_by(of_vllm_engines([EngineHealth("small", stats), silent]))
 
     assert reported == {
-        ("vllm:num_requests_running", "small"): 2,
-        ("vllm:num_requests_waiting", "small"): 3,
-        ("vllm:kv_cache_usage_perc", "small"): 0.5,
-        ("vllm:prompt_tokens_total", "small"): 100,
-        ("vllm:generation_tokens_total", "small"): 31,
-        ("vllm:prefix_cache_queries_total", "small"): 100,
-        ("vllm:prefix_cache_hits_total", "small"): 40,
-        ("vllm:spec_decode_num_draft_tokens_total", "small"): 20,
-        ("vllm:spec_decode_num_accepted_tokens_total", "small"): 15,
+        ("vllm:num_requests_running", "0", "small"): 2,
+        ("vllm:num_requests_waiting", "0", "small"): 3,
+        ("vllm:kv_cache_usage_perc", "0", "small"): 0.5,
+        ("vllm:prompt_tokens_total", "0", "small"): 100,
+        ("vllm:generation_tokens_total", "0", "small"): 31,
+        ("vllm:prefix_cache_queries_total", "0", "small"): 100,
+        ("vllm:prefix_cache_hits_total", "0", "small"): 40,
+        ("vllm:spec_decode_num_draft_tokens_total", "0", "small"): 20,
+        ("vllm:spec_decode_num_accepted_tokens_total", "0", "small"): 15,
     }
 
 
@@ -213,4 +213,4 @@ def test_restarts_device_and_memory_of_models_are_reported() -> None:
 
     assert reported["vinery_engine_restarts_total", "small"] == 4
     assert reported["vinery_engine_info", "GPU.1", "small", "ready"] == 1
-    assert reported["vinery_engine_memory_bytes", "small"] > 2**20
+    assert reported["vinery_engine_memory_bytes", "small", "0"] > 2**20

@@ -67,7 +67,7 @@ def test_ids_are_not_changed(assets):
 
 @pytest.mark.parametrize("wrong", [-1, 3072])
 def test_ids_outside_the_vocabulary_are_refused(assets, wrong):
-    with pytest.raises(InvalidRequest, match=f"{wrong} is no token") as caught:
+    with pytest.raises(InvalidRequest, match=f"names the token {wrong}") as caught:
         assets.encode_prompt([5, wrong])
 
     assert caught.value.param == "prompt"
@@ -252,7 +252,7 @@ def test_token_ids_replace_a_chat(assets):
 
 
 def test_token_ids_of_a_chat_are_checked(assets):
-    with pytest.raises(InvalidRequest, match="no token") as caught:
+    with pytest.raises(InvalidRequest, match="names the token 3072") as caught:
         assets.render(a_chat(token_ids=(5, 3072)))
 
     assert caught.value.param == "prompt_token_ids"

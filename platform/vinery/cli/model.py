@@ -287,8 +287,8 @@ def _lines(model: ServedModel) -> list[tuple[str, object]]:
         lines.append(("waiting", model.waiting_text))
     if model.pictures_text:
         lines.append(("pictures", model.pictures_text))
-    if status.num_attempts:
-        lines.append(("attempts", f"{status.num_attempts} of {status.max_attempts} failed"))
+    if status.attempts_text:
+        lines.append(("attempts", status.attempts_text))
     return lines
 
 
