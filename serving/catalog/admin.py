@@ -34,8 +34,8 @@ _ENGINE_FIELDS: Final = (
     "last_error",
     "log",
 )
-# A change of these restarts the engine.
-_NEEDS_NEW_ENGINE: Final = frozenset({"name", "folder", "device", "options"})
+# A change of these needs another engine.
+_NEEDS_NEW_ENGINE: Final = frozenset({"name", "folder", "device", "replica_devices", "options"})
 
 _HELP_TEXTS: Final = {
     "name": "What clients send as <code>model</code>.",
@@ -274,8 +274,8 @@ def _options_help() -> SafeString:
     )
     return format_html(
         "A JSON object with the options that differ from their defaults, such as "
-        '<code>{{"max_running": 16}}</code>. A change restarts the engine, unless only requests '
-        "are read with it, such as <code>defaults</code>."
+        '<code>{{"max_running": 16}}</code>. After a change the engine serves until a new one has '
+        "loaded. What only requests are read with, such as <code>defaults</code>, needs no new one."
         "<details class=options><summary>All options</summary><table><thead><tr><th>Option</th>"
         "<th>Default</th><th>Meaning</th></tr></thead><tbody>{}</tbody></table></details>",
         rows,

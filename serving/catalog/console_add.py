@@ -124,17 +124,19 @@ class AddFromHub(AddPage, FormPage):
             "shows_all": "all" in self.request.GET,
         }
         try:
-            return context | self._answered()
+            return context | self._answered(context["form"])
         except PullFailed as error:
             return context | {"problem": str(error)}
 
-    def _answered(self) -> dict[str, Any]:
+    def _answered(self, form: PullForm) -> dict[str, Any]:
         if not self.asked:
             return {}
         if not self.is_name:
             return {"has_searched": True, "found": self._found()}
         verdict = self.judge().verdict
         assert verdict is not None  # as of an archive
+        if verdict.answer is not Answer.CONVERT:
+            del form.fields["precision"]
         facts = [(name.capitalize(), text) for name, text in verdict_facts(verdict)]
         return {"verdict": verdict, "facts": facts, "may_pull": verdict.answer is not Answer.NO}
 
@@ -155,6 +157,7 @@ class AddFromHub(AddPage, FormPage):
             device=self.device,
             options=columns["options"],
             load=columns["is_loaded"],
+            precision=form.cleaned_data["precision"] or None,
         )
         return self.to_job(job, "Pulling")
 

@@ -1,6 +1,6 @@
 """The console's forms that add and change a served model, with the fields of the resource."""
 
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, get_args
 
 from django import forms
 
@@ -10,6 +10,7 @@ from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.option_fields import DeviceInput, OptionsField, device_help
 from vinery_serving.catalog.resource import MODELS
 from vinery_serving.catalog.shipped import shipped_models
+from vinery_serving.convert.options import Precision
 
 _FIRST: Final[tuple[str, ...]] = ("name", "folder", "device")
 
@@ -100,6 +101,14 @@ class NewFilesForm(ModelForm):
 
 class PullForm(NewFilesForm):
     """How a model of a hub is served. The page has what is pulled."""
+
+    field_order = ("name", "replaces", "precision", "is_loaded")
+    precision = forms.ChoiceField(
+        required=False,
+        label="Precision",
+        choices=[("", "as checked"), *((each, each) for each in get_args(Precision))],
+        help_text="Of the weights after the conversion. int4 takes least memory.",
+    )
 
     def __init__(self, data: Any, **more: Any) -> None:
         super().__init__(["name", "options", "is_loaded"], data, **more)

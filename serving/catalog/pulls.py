@@ -14,6 +14,7 @@ from vinery_accounts.services import changes
 from vinery_serving.catalog import devices, job_requests, registry
 from vinery_serving.catalog.jobs import JobKind, ModelJob
 from vinery_serving.catalog.models import ServedModel
+from vinery_serving.convert.options import Precision
 from vinery_serving.core.weight_files import weights_bytes_of
 from vinery_serving.hub import catalogue
 from vinery_serving.hub.client import Hub
@@ -116,15 +117,18 @@ def begin(
     device: str = "CPU",
     options: Mapping[str, Any] | None = None,
     load: bool = True,
+    precision: Precision | None = None,
 ) -> ModelJob:
     """Ask the node to pull what was judged for the model `name`, by default named after the files.
-    A model that has a folder serves from it until the new one is ready.
+    A model that has a folder serves from it until the new one is ready. `precision` is that to
+    which a checkpoint is converted; None: the one that was judged.
 
     Raises ValidationError for what will not load.
     """
     if judged.verdict is not None and judged.verdict.answer is Answer.NO:
         raise ValidationError(" ".join(judged.verdict.reasons))
     name = name or judged.name
+    origin = judged.origin if precision is None else _with_precision(judged.origin, precision)
     with transaction.atomic():
         model = ServedModel.objects.filter(name=name).first()
         if model is None:
@@ -133,7 +137,15 @@ def begin(
             )
             model.awaits_folder = True
             model = changes.add(model)
-        return job_requests.begin(model, JobKind.PULL, msgspec.to_builtins(judged.origin))
+        return job_requests.begin(model, JobKind.PULL, msgspec.to_builtins(origin))
+
+
+def _with_precision(origin: Origin, precision: Precision) -> Origin:
+    """Raises ValidationError for files that are not converted."""
+    if not isinstance(origin, HubOrigin) or origin.precision is None:
+        text = "A precision is for a checkpoint of a hub, and this is none. Leave it out."
+        raise ValidationError({"precision": text})
+    return msgspec.structs.replace(origin, precision=precision)
 
 
 def add_shipped(name: str, served_as: str | None, *, device: str, load: bool) -> ServedModel | None:

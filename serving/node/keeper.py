@@ -141,7 +141,8 @@ class Keeper:
         """Try again now if the model waits for an attempt or has failed, and wake it if it is
         asleep."""
         self._asked.set()
-        self._memory.want()
+        if self._spec.replica == 0:  # one is enough, and the others follow if there is room
+            self._memory.want()
 
     def test_pictures(self, asked_at: datetime) -> None:
         """Show the model known pictures, for which an administrator has asked, unless this is under

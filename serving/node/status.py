@@ -138,7 +138,9 @@ def _write(model_id: int, values: dict[str, object]) -> None:
 def reset(found: Collection[int]) -> None:
     """The last node's states are obsolete, except of engines that have outlived it. Models that
     were asleep still are."""
-    EngineStatus.objects.update(num_waiting_to_load=0, waiting_since=None)
+    EngineStatus.objects.update(
+        num_waiting_to_load=0, waiting_since=None, has_former=False, replicas=[]
+    )
     EngineStatus.objects.exclude(model_id__in=found).exclude(state=EngineState.ASLEEP).update(
         state=EngineState.UNLOADED, pid=None, next_attempt_at=None
     )

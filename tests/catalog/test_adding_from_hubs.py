@@ -165,6 +165,15 @@ def test_a_pull_is_a_job_of_a_model_without_files(root: Client, tiny: FakeHub) -
     assert "Pulling mine." in text_of(response)
 
 
+def test_the_precision_of_a_checkpoint_is_chosen(root: Client, tiny: FakeHub) -> None:
+    tiny.add("acme/tiny-checkpoint", checkpoint_files())
+    assert 'name="precision"' not in text_of(root.get(HUB, {"q": NAME}))
+    assert 'name="precision"' in text_of(root.get(HUB, {"q": "acme/tiny-checkpoint"}))
+
+    root.post(f"{HUB}?q=acme/tiny-checkpoint", {"name": "mine", "precision": "fp16"})
+    assert ModelJob.objects.get().parameters["precision"] == "fp16"
+
+
 def test_a_name_that_is_served_is_replaced_on_request_only(root: Client, tiny: FakeHub) -> None:
     registry.add_model(TINY_CHAT, name="mine")
 

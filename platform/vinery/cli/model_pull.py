@@ -5,7 +5,7 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from django.core.exceptions import ValidationError
 
@@ -16,6 +16,7 @@ from vinery_serving.catalog.job_resource import progress_text
 from vinery_serving.catalog.jobs import JobState, ModelJob
 from vinery_serving.catalog.pulls import Judged
 from vinery_serving.catalog.verdict_facts import verdict_facts
+from vinery_serving.convert.options import Precision
 from vinery_serving.hub.catalogue import find
 from vinery_serving.hub.client import Hub
 from vinery_serving.hub.errors import PullFailed
@@ -74,6 +75,11 @@ def add_to(actions: Commands, device_help: str) -> None:
     )
     _add_repository(pull_, device_help)
     pull_.add_argument("--name", help="the name that clients use (default: that of the model)")
+    pull_.add_argument(
+        "--precision",
+        choices=get_args(Precision),
+        help="to which a checkpoint is converted (default: that of the check)",
+    )
     pull_.add_argument("--no-serve", action="store_true", help="fetch it, and do not load it")
     pull_.add_argument("--yes", action="store_true", help="fetch it without a question")
     pull_.add_argument("--no-wait", action="store_true", help="do not show the progress")
@@ -140,7 +146,11 @@ def pull(arguments: argparse.Namespace) -> int:
             _print(judged.verdict)
             _confirm(judged.verdict, is_sure=arguments.yes)
         job = pulls.begin(
-            judged, arguments.name, device=arguments.device, load=not arguments.no_serve
+            judged,
+            arguments.name,
+            device=arguments.device,
+            load=not arguments.no_serve,
+            precision=arguments.precision,
         )
     except ValidationError as error:
         raise Failure(" ".join(error.messages)) from error

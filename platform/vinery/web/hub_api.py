@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, get_args
 
 from django.core.exceptions import PermissionDenied
 from drf_spectacular.utils import extend_schema
@@ -17,6 +17,7 @@ from vinery_accounts.resources.fields import StrictSerializer
 from vinery_serving.catalog import pulls
 from vinery_serving.catalog.hub_questions import ask
 from vinery_serving.catalog.job_resource import ModelJobSerializer
+from vinery_serving.convert.options import Precision
 from vinery_serving.hub.catalogue import CatalogueModel, catalogue
 from vinery_serving.hub.client import Hub
 from vinery_serving.hub.errors import PullFailed
@@ -72,6 +73,12 @@ class PullSerializer(RepositorySerializer):
         "model.",
     )
     options = serializers.DictField(default=dict, help_text="Engine options of a new model.")
+    precision = serializers.ChoiceField(
+        choices=get_args(Precision),
+        default=None,
+        allow_null=True,
+        help_text="To which a checkpoint is converted after its pull; null: that of the check.",
+    )
     is_loaded = serializers.BooleanField(
         default=True, help_text="Whether a new model is loaded then."
     )
@@ -248,6 +255,7 @@ def pull(self: ResourceViewSet, request: Request) -> Response:
         device=values["device"],
         options=values["options"],
         load=values["is_loaded"],
+        precision=values["precision"],
     )
     return Response(ModelJobSerializer(job).data, status=201)
 

@@ -9,7 +9,7 @@ from api_client import Api
 
 from tests.fakes.hub import FakeHub, Fault
 from tests.hub.conftest import hub as hub
-from tests.hub.models import TINY_CHAT, openvino_files
+from tests.hub.models import TINY_CHAT, checkpoint_files, openvino_files
 from vinery_accounts.models import User
 
 
@@ -92,3 +92,12 @@ def test_others_may_not(
     body = {"repository": "acme/tiny"} if method == "POST" else None
 
     assert api.request(method, path, body).status_code == 403
+
+
+def test_a_checkpoint_is_pulled_for_a_chosen_precision(root: Api, hub: FakeHub) -> None:
+    hub.add("acme/tiny-checkpoint", checkpoint_files())
+    body = {"repository": "acme/tiny-checkpoint", "precision": "fp16"}
+
+    assert root.post("models/pull/", body)["parameters"]["precision"] == "fp16"
+    refused = root.request("POST", "models/pull/", body | {"precision": "int1"})
+    assert refused.status_code == 400

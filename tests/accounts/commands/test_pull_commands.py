@@ -7,7 +7,7 @@ import pytest
 from tests.accounts.commands.conftest import Vinery
 from tests.fakes.hub import FakeHub
 from tests.hub.conftest import hub as hub
-from tests.hub.models import TINY_CHAT
+from tests.hub.models import TINY_CHAT, checkpoint_files
 from vinery_serving.catalog.jobs import ModelJob
 from vinery_serving.catalog.models import ServedModel
 
@@ -74,3 +74,14 @@ def test_the_catalogue_is_compared_with_a_hub(vinery_: Vinery, hub: FakeHub) -> 
 
     assert result.status == 1
     assert "has no repository OpenVINO/Qwen3-8B-int4-ov" in result.out
+
+
+def test_a_checkpoint_is_pulled_for_a_chosen_precision(vinery_: Vinery, hub: FakeHub) -> None:
+    hub.add("acme/tiny-checkpoint", checkpoint_files())
+    hub.add_folder("acme/tiny", TINY_CHAT)
+    pull = ("model", "pull", "--yes", "--no-wait", "--precision", "fp16")
+
+    assert vinery_(*pull, "acme/tiny-checkpoint").status == 0
+    assert ModelJob.objects.get().parameters["precision"] == "fp16"
+    result = vinery_(*pull, "acme/tiny")
+    assert (result.status, "A precision is for a checkpoint of a hub" in result.err) == (1, True)
