@@ -302,6 +302,7 @@ async def test_while_too_much_waits_a_request_is_refused_before_its_prompt_is_re
 
     monkeypatch.setattr(GenerationReader, "parse", parse_nothing)
     monkeypatch.setattr(EngineClient, "load", load)
+    await server.engine.ready()
     status, sent = await server.post("/v1/chat/completions", body)
 
     [settlement] = server.ledger.settled
@@ -441,7 +442,8 @@ async def test_a_body_counts_until_it_is_read_and_is_forgotten_then(server: Serv
     at_rest = sys.getrefcount(body)
     counted: list[int] = []
     references: list[int] = []
-    submit, call = server.engine.client.submit, WorkerProcess.call
+    client, call = server.engine.client.choose(), WorkerProcess.call
+    submit = client.submit
 
     def submitting(*arguments: Any, **options: Any) -> Any:
         counted.append(api_bodies().num_bytes)
@@ -453,7 +455,7 @@ async def test_a_body_counts_until_it_is_read_and_is_forgotten_then(server: Serv
         return await call(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server.engine.client, "submit", submitting)
+        patch.setattr(client, "submit", submitting)
         patch.setattr(WorkerProcess, "call", calling)
         status, _ = await server.post("/v1/chat/completions", body)
 
