@@ -27,6 +27,7 @@ from vinery_serving.catalog.model_facts import (
     source_of,
 )
 from vinery_serving.catalog.model_form import ChangedModelForm
+from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import MODELS
 from vinery_serving.core.tasks import Task
 
@@ -64,7 +65,7 @@ class ModelPage(RowPage, LivePage, FormPage):
                 engine_facts(
                     body["engine"],
                     row.status.attempts_text,
-                    cache_grows=not row.options.get("cache_size_gb"),
+                    cache_grows=_cache_grows(row),
                 )
             ),
             "source": source_of(row),
@@ -83,6 +84,11 @@ class ModelPage(RowPage, LivePage, FormPage):
         for warning in getattr(changed, "warnings", ()):
             messages.warning(self.request, warning)
         return redirect("console:model", changed.pk)
+
+
+def _cache_grows(model: ServedModel) -> bool | None:
+    """Whether its KV cache has no fixed size; None: it has no cache."""
+    return not model.options.get("cache_size_gb") if Task(model.task).is_generation else None
 
 
 class ActOnModel(RowPage):

@@ -70,10 +70,11 @@ def job_view(job: ModelJob) -> JobView:
 
 
 def engine_facts(
-    body: Mapping[str, Any], attempts: str, *, cache_grows: bool
+    body: Mapping[str, Any], attempts: str, *, cache_grows: bool | None
 ) -> Iterator[tuple[str, str]]:
     """Yield names and texts of what is known of an engine. `body` is that of the API,
-    `attempts` the text about them. `cache_grows`: its KV cache has no fixed size."""
+    `attempts` the text about them. `cache_grows`: its KV cache has no fixed size;
+    None: it has none."""
     if body["num_running"] is not None:
         yield "Running requests", str(body["num_running"])
         yield "Waiting requests", str(body["num_waiting"])
@@ -97,15 +98,16 @@ def engine_facts(
         yield "Restarts", str(body["num_restarts"])
 
 
-def _work_facts(work: Mapping[str, Any], *, cache_grows: bool) -> Iterator[tuple[str, str]]:
+def _work_facts(work: Mapping[str, Any], *, cache_grows: bool | None) -> Iterator[tuple[str, str]]:
     """Speeds, waits and caches of an engine."""
     yield "Prompt tokens per second", f"{work['prompt_tokens_per_s']:,.1f}"
     yield "Generated tokens per second", f"{work['output_tokens_per_s']:,.1f}"
     for name, title in (("first_token_s", "First token"), ("inter_token_s", "Between tokens")):
         if (wait := work[name]) is not None:
             yield title, f"{1000 * wait['p50']:,.0f} ms, p95 {1000 * wait['p95']:,.0f} ms"
-    of_what = " of its present size; it grows as needed" if cache_grows else ""
-    yield "KV cache used", f"{work['cache_usage']:.0%}{of_what}"
+    if cache_grows is not None:
+        of_what = " of its present size; it grows as needed" if cache_grows else ""
+        yield "KV cache used", f"{work['cache_usage']:.0%}{of_what}"
     if work["prefix_hit_rate"] is not None:
         yield "Prompt tokens from the cache", f"{work['prefix_hit_rate']:.0%}"
     if work["draft_acceptance"] is not None:

@@ -126,6 +126,8 @@ def test_the_page_shows_what_the_engine_does_now(
     assert facts["Restarts"] == "3"
     ServedModel.objects.update(options={"cache_size_gb": 1})
     assert "<dd>25%</dd>" in page(root, chat)
+    ServedModel.objects.update(task="embeddings")
+    assert "KV cache used" not in page(root, chat)
 
 
 @pytest.mark.parametrize(
