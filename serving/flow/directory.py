@@ -369,12 +369,16 @@ class LocalDirectory:
             for name, entry in entries.items()
             if entry.is_loaded and (name not in self._engines or self._engines[name].entry != entry)
         }
+        for id_, engine in changed.items():
+            if id_ in new and new[id_] is None and engine.serving.client.is_connected:
+                new[id_] = engine  # the node lets it serve while the new files are of no use
         unused = [
             each for id_, engine in changed.items() for each in _replace(engine, new.get(id_))
         ]
         for engine in changed.values():
             self._engines.pop(engine.entry.name, None)
-        self._engines.update({each.entry.name: each for each in new.values() if each is not None})
+        names = {entry.id: name for name, entry in entries.items()}
+        self._engines.update({names[id_]: each for id_, each in new.items() if each is not None})
         self.entries = dict(entries)
         self._has_hidden = any(entry.projects for entry in entries.values())
         for client in unused:
@@ -443,7 +447,9 @@ class LocalDirectory:
 def _replace(engine: Engine, successor: Engine | None) -> list[Replicas]:
     """Let another engine do what this one did, or none if the model is not loaded any more. Return
     the connections that neither needs."""
-    unused = []
+    unused: list[Replicas] = []
+    if successor is engine:
+        return unused
     for each in engine.with_former:
         each.is_gone = True
         if successor is not None and successor.entry.folder == each.entry.folder:

@@ -273,6 +273,23 @@ async def test_a_new_version_that_never_loads_leaves_the_former_one_in_service(
         assert directory.find("a").client is first.client
 
 
+async def test_a_new_version_whose_files_cannot_be_read_leaves_the_former_one_in_service(
+    directory: LocalDirectory, tmp_path: Path
+) -> None:
+    await serve(directory, FIRST)
+    async with engine_of(directory) as first:
+        await serve(directory, replace(SECOND, name="b", folder=tmp_path))
+        assert directory.find("b") is first
+        await serve(directory, SECOND)
+        assert directory.find("a") is first
+        assert first.entry == FIRST
+        await first.client.close()
+
+    await serve(directory, replace(SECOND, folder=tmp_path))
+    with pytest.raises(ModelNotReady):
+        directory.find("a")
+
+
 async def test_a_former_engine_that_ends_is_not_waited_for(directory: LocalDirectory) -> None:
     await serve(directory, FIRST)
     async with engine_of(directory) as first:
