@@ -241,11 +241,14 @@ def read_lines(path: Path) -> bytes:
                 # still have its name afterwards, and begin with what was read.
                 lines, again = (os.pread(fd, _find_end(fd), 0) for _ in range(2))
                 has_name = os.path.samestat(path.stat(), os.fstat(fd))
+                # It may have been cleared, read, and become the journal again before it was asked
+                # for its name: then it is not empty.
+                is_whole = bool(lines) or not _find_end(fd)
         except FileNotFoundError:
             return b""
         # The first line counts what could not be written, and may change.
         _, first_end, entries = lines.partition(b"\n")
-        if has_name and again.partition(b"\n")[2].startswith(entries):
+        if has_name and is_whole and again.partition(b"\n")[2].startswith(entries):
             return lines[: lines.rfind(b"\n") + 1] if first_end else b""
     raise OSError(errno.EBUSY, "the usage journal changes all the time", str(path))
 

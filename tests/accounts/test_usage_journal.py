@@ -364,6 +364,28 @@ def test_the_lines_of_a_journal_are_copied_while_its_owner_has_it(tmp_path: Path
     assert not is_owned(journal.path)
 
 
+def test_a_copy_is_not_that_of_a_draft_that_has_become_the_journal_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file is opened, becomes a draft, is cleared and read, and is the journal again."""
+    owner = Journal.create(tmp_path)
+    owner.append(b"first\n")
+    find_end, reads = journal_module._find_end, iter(range(100))
+
+    def find_end_meanwhile(fd: int) -> int:
+        number = next(reads)
+        if number == 0:
+            owner.replace(b"second\n")
+            owner.clear_draft(1_000_000)
+        end = find_end(fd)
+        if number == 1:
+            owner.replace(b"third\n")
+        return end
+
+    monkeypatch.setattr(journal_module, "_find_end", find_end_meanwhile)
+    assert read_lines(owner.path) == b"third\n"
+
+
 def test_a_copy_has_all_unstored_lines_whatever_is_replaced_meanwhile(tmp_path: Path) -> None:
     """The owner appends numbers, and replaces the lines up to one that is named as stored. So
     each copy has a first line with the last stored number, and then all others without a gap."""
