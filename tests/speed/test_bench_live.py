@@ -22,7 +22,7 @@ from vinery_serving.speed import bench_job
 from vinery_serving.speed.measuring import Engine, MeasurementFailed
 from vinery_serving.speed.texts import prompt_ids
 from vinery_serving.speed.trials import trial_engine
-from vinery_serving.transport.sockets import EngineAddress, settings_key
+from vinery_serving.transport.sockets import EngineAddress, engine_socket, settings_key
 from vinery_serving.transport.waiting import WaitingServer
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
@@ -50,7 +50,7 @@ async def test_an_engine_is_measured_through_its_socket_beside_other_requests(
     encode = bench_job.encode_of(TINY_CHAT)
     async with trial_engine(TINY_CHAT, "CPU", {}, 1024, 120) as engine:
         address = EngineAddress(3, settings_key(DIGEST))
-        (tmp_path / "run" / address.file_name).symlink_to(engine.client.path)
+        engine_socket(tmp_path / "run", address).symlink_to(engine.client.path)
         other = asyncio.create_task(keep_asking(engine, prompt_ids(encode, 1, 64)))
         result = await asyncio.to_thread(bench_job.run, document, Reporter(output))
         other.cancel()
