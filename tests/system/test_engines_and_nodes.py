@@ -104,7 +104,7 @@ def test_a_stopped_node_is_replaced_beside_running_requests(home: Path) -> None:
             until(lambda: metric(platform, "vinery_engine_running") > 0)
             (node,) = platform.pids("node")
             os.kill(node, signal.SIGSTOP)
-            until(lambda: has_adopted(platform, pid))
+            until(lambda: has_adopted(platform, pid), timeout_s=90)
         assert len(answers) == 8
         assert len(set(answers)) == 1
         assert platform.pids("engine") == [pid]
