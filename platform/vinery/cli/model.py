@@ -258,7 +258,7 @@ def show(model: ServedModel, arguments: argparse.Namespace) -> int:
         print(json_of({**body, "log": engine_log(model.name)}))
         return 0
     for name, value in _lines(model):
-        print_line(f"{name + ':':<10}{value}")
+        print_line(f"{name + ':':<9} {value}")
     if model.status.last_error:
         print(f"\n{escaped(model.status.last_error, keep=chr(10))}")
     print(f"\n{engine_log_text(model.name, _NUM_LOG_LINES)}")
