@@ -66,6 +66,7 @@ class ModelSpec:
     task: Task = Task.CHAT
     settings_digest: str = ""  # of the model
     replica: int = 0
+    device_number: int = 0  # of those on which the replicas run in turn
 
     @property
     def address(self) -> EngineAddress:
@@ -319,8 +320,7 @@ class Keeper:
             await self._report(EngineState.RETRYING)
         else:
             await self._report(EngineState.LOADING, forgets_error=self._num_restarts == 0)
-        async with self._scheduler.loading(self._spec.id):
-            await engine.start()
+        await engine.start()
         self._log_pid("engine ready", engine)
 
     async def _wait_for_next_attempt(self, failure: LoadFailure, files: FolderState) -> None:
@@ -423,7 +423,7 @@ def _new_config(spec: ModelSpec) -> EngineConfig:
         folder=Path(spec.folder),
         device=spec.device,
         socket_path=engine_socket(Path(settings.VINERY_RUN_DIR), spec.address),
-        cache_dir=Path(settings.VINERY_CACHE_DIR) / f"model-{spec.id}",
+        cache_dir=Path(settings.VINERY_CACHE_DIR) / _cache_name(spec),
         usage_dir=Path(settings.VINERY_USAGE_DIR),
         sysfs=settings.VINERY_SYSFS,
         max_context=_max_context(options, folder, pooling) or 0,
@@ -432,6 +432,12 @@ def _new_config(spec: ModelSpec) -> EngineConfig:
         pooling=PoolingConfig() if pooling is None else _pooling_config(spec, options, pooling),
         log=_new_log(spec.name),
     )
+
+
+def _cache_name(spec: ModelSpec) -> str:
+    """Engines of one device share what was compiled for it, and remove what was for another."""
+    name = f"model-{spec.id}"
+    return f"{name}-{spec.device_number}" if spec.device_number else name
 
 
 def _max_context(

@@ -261,4 +261,5 @@ def _spec_of(model: ServedModel, replica: int) -> ModelSpec:
         task=Task(model.task),
         settings_digest=model.settings_digest,
         replica=replica,
+        device_number=replica % max(1, len(model.replica_devices)),
     )

@@ -211,7 +211,6 @@ class EngineScheduler:
         self._changed = asyncio.Event()
         self.waits: Callable[[], Mapping[int, Wait]] = dict
         self.spares = SpareEngines()
-        self._loading: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def add(self, model_id: int, replica: int, name: str, device: str) -> ModelMemory:
         """Return the memory of an engine that does not run yet."""
@@ -248,11 +247,6 @@ class EngineScheduler:
         if Phase.LOADING not in phases:
             self.spares.want(is_wanted=Phase.ASLEEP in phases)
         return plan
-
-    def loading(self, model_id: int) -> asyncio.Lock:
-        """Held while an engine of a model loads: the first one compiles, and the others find what
-        it has stored."""
-        return self._loading[model_id]
 
     def _uses(self) -> list[ModelUse]:
         waits, formers = self.waits(), self._formers()

@@ -12,11 +12,14 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from tests.conftest import REPOSITORY
 from vinery_serving.catalog.engine_status import EngineStatus
 from vinery_serving.catalog.models import ServedModel
-from vinery_serving.node import status
+from vinery_serving.node import keeper, status
 from vinery_serving.node.picture_report import PictureReport
 from vinery_serving.node.reconciler import _read_specs
+
+TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
 
 
 def in_another_process(name: str) -> None:
@@ -66,3 +69,19 @@ def test_a_test_with_pictures_is_due_until_its_result_is_written() -> None:
     stored = EngineStatus.objects.get()
     assert (stored.picture_verdict, stored.picture_test_device) == ("alike", "GPU")
     assert stored.picture_test == "Red and blue look alike."
+
+
+@pytest.mark.django_db(transaction=True)
+def test_replicas_on_other_devices_keep_other_compiled_graphs() -> None:
+    ServedModel.objects.create(
+        name="m", folder=str(TINY_CHAT), num_replicas=4, replica_devices=["CPU", "GPU.1"]
+    )
+    _, specs = _read_specs(None)
+    assert specs is not None
+    ordered = sorted(specs, key=lambda each: each.replica)
+    configs = [keeper._new_config(each) for each in ordered]
+
+    assert [each.device for each in configs] == ["CPU", "GPU.1", "CPU", "GPU.1"]
+    assert configs[0].cache_dir == configs[2].cache_dir != configs[1].cache_dir
+    assert configs[1].cache_dir == configs[3].cache_dir
+    assert len({each.socket_path for each in configs}) == 4
