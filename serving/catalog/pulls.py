@@ -106,7 +106,8 @@ def _measured() -> Iterator[MeasuredEngine]:
             weights_bytes_of(Path(model.folder)),
             model.status.loaded_bytes,
         )
-        if weights_bytes and loaded_bytes and not model.options.get("draft_model"):
+        has_draft = model.options.get("draft_model") or model.options.get("eagle3_head")
+        if weights_bytes and loaded_bytes and not has_draft:
             yield MeasuredEngine(weights_bytes, loaded_bytes)
 
 

@@ -357,7 +357,7 @@ class ServedModels(Resource[ServedModel]):
             "apply-tuning",
             Action.MANAGE,
             lambda row: _asked(lambda: speed_requests.apply_tuning(row)),
-            "Set the best options that the last tuning has found. The engine is restarted.",
+            "Set the best options that the last tuning has found. An engine with them takes over.",
             "changed",
         ),
     )

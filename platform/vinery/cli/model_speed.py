@@ -61,7 +61,7 @@ def add_to(actions: Commands, one: RowCommands) -> None:
         help="options that change greedy answers may win, such as another KV precision",
     )
     tune_.add_argument(
-        "--apply", action="store_true", help="set the best options; the engine is restarted"
+        "--apply", action="store_true", help="set the best options: an engine with them takes over"
     )
     add_json(tune_)
     one.add_actions("apply-tuning", done=lambda row, _: f"{row} has the options of its tuning.")
