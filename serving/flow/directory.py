@@ -132,7 +132,7 @@ class Engine(LoadedModel):
         entry: ModelEntry,
         assets: ModelAssets,
         family: Family,
-        client: Replicas,
+        replicas: Replicas,
         quarantine: Quarantine,
         suspects: Suspects,
         waiting: WaitingRequests,
@@ -141,7 +141,7 @@ class Engine(LoadedModel):
         """`waiting` lets the node know of requests that wait, which wakes the model; they wait
         `wait_s` at most."""
         super().__init__(entry, assets, family)
-        self.client = client
+        self.replicas = replicas
         self._waiting = waiting
         self._wait_s = wait_s
         self.quarantine = quarantine
@@ -150,7 +150,7 @@ class Engine(LoadedModel):
         self._raw_decoders = _detokenizer(assets, frozenset())
         self._all_tokens_decoders = Detokenizer(assets.tokenizer.raw, frozenset())
         self._num_waiting = 0
-        self.gate = OverloadGate(client, entry.name, entry.options.max_queue_s)
+        self.gate = OverloadGate(replicas, entry.name, entry.options.max_queue_s)
         self.is_failing = False  # its process fails again and again
         self.is_asleep = False  # it has no process until a request comes
         self.is_gone = False  # the model was unloaded or changed: it connects to no other engine
@@ -166,9 +166,9 @@ class Engine(LoadedModel):
     @property
     def serving(self) -> Engine:
         """This engine, or the former one while that one alone is connected."""
-        if self.client.is_connected or self.former is None:
+        if self.replicas.is_connected or self.former is None:
             return self
-        return self.former if self.former.client.is_connected else self
+        return self.former if self.former.replicas.is_connected else self
 
     def new_decoder(
         self, *, is_raw: bool, shows_special: bool = False, after: Sequence[int] = ()
@@ -199,8 +199,8 @@ class Engine(LoadedModel):
                 engine = engine.successor
 
     async def _wait(self, *, goes_on: bool) -> Hello:
-        if self.client.is_connected and self.client.hello is not None:
-            return self.client.hello
+        if self.replicas.is_connected and self.replicas.hello is not None:
+            return self.replicas.hello
         options = self.entry.options
         if goes_on:
             return await self._wait_connected(max(self._wait_s, options.load_timeout_s))
@@ -217,7 +217,7 @@ class Engine(LoadedModel):
             while timeout_s > 0:
                 self._check_can_start()
                 with suppress(TimeoutError):
-                    return await self.client.wait_connected(min(timeout_s, _WAIT_CHECK_S))
+                    return await self.replicas.wait_connected(min(timeout_s, _WAIT_CHECK_S))
                 timeout_s -= _WAIT_CHECK_S
         raise ModelNotReady(f"The model {self.entry.name} is not ready yet.")
 
@@ -320,7 +320,7 @@ class LocalDirectory:
         engine = self.engine_of(entry)
         if engine is None:
             return ModelState.FAILED if entry.is_loaded else ModelState.NOT_LOADED
-        if engine.serving.client.is_connected:
+        if engine.serving.replicas.is_connected:
             return ModelState.LOADED
         if engine.is_failing:
             return ModelState.FAILED
@@ -353,8 +353,8 @@ class LocalDirectory:
     async def _drop_formers(self) -> None:
         """Forget former engines that have ended: no node starts them again."""
         for engine in self._engines.values():
-            if engine.former is not None and not engine.former.client.is_running:
-                await engine.former.client.close()
+            if engine.former is not None and not engine.former.replicas.is_running:
+                await engine.former.replicas.close()
                 engine.former = None
 
     async def _follow(self, entries: Mapping[str, ModelEntry]) -> None:
@@ -370,7 +370,7 @@ class LocalDirectory:
             if entry.is_loaded and (name not in self._engines or self._engines[name].entry != entry)
         }
         for id_, engine in changed.items():
-            if id_ in new and new[id_] is None and engine.serving.client.is_connected:
+            if id_ in new and new[id_] is None and engine.serving.replicas.is_connected:
                 new[id_] = engine  # the node lets it serve while the new files are of no use
         unused = [
             each for id_, engine in changed.items() for each in _replace(engine, new.get(id_))
@@ -381,8 +381,8 @@ class LocalDirectory:
         self._engines.update({names[id_]: each for id_, each in new.items() if each is not None})
         self.entries = dict(entries)
         self._has_hidden = any(entry.projects for entry in entries.values())
-        for client in unused:
-            await client.close()
+        for replicas in unused:
+            await replicas.close()
 
     async def close(self) -> None:
         await self.update({})
@@ -401,21 +401,21 @@ class LocalDirectory:
             log.error("model unusable: %s", error, extra={"fields": {"model": entry.name}})
             return None
         family = self._select_family(entry.options.output_format, assets.template_text)
-        client = await self._client_of(entry, replaced)
+        replicas = await self._replicas_of(entry, replaced)
         suspects = Suspects() if replaced is None else replaced.suspects
         return Engine(
-            *(entry, assets, family, client, self.quarantine, suspects),
+            *(entry, assets, family, replicas, self.quarantine, suspects),
             waiting=self._waiting,
             wait_s=self._wait_s,
         )
 
-    async def _client_of(self, entry: ModelEntry, replaced: Engine | None) -> Replicas:
+    async def _replicas_of(self, entry: ModelEntry, replaced: Engine | None) -> Replicas:
         """Return the connections to the engines with these settings: a change of what only web
         processes use needs no others."""
         for engine in () if replaced is None else replaced.with_former:
             if engine.entry.settings_key == entry.settings_key:
-                await engine.client.resize(entry.num_replicas)
-                return engine.client
+                await engine.replicas.resize(entry.num_replicas)
+                return engine.replicas
 
         def new_client(number: int) -> EngineClient:
             address = EngineAddress(entry.id, entry.settings_key, number)
@@ -454,12 +454,12 @@ def _replace(engine: Engine, successor: Engine | None) -> list[Replicas]:
         each.is_gone = True
         if successor is not None and successor.entry.folder == each.entry.folder:
             each.successor = successor
-        if successor is not None and successor.client is each.client:
+        if successor is not None and successor.replicas is each.replicas:
             continue
-        if successor is not None and successor.former is None and each.client.is_connected:
+        if successor is not None and successor.former is None and each.replicas.is_connected:
             successor.former = each
         else:
-            unused.append(each.client)
+            unused.append(each.replicas)
     engine.former = None
     return unused
 

@@ -115,7 +115,7 @@ async def run(
     engine.quarantine.check(engine.entry.name, prepared.submits)
     answers = _Answers(prepared, tokens)
     try:
-        if engine.client.is_connected:
+        if engine.replicas.is_connected:
             await answers.submit()
         else:  # the model wakes, or its engine is started again
             async for _ in _silences(answers.submit()):
@@ -228,7 +228,7 @@ class _Answers:
 
     def _submit(self, hello: Hello) -> None:
         """Raises `EngineDisconnected`, and `ServingError` if this engine cannot run it."""
-        client = self._engine.client.choose(self._prepared.submits[0].prompt_ids)
+        client = self._engine.replicas.choose(self._prepared.submits[0].prompt_ids)
         hello = client.hello or hello
         check_engine(self._prepared.request, hello)
         if self._reader is None or not self._reader.is_accepted:

@@ -198,7 +198,7 @@ class _Pooling:
         """Get the vectors that are missing. Raises `EngineDisconnected`, and `ServingError` for a
         request that the engine refuses."""
         missing = [each for each in range(self._num_texts) if each not in self._vectors]
-        client = self._engine.client.choose()
+        client = self._engine.replicas.choose()
         self._stream = client.pool(self._message(missing, client.new_id()))
         self._engine.suspects.submitted(self._run, client)
         is_complete = False

@@ -456,7 +456,7 @@ class GenerationConsumer(RecordedConsumer):
                 async for events in batches:
                     # Before the answer begins, only a model that wakes leaves the status to it:
                     # one that has the request may still refuse it.
-                    is_waking = not prepared.engine.client.is_connected
+                    is_waking = not prepared.engine.replicas.is_connected
                     if events or is_waking or self._has_started:
                         await self._send_events(record, encoder, events)
             except ServingError as error:

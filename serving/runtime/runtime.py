@@ -209,7 +209,7 @@ class Runtime:
         asked = [
             _health_of(engine, replica, client)
             for engine in serving
-            for replica, client in enumerate(engine.client.clients)
+            for replica, client in enumerate(engine.replicas.clients)
         ]
         return await asyncio.gather(*asked)
 

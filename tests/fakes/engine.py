@@ -147,7 +147,7 @@ class CharacterDecoder:
 
 
 class InMemoryEngine:
-    """Stands for `flow.directory.Engine`, its client and its output stream.
+    """Stands for `flow.directory.Engine`, its replicas, their clients and its output stream.
 
     It accepts any submission. Each call of `next` returns the next list of the script.
     """
@@ -155,7 +155,7 @@ class InMemoryEngine:
     def __init__(self, *script: list[GenerationUpdate]) -> None:
         self._script = list(script)
         self._num_ids = 0
-        self.client = self
+        self.replicas = self
         self.is_connected = True
         self.hello = HELLO
         self.entry = ModelEntry(1, "m", Path("/"), EngineOptions(), True, NOW, NOW)

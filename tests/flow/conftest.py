@@ -15,6 +15,6 @@ from vinery_serving.flow.directory import Engine
 async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
     """Its client looks for it until the test is over."""
     engine = new_engine(tmp_path)
-    engine.client.open()
+    engine.replicas.open()
     yield engine
-    await engine.client.close()
+    await engine.replicas.close()

@@ -125,8 +125,8 @@ async def test_only_a_model_whose_engine_is_connected_is_in_the_state_loaded(
     assert directory.state_of(LOADED) is ModelState.LOADING
     assert directory.state_of(UNLOADED) is ModelState.NOT_LOADED
     assert directory.state_of(broken) is ModelState.FAILED
-    async with FakeEngine(engine.client.path, serving):
-        await engine.client.wait_connected(30)
+    async with FakeEngine(engine.replicas.path, serving):
+        await engine.replicas.wait_connected(30)
         assert directory.state_of(LOADED) is ModelState.LOADED
 
 
@@ -164,7 +164,7 @@ async def test_a_caller_of_an_alias_gets_a_model_that_it_may_use(
 async def test_a_model_that_is_loaded_answers_before_one_that_is_not(
     with_aliases: LocalDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (ready,) = with_aliases.find("b").client.clients
+    (ready,) = with_aliases.find("b").replicas.clients
     monkeypatch.setattr(EngineClient, "is_connected", property(lambda self: self is ready))
 
     assert with_aliases.find("chat").entry == OTHER
@@ -241,8 +241,8 @@ SECOND = replace(LOADED, folder=TINY_CHAT.parent / "tiny-draft", settings_key="2
 async def engine_of(directory: LocalDirectory) -> AsyncIterator[Engine]:
     """An engine with the newest settings serves."""
     (engine,) = directory.engines
-    async with FakeEngine(engine.client.path, until_left):
-        await engine.client.wait_connected(30)
+    async with FakeEngine(engine.replicas.path, until_left):
+        await engine.replicas.wait_connected(30)
         yield engine
 
 
@@ -270,7 +270,7 @@ async def test_a_new_version_that_never_loads_leaves_the_former_one_in_service(
         assert directory.find("a") is first
 
         await serve(directory, FIRST)
-        assert directory.find("a").client is first.client
+        assert directory.find("a").replicas is first.replicas
 
 
 async def test_a_new_version_whose_files_cannot_be_read_leaves_the_former_one_in_service(
@@ -283,7 +283,7 @@ async def test_a_new_version_whose_files_cannot_be_read_leaves_the_former_one_in
         await serve(directory, SECOND)
         assert directory.find("a") is first
         assert first.entry == FIRST
-        await first.client.close()
+        await first.replicas.close()
 
     await serve(directory, replace(SECOND, folder=tmp_path))
     with pytest.raises(ModelNotReady):
@@ -294,7 +294,7 @@ async def test_a_former_engine_that_ends_is_not_waited_for(directory: LocalDirec
     await serve(directory, FIRST)
     async with engine_of(directory) as first:
         await serve(directory, SECOND)
-        await first.client.close()
+        await first.replicas.close()
 
     assert directory.find("a") is not first
     with pytest.raises(ModelNotReady, match="not loaded any more"):
@@ -310,4 +310,4 @@ async def test_a_change_of_what_only_web_processes_use_keeps_the_connection(
         changed = directory.find("a")
         assert changed is not first
         assert (await changed.ready())[0] is changed
-        assert (await first.ready())[1] is changed.client.hello
+        assert (await first.ready())[1] is changed.replicas.hello

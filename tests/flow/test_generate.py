@@ -47,7 +47,7 @@ async def answer(gateway: Gateway) -> None:
 
 
 async def test_the_events_of_an_answer(engine: Engine) -> None:
-    async with FakeEngine(engine.client.path, answer):
+    async with FakeEngine(engine.replicas.path, answer):
         events = await events_of(await prepared_of(engine))
 
     assert events[0] == Started(1, num_prompt_tokens=14)
@@ -58,7 +58,7 @@ async def test_the_events_of_an_answer(engine: Engine) -> None:
 
 
 async def test_progress_events_precede_the_deltas_they_count(engine: Engine) -> None:
-    async with FakeEngine(engine.client.path, answer):
+    async with FakeEngine(engine.replicas.path, answer):
         events = await events_of(await prepared_of(engine, replace(HELLO, wants_progress=True)))
 
     counts = [event.usage.num_output_tokens for event in events if isinstance(event, Progress)]
@@ -75,7 +75,7 @@ async def test_a_refusal_has_its_own_status(
     async def refuse(gateway: Gateway) -> None:
         gateway.send(Rejected((await gateway.receive_submit()).id, code, "because"))
 
-    async with FakeEngine(engine.client.path, refuse):
+    async with FakeEngine(engine.replicas.path, refuse):
         with pytest.raises(kind, match="because"):
             await events_of(await prepared_of(engine))
 
@@ -90,7 +90,7 @@ async def test_a_refused_grammar_has_the_name_of_its_field(
     async def refuse(gateway: Gateway) -> None:
         gateway.send(Rejected((await gateway.receive_submit()).id, "invalid_grammar", "because"))
 
-    async with FakeEngine(engine.client.path, refuse):
+    async with FakeEngine(engine.replicas.path, refuse):
         with pytest.raises(InvalidGrammar) as caught:
             await events_of(await prepared_of(engine, replace(HELLO, grammar=wanted)))
 
@@ -105,7 +105,7 @@ async def test_a_refusal_after_some_text_is_an_event_of_the_stream(engine: Engin
         gateway.send(Rejected(submit.id, "deadline_exceeded", "too long"))
         await gateway.receive_submit()
 
-    async with FakeEngine(engine.client.path, expire):
+    async with FakeEngine(engine.replicas.path, expire):
         events = await events_of(await prepared_of(engine))
 
     assert any(isinstance(event, TextDelta) for event in events)
@@ -125,7 +125,7 @@ async def test_a_stop_string_frees_the_engine(engine: Engine) -> None:
         cancelled.set()
 
     request = replace(HELLO, stopping=Stopping(stop=(" three",)))
-    async with FakeEngine(engine.client.path, ramble):
+    async with FakeEngine(engine.replicas.path, ramble):
         result = await whole(await prepared_of(engine, request))
         await asyncio.wait_for(cancelled.wait(), TIMEOUT_S)
 
@@ -143,7 +143,7 @@ async def test_a_disconnect_frees_the_engine(engine: Engine) -> None:
         assert (await gateway.receive_cancel()).id == submit.id
         cancelled.set()
 
-    async with FakeEngine(engine.client.path, ramble):
+    async with FakeEngine(engine.replicas.path, ramble):
         events = stream(await prepared_of(engine))
         await anext(events)
         await events.aclose()
@@ -160,7 +160,7 @@ async def test_silence_yields_empty_batches_for_keep_alive_comments(
         gateway.accept(submit)
         await gateway.receive_cancel()
 
-    async with FakeEngine(engine.client.path, reason_long):
+    async with FakeEngine(engine.replicas.path, reason_long):
         await engine.ready()
         batches = stream(await prepared_of(engine))
         assert await anext(batches) == [Started(1, num_prompt_tokens=14)]
@@ -174,7 +174,7 @@ async def test_silence_yields_empty_batches_for_keep_alive_comments(
 
 async def test_an_echo_comes_first_streamed_or_not(engine: Engine) -> None:
     request = replace(RAW, prompt=RawPrompts(("Once", (2,)), echo=True))
-    async with FakeEngine(engine.client.path, answer):
+    async with FakeEngine(engine.replicas.path, answer):
         events = await events_of(await prepared_of(engine, request))
         result = await whole(await prepared_of(engine, request))
 
@@ -191,7 +191,7 @@ async def test_a_chat_echoes_the_assistants_last_message(
 ) -> None:
     messages = (Message(Role.USER, (TextPart("Hello!"),)), Message(role, (TextPart("So"),)))
     request = replace(HELLO, prompt=Conversation(messages, echo=True))
-    async with FakeEngine(engine.client.path, answer):
+    async with FakeEngine(engine.replicas.path, answer):
         result = await whole(await prepared_of(engine, request))
 
     assert result.choices[0].text == text
@@ -222,7 +222,7 @@ async def test_hidden_reasoning_yields_empty_batches_only_after_a_while(engine: 
         gateway.tokens(submit, [*ids_of("</think>Yes"), 2], "stop")
 
     request = replace(HELLO, hides_reasoning=True)
-    async with FakeEngine(engine.client.path, reason):
+    async with FakeEngine(engine.replicas.path, reason):
         prepared = await prepared_of(engine, request)
         batches = [batch async for batch in stream(prepared)]
 

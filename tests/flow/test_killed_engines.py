@@ -43,10 +43,10 @@ BEAMS = replace(
 @asynccontextmanager
 async def running(engine: Engine) -> AsyncIterator[EngineProcess]:
     """A real engine where this one looks for it."""
-    process = EngineProcess(engine_config(engine.client.path.parent, "e", {}))
+    process = EngineProcess(engine_config(engine.replicas.path.parent, "e", {}))
     try:
         await process.start()
-        await engine.client.wait_connected(TIMEOUT_S)
+        await engine.replicas.wait_connected(TIMEOUT_S)
         yield process
     finally:
         await process.end()
@@ -58,10 +58,10 @@ async def killed_in_the_middle(
     """Start a request, and kill its engine some steps later."""
     assert process.pid is not None
     while True:
-        num_before = (await engine.client.clients[0].ping(TIMEOUT_S)).num_steps
+        num_before = (await engine.replicas.clients[0].ping(TIMEOUT_S)).num_steps
         prepared = await prepared_of(engine, request)
         answering = asyncio.create_task(whole(prepared))
-        while (await engine.client.clients[0].ping(TIMEOUT_S)).num_steps < num_before + 20:
+        while (await engine.replicas.clients[0].ping(TIMEOUT_S)).num_steps < num_before + 20:
             pass
         os.kill(process.pid, signal.SIGSTOP)
         await asyncio.sleep(0.1)  # for what it has sent already

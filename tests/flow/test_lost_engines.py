@@ -74,7 +74,7 @@ async def die_after_a_token(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("death", [die_at_once, die_after_accepting, die_after_a_token])
 async def test_the_next_engine_goes_on_with_a_stream(engine: Engine, death: Script) -> None:
-    async with FakeEngine(engine.client.path, death, answer):
+    async with FakeEngine(engine.replicas.path, death, answer):
         prepared = await prepared_of(engine)
         events = await events_of(prepared)
 
@@ -87,7 +87,7 @@ async def test_the_next_engine_goes_on_with_a_stream(engine: Engine, death: Scri
 
 @pytest.mark.parametrize("death", [die_at_once, die_after_accepting, die_after_a_token])
 async def test_a_unary_answer_goes_on_and_is_charged_once(engine: Engine, death: Script) -> None:
-    async with FakeEngine(engine.client.path, death, answer):
+    async with FakeEngine(engine.replicas.path, death, answer):
         result = await whole(await prepared_of(engine))
 
     assert result.choices[0].text == TEXT
@@ -114,7 +114,7 @@ async def test_only_samples_with_a_seed_are_generated_again(
         gateway.accept(submit)
         gateway.tokens(submit, [END], "stop")
 
-    async with FakeEngine(engine.client.path, die_after_a_token, go_on):
+    async with FakeEngine(engine.replicas.path, die_after_a_token, go_on):
         await whole(await prepared_of(engine, replace(HELLO, sampling=sampling)))
 
     assert submits[0].known == Known(array("i", ids_of(TEXT)[:1]).tobytes(), is_replayed)
@@ -136,7 +136,7 @@ async def test_only_choices_that_have_not_ended_go_on(engine: Engine) -> None:
         num_known.append(len(known_ids(submit)))
         gateway.tokens(submit, [*ids_of(TEXT)[2:], END], "stop")
 
-    async with FakeEngine(engine.client.path, end_one, go_on):
+    async with FakeEngine(engine.replicas.path, end_one, go_on):
         result = await whole(await prepared_of(engine, replace(HELLO, n=2)))
 
     assert num_known == [2]
@@ -168,7 +168,7 @@ async def test_the_next_engine_gets_the_last_grant_too(engine: Engine) -> None:
         else:
             gateway.tokens(submit, [END], "stop")
 
-    async with FakeEngine(engine.client.path, pause):
+    async with FakeEngine(engine.replicas.path, pause):
         async with asyncio.timeout(TIMEOUT_S):
             await whole(await prepared_of(engine), LastGrant())
 
@@ -177,9 +177,9 @@ async def test_the_next_engine_gets_the_last_grant_too(engine: Engine) -> None:
 
 async def test_an_echo_is_sent_once_though_the_engine_fails(engine: Engine) -> None:
     request = replace(RAW, prompt=RawPrompts(("Once",), echo=True))
-    async with FakeEngine(engine.client.path, die_after_accepting, answer):
+    async with FakeEngine(engine.replicas.path, die_after_accepting, answer):
         events = await events_of(await prepared_of(engine, request))
-    async with FakeEngine(engine.client.path, die_after_a_token, answer):
+    async with FakeEngine(engine.replicas.path, die_after_a_token, answer):
         result = await whole(await prepared_of(engine, request))
 
     assert "".join(texts_of(events)) == "Once" + TEXT
@@ -193,7 +193,7 @@ async def test_an_answer_that_cannot_go_on_exactly_ends_with_the_documented_erro
         gateway.send(Rejected((await gateway.receive_submit()).id, "not_continued", "It differs."))
 
     request = replace(HELLO, sampling=Sampling(temperature=0.9, seed=1))
-    async with FakeEngine(engine.client.path, die_after_a_token, refuse):
+    async with FakeEngine(engine.replicas.path, die_after_a_token, refuse):
         events = await events_of(await prepared_of(engine, request))
 
     assert isinstance(events[-1], Failed)
@@ -229,7 +229,7 @@ async def test_a_unary_answer_that_cannot_go_on_exactly_begins_anew(engine: Engi
 
     request = replace(HELLO, n=2, sampling=Sampling(temperature=0.9, seed=1))
     prepared = await prepared_of(engine, request)
-    async with FakeEngine(engine.client.path, die_between, refuse):
+    async with FakeEngine(engine.replicas.path, die_between, refuse):
         async with asyncio.timeout(TIMEOUT_S):
             result = await whole(prepared)
 
@@ -243,7 +243,7 @@ async def test_a_unary_answer_that_cannot_go_on_exactly_begins_anew(engine: Engi
 
 
 async def test_a_stream_under_which_two_engines_ended_ends_with_an_error(engine: Engine) -> None:
-    async with FakeEngine(engine.client.path, die_after_a_token):
+    async with FakeEngine(engine.replicas.path, die_after_a_token):
         events = await events_of(await prepared_of(engine))
 
     assert isinstance(events[-1], Failed)
@@ -259,7 +259,7 @@ async def test_a_request_runs_on_two_engines_at_most_if_they_end(engine: Engine)
         await die_at_once(gateway)
         num_ends += 1
 
-    async with FakeEngine(engine.client.path, die):
+    async with FakeEngine(engine.replicas.path, die):
         with pytest.raises(EngineLost):
             await whole(await prepared_of(engine))
 
@@ -269,7 +269,7 @@ async def test_a_request_runs_on_two_engines_at_most_if_they_end(engine: Engine)
 async def test_a_request_at_fault_is_refused_until_it_is_released(engine: Engine) -> None:
     added: list[Quarantined] = []
     engine.quarantine = Quarantine(added.append)
-    async with FakeEngine(engine.client.path, die_at_once, die_at_once, answer):
+    async with FakeEngine(engine.replicas.path, die_at_once, die_at_once, answer):
         with pytest.raises(EngineLost):
             await whole(await prepared_of(engine))
         await whole(await prepared_with(engine, "Another question"))
@@ -304,7 +304,7 @@ async def test_the_neighbour_of_a_request_that_ends_engines_is_answered(engine: 
             await die_if_fatal(gateway)
 
     async with (
-        FakeEngine(engine.client.path, die_with_both, die_with_both, die_if_fatal),
+        FakeEngine(engine.replicas.path, die_with_both, die_with_both, die_if_fatal),
         asyncio.timeout(TIMEOUT_S),
     ):
         ended, answered = await asyncio.gather(
@@ -352,14 +352,14 @@ async def leave_at_once(gateway: Gateway) -> None:
 
 
 async def test_planned_ends_count_against_no_request(engine: Engine) -> None:
-    async with FakeEngine(engine.client.path, *[leave_after_a_token] * 4, answer):
+    async with FakeEngine(engine.replicas.path, *[leave_after_a_token] * 4, answer):
         result = await whole(await prepared_of(engine))
 
     assert result.choices[0].text == TEXT
 
 
 async def test_even_planned_ends_have_a_limit(engine: Engine) -> None:
-    async with FakeEngine(engine.client.path, leave_at_once):
+    async with FakeEngine(engine.replicas.path, leave_at_once):
         prepared = await prepared_of(engine)
         with pytest.raises(EngineLost, match="too often"):
             await whole(prepared)
@@ -368,7 +368,7 @@ async def test_even_planned_ends_have_a_limit(engine: Engine) -> None:
 
 
 async def test_a_request_waits_for_the_next_engine_until_its_time_is_over(engine: Engine) -> None:
-    server = FakeEngine(engine.client.path, die_after_a_token)
+    server = FakeEngine(engine.replicas.path, die_after_a_token)
     async with server:
         prepared = await prepared_of(engine)
         late = tuple(structs.replace(each, deadline_s=0.5) for each in prepared.submits)
@@ -385,10 +385,10 @@ async def test_a_request_waits_for_the_next_engine_until_its_time_is_over(engine
 async def test_the_engine_of_a_changed_model_goes_on(engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     changed = new_engine(tmp_path / "new")
-    changed.client.open()
+    changed.replicas.open()
     async with (
-        FakeEngine(engine.client.path, die_after_a_token),
-        FakeEngine(changed.client.path, answer),
+        FakeEngine(engine.replicas.path, die_after_a_token),
+        FakeEngine(changed.replicas.path, answer),
     ):
         prepared = await prepared_of(engine)
         engine.successor = changed
@@ -396,7 +396,7 @@ async def test_the_engine_of_a_changed_model_goes_on(engine: Engine, tmp_path: P
         engine.is_gone = True
 
         result = await whole(prepared)
-    await changed.client.close()
+    await changed.replicas.close()
 
     assert result.choices[0].text == TEXT
 
@@ -409,7 +409,7 @@ async def test_changes_of_a_model_count_against_no_request(engine: Engine, tmp_p
         engines.append(new_engine(folder))
         engines[-2].successor = engines[-1]
         engines[-1].suspects = engine.suspects
-        engines[-1].client.open()
+        engines[-1].replicas.open()
     current = iter(engines)
 
     async def change(gateway: Gateway) -> None:
@@ -420,15 +420,15 @@ async def test_changes_of_a_model_count_against_no_request(engine: Engine, tmp_p
         gateway.tokens(submit, ids_of(TEXT)[num_known : num_known + 1])
         old = next(current)
         old.is_gone = True
-        await old.client.close()
+        await old.replicas.close()
 
     async with AsyncExitStack() as stack:
         for each in engines[:-1]:
-            await stack.enter_async_context(FakeEngine(each.client.path, change))
-        await stack.enter_async_context(FakeEngine(engines[-1].client.path, answer))
+            await stack.enter_async_context(FakeEngine(each.replicas.path, change))
+        await stack.enter_async_context(FakeEngine(engines[-1].replicas.path, answer))
         prepared = await prepared_of(engine)
         result = await whole(prepared)
-    await engines[-1].client.close()
+    await engines[-1].replicas.close()
 
     assert result.choices[0].text == TEXT
     assert prepared.meter.num_continuations == 3
@@ -442,7 +442,7 @@ async def test_a_stream_of_an_unloaded_model_ends_with_the_reason(engine: Engine
         engine.is_gone = True
         gateway.die()
 
-    async with FakeEngine(engine.client.path, unload):
+    async with FakeEngine(engine.replicas.path, unload):
         events = await events_of(await prepared_of(engine))
 
     assert isinstance(events[-1], Failed)
@@ -481,7 +481,7 @@ async def test_the_next_engine_gets_the_pictures_too(engine: Engine) -> None:
         gateway.accept(submit)
         gateway.tokens(submit, [END], "stop")
 
-    async with FakeEngine(engine.client.path, die, finish):
+    async with FakeEngine(engine.replicas.path, die, finish):
         prepared = await prepared_of(engine)
         submits = tuple(structs.replace(each, media=(media,)) for each in prepared.submits)
         await events_of(replace(prepared, submits=submits))

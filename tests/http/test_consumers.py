@@ -120,10 +120,10 @@ async def answer(gateway: Gateway) -> None:
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[Server]:
     server = Server(tmp_path)
-    server.engine.client.open()
-    async with FakeEngine(server.engine.client.path, answer):
+    server.engine.replicas.open()
+    async with FakeEngine(server.engine.replicas.path, answer):
         yield server
-    await server.engine.client.close()
+    await server.engine.replicas.close()
     await server.workers.stop()
 
 
@@ -442,7 +442,7 @@ async def test_a_body_counts_until_it_is_read_and_is_forgotten_then(server: Serv
     at_rest = sys.getrefcount(body)
     counted: list[int] = []
     references: list[int] = []
-    client, call = server.engine.client.choose(), WorkerProcess.call
+    client, call = server.engine.replicas.choose(), WorkerProcess.call
     submit = client.submit
 
     def submitting(*arguments: Any, **options: Any) -> Any:
@@ -482,9 +482,9 @@ async def asleep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     monkeypatch.setattr(generate, "SILENCE_S", 0.01)
     server = Server(tmp_path)
     server.engine._wait_s = 0.1
-    server.engine.client.open()
+    server.engine.replicas.open()
     yield server
-    await server.engine.client.close()
+    await server.engine.replicas.close()
     await server.workers.stop()
 
 
@@ -499,7 +499,7 @@ async def test_a_stream_gets_keep_alives_until_its_model_is_awake(
     asleep.engine._wait_s = 60
     answering = asyncio.create_task(asleep.post(path, a_stream(path)))
     await asleep.has_begun.wait()
-    async with FakeEngine(asleep.engine.client.path, answer):
+    async with FakeEngine(asleep.engine.replicas.path, answer):
         status, sent = await answering
 
     [settlement] = asleep.ledger.settled
