@@ -49,7 +49,9 @@ MODEL_ALIASES: Final = ModelAliases()
 
 
 def targets_text(targets: dict[str, int]) -> str:
-    """Return `qwen-a`, or `qwen-a 90, qwen-b 10`."""
+    """Return `qwen-a`, or `qwen-a 90, qwen-b 10`: the largest weight first, because PostgreSQL
+    keeps no order of keys."""
     if len(targets) == 1:
         return next(iter(targets))
-    return ", ".join(f"{name} {weight}" for name, weight in targets.items())
+    by_weight = sorted(targets.items(), key=lambda each: (-each[1], each[0]))
+    return ", ".join(f"{name} {weight}" for name, weight in by_weight)

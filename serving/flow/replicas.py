@@ -2,13 +2,15 @@
 
 A request goes to the engine whose prefix cache has most of its prompt, as far as this web process
 knows from earlier requests, and otherwise to the one that has least to do. So the turns of a
-conversation stay on one engine until that one is full.
+conversation stay on one engine until that one is full. Of engines that have as little to do, the
+beginning of the prompt names one, so that several web processes choose the same.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import zlib
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -110,14 +112,13 @@ class Replicas:
         if len(self.clients) == 1 or not able:
             return self.clients[0]
         parts = list(_parts_of(prompt_ids))
-        chosen = min(able, key=_work_of)
         client, num_known = self._known.find(parts)
-        if client in able and not _is_full(client):
-            is_as_free = _work_of(client) <= _work_of(chosen)
-            if is_as_free or num_known >= _LEAST_KNOWN_PART * len(parts):
-                chosen = client
-        self._known.note(parts, chosen)
-        return chosen
+        is_known = client in able and num_known >= _LEAST_KNOWN_PART * len(parts)
+        if client is None or not is_known or _is_full(client):
+            preferred = self.clients[parts[0] % len(self.clients)] if parts else None
+            client = min(able, key=lambda each: (_work_of(each), each is not preferred))
+        self._known.note(parts, client)
+        return client
 
 
 class _KnownPrompts:
@@ -142,10 +143,11 @@ class _KnownPrompts:
 
 
 def _parts_of(prompt_ids: bytes) -> Iterator[int]:
-    """Yield a hash for each beginning of a prompt. What is no whole part is left out."""
+    """Yield a hash for each beginning of a prompt: the same in each process, which `hash` of bytes
+    is not. What is no whole part is left out."""
     known = 0
     for end in range(_PART_BYTES, len(prompt_ids) + 1, _PART_BYTES):
-        known = hash((known, prompt_ids[end - _PART_BYTES : end]))
+        known = hash((known, zlib.crc32(prompt_ids[end - _PART_BYTES : end])))
         yield known
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
 from django.core.exceptions import ValidationError
 
+from tests.database_threads import in_thread
 from tests.fakes.hub import FakeHub, Fault
 from tests.hub.conftest import hub as hub
 from tests.hub.models import TINY_CHAT, TINY_VISION, checkpoint_files, openvino_files
@@ -139,7 +139,7 @@ def _until(job: ModelJob, state: JobState) -> Any:
         async with asyncio.timeout(60):
             while job.state != state:
                 await asyncio.sleep(0.05)
-                await sync_to_async(job.refresh_from_db, thread_sensitive=False)()
+                await in_thread(job.refresh_from_db)
 
     return wait()
 
@@ -167,7 +167,7 @@ def test_the_node_pulls_pauses_resumes_and_cancels(
     beginning = home / "models/.partial"
 
     async def ask(change: Any, row: ModelJob) -> None:
-        await sync_to_async(change, thread_sensitive=False)(row)
+        await in_thread(lambda: change(row))
         change_signal.send()
 
     async def fetched() -> None:

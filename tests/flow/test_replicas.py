@@ -85,12 +85,29 @@ def test_a_beginning_that_many_prompts_share_does_not_gather_them_on_one_engine(
     assert chosen(replicas, prompt(1, 7, 8, 9)) == 0
 
 
+@pytest.mark.parametrize("number", range(6))
+def test_web_processes_that_know_nothing_of_each_other_choose_the_same_engine(number: int) -> None:
+    first, _ = make(3)
+    second, clients = make(3)
+    home = chosen(first, prompt(number, 2))
+
+    assert chosen(second, prompt(number, 2, 3)) == home
+    clients[home].num_generations = 1
+    assert chosen(second, prompt(number, 4, 5, 6, 7, 8)) != home  # another has less to do
+
+
+def test_first_prompts_are_divided_between_the_engines() -> None:
+    replicas, _ = make(3)
+
+    assert {chosen(replicas, prompt(number)) for number in range(20)} == {0, 1, 2}
+
+
 def test_an_engine_that_ends_gets_no_request() -> None:
     replicas, clients = make(2)
-    assert chosen(replicas, prompt(1, 2)) == 0
-    clients[0].is_connected = False
+    first = chosen(replicas, prompt(1, 2))
+    clients[first].is_connected = False
 
-    assert chosen(replicas, prompt(1, 2, 3)) == 1
+    assert chosen(replicas, prompt(1, 2, 3)) == 1 - first
 
 
 async def test_replicas_are_added_and_closed() -> None:

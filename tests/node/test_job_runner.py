@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
 from django.core.exceptions import ValidationError
 
 from tests.conftest import REPOSITORY
+from tests.database_threads import in_thread
 from vinery_accounts.base import change_signal
 from vinery_serving.catalog import job_requests as jobs
 from vinery_serving.catalog.engine_status import ShownState
@@ -63,8 +63,7 @@ def begin(tmp_path: Path, kind: JobKind = JobKind.PULL, **parameters: Any) -> Mo
 
 async def until(job: ModelJob, is_so: Callable[[ModelJob], bool]) -> ModelJob:
     async with asyncio.timeout(120):
-        read = sync_to_async(job.refresh_from_db, thread_sensitive=False)
-        while not is_so(await read() or job):  # noqa: ASYNC110
+        while not is_so(await in_thread(job.refresh_from_db) or job):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     return job
 
@@ -93,7 +92,7 @@ async def ask(change: Callable[[ModelJob], ModelJob], job: ModelJob) -> None:
         change(job)
         change_signal.send()
 
-    await sync_to_async(send, thread_sensitive=False)()
+    await in_thread(send)
 
 
 def test_a_result_gives_the_model_its_folder(tmp_path: Path) -> None:
@@ -226,7 +225,7 @@ def test_the_job_of_a_removed_model_ends(tmp_path: Path) -> None:
         async with a_node():
             await until(job, lambda row: row.done_bytes == 1)
             (pid,) = processes(tmp_path)
-            await sync_to_async(lambda: job.model.delete(), thread_sensitive=False)()
+            await in_thread(lambda: job.model.delete())  # noqa: PLW0108 - it reads the model
             async with asyncio.timeout(30):
                 while is_alive(pid):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
