@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 
 # Linux allows 108 bytes for a Unix socket's path, macOS 104, both with the final zero.
 _MAX_PATH_BYTES: Final = 103
+# A model's id of 10 digits and a replica's number of 4.
+_MAX_NAME_BYTES: Final = 40
 _KEY_DIGITS: Final = 12
 _ENGINE_NAME: Final = rf"engine-(\d+)-([0-9a-f]{{{_KEY_DIGITS}}})-(\d+)\.sock"
 
@@ -38,8 +40,8 @@ def settings_key(settings_digest: str) -> str:
 def engine_socket(run_dir: Path, address: EngineAddress) -> Path:
     """Return the path of the socket on which an engine listens.
 
-    Its folder is created, for the owner alone. If the path in `run_dir` is too long for a socket,
-    the folder is under the system's temporary one and named after `run_dir`, so that two platforms
+    Its folder is created, for the owner alone. If paths in `run_dir` are too long for a socket, the
+    folder is under the system's temporary one and named after `run_dir`, so that two platforms
     never share it. Raises PermissionError if the folder belongs to another user.
     """
     return _socket(run_dir, address.file_name)
@@ -52,8 +54,8 @@ def node_socket(run_dir: Path) -> Path:
 
 def engine_sockets(run_dir: Path) -> dict[EngineAddress, Path]:
     """Return the sockets that exist. Raises OSError."""
-    folder = node_socket(run_dir).parent
-    found = ((re.fullmatch(_ENGINE_NAME, path.name), path) for path in folder.iterdir())
+    files = _folder(run_dir).iterdir()
+    found = ((re.fullmatch(_ENGINE_NAME, path.name), path) for path in files)
     return {
         EngineAddress(int(match[1]), match[2], int(match[3])): path
         for match, path in found
@@ -62,11 +64,17 @@ def engine_sockets(run_dir: Path) -> dict[EngineAddress, Path]:
 
 
 def _socket(run_dir: Path, name: str) -> Path:
-    path = run_dir / name
-    if len(os.fsencode(path)) > _MAX_PATH_BYTES:
+    return _folder(run_dir) / name
+
+
+def _folder(run_dir: Path) -> Path:
+    """Return the folder of all sockets: one for short and long names, because engines are looked
+    for in it."""
+    folder = run_dir
+    if len(os.fsencode(run_dir)) + 1 + _MAX_NAME_BYTES > _MAX_PATH_BYTES:
         digest = hashlib.sha256(os.fsencode(run_dir)).hexdigest()[:16]
-        path = Path(tempfile.gettempdir()) / f"vinery-{os.getuid()}-{digest}" / path.name
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if path.parent.stat().st_uid != os.getuid():
-        raise PermissionError(f"{path.parent} belongs to another user")
-    return path
+        folder = Path(tempfile.gettempdir()) / f"vinery-{os.getuid()}-{digest}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user")
+    return folder

@@ -225,7 +225,7 @@ def test_the_job_of_a_removed_model_ends(tmp_path: Path) -> None:
         async with a_node():
             await until(job, lambda row: row.done_bytes == 1)
             (pid,) = processes(tmp_path)
-            await in_thread(lambda: job.model.delete())  # noqa: PLW0108 - it reads the model
+            await in_thread(lambda: job.model.delete())
             async with asyncio.timeout(30):
                 while is_alive(pid):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
