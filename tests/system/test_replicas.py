@@ -73,8 +73,9 @@ def test_both_engines_answer_and_a_conversation_stays_on_one(platform: Running) 
 
     for number in range(6):
         first = f"Talk {number}. {TEXT}"
-        chat(platform, first)
         # The next turn may reach another web process, which goes by the load of the engines.
+        until(lambda: metric(platform, "vinery_engine_running") == 0)
+        chat(platform, first)
         until(lambda: metric(platform, "vinery_engine_running") == 0)
         assert chat(platform, first, "Paris.", "And Rome?") >= 64
 
