@@ -1,8 +1,8 @@
 """Looks for better engine options: one setting after the other, the best value of each is kept.
 
 Each trial runs in an engine of its own, beside one with the present options. Both do the same work
-in turns, so that what else the machine does meanwhile slows both. The work is what chats do: first
-turns, and second ones that repeat the first.
+in turns, so that what else the machine does meanwhile slows both. The work is what chats do: each
+turn repeats those before.
 """
 
 import time
@@ -22,6 +22,7 @@ from vinery_serving.transport.client import EngineDisconnected
 STREAMS: Final = (1, 4)
 _PROMPT_TOKENS: Final = 96
 _OUTPUT_TOKENS: Final = 24
+_NUM_TURNS: Final = 3
 # Rounds of each number of streams: more while they are short, because those differ more.
 _MIN_ROUNDS: Final = 2
 _MAX_ROUNDS: Final = 8
@@ -172,14 +173,17 @@ class Tuner:
         self._seed += 1
         return prompt_ids(self.encode, self._seed, _PROMPT_TOKENS)
 
-    async def _work(self, engine: Engine, prompts: Sequence[Sequence[int]]) -> tuple[Run, Run]:
-        """Two turns of as many chats as there are prompts."""
-        first = await engine.run(prompts, _OUTPUT_TOKENS)
-        turns = [
-            next_turn(self.encode, prompt, answer.token_ids)
-            for prompt, answer in zip(prompts, first.answers, strict=True)
-        ]
-        return first, await engine.run(turns, _OUTPUT_TOKENS)
+    async def _work(self, engine: Engine, prompts: Sequence[Sequence[int]]) -> list[Run]:
+        """All turns of as many chats as there are prompts."""
+        turns: list[Run] = []
+        for _ in range(_NUM_TURNS):
+            turn = await engine.run(prompts, _OUTPUT_TOKENS)
+            turns.append(turn)
+            prompts = [
+                next_turn(self.encode, prompt, answer.token_ids)
+                for prompt, answer in zip(prompts, turn.answers, strict=True)
+            ]
+        return turns
 
 
 def _gain(trial: TrialResult) -> float:
@@ -191,19 +195,18 @@ def _mean(ratios: Iterable[float]) -> float:
     return geometric_mean(list(ratios))
 
 
-def _duration_s(turns: tuple[Run, Run]) -> float:
+def _duration_s(turns: Iterable[Run]) -> float:
     return sum(run.duration_s for run in turns)
 
 
-def _same(before: tuple[Run, Run], after: tuple[Run, Run]) -> list[bool]:
-    """Whether each answer is the same. Second turns after other first ones cannot be compared."""
-    firsts = [
-        one.token_ids == other.token_ids
-        for one, other in zip(before[0].answers, after[0].answers, strict=True)
-    ]
-    seconds = [
-        one.token_ids == other.token_ids
-        for is_same, one, other in zip(firsts, before[1].answers, after[1].answers, strict=True)
-        if is_same
-    ]
-    return firsts + seconds
+def _same(before: Iterable[Run], after: Iterable[Run]) -> list[bool]:
+    """Whether each answer is the same. A turn after another answer cannot be compared."""
+    same: list[bool] = []
+    others: set[int] = set()  # the chats with another answer
+    for one, other in zip(before, after, strict=True):
+        for chat, (first, second) in enumerate(zip(one.answers, other.answers, strict=True)):
+            if chat not in others:
+                same.append(first.token_ids == second.token_ids)
+            if first.token_ids != second.token_ids:
+                others.add(chat)
+    return same

@@ -26,8 +26,17 @@ class SlowEngine:
         self._token = 7 if "KV_CACHE_PRECISION" in options.get("plugin", {}) else 1
 
     async def run(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> Run:
-        ids, chunks = (self._token,) * num_tokens, ((self._took_s, num_tokens),)
-        return Run(tuple(Answer(len(each), ids, 0.0, chunks) for each in prompts))
+        chunks = ((self._took_s, num_tokens),)
+        tokens = [self._token_after(each) for each in prompts]
+        return Run(
+            tuple(
+                Answer(len(prompt), (token,) * num_tokens, 0.0, chunks)
+                for prompt, token in zip(prompts, tokens, strict=True)
+            )
+        )
+
+    def _token_after(self, prompt: Sequence[int]) -> int:
+        return self._token
 
 
 def tuner(took_s: Speed, *, allows_other_answers: bool = False, **changes: Any) -> Tuner:
@@ -73,6 +82,19 @@ async def test_the_best_value_of_each_setting_is_kept() -> None:
         "1024 tokens in a step",
         "prompt lookup",
     ]
+
+
+async def test_a_turn_after_another_answer_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    def token_after(self: SlowEngine, prompt: Sequence[int]) -> int:
+        """Only the second of three turns differs, and so only the first two are compared."""
+        is_second = 120 < len(prompt) < 220
+        return self._token if is_second else 1
+
+    monkeypatch.setattr(SlowEngine, "_token_after", token_after)
+    found = await tuner(took_s).run()
+
+    (u8,) = [each for each in found.trials if each.what == "KV precision u8"]
+    assert u8.same_answers == 0.5
 
 
 async def test_each_trial_is_reported_with_how_many_there_are() -> None:
