@@ -40,8 +40,8 @@ class Remote(Protocol):
 
 def remote_of(url: str, *, is_checked: bool, etag: str = "") -> Remote:
     """Return the file at a URL. `is_checked`: its digest is known, so that HTTP without TLS will
-    do. `etag`: of an object of S3 only this content is wanted. Raises `PullFailed` for another
-    URL."""
+    do. `etag`: only this content goes on where an earlier attempt has ended, and an object of S3
+    has no other. Raises `PullFailed` for another URL."""
     parts = urlsplit(url)
     if parts.username or parts.password:
         raise PullFailed("Leave the password out of the URL: it would be shown with the job.")
@@ -53,7 +53,7 @@ def remote_of(url: str, *, is_checked: bool, etag: str = "") -> Remote:
         raise PullFailed("A file that comes by http:// needs its SHA-256. Or use https://.")
     if parts.scheme not in ("https", "http") or not parts.hostname:
         raise PullFailed(f"Write a URL that begins with https:// or s3://, not {shown(url)!r}.")
-    return WebFile(url)
+    return WebFile(url, etag)
 
 
 def shown(url: str) -> str:
@@ -63,7 +63,10 @@ def shown(url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WebFile:
+    """`etag` is that of the content that an earlier attempt has begun; empty: not known."""
+
     url: str
+    etag: str = ""
 
     def look(self) -> RemoteFile:
         """Ask for the first byte: not all servers, and no signed URLs, answer HEAD."""
@@ -79,6 +82,9 @@ class WebFile:
     @contextmanager
     def open(self, start: int, stall_s: float) -> Iterator[Stream]:
         headers = {"Range": f"bytes={start}-"} if start else {}
+        # A server with another content sends all of it, RFC 9110 13.1.5. It compares no weak tags.
+        if start and self.etag and not self.etag.startswith("W/"):
+            headers["If-Range"] = self.etag
         with self._get(headers, stall_s) as response:
             yield stream_of(response, start, shown(self.url))
 

@@ -276,9 +276,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_fault(fault)
             return
         content = content if fault.body is None else fault.body
-        start = (
-            0 if fault.ignores_range else Request("", "", _lower(self.headers), False).first_byte
-        )
+        is_other = self.headers.get("if-range", headers["ETag"]) != headers["ETag"]
+        start = 0
+        if not (fault.ignores_range or is_other):
+            start = Request("", "", _lower(self.headers), False).first_byte
         if start and start >= len(content):
             self._send(416, b"", {"Content-Range": f"bytes */{len(content)}"})
             return

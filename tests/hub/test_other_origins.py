@@ -17,6 +17,7 @@ from tests.hub.models import TINY_CHAT, checkpoint_files
 from vinery_serving.hub.errors import PullFailed
 from vinery_serving.hub.origins import ArchiveOrigin, FilesOrigin
 from vinery_serving.hub.pull_job import discard, run
+from vinery_serving.hub.remote import WebFile
 from vinery_serving.jobs.progress import JobDocument, JobFailed, Reporter
 
 
@@ -63,6 +64,18 @@ def test_another_digest_is_refused(url: str, tmp_path: Path) -> None:
 def test_an_archive_without_tls_needs_a_digest(url: str) -> None:
     with pytest.raises(PullFailed, match="needs its SHA-256"):
         ArchiveOrigin.look(url)
+
+
+def test_an_archive_that_changes_is_not_mixed_with_the_old_one(
+    url: str, hub: FakeHub, tmp_path: Path
+) -> None:
+    old = WebFile(url, WebFile(url).look().etag)
+    with old.open(1, 5) as stream:
+        assert stream.start == 1
+    hub.add("acme/archive", {"m.tar.gz": b"new"})
+
+    with old.open(1, 5) as stream:
+        assert (stream.start, b"".join(stream.parts)) == (0, b"new")
 
 
 @pytest.mark.parametrize(
