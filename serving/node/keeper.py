@@ -2,8 +2,7 @@
 
 A model that cannot load is tried a few times, see `backoff`, and then stays failed until its files
 change or an administrator asks to try again. A change of its settings ends its keeper; the next one
-begins anew,
-and an engine that serves does so until the next one has loaded, see `former`.
+begins anew, and an engine that serves does so until the next one has loaded, see `former`.
 
 Before an engine starts, its keeper waits for memory, see `scheduler`: the model is asleep.
 """
@@ -124,10 +123,11 @@ class Keeper:
         self._scheduler = scheduler
         self._formers = formers
         self._left: EngineProcess | None = None  # to others, by `hand_over`
+        self._found = found  # until it is adopted or ended
         if self._has_former:
             self._memory.want()
         self.follow(asked)
-        self._task = asyncio.create_task(self._keep_alive(found), name=f"engine {spec.name}")
+        self._task = asyncio.create_task(self._keep_alive(), name=f"engine {spec.name}")
 
     def follow(self, asked: Asked) -> None:
         """Do what administrators have asked for."""
@@ -161,6 +161,7 @@ class Keeper:
         """End the engine."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+        await self._end_found()
         self._scheduler.remove(self._memory)
 
     async def hand_over(self) -> None:
@@ -178,14 +179,13 @@ class Keeper:
     def _has_former(self) -> bool:
         return self._formers.serves(self._spec.id, self._spec.replica)
 
-    async def _keep_alive(self, found: AdoptedEngine | EngineProcess | None) -> None:
+    async def _keep_alive(self) -> None:
         backoff, loop = Backoff(), asyncio.get_running_loop()
         try:
             while True:
-                await self._wait_for_memory(found)
+                await self._wait_for_memory()
                 started_at, files = loop.time(), await self._read_files()
-                end = await self._run_once(found, files)
-                found = None
+                end = await self._run_once(files)
                 if isinstance(end, _WentToSleep):
                     self._memory.give_back()
                     self._is_eager = False
@@ -206,12 +206,12 @@ class Keeper:
             if self._left is None:
                 await asyncio.shield(self._report(EngineState.UNLOADED))
 
-    async def _wait_for_memory(self, found: AdoptedEngine | EngineProcess | None) -> None:
+    async def _wait_for_memory(self) -> None:
         """Wait until an engine may start. One that was found has its memory already."""
         if self._memory.is_held:
             return
         need = await self._need()
-        if found is not None:
+        if self._found is not None:
             self._memory.hold(need)
             return
         self._memory.ask(need, is_eager=self._is_eager)
@@ -236,10 +236,9 @@ class Keeper:
     async def _need(self) -> Need:
         return await asyncio.to_thread(_need_of, self._spec, self._measured)
 
-    async def _run_once(
-        self, found: AdoptedEngine | EngineProcess | None, files: FolderState
-    ) -> _Crash | _WentToSleep | LoadFailure:
+    async def _run_once(self, files: FolderState) -> _Crash | _WentToSleep | LoadFailure:
         """Run one engine process to its end."""
+        found = self._found
         try:
             config = await asyncio.to_thread(_new_config, self._spec)
             # Streams wait for the next engine, and an engine that runs proves its files.
@@ -247,11 +246,12 @@ class Keeper:
                 await asyncio.to_thread(_check_weights, self._spec)
             engine = found if isinstance(found, EngineProcess) else self._new_engine(config)
         except (UnusableFolder, UnusableWeights, ValueError, OSError) as error:
-            await _end_found(found)
+            await self._end_found()
             is_passing = isinstance(error, OSError)
             kind = FailureKind.PASSING if is_passing else FailureKind.FINAL
             return LoadFailure(kind, str(error))
         has_loaded = False
+        self._found = None
         try:
             await self._start(engine, found)
             has_loaded, self._loaded_files, self._attempts = True, files, LoadAttempts()
@@ -280,6 +280,14 @@ class Keeper:
                     task.cancel()
             if engine is not self._left:
                 await asyncio.shield(engine.end())
+
+    async def _end_found(self) -> None:
+        """End the engine that was found and cannot be kept."""
+        found, self._found = self._found, None
+        if isinstance(found, EngineProcess):
+            await found.end()
+        elif found is not None:
+            await end_engine(found)
 
     def _new_engine(self, config: EngineConfig) -> EngineProcess:
         return EngineProcess(
@@ -365,14 +373,6 @@ class Keeper:
         # One that has been replaced only finishes what it has.
         details["has_former"] = self._has_former and state is not EngineState.READY
         await status.report(subject, state, self._num_restarts, self._attempts, **details)
-
-
-async def _end_found(found: AdoptedEngine | EngineProcess | None) -> None:
-    """End an engine that cannot be kept."""
-    if isinstance(found, EngineProcess):
-        await found.end()
-    elif found is not None:
-        await end_engine(found)
 
 
 def _new_log(model: str) -> EngineLog:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +19,7 @@ from tests.fakes.clock import FakeClock
 from vinery_serving.catalog.engine_status import EngineState
 from vinery_serving.core.tasks import Task
 from vinery_serving.node import fit, keeper, status
+from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.backoff import LoadAttempts
 from vinery_serving.node.engine_process import EngineDied
 from vinery_serving.node.fit import Measured, Need
@@ -182,10 +183,12 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 
 
 @asynccontextmanager
-async def keeping(asked: Asked = ASKED, budget_bytes: int = 1 << 40) -> AsyncIterator[Keeper]:
+async def keeping(
+    asked: Asked = ASKED, budget_bytes: int = 1 << 40, found: AdoptedEngine | None = None
+) -> AsyncIterator[Keeper]:
     scheduler = EngineScheduler({"CPU": budget_bytes}, min_awake_s=0)
     planning = asyncio.create_task(scheduler.run())
-    yield Keeper(SPEC, None, asked, scheduler, FormerEngines(scheduler))
+    yield Keeper(SPEC, found, asked, scheduler, FormerEngines(scheduler))
     planning.cancel()
 
 
@@ -215,6 +218,25 @@ async def test_a_failure_that_no_attempt_can_heal_is_final_at_once(script: Scrip
 
     assert reports == [(LOADING, ""), (FAILED, "OpenVINO knows no device X")]
     assert script.started_at == [0]
+
+
+@pytest.mark.parametrize("num_steps", range(4))
+async def test_an_engine_that_was_found_ends_with_its_keeper_before_it_is_adopted(
+    script: Script, monkeypatch: pytest.MonkeyPatch, num_steps: int
+) -> None:
+    ended: list[object] = []
+
+    async def end_engine(engine: object) -> None:
+        ended.append(engine)
+
+    monkeypatch.setattr(keeper, "end_engine", end_engine)
+    found = cast("AdoptedEngine", object())
+    async with keeping(found=found) as a_keeper:
+        for _ in range(num_steps):
+            await asyncio.sleep(0)
+        await a_keeper.end()
+
+    assert ended == [found]
 
 
 async def test_files_that_are_unusable_fail_before_an_engine_starts(script: Script) -> None:
