@@ -206,7 +206,7 @@ class TuneSerializer(StrictSerializer):
     """How long to look for better options, and which may win."""
 
     time_limit_s = serializers.FloatField(
-        default=300, min_value=10, max_value=86_400, help_text="No trial begins after it."
+        default=900, min_value=10, max_value=86_400, help_text="No trial begins after it."
     )
     allow_other_answers = serializers.BooleanField(
         default=False, help_text="Whether options that change greedy answers may win."

@@ -64,7 +64,7 @@ def test_a_search_begins_with_the_values_of_the_form_and_is_shown(
 
 def test_empty_fields_have_their_defaults(root: Client, chat: ServedModel) -> None:
     root.post(address(chat, "tune/"), {"time_limit_s": ""})
-    assert ModelJob.objects.get().parameters["time_limit_s"] == 300
+    assert ModelJob.objects.get().parameters["time_limit_s"] == 900
 
 
 @pytest.mark.parametrize("time_limit_s", ["5", "100000", "soon", "nan"])

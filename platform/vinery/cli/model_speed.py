@@ -51,7 +51,7 @@ def add_to(actions: Commands, one: RowCommands) -> None:
     tune_.add_argument(
         "--time-limit",
         type=float,
-        default=300.0,
+        default=900.0,
         metavar="S",
         help="no trial begins after so many seconds (default: %(default)g)",
     )
