@@ -32,6 +32,7 @@ from vinery_serving.catalog.jobs import (
     ModelJob,
     wait_for_attempt,
 )
+from vinery_serving.catalog.speed_requests import why_futile
 from vinery_serving.jobs.progress import JobDocument
 from vinery_serving.node.job_process import COMMAND, JobEnd, run_job
 
@@ -66,20 +67,23 @@ class JobRunner:
                 while True:
                     wake.clear()
                     try:
-                        jobs = await asyncio.to_thread(_read_jobs, is_first=is_first)
+                        jobs, futile = await asyncio.to_thread(_read_jobs, is_first=is_first)
                     except DatabaseError as error:
                         log.warning("database unavailable, jobs left unchanged error=%s", error)
                     else:
                         is_first = False
-                        await self._follow(jobs, wake.set)
+                        await self._follow(jobs, futile, wake.set)
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(_POLL_INTERVAL_S):
                             await wake.wait()
             finally:
                 await asyncio.shield(self._end(list(self._running)))
 
-    async def _follow(self, jobs: Mapping[int, ModelJob], on_end: Callable[[], None]) -> None:
-        """Bring each job to what is asked of it. `on_end` is called when one has ended."""
+    async def _follow(
+        self, jobs: Mapping[int, ModelJob], futile: Mapping[int, str], on_end: Callable[[], None]
+    ) -> None:
+        """Bring each job to what is asked of it. `futile` says why a job cannot end well, `on_end`
+        is called when one has ended."""
         self._running = {
             job_id: (turn, task)
             for job_id, (turn, task) in self._running.items()
@@ -92,9 +96,12 @@ class JobRunner:
         ]
         await self._end(unwanted)
         for job in jobs.values():
-            if job.pk in self._running:
+            if job.asked == Asked.RUN and job.pk in futile:
+                await self._end([job.pk] if job.pk in self._running else [])
+                await _fail(job, futile[job.pk])
+            elif job.pk in self._running:
                 continue
-            if job.asked == Asked.CANCEL:
+            elif job.asked == Asked.CANCEL:
                 await _discard(job, self._command)
                 await _write(job, JobState.CANCELLED)
             elif job.asked == Asked.PAUSE:
@@ -195,6 +202,10 @@ async def _finish(job: ModelJob, num_attempts: int, end: JobEnd) -> None:
         f"{end.text} It was begun {num_attempts} times. The last lines of its log have the "
         f"reason: vinery job log {job.pk}"
     )
+    await _fail(job, error)
+
+
+async def _fail(job: ModelJob, error: str) -> None:
     _log(job, "job failed", reason=error)
     await _write(job, JobState.FAILED, error=error, ended_at=timezone.now())
 
@@ -233,17 +244,18 @@ def _turn(job: ModelJob) -> str:
     return _TURNS.get(job.kind, job.kind)
 
 
-def _read_jobs(*, is_first: bool) -> dict[int, ModelJob]:
-    """Return the jobs that have not ended, the oldest first. At the first time, those that a dead
-    node was running wait again."""
+def _read_jobs(*, is_first: bool) -> tuple[dict[int, ModelJob], dict[int, str]]:
+    """Return the jobs that have not ended, the oldest first, and why some of them cannot end well.
+    At the first time, those that a dead node was running wait again."""
     try:
         if is_first:
             ModelJob.objects.filter(state=JobState.RUNNING).update(state=JobState.WAITING)
         # A paused job that is to go on waits for its turn.
         paused = ModelJob.objects.filter(state=JobState.PAUSED, asked=Asked.RUN)
         paused.update(state=JobState.WAITING)
-        jobs = ModelJob.objects.filter(state__in=UNFINISHED).select_related("model")
-        return {job.pk: job for job in jobs.order_by("pk")}
+        unfinished = ModelJob.objects.filter(state__in=UNFINISHED).select_related("model__engine")
+        jobs = {job.pk: job for job in unfinished.order_by("pk")}
+        return jobs, {id_: why for id_, job in jobs.items() if (why := why_futile(job))}
     finally:
         close_old_connections()
 

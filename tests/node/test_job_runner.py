@@ -17,7 +17,7 @@ from tests.conftest import REPOSITORY
 from tests.database_threads import in_thread
 from vinery_accounts.base import change_signal
 from vinery_serving.catalog import job_requests as jobs
-from vinery_serving.catalog.engine_status import ShownState
+from vinery_serving.catalog.engine_status import EngineState, EngineStatus, ShownState
 from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
 from vinery_serving.catalog.model_events import MAX_EVENTS, ModelEvent, record
 from vinery_serving.catalog.models import ServedModel
@@ -150,7 +150,8 @@ def test_a_killed_process_is_begun_again(tmp_path: Path) -> None:
 
 
 def test_a_result_that_cannot_be_stored_fails_the_job(tmp_path: Path) -> None:
-    job = begin(tmp_path, JobKind.BENCH, result={"of": "another form"})
+    digest = model_without_files().settings_digest
+    job = begin(tmp_path, JobKind.BENCH, result={"of": "another form"}, settings_digest=digest)
 
     async def run() -> None:
         async with a_node():
@@ -159,6 +160,35 @@ def test_a_result_that_cannot_be_stored_fails_the_job(tmp_path: Path) -> None:
     asyncio.run(run())
     assert "could not be stored" in job.error
     assert len(processes(tmp_path)) == 1
+
+
+def test_a_measurement_of_a_model_that_cannot_be_measured_any_more_ends(tmp_path: Path) -> None:
+    model = ServedModel.objects.create(name="m", folder=str(TINY_CHAT))
+    EngineStatus.objects.create(model=model, state=EngineState.ASLEEP)
+    waits = {"blocks": True, "settings_digest": model.settings_digest}
+
+    def does_not_load() -> None:
+        EngineStatus.objects.update(state=EngineState.FAILED, last_error="The weights are cut.")
+
+    def changes() -> None:
+        EngineStatus.objects.update(state=EngineState.READY, last_error="")
+        ServedModel.objects.update(options={"max_running": 2})
+
+    async def run(job: ModelJob, then: Callable[[], None]) -> str:
+        async with a_node():
+            await until(job, lambda row: row.done_bytes == 1)
+            await in_thread(then)
+            await until(job, in_state(JobState.FAILED))
+        return job.error
+
+    first = begin(tmp_path, JobKind.BENCH, **waits)
+    assert asyncio.run(run(first, does_not_load)) == (
+        "The model does not load: The weights are cut."
+    )
+    EngineStatus.objects.update(state=EngineState.READY)
+    second = begin(tmp_path, JobKind.BENCH, **waits)
+    assert asyncio.run(run(second, changes)) == "The model was changed meanwhile. Measure it again."
+    assert not any(map(is_alive, processes(tmp_path)))
 
 
 def test_a_process_that_is_killed_each_time_fails_the_job(tmp_path: Path) -> None:
