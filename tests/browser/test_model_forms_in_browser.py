@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.conftest import Administrator, ask, follow
-from tests.conftest import REPOSITORY, Running
+from tests.conftest import REPOSITORY, Running, until
 from tests.system.commands import vinery
 
 pytestmark = pytest.mark.system
@@ -54,7 +54,7 @@ def test_a_model_of_an_archive_is_named_and_tuned(admin: Administrator, archive:
     follow(page.get_by_role("button", name="Save"))
     assert "archived is another name now." in page.inner_text("main")
     assert fits(admin)
-    assert ask(admin.platform, model="archived").status_code == 200
+    until(lambda: ask(admin.platform, model="archived").status_code == 200)
 
     follow(page.get_by_role("link", name=NAME, exact=True))
     follow(page.get_by_role("link", name="Tune", exact=True))

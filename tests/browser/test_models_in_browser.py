@@ -75,7 +75,7 @@ def test_a_model_is_added_from_a_folder_watched_used_and_removed_by_the_keyboard
     assert f'"model": "{name}"' in page.locator("#curl").inner_text()
     assert "ready" in page.locator("#log").inner_text()
     assert _fits(page)
-    assert ask(admin.platform, model=name).status_code == 200
+    until(lambda: ask(admin.platform, model=name).status_code == 200)
 
     _press(page, page.get_by_role("button", name="Unload"))
     _wait_for_state(page, "Unloaded")

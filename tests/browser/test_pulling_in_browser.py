@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.browser.conftest import Administrator, ask, follow
-from tests.conftest import REPOSITORY, Running
+from tests.conftest import REPOSITORY, Running, until
 from tests.fakes.hub import FakeHub, Fault
 from tests.system.commands import vinery
 
@@ -55,7 +55,7 @@ def test_a_model_is_found_on_a_hub_judged_and_pulled_with_a_pause(
     follow(jobs.get_by_role("button", name="Resume"))
     state.get_by_text("Ready").wait_for(timeout=_TIMEOUT_MS)
     jobs.get_by_text("Done", exact=True).wait_for()
-    assert ask(admin.platform, model=NAME).status_code == 200
+    until(lambda: ask(admin.platform, model=NAME).status_code == 200)
 
     follow(page.get_by_role("link", name="Remove"))
     follow(page.get_by_role("button", name="Remove"))
