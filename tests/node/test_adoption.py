@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.conftest import REPOSITORY, clean_environment
 from tests.engine.conftest import TIMEOUT_S, OwnGateway, engine_config
+from vinery_serving.engine.config import EngineConfig
 from vinery_serving.node import adoption, digest
 from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.digest import with_digest
@@ -25,7 +27,6 @@ from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.sockets import EngineAddress, engine_socket
 
 ADDRESS = EngineAddress(7, "0123456789ab")
-ENGINE = ADDRESS.file_name.removesuffix(".sock")
 # Listens as an engine does, sends a first message, and prints what it got.
 _LISTENING = """
 import sys
@@ -183,13 +184,19 @@ def test_a_digest_covers_configuration_environment_and_code(
 Outlive = Callable[..., Any]
 
 
+def found_config(run_dir: Path, options: dict[str, Any]) -> EngineConfig:
+    """The configuration of an engine that listens where nodes look for engines."""
+    config = engine_config(run_dir, "e", options)
+    return structs.replace(config, socket_path=engine_socket(run_dir, ADDRESS))
+
+
 @pytest.fixture
 def outlived(tmp_path: Path) -> Outlive:
     """An engine that serves and whose node is dead, as the next node finds it."""
 
     @asynccontextmanager
     async def start(**options: Any) -> AsyncIterator[tuple[OwnGateway, AdoptedEngine]]:
-        config = engine_config(tmp_path, ENGINE, options)
+        config = found_config(tmp_path, options)
         node = EngineProcess(config)
         client = EngineClient(config.socket_path)
         try:
@@ -220,7 +227,7 @@ async def test_a_stream_goes_on_while_its_engine_is_adopted(
     async with outlived() as (gateway, found):
         submit = gateway.submit("Count to 60.", max_new_tokens=1500, ignore_eos=True)
         stream = gateway.start(submit)
-        node = EngineProcess(engine_config(tmp_path, ENGINE, {}))
+        node = EngineProcess(found_config(tmp_path, {}))
         assert await node.adopt(found)
         assert node.pid == gateway.process.pid
 
@@ -235,7 +242,7 @@ async def test_a_stream_goes_on_while_its_engine_is_adopted(
 @pytest.mark.live
 async def test_an_engine_with_other_options_is_ended(outlived: Outlive, tmp_path: Path) -> None:
     async with outlived() as (gateway, found):
-        node = EngineProcess(engine_config(tmp_path, ENGINE, {"max_running": 3}))
+        node = EngineProcess(found_config(tmp_path, {"max_running": 3}))
         stream = gateway.start(gateway.submit("Count to 60.", max_new_tokens=2000, ignore_eos=True))
 
         assert not await node.adopt(found)
@@ -249,7 +256,7 @@ async def test_an_adopted_engine_that_stands_still_is_ended_with_its_stacks_in_t
     outlived: Outlive, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with outlived() as (_, found):
-        node = EngineProcess(engine_config(tmp_path, ENGINE, {}))
+        node = EngineProcess(found_config(tmp_path, {}))
         assert await node.adopt(found)
         os.kill(found.pid, signal.SIGSTOP)
 
@@ -268,7 +275,7 @@ async def test_an_engine_that_stands_still_before_it_is_adopted_is_ended(
         os.kill(earlier.pid, signal.SIGSTOP)
         found = adoption.find(tmp_path)[ADDRESS]  # its first message never comes
         earlier.close()
-        node = EngineProcess(engine_config(tmp_path, ENGINE, {}))
+        node = EngineProcess(found_config(tmp_path, {}))
 
         async with asyncio.timeout(TIMEOUT_S):
             assert not await node.adopt(found)
