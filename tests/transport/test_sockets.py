@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,18 +20,15 @@ _ADDRESSES = (EngineAddress(1, "0123456789ab"), EngineAddress(4_000_000_000, "01
 
 
 @pytest.fixture(params=range(40, 121))
-def run_dir(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Path]:
+def run_dir(request: pytest.FixtureRequest) -> Iterator[Path]:
     """A folder whose path has each length around that with which names of sockets become too
     long."""
-    beginning = str(tmp_path_factory.getbasetemp())
-    path = Path(beginning, "x" * max(1, request.param - len(beginning) - 1))
-    path.mkdir()
-    yield path
-    shutil.rmtree(path)
-    if (elsewhere := node_socket(path).parent) != path:
-        shutil.rmtree(elsewhere)
+    with tempfile.TemporaryDirectory() as beginning:
+        path = Path(beginning, "x" * (request.param - len(beginning) - 1))
+        path.mkdir()
+        yield path
+        if (elsewhere := node_socket(path).parent) != path:
+            shutil.rmtree(elsewhere)
 
 
 def test_engines_are_found_where_they_listen(run_dir: Path) -> None:
