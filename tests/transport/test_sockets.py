@@ -19,7 +19,7 @@ from vinery_serving.transport.sockets import (
 _ADDRESSES = (EngineAddress(1, "0123456789ab"), EngineAddress(4_000_000_000, "0123456789ab", 12))
 
 
-@pytest.fixture(params=range(40, 121))
+@pytest.fixture(params=range(55, 121))
 def run_dir(request: pytest.FixtureRequest) -> Iterator[Path]:
     """A folder whose path has each length around that with which names of sockets become too
     long."""
