@@ -24,7 +24,7 @@ def run_dir(request: pytest.FixtureRequest) -> Iterator[Path]:
     """A folder whose path has each length around that with which names of sockets become too
     long."""
     with tempfile.TemporaryDirectory() as beginning:
-        path = Path(beginning, "x" * (request.param - len(beginning) - 1))
+        path = Path(beginning, "x" * max(1, request.param - len(beginning) - 1))
         path.mkdir()
         yield path
         if (elsewhere := node_socket(path).parent) != path:
