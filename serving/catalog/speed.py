@@ -10,7 +10,8 @@ from django.conf import settings
 from django.db import models
 
 from vinery_serving.catalog import devices
-from vinery_serving.catalog.jobs import ModelJob
+from vinery_serving.catalog.engine_status import ShownState
+from vinery_serving.catalog.jobs import JobKind, ModelJob
 from vinery_serving.catalog.models import ServedModel
 
 # Measurements that are kept of each model. More of them are deleted, the oldest first.
@@ -65,6 +66,21 @@ def take_speed(job: ModelJob, result: Mapping[str, Any]) -> None:
     results = SpeedResult.objects.filter(model_id=job.model_id)
     kept = results.values_list("pk", flat=True)[:MAX_RESULTS]
     results.exclude(pk__in=list(kept)).delete()
+
+
+def why_futile(job: ModelJob) -> str:
+    """Return why a measurement cannot end well any more, for administrators; empty: it can, or the
+    job is none. Its process knows the engine's socket alone."""
+    model = job.model
+    if job.kind != JobKind.BENCH:
+        return ""
+    if job.parameters.get("settings_digest") != model.settings_digest:
+        return "The model was changed meanwhile. Measure it again."
+    if model.shown_state is ShownState.FAILED:
+        return f"The model does not load: {model.status.last_error}"
+    if model.shown_state in (ShownState.UNLOADING, ShownState.UNLOADED):
+        return "The model was unloaded. Load it, wait until it is ready, and measure it then."
+    return ""
 
 
 def _device_name(device: str) -> str:

@@ -33,21 +33,6 @@ def begin(model: ServedModel) -> ModelJob:
     return job_requests.begin(model, JobKind.BENCH, parameters)
 
 
-def why_futile(job: ModelJob) -> str:
-    """Return why a measurement cannot end well any more, for administrators; empty: it can, or the
-    job is none. Its process knows the engine's socket alone."""
-    model = job.model
-    if job.kind != JobKind.BENCH:
-        return ""
-    if job.parameters.get("settings_digest") != model.settings_digest:
-        return "The model was changed meanwhile. Measure it again."
-    if model.shown_state is ShownState.FAILED:
-        return f"The model does not load: {model.status.last_error}"
-    if model.shown_state in (ShownState.UNLOADING, ShownState.UNLOADED):
-        return "The model was unloaded. Load it, wait until it is ready, and measure it then."
-    return ""
-
-
 def begin_tuning(
     model: ServedModel, *, time_limit_s: float, allow_other_answers: bool = False
 ) -> ModelJob:

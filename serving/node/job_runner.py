@@ -32,7 +32,7 @@ from vinery_serving.catalog.jobs import (
     ModelJob,
     wait_for_attempt,
 )
-from vinery_serving.catalog.speed_requests import why_futile
+from vinery_serving.catalog.speed import why_futile
 from vinery_serving.jobs.progress import JobDocument
 from vinery_serving.node.job_process import COMMAND, JobEnd, run_job
 
@@ -82,8 +82,8 @@ class JobRunner:
     async def _follow(
         self, jobs: Mapping[int, ModelJob], futile: Mapping[int, str], on_end: Callable[[], None]
     ) -> None:
-        """Bring each job to what is asked of it. `futile` says why a job cannot end well, `on_end`
-        is called when one has ended."""
+        """Bring each job to what is asked of it. `futile` has the reasons of jobs that cannot end
+        well, `on_end` is called when one has ended."""
         self._running = {
             job_id: (turn, task)
             for job_id, (turn, task) in self._running.items()
