@@ -177,6 +177,7 @@ def test_the_node_pulls_pauses_resumes_and_cancels(
 
     async def pause() -> None:
         await ask(job_requests.cancel, other)
+        await _until(other, JobState.CANCELLED)
         await ask(job_requests.pause, job)
         await _until(job, JobState.PAUSED)
 
