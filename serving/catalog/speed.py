@@ -70,7 +70,7 @@ def take_speed(job: ModelJob, result: Mapping[str, Any]) -> None:
 
 def why_futile(job: ModelJob) -> str:
     """Return why a measurement cannot end well any more, for administrators; empty: it can, or the
-    job is none. Its process knows the engine's socket alone."""
+    job measures nothing. The job's process knows the engine's socket alone."""
     model = job.model
     if job.kind != JobKind.BENCH:
         return ""
