@@ -11,10 +11,12 @@ UV ?= uv
 LOCK_ARGS ?=
 
 BIN := $(VENV)/bin
+PYTEST = $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder \
+	--max-worker-restart=0
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help up dev install install-dev install-locked lock test wheel test-wheel test-convert site check format hooks bench bench-usage bench-gateway bench-keys bench-hostile bench-calls docs models clean
+.PHONY: help up dev install install-dev install-locked lock test test-all test-beyond test-stores test-times wheel test-wheel test-convert site check format hooks bench bench-usage bench-gateway bench-keys bench-hostile bench-calls docs models clean
 .NOTPARALLEL:
 
 # First the lines for users, marked by `##`, and then those for developers, by `#-`.
@@ -48,10 +50,23 @@ lock: #- Write requirements.lock, with hashes from the package index
 		--default-index https://pypi.org/simple $(LOCK_ARGS) --output-file requirements.lock
 
 # Without bytecode, every worker would compile all tests, and every started process all code.
-test: export PYTHONDONTWRITEBYTECODE :=
-test: install-dev #- Run all tests
-	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder \
-		--max-worker-restart=0 $(PYTEST_ARGS)
+test test-all test-beyond test-stores test-times: export PYTHONDONTWRITEBYTECODE :=
+test: install-dev ## Test everything but the whole platform: 8 minutes on two cores
+	@$(PYTEST) -m "not (live or system) or smoke" $(PYTEST_ARGS)
+
+test-all: install-dev #- Run the other tests, too: real models, the whole platform, browsers, attacks
+	@$(PYTEST) $(PYTEST_ARGS)
+
+test-beyond: install-dev #- Run what test-all has beyond test
+	@$(PYTEST) -m "(live or system) and not smoke" $(PYTEST_ARGS)
+
+test-stores: install-dev #- Run what can differ between stores on PostgreSQL and Redis, with two web processes
+	@VINERY_TEST_SCALED=1 $(PYTEST) -m stores $(PYTEST_ARGS)
+
+test-times: install-dev #- Run all tests, and show where their time goes
+	@mkdir -p build
+	@$(PYTEST) --junitxml=build/test-times.xml -o junit_duration_report=total $(PYTEST_ARGS) || true
+	@$(BIN)/python -m tests.times build/test-times.xml
 
 wheel: install-dev ## Build the wheel into dist
 	@rm -rf dist

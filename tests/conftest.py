@@ -31,6 +31,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 from tests import prepared_home, run_folder, stores
+from tests.examples import examples
 from tests.fakes.hub import FakeHub
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -115,6 +116,7 @@ hypothesis_settings.register_profile(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=bool(os.environ.get("VINERY_TEST_REQUIRE_ALL")),
+    max_examples=examples(50),
 )
 hypothesis_settings.load_profile("patient")
 
@@ -144,6 +146,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     _after_shared.update(_after_last_use(session.items))
     gc.freeze()
     gc.enable()
+
+
+# -- Tiers ------------------------------------------------------------------------------
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What uses the shared platform starts a platform."""
+    if _uses_shared(item):
+        item.add_marker("system")
 
 
 # -- Order ------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from hypothesis.stateful import (
 )
 from usage_builders import NOON, admission, settlement
 
+from tests.examples import examples
 from vinery_accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord
 from vinery_accounts.usage import ledger as ledger_module
 from vinery_accounts.usage.entries import Outcome, Settlement
@@ -200,7 +201,7 @@ def test_every_admitted_request_gets_exactly_one_record(
     run_state_machine_as_test(
         Ledger,
         settings=settings(
-            max_examples=60,
+            max_examples=examples(60),
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow],

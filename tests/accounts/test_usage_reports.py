@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase as HypothesisTestCase
 from usage_builders import NOON, admission, settlement
 
+from tests.examples import examples
 from vinery_accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord
 from vinery_accounts.usage import retention
 from vinery_accounts.usage.dimensions import RollupDimensions
@@ -106,7 +107,7 @@ questions = st.builds(
 class AgainstTheRecords(HypothesisTestCase):
     """Tests with an empty database for each example."""
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     @given(st.lists(st.lists(requests, max_size=12), max_size=3), questions, st.data())
     def test_reports_are_the_sums_of_the_records(
         self, batches: list[list[Settlement]], question: Question, data: st.DataObject

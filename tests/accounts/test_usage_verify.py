@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase as HypothesisTestCase
 from usage_builders import NOON, admission, settlement
 
+from tests.examples import examples
 from vinery_accounts.models import DayRollup, HourRollup, MinuteRollup, Rollup, UsageRecord
 from vinery_accounts.usage import histogram
 from vinery_accounts.usage.entries import Outcome, Settlement
@@ -83,7 +84,7 @@ class DatabaseUnavailable(OperationalError):
 class AfterAnything(HypothesisTestCase):
     """Tests with an empty database for each example."""
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=examples(25), deadline=None)
     @given(
         st.lists(st.tuples(st.lists(requests, max_size=8), deaths), max_size=6),
         st.none() | st.integers(1, 3),

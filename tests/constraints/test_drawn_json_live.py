@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from tests.engine.conftest import TINY_CHAT
+from tests.examples import examples
 from vinery_serving.constraints.json_schema.nodes import SchemaError, Unenforceable
 from vinery_serving.constraints.json_schema.translator import json_grammar
 
@@ -232,7 +233,8 @@ def enforced(schema: Schema) -> tuple[str, bool] | None:
 
 # Schemas share a batch of the engine, which costs little more than a single schema.
 @settings(
-    max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=examples(20),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 @given(
     asked=st.lists(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from lark import Lark
 from lark.exceptions import LarkError
 
+from tests.examples import examples
 from vinery_serving.constraints.grammar.ebnf import Expr
 from vinery_serving.constraints.grammar.languages import NotRegular
 from vinery_serving.constraints.grammar.lark import InvalidLark, lark_expression
@@ -96,7 +97,7 @@ def by_us(definition: str, text: str) -> bool:
 
 
 @pytest.mark.parametrize("name", GRAMMARS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_lark_parses_the_texts_of_our_rules(name: str, seed: int) -> None:
     text = generated_text(*ours(GRAMMARS[name]), seed)
@@ -105,7 +106,7 @@ def test_lark_parses_the_texts_of_our_rules(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", GRAMMARS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 10**9), data=st.data())
 def test_our_rules_and_lark_agree_on_changed_texts(
     name: str, seed: int, data: st.DataObject

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from vinery_serving.constraints.grammar.languages import (
     NotRegular,
     TooManyStates,
@@ -178,7 +179,7 @@ def test_a_large_automaton_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", [*FORMATS])
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(data=st.data())
 def test_texts_of_a_format_pass_the_checks_of_python(name: str, data: st.DataObject) -> None:
     for table in (FORMATS, SHORT_FORMATS):

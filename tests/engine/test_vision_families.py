@@ -24,6 +24,7 @@ from tests.engine.family_models import (
     with_media,
 )
 from tests.engine.in_process import emptied, pipeline_of, run
+from tests.examples import examples
 from vinery_serving.core.media import Detail, PictureVerdict
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
@@ -35,7 +36,9 @@ from vinery_serving.engine.vision import VisionModel
 LONG = "Look closely at what is shown here, and then answer me in a word or two: "
 KEY, OTHER_KEY = bytes(range(32)), bytes(range(1, 33))
 SHARED = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 

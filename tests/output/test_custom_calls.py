@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from vinery_serving.core.events import ToolCallDelta
 from vinery_serving.core.tools import custom_arguments, custom_tool
 
@@ -35,7 +36,7 @@ TEXTS = st.text("aé中🍇 \"'\\/u\n\t\r\x00{}[]()<>|,:=`", max_size=30).filter
 
 
 @pytest.mark.parametrize("writer", JSON_WRITERS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(text=TEXTS, is_ascii=st.booleans(), cuts=st.lists(st.integers(0, 300), max_size=8))
 def test_any_cut_of_json_gives_the_text(
     writer: str, text: str, is_ascii: bool, cuts: list[int]
@@ -50,7 +51,7 @@ def test_any_cut_of_json_gives_the_text(
 
 
 @pytest.mark.parametrize("writer", OTHER_WRITERS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(text=TEXTS, cuts=st.lists(st.integers(0, 300), max_size=8))
 def test_any_cut_of_another_notation_gives_the_text(
     writer: str, text: str, cuts: list[int]
@@ -70,7 +71,7 @@ ESCAPES = ["\\", "\\n", "\\u", "\\ud83c", "\\udf47", "00e9", "\n"]
 STRANGE = st.lists(st.sampled_from([*WORDS, *ESCAPES]), max_size=12).map("".join)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(arguments=STRANGE, cuts=st.lists(st.integers(0, 80), max_size=8))
 def test_any_cut_of_strange_arguments_gives_the_same(arguments: str, cuts: list[int]) -> None:
     for output in (hermes(arguments), f"[TOOL_CALLS]run[ARGS]{arguments}"):

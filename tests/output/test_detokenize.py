@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers
 
+from tests.examples import examples
 from vinery_serving.output.detokenize import Decoder, Detokenizer, FastDecoder, WindowDecoder
 
 from .builders import MODEL
@@ -194,7 +195,7 @@ def vino():
     return openvino_genai.Tokenizer(str(MODEL))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(text=st.text(max_size=40))
 def test_the_openvino_decoder_returns_the_same_text(vino, text):
     ids = TINY.encode(text).ids

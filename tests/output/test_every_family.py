@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from vinery_serving.constraints.families.registry import by_name, family_names
 from vinery_serving.core.events import ReasoningDelta, TextDelta
 from vinery_serving.core.request import Tool, ToolChoice, ToolMode
@@ -66,7 +67,7 @@ def outputs(name: str) -> st.SearchStrategy[str]:
 
 
 @every_family
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data(), cuts=st.lists(st.integers(0, 300), max_size=8), opens=st.booleans())
 def test_any_cut_gives_the_same(
     name: str, data: st.DataObject, cuts: list[int], opens: bool

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from vinery_serving.constraints.families.registry import by_name
 from vinery_serving.core.events import TextDelta, ToolCallDelta
 
@@ -254,7 +255,7 @@ _calls = st.lists(
 
 
 @ways
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(calls=_calls)
 def test_all_well_formed_calls_come_back_exactly(way: str, calls: list[Call]) -> None:
     assert calls_in(read(way, written(way, calls))) == calls
@@ -278,7 +279,7 @@ def _broken(draw: st.DrawFn, write: Callable[[Sequence[Call]], str]) -> str:
 
 
 @ways
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data(), cuts=st.lists(st.integers(0, 400), max_size=8))
 def test_any_cut_gives_the_same(way: str, data: st.DataObject, cuts: list[int]) -> None:
     text = data.draw(_broken(WRITERS[way][1]))

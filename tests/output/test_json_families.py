@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from vinery_serving.core.events import ToolCallDelta
 from vinery_serving.core.request import Tool
 
@@ -79,7 +80,7 @@ _calls = st.lists(
 
 
 @ways
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(calls=_calls)
 def test_all_well_formed_calls_come_back_exactly(way: str, calls: list[JsonCall]) -> None:
     assert read(way, written(way, calls)) == calls

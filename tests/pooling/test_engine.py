@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from tests.conftest import REPOSITORY
+from tests.examples import examples
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import EngineConfig, PoolingConfig
 from vinery_serving.engine.options import EngineOptions
@@ -94,7 +95,7 @@ async def answer(client: EngineClient, asked: PoolTexts) -> Vectors | Rejected:
 IDS = st.lists(st.integers(0, 2000), min_size=1, max_size=60)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(IDS, min_size=1, max_size=8))
 def test_a_vector_does_not_depend_on_the_texts_beside_it(
     model: PoolingModel, texts: list[list[int]]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 from vinery_serving.prompting.tokenizer import FastTokenizer, VinoTokenizer, load_tokenizer
 
@@ -48,7 +49,7 @@ def test_both_have_the_same_vocabulary_size(fast, vino):
     assert vino.vocab_size == fast.vocab_size == 3072
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(text=st.text(max_size=40))
 def test_both_encode_alike(fast, vino, text):
     assert vino.encode(text) == fast.encode(text)

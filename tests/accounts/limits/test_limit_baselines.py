@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase as HypothesisTestCase
 
+from tests.examples import examples
 from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.recovery import read_baselines, read_bucket_baselines
 from vinery_accounts.limits.reservations import ActualUsage, Lease, ReservationRequest
@@ -113,7 +114,7 @@ requests = st.builds(
 class BaselinesTest(HypothesisTestCase):
     """The records are of random requests."""
 
-    @settings(max_examples=12, deadline=None)
+    @settings(max_examples=examples(12), deadline=None)
     @given(
         requests_=st.lists(requests, max_size=30),
         zones=st.lists(st.sampled_from(ZONES), min_size=2, max_size=2, unique=True),
@@ -166,7 +167,7 @@ arrivals = st.lists(
 class BucketBaselinesTest(HypothesisTestCase):
     """A limiter grants random requests, and then loses its memory."""
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=examples(40), deadline=None)
     @given(arriving=arrivals, rest_ms=st.integers(0, 70_000))
     def test_no_less_than_was_used_is_used_again_and_no_more_after_a_minute_of_rest(
         self, arriving: list[tuple[int, int, int]], rest_ms: int

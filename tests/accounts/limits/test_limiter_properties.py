@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.accounts.limits.conftest import Fresh
+from tests.examples import examples
 from tests.fakes.clock import START_S, FakeClock
 from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.reservations import (
@@ -323,7 +324,7 @@ def assert_never_faster_than(amount: int, moves: list[Move]) -> None:
 # -- What always holds -------------------------------------------------------------------------
 
 any_order = settings(
-    max_examples=150,
+    max_examples=examples(150),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -377,7 +378,7 @@ def comparable(answer: object) -> object:
             return answer
 
 
-@settings(any_order, max_examples=400)
+@settings(any_order, max_examples=examples(400))
 @given(steps=steps_of_a_bucket)
 async def test_no_more_is_used_of_a_bucket_than_flows_into_it(
     fresh: Fresh, clock: FakeClock, steps: list[Step]
