@@ -16,7 +16,7 @@ PYTEST = $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadsco
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help up dev install install-dev install-locked lock test test-all test-beyond test-stores test-times wheel test-wheel test-convert site check format hooks bench bench-usage bench-gateway bench-keys bench-hostile bench-calls docs models clean
+.PHONY: help up dev install install-dev install-locked lock test test-all test-beyond test-stores test-nightly test-times wheel test-wheel test-convert site check format hooks bench bench-usage bench-gateway bench-keys bench-hostile bench-calls docs models clean
 .NOTPARALLEL:
 
 # First the lines for users, marked by `##`, and then those for developers, by `#-`.
@@ -50,7 +50,7 @@ lock: #- Write requirements.lock, with hashes from the package index
 		--default-index https://pypi.org/simple $(LOCK_ARGS) --output-file requirements.lock
 
 # Without bytecode, every worker would compile all tests, and every started process all code.
-test test-all test-beyond test-stores test-times: export PYTHONDONTWRITEBYTECODE :=
+test test-all test-beyond test-stores test-nightly test-times: export PYTHONDONTWRITEBYTECODE :=
 test: install-dev ## Test everything but the whole platform: 8 minutes on two cores
 	@$(PYTEST) -m "not (live or system) or smoke" $(PYTEST_ARGS)
 
@@ -62,6 +62,10 @@ test-beyond: install-dev #- Run what test-all has beyond test
 
 test-stores: install-dev #- Run what can differ between stores on PostgreSQL and Redis, with two web processes
 	@VINERY_TEST_SCALED=1 $(PYTEST) -m stores $(PYTEST_ARGS)
+
+test-nightly: install-dev #- Run whole tables and products, and draw ten times the examples
+	@$(PYTEST) -o python_files="nightly_*.py" $(PYTEST_ARGS)
+	@VINERY_TEST_EXAMPLES=10 $(PYTEST) -m hypothesis --timeout=1800 -o faulthandler_timeout=2000 $(PYTEST_ARGS)
 
 test-times: install-dev #- Run all tests, and show where their time goes
 	@mkdir -p build

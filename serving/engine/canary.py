@@ -4,10 +4,10 @@ GenAI finds out only in a step that a grammar cannot be compiled, and then every
 step suffers. So each new grammar is first tried on a canary: the smallest graph that GenAI accepts
 as a language model, with the real model's tokenizer.
 
-`python -m vinery_serving.engine.canary FOLDER VOCAB_SIZE FD` is the checker, a process that can be
+`python -m vinery_serving.engine.canary FOLDER VOCAB_SIZE FD PARENT` is the checker, which can be
 killed if a grammar is too costly. FD is its end of a `multiprocessing` pipe. It sends None when it
 is ready. Then it answers each `GrammarSpec` with the reason why it cannot be compiled, or None.
-It ends with the other end of the pipe.
+It ends with the other end of the pipe, and inside a grammar with the process PARENT.
 """
 
 import contextlib
@@ -23,6 +23,7 @@ import openvino as ov
 import openvino_genai as genai
 from openvino import opset13 as op
 
+from vinery_serving.core import parent
 from vinery_serving.engine.pipeline import structured_output
 from vinery_serving.transport.messages import GrammarSpec
 
@@ -130,4 +131,5 @@ def _cached(name: str, fresh: Any, beams: Any, batch: Any) -> tuple[Any, Any]:
 
 
 if __name__ == "__main__":
+    parent.end_with(int(sys.argv[4]))
     main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -7,6 +7,7 @@ object of six members with a vocabulary of 3,000 tokens, 0.3 MiB with 32,000 and
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from multiprocessing.connection import Pipe
@@ -36,7 +37,8 @@ class Checker:
         command = (sys.executable, "-m", module, str(folder), str(vocab_size))
         with other:
             fd = other.fileno()
-            self._process = psutil.Popen([*command, str(fd)], stdin=DEVNULL, pass_fds=(fd,))
+            ends = (str(fd), str(os.getpid()))
+            self._process = psutil.Popen([*command, *ends], stdin=DEVNULL, pass_fds=(fd,))
         self.is_ready = False  # whether it has sent its first message
         self._sent_at = time.monotonic()  # the newest grammar; at first: of the start
         self._cpu_at_s = 0.0  # the process's CPU seconds at that time
