@@ -6,7 +6,7 @@ Run by `make test-times`. Seconds are those of each test with its fixtures; seve
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -16,19 +16,22 @@ _NUM_TESTS: Final = 100
 
 
 def main(file: Path) -> None:
-    """Print both tables."""
+    """Write both tables."""
     cases = list(_cases(file))
-    seconds, nums = Counter[str](), Counter[str]()
+    seconds: defaultdict[str, float] = defaultdict(float)
+    nums = Counter(folder for folder, _, _ in cases)
     for folder, _, duration_s in cases:
-        seconds[folder] += duration_s  # type: ignore[assignment]
-        nums[folder] += 1
-    print("| folder | seconds | cases |\n| --- | --- | --- |")
-    for folder, duration_s in seconds.most_common():
-        print(f"| {folder} | {duration_s:.0f} | {nums[folder]} |")
-    print(f"| all | {seconds.total():.0f} | {nums.total()} |")
-    print("\n| seconds | test |\n| --- | --- |")
-    for _, name, duration_s in sorted(cases, key=lambda case: -case[2])[:_NUM_TESTS]:
-        print(f"| {duration_s:.1f} | {name} |")
+        seconds[folder] += duration_s
+    folders = sorted(seconds, key=lambda folder: -seconds[folder])
+    lines = [
+        *("| folder | seconds | cases |", "| --- | --- | --- |"),
+        *(f"| {folder} | {seconds[folder]:.0f} | {nums[folder]} |" for folder in folders),
+        f"| all | {sum(seconds.values()):.0f} | {nums.total()} |",
+        *("", "| seconds | test |", "| --- | --- |"),
+    ]
+    slowest = sorted(cases, key=lambda case: -case[2])[:_NUM_TESTS]
+    lines += [f"| {duration_s:.1f} | {name} |" for _, name, duration_s in slowest]
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 def _cases(file: Path) -> Iterator[tuple[str, str, float]]:
