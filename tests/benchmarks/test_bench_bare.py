@@ -14,24 +14,18 @@ TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
 OPTIONS = EngineOptions(num_threads=1)
 
 
-def test_it_answers_many_prompts_at_once_with_one_chunk_a_token() -> None:
-    prompts = PromptSource(TINY_CHAT, counting).take(4)
+def test_it_answers_many_prompts_at_once_with_one_chunk_a_token_and_then_others() -> None:
+    source = PromptSource(TINY_CHAT, counting)
+    prompts = source.take(4)
 
     with BareEngine(TINY_CHAT, OPTIONS) as bare:
         run = bare.run(prompts, max_tokens=24)
+        texts = [bare.run(source.take(1), max_tokens=8).streams[0].text for _ in range(2)]
 
     assert [stream.num_tokens for stream in run.streams] == [24] * 4
     assert {len(stream.chunks_s) for stream in run.streams} == {24}
     assert all(stream.text.startswith("1 2 3 4 5") for stream in run.streams)
     assert [stream.num_prompt_tokens for stream in run.streams] == [len(p.ids) for p in prompts]
-
-
-def test_it_takes_one_run_after_the_other() -> None:
-    source = PromptSource(TINY_CHAT, counting)
-
-    with BareEngine(TINY_CHAT, OPTIONS) as bare:
-        texts = [bare.run(source.take(1), max_tokens=8).streams[0].text for _ in range(3)]
-
     assert len(set(texts)) == 1
 
 

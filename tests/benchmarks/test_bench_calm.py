@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.calm import wait_until_calm
+from tests.tables import table
 
 
 def looks(*busy: float) -> tuple[Callable[[float], float], Callable[[], float]]:
@@ -18,25 +19,19 @@ def looks(*busy: float) -> tuple[Callable[[float], float], Callable[[], float]]:
     return look, lambda: now_s[0]
 
 
-def test_a_calm_machine_is_looked_at_once() -> None:
-    look, clock = looks(0.02)
-
-    calm = wait_until_calm("server", busy_for=look, clock=clock)
-
-    assert (calm.is_calm, calm.waited_s) == (True, 2.0)
-
-
-def test_a_busy_machine_is_waited_for() -> None:
-    look, clock = looks(0.9, 0.5, 0.05)
-
-    calm = wait_until_calm("server", busy_for=look, clock=clock)
-
-    assert (calm.is_calm, calm.waited_s, calm.busy) == (True, 6.0, 0.05)
-
-
-def test_a_machine_that_stays_busy_is_measured_and_named() -> None:
-    look, clock = looks(0.9)
+@table(
+    "busy, found",
+    [
+        ((0.02,), (True, 2.0, 0.02)),
+        ((0.9, 0.5, 0.05), (True, 6.0, 0.05)),
+        ((0.9,), (False, 20.0, 0.9)),
+    ],
+)
+def test_it_waits_for_a_calm_machine_and_names_a_busy_one(
+    busy: tuple[float, ...], found: tuple[bool, float, float]
+) -> None:
+    look, clock = looks(*busy)
 
     calm = wait_until_calm("server", max_wait_s=20.0, busy_for=look, clock=clock)
 
-    assert (calm.is_calm, calm.waited_s, calm.busy) == (False, 20.0, 0.9)
+    assert (calm.is_calm, calm.waited_s, calm.busy) == found

@@ -50,31 +50,17 @@ def comparison(bare: FakeSide, server: FakeSide) -> Comparison:
 
 def test_the_sides_take_turns_and_the_first_changes() -> None:
     turns: list[tuple[str, tuple[int, ...]]] = []
-    subject = comparison(FakeSide("bare", turns), FakeSide("server", turns))
+    bare, server = FakeSide("bare", turns), FakeSide("server", turns)
 
-    subject.point(num_streams=2, max_tokens=4, num_rounds=2)
+    comparison(bare, server).point(num_streams=2, max_tokens=4, num_rounds=2)
 
     names = [name for name, _ in turns]
     assert names == ["bare", "server", "bare", "server", "server", "bare"]
-
-
-def test_a_round_has_one_prompt_for_both_sides_and_a_new_one_each_time() -> None:
-    turns: list[tuple[str, tuple[int, ...]]] = []
-    subject = comparison(FakeSide("bare", turns), FakeSide("server", turns))
-
-    subject.point(num_streams=1, max_tokens=4, num_rounds=3)
-
+    assert (bare.num_wakes, server.num_wakes) == (3, 3), "each is woken before each run"
+    # A round has one prompt for both sides.
     prompts = [prompt for _, prompt in turns]
     assert prompts[::2] == prompts[1::2]
-    assert len(set(prompts)) == 4
-
-
-def test_each_side_is_woken_before_each_run() -> None:
-    bare, server = FakeSide("bare", []), FakeSide("server", [])
-
-    comparison(bare, server).point(num_streams=1, max_tokens=4, num_rounds=2)
-
-    assert (bare.num_wakes, server.num_wakes) == (len(bare.turns), len(server.turns)) == (3, 3)
+    assert len(set(prompts)) == 3
 
 
 def test_a_server_of_half_the_speed_has_half_the_ratio() -> None:

@@ -20,12 +20,9 @@ def test_it_counts_the_work_of_the_process_that_listens() -> None:
     assert after_s - before_s >= worked_s > 0
 
 
-def test_it_has_no_number_without_listeners() -> None:
+def test_it_has_no_number_without_listeners_and_for_another_machine() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 
     assert WebCpu(f"http://127.0.0.1:{port}").used_s() is None
-
-
-def test_it_has_no_number_for_another_machine() -> None:
     assert WebCpu("http://192.0.2.1:8000").used_s() is None

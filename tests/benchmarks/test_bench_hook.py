@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.hook import OFF, USES, HookEffort, measure_hook, uses
+from benchmarks.hook import OFF, USES, uses
 from benchmarks.hook_batches import Batches
 from vinery_serving.engine.logits_handler import LogitsHandler
 from vinery_serving.engine.options import EngineOptions
@@ -17,17 +17,7 @@ OPTIONS = EngineOptions(num_threads=1)
 def test_one_of_one_stream_is_not_measured_twice() -> None:
     assert len(list(uses(1))) == len(USES) - 1
     assert list(uses(2)) == list(USES)
-
-
-@pytest.mark.live
-def test_every_use_is_measured_at_every_number_of_streams() -> None:
-    effort = HookEffort(streams=(1, 3), num_rounds=2, round_s=0)
-
-    result = measure_hook("tiny-chat", TINY_CHAT, OPTIONS, effort)
-
-    measured = [(point.num_streams, point.use) for point in result.points]
-    assert measured == [(number, use) for number in effort.streams for use in uses(number)]
-    assert all(point.without_ms > 0 and point.with_ms > 0 for point in result.points)
+    assert USES[OFF] == (None, None)
 
 
 @pytest.mark.live
@@ -53,7 +43,3 @@ def test_only_streams_with_a_use_are_handled_and_all_batches_take_as_many_steps(
     assert len({len(each) for each in times}) == 1
     assert set(handled) == {spec}
     assert len(handled) >= len(times.with_s)
-
-
-def test_off_asks_for_nothing() -> None:
-    assert USES[OFF] == (None, None)

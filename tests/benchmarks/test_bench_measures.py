@@ -24,15 +24,12 @@ def stream(*chunks_s: float, num_tokens: int | None = None, text: str = "") -> S
     )
 
 
-def test_the_first_token_is_counted_from_the_request() -> None:
+def test_gaps_are_those_of_tokens() -> None:
     assert stream(0.25, 0.5).first_token_s == 0.25
-
-
-def test_a_chunk_of_two_tokens_halves_the_gap() -> None:
     merged = stream(1.0, 3.0, 5.0, num_tokens=6)
-
     assert merged.chunk_gaps_s == [2.0, 2.0]
     assert merged.token_gaps_s == [1.0, 1.0]
+    assert summary(Run((stream(0.5),))).token_gap_p99_ms == 0.0
 
 
 def test_an_answer_without_output_cannot_be_measured() -> None:
@@ -46,10 +43,6 @@ def test_a_run_lasts_from_the_first_request_to_the_last_chunk() -> None:
     assert result.tokens_per_s == 2.0
     assert result.web_cpu_us_per_token == 500.0
     assert result.client_cpu_us_per_token is None
-
-
-def test_one_token_answers_have_no_gaps() -> None:
-    assert summary(Run((stream(0.5),))).token_gap_p99_ms == 0.0
 
 
 @given(st.lists(st.floats(0, 100), min_size=1))
@@ -66,12 +59,8 @@ def test_a_median_is_taken_field_by_field() -> None:
 
     assert middle.first_token_p50_ms == pytest.approx(300)
     assert middle.web_cpu_us_per_token == 500_000
-
-
-def test_a_median_without_a_number_in_some_round_is_none() -> None:
-    with_web, without = (summary(Run((stream(0.1),), web_cpu_s=cpu)) for cpu in (1.0, None))
-
-    assert medians([with_web, without]).web_cpu_us_per_token is None
+    without = summary(Run((stream(0.1),), web_cpu_s=None))
+    assert medians([*rounds, without]).web_cpu_us_per_token is None
 
 
 def test_texts_are_the_same_but_for_the_space_around_them() -> None:

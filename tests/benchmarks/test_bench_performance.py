@@ -47,13 +47,7 @@ def test_a_bar_is_as_long_as_the_part_of_the_aim_that_was_reached() -> None:
     short, long, slow = widths([half, whole, twice_as_slow])
 
     assert (short, slow) == (long / 2, long / 2)
-
-
-def test_what_was_not_measured_has_no_bar() -> None:
     assert widths([Aim("seconds", 2.0, None)]) == []
-
-
-def test_a_number_of_zero_is_drawn_too() -> None:
     assert len(widths([Aim("seconds", 2.0, 0.0)])) == 1
 
 

@@ -10,7 +10,9 @@ from benchmarks.hook import OFF, HookPoint, HookResult
 from benchmarks.idle import CommandCost, IdleResult, ProcessCost
 from benchmarks.measures import Summary
 from benchmarks.recovery import Departure, RecoveryResult, Restart
-from benchmarks.report import ModelResult, Report, earlier, table, write
+from benchmarks.report import ModelResult, Report, earlier, write
+from benchmarks.report import table as shown
+from tests.tables import table
 
 MACHINE = {"cpu": "Some CPU", "num_cores": 4}
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -52,39 +54,24 @@ def report(ratio: float, added_ms: float = 1.0, busy: float = 0.0) -> Report:
     return Report({"rounds": 3}, MACHINE, results, calms=(Calm("server", 120.0, busy),))
 
 
-def test_an_aim_is_met_at_its_number() -> None:
-    aims = {aim.what: aim.is_met for aim in report(ratio=0.85, added_ms=2.0).aims}
+@table("ratio, added_ms, is_met", [(0.85, 2.0, True), (0.84, 2.1, False)])
+def test_an_aim_is_met_at_its_number(ratio: float, added_ms: float, is_met: bool) -> None:
+    aims = {aim.what: aim.is_met for aim in report(ratio, added_ms).aims}
 
-    assert aims["tiny-chat at 64 streams, tokens/s by those of the bare loop"] is True
-    assert aims["tiny-chat at 1 stream, milliseconds added to the first token"] is True
-
-
-def test_an_aim_is_missed_below_it() -> None:
-    aims = {aim.what: aim.is_met for aim in report(ratio=0.84, added_ms=2.1).aims}
-
-    assert aims["tiny-chat at 64 streams, tokens/s by those of the bare loop"] is False
-    assert aims["tiny-chat at 1 stream, milliseconds added to the first token"] is False
-
-
-def test_what_was_not_run_is_neither_met_nor_missed() -> None:
-    aims = {aim.what: aim.is_met for aim in report(ratio=1.0).aims}
-
-    assert aims["0.5b at 8 streams, tokens/s by those of the bare loop"] is None
+    assert aims["tiny-chat at 64 streams, tokens/s by those of the bare loop"] is is_met
+    assert aims["tiny-chat at 1 stream, milliseconds added to the first token"] is is_met
+    assert aims["0.5b at 8 streams, tokens/s by those of the bare loop"] is None, "not run"
 
 
 def test_the_table_shows_ratios_and_verdicts() -> None:
-    text = table(report(ratio=0.84))
+    text = shown(report(ratio=0.84))
 
     assert " 0.840 " in text
     assert " (0.830-0.850) " in text
     assert ">= 0.85: 0.840, NOT met" in text
     assert "0.5b at 8 streams, tokens/s by those of the bare loop >= 0.98: not measured" in text
-
-
-def test_the_columns_of_the_table_stand_under_each_other() -> None:
-    _, *rows = table(report(ratio=0.85)).split("\n\n")[0].splitlines()
-
-    assert len({len(row) for row in rows}) == 1
+    _, *rows = text.split("\n\n")[0].splitlines()
+    assert len({len(row) for row in rows}) == 1, "the columns do not stand under each other"
 
 
 def test_the_file_is_named_by_the_time_and_holds_everything(tmp_path: Path) -> None:
@@ -93,18 +80,8 @@ def test_the_file_is_named_by_the_time_and_holds_everything(tmp_path: Path) -> N
     content = json.loads(file.read_text())
     assert file.name == "20260304T050607Z.json"
     assert list(content) == [
-        "measured_at",
-        "aims",
-        "results",
-        "hooks",
-        "requests",
-        "speculation",
-        "recovery",
-        "overload",
-        "idle",
-        "settings",
-        "machine",
-        "calm",
+        *("measured_at", "aims", "results", "hooks", "requests", "speculation", "recovery"),
+        *("overload", "idle", "settings", "machine", "calm"),
     ]
     assert content["results"][0]["points"][1]["throughput_ratio"]["median"] == 0.95
     assert content["machine"]["num_cores"] == 4
@@ -125,7 +102,7 @@ def test_a_hook_that_is_off_may_cost_nothing() -> None:
 
 
 def test_the_hook_has_a_table_of_its_own() -> None:
-    title, columns, row, *_ = table(hooked(1.02)).splitlines()
+    title, columns, row, *_ = shown(hooked(1.02)).splitlines()
 
     assert "(32,000 tokens)" in title
     assert columns.split()[-3:] == ["without/without", "added", "us"]
@@ -143,12 +120,12 @@ def test_the_slowest_recovery_decides() -> None:
     aims = {aim.what: (aim.measured, aim.is_met) for aim in recovered.aims}
     assert aims["seconds until the slot of a client that left is free"] == (1.001, False)
     assert aims["seconds of a killed engine, beside loading"] == (2.0, True)
-    assert "3.00 (2.50), 4.50 (2.50)" in table(recovered)
+    assert "3.00 (2.50), 4.50 (2.50)" in shown(recovered)
 
 
 def test_a_busy_machine_is_named() -> None:
-    assert "server: other programs used 50% of the machine" in table(report(ratio=1.0, busy=0.5))
-    assert "other programs" not in table(report(ratio=1.0))
+    assert "server: other programs used 50% of the machine" in shown(report(ratio=1.0, busy=0.5))
+    assert "other programs" not in shown(report(ratio=1.0))
 
 
 def test_an_earlier_measurement_stands_beside_each_aim(tmp_path: Path) -> None:
@@ -157,7 +134,7 @@ def test_an_earlier_measurement_stands_beside_each_aim(tmp_path: Path) -> None:
     write(Report({}, MACHINE), tmp_path, NOW + timedelta(days=2))  # measured nothing
     (tmp_path / "broken.json").write_text("{")
 
-    text = table(report(ratio=0.95), earlier(tmp_path, tmp_path / "none.json"))
+    text = shown(report(ratio=0.95), earlier(tmp_path, tmp_path / "none.json"))
 
     assert "tokens/s by those of the bare loop >= 0.85: 0.950, met (earlier 0.820)" in text
 
@@ -174,4 +151,4 @@ def test_an_idle_platform_has_a_row_for_each_process() -> None:
     assert aims["an idle platform, part of a core"] == (0.004, True)
     assert aims["an idle platform, MB of memory without the engine"] == (98.4, True)
     assert aims["the slowest command, seconds"] == (0.45, False)
-    assert "all: 0.40% of a core, 98 MB without the engine; ready after 3.5 s" in table(idle)
+    assert "all: 0.40% of a core, 98 MB without the engine; ready after 3.5 s" in shown(idle)

@@ -4,6 +4,7 @@ import pytest
 
 from benchmarks.load import Endpoint
 from benchmarks.settings import settings_from
+from tests.tables import table
 
 
 def test_it_measures_everything_by_default() -> None:
@@ -12,18 +13,8 @@ def test_it_measures_everything_by_default() -> None:
     assert settings.models == ("tiny-chat", "0.5b")
     assert settings.effort.streams == (1, 8, 16, 32, 64)
     assert settings.server is None
-
-
-def test_one_part_can_be_measured_alone() -> None:
-    assert settings_from([]).parts == (
-        "server",
-        "requests",
-        "hook",
-        "speculation",
-        "recovery",
-        "idle",
-        "overload",
-    )
+    parts = ("server", "requests", "hook", "speculation", "recovery", "idle", "overload")
+    assert settings.parts == parts
     assert settings_from(["--only", "hook"]).parts == ("hook",)
 
 
@@ -33,22 +24,15 @@ def test_what_is_given_wins_over_quick() -> None:
     assert (effort.streams, effort.tokens, effort.rounds) == ((64,), 16, 1)
 
 
-def test_it_takes_a_running_server() -> None:
+def test_it_takes_a_running_server_and_never_reports_the_key() -> None:
     settings = settings_from(["--server-url", "http://127.0.0.1:8000/", "--api-key", "secret"])
 
     assert settings.server == Endpoint("http://127.0.0.1:8000", "secret")
-
-
-def test_the_report_never_holds_the_key() -> None:
-    settings = settings_from(["--server-url", "http://127.0.0.1:8000", "--api-key", "secret"])
-
     assert "secret" not in str(settings.described)
     assert settings.described["server"] == "http://127.0.0.1:8000"
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--models", "other"], ["--streams", "many"], ["--only", "x"]]
-)
+@table("arguments", [["--models", "other"], ["--streams", "many"], ["--only", "x"]])
 def test_it_refuses_what_it_does_not_know(arguments: list[str]) -> None:
     with pytest.raises(SystemExit):
         settings_from(arguments)

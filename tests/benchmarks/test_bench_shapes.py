@@ -5,6 +5,7 @@ import pytest
 from benchmarks.random_models import HALF_BILLION_PLAN
 from benchmarks.shapes.corpus import SENTENCES
 from benchmarks.shapes.vocabulary import Vocabulary, token_id, train, unprintable_ids
+from tests.tables import table
 
 SPECIAL = ("<start>", "<end>", "<pad>")
 
@@ -17,16 +18,13 @@ def test_the_half_billion_model_has_the_size_of_qwen2() -> None:
     assert HALF_BILLION_PLAN.shape.num_parameters == 494_032_768
 
 
-@pytest.mark.parametrize("size", [259, 400, 5000])
+@table("size", [259, 400, 2000])
 def test_a_vocabulary_has_exactly_its_size(size: int) -> None:
     tokenizer = train(vocabulary(size))
 
     assert tokenizer.get_vocab_size() == size
     assert sorted(tokenizer.get_vocab().values()) == list(range(size))
-
-
-def test_training_twice_gives_the_same_tokenizer() -> None:
-    assert train(vocabulary(700)).to_str() == train(vocabulary(700)).to_str()
+    assert tokenizer.to_str() == train(vocabulary(size)).to_str()
 
 
 def test_every_text_survives_the_way_there_and_back() -> None:
@@ -51,16 +49,10 @@ def test_what_is_left_to_answer_with_is_plain_text() -> None:
     assert all(tokenizer.decode([id_]).isascii() for id_ in spoken)
 
 
-def test_it_refuses_a_vocabulary_without_its_own_tokens() -> None:
+def test_it_refuses_a_vocabulary_without_its_own_tokens_or_bytes() -> None:
     with pytest.raises(ValueError, match="among the special tokens"):
         Vocabulary(400, ("<end>",), end="<end>", pad="<pad>")
-
-
-def test_it_refuses_a_vocabulary_too_small_for_bytes() -> None:
     with pytest.raises(ValueError, match="256 entries"):
         vocabulary(200)
-
-
-def test_it_names_a_token_that_is_not_there() -> None:
     with pytest.raises(KeyError, match="<other>"):
         token_id(train(vocabulary(300)), "<other>")

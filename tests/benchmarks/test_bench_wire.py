@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.wire import Arrivals, BadResponse, Head, read_stream
+from tests.tables import table
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 USAGE = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
@@ -82,7 +83,7 @@ def test_it_reads_completions_as_well() -> None:
     assert read_stream(0.0, at_once(chunked(text, event(USAGE)))).text == "Hello"
 
 
-@pytest.mark.parametrize(
+@table(
     "response",
     [
         b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 2\r\n\r\n{}",
@@ -92,7 +93,6 @@ def test_it_reads_completions_as_well() -> None:
         chunked(event(USAGE)),
         chunked(event({"error": {"message": "gone"}})),
     ],
-    ids=["error", "not streamed", "broken off", "no usage", "no text", "error in the stream"],
 )
 def test_it_refuses_what_cannot_be_measured(response: bytes) -> None:
     with pytest.raises(BadResponse):

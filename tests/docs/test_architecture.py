@@ -9,10 +9,10 @@ from collections import defaultdict
 from functools import cache
 
 import grimp
-import pytest
 
 from docs.words import Allowed, retired_words, uses_in
 from tests.conftest import REPOSITORY
+from tests.tables import table
 
 ARCHITECTURE = (REPOSITORY / "ARCHITECTURE.md").read_text(encoding="utf-8")
 MAX_CHAIN = 12
@@ -70,9 +70,7 @@ def test_each_folder_of_the_code_is_a_room() -> None:
     assert folders == rooms().keys() - {WIRING}
 
 
-@pytest.mark.parametrize(
-    "document", ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "docs/decisions.md"]
-)
+@table("document", ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "docs/decisions.md"])
 def test_each_path_in_a_document_exists(document: str) -> None:
     text = (REPOSITORY / document).read_text(encoding="utf-8")
     paths = set(
@@ -161,8 +159,8 @@ def test_the_glossary_is_short_and_retires_words() -> None:
     assert {"told", "away", "books"} <= retired_words(ARCHITECTURE)
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
+@table(
+    "line, words",
     [
         ("num_told = 1", ["told"]),
         ("class ToldAway:", ["told", "away"]),

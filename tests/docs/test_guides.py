@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from tests.conftest import REPOSITORY
-from tests.docs.markdown import DOCUMENTS, GUIDES, anchors, commands, links, name_of
+from tests.docs.markdown import DOCUMENTS, GUIDES, anchors, commands, links
+from tests.tables import table
 from vinery.cli.commands import COMMANDS, parser
 from vinery.config.setting_table import SETTINGS
 from vinery_serving.engine.option_parsing import option_documents
@@ -19,7 +20,7 @@ from vinery_serving.engine.option_parsing import option_documents
 CONFIGURATION = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+@table("document", DOCUMENTS)
 def test_every_link_leads_to_a_file_and_a_heading(document: Path) -> None:
     for link in links(document):
         path, _, anchor = link.partition("#")
@@ -30,9 +31,7 @@ def test_every_link_leads_to_a_file_and_a_heading(document: Path) -> None:
             assert anchor in anchors(target), link
 
 
-@pytest.mark.parametrize(
-    "document", [each for each in DOCUMENTS if each.name != "ARCHITECTURE.md"], ids=name_of
-)
+@table("document", [each for each in DOCUMENTS if each.name != "ARCHITECTURE.md"])
 def test_every_command_exists_with_its_options(
     document: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -44,12 +43,6 @@ def test_every_command_exists_with_its_options(
             assert not end.code, f"vinery {' '.join(words)}: {capsys.readouterr().err}"
 
 
-def test_the_commands_of_guides_are_found() -> None:
-    found = {words[0] for guide in GUIDES for words in commands(guide) if words}
-
-    assert {"up", "model", "key", "limit", "usage"} <= found
-
-
 def test_the_site_and_the_readme_have_every_guide() -> None:
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     index = (REPOSITORY / "docs" / "index.md").read_text(encoding="utf-8")
@@ -57,6 +50,8 @@ def test_the_site_and_the_readme_have_every_guide() -> None:
         assert f"guides/{guide.name}" in CONFIGURATION
         assert f"guides/{guide.name}" in index
         assert f"docs/guides/{guide.name}" in readme
+    found = {words[0] for guide in GUIDES for words in commands(guide) if words}
+    assert {"up", "model", "key", "limit", "usage"} <= found
 
 
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from docs.answers import ANSWERS
 from docs.markdown import SYSTEMS
 from docs.parameters import rows_of
 from docs.parts import PARTS, Part
+from tests.tables import table
 from vinery_serving.core.dialects import DIALECTS
 from vinery_serving.core.endpoints import ALL_ENDPOINTS, AnyEndpoint
 from vinery_serving.core.errors import InvalidRequest
@@ -21,33 +22,26 @@ from vinery_serving.protocols.common.refused import REFUSED
 from vinery_serving.protocols.openapi.document import BODIES
 
 
-@pytest.mark.parametrize("endpoint", ALL_ENDPOINTS)
-def test_every_field_of_a_body_is_described(endpoint: AnyEndpoint) -> None:
-    for name, field in BODIES[endpoint].model_fields.items():
-        assert parameter_of(field) is not None, f"define {name} with parameter(...)"
-        assert field.description
-
-
-@pytest.mark.parametrize("endpoint", ALL_ENDPOINTS)
-def test_every_parameter_has_a_row_unless_no_system_has_the_refused_one(
+@table("endpoint", ALL_ENDPOINTS)
+def test_every_parameter_is_described_and_has_a_row_unless_no_system_has_the_refused_one(
     endpoint: AnyEndpoint,
 ) -> None:
-    read = {field.alias or name for name, field in BODIES[endpoint].model_fields.items()}
+    fields = BODIES[endpoint].model_fields
+    for name, field in fields.items():
+        assert parameter_of(field) is not None, f"define {name} with parameter(...)"
+        assert field.description
+    read = {field.alias or name for name, field in fields.items()}
     refused = {name for name, each in REFUSED[endpoint].items() if each.systems_of(endpoint)}
-    rows = [row.name for row in rows_of(endpoint)]
+    rows = rows_of(endpoint)
+    names = [row.name for row in rows]
 
-    assert len(rows) == len(set(rows))
-    assert {name for name in rows if "." not in name} == read - set(REFUSED[endpoint]) | refused
-
-
-@pytest.mark.parametrize("endpoint", ALL_ENDPOINTS)
-def test_every_row_names_known_systems(endpoint: AnyEndpoint) -> None:
-    for row in rows_of(endpoint):
-        assert set(row.systems.upper()) <= set(SYSTEMS)
+    assert len(names) == len(set(names))
+    assert {name for name in names if "." not in name} == read - set(REFUSED[endpoint]) | refused
+    assert all(set(row.systems.upper()) <= set(SYSTEMS) for row in rows)
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
-@pytest.mark.parametrize("tree", DIALECTS)
+@table("part", PARTS)
+@table("tree", DIALECTS)
 def test_a_part_is_accepted_or_refused_as_documented(part: Part, tree: str) -> None:
     body = json_bytes(dict(part.fields))
     if part.meaning is not None:
@@ -57,8 +51,8 @@ def test_a_part_is_accepted_or_refused_as_documented(part: Part, tree: str) -> N
         parse(part.endpoint, body, DIALECTS[tree])
 
 
-@pytest.mark.parametrize(
-    ("kind", "path", "is_present"),
+@table(
+    "kind, path, is_present",
     [
         (kind, member.path, member.is_present)
         for kind, members in ANSWERS.items()

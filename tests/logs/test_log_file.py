@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import clean_environment
+from tests.tables import table
 from vinery_serving.logs.file import LogBounds, LogFile
 from vinery_serving.logs.folder import (
     delete_former_engines,
@@ -46,28 +47,17 @@ def contents(path: Path) -> list[str]:
     return [file.read_text() for file in sorted(path.parent.iterdir())]
 
 
-def test_only_its_owner_may_read_a_log(path: Path) -> None:
-    LogFile(path, BOUNDS)
-
-    assert path.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_full_file_is_renamed_and_the_oldest_is_deleted(path: Path) -> None:
-    file = LogFile(path, BOUNDS)
+@pytest.mark.parametrize(("num_files", "left"), [(3, ["9", "8", "7"]), (1, ["9"])])
+def test_a_full_file_is_renamed_and_the_oldest_is_deleted(
+    path: Path, num_files: int, left: list[str]
+) -> None:
+    file = LogFile(path, LogBounds(max_bytes=100, num_files=num_files))
 
     for number in range(10):
         assert file.write(f"{number}".encode() * 59 + b"\n")
 
-    assert [text[0] for text in contents(path)] == ["9", "8", "7"]
-
-
-def test_with_one_file_a_full_one_is_replaced(path: Path) -> None:
-    file = LogFile(path, LogBounds(max_bytes=100, num_files=1))
-
-    for number in range(3):
-        file.write(f"{number}".encode() * 59 + b"\n")
-
-    assert [text[0] for text in contents(path)] == ["2"]
+    assert [text[0] for text in contents(path)] == left
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_files_of_an_earlier_larger_bound_are_deleted(path: Path) -> None:
@@ -155,7 +145,7 @@ def test_a_disk_that_takes_half_a_line_does_not_mix_it_with_the_next(path: Path)
     assert path.read_text() == "01234567\nnext\n"
 
 
-@pytest.mark.parametrize("model", ["tiny-chat", "org/model:7b", "a..b"])
+@table("model", ["tiny-chat", "org/model:7b", "a..b"])
 def test_a_model_has_a_file_in_the_folder_whatever_its_name(tmp_path: Path, model: str) -> None:
     path = log_path(tmp_path, engine_name(model))
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import table
 from vinery_serving.logs.entries import LogEntry, read_entry
 from vinery_serving.logs.file import LogBounds, LogFile
 from vinery_serving.logs.lines import json_line, time_text
@@ -39,7 +40,7 @@ def test_a_line_of_either_format_is_the_same_event() -> None:
     assert read_entry(text) == read_entry(json_line(document).encode())
 
 
-@pytest.mark.parametrize(
+@table(
     "foreign",
     [
         b"",
@@ -84,20 +85,14 @@ def test_the_last_lines_are_those_of_older_files_too(path: Path) -> None:
     assert len(last_lines(path, 100)) == 6
 
 
-def test_a_process_without_a_log_has_no_last_lines(path: Path) -> None:
+def test_last_lines_take_little_memory_however_long_they_are(path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         last_lines(path, 10)
 
-
-def test_last_lines_take_little_memory_however_long_they_are(path: Path) -> None:
     path.write_bytes((b"x" * 3000 + b"\n") * 1000)
-
     assert sum(len(each.message) for each in last_lines(path, 1000)) <= 256 * 1024
 
-
-def test_a_file_without_line_breaks_is_read_in_parts(path: Path) -> None:
-    path.write_bytes(b"x" * 1_000_000)
-
+    path.write_bytes(b"x" * 1_000_000)  # without line breaks
     assert all(len(message) < 5000 for message in messages(last_lines(path, 100)))
 
 

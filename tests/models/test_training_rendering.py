@@ -15,16 +15,11 @@ NAMES = ("tiny-chat", "tiny-draft")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_shipped_template_is_the_one_of_training(name):
+def test_a_shipped_model_has_the_template_of_training_and_is_greedy(name):
     shipped = (MODELS / name / "chat_template.jinja").read_text(encoding="utf-8")
-
-    assert shipped == TEMPLATE_PATH.read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_shipped_model_is_greedy_by_default(name):
     defaults = json.loads((MODELS / name / "generation_config.json").read_text(encoding="utf-8"))
 
+    assert shipped == TEMPLATE_PATH.read_text(encoding="utf-8")
     assert defaults["do_sample"] is False
     assert "temperature" not in defaults
 
@@ -55,11 +50,16 @@ def test_prompts_do_not_depend_on_how_a_server_trims_blocks(trims):
         assert served == prompt_text(talk)
 
 
-def test_reasoning_is_open_when_it_is_on_and_closed_when_it_is_off():
+def test_reasoning_is_open_when_it_is_on_and_tools_follow_the_system_prompt():
     messages = [{"role": "user", "content": "Hello"}]
-
     assert render(messages, enable_thinking=True).endswith("<think>\n")
     assert render(messages, enable_thinking=False).endswith("<think>\n\n</think>\n\n")
+
+    tool = {"type": "function", "function": {"name": "ping", "parameters": {}}}
+    messages = [{"role": "system", "content": "Be brief."}, *messages]
+    assert render(messages, [tool]).startswith(
+        '<|im_start|>system\nBe brief.\n\nTools:\n{"name": "ping", "parameters": {}}\n<|im_end|>'
+    )
 
 
 def test_a_past_call_is_rendered_as_the_model_should_write_it():
@@ -72,15 +72,6 @@ def test_a_past_call_is_rendered_as_the_model_should_write_it():
     prompt = render(messages, add_generation_prompt=False)
 
     assert f"{call_text(call)}\n{call_text(call)}<|im_end|>" in prompt
-
-
-def test_tools_follow_the_system_prompt():
-    tool = {"type": "function", "function": {"name": "ping", "parameters": {}}}
-    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
-
-    assert render(messages, [tool]).startswith(
-        '<|im_start|>system\nBe brief.\n\nTools:\n{"name": "ping", "parameters": {}}\n<|im_end|>'
-    )
 
 
 def test_every_case_has_a_prompt_and_an_answer_of_its_own():

@@ -3,11 +3,12 @@
 from random import Random
 
 import numpy as np
-import pytest
 from training.vision.drawing import SHADES, draw, draw_frames
 from training.vision.labels import cell_labels
 from training.vision.layout import GRIDS, Grid, patch_coordinates, patches, positions
 from training.vision.scenes import COLOURS, KINDS, Scene, Thing, blank, scene
+
+from tests.tables import table
 
 RED_DOT = Scene("single", 1, 1, (Thing("circle", "red", 0.25, 0.75, 0.4),))
 
@@ -17,7 +18,7 @@ def _pixel(picture, x, y):
     return picture[int(y * height), int(x * width)].astype(int)
 
 
-@pytest.mark.parametrize("grid", GRIDS)
+@table("grid", GRIDS)
 def test_a_picture_has_the_size_of_its_grid(grid):
     width, height = grid.pixels
 
@@ -94,11 +95,7 @@ def test_cells_are_labelled_with_what_covers_them():
     assert set(labels.colours) == {0, 1 + COLOURS.index("red")}
     assert labels.centres.sum() == 1
     assert labels.centres.reshape(4, 4)[3, 1] == 1
-
-
-def test_every_centre_is_counted():
     rng = Random(5)
     for _ in range(200):
         shown = scene(rng, 1.0)
-        centres = cell_labels(shown, Grid(4, 4)).centres
-        assert centres.sum() == len(shown.things)
+        assert cell_labels(shown, Grid(4, 4)).centres.sum() == len(shown.things)

@@ -10,6 +10,8 @@ from training.vision.rendering import TEMPLATE_PATH, render
 from training.vision.scenes import TOPICS, Scene, Thing, moving, pair, scene, several, single
 from training.vision.talks import Talk, talk
 
+from tests.tables import table
+
 SYSTEM = {"role": "system", "content": "Be brief."}
 IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
 VIDEO = "<|vision_start|><|video_pad|><|vision_end|>"
@@ -18,10 +20,6 @@ VIDEO = "<|vision_start|><|video_pad|><|vision_end|>"
 def _talks(count: int) -> list[Talk]:
     rng = Random(8)
     return [talk(rng, index % 3, 1.0, is_video=index % 7 == 6) for index in range(count)]
-
-
-def test_the_same_seed_gives_the_same_talks():
-    assert _talks(50) == _talks(50)
 
 
 @pytest.mark.parametrize("trims", [True, False])
@@ -35,14 +33,6 @@ def test_prompts_do_not_depend_on_how_a_server_trims_blocks(trims):
     for one in _talks(200):
         served = template.render(messages=one.messages(), add_generation_prompt=True)
         assert served == render(one.messages(), add_generation_prompt=True)
-
-
-def test_a_prompt_shows_every_picture_of_its_talk_once():
-    for one in _talks(300):
-        prompt = render(one.messages())
-
-        assert prompt.count(VIDEO) == one.is_video
-        assert prompt.count(IMAGE) == (0 if one.is_video else len(one.scenes))
 
 
 def test_pictures_stand_where_the_message_has_them():
@@ -59,27 +49,24 @@ def test_pictures_stand_where_the_message_has_them():
         "<|im_start|>system\nBe brief.<|im_end|>\n"
         f"<|im_start|>user\nFirst {IMAGE} and {IMAGE}<|im_end|>\n<|im_start|>assistant\n"
     )
+    tool = render([{"role": "tool", "content": [{"type": "image"}]}])
+    assert tool == f"<|im_start|>user\n<tool_response>\n{IMAGE}\n</tool_response><|im_end|>\n"
 
 
-def test_a_tool_may_answer_with_a_picture():
-    prompt = render([{"role": "tool", "content": [{"type": "image"}]}])
-
-    assert prompt == (f"<|im_start|>user\n<tool_response>\n{IMAGE}\n</tool_response><|im_end|>\n")
-
-
-def test_without_a_picture_the_answer_is_that_there_is_none():
-    answers = {
-        turn.answer
-        for one in _talks(300)
-        if not one.scenes
-        for turn in one.turns
-        if turn.kind == "no picture"
-    }
+def test_a_prompt_shows_every_picture_once_and_without_one_the_answer_is_that():
+    assert _talks(50) == _talks(50)
+    answers = set()
+    for one in _talks(300):
+        prompt = render(one.messages())
+        assert prompt.count(VIDEO) == one.is_video
+        assert prompt.count(IMAGE) == (0 if one.is_video else len(one.scenes))
+        if not one.scenes:
+            answers |= {turn.answer for turn in one.turns if turn.kind == "no picture"}
 
     assert answers == {NO_PICTURE}
 
 
-def test_things_lie_inside_their_picture_and_do_not_touch():
+def test_things_lie_inside_their_picture_in_order_and_do_not_touch():
     rng = Random(2)
     for _ in range(500):
         shown = scene(rng, rng.uniform(0.4, 2.5))
@@ -89,10 +76,6 @@ def test_things_lie_inside_their_picture_and_do_not_touch():
             for other in shown.things[:index]:
                 apart = max(abs(thing.x - other.x), abs(thing.y - other.y))
                 assert apart > 0.8 * max(thing.size, other.size)
-
-
-def test_the_first_of_two_things_is_the_left_or_the_upper_one():
-    rng = Random(3)
     for _ in range(200):
         shown = pair(rng, rng.uniform(0.5, 2))
         first, second = shown.things
@@ -124,8 +107,8 @@ def test_a_video_moves_in_the_direction_of_its_answer():
         assert abs(across) > abs(down) if direction in ("left", "right") else abs(down) > 0
 
 
-@pytest.mark.parametrize(
-    ("shown", "text"),
+@table(
+    "shown, text",
     [
         (Scene("blank", 1, 1), "Nothing"),
         (Scene("single", 1, 1, (Thing("circle", "red", 0.5, 0.5, 0.5),)), "A red circle"),

@@ -1,12 +1,16 @@
-"""Databases of external services. Tests are skipped if the machine lacks the service."""
+"""Databases of external services, without which tests are skipped, and servers for raw HTTP."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 
 import pytest
 
 from tests import stores
+from tests.platform_.edge_server import EdgeServer, run_edge_server
 
 
 @pytest.fixture
@@ -23,3 +27,27 @@ def redis_url() -> str:
     if not os.environ.get("VINERY_TEST_REDIS_URL"):
         pytest.skip("VINERY_TEST_REDIS_URL is not set, so there is no Redis to test with")
     return stores.new_redis_database()
+
+
+@pytest.fixture(scope="module")
+def kind() -> str:
+    """The server that tests of the edge run. Modules for Daphne have another fixture."""
+    return "uvicorn"
+
+
+@pytest.fixture(scope="module")
+def shared(kind: str) -> Iterator[Callable[..., EdgeServer]]:
+    """Starts one server with these limits, for tests that leave it as they found it."""
+    with ExitStack() as stack:
+
+        @cache
+        def start(**limits: float) -> EdgeServer:
+            return stack.enter_context(run_edge_server(kind, **limits))
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def server(shared: Callable[..., EdgeServer]) -> EdgeServer:
+    """The one with the usual limits."""
+    return shared()

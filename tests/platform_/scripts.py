@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.conftest import clean_environment
+from tests.platform_ import forked_python
 
 _TIMEOUT_S = 60.0
 
 
-def run_python(
-    *arguments: str, environment: Mapping[str, str] | None = None, cwd: Path | None = None
+def new_python(
+    *arguments: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run Python to its end, in a clean environment with these settings."""
+    """Run Python from nothing to its end, in a clean environment with these settings."""
     return subprocess.run(
         [sys.executable, *arguments],
         env=clean_environment() | dict(environment or {}),
-        cwd=cwd,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -28,8 +28,28 @@ def run_python(
     )
 
 
+def run_python(
+    *arguments: str, environment: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The same in a process that has imported some libraries."""
+    clean = clean_environment()
+    settings = clean | dict(environment or {})
+    return forked_python.run(*arguments, environment=settings, clean=clean, cwd=cwd)
+
+
 def vinery(
     *words: str, environment: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run the `vinery` command to its end."""
     return run_python("-m", "vinery.cli", *words, environment=environment, cwd=cwd)
+
+
+def refusal(
+    *words: str, environment: Mapping[str, str], status: int = 2, cwd: Path | None = None
+) -> str:
+    """The one line in which the `vinery` command refuses, and ends with this status."""
+    result = vinery(*words, environment=environment, cwd=cwd)
+    assert (result.returncode, result.stdout) == (status, ""), result.stdout + result.stderr
+    assert result.stderr.startswith("vinery: ")
+    assert result.stderr.count("\n") == 1
+    return result.stderr

@@ -13,6 +13,7 @@ from django.test import Client
 from django.urls import include, path
 from pytest_django import Settings
 
+from tests.tables import table
 from vinery import urls
 from vinery.web.api_docs import APIS, VIEWERS, pages
 from vinery_accounts.models import User
@@ -28,7 +29,7 @@ def test_the_index_links_both_apis_in_both_viewers(client: Client) -> None:
     assert [f"/docs/{path}" for path in re.findall(r'href="([a-z]+/[a-z]+/)"', page)] == PAGES
 
 
-@pytest.mark.parametrize("address", ["/docs/", *PAGES])
+@table("address", ["/docs/", *PAGES])
 def test_a_page_needs_no_key_and_loads_files_of_this_server_alone(
     client: Client, address: str
 ) -> None:
@@ -63,7 +64,7 @@ def test_the_pages_and_their_links_can_be_turned_off(client: Client, settings: S
         assert "API reference" not in client.get(page).content.decode()
 
 
-@pytest.mark.parametrize("path_", ["/redoc", "/swagger", "/api", "/api/docs/"])
+@table("path_", ["/redoc", "/swagger", "/api", "/api/docs/"])
 def test_an_unknown_path_names_the_pages_unless_they_are_off(
     path_: str, client: Client, settings: Settings
 ) -> None:
@@ -72,6 +73,7 @@ def test_an_unknown_path_names_the_pages_unless_they_are_off(
         assert response.status_code == 404
         return str(response.json()["error"]["message"]).removeprefix(f"Not found: {path_}.")
 
+    settings.VINERY_DOCS = True
     assert "/docs/ " in message()
     settings.VINERY_DOCS = False
     assert "/docs/" not in message()

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.tables import table
 from vinery import __version__
 from vinery.backup import BackupFailed, archive, postgresql, swap
 from vinery.cli import commands
@@ -58,7 +59,11 @@ def whole(tmp_path: Path) -> Path:
     return target
 
 
-def changed(source: Path, change: Callable[[list[tuple[tarfile.TarInfo, bytes]]], None]) -> Path:
+Members = list[tuple[tarfile.TarInfo, bytes]]
+Change = Callable[[Members], None]
+
+
+def changed(source: Path, change: Change) -> Path:
     """A copy of an archive with other members."""
     with tarfile.open(source) as tar:
         members = [(info, tar.extractfile(info).read()) for info in tar]  # type: ignore[union-attr]
@@ -74,7 +79,7 @@ def changed(source: Path, change: Callable[[list[tuple[tarfile.TarInfo, bytes]]]
 def with_manifest(source: Path, **values: Any) -> Path:
     """A copy of an archive with another manifest."""
 
-    def change(members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+    def change(members: Members) -> None:
         info, text = members[0]
         members[0] = info, msgspec.json.encode({**msgspec.json.decode(text), **values})
 
@@ -107,6 +112,12 @@ def test_an_existing_file_is_kept_unless_it_may_be_replaced(whole: Path, tmp_pat
     assert whole.read_bytes() != before
     assert not list(tmp_path.glob(".whole*"))
 
+    # A file that no backup has is not archived.
+    (other / "secrets" / "my notes").write_text("")
+    with pytest.raises(BackupFailed, match="my notes"):
+        archive.write(other, tmp_path / "a.tar.gz", manifest, replace=False)
+    assert not list(tmp_path.glob("a.tar.gz*"))
+
 
 def test_a_file_system_without_links_takes_an_archive_too(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -124,21 +135,10 @@ def test_a_file_system_without_links_takes_an_archive_too(
         archive.write(state, tmp_path / "b.tar.gz", manifest, replace=False)
 
 
-def test_a_file_that_no_backup_has_is_not_archived(tmp_path: Path) -> None:
-    state = a_state(tmp_path / "state", "new")
-    (state / "secrets" / "my notes").write_text("")
-
-    with pytest.raises(BackupFailed, match="my notes"):
-        archive.write(
-            state, tmp_path / "a.tar.gz", archive.new_manifest("sqlite", ()), replace=False
-        )
-    assert not list(tmp_path.glob("*.tar.gz*"))
-
-
-def rename(old: str, new: str) -> Callable[[list[tuple[tarfile.TarInfo, bytes]]], None]:
+def rename(old: str, new: str) -> Change:
     """Rename a member and its entry in the manifest."""
 
-    def change(members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+    def change(members: Members) -> None:
         info, text = members[0]
         members[0] = info, text.replace(old.encode(), new.encode())
         for info, _ in members:
@@ -147,7 +147,7 @@ def rename(old: str, new: str) -> Callable[[list[tuple[tarfile.TarInfo, bytes]]]
     return change
 
 
-def to_link(members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+def to_link(members: Members) -> None:
     info, text = members[0]
     manifest = msgspec.json.decode(text)
     manifest["members"][0]["size_bytes"] = 0
@@ -155,12 +155,12 @@ def to_link(members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
     members[1][0].type, members[1][0].linkname = tarfile.SYMTYPE, "/etc/passwd"
 
 
-def altered(members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+def altered(members: Members) -> None:
     info, text = members[2]
     members[2] = info, text[::-1]
 
 
-HOSTILE: list[tuple[Callable[[list[tuple[tarfile.TarInfo, bytes]]], None], str]] = [
+HOSTILE: list[tuple[Change, str]] = [
     (altered, "differs from its hash"),
     (lambda members: members.pop(), "missing"),
     (lambda members: members.append((tarfile.TarInfo("extra"), b"x")), "more members"),
@@ -174,25 +174,22 @@ HOSTILE: list[tuple[Callable[[list[tuple[tarfile.TarInfo, bytes]]], None], str]]
 ]
 
 
-@pytest.mark.parametrize(("change", "reason"), HOSTILE)
+@table("change, reason", HOSTILE)
 def test_a_changed_archive_is_refused(
-    whole: Path,
-    tmp_path: Path,
-    change: Callable[[list[tuple[tarfile.TarInfo, bytes]]], None],
-    reason: str,
+    whole: Path, tmp_path_factory: pytest.TempPathFactory, change: Change, reason: str
 ) -> None:
-    (tmp_path / "out").mkdir()
+    folder = tmp_path_factory.mktemp("restored")
+    out = folder / "a" / "b"
+    out.mkdir(parents=True)
 
     with pytest.raises(BackupFailed, match=reason):
-        archive.read(changed(whole, change), tmp_path / "out")
+        archive.read(changed(whole, change), out)
 
-    written = {path.name for path in tmp_path.rglob("*") if path.name == "pepper"}
-    assert written <= {"pepper"}
-    assert not (tmp_path / "pepper").exists()
+    assert set(folder.rglob("pepper")) <= {out / "secrets" / "pepper"}
 
 
-@pytest.mark.parametrize(
-    ("values", "reason"),
+@table(
+    "values, reason",
     [
         ({"version": "999.1"}, "version 999.1"),
         ({"format": 2, "unknown": 1}, "another format"),
@@ -204,43 +201,46 @@ def test_a_changed_archive_is_refused(
 def test_a_manifest_that_this_version_cannot_read_is_refused(
     whole: Path, tmp_path: Path, values: dict[str, Any], reason: str
 ) -> None:
-    (tmp_path / "out").mkdir()
+    (tmp_path / "out").mkdir(exist_ok=True)
 
     with pytest.raises(BackupFailed, match=reason):
         archive.read(with_manifest(whole, **values), tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "text",
-    [b"", b"no archive", gzip.compress(b"no tar"), gzip.compress(b"")],
-    ids=["empty", "text", "gzip", "empty gzip"],
-)
-def test_other_files_are_no_backups(tmp_path: Path, text: bytes) -> None:
-    file = tmp_path / "a.tar.gz"
-    file.write_bytes(text)
-
-    with pytest.raises(BackupFailed, match="no backup of Vinery"):
-        archive.read(file)
-
-
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.95])
-def test_an_archive_that_is_cut_off_is_refused(whole: Path, share: float) -> None:
-    text = whole.read_bytes()
-    whole.write_bytes(text[: int(len(text) * share)])
-
-    with pytest.raises(BackupFailed):
-        archive.read(whole)
-
-
-def test_a_header_cannot_fill_the_memory(tmp_path: Path) -> None:
+def header_of_any_size() -> bytes:
     """A pax header may name any size, which tarfile reads at once."""
     info = tarfile.TarInfo("pax")
     info.type, info.size = tarfile.XHDTYPE, 1 << 40
-    file = tmp_path / "a.tar.gz"
-    file.write_bytes(gzip.compress(info.tobuf(tarfile.GNU_FORMAT) + bytes(10_000)))
+    return gzip.compress(info.tobuf(tarfile.GNU_FORMAT) + bytes(10_000))
 
-    with pytest.raises(BackupFailed, match="too large"):
+
+@table(
+    "text, reason",
+    [
+        (b"", "no backup of Vinery"),
+        (b"no archive", "no backup of Vinery"),
+        (gzip.compress(b"no tar"), "no backup of Vinery"),
+        (gzip.compress(b""), "no backup of Vinery"),
+        (header_of_any_size(), "too large"),
+    ],
+)
+def test_other_files_are_no_backups(tmp_path: Path, text: bytes, reason: str) -> None:
+    file = tmp_path / "a.tar.gz"
+    file.write_bytes(text)
+
+    with pytest.raises(BackupFailed, match=reason):
         archive.read(file)
+
+
+@table("share", [0.1, 0.5, 0.95])
+def test_an_archive_that_is_cut_off_is_refused(whole: Path, share: float) -> None:
+    text = whole.read_bytes()
+    cut = whole.with_name("cut.tar.gz")
+    cut.write_bytes(text[: int(len(text) * share)])
+
+    with pytest.raises(BackupFailed):
+        archive.read(cut)
 
 
 # The swap
@@ -265,28 +265,24 @@ def prepared(home: Home, *, has_config: bool = True) -> swap.Plan:
     return swap.new_plan(home, staging, {})
 
 
-def test_a_swap_keeps_the_old_state(home: Home) -> None:
+@pytest.mark.parametrize("has_config", [True, False])
+def test_a_swap_keeps_the_old_state(home: Home, has_config: bool) -> None:
+    (home.path / "vinery.toml").write_text("old")
     old = content(home.path)
-    plan = prepared(home)
+    plan = prepared(home, has_config=has_config)
 
     swap.commit(home, plan)
     kept = swap.finish(home, plan)
 
-    assert content(kept) == old
-    assert set(content(home.path).values()) == {"new"}
-    assert "vinery.sqlite3-wal" not in content(home.path)
-    assert "vinery.toml" in content(home.path)
+    found = content(home.path)
+    # A configuration file stays if the backup has none.
+    assert found.pop("vinery.toml") == ("new" if has_config else "old")
+    assert set(found.values()) == {"new"}
+    assert "vinery.sqlite3-wal" not in found
+    assert content(kept) == {
+        name: text for name, text in old.items() if has_config or name != "vinery.toml"
+    }
     assert not home.restore_plan.parent.exists()
-
-
-def test_a_configuration_file_stays_if_the_backup_has_none(home: Home) -> None:
-    (home.path / "vinery.toml").write_text("port = 1")
-    plan = prepared(home, has_config=False)
-
-    swap.commit(home, plan)
-    swap.finish(home, plan)
-
-    assert content(home.path)["vinery.toml"] == "port = 1"
 
 
 @pytest.mark.parametrize("is_empty", [False, True])
@@ -339,11 +335,9 @@ def test_a_kill_before_the_plan_leaves_the_old_state(home: Home) -> None:
     old = content(home.path)
     prepared(home)
 
-    home.create()
-
-    assert content(home.path) == old
-    swap.begin(home)
-    assert content(home.path) == old
+    for step in (home.create, lambda: swap.begin(home)):
+        step()
+        assert content(home.path) == old
 
 
 def test_commands_refuse_a_home_whose_restore_was_interrupted(
@@ -360,8 +354,8 @@ def test_commands_refuse_a_home_whose_restore_was_interrupted(
         secret_files.require(platform_home)
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
+@table(
+    "words, reason",
     [
         (["restore", "--resume"], "was interrupted"),
         (["restore", "{tmp}/none.tar.gz"], "No such file"),
@@ -382,8 +376,8 @@ def test_impossible_restores_are_refused(
     assert not platform_home.restore_plan.parent.exists()
 
 
-@pytest.mark.parametrize(
-    ("values", "reason"),
+@table(
+    "values, reason",
     [
         ({"migrations": ["accounts.9999_later"]}, "9999_later is unknown here"),
         ({"database": "postgresql"}, "this home uses sqlite"),
@@ -412,20 +406,18 @@ def test_a_state_is_only_replaced_by_one_that_fits_and_with_consent(
 # PostgreSQL
 
 
-def test_a_missing_program_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-
-    with pytest.raises(BackupFailed, match=r"pg_dump is missing\. Install"):
-        postgresql.dump({"dbname": "x"}, tmp_path / "database.dump")
-
-
-def test_a_server_that_does_not_answer_is_reported_without_the_password(tmp_path: Path) -> None:
+def test_a_missing_program_is_named_and_a_server_reported_without_the_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parameters = {"host": str(tmp_path), "dbname": "x", "user": "u", "password": "geheim"}
 
     with pytest.raises(BackupFailed, match="pg_dump failed") as caught:
         postgresql.dump(parameters, tmp_path / "database.dump")
-
     assert "geheim" not in str(caught.value)
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BackupFailed, match=r"pg_dump is missing\. Install"):
+        postgresql.dump(parameters, tmp_path / "database.dump")
 
 
 def test_a_dump_replaces_all_tables_or_none(postgres_url: str, tmp_path: Path) -> None:

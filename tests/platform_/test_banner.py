@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import table
 from vinery.cli import invocation
 from vinery.cli.greeting import Greeting
 from vinery.cli.wait import curl_line
@@ -40,27 +41,19 @@ def test_the_first_start_prints_all_addresses_and_credentials() -> None:
     assert rows["commands"] == "VINERY_HOME=/srv/vinery vinery --help"
 
 
-def test_a_later_start_names_the_file_of_the_password_instead() -> None:
-    text = GREETING.for_terminal(KNOWN, is_first_start=False)
+def test_a_later_start_and_a_log_name_the_file_of_the_credentials_instead() -> None:
+    later, log = GREETING.for_terminal(KNOWN, is_first_start=False), GREETING.for_log(KNOWN)
 
-    assert "pa55word" not in text
-    assert "/srv/vinery/bootstrap.json" in text
-
-
-def test_a_log_names_the_file_of_the_credentials_and_has_no_secret() -> None:
-    text = GREETING.for_log(KNOWN)
-
-    assert "pa55word" not in text
-    assert "vny_live_k" not in text
-    assert "To see the credentials: cat /srv/vinery/bootstrap.json" in text
-    assert f"{URL}/v1" in text
+    assert "pa55word" not in later + log
+    assert "/srv/vinery/bootstrap.json" in later
+    assert "vny_live_k" not in log
+    assert "To see the credentials: cat /srv/vinery/bootstrap.json" in log
+    assert f"{URL}/v1" in log
 
 
-@pytest.mark.parametrize(
-    "text", [GREETING.for_log(None), GREETING.for_terminal(None, is_first_start=False)]
-)
-def test_without_saved_credentials_it_shows_how_to_create_a_key(text: str) -> None:
-    assert "VINERY_HOME=/srv/vinery vinery key create --name NAME" in text
+def test_without_saved_credentials_it_shows_how_to_create_a_key() -> None:
+    for text in (GREETING.for_log(None), GREETING.for_terminal(None, is_first_start=False)):
+        assert "VINERY_HOME=/srv/vinery vinery key create --name NAME" in text
 
 
 def test_behind_a_proxy_the_public_addresses_come_first() -> None:
@@ -86,8 +79,8 @@ def test_the_curl_line_is_quoted_for_the_shell() -> None:
     assert json.loads(words[-1])["model"] == "it's $HOME"
 
 
-@pytest.mark.parametrize(
-    ("home", "is_from_file", "needs_variable"),
+@table(
+    "home, is_from_file, needs_variable",
     [(default_path(), False, False), (Path("/a b"), False, True), (Path("/a b"), True, False)],
 )
 def test_commands_name_the_home_if_other_shells_do_not_find_it(

@@ -11,6 +11,7 @@ import pytest
 from django.core.checks import CheckMessage, Tags, run_checks
 from pytest_django import Settings
 
+from tests.tables import table
 from vinery import checks
 from vinery.config.home import Home
 from vinery.process.listening import Address
@@ -47,7 +48,7 @@ def test_every_finding_has_a_hint(settings: Settings, tmp_path: Path) -> None:
     assert all(message.hint for message in found)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+@table("host", ["127.0.0.1", "::1", "localhost"])
 def test_open_access_is_allowed_on_this_machine(settings: Settings, host: str) -> None:
     settings.VINERY_AUTH_ENABLED = False
     settings.VINERY_ADDRESS = Address(host, 8000)
@@ -62,14 +63,10 @@ def test_sqlite_on_a_network_file_system_is_a_warning(
     monkeypatch.setattr(checks, "filesystem_of", lambda _: "nfs4")
     sqlite = database(Home(Path("/srv/vinery")))
     monkeypatch.setitem(settings.DATABASES, "default", sqlite)
-
     assert ids(checks.sqlite_is_on_a_local_disk()) == ["vinery.W001"]
 
-
-def test_postgresql_may_be_anywhere(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "filesystem_of", lambda _: "nfs4")
-    monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", "django.db.backends.postgresql")
-
+    postgresql = sqlite | {"ENGINE": "django.db.backends.postgresql"}
+    monkeypatch.setitem(settings.DATABASES, "default", postgresql)
     assert ids(checks.sqlite_is_on_a_local_disk()) == []
 
 

@@ -15,10 +15,10 @@ import pytest
 import vinery.cli
 from tests.conftest import clean_environment
 from tests.platform_ import scripts
-from vinery.cli import commands
+from tests.tables import table
+from vinery.cli import commands, shape
 from vinery.cli.model import option
 from vinery.cli.period import period
-from vinery.cli.shape import table
 from vinery.config.home import Home
 from vinery_serving.engine.option_parsing import option_documents
 
@@ -33,9 +33,7 @@ def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
     return found
 
 
-@pytest.mark.parametrize(
-    "parser", parsers(commands.parser(*commands.COMMANDS)), ids=lambda parser: parser.prog
-)
+@table("parser", parsers(commands.parser(*commands.COMMANDS)))
 def test_every_command_and_every_argument_has_a_help_text(
     parser: argparse.ArgumentParser,
 ) -> None:
@@ -45,7 +43,7 @@ def test_every_command_and_every_argument_has_a_help_text(
 
 
 def test_help_does_not_load_django() -> None:
-    result = scripts.run_python(
+    result = scripts.new_python(
         "-X", "importtime", "-m", "vinery.cli", "--help", environment={"VINERY_PORT": "x"}
     )
 
@@ -54,12 +52,12 @@ def test_help_does_not_load_django() -> None:
     assert "django" not in result.stderr
 
 
-@pytest.mark.parametrize("words", [("key", "list"), ("model", "list"), ("usage", "show")])
-def test_a_command_loads_nothing_large_that_it_does_not_use(
-    platform_home: Home, words: tuple[str, ...]
-) -> None:
-    run = f"import sys; from vinery.cli import main; main({words}); print(*sys.modules)"
-    result = scripts.run_python("-c", run, environment={"VINERY_HOME": str(platform_home.path)})
+def test_commands_load_nothing_large_that_they_do_not_use(platform_home: Home) -> None:
+    commands = (("key", "list"), ("model", "list"), ("usage", "show"))
+    run = (
+        f"import sys; from vinery.cli import main; list(map(main, {commands})); print(*sys.modules)"
+    )
+    result = scripts.new_python("-c", run, environment={"VINERY_HOME": str(platform_home.path)})
 
     loaded = set(result.stdout.split())
     assert "django" in loaded
@@ -68,7 +66,7 @@ def test_a_command_loads_nothing_large_that_it_does_not_use(
 
 
 def test_a_command_that_does_not_exist_is_a_usage_error() -> None:
-    result = scripts.vinery("grow")
+    result = scripts.new_python("-m", "vinery.cli", "grow")
 
     assert result.returncode == 2
     assert "invalid choice: 'grow'" in result.stderr
@@ -91,8 +89,8 @@ def test_an_old_python_is_reported_in_one_line(
     assert capsys.readouterr().err == "vinery: Python 3.11 or newer is needed, this is 3.10.\n"
 
 
-@pytest.mark.parametrize(
-    ("settings", "words", "message"),
+@table(
+    "settings, words, message",
     [
         ({"VINERY_PORT": "http"}, ("up",), "VINERY_PORT='http' is not a number"),
         ({"VINERY_SERVER": "nginx"}, ("up",), "VINERY_SERVER='nginx' is unknown"),
@@ -108,24 +106,21 @@ def test_a_bad_setting_is_reported_in_one_line_that_names_it(
 ) -> None:
     # Port 8000 may be in use here.
     environment = {"VINERY_HOME": str(platform_home.path), "VINERY_PORT": "0"}
-    result = scripts.vinery(*words, environment=environment | settings)
 
-    assert result.returncode == 2
-    assert result.stderr.startswith(f"vinery: {message}")
-    assert result.stderr.count("\n") == 1
+    assert message in scripts.refusal(*words, environment=environment | settings)
 
 
 def test_a_database_without_tables_is_reported_in_one_line(platform_home: Home) -> None:
     (platform_home.path / "vinery.sqlite3").touch()
-    result = scripts.vinery("key", "list", environment={"VINERY_HOME": str(platform_home.path)})
+    environment = {"VINERY_HOME": str(platform_home.path)}
 
-    assert result.returncode == 1
-    assert result.stderr.startswith("vinery: The database cannot be used: no such table")
-    assert "vinery prepare" in result.stderr
-    assert result.stderr.count("\n") == 1
+    line = scripts.refusal("key", "list", environment=environment, status=1)
+
+    assert line.startswith("vinery: The database cannot be used: no such table")
+    assert "vinery prepare" in line
 
 
-@pytest.mark.parametrize(
+@table(
     "words",
     [
         ("key", "list"),
@@ -134,28 +129,26 @@ def test_a_database_without_tables_is_reported_in_one_line(platform_home: Home) 
         ("audit", "verify"),
         ("key", "create", "--name", "laptop"),
         ("admin", "reset-password"),
+        ("env",),
+        ("status",),
         ("web",),
         ("node",),
         ("jobs",),
     ],
-    ids=" ".join,
 )
 def test_no_command_but_up_and_prepare_makes_a_home(tmp_path: Path, words: tuple[str, ...]) -> None:
     home = tmp_path / "none"
-    environment = {"VINERY_HOME": str(home), "VINERY_PORT": "0"}
-    result = scripts.vinery(*words, environment=environment)
 
-    assert result.returncode == 2
-    assert result.stderr.startswith(f"vinery: There is no Vinery home at {home}. Start it with")
-    assert result.stderr.count("\n") == 1
+    line = scripts.refusal(*words, environment={"VINERY_HOME": str(home), "VINERY_PORT": "0"})
+
+    assert line.startswith(f"vinery: There is no Vinery home at {home}. Start it with")
     assert not home.exists()
 
 
 def test_a_command_makes_no_database_in_a_home_that_has_none(platform_home: Home) -> None:
-    result = scripts.vinery("key", "list", environment={"VINERY_HOME": str(platform_home.path)})
+    environment = {"VINERY_HOME": str(platform_home.path)}
 
-    assert result.returncode == 2
-    assert "There is no Vinery home at" in result.stderr
+    assert "There is no Vinery home at" in scripts.refusal("key", "list", environment=environment)
     assert not (platform_home.path / "vinery.sqlite3").exists()
 
 
@@ -169,28 +162,28 @@ def test_help_of_a_command_needs_no_home(tmp_path: Path) -> None:
 def test_the_home_of_another_user_is_reported(tmp_path: Path) -> None:
     """The folder cannot be opened, as another user's. Root may open all, so a loop of links."""
     (tmp_path / "secrets").symlink_to("secrets")
-    result = scripts.vinery("key", "list", environment={"VINERY_HOME": str(tmp_path)})
 
-    assert result.returncode == 2
-    assert "Run this as the user that runs `vinery up`" in result.stderr
+    line = scripts.refusal("key", "list", environment={"VINERY_HOME": str(tmp_path)})
+
+    assert "Run this as the user that runs `vinery up`" in line
 
 
-@pytest.mark.parametrize(
-    ("text", "length"),
+@table(
+    "text, length",
     [("12h", timedelta(hours=12)), ("30d", timedelta(days=30)), ("4w", timedelta(weeks=4))],
 )
 def test_a_period_is_read(text: str, length: timedelta) -> None:
     assert period(text) == length
 
 
-@pytest.mark.parametrize("text", ["", "30", "d", "0d", "-1d", "1.5d", "30 d", "1y"])
+@table("text", ["", "30", "d", "0d", "-1d", "1.5d", "30 d", "1y"])
 def test_an_invalid_period_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="12h, 30d or 4w"):
         period(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "pair"),
+@table(
+    "text, pair",
     [
         ("max_running=8", ("max_running", 8)),
         ("plugin={}", ("plugin", {})),
@@ -203,7 +196,7 @@ def test_an_engine_option_is_read(text: str, pair: tuple[str, object]) -> None:
     assert option(text) == pair
 
 
-@pytest.mark.parametrize("text", ["", "max_running", "=8"])
+@table("text", ["", "max_running", "=8"])
 def test_an_invalid_engine_option_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="KEY=VALUE"):
         option(text)
@@ -221,7 +214,7 @@ def test_the_help_of_adding_a_model_explains_every_engine_option(
 
 
 def test_a_table_is_as_wide_as_its_cells() -> None:
-    assert table(("ID", "NAME"), [("1", "laptop"), ("200", "ci")]).splitlines() == [
+    assert shape.table(("ID", "NAME"), [("1", "laptop"), ("200", "ci")]).splitlines() == [
         "ID   NAME",
         "1    laptop",
         "200  ci",

@@ -33,13 +33,10 @@ def test_every_container_has_limits_and_gains_no_privileges() -> None:
         assert service["mem_limit"]
         assert service["pids_limit"]
         assert "no-new-privileges:true" in service["security_opt"]
-
-
-def test_folders_in_memory_have_a_size() -> None:
     mounts = [mount for service in SERVICES.values() for mount in service.get("tmpfs", ())]
-
     assert mounts
-    assert all("size=" in mount for mount in mounts)
+    assert all("size=" in mount for mount in mounts), "folders in memory"
+    assert "${MODELS:-./models}:/models:ro" in SERVICES["vinery"]["volumes"]
 
 
 def test_every_image_can_be_pinned_by_a_variable() -> None:
@@ -57,15 +54,8 @@ def test_both_files_build_a_target_that_the_dockerfile_has() -> None:
     assert targets == ["cpu", "gpu"]
     assert all(re.search(rf"^FROM \w+ AS {target}$", DOCKERFILE, re.M) for target in targets)
     assert DOCKERFILE.rstrip().endswith("AS cpu")
-
-
-def test_the_models_of_the_host_are_read_only() -> None:
-    assert "${MODELS:-./models}:/models:ro" in SERVICES["vinery"]["volumes"]
-
-
-def test_a_gpu_is_opened_by_the_group_of_the_host() -> None:
+    # A GPU is opened by the group of the host.
     vinery = WITH_GPU["services"]["vinery"]
-
     assert vinery["devices"] == ["/dev/dri:/dev/dri"]
     assert vinery["group_add"][0].startswith("${RENDER_GROUP:?")
 

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import prepared_home
+from tests.conftest import clean_environment
 from tests.platform_ import scripts
+from tests.tables import table
 from vinery.config import config_file, distribution, env, setting_table
 from vinery.config.env import SettingError
 from vinery.config.home import Home
@@ -46,12 +49,17 @@ def write(tmp_path: Path) -> Write:
 
 
 def test_the_file_of_the_user_names_the_home(write: Write, tmp_path: Path) -> None:
+    os.environ["VINERY_PORT"] = " "  # an empty variable overrides nothing
     write(f'home = "{tmp_path}/srv"\nport = 8123\n')
 
     config_file.apply()
 
     assert Home.from_env().path == tmp_path / "srv"
     assert env.text("VINERY_PORT") == "8123"
+    # Applying twice changes nothing.
+    before = dict(os.environ)
+    config_file.apply()
+    assert dict(os.environ) == before
 
 
 def test_a_relative_home_is_beside_the_file_that_names_it(write: Write, tmp_path: Path) -> None:
@@ -76,15 +84,6 @@ def test_the_environment_overrides_each_file(write: Write, tmp_path: Path) -> No
         "daphne",
         "2",
     ]
-
-
-def test_an_empty_variable_overrides_nothing(write: Write) -> None:
-    os.environ["VINERY_PORT"] = " "
-    write("port = 8123\n")
-
-    config_file.apply()
-
-    assert env.text("VINERY_PORT") == "8123"
 
 
 def test_the_file_in_the_home_overrides_that_of_the_user(write: Write, tmp_path: Path) -> None:
@@ -128,26 +127,21 @@ def test_values_are_written_as_toml_has_them(write: Write, monkeypatch: pytest.M
     assert env.text("REDIS_URL") == "redis://cache"
 
 
-def test_the_file_of_a_secret_is_found_beside_the_file(write: Write) -> None:
+def test_the_file_of_a_secret_is_found_beside_the_file_unless_the_environment_has_it(
+    write: Write,
+) -> None:
     write("s3cret\n", "user/vinery/key")
-    write('secret_key_file = "key"\nkey_pepper_2_file = "key"\n')
+    write('secret_key_file = "key"\nkey_pepper_2_file = "key"\nkey_pepper_3_file = "key"\n')
+    os.environ["VINERY_KEY_PEPPER_3"] = "of the environment"
 
     config_file.apply()
 
     assert env.secret("VINERY_SECRET_KEY") == "s3cret"
     assert env.secret("VINERY_KEY_PEPPER_2") == "s3cret"
+    assert env.secret("VINERY_KEY_PEPPER_3") == "of the environment"
 
 
-def test_a_secret_of_the_environment_overrides_the_file_of_a_secret(write: Write) -> None:
-    os.environ["VINERY_SECRET_KEY"] = "of the environment"
-    write('secret_key_file = "key"\n')
-
-    config_file.apply()
-
-    assert env.secret("VINERY_SECRET_KEY") == "of the environment"
-
-
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644])
+@table("mode", [0o640, 0o604, 0o644])
 def test_a_secret_that_others_may_read_is_refused(write: Write, mode: int) -> None:
     path = write('database_url = "postgres://u:hunter2@db/v"\nport = 1\n')
     path.chmod(mode)
@@ -165,8 +159,8 @@ def test_a_file_without_a_secret_may_be_read_by_others(write: Write) -> None:
     assert env.text("VINERY_PORT") == "8123"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
+@table(
+    "text, message",
     [
         ("prot = 1\n", "unknown key prot. Did you mean port?"),
         ("VINERY_PORT = 1\n", "unknown key VINERY_PORT. Did you mean port?"),
@@ -224,45 +218,29 @@ def test_an_invalid_value_is_reported_by_its_key_and_file(write: Write) -> None:
         env.url("VINERY_PUBLIC_URL", schemes=("https",))
 
 
-def test_applying_twice_changes_nothing(write: Write) -> None:
-    write("port = 8123\n")
-    config_file.apply()
-    before = dict(os.environ)
-
-    config_file.apply()
-
-    assert dict(os.environ) == before
-
-
 def test_without_a_clone_the_home_is_the_data_folder_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert distribution.REPOSITORY is not None
+    assert (distribution.TEMPLATES / "console").is_dir()
+    assert (distribution.MODELS / "tiny-chat").is_dir()
     monkeypatch.setattr("vinery.config.home.REPOSITORY", None)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
     assert Home.from_env().path == tmp_path / "data" / "vinery"
 
 
-def test_a_clone_has_templates_and_models() -> None:
-    assert distribution.REPOSITORY is not None
-    assert (distribution.TEMPLATES / "console").is_dir()
-    assert (distribution.MODELS / "tiny-chat").is_dir()
-
-
-def test_every_setting_is_in_the_table_once() -> None:
+def test_every_setting_that_the_code_reads_is_in_the_table_once() -> None:
     names = [setting.name for setting in setting_table.SETTINGS]
-    assert len(names) == len(set(names))
-
-
-def test_every_setting_that_the_code_reads_is_in_the_table() -> None:
     sources = (Path(config_file.__file__).parents[1]).rglob("*.py")
     text = "\n".join(file.read_text() for file in sources)
     read = set(re.findall(r'env\.(?!note_origin)\w+\(\s*"([A-Z_0-9]+)"', text))
 
+    assert len(names) == len(set(names))
     assert len(read) >= 40
     known = setting_table.known()
     assert {name for name in read if setting_table.key_of(name) not in known} == set()
-    unread = {setting.name for setting in setting_table.SETTINGS} - read
+    unread = set(names) - read
     made_in_a_loop = {name for name in unread if name.startswith("VINERY_RETENTION_")}
     assert unread - made_in_a_loop == {"VINERY_KEY_PEPPER_1"}
 
@@ -271,14 +249,14 @@ def test_every_setting_that_the_code_reads_is_in_the_table() -> None:
 
 
 def test_a_command_finds_the_home_of_the_file_from_any_folder(write: Write, tmp_path: Path) -> None:
+    servers = prepared_home.copy_to(tmp_path / "srv", clean_environment())
+    del servers["VINERY_HOME"]
     write(f'home = "{tmp_path}/srv"\nport = 0\n')
-    environment = {"XDG_CONFIG_HOME": str(tmp_path / "user"), "VINERY_CONFIG": ""}
+    environment = {**servers, "XDG_CONFIG_HOME": str(tmp_path / "user"), "VINERY_CONFIG": ""}
 
-    assert scripts.vinery("prepare", environment=environment).returncode == 0
-    result = scripts.vinery("key", "list", "--json", environment=environment)
+    result = scripts.vinery("key", "list", "--json", environment=environment, cwd=tmp_path)
 
     assert [row["name"] for row in json.loads(result.stdout)] == ["first key"]
-    assert (tmp_path / "srv" / "bootstrap.json").is_file()
 
 
 @pytest.mark.parametrize("where", [0, 2])
@@ -295,28 +273,18 @@ def test_config_shows_each_setting_with_its_source_and_no_secret(write: Write, w
     assert rows["VINERY_SERVER"] == ("uvicorn", "default")
     assert rows["VINERY_SECRET_KEY"] == ("(hidden)", str(path))
     assert "hunter2" not in result.stdout
+    paths = scripts.vinery("config", "--path", environment={"VINERY_CONFIG": str(path)})
+    assert paths.stdout == f"{path}\n"
 
 
-def test_config_prints_the_paths_of_the_files(write: Write) -> None:
-    path = write("port = 8123\n", "named.toml")
-
-    result = scripts.vinery("config", "--path", environment={"VINERY_CONFIG": str(path)})
-
-    assert result.stdout == f"{path}\n"
-
-
-@pytest.mark.parametrize("words", [("key", "list"), ("up",), ("config",)])
+@table("words", [("key", "list"), ("up",), ("config",)])
 def test_a_bad_file_is_reported_in_one_line(write: Write, words: tuple[str, ...]) -> None:
     path = write("prot = 8123\n", "named.toml")
 
-    result = scripts.vinery("--config", str(path), *words)
+    line = scripts.refusal("--config", str(path), *words, environment={})
 
-    assert result.returncode == 2
-    assert result.stderr == f"vinery: {path} has the unknown key prot. Did you mean port?\n"
+    assert line == f"vinery: {path} has the unknown key prot. Did you mean port?\n"
 
 
 def test_config_without_a_file_is_refused() -> None:
-    result = scripts.vinery("config", "--config")
-
-    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
-    assert "--config needs a file" in result.stderr
+    assert "--config needs a file" in scripts.refusal("config", "--config", environment={})

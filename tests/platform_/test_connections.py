@@ -9,6 +9,7 @@ from ipaddress import ip_network
 
 import pytest
 
+from tests.tables import table
 from vinery.process.connections import ConnectionLimits, Connections, descriptor_capacity
 from vinery_serving.http.refusals import Reason, Refusals
 
@@ -25,8 +26,8 @@ class _Connection:
         self.num_aborts += 1
 
 
-@pytest.mark.parametrize(
-    ("addresses", "num_refused"),
+@table(
+    "addresses, num_refused",
     [
         (["192.0.2.1"] * 3, 1),
         (["192.0.2.1", "192.0.2.1", "::ffff:192.0.2.1"], 1),

@@ -4,7 +4,7 @@ path. This holds whether the process already knows of the failure or the page me
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from asgiref.sync import sync_to_async
 from django.db import DataError, OperationalError, connection, connections
 from django.test import AsyncClient, Client
 
+from tests.tables import table
 from vinery.web.middleware import ask_whether_unavailable
 from vinery_accounts.models import User
 
@@ -39,23 +40,18 @@ def result(response: Any, status: int = 503) -> str:
 
 @pytest.mark.usefixtures("noticed")
 @pytest.mark.django_db
-@pytest.mark.parametrize("path", PAGES)
-def test_a_page_is_refused_without_asking_the_database(path: str) -> None:
+@table("path", PAGES)
+def test_a_page_is_refused_with_the_usual_headers_without_asking_the_database(path: str) -> None:
     with connection.execute_wrapper(no_query):
-        text = result(Client().get(path))
+        response = Client().get(path)
 
+    text = result(response)
     assert "<h1>The database does not answer</h1>" in text or path == "/console/"
     assert 'href="/static/' in text
-
-
-@pytest.mark.usefixtures("noticed")
-@pytest.mark.parametrize("path", PAGES)
-def test_a_refused_page_has_the_usual_security_headers(path: str) -> None:
-    headers = Client().get(path).headers
-
-    assert headers["Content-Security-Policy"].startswith("default-src 'none';")
-    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
-    assert "no-store" in headers["Cache-Control"]
+    policy = response.headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none';")
+    assert "frame-ancestors 'none'" in policy
+    assert "no-store" in response.headers["Cache-Control"]
 
 
 @pytest.mark.usefixtures("noticed")
@@ -80,39 +76,40 @@ async def test_a_page_is_refused_in_the_asynchronous_server_too() -> None:
     await sync_to_async(connections.close_all)()
 
 
-@pytest.mark.django_db
-@pytest.mark.parametrize(
+@pytest.fixture
+def visitor(db: None) -> Client:
+    client = Client(raise_request_exception=False)
+    client.force_login(User.objects.create_superuser("root"))
+    return client
+
+
+def failing(error: Exception) -> Callable[..., None]:
+    def fail(*_: Any) -> None:
+        raise error
+
+    return fail
+
+
+@table(
     "reader",
     [
         "django.contrib.auth.get_user",
         "django.contrib.sessions.backends.db.SessionStore._get_session_from_db",
     ],
 )
-@pytest.mark.parametrize("path", ["/admin/", "/accounts/", "/", "/console/", "/api/keys/"])
+@table("path", ["/admin/", "/accounts/", "/", "/console/", "/api/keys/"])
 def test_the_first_page_that_meets_the_failure_reports_it(
-    monkeypatch: pytest.MonkeyPatch, reader: str, path: str
+    visitor: Client, monkeypatch: pytest.MonkeyPatch, reader: str, path: str
 ) -> None:
-    client = Client(raise_request_exception=False)
-    client.force_login(User.objects.create_superuser("root"))
+    with monkeypatch.context() as patch:
+        patch.setattr(reader, failing(OperationalError("secret of mine")))
 
-    def fail(*_: Any) -> None:
-        raise OperationalError("secret of mine")
-
-    monkeypatch.setattr(reader, fail)
-
-    assert "secret of mine" not in result(client.get(path))
+        assert "secret of mine" not in result(visitor.get(path))
 
 
-@pytest.mark.django_db
 def test_another_database_error_is_a_server_error(
-    monkeypatch: pytest.MonkeyPatch,
+    visitor: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = Client(raise_request_exception=False)
-    client.force_login(User.objects.create_superuser("root"))
+    monkeypatch.setattr("django.contrib.auth.get_user", failing(DataError("secret of mine")))
 
-    def broken(*_: Any) -> None:
-        raise DataError("secret of mine")
-
-    monkeypatch.setattr("django.contrib.auth.get_user", broken)
-
-    assert "secret of mine" not in result(client.get("/admin/"), 500)
+    assert "secret of mine" not in result(visitor.get("/admin/"), 500)

@@ -8,15 +8,17 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests import prepared_home
 from tests.conftest import clean_environment
 from tests.platform_ import scripts
+from tests.tables import table
 from vinery.config.home import Home
 from vinery.doctor import home as home_checks
-from vinery.doctor import machine
+from vinery.doctor import machine, stores
 from vinery.doctor.finding import Finding, Level
 from vinery.process.listening import Address, listen
 
@@ -92,18 +94,24 @@ def test_a_wrong_setting_is_a_failure_among_others(
     assert found["python"].level == Level.OK
 
 
-def test_an_address_for_others_needs_tls_and_a_trusted_proxy(tmp_path: Path) -> None:
-    environment = {"VINERY_HOME": str(tmp_path / "none"), "VINERY_PORT": "0"}
-    everywhere = environment | {"VINERY_HOST": "0.0.0.0"}
+@table(
+    "host, public_url, level, word",
+    [
+        ("127.0.0.1", "", Level.OK, "none"),
+        ("0.0.0.0", "", Level.WARNING, "without TLS"),
+        ("0.0.0.0", "http://v.example", Level.WARNING, "has no TLS"),
+        ("0.0.0.0", "https://v.example", Level.WARNING, "trusted"),
+    ],
+)
+def test_an_address_for_others_needs_tls_and_a_trusted_proxy(
+    settings: Any, host: str, public_url: str, level: Level, word: str
+) -> None:
+    settings.VINERY_ADDRESS, settings.VINERY_PUBLIC_URL = Address(host, 0), public_url
 
-    for settings, word in (
-        (everywhere, "without TLS"),
-        (everywhere | {"VINERY_PUBLIC_URL": "http://v.example"}, "has no TLS"),
-        (everywhere | {"VINERY_PUBLIC_URL": "https://v.example"}, "trusted"),
-    ):
-        finding = diagnosis(settings)[1]["public URL"]
-        assert finding.level == Level.WARNING
-        assert word in finding.text
+    [found] = stores.proxy()
+
+    assert found.level == level
+    assert word in found.text
 
 
 def test_it_prints_findings_for_people_and_a_sum() -> None:
@@ -172,12 +180,21 @@ def test_a_driver_that_crashes_is_a_failure(
 # -- The home -------------------------------------------------------------------------------
 
 
-def test_secrets_that_others_may_read_are_a_failure(platform_home: Home) -> None:
+def test_a_home_is_well_until_others_may_read_secrets_or_it_has_no_space_or_a_later_clock(
+    platform_home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert levels(home_checks.secrets()) == {"secrets": Level.OK}
-
     (platform_home.secrets / "key_pepper_1").chmod(0o644)
-
     assert levels(home_checks.secrets()) == {"secrets": Level.FAILURE}
+
+    assert levels(home_checks.clock()) == {"clock": Level.OK}
+    tomorrow = time.time() + 24 * 3600
+    os.utime(platform_home.usage, (tomorrow, tomorrow))
+    assert levels(home_checks.clock()) == {"clock": Level.WARNING}
+
+    assert levels(home_checks.disk()) == {"disk": Level.OK}
+    monkeypatch.setenv("VINERY_MIN_FREE_DISK_MB", "1000000")
+    assert levels(home_checks.disk()) == {"disk": Level.WARNING}
 
 
 def test_a_home_that_holds_only_settings_has_no_secrets_yet(
@@ -190,22 +207,3 @@ def test_a_home_that_holds_only_settings_has_no_secrets_yet(
     (tmp_path / "vinery.sqlite3").touch()
 
     assert levels(home_checks.secrets()) == {"secrets": Level.FAILURE}
-
-
-def test_a_clock_that_was_set_back_is_noticed(platform_home: Home) -> None:
-    assert levels(home_checks.clock()) == {"clock": Level.OK}
-
-    tomorrow = time.time() + 24 * 3600
-    os.utime(platform_home.usage, (tomorrow, tomorrow))
-
-    assert levels(home_checks.clock()) == {"clock": Level.WARNING}
-
-
-def test_little_disk_space_is_a_warning(
-    platform_home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert levels(home_checks.disk()) == {"disk": Level.OK}
-
-    monkeypatch.setenv("VINERY_MIN_FREE_DISK_MB", "1000000")
-
-    assert levels(home_checks.disk()) == {"disk": Level.WARNING}

@@ -56,11 +56,7 @@ def test_a_process_without_its_supervisor_has_a_short_limit(
     assert draining.limit_s() == 600
 
     monkeypatch.setattr(parent_watch, "_watched", [os.getppid() + 1])
-
     assert draining.limit_s() < parent_watch.GRACE_S - draining.CLOSE_WITHIN_S
-
-
-def test_a_limit_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VINERY_DRAIN_S", "soon")
     with pytest.raises(SettingError, match="VINERY_DRAIN_S"):
         draining.limit_from_env()

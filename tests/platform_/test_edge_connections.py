@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import resource
+import select
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
-from functools import cache
 
 import psutil
 import pytest
@@ -16,7 +16,6 @@ import pytest
 from tests.conftest import until
 from tests.platform_.edge_application import LARGE_BYTES
 from tests.platform_.edge_server import (
-    SERVERS,
     EdgeServer,
     read_answer,
     read_to_end,
@@ -30,33 +29,24 @@ _GET_LAST = b"GET /now HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
 _SOON = {"header_timeout_s": 1.0, "sweep_interval_s": 0.05}
 _IDLE_SOON = {"keep_alive_s": 0.2, "sweep_interval_s": 0.05}
 
-pytestmark = pytest.mark.parametrize("server", SERVERS)
-
 Shared = Callable[..., EdgeServer]
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Shared]:
-    """Starts one server of a kind with these limits, for tests that leave it as they found it."""
-    with ExitStack() as stack:
-
-        @cache
-        def start(server: str, **limits: float) -> EdgeServer:
-            return stack.enter_context(run_edge_server(server, **limits))
-
-        yield start
+def is_silent(connection: socket.socket) -> bool:
+    """Whether the server has neither answered nor closed it."""
+    return not select.select([connection], [], [], 0)[0]
 
 
-def test_a_connection_that_sends_nothing_is_closed(shared: Shared, server: str) -> None:
-    running = shared(server, **_SOON)
+def test_a_connection_that_sends_nothing_is_closed(shared: Shared) -> None:
+    running = shared(**_SOON)
     before = running.num_refused("silent")
     with running.connect() as connection:
         assert read_to_end(connection) == b""
         assert running.num_refused("silent") == before + 1
 
 
-def test_a_header_that_trickles_in_is_ended(shared: Shared, server: str) -> None:
-    running = shared(server, **_SOON)
+def test_a_header_that_trickles_in_is_ended(shared: Shared) -> None:
+    running = shared(**_SOON)
     before = running.num_refused("header_timeout")
     with running.connect() as connection:
         connection.settimeout(0.05)
@@ -78,16 +68,16 @@ def test_a_header_that_trickles_in_is_ended(shared: Shared, server: str) -> None
         assert running.num_refused("header_timeout") == before + 1
 
 
-def test_the_next_header_has_the_same_time(shared: Shared, server: str) -> None:
-    with shared(server, **_SOON).connect() as connection:
+def test_the_next_header_has_the_same_time(shared: Shared) -> None:
+    with shared(**_SOON).connect() as connection:
         send(connection, _GET)
         assert read_answer(connection) == b"{}"
         send(connection, b"GET")
         assert status_of(read_to_end(connection)) == 408
 
 
-def test_an_unread_body_has_the_same_time(shared: Shared, server: str) -> None:
-    running = shared(server, **_SOON)
+def test_an_unread_body_has_the_same_time(shared: Shared) -> None:
+    running = shared(**_SOON)
     before = running.num_refused("body_unread")
     with running.connect() as connection:
         send(connection, b"POST /now HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n")
@@ -96,8 +86,8 @@ def test_an_unread_body_has_the_same_time(shared: Shared, server: str) -> None:
         assert running.num_refused("body_unread") == before + 1
 
 
-def test_an_idle_connection_outlives_the_time_for_headers(shared: Shared, server: str) -> None:
-    running = shared(server, **_SOON)
+def test_an_idle_connection_outlives_the_time_for_headers(shared: Shared) -> None:
+    running = shared(**_SOON)
     with running.connect() as idle, running.connect() as silent:
         send(idle, _GET)
         assert read_answer(idle) == b"{}"
@@ -106,28 +96,26 @@ def test_an_idle_connection_outlives_the_time_for_headers(shared: Shared, server
         assert read_answer(idle) == b"{}"
 
 
-def test_a_running_request_has_no_such_deadline(server: str) -> None:
+def test_a_running_request_has_no_such_deadline(kind: str) -> None:
     with (
-        run_edge_server(server, keep_alive_s=0.2, **_SOON) as running,
+        run_edge_server(kind, keep_alive_s=0.2, **_SOON) as running,
         running.connect() as waiting,
         running.connect() as silent,
     ):
         send(waiting, b"GET /never HTTP/1.1\r\nhost: a\r\n\r\n")
         read_to_end(silent)
-        waiting.settimeout(0.3)
-        with pytest.raises(TimeoutError):
-            waiting.recv(1)
+        assert is_silent(waiting)
 
 
-def test_an_idle_connection_is_closed_in_the_end(shared: Shared, server: str) -> None:
-    with shared(server, **_IDLE_SOON).connect() as connection:
+def test_an_idle_connection_is_closed_in_the_end(shared: Shared) -> None:
+    with shared(**_IDLE_SOON).connect() as connection:
         send(connection, _GET)
         assert read_answer(connection) == b"{}"
         assert read_to_end(connection) == b""
 
 
-def test_a_client_that_does_not_read_its_answer_is_ended(shared: Shared, server: str) -> None:
-    running = shared(server, **_IDLE_SOON)
+def test_a_client_that_does_not_read_its_answer_is_ended(shared: Shared) -> None:
+    running = shared(**_IDLE_SOON)
     before = running.num_refused("answer_unread")
     with running.connect() as connection:
         send(connection, b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n")
@@ -135,16 +123,16 @@ def test_a_client_that_does_not_read_its_answer_is_ended(shared: Shared, server:
         assert len(read_to_end(connection)) < LARGE_BYTES
 
 
-def test_a_client_that_reads_late_gets_its_answer(shared: Shared, server: str) -> None:
-    running = shared(server)
+def test_a_client_that_reads_late_gets_its_answer(shared: Shared) -> None:
+    running = shared()
     with running.connect() as connection:
         send(connection, b"GET /large HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
         assert running.num_refused("answer_unread") == 0
         assert len(read_to_end(connection)) > LARGE_BYTES
 
 
-def test_one_address_has_so_many_connections(server: str) -> None:
-    with run_edge_server(server, max_per_address=3) as running, ExitStack() as stack:
+def test_one_address_has_so_many_connections(kind: str) -> None:
+    with run_edge_server(kind, max_per_address=3) as running, ExitStack() as stack:
         held = [stack.enter_context(running.connect()) for _ in range(2)]
         for connection in held:
             send(connection, _GET)
@@ -158,27 +146,25 @@ def test_one_address_has_so_many_connections(server: str) -> None:
         assert running.num_refused("address") >= 1
 
 
-def test_a_new_client_takes_the_turn_of_one_that_sends_nothing(server: str) -> None:
-    with run_edge_server(server, max_connections=20) as running, ExitStack() as stack:
+def test_a_new_client_takes_the_turn_of_one_that_sends_nothing(kind: str) -> None:
+    with run_edge_server(kind, max_connections=20) as running, ExitStack() as stack:
         silent = [stack.enter_context(running.connect()) for _ in range(60)]
         until(lambda: status_of(running.exchange(_GET_LAST)) == 200)
         assert running.num_refused("connections") > 0
         assert len(silent) == 60
 
 
-def test_connections_with_requests_are_not_ended_for_new_ones(server: str) -> None:
-    with run_edge_server(server, max_connections=5) as running, ExitStack() as stack:
+def test_connections_with_requests_are_not_ended_for_new_ones(kind: str) -> None:
+    with run_edge_server(kind, max_connections=5) as running, ExitStack() as stack:
         running_ones = [stack.enter_context(running.connect()) for _ in range(5)]
         for connection in running_ones:
             send(connection, b"GET /never HTTP/1.1\r\nhost: a\r\n\r\n")
         until(lambda: status_of(running.exchange(_GET_LAST)) in (0, 503))
-        running_ones[0].settimeout(0.2)
-        with pytest.raises(TimeoutError):
-            running_ones[0].recv(1)
+        assert all(map(is_silent, running_ones))
 
 
-def test_descriptors_are_kept_in_reserve(server: str) -> None:
-    with run_edge_server(server) as running, ExitStack() as stack:
+def test_descriptors_are_kept_in_reserve(kind: str) -> None:
+    with run_edge_server(kind) as running, ExitStack() as stack:
         psutil.Process(running.process.pid).rlimit(resource.RLIMIT_NOFILE, (316, 316))
         for _ in range(400):
             stack.enter_context(running.connect())
@@ -186,8 +172,8 @@ def test_descriptors_are_kept_in_reserve(server: str) -> None:
         assert running.process.num_fds() < 250
 
 
-def test_many_connections_of_one_address_are_answered(shared: Shared, server: str) -> None:
-    running = shared(server)
+def test_many_connections_of_one_address_are_answered(shared: Shared) -> None:
+    running = shared()
     with ExitStack() as stack:
         connections = [stack.enter_context(running.connect()) for _ in range(600)]
         for connection in connections:
@@ -196,7 +182,7 @@ def test_many_connections_of_one_address_are_answered(shared: Shared, server: st
 
 
 def test_clients_that_leave_early_leave_no_traceback(
-    server: str, capfd: pytest.CaptureFixture[str]
+    kind: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     requests = [
         _GET,
@@ -206,7 +192,7 @@ def test_clients_that_leave_early_leave_no_traceback(
         b"GET /wait HTTP/1.1\r\nhost: a\r\n\r\n",
         b"GET",
     ]
-    with run_edge_server(server) as running:
+    with run_edge_server(kind) as running:
         for request in requests * 10:
             with running.connect() as connection:
                 send(connection, request)
@@ -220,9 +206,9 @@ def test_clients_that_leave_early_leave_no_traceback(
 
 
 def test_a_server_with_an_unfinished_header_stops_in_order(
-    server: str, capfd: pytest.CaptureFixture[str]
+    kind: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with run_edge_server(server) as running:
+    with run_edge_server(kind) as running:
         connection = running.connect()
         send(connection, b"GET /now HTTP/1.1\r\nhost: a\r\n")
         assert status_of(running.exchange(_GET_LAST)) == 200

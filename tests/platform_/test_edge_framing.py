@@ -10,6 +10,7 @@ import pytest
 
 from tests.hostile.raw_http import Answer, smuggled
 from tests.platform_.edge_server import SERVERS, EdgeServer, run_edge_server
+from tests.tables import table
 
 _CHUNKED = b"POST /echo HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
 _NEXT = b"GET /now HTTP/1.1\r\nhost: a\r\n\r\n"
@@ -36,7 +37,7 @@ def servers() -> Iterator[Mapping[str, EdgeServer]]:
         yield {name: stack.enter_context(run_edge_server(name)) for name in SERVERS}
 
 
-@pytest.mark.parametrize("name", _CASES)
+@table("name", _CASES)
 def test_it_is_refused_by_both_servers(servers: Mapping[str, EdgeServer], name: str) -> None:
     data, status = _CASES[name]
 

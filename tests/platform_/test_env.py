@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import table
 from vinery.config import env
 from vinery.config.env import SettingError
 
@@ -30,18 +31,12 @@ def test_an_empty_variable_is_an_unset_one(set_to: SetTo) -> None:
     assert env.on_off(NAME, default=True) is True
 
 
-@pytest.mark.parametrize("word", ["on", "1", "true", "YES"])
-def test_a_switch_that_is_on_is_read(set_to: SetTo, word: str) -> None:
+@table("word", ["on", "1", "true", "YES", "off", "0", "False", "no"])
+def test_a_switch_is_read(set_to: SetTo, word: str) -> None:
+    is_on = word in ("on", "1", "true", "YES")
     set_to(word)
 
-    assert env.on_off(NAME, default=False) is True
-
-
-@pytest.mark.parametrize("word", ["off", "0", "False", "no"])
-def test_a_switch_that_is_off_is_read(set_to: SetTo, word: str) -> None:
-    set_to(word)
-
-    assert env.on_off(NAME, default=True) is False
+    assert env.on_off(NAME, default=not is_on) is is_on
 
 
 def test_a_switch_that_is_neither_on_nor_off_is_refused(set_to: SetTo) -> None:
@@ -51,7 +46,7 @@ def test_a_switch_that_is_neither_on_nor_off_is_refused(set_to: SetTo) -> None:
         env.on_off(NAME, default=True)
 
 
-@pytest.mark.parametrize("word", ["0", "10", "-1", "nine", "3.5"])
+@table("word", ["0", "10", "-1", "nine", "3.5"])
 def test_an_invalid_number_or_one_out_of_range_is_refused(set_to: SetTo, word: str) -> None:
     set_to(word)
 
@@ -67,17 +62,13 @@ def test_both_ends_of_a_range_are_accepted(set_to: SetTo) -> None:
     assert env.integer(NAME, 5, at_least=1, at_most=9) == 9
 
 
-def test_an_unknown_choice_is_refused_and_the_known_ones_are_named(set_to: SetTo) -> None:
-    set_to("gunicorn")
+def test_a_known_choice_is_accepted_in_any_case(set_to: SetTo) -> None:
+    set_to("Daphne")
+    assert env.choice(NAME, "uvicorn", among=("uvicorn", "daphne")) == "daphne"
 
+    set_to("gunicorn")
     with pytest.raises(SettingError, match="daphne or uvicorn"):
         env.choice(NAME, "uvicorn", among=("uvicorn", "daphne"))
-
-
-def test_a_choice_is_accepted_in_any_case(set_to: SetTo) -> None:
-    set_to("Daphne")
-
-    assert env.choice(NAME, "uvicorn", among=("uvicorn", "daphne")) == "daphne"
 
 
 def test_the_last_slash_of_a_url_is_removed(set_to: SetTo) -> None:
@@ -86,7 +77,7 @@ def test_the_last_slash_of_a_url_is_removed(set_to: SetTo) -> None:
     assert env.url(NAME, schemes=("https",)) == "https://vinery.example"
 
 
-@pytest.mark.parametrize("value", ["vinery.example", "ftp://vinery.example", "https://"])
+@table("value", ["vinery.example", "ftp://vinery.example", "https://"])
 def test_a_url_of_an_unknown_scheme_is_refused(set_to: SetTo, value: str) -> None:
     set_to(value)
 
@@ -132,8 +123,8 @@ def test_a_list_is_split_at_commas(set_to: SetTo) -> None:
     assert env.words(NAME) == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
+@table(
+    "value, expected",
     [(None, [50, 100]), ("90, 80,90", [80, 90]), ("off", []), ("1,100", [1, 100])],
 )
 def test_percentages_increase_and_can_be_off(
@@ -145,7 +136,7 @@ def test_percentages_increase_and_can_be_off(
     assert env.numbers(NAME, (50, 100), at_most=100) == expected
 
 
-@pytest.mark.parametrize("value", ["0", "101", "half", "50;80", "-5", "off,50"])
+@table("value", ["0", "101", "half", "50;80", "-5", "off,50"])
 def test_invalid_percentages_are_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv(NAME, value)
     with pytest.raises(SettingError, match=f"{NAME}=.*50,80,100"):

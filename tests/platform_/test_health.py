@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import cast
+from unittest.mock import AsyncMock
 
 import pytest
 from prometheus_client import Metric as Family
@@ -25,7 +26,7 @@ from vinery.health.metrics import (
     of_vllm_traffic,
     read_levels,
 )
-from vinery_accounts.limits.reservations import Limiter, LimitsUnavailable, UsageBaseline
+from vinery_accounts.limits.reservations import LimitsUnavailable, UsageBaseline
 from vinery_accounts.limits.rulebook import Snapshot
 from vinery_accounts.limits.rules import Metric, Rule, Window
 from vinery_accounts.limits.service import LimitService, LimitSettings
@@ -39,12 +40,9 @@ def keys_read(read_at_s: float) -> tuple[bool, str]:
     return _of_keys(cast(Runtime, SimpleNamespace(accounts_read_at_s=read_at_s)))
 
 
-def test_a_key_table_that_is_refreshed_is_healthy() -> None:
+def test_a_key_table_that_is_too_old_is_reported() -> None:
     assert keys_read(time.time()) == (True, "up to date")
     assert keys_read(0.0) == (True, "not read yet")
-
-
-def test_a_key_table_that_is_too_old_is_reported() -> None:
     is_well, result = keys_read(time.time() - 95)
     assert not is_well
     assert result.startswith("changes of the last 9")
@@ -89,24 +87,22 @@ def test_requests_and_refusals_are_reported_by_their_labels() -> None:
     assert result["vinery_ignored_fields_total", "store"] == 4
 
 
-def test_refused_connections_are_reported_by_reason() -> None:
-    refusals = Refusals()
-    refusals.count(Reason.HEADERS_TOO_LARGE)
-    result = reported_by([of_refusals(refusals)])
-    name = "vinery_connections_refused_total"
-    assert result[name, "headers_too_large"] == 1
-    assert result[name, "address"] == 0
-
-
-def test_many_refusals_are_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_connections_are_reported_by_reason_and_many_in_one_line_of_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     now = [0.0]
     refusals = Refusals(clock=lambda: now[0])
     for _ in range(1000):
         refusals.count(Reason.ADDRESS)
     now[0] = 11.0
     refusals.count(Reason.MALFORMED)
+
     lines = [record.getMessage().rpartition(": ")[2] for record in caplog.records]
     assert lines == ["address 1", "address 999, malformed 1"]
+    result = reported_by([of_refusals(refusals)])
+    name = "vinery_connections_refused_total"
+    assert result[name, "address"] == 1000
+    assert result[name, "headers_too_large"] == 0
 
 
 def test_a_bucket_counts_all_shorter_durations() -> None:
@@ -145,21 +141,16 @@ async def test_limits_are_reported_with_their_usage() -> None:
     }
 
 
-async def test_limits_of_keys_and_users_are_not_exposed() -> None:
-    levels = await read_levels(limits_of("key:1", "user:1", "project:1", "model:a:b"))
+async def test_limits_of_keys_and_users_or_without_a_store_are_not_exposed() -> None:
+    limits = limits_of("key:1", "user:1", "project:1", "model:a:b")
+    levels = await read_levels(limits)
     assert [level.rule.scope for level in levels] == ["project:1", "model:a:b"]
-    assert ("vinery_limit_used", "4", "tokens", "a:b", "model", "false", "none") in reported_by(
-        of_limits(levels)
-    )
+    name = ("vinery_limit_used", "4", "tokens", "a:b", "model", "false", "none")
+    assert name in reported_by(of_limits(levels))
 
-
-async def test_limits_whose_store_is_unavailable_are_left_out() -> None:
-    class Unavailable:
-        async def levels(self, rules: object) -> object:
-            raise LimitsUnavailable("unavailable")
-
-    limits = limits_of("platform")
-    limits._limiter = cast(Limiter, Unavailable())
+    store = AsyncMock()
+    store.levels.side_effect = LimitsUnavailable("unavailable")
+    limits._limiter = store
     assert await read_levels(limits) == ()
 
 

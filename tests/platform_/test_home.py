@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.platform_ import scripts
 from vinery.config.distribution import REPOSITORY
 from vinery.config.env import SettingError
 from vinery.config.home import Home, write_private
@@ -66,38 +65,18 @@ def test_an_open_folder_of_another_user_is_refused(
         Home(tmp_path / "home").create()
 
 
-def test_a_link_in_the_home_is_not_followed(tmp_path: Path) -> None:
+def test_creating_a_home_again_keeps_its_files_and_follows_no_link(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.touch()
     outside.chmod(0o644)
     home = Home(tmp_path / "home")
     home.create()
     (home.path / "link").symlink_to(outside)
-
-    home.create()
-
-    assert stat.S_IMODE(outside.stat().st_mode) == 0o644
-
-
-def test_files_of_all_commands_are_private(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    home.mkdir(mode=0o755)
-    home.chmod(0o755)
-
-    result = scripts.vinery("prepare", environment={"VINERY_HOME": str(home), "VINERY_PORT": "0"})
-
-    assert result.returncode == 0, result.stderr
-    found = [path for path in (home, *home.rglob("*")) if path.stat().st_mode & 0o077]
-    assert found == []
-
-
-def test_creating_a_home_twice_changes_nothing(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    home.create()
     (home.run / "kept").write_text("x")
 
     home.create()
 
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o644
     assert (home.run / "kept").read_text() == "x"
 
 
@@ -114,25 +93,18 @@ def test_the_default_is_in_the_repository(monkeypatch: pytest.MonkeyPatch) -> No
     assert Home.from_env().path == REPOSITORY / "var"
 
 
-def test_a_written_file_replaces_the_old_one_atomically(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replace", [True, False])
+def test_a_written_file_replaces_the_old_one_atomically_or_not_at_all(
+    tmp_path: Path, replace: bool
+) -> None:
     file = tmp_path / "file"
     file.write_text("old")
 
-    assert write_private(file, "new") is True
+    assert write_private(file, "new", replace=replace) is replace
 
-    assert file.read_text() == "new"
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert file.read_text() == ("new" if replace else "old")
     assert list(tmp_path.iterdir()) == [file]
-
-
-def test_a_kept_file_is_not_overwritten(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("old")
-
-    assert write_private(file, "new", replace=False) is False
-
-    assert file.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [file]
+    assert not replace or stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
 def test_the_project_folder_is_no_package() -> None:

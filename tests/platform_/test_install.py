@@ -5,9 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from tests.conftest import REPOSITORY, clean_environment
+from tests.tables import table
 
 _RETRY = (
     "WARNING: Retrying (Retry(total=4)) after connection broken by 'NewConnectionError("
@@ -21,7 +20,7 @@ ERROR: No matching distribution found for openvino==2026.4.1"""
 def make_install(folder: Path, output: str, status: int) -> subprocess.CompletedProcess[str]:
     """Run it with a pip that prints this and ends with this status."""
     venv = folder / "venv"
-    (venv / "bin").mkdir(parents=True)
+    (venv / "bin").mkdir(parents=True, exist_ok=True)
     (folder / "output").write_text(output)
     python = venv / "bin" / "python"
     python.write_text(f'#!/bin/sh\ncat "{folder}/output"\nexit {status}\n')
@@ -37,8 +36,8 @@ def make_install(folder: Path, output: str, status: int) -> subprocess.Completed
     )
 
 
-@pytest.mark.parametrize(
-    ("output", "reason", "cure"),
+@table(
+    "output, reason, cure",
     [
         (f"{_RETRY}\n{_NOTHING_FOUND}", "pip could not reach the package index", "PIP_FIND_LINKS="),
         ("ERROR: [Errno 28] No space left on device", "the disk is full", "Free some space"),
@@ -54,7 +53,6 @@ def make_install(folder: Path, output: str, status: int) -> subprocess.Completed
         ),
         ("ERROR: something new", "see pip's lines below", "PIP_FIND_LINKS="),
     ],
-    ids=["network", "disk", "version", "certificate", "other"],
 )
 def test_a_failed_installation_shows_its_reason_and_a_cure(
     tmp_path: Path, output: str, reason: str, cure: str

@@ -45,16 +45,6 @@ def test_a_new_key_prints_only_its_secret(vinery: Vinery) -> None:
     assert result.stdout.strip() not in vinery("key", "list").stdout
 
 
-def test_a_key_is_revoked_by_its_id(vinery: Vinery) -> None:
-    vinery("key", "create", "--name", "by-id")
-    key_id = row_of(vinery, "by-id")[0]
-
-    result = vinery("key", "revoke", key_id)
-
-    assert "is revoked" in result.stdout
-    assert "revoked" in row_of(vinery, "by-id")
-
-
 def test_an_admin_key_is_marked_listed_and_removed(vinery: Vinery) -> None:
     secret = vinery("key", "create", "--name", "terraform", "--scope", "admin").stdout
 
@@ -66,29 +56,12 @@ def test_an_admin_key_is_marked_listed_and_removed(vinery: Vinery) -> None:
     assert "terraform" not in vinery("key", "list").stdout
 
 
-def test_a_key_is_revoked_by_its_hint(vinery: Vinery) -> None:
-    vinery("key", "create", "--name", "by-hint")
-    hint = row_of(vinery, "by-hint")[1]
-
-    result = vinery("key", "revoke", hint)
-
-    assert result.returncode == 0, result.stderr
-    assert "revoked" in row_of(vinery, "by-hint")
-
-
 @pytest.mark.parametrize("key", ["4711", "vny_live_none…xx"])
 def test_an_unknown_key_cannot_be_revoked(vinery: Vinery, key: str) -> None:
     result = vinery("key", "revoke", key)
 
     assert result.returncode == 1
     assert result.stderr == f"vinery: There is no key {key}. See: vinery key list\n"
-
-
-def test_a_key_needs_an_existing_owner(vinery: Vinery) -> None:
-    result = vinery("key", "create", "--name", "x", "--user", "charlie")
-
-    assert result.returncode == 1
-    assert result.stderr == "vinery: There is no active user charlie.\n"
 
 
 def test_an_administrator_gets_a_new_password(vinery: Vinery, home: Path) -> None:
@@ -99,13 +72,9 @@ def test_an_administrator_gets_a_new_password(vinery: Vinery, home: Path) -> Non
     assert result.returncode == 0
     assert len(result.stdout.strip()) >= 16
     assert result.stdout.strip() != first
-
-
-def test_only_an_administrator_gets_a_new_password(vinery: Vinery) -> None:
-    result = vinery("admin", "reset-password", "--user", "charlie")
-
-    assert result.returncode == 1
-    assert result.stderr == "vinery: There is no administrator charlie.\n"
+    refused = vinery("admin", "reset-password", "--user", "charlie")
+    assert refused.returncode == 1
+    assert refused.stderr == "vinery: There is no administrator charlie.\n"
 
 
 def test_the_table_shows_when_a_key_is_due_to_be_rotated(vinery: Vinery) -> None:

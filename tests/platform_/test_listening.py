@@ -6,27 +6,18 @@ import socket
 
 import pytest
 
+from tests.tables import table
 from vinery.config.env import SettingError
 from vinery.process.listening import Address, listen, server_for, server_from_env
 
 
-def test_a_free_port_is_listened_on() -> None:
-    with listen(Address("127.0.0.1", 0)) as server:
-        socket.create_connection(server.getsockname(), timeout=5).close()
-
-
-def test_a_port_in_use_is_refused_and_named() -> None:
-    with listen(Address("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-
-        with pytest.raises(SettingError, match=f"Port {port} on 127.0.0.1 is in use.*VINERY_PORT"):
-            listen(Address("127.0.0.1", port))
-
-
-def test_a_port_is_free_again_at_once() -> None:
+def test_a_port_in_use_is_refused_and_named_and_free_again_at_once() -> None:
     with listen(Address("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         client = socket.create_connection(server.getsockname(), timeout=5)
+
+        with pytest.raises(SettingError, match=f"Port {port} on 127.0.0.1 is in use.*VINERY_PORT"):
+            listen(Address("127.0.0.1", port))
     client.close()
 
     listen(Address("127.0.0.1", port)).close()
@@ -38,8 +29,8 @@ def test_a_host_that_is_not_this_machine_is_refused(host: str) -> None:
         listen(Address(host, 0))
 
 
-@pytest.mark.parametrize(
-    ("host", "is_loopback", "base_url"),
+@table(
+    "host, is_loopback, base_url",
     [
         ("127.0.0.1", True, "http://127.0.0.1:80"),
         ("localhost", True, "http://localhost:80"),
@@ -58,26 +49,17 @@ def test_clients_on_this_machine_get_a_url_that_they_can_reach(
     assert address.base_url == base_url
 
 
-def test_an_unknown_server_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VINERY_SERVER", "hypercorn")
-
-    with pytest.raises(SettingError, match=r"VINERY_SERVER='hypercorn'.*daphne or uvicorn"):
-        server_from_env()
-
-
-def test_daphne_cannot_serve_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VINERY_SERVER", "daphne")
-
+def test_an_unknown_server_is_refused_and_daphne_for_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    for server in ("uvicorn", "daphne"):
+        monkeypatch.setenv("VINERY_SERVER", server)
+        with socket.socket(socket.AF_INET) as sock:
+            assert server_for(sock) == server
     with (
         socket.socket(socket.AF_INET6) as sock,
         pytest.raises(SettingError, match="Daphne serves IPv4 only"),
     ):
         server_for(sock)
 
-
-@pytest.mark.parametrize("server", ["uvicorn", "daphne"])
-def test_both_servers_serve_ipv4(monkeypatch: pytest.MonkeyPatch, server: str) -> None:
-    monkeypatch.setenv("VINERY_SERVER", server)
-
-    with socket.socket(socket.AF_INET) as sock:
-        assert server_for(sock) == server
+    monkeypatch.setenv("VINERY_SERVER", "hypercorn")
+    with pytest.raises(SettingError, match=r"VINERY_SERVER='hypercorn'.*daphne or uvicorn"):
+        server_from_env()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import clean_environment
+from tests.tables import table
 from vinery.cli import commands
 from vinery.cli.logs import since
 from vinery_serving.logs.file import LogBounds, LogFile
@@ -57,6 +58,7 @@ def busy(folder: Path) -> Path:
     write(folder, engine_name("tiny"), 5, "five")
     write(folder, "node", 6, "engine ready model=org/tiny pid=2")
     write(folder, "web-1", 7, "seven", "WARNING")
+    write(folder, "node", 8, "engine died model=broken")
     return folder
 
 
@@ -69,17 +71,14 @@ def test_lines_of_all_processes_are_in_the_order_of_their_times(busy: Path, show
 
     assert status == 0
     assert lines == sorted(lines)
-    assert len(lines) == 7
+    assert len(lines) == 8
     assert lines[0] == "1970-01-01T00:00:01.000Z INFO web-1 room: one"
 
 
-def test_the_last_lines_are_shown(busy: Path, show: Show) -> None:
-    assert ends(show("-n", "2")[1]) == ["engine ready model=org/tiny pid=2", "seven"]
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
+@table(
+    "words, expected",
     [
+        (("-n", "2"), ["seven", "engine died model=broken"]),
         (("--process", "web"), ["one", "three", "seven"]),
         (("--process", "web-2"), ["three"]),
         (("--process", "engine"), ["four", "five"]),
@@ -87,7 +86,8 @@ def test_the_last_lines_are_shown(busy: Path, show: Show) -> None:
         (("--level", "error"), ["three"]),
         (("--model", "tiny"), ["engine ready model=tiny pid=1", "five"]),
         (("--model", "org/tiny"), ["four", "engine ready model=org/tiny pid=2"]),
-        (("--since", "1970-01-01T00:00:06"), ["engine ready model=org/tiny pid=2", "seven"]),
+        (("--model", "broken"), ["engine died model=broken"]),  # it never had an engine
+        (("--since", "1970-01-01T00:00:07"), ["seven", "engine died model=broken"]),
         (("--since", "1h"), []),
         (("--process", "web", "--level", "error", "-n", "1"), ["three"]),
     ],
@@ -99,14 +99,6 @@ def test_lines_are_selected(
 
     assert status == 0
     assert ends(lines) == expected
-
-
-def test_a_model_that_never_had_an_engine_has_the_lines_of_the_node(
-    folder: Path, show: Show
-) -> None:
-    write(folder, "node", 1, "engine died model=broken")
-
-    assert ends(show("--model", "broken")[1]) == ["engine died model=broken"]
 
 
 def test_json_has_one_object_a_line(folder: Path, show: Show) -> None:
@@ -167,14 +159,14 @@ def test_logs_of_another_user_name_what_to_do(
     assert "Use the user that runs the server" in error
 
 
-@pytest.mark.parametrize("text", ["", "soon", "5", "2w", "-1h", "9999999d", "2026-13-01"])
+@table("text", ["", "soon", "5", "2w", "-1h", "9999999d", "2026-13-01"])
 def test_a_wrong_time_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="neither"):
         since(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "second"),
+@table(
+    "text, second",
     [
         ("30s", 99_970),
         ("10m", 99_400),

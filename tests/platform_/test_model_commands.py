@@ -12,6 +12,7 @@ import pytest
 
 from tests import forked_commands, prepared_home
 from tests.conftest import clean_environment
+from tests.tables import table
 from vinery.config.distribution import REPOSITORY
 from vinery_serving.logs.folder import engine_name, log_path
 
@@ -27,17 +28,16 @@ def vinery(tmp_path_factory: pytest.TempPathFactory) -> Vinery:
     return partial(forked_commands.run, environment=environment)
 
 
-def test_a_prepared_home_serves_the_reference_model(vinery: Vinery) -> None:
-    result = vinery("model", "list")
-
-    assert TINY_CHAT in result.stdout
-
-
 def test_a_model_that_ships_with_vinery_needs_no_path_and_no_name(vinery: Vinery) -> None:
+    assert TINY_CHAT in vinery("model", "list").stdout, "a prepared home serves it"
+
     added = vinery("model", "add", "tiny-vision", "--no-load")
 
     assert added.stdout.startswith(f"Added tiny-vision from {REPOSITORY}/models/tiny-vision.")
-    assert "To load it: vinery model load tiny-vision" in added.stdout
+    assert added.stdout.endswith("To load it: vinery model load tiny-vision\n")
+    retried = vinery("model", "retry", "tiny-vision")
+    assert retried.returncode == 1
+    assert retried.stderr == "vinery: tiny-vision is not loaded: load it.\n"
     assert vinery("model", "remove", "tiny-vision").returncode == 0
 
 
@@ -100,17 +100,6 @@ def test_a_model_is_shown_changed_and_renamed(vinery: Vinery) -> None:
     vinery("model", "remove", "second")
 
 
-def test_only_a_failed_model_is_tried_again(vinery: Vinery) -> None:
-    added = vinery("model", "add", TINY_CHAT, "--name", "well", "--no-load")
-    assert added.stdout.endswith("To load it: vinery model load well\n")
-
-    result = vinery("model", "retry", "well")
-
-    assert result.returncode == 1
-    assert result.stderr == "vinery: well is not loaded: load it.\n"
-    vinery("model", "remove", "well")
-
-
 def test_a_second_prepare_does_not_restore_a_removed_model(vinery: Vinery) -> None:
     """While any model is served, the administrator chooses the models."""
     vinery("model", "add", TINY_CHAT, "--name", "other", "--no-load")
@@ -122,8 +111,8 @@ def test_a_second_prepare_does_not_restore_a_removed_model(vinery: Vinery) -> No
     assert [line.split()[0] for line in listed] == ["NAME", "other"]
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
+@table(
+    "words, reason",
     [
         (("add", "/nowhere", "--name", "x"), "There is no folder /nowhere"),
         (("add", str(Path(__file__).parent), "--name", "x"), "has no openvino_model.xml"),
@@ -155,22 +144,10 @@ def test_a_model_is_shown_with_the_last_lines_of_its_engine(vinery: Vinery) -> N
     vinery("model", "add", TINY_CHAT, "--name", "logged", "--no-load")
     assert "the log is on the host" in vinery("model", "show", "logged").stdout
     home = Path(vinery.keywords["environment"]["VINERY_HOME"])  # type: ignore[attr-defined]
-    line = "2026-01-31T12:00:00.000Z ERROR engine-logged room: the weights do not fit"
-    log_path(home / "logs", engine_name("logged")).write_text(f"{line}\n")
+    lines = [f"2026-01-31T12:00:0{n}.000Z ERROR engine-logged room: {n}" for n in range(5)]
+    log_path(home / "logs", engine_name("logged")).write_text("\n".join(lines) + "\n")
 
-    assert vinery("model", "show", "logged").stdout.endswith(f"\n\n{line}\n")
-    assert json.loads(vinery("model", "show", "logged", "--json").stdout)["log"] == [line]
-
-
-def test_the_log_of_a_model_is_shown_with_what_the_node_has_logged_about_it(
-    vinery: Vinery,
-) -> None:
-    vinery("model", "add", TINY_CHAT, "--name", "followed", "--no-load")
-    home = Path(vinery.keywords["environment"]["VINERY_HOME"])  # type: ignore[attr-defined]
-    lines = [
-        f"2026-01-31T12:00:0{number}.000Z INFO engine-followed room: {number}"
-        for number in range(5)
-    ]
-    log_path(home / "logs", engine_name("followed")).write_text("\n".join(lines) + "\n")
-    assert vinery("model", "logs", "followed", "-n", "2").stdout.splitlines() == lines[3:]
+    assert vinery("model", "show", "logged").stdout.endswith(f"\n{lines[-1]}\n")
+    assert json.loads(vinery("model", "show", "logged", "--json").stdout)["log"] == lines
+    assert vinery("model", "logs", "logged", "-n", "2").stdout.splitlines() == lines[3:]
     assert vinery("model", "logs", "no-such-model").returncode == 1

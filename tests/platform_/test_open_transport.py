@@ -57,8 +57,20 @@ async def test_what_is_written_in_one_pass_is_sent_at_once(
     transport.write(b"more")
     assert below.sent == []
     await asyncio.sleep(0)
-
     assert below.sent == [HEAD + b"bodymore"]
+
+    # A head without a body is sent in the same moment.
+    transport.write(HEAD)
+    await asyncio.sleep(0)
+    transport.write(b"body")
+    await asyncio.sleep(0)
+    assert below.sent[1:] == [HEAD, b"body"]
+
+    # No more than a part of an answer waits.
+    part = b"x" * MAX_UNSENT_BYTES
+    transport.write(part)
+    transport.write(b"y")
+    assert below.sent[3:] == [part + b"y"]
 
 
 async def test_all_connections_send_after_all_that_was_ready_has_run(outbox: _Outbox) -> None:
@@ -92,27 +104,6 @@ async def test_a_connection_that_fails_does_not_hold_up_the_others(
     await asyncio.sleep(0)
 
     assert below.sent == [b"body"]
-
-
-async def test_a_head_without_a_body_is_sent_in_the_same_moment(
-    transport: _OpenTransport, below: Recording
-) -> None:
-    transport.write(HEAD)
-    await asyncio.sleep(0)
-    transport.write(b"body")
-    await asyncio.sleep(0)
-
-    assert below.sent == [HEAD, b"body"]
-
-
-async def test_no_more_than_a_part_of_an_answer_waits(
-    transport: _OpenTransport, below: Recording
-) -> None:
-    part = b"x" * MAX_UNSENT_BYTES
-    transport.write(part)
-    transport.write(b"y")
-
-    assert below.sent == [part + b"y"]
 
 
 async def test_an_unsent_answer_is_sent_before_the_connection_closes(

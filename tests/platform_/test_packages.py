@@ -48,7 +48,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(path)
 
 
-def test_the_wheel_has_every_file_that_a_clone_serves(wheel: zipfile.ZipFile) -> None:
+def test_the_wheel_has_every_file_that_a_clone_serves_and_no_name_that_others_may_have(
+    wheel: zipfile.ZipFile,
+) -> None:
     tracked = subprocess.run(
         ["git", "ls-files", *FOLDERS], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
@@ -61,11 +63,7 @@ def test_the_wheel_has_every_file_that_a_clone_serves(wheel: zipfile.ZipFile) ->
 
     assert len(expected) > 400
     assert expected <= set(wheel.namelist())
-
-
-def test_the_wheel_has_no_top_level_name_that_others_may_have(wheel: zipfile.ZipFile) -> None:
     packages = {name.partition("/")[0] for name in wheel.namelist()}
-
     assert {name for name in packages if not name.endswith(".dist-info")} == {
         *("vinery", "vinery_serving", "vinery_accounts")
     }

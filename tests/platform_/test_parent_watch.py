@@ -54,24 +54,16 @@ def tied_child(tmp_path: Path, *, before: str = "", after: str = "") -> Iterator
         parent.wait()
 
 
-def test_the_child_of_a_killed_parent_ends(tmp_path: Path) -> None:
-    with tied_child(tmp_path) as (parent_pid, child_pid):
-        os.kill(parent_pid, signal.SIGKILL)
-
-        until(lambda: not psutil.pid_exists(child_pid))
-
-
-def test_a_child_that_ignores_the_signal_is_killed(tmp_path: Path) -> None:
-    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
-    with tied_child(tmp_path, before=deaf) as (parent_pid, child_pid):
-        os.kill(parent_pid, signal.SIGKILL)
-
-        until(lambda: not psutil.pid_exists(child_pid))
-
-
-def test_without_help_of_the_kernel_a_thread_polls_the_parent(tmp_path: Path) -> None:
-    elsewhere = "import sys; sys.platform = 'darwin'"
-    with tied_child(tmp_path, before=elsewhere) as (parent_pid, child_pid):
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)",  # it is killed
+        "import sys; sys.platform = 'darwin'",  # without help of the kernel a thread polls
+    ],
+)
+def test_the_child_of_a_killed_parent_ends(tmp_path: Path, before: str) -> None:
+    with tied_child(tmp_path, before=before) as (parent_pid, child_pid):
         os.kill(parent_pid, signal.SIGKILL)
 
         until(lambda: not psutil.pid_exists(child_pid))

@@ -16,6 +16,10 @@ def prepare(home: Path, **settings: str) -> dict[str, str]:
     """Prepare a home, and return the content of `bootstrap.json`."""
     result = scripts.vinery("prepare", environment={"VINERY_HOME": str(home)} | settings)
     assert result.returncode == 0, result.stderr
+    return credentials_in(home)
+
+
+def credentials_in(home: Path) -> dict[str, str]:
     known: dict[str, str] = json.loads((home / "bootstrap.json").read_text())
     return known
 
@@ -24,6 +28,8 @@ def prepare(home: Path, **settings: str) -> dict[str, str]:
 def new_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home that was prepared once, on port 8765. Tests do not change it."""
     home = tmp_path_factory.mktemp("prepare") / "home"
+    home.mkdir()
+    home.chmod(0o755)  # open, until it is prepared
     prepare(home, VINERY_PORT="8765")
     return home
 
@@ -32,11 +38,6 @@ def new_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def home(new_home: Path, tmp_path: Path) -> Path:
     """Return a copy of `new_home`."""
     return Path(shutil.copytree(new_home, tmp_path / "home"))
-
-
-def credentials_in(home: Path) -> dict[str, str]:
-    known: dict[str, str] = json.loads((home / "bootstrap.json").read_text())
-    return known
 
 
 def test_the_first_prepare_creates_everything(new_home: Path) -> None:
@@ -51,22 +52,22 @@ def test_the_first_prepare_creates_everything(new_home: Path) -> None:
     assert (new_home / "vinery.sqlite3").is_file()
 
 
+def test_no_file_can_be_read_by_others(new_home: Path) -> None:
+    files = [new_home, *new_home.rglob("*")]
+
+    assert [path for path in files if path.stat().st_mode & 0o077] == []
+
+
 def test_the_second_prepare_corrects_only_the_url(home: Path) -> None:
     first = credentials_in(home)
     collected = (home / "static" / "admin" / "css" / "base.css").stat()
 
-    assert prepare(home, VINERY_PORT="8765") == first
     assert prepare(home, VINERY_PORT="8766") == first | {"base_url": "http://127.0.0.1:8766"}
     assert (home / "static" / "admin" / "css" / "base.css").stat() == collected
 
-
-def test_a_deleted_credentials_file_stays_deleted(home: Path) -> None:
     (home / "bootstrap.json").unlink()
-
-    result = scripts.vinery("prepare", environment={"VINERY_HOME": str(home)})
-
-    assert result.returncode == 0
-    assert not (home / "bootstrap.json").exists()
+    scripts.vinery("prepare", environment={"VINERY_HOME": str(home)})
+    assert not (home / "bootstrap.json").exists(), "a deleted file of credentials came back"
 
 
 def test_a_home_is_prepared_on_postgresql(tmp_path: Path, postgres_url: str) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from ipaddress import ip_network
 from typing import Any
 
-import pytest
-
+from tests.tables import table
 from vinery.cli.web import behind
 
 PROXIES = [ip_network("127.0.0.0/8"), ip_network("10.1.0.0/24")]
@@ -25,8 +24,8 @@ async def client_of(peer: str, *forwarded: str) -> str:
     return str(seen["client"][0])
 
 
-@pytest.mark.parametrize(
-    ("peer", "forwarded", "client"),
+@table(
+    "peer, forwarded, client",
     [
         ("127.0.0.1", [], "127.0.0.1"),
         ("127.0.0.1", ["203.0.113.9"], "203.0.113.9"),

@@ -16,6 +16,7 @@ from unittest import mock
 import pytest
 
 from tests.platform_ import scripts
+from tests.tables import table
 from vinery.cli import up, wait
 from vinery.cli.ready import Readiness, models_for, readiness
 from vinery.config import credentials
@@ -63,21 +64,17 @@ def closed_url() -> str:
         return f"http://127.0.0.1:{free.getsockname()[1]}"
 
 
-@pytest.mark.parametrize(
-    ("status", "state"),
-    [(200, Readiness.READY), (503, Readiness.LOADING), (500, Readiness.LOADING)],
+@table(
+    "status, state", [(200, Readiness.READY), (503, Readiness.LOADING), (500, Readiness.LOADING)]
 )
 def test_only_200_is_ready(status: int, state: Readiness) -> None:
     with server(status, {}) as url:
         assert readiness(url) is state
 
 
-def test_a_server_that_does_not_answer_is_not_ready(closed_url: str) -> None:
-    assert readiness(closed_url) is Readiness.SILENT
-
-
-def test_an_answer_that_breaks_off_is_no_answer() -> None:
+def test_a_server_that_does_not_answer_or_breaks_off_is_not_ready(closed_url: str) -> None:
     """The supervisor asks while web processes start and end, and must go on."""
+    assert readiness(closed_url) is Readiness.SILENT
     with server(503, {}, content_length=100) as url:
         assert readiness(url) is Readiness.SILENT
 
@@ -91,21 +88,18 @@ def test_proxies_of_the_environment_are_ignored(
         assert readiness(url) is Readiness.READY
 
 
-def test_the_models_of_a_key_are_named() -> None:
-    with server(200, _MODELS) as url:
-        assert models_for("vny_key", url) == ["one", "two"]
-
-
-@pytest.mark.parametrize(("status", "body"), [(200, {"data": []}), (401, {"error": {}})])
-def test_no_model_is_named_if_the_key_may_use_none(status: int, body: object) -> None:
+@pytest.mark.parametrize(
+    ("status", "body", "models"),
+    [
+        (200, _MODELS, ["one", "two"]),
+        (200, {"data": []}, []),
+        (401, {"error": {}}, []),
+        (503, {"error": {}}, None),  # it does not count as a server without models
+    ],
+)
+def test_the_models_of_a_key_are_named(status: int, body: object, models: list[str] | None) -> None:
     with server(status, body) as url:
-        assert models_for("vny_key", url) == []
-
-
-def test_a_failing_server_does_not_count_as_one_without_models(closed_url: str) -> None:
-    assert models_for("vny_key", closed_url) is None
-    with server(503, {"error": {}}) as url:
-        assert models_for("vny_key", url) is None
+        assert models_for("vny_key", url) == models
 
 
 @pytest.mark.parametrize(("status", "exit_status"), [(200, 0), (503, 1)])
@@ -156,21 +150,17 @@ def test_the_example_waits_for_the_models_of_a_busy_server(example: Example) -> 
         assert wait.curl_line(url, "vny_key", "one") in example(url)
 
 
-def test_there_is_no_example_if_the_key_may_use_no_model(
-    example: Example, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("models", "within_s"),
+    [({"data": []}, float("inf")), (_MODELS, 0.0)],
+    ids=["the key may use none", "no answer comes in time"],
+)
+def test_there_is_no_example_without_a_model(
+    example: Example, monkeypatch: pytest.MonkeyPatch, models: object, within_s: float
 ) -> None:
-    monkeypatch.setattr(wait, "_EXAMPLE_WITHIN_S", float("inf"))
+    monkeypatch.setattr(wait, "_EXAMPLE_WITHIN_S", within_s)
 
-    with server(200, {"data": []}) as url:
-        assert example(url) == ""
-
-
-def test_there_is_no_example_if_no_answer_comes_in_time(
-    example: Example, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(wait, "_EXAMPLE_WITHIN_S", 0.0)
-
-    with server(200, _MODELS, num_silent=2) as url:
+    with server(200, models, num_silent=2) as url:
         assert example(url) == ""
 
 
@@ -192,20 +182,13 @@ def greeting_of(url: str, folder: Path, *, is_terminal: bool) -> str:
     return output.getvalue()
 
 
-@pytest.mark.parametrize("status", [200, 503])
-def test_addresses_and_key_are_printed_whether_a_model_is_ready_or_not(
-    tmp_path: Path, status: int
+@pytest.mark.parametrize(("status", "is_terminal"), [(200, True), (503, True), (200, False)])
+def test_addresses_are_printed_and_a_terminal_shows_the_key(
+    tmp_path: Path, status: int, is_terminal: bool
 ) -> None:
-    with server(status, {}) as url:
-        printed = greeting_of(url, tmp_path, is_terminal=True)
+    with server(status, _MODELS) as url:
+        printed = greeting_of(url, tmp_path, is_terminal=is_terminal)
 
     assert f"{url}/console/" in printed
-    assert "vny_key" in printed
-
-
-def test_what_is_no_terminal_gets_no_secret(tmp_path: Path) -> None:
-    with server(200, _MODELS) as url:
-        printed = greeting_of(url, tmp_path, is_terminal=False)
-
-    assert "vny_key" not in printed
-    assert str(tmp_path / "bootstrap.json") in printed
+    assert ("vny_key" in printed) is is_terminal
+    assert is_terminal or str(tmp_path / "bootstrap.json") in printed

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,20 +14,33 @@ from vinery.cli import up
 from vinery.config.home import Home
 from vinery.process import reload
 from vinery.process.listening import Address
+from vinery.process.reload import modification_times
 from vinery.process.supervisor import Service
 
 
 @pytest.fixture(autouse=True)
-def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+def looked(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when the files have been read. They are read often."""
+    has_looked = threading.Event()
+
+    def look(folders: Sequence[Path]) -> dict[Path, int]:
+        times = modification_times(folders)
+        has_looked.set()
+        return times
+
     monkeypatch.setattr(reload, "_POLL_S", 0.01)
+    monkeypatch.setattr(reload, "modification_times", look)
+    return has_looked
 
 
-async def test_added_changed_and_removed_files_are_noticed(tmp_path: Path) -> None:
+async def test_added_changed_and_removed_files_are_noticed(
+    tmp_path: Path, looked: threading.Event
+) -> None:
     file, other = tmp_path / "sub" / "a.py", tmp_path / "b.pyc"
     file.parent.mkdir()
     changes = reload.changed_files([tmp_path])
     noticed = asyncio.create_task(anext(changes))
-    await asyncio.sleep(0.05)
+    assert await asyncio.to_thread(looked.wait, 60)
 
     other.write_text("not source")
     file.write_text("1")
@@ -66,7 +81,11 @@ class RecordingSupervisor:
     ],
 )
 async def test_a_change_restarts_web_and_jobs_and_not_the_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, expected: list[object]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    looked: threading.Event,
+    name: str,
+    expected: list[object],
 ) -> None:
     monkeypatch.setattr(up, "_SOURCES", (tmp_path,))
     file = tmp_path / name
@@ -74,7 +93,7 @@ async def test_a_change_restarts_web_and_jobs_and_not_the_node(
     plan = up.Plan(Home(tmp_path / "home"), Address("127.0.0.1", 8000), 1, is_reloading=True)
     supervisor = RecordingSupervisor()
     task = asyncio.create_task(up._reload(plan, supervisor, plan.services(3)))  # type: ignore[arg-type]
-    await asyncio.sleep(0.05)
+    assert await asyncio.to_thread(looked.wait, 60)
 
     file.write_text("changed")
     await asyncio.wait_for(supervisor.has_restarted.wait(), 30)

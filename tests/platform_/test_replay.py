@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.platform_ import scripts
+from tests.tables import table
 from vinery.cli.replay import edited, error_message, send, texts_of
 from vinery.cli.shape import Failure
 from vinery.config.home import Home
@@ -20,7 +21,7 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "protocols"
 PAIRS = sorted(path.stem for path in GOLDEN.glob("*.sse") if path.with_suffix(".json").exists())
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@table("name", PAIRS)
 def test_a_stream_has_the_same_texts_as_the_whole_answer(name: str) -> None:
     streamed, whole = (texts_of((GOLDEN / f"{name}.{of}").read_bytes()) for of in ("sse", "json"))
     assert whole == streamed
@@ -40,20 +41,17 @@ def test_each_text_has_a_name() -> None:
         assert "error" in texts_of((GOLDEN / f"{protocol}_failure.sse").read_bytes())
 
 
-def test_the_events_of_a_truncated_stream_are_read() -> None:
+def test_of_a_truncated_response_the_texts_are_read_that_it_has() -> None:
     stream = (GOLDEN / "responses_plain.sse").read_bytes()
     whole = "".join(texts_of(stream).values())
     cut = texts_of(stream[: stream.index(b"response.output_text.done")])
     assert "".join(cut.values()) == whole
+    for answer in (b"", b"\xff", b"[1]", b"data: {", b'{"choices": []}'):
+        assert texts_of(answer) == {}
 
 
-@pytest.mark.parametrize("answer", [b"", b"\xff", b"[1]", b"data: {", b'{"choices": []}'])
-def test_an_unreadable_response_has_no_texts(answer: bytes) -> None:
-    assert texts_of(answer) == {}
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "expected"),
+@table(
+    "path, value, expected",
     [
         ("temperature", 0, {"temperature": 0}),
         ("messages.1.content", "b", {"messages": [{"content": "x"}, {"content": "b"}]}),
@@ -66,7 +64,7 @@ def test_values_are_set_at_dotted_paths(path: str, value: Any, expected: dict[st
     assert json.loads(edited(json.dumps(body).encode(), [(path, value)])) == body | expected
 
 
-@pytest.mark.parametrize("path", ["messages.2", "messages.x.y", "n.x", "messages.-1"])
+@table("path", ["messages.2", "messages.x.y", "n.x", "messages.-1"])
 def test_a_path_that_does_not_exist_is_refused(path: str) -> None:
     with pytest.raises(Failure, match="does not exist"):
         edited(b'{"messages": [1, 2], "n": 1}', [(path, 0)])
@@ -116,14 +114,15 @@ def test_a_request_follows_no_proxy_and_no_redirect(
 
 
 def test_an_unreachable_server_is_reported() -> None:
-    with pytest.raises(Failure, match="does not answer"):
-        send("http://127.0.0.1:9/v1", b"{}", "k", 5)
-    with pytest.raises(Failure, match="does not answer"):
-        send("nowhere", b"{}", "k", 5)
+    for url in ("http://127.0.0.1:9/v1", "nowhere"):
+        with pytest.raises(Failure, match="does not answer"):
+            send(url, b"{}", "k", 5)
 
 
 def test_a_missing_key_is_reported(platform_home: Home) -> None:
     (platform_home.path / "vinery.sqlite3").touch()
-    result = scripts.vinery("replay", "req_1", environment={"VINERY_HOME": str(platform_home.path)})
-    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
-    assert "VINERY_API_KEY" in result.stderr
+    environment = {"VINERY_HOME": str(platform_home.path)}
+
+    line = scripts.refusal("replay", "req_1", environment=environment, status=1)
+
+    assert "VINERY_API_KEY" in line

@@ -52,26 +52,18 @@ def is_ready(running: Running) -> bool:
 
 def test_the_platform_serves_the_reference_model(running: Running) -> None:
     assert answer(running)
-
-
-def test_each_role_has_its_process(running: Running) -> None:
     assert [len(running.pids(role)) for role in ("node", "jobs", "engine")] == [1, 1, 1]
     assert len(running.pids("web")) == stores.NUM_WEB_PROCESSES
 
 
-def test_a_log_has_the_url_and_no_secret(running: Running) -> None:
+def test_a_log_has_the_url_and_no_secret_and_the_credentials_are_private(running: Running) -> None:
     until(lambda: "To see the credentials" in running.log.read_text())
 
     text = running.log.read_text()
     assert running.base_url in text
     assert running.api_key not in text
     assert running.admin_password not in text
-
-
-def test_the_first_credentials_are_private(running: Running) -> None:
-    mode = (running.home / "bootstrap.json").stat().st_mode
-
-    assert stat.S_IMODE(mode) == 0o600
+    assert stat.S_IMODE((running.home / "bootstrap.json").stat().st_mode) == 0o600
 
 
 def test_engines_know_no_secret_and_listen_to_their_owner_alone(running: Running) -> None:
@@ -132,13 +124,15 @@ def test_no_connection_is_refused_while_the_web_process_restarts(running: Runnin
 
 @pytest.fixture(scope="module")
 def second_start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecondStart]:
-    """Start a platform twice, the second time by `make`. The last test stops it."""
+    """Start a platform twice by `make`, which SIGTERM ends first. The last test stops it."""
     folder = tmp_path_factory.mktemp("twice")
-    home = folder / "home"
-    with run_platform(home, is_first_start=True, has_terminal=True) as first:
+    home, command = folder / "home", make_up(folder)
+    with run_platform(home, command=command, is_first_start=True, has_terminal=True) as first:
         until(lambda: "curl " in first.log.read_text())
         printed, secrets = first.log.read_text(), secrets_in(home)
-    with run_platform(home, command=make_up(folder), has_terminal=True) as second:
+        end_make(first, signal.SIGTERM)
+    with run_platform(home, command=command, has_terminal=True) as second:
+        until(lambda: "curl " in second.log.read_text())
         yield SecondStart(first, printed, secrets, second)
 
 
@@ -148,14 +142,12 @@ def test_a_second_start_keeps_keys_and_secrets(second_start: SecondStart) -> Non
     assert (second.api_key, second.admin_password) == (first.api_key, first.admin_password)
     assert secrets_in(second.home) == second_start.secrets
     assert answer(second)
-    until(lambda: "curl " in second.log.read_text())
     assert first.admin_password in second_start.printed
     assert second.admin_password not in second.log.read_text()
 
 
 def test_credentials_that_a_terminal_shows_are_in_no_log_file(second_start: SecondStart) -> None:
     second = second_start.second
-    until(lambda: "curl " in second.log.read_text())
 
     texts = [path.read_text() for path in (second.home / "logs").iterdir()]
 
@@ -164,11 +156,9 @@ def test_credentials_that_a_terminal_shows_are_in_no_log_file(second_start: Seco
 
 
 def test_the_curl_line_in_a_terminal_works(second_start: SecondStart) -> None:
-    second = second_start.second
-    until(lambda: "curl " in second.log.read_text())
+    text = second_start.second.log.read_text()
 
-    text = second.log.read_text()
-    assert second.base_url in text
+    assert second_start.second.base_url in text
     curl = next(line.strip() for line in text.splitlines() if line.strip().startswith("curl "))
     result = os.popen(f"{curl} --silent").read()
     assert json.loads(result)["object"] == "chat.completion"
@@ -192,15 +182,18 @@ def test_the_platform_runs_on_postgresql_and_redis(
         assert not (running.home / "vinery.sqlite3").exists()
 
 
-@pytest.mark.parametrize("signal_to_make", [signal.SIGTERM, signal.SIGKILL])
-def test_the_end_of_make_ends_all_processes(tmp_path: Path, signal_to_make: signal.Signals) -> None:
+def test_a_killed_make_ends_all_processes(tmp_path: Path) -> None:
     with run_platform(tmp_path / "home", command=make_up(tmp_path)) as running:
-        family = running.family()
-        assert len(family) >= 6, "make, supervisor, node, engine, web, jobs"
+        end_make(running, signal.SIGKILL)
 
-        os.kill(running.pid, signal_to_make)
 
-        until(lambda: not any(map(runs, family)), timeout_s=30)
+def end_make(running: Running, signal_to_make: signal.Signals) -> None:
+    family = running.family()
+    assert len(family) >= 6, "make, supervisor, node, engine, web, jobs"
+
+    os.kill(running.pid, signal_to_make)
+
+    until(lambda: not any(map(runs, family)))
 
 
 def make_up(folder: Path) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.platform_ import scripts
+from tests.tables import table
 from vinery_serving.core.field_limits import FIELD_LIMITS
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.media.fetching import FetchLimits
@@ -34,121 +35,98 @@ def settings_with(*names: str, **environment: str) -> dict[str, Any]:
     return values
 
 
-def test_no_setting_is_required(home: str) -> None:
-    values = settings_with(
-        *("DEBUG", "VINERY_AUTH_ENABLED", "ALLOWED_HOSTS", "DATABASES", "VINERY_MAX_BODY_BYTES"),
-        VINERY_HOME=home,
-    )
-
-    assert values["DEBUG"] is False
-    assert values["VINERY_AUTH_ENABLED"] is True
-    assert values["ALLOWED_HOSTS"] == ["127.0.0.1", "[::1]", "localhost"]
-    assert values["DATABASES"]["default"]["NAME"] == f"{home}/vinery.sqlite3"
-    assert values["DATABASES"]["default"]["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
-    assert values["VINERY_MAX_BODY_BYTES"] == 64 * 1024 * 1024
+MAIL = {"VINERY_EMAIL_URL": "smtp://mail.example"}
+PUBLIC = {"VINERY_HOST": "0.0.0.0", "VINERY_PUBLIC_URL": "https://vinery.example:8443/"}
 
 
-def test_folders_are_in_the_home_folder(home: str) -> None:
-    names = ("VINERY_RUN_DIR", "VINERY_CACHE_DIR", "VINERY_USAGE_DIR", "STATIC_ROOT")
+@table(
+    "environment, expected",
+    [
+        (
+            {},
+            {
+                "DEBUG": False,
+                "VINERY_AUTH_ENABLED": True,
+                "VINERY_MAX_BODY_BYTES": 64 * 1024 * 1024,
+                "SESSION_COOKIE_SECURE": False,
+                "SECURE_SSL_REDIRECT": False,  # without TLS
+                "ALLOWED_HOSTS": ["127.0.0.1", "[::1]", "localhost"],
+                "DATABASES.default.NAME": "{home}/vinery.sqlite3",
+                "DATABASES.default.OPTIONS.transaction_mode": "IMMEDIATE",
+                "VINERY_RUN_DIR": "{home}/run",
+                "VINERY_CACHE_DIR": "{home}/cache",
+                "VINERY_USAGE_DIR": "{home}/usage",
+                "STATIC_ROOT": "{home}/static",
+                "VINERY_PASSWORD_RESET": False,
+            },
+        ),
+        (
+            PUBLIC,
+            {
+                "SESSION_COOKIE_SECURE": True,
+                "CSRF_COOKIE_SECURE": True,
+                "SECURE_SSL_REDIRECT": True,
+                "CSRF_TRUSTED_ORIGINS": ["https://vinery.example:8443"],
+                "ALLOWED_HOSTS": ["127.0.0.1", "[::1]", "localhost", "vinery.example"],
+            },
+        ),
+        ({"VINERY_HOST": "0.0.0.0"}, {"ALLOWED_HOSTS": ["*"]}),  # it cannot know its names
+        ({"VINERY_ALLOWED_HOSTS": "a.example, b"}, {"ALLOWED_HOSTS": ["a.example", "b"]}),
+        # Passwords are reset by mail only if the public name is known.
+        (MAIL, {"VINERY_PASSWORD_RESET": True}),
+        (MAIL | {"VINERY_HOST": "0.0.0.0"}, {"VINERY_PASSWORD_RESET": False}),
+        (MAIL | PUBLIC, {"VINERY_PASSWORD_RESET": True}),
+        (
+            {"DATABASE_URL": "postgres://u:p@db:5433/vinery?sslmode=require"},
+            {
+                "DATABASES.default.HOST": "db",
+                "DATABASES.default.PORT": 5433,
+                "DATABASES.default.NAME": "vinery",
+                "DATABASES.default.OPTIONS.sslmode": "require",
+                "DATABASES.default.OPTIONS.connect_timeout": 5,
+                "DATABASES.default.CONN_MAX_AGE": 0,
+            },
+        ),
+        (
+            {"DATABASE_URL": "postgres://u:p@db/vinery?connect_timeout=2"},
+            {"DATABASES.default.OPTIONS.connect_timeout": 2},
+        ),
+        (
+            {"DATABASE_URL": "sqlite:////tmp/other.sqlite3"},
+            {"DATABASES.default.NAME": "/tmp/other.sqlite3"},
+        ),
+        (
+            {"REDIS_URL": "redis://cache:6379/1"},
+            {"CELERY_BROKER_URL": "redis://cache:6379/1", "CELERY_BROKER_TRANSPORT": None},
+        ),
+    ],
+)
+def test_settings_follow_from_the_environment(
+    home: str, environment: dict[str, str], expected: dict[str, object]
+) -> None:
+    names = {name.partition(".")[0] for name in expected}
+    values = settings_with(*names, VINERY_HOME=home, **environment)
 
-    values = settings_with(*names, VINERY_HOME=home)
+    def found(name: str) -> object:
+        value: Any = values
+        for part in name.split("."):
+            value = value[part]
+        return value.replace(home, "{home}") if isinstance(value, str) else value
 
-    assert [values[name] for name in names] == [
-        f"{home}/{folder}" for folder in ("run", "cache", "usage", "static")
-    ]
-
-
-def test_without_tls_cookies_work_on_http(home: str) -> None:
-    values = settings_with("SESSION_COOKIE_SECURE", "SECURE_SSL_REDIRECT", VINERY_HOME=home)
-
-    assert set(values.values()) == {False}
+    assert {name: found(name) for name in expected} == expected
 
 
-def test_a_public_https_url_hardens_everything(home: str) -> None:
-    values = settings_with(
-        *("SESSION_COOKIE_SECURE", "CSRF_COOKIE_SECURE", "SECURE_SSL_REDIRECT"),
-        *("SECURE_HSTS_SECONDS", "CSRF_TRUSTED_ORIGINS", "ALLOWED_HOSTS"),
-        VINERY_HOME=home,
-        VINERY_HOST="0.0.0.0",
-        VINERY_PUBLIC_URL="https://vinery.example:8443/",
-    )
-
-    assert values["SESSION_COOKIE_SECURE"] is values["CSRF_COOKIE_SECURE"] is True
-    assert values["SECURE_SSL_REDIRECT"] is True
+def test_a_public_https_url_and_servers_have_more_settings(home: str) -> None:
+    values = settings_with("SECURE_HSTS_SECONDS", VINERY_HOME=home, **PUBLIC)
     assert values["SECURE_HSTS_SECONDS"] > 0
-    assert values["CSRF_TRUSTED_ORIGINS"] == ["https://vinery.example:8443"]
-    assert "vinery.example" in values["ALLOWED_HOSTS"]
-    assert "*" not in values["ALLOWED_HOSTS"]
 
-
-def test_a_server_for_all_interfaces_cannot_know_its_names(home: str) -> None:
-    values = settings_with("ALLOWED_HOSTS", VINERY_HOME=home, VINERY_HOST="0.0.0.0")
-
-    assert values["ALLOWED_HOSTS"] == ["*"]
-
-
-def test_allowed_hosts_can_be_set(home: str) -> None:
-    values = settings_with(
-        "ALLOWED_HOSTS", VINERY_HOME=home, VINERY_ALLOWED_HOSTS="a.example, b.example"
-    )
-
-    assert values["ALLOWED_HOSTS"] == ["a.example", "b.example"]
-
-
-def test_passwords_are_reset_by_mail_only_if_the_public_name_is_known(home: str) -> None:
-    def is_offered(**environment: str) -> bool:
-        return bool(
-            settings_with("VINERY_PASSWORD_RESET", VINERY_HOME=home, **environment).popitem()[1]
-        )
-
-    mail = {"VINERY_EMAIL_URL": "smtp://mail.example"}
-    anywhere = {"VINERY_HOST": "0.0.0.0"}
-    assert not is_offered()
-    assert is_offered(**mail)
-    assert not is_offered(**mail, **anywhere)
-    assert is_offered(**mail, **anywhere, VINERY_PUBLIC_URL="https://vinery.example")
-
-
-def test_postgresql_gets_a_pool(home: str) -> None:
-    values = settings_with(
-        "DATABASES", VINERY_HOME=home, DATABASE_URL="postgres://u:p@db:5433/vinery?sslmode=require"
-    )
-
-    database = values["DATABASES"]["default"]
-    assert (database["HOST"], database["PORT"], database["NAME"]) == ("db", 5433, "vinery")
-    assert database["OPTIONS"]["sslmode"] == "require"
-    assert database["OPTIONS"]["pool"]["max_size"] > 1
-    assert database["OPTIONS"]["connect_timeout"] == 5
-    assert database["CONN_MAX_AGE"] == 0
-
-
-def test_the_database_url_sets_the_connect_timeout_of_postgresql(home: str) -> None:
-    url = "postgres://u:p@db/vinery?connect_timeout=2"
-    values = settings_with("DATABASES", VINERY_HOME=home, DATABASE_URL=url)
-
-    assert int(values["DATABASES"]["default"]["OPTIONS"]["connect_timeout"]) == 2
-
-
-def test_a_sqlite_url_keeps_the_options_of_a_server(home: str, tmp_path: Path) -> None:
-    values = settings_with(
-        "DATABASES", VINERY_HOME=home, DATABASE_URL=f"sqlite:///{tmp_path}/other.sqlite3"
-    )
-
-    database = values["DATABASES"]["default"]
-    assert database["NAME"] == f"{tmp_path}/other.sqlite3"
-    assert "journal_mode=WAL" in database["OPTIONS"]["init_command"]
-
-
-def test_redis_carries_messages_if_it_is_configured(home: str) -> None:
-    values = settings_with(
-        *("CELERY_BROKER_URL", "CELERY_BROKER_TRANSPORT", "CHANNEL_LAYERS"),
-        VINERY_HOME=home,
-        REDIS_URL="redis://cache:6379/1",
-    )
-
-    assert values["CELERY_BROKER_URL"] == "redis://cache:6379/1"
-    assert values["CELERY_BROKER_TRANSPORT"] is None
+    url = {"DATABASE_URL": "postgres://u:p@db/vinery", "REDIS_URL": "redis://cache"}
+    values = settings_with("DATABASES", "CHANNEL_LAYERS", VINERY_HOME=home, **url)
+    assert values["DATABASES"]["default"]["OPTIONS"]["pool"]["max_size"] > 1
     assert "Redis" in values["CHANNEL_LAYERS"]["default"]["BACKEND"]
+
+    values = settings_with("DATABASES", VINERY_HOME=home, DATABASE_URL="sqlite:////tmp/a.sqlite3")
+    assert "journal_mode=WAL" in values["DATABASES"]["default"]["OPTIONS"]["init_command"]
 
 
 def test_a_database_password_may_be_read_from_a_file(home: str, tmp_path: Path) -> None:
@@ -190,9 +168,8 @@ with connection.cursor() as cursor:
 def test_a_setting_raises_the_limit_of_a_field(home: str) -> None:
     values = settings_with("VINERY_FIELD_LIMITS", VINERY_HOME=home, VINERY_MAX_TOOLS="200")
 
-    limits = values["VINERY_FIELD_LIMITS"]
-    assert limits["tools"] == 200
-    assert limits == {limit.name: limit.default for limit in FIELD_LIMITS} | {"tools": 200}
+    defaults = {limit.name: limit.default for limit in FIELD_LIMITS}
+    assert values["VINERY_FIELD_LIMITS"] == defaults | {"tools": 200}
 
 
 def test_settings_limit_fetching_and_decoding_and_are_else_the_defaults(home: str) -> None:
@@ -216,8 +193,8 @@ def test_settings_limit_fetching_and_decoding_and_are_else_the_defaults(home: st
     assert (decoding.cpu_s, decoding.max_frames) == (2.5, 8)
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "words"),
+@table(
+    "variable, value, words",
     [
         ("VINERY_MAX_TOOLS", "0", "from 1 to"),
         ("VINERY_MAX_TOOLS", "many", "not a number"),

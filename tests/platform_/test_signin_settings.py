@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.tables import table
 from vinery.config.env import SettingError
 from vinery.settings.servers import issuer_from_env, mail_server_from_env
 from vinery_accounts.signin.issuer import Issuer
@@ -14,24 +14,20 @@ from vinery_accounts.signin.issuer import Issuer
 URL = "https://id.example/realms/main"
 
 
-@pytest.fixture
-def issuer(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return the issuer that these variables configure."""
-
-    def read(**more: str) -> Issuer | None:
-        named = {"ISSUER": URL, "CLIENT_ID": "vinery", "CLIENT_SECRET": "secret"} | more
+def issuer(**more: str) -> Issuer | None:
+    """The issuer that these variables configure."""
+    named = {"ISSUER": URL, "CLIENT_ID": "vinery", "CLIENT_SECRET": "secret"} | more
+    with pytest.MonkeyPatch.context() as patch:
         for name, value in named.items():
-            monkeypatch.setenv(f"VINERY_OIDC_{name}", value)
+            patch.setenv(f"VINERY_OIDC_{name}", value)
         return issuer_from_env()
-
-    return read
 
 
 def test_there_is_no_issuer_by_default() -> None:
     assert issuer_from_env() is None
 
 
-def test_an_issuer_needs_few_settings_and_trusts_no_user_by_default(issuer: Any) -> None:
+def test_an_issuer_needs_few_settings_and_trusts_no_user_by_default() -> None:
     assert issuer() == Issuer(
         url=URL,
         client_id="vinery",
@@ -43,7 +39,7 @@ def test_an_issuer_needs_few_settings_and_trusts_no_user_by_default(issuer: Any)
     )
 
 
-def test_every_setting_of_an_issuer_can_be_set(issuer: Any, tmp_path: Path) -> None:
+def test_every_setting_of_an_issuer_can_be_set(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("from a file\n")
 
     result = issuer(
@@ -75,8 +71,8 @@ def test_every_setting_of_an_issuer_can_be_set(issuer: Any, tmp_path: Path) -> N
     assert "from a file" not in repr(result)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
+@table(
+    "wrong, message",
     [
         ({"ISSUER": "http://id.example"}, "Start it with https://"),
         ({"ISSUER": "id.example"}, "Start it with https://"),
@@ -89,13 +85,16 @@ def test_every_setting_of_an_issuer_can_be_set(issuer: Any, tmp_path: Path) -> N
         ({"SIGN_UP": "maybe"}, "VINERY_OIDC_SIGN_UP='maybe' is not a switch"),
     ],
 )
-def test_an_invalid_setting_is_reported(issuer: Any, wrong: dict[str, str], message: str) -> None:
+def test_an_invalid_setting_is_reported(wrong: dict[str, str], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         issuer(**wrong)
 
 
-def test_an_issuer_on_this_machine_needs_no_tls(issuer: Any) -> None:
-    assert issuer(ISSUER="http://127.0.0.1:9000").url == "http://127.0.0.1:9000"
+def test_an_issuer_on_this_machine_needs_no_tls() -> None:
+    found = issuer(ISSUER="http://127.0.0.1:9000")
+
+    assert found is not None
+    assert found.url == "http://127.0.0.1:9000"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +115,7 @@ def test_a_mail_server_is_read_from_its_url(
     assert mail_server_from_env() == expected
 
 
-@pytest.mark.parametrize("url", ["http://mail", "smtp://:25", "smtp://mail:many"])
+@table("url", ["http://mail", "smtp://:25", "smtp://mail:many"])
 def test_an_invalid_mail_server_is_reported(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VINERY_EMAIL_URL", url)
     with pytest.raises(SettingError, match="VINERY_EMAIL_URL"):

@@ -13,16 +13,12 @@ from tests.conftest import Running, clean_environment
 from tests.platform_ import scripts
 
 
-def status_of(running: Running) -> tuple[int, dict]:  # type: ignore[type-arg]
-    result = forked_commands.run("status", "--json", environment=running.environment)
-    return result.returncode, json.loads(result.stdout)
-
-
 @pytest.mark.system
 def test_a_server_that_runs_is_described(running: Running) -> None:
-    status, report = status_of(running)
+    result = forked_commands.run("status", "--json", environment=running.environment)
+    report = json.loads(result.stdout)
 
-    assert status == 0
+    assert result.returncode == 0
     assert report["state"] == "ready"
     assert report["server"]["pid"] == running.pid
     assert report["server"]["api"] == f"{running.base_url}/v1"
@@ -38,21 +34,15 @@ def test_a_server_that_runs_is_described(running: Running) -> None:
 
 
 @pytest.mark.system
-def test_it_prints_tables_for_people(running: Running) -> None:
-    result = forked_commands.run("status", environment=running.environment)
+def test_it_prints_tables_for_people_and_lines_for_a_shell(running: Running) -> None:
+    shown = forked_commands.run("status", environment=running.environment).stdout
+    assert f"console   {running.base_url}/console/" in shown
+    assert "PROCESS" in shown
+    assert "tiny-chat" in shown
 
-    assert f"console   {running.base_url}/console/" in result.stdout
-    assert "PROCESS" in result.stdout
-    assert "tiny-chat" in result.stdout
-
-
-@pytest.mark.system
-def test_a_shell_gets_the_address_and_the_key(running: Running) -> None:
     lines = forked_commands.run("env", environment=running.environment).stdout
     shell = f'{lines}\necho "$OPENAI_BASE_URL $OPENAI_API_KEY"'
-
     result = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True)
-
     assert result.stdout.split() == [f"{running.base_url}/v1", running.api_key]
 
 
@@ -65,6 +55,8 @@ def test_a_home_that_is_not_served_is_described(tmp_path: Path) -> None:
     assert "not running" in result.stdout
     assert "tiny-chat" in result.stdout
     assert scripts.vinery("env", environment=environment).returncode == 0
+    (tmp_path / "home" / "bootstrap.json").unlink()
+    assert "vinery key create" in scripts.refusal("env", environment=environment, status=1)
 
 
 def test_what_cannot_be_read_has_its_reason(tmp_path: Path) -> None:
@@ -76,24 +68,3 @@ def test_what_cannot_be_read_has_its_reason(tmp_path: Path) -> None:
     assert result.returncode == 3
     assert "There is no Vinery home at" in result.stdout
     assert list(home.iterdir()) == []
-
-
-@pytest.mark.parametrize("command", ["status", "env"])
-def test_without_a_home_they_refuse_and_make_none(tmp_path: Path, command: str) -> None:
-    home = tmp_path / "none"
-
-    result = scripts.vinery(command, environment={"VINERY_HOME": str(home)})
-
-    assert result.returncode == 2
-    assert "There is no Vinery home at" in result.stderr
-    assert not home.exists()
-
-
-def test_a_deleted_key_is_reported(tmp_path: Path) -> None:
-    environment = prepared_home.copy_to(tmp_path / "home", clean_environment())
-    (tmp_path / "home" / "bootstrap.json").unlink()
-
-    result = scripts.vinery("env", environment=environment)
-
-    assert result.returncode == 1
-    assert "vinery key create" in result.stderr

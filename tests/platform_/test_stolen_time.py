@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes.clock import FakeClock
+from tests.tables import table
 from vinery.process.stolen_time import Accounted, StolenTime, stolen_s
 
 # Columns of /proc/stat, which are user, nice, system, idle, iowait, irq, softirq, steal, ...
@@ -42,20 +43,19 @@ class Machine:
         self._file.write_text("\n".join([*rows, "intr 1 2 3", "ctxt 7\n"]))
 
 
-def test_a_machine_that_works_or_rests_has_lost_nothing(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    machine.pass_s(3.0, (BUSY, IDLE))
-
-    assert machine.stolen.since_mark_s() == 0
-
-
-@pytest.mark.parametrize("column", [STEAL, None], ids=["reported", "unreported"])
-def test_what_one_processor_has_lost_is_stolen(tmp_path: Path, column: int | None) -> None:
+@pytest.mark.parametrize(
+    ("column", "lost_s"),
+    [(STEAL, 0.25), (None, 0.25), (BUSY, 0.0)],
+    ids=["reported", "not", "none"],
+)
+def test_what_one_processor_has_lost_is_stolen(
+    tmp_path: Path, column: int | None, lost_s: float
+) -> None:
     machine = Machine(tmp_path)
     machine.pass_s(1.0, (BUSY, IDLE))
     machine.pass_s(0.25, (BUSY, column))
 
-    assert machine.stolen.since_mark_s() == pytest.approx(0.25)
+    assert machine.stolen.since_mark_s() == pytest.approx(lost_s)
 
 
 def test_only_the_time_since_the_mark_counts(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_only_the_time_since_the_mark_counts(tmp_path: Path) -> None:
     assert machine.stolen.since_mark_s() == 0
 
 
-@pytest.mark.parametrize("content", [None, "", "cpu 0 0 0 0\ncpu0 0 0 0 0\n", "no numbers\ncpu0 a"])
+@table("content", [None, "", "cpu 0 0 0 0\ncpu0 0 0 0 0\n", "no numbers\ncpu0 a"])
 def test_without_the_kernels_count_nothing_is_stolen(tmp_path: Path, content: str | None) -> None:
     file, clock = tmp_path / "stat", FakeClock()
     if content is not None:

@@ -114,6 +114,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vinery.process.supervisor._FRONT_GRACE_S", 60.0)
     monkeypatch.setattr("vinery.process.supervisor._TOTAL_GRACE_S", 120.0)
     monkeypatch.setattr("vinery.process.child._STACKS_WITHIN_S", 60.0)
+    monkeypatch.setattr("vinery_serving.core.hang._STOPPED_S", 1.0)
 
 
 @asynccontextmanager
@@ -140,8 +141,11 @@ async def until(condition: Callable[[], object]) -> None:
 
 async def until_started(supervisor: Supervisor, *scripts: Script, number: int = 1) -> None:
     """Wait for so many starts of each. A script may run before its supervisor has its id."""
-    for each in scripts:
-        await until(lambda: len(each.pids()) == number and each.pids()[-1] in supervisor.pids)
+
+    def has_started(script: Script) -> bool:
+        return len(script.pids()) == number and script.pids()[-1] in supervisor.pids
+
+    await until(lambda: all(map(has_started, scripts)))
 
 
 def is_alive(pid: int) -> bool:

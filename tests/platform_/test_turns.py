@@ -81,26 +81,17 @@ async def test_a_wait_has_a_deadline() -> None:
     assert turns.num_running == 0
 
 
-async def test_a_client_that_leaves_the_queue_loses_no_turn() -> None:
+@pytest.mark.parametrize("has_its_turn", [False, True])
+async def test_a_client_that_leaves_loses_no_turn(has_its_turn: bool) -> None:
     turns = new_turns()
     await turns.begin("a")
     leaving, staying = await begin_all(turns, "b", "c")
+    if has_its_turn:
+        turns.end()  # of `a`; the task of `b` has not continued
     leaving.cancel()
     await asyncio.gather(leaving, return_exceptions=True)
-    turns.end()
-
-    await staying
-    turns.end()
-    assert (turns.num_running, turns.num_waiting) == (0, 0)
-
-
-async def test_a_turn_that_comes_as_its_client_leaves_is_passed_on() -> None:
-    turns = new_turns()
-    await turns.begin("a")
-    leaving, staying = await begin_all(turns, "b", "c")
-    turns.end()  # of `b`, whose task has not continued
-    leaving.cancel()
-    await asyncio.gather(leaving, return_exceptions=True)
+    if not has_its_turn:
+        turns.end()
 
     await staying
     turns.end()

@@ -36,47 +36,36 @@ def supervisor() -> Watched:
     return Watched()
 
 
-def test_the_first_ctrl_c_stops_and_the_second_kills(supervisor: Watched) -> None:
-    signals = up.EndSignals(supervisor, drain_s=30, clock=FakeClock())
-    signals.take(signal.SIGINT)
-    assert (supervisor.is_stopping, supervisor.is_killing) == (True, False)
-
-    signals.take(signal.SIGINT)
-    assert supervisor.is_killing
-
-
-def test_a_second_sigterm_at_the_same_time_kills_no_process(supervisor: Watched) -> None:
-    """`kill` of a process group reaches the supervisor twice, because make forwards the signal."""
-    signals = up.EndSignals(supervisor, drain_s=30, clock=FakeClock())
-    signals.take(signal.SIGTERM)
-    signals.take(signal.SIGTERM)
-
-    assert (supervisor.is_stopping, supervisor.is_killing) == (True, False)
-
-
-def test_a_later_sigterm_kills(supervisor: Watched) -> None:
+@pytest.mark.parametrize(
+    ("number", "later_s", "is_killing"),
+    [
+        (signal.SIGINT, 0.0, True),
+        # `kill` of a process group reaches the supervisor twice: make forwards the signal.
+        (signal.SIGTERM, 0.0, False),
+        (signal.SIGTERM, 2.0, True),
+    ],
+)
+def test_the_first_signal_stops_and_a_second_one_kills(
+    supervisor: Watched, number: signal.Signals, later_s: float, is_killing: bool
+) -> None:
     clock = FakeClock()
     signals = up.EndSignals(supervisor, drain_s=30, clock=clock)
-    signals.take(signal.SIGTERM)
-    clock.pass_s(2.0)
-    signals.take(signal.SIGTERM)
+    signals.take(number)
+    assert (supervisor.is_stopping, supervisor.is_killing) == (True, False)
 
-    assert supervisor.is_killing
+    clock.pass_s(later_s)
+    signals.take(number)
+    assert supervisor.is_killing is is_killing
 
 
-def test_only_web_processes_get_the_socket() -> None:
+def test_only_web_processes_get_the_socket_and_the_node_ends_last() -> None:
     services = PLAN.services(fd=7)
 
     assert [service.name for service in services] == ["node", "web-1", "web-2", "web-3", "jobs"]
     assert {service.name for service in services if service.fds} == {"web-1", "web-2", "web-3"}
     assert {service.fds for service in services} == {(), (7,)}
-
-
-def test_the_node_ends_after_the_other_services() -> None:
-    """At the end, web processes may finish their answers. They need the node's engines."""
-    back = [service.name for service in PLAN.services(fd=7) if not service.is_front]
-
-    assert back == ["node"]
+    # At the end, web processes may finish their answers. They need the node's engines.
+    assert [service.name for service in services if not service.is_front] == ["node"]
 
 
 def test_children_get_the_resolved_settings() -> None:

@@ -16,6 +16,7 @@ import pytest
 from tests import forked_commands, prepared_home
 from tests.conftest import clean_environment
 from tests.platform_ import scripts
+from tests.tables import table
 from vinery_accounts.usage import losses
 
 Vinery = Callable[..., subprocess.CompletedProcess[str]]
@@ -98,14 +99,9 @@ def test_groups_of_usage_are_shown_the_largest_first(vinery: Vinery) -> None:
         ["small", "=laptop (4)", "1"],
     ]
     assert groups[0][-2].count(" / ") == 2
-
-
-def test_usage_is_filtered(vinery: Vinery) -> None:
-    result = vinery(
-        "usage", "show", "--by", "model", "--model", "small", "--time-zone", "Asia/Kolkata"
-    )
-
-    assert [cells(line)[0] for line in result.stdout.splitlines()] == ["MODEL", "small"]
+    filters = ("--model", "small", "--time-zone", "Asia/Kolkata")
+    filtered = vinery("usage", "show", "--by", "model", *filters)
+    assert [cells(line)[0] for line in filtered.stdout.splitlines()] == ["MODEL", "small"]
 
 
 def test_usage_is_shown_and_exported_by_status(vinery: Vinery) -> None:
@@ -121,8 +117,8 @@ def test_usage_is_shown_and_exported_by_status(vinery: Vinery) -> None:
     assert [row["http_status"] for row in rows] == ["200", "200", "200"]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
+@table(
+    "words, message",
     [
         (("--status", "404"), "invalid choice"),
         (("--from", "tomorrow"), "is not a time like"),
@@ -153,44 +149,28 @@ def test_records_are_exported_to_a_file(vinery: Vinery, tmp_path: Path) -> None:
         found = list(csv.DictReader(rows))
     assert [row["request_id"] for row in found] == ["r2", "r3"]
     assert found[0]["key_name"] == "'=laptop"
+    refused = vinery("usage", "export", "-o", str(tmp_path / "none" / "usage.csv"))
+    assert refused.returncode == 1
+    assert "cannot be written" in refused.stderr
 
 
 def test_records_between_two_times_are_exported(vinery: Vinery) -> None:
     yesterday = datetime.now(UTC) - timedelta(days=1)
+    times = ("--from", "2020-01-01", "--to", yesterday.isoformat())
 
-    result = vinery(
-        "usage",
-        "export",
-        "--format",
-        "jsonl",
-        "--from",
-        "2020-01-01",
-        "--to",
-        yesterday.isoformat(),
-    )
+    result = vinery("usage", "export", "--format", "jsonl", *times)
 
     assert [json.loads(line)["request_id"] for line in result.stdout.splitlines()] == ["r4"]
-
-
-def test_a_file_that_cannot_be_written_is_reported(vinery: Vinery, tmp_path: Path) -> None:
-    result = vinery("usage", "export", "-o", str(tmp_path / "none" / "usage.csv"))
-
-    assert result.returncode == 1
-    assert "cannot be written" in result.stderr
-
-
-def test_balanced_records_are_reported(vinery: Vinery) -> None:
-    result = vinery("usage", "verify", "--last", "4d")
-
-    assert result.returncode == 0
-    days = result.stdout.splitlines()
-    assert all(day.endswith("balanced") for day in days)
-    assert sum(int(day.split()[1]) for day in days) == 4
 
 
 def test_usage_that_a_killed_process_could_not_write_is_reported(
     vinery: partial[subprocess.CompletedProcess[str]],
 ) -> None:
+    balanced = vinery("usage", "verify", "--last", "4d")
+    assert balanced.returncode == 0
+    days = balanced.stdout.splitlines()
+    assert all(day.endswith("balanced") for day in days)
+    assert sum(int(day.split()[1]) for day in days) == 4
     folder = Path(vinery.keywords["environment"]["VINERY_HOME"]) / "usage"
     losses.report(folder, 3)
 

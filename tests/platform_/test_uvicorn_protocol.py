@@ -52,11 +52,13 @@ def feed(protocol: Any, data: bytes) -> None:
         data = data[size:]
 
 
-async def test_a_header_is_read_to_its_limit() -> None:
+async def test_a_header_is_read_to_its_limit_and_little_ahead_of_an_answer() -> None:
     protocol = connection()
     assert len(protocol.get_buffer(-1)) == MAX_HEADER_BYTES + 1
     feed(protocol, _POST)
     assert len(protocol.get_buffer(-1)) == MAX_HEADER_BYTES + 1 - len(_POST)
+    feed(protocol, b"\r\n")
+    assert len(protocol.get_buffer(-1)) == MAX_WAITING_BYTES
 
 
 @pytest.mark.parametrize(
@@ -72,10 +74,3 @@ async def test_more_of_a_body_is_read_when_its_application_reads(head: bytes, mo
         await asyncio.sleep(0)  # the application takes it
 
     assert len(protocol.get_buffer(-1)) == most
-
-
-async def test_little_is_read_ahead_of_an_answer() -> None:
-    protocol = connection()
-    feed(protocol, _POST + b"\r\n")
-
-    assert len(protocol.get_buffer(-1)) == MAX_WAITING_BYTES

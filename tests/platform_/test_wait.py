@@ -20,46 +20,46 @@ FOLDER = REPOSITORY / "models" / "tiny-chat"
 Serve = Callable[..., ServedModel]
 
 
-def lines_of(steps: Iterable[tuple[float, str, float]], reason: str = "") -> list[str]:
-    """Return the lines about a model at these times, in these states for so long."""
+@pytest.mark.parametrize(
+    ("steps", "reason", "lines"),
+    [
+        (
+            [(second, "loading", second) for second in range(40)],
+            "",
+            ["m: loading", *(f"m: loading ({n} s)" for n in (3, 6, 12, 24))],
+        ),
+        # The time of a load counts from its beginning.
+        (
+            [(100.0, "loading", 2.0), (103.0, "ready", 1.0)],
+            "",
+            ["m: loading", "m: ready after 4 s"],
+        ),
+        ([(100.0, "ready", 50.0), (101.0, "ready", 51.0)], "", ["m: ready"]),
+        (
+            [
+                *((0.0, "waiting", 0.0), (0.5, "retrying", 0.0)),
+                *((1.0, "failed", 0.0), (9.0, "failed", 8.0)),
+            ],
+            "There is no folder /x.",
+            [
+                *("m: waiting", "m: retrying: There is no folder /x."),
+                "m: failed: There is no folder /x.",
+            ],
+        ),
+    ],
+    ids=["loading", "ready", "ready before", "failed"],
+)
+def test_a_state_is_reported_once_and_a_load_less_and_less_often(
+    steps: Iterable[tuple[float, str, float]], reason: str, lines: list[str]
+) -> None:
     progress = Progress("m")
-    return [
-        line
+
+    found = (
+        progress.lines(state, state, reason=reason, age_s=age_s, now_s=now_s)
         for now_s, state, age_s in steps
-        for line in progress.lines(state, state, reason=reason, age_s=age_s, now_s=now_s)
-    ]
+    )
 
-
-def test_a_model_that_loads_is_reported_less_and_less_often() -> None:
-    steps = [(second, "loading", second) for second in range(40)]
-
-    assert lines_of(steps) == ["m: loading", *(f"m: loading ({n} s)" for n in (3, 6, 12, 24))]
-
-
-def test_the_time_of_a_load_counts_from_its_beginning() -> None:
-    assert lines_of([(100.0, "loading", 2.0), (103.0, "ready", 1.0)]) == [
-        "m: loading",
-        "m: ready after 4 s",
-    ]
-
-
-def test_a_model_that_is_ready_already_has_one_line() -> None:
-    assert lines_of([(100.0, "ready", 50.0), (101.0, "ready", 51.0)]) == ["m: ready"]
-
-
-def test_each_failure_is_reported_once_with_its_reason() -> None:
-    steps = [
-        (0.0, "waiting", 0.0),
-        (0.5, "retrying", 0.0),
-        (1.0, "failed", 0.0),
-        (9.0, "failed", 8.0),
-    ]
-
-    assert lines_of(steps, "There is no folder /x.") == [
-        "m: waiting",
-        "m: retrying: There is no folder /x.",
-        "m: failed: There is no folder /x.",
-    ]
+    assert [line for each in found for line in each] == lines
 
 
 @pytest.fixture

@@ -7,8 +7,10 @@ import logging
 import pytest
 from django.test import Client
 
+from tests.tables import table
 
-@pytest.mark.parametrize("path", ["/", "/console/", "/accounts/login/", "/admin/login/"])
+
+@table("path", ["/", "/console/", "/accounts/login/", "/admin/login/"])
 def test_a_page_under_an_unknown_host_name_names_the_settings(
     path: str, client: Client, db: None
 ) -> None:

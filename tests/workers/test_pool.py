@@ -55,20 +55,13 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_values_of_known_types_come_back(pool: WorkerPool) -> None:
+async def test_values_of_known_types_and_large_bodies_arrive(pool: WorkerPool) -> None:
     grape = Grape("Merlot", Colour.RED, tuple(range(1000)))
 
     answer = await call(pool, "echo", {"grapes": [grape, (1, None)], "big": 10**400})
 
     assert answer == {"grapes": [grape, (1, None)], "big": 10**400}
-
-
-async def test_a_large_body_arrives(pool: WorkerPool) -> None:
     assert await call(pool, "size", body=b"x" * 20_000_000) == 20_000_000
-
-
-async def test_a_worker_serves_one_client_after_the_other(pool: WorkerPool) -> None:
-    assert await call(pool, "pid") == await call(pool, "pid", key=2)
 
 
 async def test_the_calls_of_a_client_share_a_session_that_no_other_client_sees(
@@ -84,7 +77,8 @@ async def test_the_calls_of_a_client_share_a_session_that_no_other_client_sees(
         assert await worker.call("remember", "name", "") is None
 
 
-async def test_refusals_come_back_as_they_are(pool: WorkerPool) -> None:
+async def test_refusals_come_back_as_they_are_and_cost_no_process(pool: WorkerPool) -> None:
+    pid = await call(pool, "pid")
     with pytest.raises(ContextTooLong, match="maximum context length is 8 tokens") as caught:
         await call(pool, "refuse")
     assert caught.value.param == "messages[1]"
@@ -93,13 +87,6 @@ async def test_refusals_come_back_as_they_are(pool: WorkerPool) -> None:
     with pytest.raises(UnsupportedParameter, match="Leave it out") as unsupported:
         await call(pool, "refuse_option")
     assert (unsupported.value.param, unsupported.value.code) == ("seed", "no_seed")
-
-
-async def test_a_refusal_does_not_cost_a_process(pool: WorkerPool) -> None:
-    pid = await call(pool, "pid")
-    with pytest.raises(ContextTooLong):
-        await call(pool, "refuse")
-
     assert await call(pool, "pid") == pid
     assert pool.num_killed == 0
 

@@ -1,0 +1,14 @@
+"""All tests of the edge with Daphne, which is for development."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.platform_.test_edge_connections import *  # noqa: F403
+from tests.platform_.test_edge_headers import *  # noqa: F403
+from tests.platform_.test_edge_memory import *  # noqa: F403
+
+
+@pytest.fixture(scope="module")
+def kind() -> str:
+    return "daphne"

@@ -1,0 +1,48 @@
+"""Daphne, which is for development: the same lifespan as uvicorn's, and the limits of the edge."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.platform_ import scripts
+from tests.platform_ import test_edge_connections as connections
+from tests.platform_ import test_edge_headers as headers
+
+_END = """
+import asyncio
+from vinery.process.daphne_server import end_lifespan
+
+async def application(scope, receive, send):
+    assert scope["type"] == "lifespan"
+    for word in ("startup", "shutdown"):
+        message = await receive()
+        print(message["type"])
+        await send({"type": f"lifespan.{word}.complete"})
+
+asyncio.run(end_lifespan(application))
+"""
+
+
+@pytest.fixture(scope="module")
+def kind() -> str:
+    return "daphne"
+
+
+def test_the_application_receives_startup_and_shutdown() -> None:
+    result = scripts.run_python("-c", _END)
+
+    assert result.stdout.split() == ["lifespan.startup", "lifespan.shutdown"], result.stderr
+
+
+test_silence = connections.test_a_connection_that_sends_nothing_is_closed
+test_unread_bodies = connections.test_an_unread_body_has_the_same_time
+test_unread_answers = connections.test_a_client_that_does_not_read_its_answer_is_ended
+test_one_address = connections.test_one_address_has_so_many_connections
+test_early_leaves = connections.test_clients_that_leave_early_leave_no_traceback
+test_the_end = connections.test_a_server_with_an_unfinished_header_stops_in_order
+test_many_headers = headers.test_too_many_headers_are_refused
+test_endless_requests = headers.test_a_request_without_end_is_refused_and_costs_no_memory
+test_pipelining = headers.test_pipelined_requests_are_answered_in_order
+test_upgrades = headers.test_an_upgrade_is_answered_as_a_plain_request
+test_leave_to_send = headers.test_a_client_that_waits_for_leave_to_send_gets_it_from_the_application
+test_large_bodies = headers.test_a_large_body_arrives_whole
