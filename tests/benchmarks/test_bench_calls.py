@@ -55,16 +55,12 @@ def test_a_seed_gives_the_same_samples() -> None:
     assert first == second
 
 
-def test_only_equal_calls_in_their_order_count() -> None:
+def test_only_equal_calls_in_their_order_count_and_one_that_is_cut_has_no_end() -> None:
     one, two = Call("f", {"a": 1}), Call("f", {"a": True})
-
     assert num_in_order([one, two], [two, one]) == 1
     assert num_in_order([one, two], [one, Call("g", {}), two]) == 2
 
-
-def test_a_call_that_is_cut_has_no_end() -> None:
     answer = read("hermes", ['<tool_call>{"name": "ping", "arguments": {"a'], is_cut=True)
-
     assert (answer.text, answer.is_open) == ("", True)
 
 

@@ -39,6 +39,8 @@ def test_clients_that_come_back_count_in_the_phase_of_their_return() -> None:
 
     assert _returns(returned, 0.0, 10.0) == (1, 1)
     assert _returns(returned, 10.0, 10.0) == (1, 0)
+    assert _retry_after(b"HTTP/1.1 503 x\r\nRetry-After: 12\r\n\r\n{}") == 12.0
+    assert _retry_after(b"HTTP/1.1 503 x\r\n\r\nretry-after: 12") is None
 
 
 def test_latency_is_back_after_the_last_late_first_token() -> None:
@@ -47,8 +49,3 @@ def test_latency_is_back_after_the_last_late_first_token() -> None:
     assert _back_after_s(USUAL, USUAL) == 0.0
     assert _back_after_s(USUAL, [*late, *USUAL[40:]]) == 3
     assert _back_after_s(USUAL, late) == 3
-
-
-def test_retry_after_is_read_from_the_head() -> None:
-    assert _retry_after(b"HTTP/1.1 503 x\r\nRetry-After: 12\r\n\r\n{}") == 12.0
-    assert _retry_after(b"HTTP/1.1 503 x\r\n\r\nretry-after: 12") is None

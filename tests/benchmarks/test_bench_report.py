@@ -63,8 +63,8 @@ def test_an_aim_is_met_at_its_number(ratio: float, added_ms: float, is_met: bool
     assert aims["0.5b at 8 streams, tokens/s by those of the bare loop"] is None, "not run"
 
 
-def test_the_table_shows_ratios_and_verdicts() -> None:
-    text = shown(report(ratio=0.84))
+def test_the_table_shows_ratios_verdicts_and_a_busy_machine() -> None:
+    text = shown(report(ratio=0.84, busy=0.5))
 
     assert " 0.840 " in text
     assert " (0.830-0.850) " in text
@@ -72,19 +72,23 @@ def test_the_table_shows_ratios_and_verdicts() -> None:
     assert "0.5b at 8 streams, tokens/s by those of the bare loop >= 0.98: not measured" in text
     _, *rows = text.split("\n\n")[0].splitlines()
     assert len({len(row) for row in rows}) == 1, "the columns do not stand under each other"
+    assert "server: other programs used 50% of the machine" in text
+    assert "other programs" not in shown(report(ratio=1.0))
 
 
-def test_the_file_is_named_by_the_time_and_holds_everything(tmp_path: Path) -> None:
-    file = write(report(ratio=0.95), tmp_path / "results", NOW)
+def test_the_file_is_named_by_the_time_and_stands_beside_a_later_report(tmp_path: Path) -> None:
+    file = write(report(ratio=0.81), tmp_path, NOW)
 
     content = json.loads(file.read_text())
     assert file.name == "20260304T050607Z.json"
-    assert list(content) == [
-        *("measured_at", "aims", "results", "hooks", "requests", "speculation", "recovery"),
-        *("overload", "idle", "settings", "machine", "calm"),
-    ]
-    assert content["results"][0]["points"][1]["throughput_ratio"]["median"] == 0.95
-    assert content["machine"]["num_cores"] == 4
+    assert content.keys() >= {"measured_at", "aims", "results", "hooks", "recovery", "machine"}
+    assert content["results"][0]["points"][1]["throughput_ratio"]["median"] == 0.81
+
+    write(report(ratio=0.82), tmp_path, NOW + timedelta(days=1))
+    write(Report({}, MACHINE), tmp_path, NOW + timedelta(days=2))  # measured nothing
+    (tmp_path / "broken.json").write_text("{")
+    text = shown(report(ratio=0.95), earlier(tmp_path, tmp_path / "none.json"))
+    assert "tokens/s by those of the bare loop >= 0.85: 0.950, met (earlier 0.820)" in text
 
 
 def hooked(ratio: float) -> Report:
@@ -96,14 +100,10 @@ def hooked(ratio: float) -> Report:
 
 def test_a_hook_that_is_off_may_cost_nothing() -> None:
     what = "32k at 1 stream, step time with the hook off by that without it"
-
     assert {aim.what: aim.is_met for aim in hooked(1.02).aims}[what] is True
     assert {aim.what: aim.is_met for aim in hooked(1.03).aims}[what] is False
 
-
-def test_the_hook_has_a_table_of_its_own() -> None:
     title, columns, row, *_ = shown(hooked(1.02)).splitlines()
-
     assert "(32,000 tokens)" in title
     assert columns.split()[-3:] == ["without/without", "added", "us"]
     assert row.split() == ["1", "off", "4.08", "/", "4.00", "1.020", "(0.990-1.040)", "1.010", "10"]
@@ -121,22 +121,6 @@ def test_the_slowest_recovery_decides() -> None:
     assert aims["seconds until the slot of a client that left is free"] == (1.001, False)
     assert aims["seconds of a killed engine, beside loading"] == (2.0, True)
     assert "3.00 (2.50), 4.50 (2.50)" in shown(recovered)
-
-
-def test_a_busy_machine_is_named() -> None:
-    assert "server: other programs used 50% of the machine" in shown(report(ratio=1.0, busy=0.5))
-    assert "other programs" not in shown(report(ratio=1.0))
-
-
-def test_an_earlier_measurement_stands_beside_each_aim(tmp_path: Path) -> None:
-    write(report(ratio=0.81), tmp_path, NOW)
-    write(report(ratio=0.82), tmp_path, NOW + timedelta(days=1))
-    write(Report({}, MACHINE), tmp_path, NOW + timedelta(days=2))  # measured nothing
-    (tmp_path / "broken.json").write_text("{")
-
-    text = shown(report(ratio=0.95), earlier(tmp_path, tmp_path / "none.json"))
-
-    assert "tokens/s by those of the bare loop >= 0.85: 0.950, met (earlier 0.820)" in text
 
 
 def test_an_idle_platform_has_a_row_for_each_process() -> None:

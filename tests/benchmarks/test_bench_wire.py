@@ -1,7 +1,7 @@
 """A response has the same text however it is cut into reads, and each event has its time."""
 
 import json
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -60,27 +60,20 @@ def test_an_event_arrives_with_its_last_byte() -> None:
     whole = chunked(first, second + event(USAGE))
     end_of_first = whole.index(second) - len(b"XX\r\n") - len(b"\r\n")
     cuts = [0, end_of_first - 1, end_of_first, len(whole)]
-    reads = tuple(whole[a:b] for a, b in pairwise(cuts))
 
-    stream = read_stream(0.0, Arrivals((1.0, 2.0, 3.0), reads))
+    stream = read_stream(
+        0.0, Arrivals((1.0, 2.0, 3.0), tuple(whole[a:b] for a, b in pairwise(cuts)))
+    )
 
-    assert [len(read) for read in reads] == [b - a for a, b in pairwise(cuts)]
-    assert list(accumulate(map(len, reads)))[1] == end_of_first
     assert stream.chunks_s == (2.0, 3.0)
 
 
-def test_an_event_may_span_two_chunks() -> None:
-    whole = event(delta(content="long")) + event(USAGE)
-
-    stream = read_stream(0.0, at_once(chunked(whole[:20], whole[20:])))
-
-    assert stream.text == "long"
-
-
-def test_it_reads_completions_as_well() -> None:
+def test_it_reads_completions_and_events_in_two_chunks_as_well() -> None:
     text = event({"choices": [{"index": 0, "text": "Hello"}]})
-
     assert read_stream(0.0, at_once(chunked(text, event(USAGE)))).text == "Hello"
+
+    whole = event(delta(content="long")) + event(USAGE)
+    assert read_stream(0.0, at_once(chunked(whole[:20], whole[20:]))).text == "long"
 
 
 @table(
@@ -99,11 +92,8 @@ def test_it_refuses_what_cannot_be_measured(response: bytes) -> None:
         read_stream(0.0, at_once(response))
 
 
-def test_a_head_is_not_there_before_its_empty_line() -> None:
-    assert Head.of(b"HTTP/1.1 200 OK\r\na: b\r\n") is None
-
-
 def test_a_head_contains_the_length_of_the_body() -> None:
+    assert Head.of(b"HTTP/1.1 200 OK\r\na: b\r\n") is None
     head = Head.of(b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n")
 
     assert head == Head(status=200, size=39, content_length=12, is_chunked=False)

@@ -27,6 +27,11 @@ def test_the_index_links_both_apis_in_both_viewers(client: Client) -> None:
     page = client.get("/docs/").content.decode()
 
     assert [f"/docs/{path}" for path in re.findall(r'href="([a-z]+/[a-z]+/)"', page)] == PAGES
+    redirect = client.get("/docs")
+    assert (redirect.status_code, redirect["Location"]) == (301, "/docs/")
+    for viewer in ("redoc", "swagger-ui-dist"):
+        found = finders.find(f"drf_spectacular_sidecar/{viewer}/LICENSE")
+        assert Path(str(found)).is_file()
 
 
 @table("address", ["/docs/", *PAGES])
@@ -45,20 +50,15 @@ def test_a_page_needs_no_key_and_loads_files_of_this_server_alone(
     assert "<script>" not in page
 
 
-def test_the_console_and_the_admin_link_the_pages(client: Client) -> None:
+def test_the_pages_and_their_links_can_be_turned_off(client: Client, settings: Settings) -> None:
     client.force_login(User.objects.create_superuser("root"))
-
     for page in ("/console/", "/admin/"):
         assert '<a href="/docs/">API reference</a>' in client.get(page).content.decode()
 
-
-def test_the_pages_and_their_links_can_be_turned_off(client: Client, settings: Settings) -> None:
-    client.force_login(User.objects.create_superuser("root"))
     others = [each for each in urls.urlpatterns if str(each.pattern) != "docs/"]
     without: Any = ModuleType("urls_without_docs")
     without.urlpatterns = [*others, path("docs/", include(pages(is_on=False)))]
     settings.ROOT_URLCONF = without
-
     assert {client.get(each).status_code for each in ("/docs/", *PAGES)} == {404}
     for page in ("/console/", "/admin/"):
         assert "API reference" not in client.get(page).content.decode()
@@ -77,15 +77,3 @@ def test_an_unknown_path_names_the_pages_unless_they_are_off(
     assert "/docs/ " in message()
     settings.VINERY_DOCS = False
     assert "/docs/" not in message()
-
-
-def test_an_address_without_its_last_slash_leads_to_the_page(client: Client) -> None:
-    response = client.get("/docs")
-
-    assert (response.status_code, response["Location"]) == (301, "/docs/")
-
-
-def test_the_licences_of_both_viewers_are_served(client: Client) -> None:
-    for viewer in ("redoc", "swagger-ui-dist"):
-        found = finders.find(f"drf_spectacular_sidecar/{viewer}/LICENSE")
-        assert Path(str(found)).is_file()

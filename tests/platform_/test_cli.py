@@ -21,6 +21,9 @@ from vinery.cli.model import option
 from vinery.cli.period import period
 from vinery.config.home import Home
 from vinery_serving.engine.option_parsing import option_documents
+from vinery_serving.logs.file import LogBounds, LogFile
+from vinery_serving.logs.folder import log_path
+from vinery_serving.logs.lines import time_text
 
 
 def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
@@ -50,6 +53,9 @@ def test_help_does_not_load_django() -> None:
     assert result.returncode == 0
     assert "VINERY_HOME" in result.stdout
     assert "django" not in result.stderr
+    wrong = scripts.new_python("-m", "vinery.cli", "grow")
+    assert wrong.returncode == 2
+    assert "invalid choice: 'grow'" in wrong.stderr
 
 
 def test_commands_load_nothing_large_that_they_do_not_use(platform_home: Home) -> None:
@@ -63,13 +69,6 @@ def test_commands_load_nothing_large_that_they_do_not_use(platform_home: Home) -
     assert "django" in loaded
     large = {"celery", "numpy", "openvino", "psutil", "psycopg", "requests", "tokenizers", "yaml"}
     assert large & loaded == set()
-
-
-def test_a_command_that_does_not_exist_is_a_usage_error() -> None:
-    result = scripts.new_python("-m", "vinery.cli", "grow")
-
-    assert result.returncode == 2
-    assert "invalid choice: 'grow'" in result.stderr
 
 
 class OldVersion(NamedTuple):
@@ -190,14 +189,15 @@ def test_an_invalid_period_is_refused(text: str) -> None:
         ("output_format=hermes", ("output_format", "hermes")),
         ("a=b=c", ("a", "b=c")),
         ("a=", ("a", "")),
+        ("", None),
+        ("max_running", None),
+        ("=8", None),
     ],
 )
-def test_an_engine_option_is_read(text: str, pair: tuple[str, object]) -> None:
-    assert option(text) == pair
-
-
-@table("text", ["", "max_running", "=8"])
-def test_an_invalid_engine_option_is_refused(text: str) -> None:
+def test_an_engine_option_is_read(text: str, pair: tuple[str, object] | None) -> None:
+    if pair is not None:
+        assert option(text) == pair
+        return
     with pytest.raises(argparse.ArgumentTypeError, match="KEY=VALUE"):
         option(text)
 
@@ -221,14 +221,17 @@ def test_a_table_is_as_wide_as_its_cells() -> None:
     ]
 
 
+@pytest.mark.parametrize("command", ["config", "logs"])
 def test_a_command_whose_output_is_not_read_to_its_end_prints_no_traceback(
-    platform_home: Home,
+    platform_home: Home, command: str
 ) -> None:
+    log = f"{time_text(1)} INFO web-1 room: one\n".encode()
+    LogFile(log_path(platform_home.path / "logs", "web-1"), LogBounds()).write(log)
     reader, writer = os.pipe()
     os.close(reader)  # as `head` does when it has its lines
     try:
         ended = subprocess.run(
-            [sys.executable, "-m", "vinery.cli", "config"],
+            [sys.executable, "-m", "vinery.cli", command],
             env=clean_environment() | {"VINERY_HOME": str(platform_home.path)},
             stdout=writer,
             stderr=subprocess.PIPE,

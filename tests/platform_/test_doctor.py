@@ -129,25 +129,20 @@ def levels(findings: Iterator[Finding]) -> dict[str, Level]:
     return {finding.check: finding.level for finding in findings}
 
 
-def test_a_device_that_openvino_does_not_find_needs_a_driver(tmp_path: Path) -> None:
+def test_a_device_that_openvino_does_not_find_needs_a_driver_or_the_render_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node = tmp_path / "renderD128"
     node.touch()
 
     [found] = machine._drivers("GPU", [node], ["CPU"])
     assert found.level is Level.WARNING
     assert "intel-opencl-icd" in found.cure
-
     assert levels(machine._drivers("GPU", [node], ["CPU", "GPU.0"])) == {"gpu": Level.OK}
     assert levels(machine._drivers("NPU", [], ["CPU"])) == {"npu": Level.OK}
 
-
-def test_a_device_that_the_user_may_not_open_needs_the_render_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may open all
-
-    [found] = machine._drivers("GPU", [tmp_path / "renderD128"], ["CPU"])
-
+    [found] = machine._drivers("GPU", [node], ["CPU"])
     assert found.level is Level.WARNING
     assert "usermod -aG render" in found.cure
 

@@ -68,14 +68,6 @@ def test_a_header_that_trickles_in_is_ended(shared: Shared) -> None:
         assert running.num_refused("header_timeout") == before + 1
 
 
-def test_the_next_header_has_the_same_time(shared: Shared) -> None:
-    with shared(**_SOON).connect() as connection:
-        send(connection, _GET)
-        assert read_answer(connection) == b"{}"
-        send(connection, b"GET")
-        assert status_of(read_to_end(connection)) == 408
-
-
 def test_an_unread_body_has_the_same_time(shared: Shared) -> None:
     running = shared(**_SOON)
     before = running.num_refused("body_unread")
@@ -86,7 +78,7 @@ def test_an_unread_body_has_the_same_time(shared: Shared) -> None:
         assert running.num_refused("body_unread") == before + 1
 
 
-def test_an_idle_connection_outlives_the_time_for_headers(shared: Shared) -> None:
+def test_an_idle_connection_outlives_the_time_for_headers_but_not_a_header(shared: Shared) -> None:
     running = shared(**_SOON)
     with running.connect() as idle, running.connect() as silent:
         send(idle, _GET)
@@ -94,24 +86,22 @@ def test_an_idle_connection_outlives_the_time_for_headers(shared: Shared) -> Non
         read_to_end(silent)  # the time for headers has passed
         send(idle, _GET)
         assert read_answer(idle) == b"{}"
+        send(idle, b"GET")
+        assert status_of(read_to_end(idle)) == 408
 
 
-def test_a_running_request_has_no_such_deadline(kind: str) -> None:
+def test_a_running_request_has_no_such_deadline_and_an_idle_connection_its_own(kind: str) -> None:
     with (
         run_edge_server(kind, keep_alive_s=0.2, **_SOON) as running,
         running.connect() as waiting,
         running.connect() as silent,
+        running.connect() as idle,
     ):
         send(waiting, b"GET /never HTTP/1.1\r\nhost: a\r\n\r\n")
-        read_to_end(silent)
+        send(idle, _GET)
+        assert read_answer(idle) == b"{}"
+        assert read_to_end(silent) == read_to_end(idle) == b""
         assert is_silent(waiting)
-
-
-def test_an_idle_connection_is_closed_in_the_end(shared: Shared) -> None:
-    with shared(**_IDLE_SOON).connect() as connection:
-        send(connection, _GET)
-        assert read_answer(connection) == b"{}"
-        assert read_to_end(connection) == b""
 
 
 def test_a_client_that_does_not_read_its_answer_is_ended(shared: Shared) -> None:

@@ -139,11 +139,13 @@ def megabytes():
 gc.disable()
 memory._LOOK_INTERVAL_S = 0.05
 before = megabytes()
+is_idle = False
+memory.begin_giving_back(lambda: is_idle)
 rings = [Ring() for _ in range(100_000)]
 last = bytes(3000)
 del rings
 kept = megabytes() - before
-memory.begin_giving_back(lambda: True)
+is_idle = True
 end = time.monotonic() + 60
 while (left := megabytes() - before) > 50 and time.monotonic() < end:
     time.sleep(0.05)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import stat
 from pathlib import Path
 
 import pytest
@@ -40,21 +39,16 @@ def home(new_home: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(new_home, tmp_path / "home"))
 
 
-def test_the_first_prepare_creates_everything(new_home: Path) -> None:
+def test_the_first_prepare_creates_everything_for_its_user_alone(new_home: Path) -> None:
     known = credentials_in(new_home)
 
     assert known["base_url"] == "http://127.0.0.1:8765"
     assert known["api_key"].startswith("vny_")
     assert known["admin_user"] == "admin"
     assert len(known["admin_password"]) >= 16
-    assert stat.S_IMODE((new_home / "bootstrap.json").stat().st_mode) == 0o600
     assert (new_home / "static" / "admin" / "css" / "base.css").is_file()
     assert (new_home / "vinery.sqlite3").is_file()
-
-
-def test_no_file_can_be_read_by_others(new_home: Path) -> None:
     files = [new_home, *new_home.rglob("*")]
-
     assert [path for path in files if path.stat().st_mode & 0o077] == []
 
 

@@ -65,9 +65,13 @@ def closed_url() -> str:
 
 
 @table(
-    "status, state", [(200, Readiness.READY), (503, Readiness.LOADING), (500, Readiness.LOADING)]
+    "status, state",
+    [(200, Readiness.READY), (503, Readiness.LOADING), (500, Readiness.LOADING)],
 )
-def test_only_200_is_ready(status: int, state: Readiness) -> None:
+def test_only_200_is_ready(
+    closed_url: str, monkeypatch: pytest.MonkeyPatch, status: int, state: Readiness
+) -> None:
+    monkeypatch.setenv("http_proxy", closed_url)  # which is ignored
     with server(status, {}) as url:
         assert readiness(url) is state
 
@@ -77,15 +81,6 @@ def test_a_server_that_does_not_answer_or_breaks_off_is_not_ready(closed_url: st
     assert readiness(closed_url) is Readiness.SILENT
     with server(503, {}, content_length=100) as url:
         assert readiness(url) is Readiness.SILENT
-
-
-def test_proxies_of_the_environment_are_ignored(
-    closed_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("http_proxy", closed_url)
-
-    with server(200, {}) as url:
-        assert readiness(url) is Readiness.READY
 
 
 @pytest.mark.parametrize(

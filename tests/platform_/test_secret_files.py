@@ -24,16 +24,15 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_secrets_are_readable_by_their_owner_only(tmp_path: Path) -> None:
-    home = Home(tmp_path / "home")
-
-    secret_files.create_missing(home)
+def test_secrets_are_readable_by_their_owner_only_and_differ_between_homes(tmp_path: Path) -> None:
+    home, other = new_home(tmp_path / "home"), new_home(tmp_path / "other")
 
     files = sorted(file.name for file in home.secrets.iterdir())
     assert files == ["django_secret_key", "key_pepper_1"]
     assert {mode_of(home.secrets / name) for name in files} == {0o600}
-    assert mode_of(home.secrets) == 0o700
-    assert mode_of(home.path) == 0o700
+    assert mode_of(home.secrets) == mode_of(home.path) == 0o700
+    assert secret_files.django_key(home) != secret_files.django_key(other)
+    assert secret_files.key_peppers(home) != secret_files.key_peppers(other)
 
 
 def test_a_stored_secret_does_not_change(tmp_path: Path) -> None:
@@ -46,13 +45,6 @@ def test_a_stored_secret_does_not_change(tmp_path: Path) -> None:
     # What Django accepts.
     assert len(before[0]) >= 50
     assert len(set(before[0])) >= 5
-
-
-def test_two_homes_have_different_secrets(tmp_path: Path) -> None:
-    one, other = new_home(tmp_path / "one"), new_home(tmp_path / "other")
-
-    assert secret_files.django_key(one) != secret_files.django_key(other)
-    assert secret_files.key_peppers(one) != secret_files.key_peppers(other)
 
 
 def test_processes_that_start_together_read_the_same_secret(tmp_path: Path) -> None:
@@ -119,19 +111,17 @@ def test_old_keys_are_separated_by_blanks_or_line_breaks(
     assert secret_files.old_django_keys(home) == ["fifth"]
 
 
-def test_a_second_pepper_is_added_to_the_first(tmp_path: Path) -> None:
+def test_a_second_pepper_is_added_to_the_first_and_a_short_one_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = new_home(tmp_path)
     first = secret_files.key_peppers(home)[1]
     write_private(home.secrets / "key_pepper_2", "q" * 40 + "\n")
 
     assert secret_files.key_peppers(home) == {1: first, 2: b"q" * 40}
-
-
-def test_a_short_pepper_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VINERY_KEY_PEPPER_1", "short")
-
     with pytest.raises(SettingError, match="VINERY_KEY_PEPPER_1 is too short"):
-        secret_files.key_peppers(Home(tmp_path))
+        secret_files.key_peppers(home)
 
 
 def test_a_secret_that_cannot_be_stored_is_reported(tmp_path: Path) -> None:

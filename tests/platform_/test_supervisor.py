@@ -171,6 +171,7 @@ async def test_a_killed_service_is_restarted_and_others_continue(script: MakeScr
         await until(lambda: len(one.pids()) == 2)
         assert is_alive(one.pids()[1])
         assert len(other.pids()) == 1
+        assert os.getsid(other.pids()[0]) != os.getsid(0), "it gets signals of the terminal"
 
 
 async def test_a_requested_restart_has_no_delay(
@@ -289,52 +290,44 @@ async def test_a_stopped_service_is_replaced_unless_the_watch_is_turned_off(
     assert "<string>:" in caplog.text, "the stacks are not in the log"
 
 
-def give_order(folder: Path, code: str) -> None:
-    """Write what a service must do into a file that it never sees half-written."""
-    draft = folder / "journal.draft"
-    draft.write_text(code)
-    draft.rename(folder / "journal.order")
-
-
 @pytest.mark.parametrize(
-    "order",
+    ("order", "within_s", "stacks"),
     [
-        "while True: pass",
-        "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire(timeout=600)",
+        ("while True: pass", 60.0, " stand_still < "),
+        (
+            "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire(timeout=600)",
+            *(60.0, " stand_still < "),
+        ),
+        (
+            "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()); time.sleep(600)",
+            *(0.2, "its stacks: unknown"),
+        ),
     ],
+    ids=["computes", "waits", "ignores all signals"],
 )
 async def test_a_service_that_hangs_is_replaced_and_its_stack_logged(
-    script: MakeScript, tmp_path: Path, caplog: pytest.LogCaptureFixture, order: str
-) -> None:
-    one = script("one", _BEATING, beats=True)
-    async with supervised(one, hung_after_s=2.0):
-        await until(one.pids)
-
-        give_order(tmp_path, order)
-        await until(lambda: "stood still" in caplog.text)
-        (tmp_path / "journal.order").unlink()
-
-        await until(lambda: len(one.pids()) >= 2)
-    assert " stand_still < " in caplog.text
-
-
-async def test_a_hung_service_that_ignores_all_signals_is_killed(
     script: MakeScript,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
+    order: str,
+    within_s: float,
+    stacks: str,
 ) -> None:
-    monkeypatch.setattr("vinery.process.child._STACKS_WITHIN_S", 0.2)
+    monkeypatch.setattr("vinery.process.child._STACKS_WITHIN_S", within_s)
     one = script("one", _BEATING, beats=True)
     async with supervised(one, hung_after_s=2.0):
         await until(one.pids)
 
-        deaf = "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()); time.sleep(600)"
-        give_order(tmp_path, deaf)
+        draft = tmp_path / "journal.draft"
+        draft.write_text(order)
+        draft.rename(tmp_path / "journal.order")  # which is never seen half-written
         await until(lambda: "stood still" in caplog.text)
+        (tmp_path / "journal.order").unlink()
 
-        assert "its stacks: unknown" in caplog.text
         assert not is_alive(one.pids()[0])
+        await until(lambda: len(one.pids()) >= 2)
+    assert stacks in caplog.text
 
 
 class Memory:
@@ -449,39 +442,24 @@ async def test_processes_of_a_service_end_with_it(script: MakeScript) -> None:
         await until(lambda: not is_alive(parent.pids("child")[0]))
 
 
-async def test_services_get_no_signals_of_the_terminal(script: MakeScript) -> None:
-    one = script("one")
-    async with supervised(one):
-        await until(one.pids)
+async def test_a_process_that_runs_once_returns_its_status_and_stop_ends_it(
+    script: MakeScript,
+) -> None:
+    assert await Supervisor(os.environ).run_once(script("short", _SHORT_LIVED).service) == 3
 
-        assert os.getsid(one.pids()[0]) != os.getsid(0)
-
-
-async def test_a_process_that_runs_once_returns_its_status(script: MakeScript) -> None:
-    assert await Supervisor(os.environ).run_once(script("once", _SHORT_LIVED).service) == 3
-
-
-async def test_stop_ends_a_process_that_runs_once(script: MakeScript) -> None:
     once = script("once")
     supervisor = Supervisor(os.environ)
     running = asyncio.create_task(supervisor.run_once(once.service))
     await until(once.pids)
-
     supervisor.stop()
-    status = await running
-
-    assert status == 0
+    assert await running == 0
     assert once.pids("end") == once.pids()
 
 
 def test_the_first_restart_is_immediate_and_none_waits_long() -> None:
-    assert delay_before_restart_s(0) == 0
-    assert delay_before_restart_s(1) == 0
+    assert delay_before_restart_s(0) == delay_before_restart_s(1) == 0
     assert delay_before_restart_s(1000) == 5
     delays_s = [delay_before_restart_s(num_early_ends) for num_early_ends in range(100)]
     assert delays_s == sorted(delays_s)
-
-
-def test_an_exit_status_is_described() -> None:
     assert describe(2) == "exit status 2"
     assert describe(-signal.SIGKILL) == "killed by SIGKILL"
