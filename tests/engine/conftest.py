@@ -38,6 +38,8 @@ if TYPE_CHECKING:  # at run time only tests with a pipeline load OpenVINO
     from vinery_serving.engine.pipeline import Pipeline
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
+TINY_DRAFT = TINY_CHAT.with_name("tiny-draft")
+TINY_VISION = TINY_CHAT.with_name("tiny-vision")
 TIMEOUT_S = 60.0
 
 
@@ -192,10 +194,10 @@ def engine_sockets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
     """Starts one process for each set of options, and returns its socket."""
     processes: dict[str, tuple[subprocess.Popen[bytes], Path]] = {}
 
-    def socket_of(**options: Any) -> Path:
-        key = json.dumps(options, sort_keys=True)
+    def socket_of(folder: Path = TINY_CHAT, **options: Any) -> Path:
+        key = json.dumps([str(folder), options], sort_keys=True)
         if key not in processes:
-            config = engine_config(tmp_path_factory.mktemp("engine"), "e", options)
+            config = engine_config(tmp_path_factory.mktemp("engine"), "e", options, folder)
             command = [sys.executable, "-m", "vinery_serving.engine", config.name]
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(os.environ)
@@ -229,6 +231,13 @@ def shared_engine(engine_sockets: Callable[..., Path]) -> SharedEngine:
             await client.close()
 
     return connect
+
+
+@pytest.fixture
+async def gateway(shared_engine: SharedEngine) -> AsyncIterator[Gateway]:
+    """The gateway of an engine without options, which tests leave as they find it."""
+    async with shared_engine() as gateway:
+        yield gateway
 
 
 @pytest.fixture(scope="module")

@@ -1,24 +1,39 @@
-"""A pipeline in the test's process, and generations for it."""
+"""A pipeline in the test's process, generations for it, and the engine's loop around it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from msgspec import structs
 from tokenizers import Tokenizer
 
-from tests.engine.conftest import TINY_CHAT
+from tests.engine.conftest import TINY_CHAT, Answer
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.generation import FailedGeneration, Generation
 from vinery_serving.engine.logits_handler import LogitsHandler
+from vinery_serving.engine.loop import EngineLoop
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.transport.messages import GrammarSpec, LogitsSpec, SamplingParams, Submit
+from vinery_serving.transport.messages import (
+    Accepted,
+    Cancel,
+    GrammarSpec,
+    Grant,
+    Load,
+    LogitsSpec,
+    Rejected,
+    SamplingParams,
+    StepOutputs,
+    Submit,
+)
+from vinery_serving.transport.server import Connection, Incoming, SocketServer
 
 TOKENIZER = Tokenizer.from_file(str(TINY_CHAT / "tokenizer.json"))
 
@@ -114,3 +129,98 @@ def tokens_of(batch: Batch, *args: object, **values: object) -> list[int]:
     each = generation(*args, **values)  # type: ignore[arg-type]
     assert run(batch, each) == []
     return each.tokens
+
+
+class Loop:
+    """The engine's loop without its socket and its process. Tests count its turns, and no time.
+
+    It stands for the gateway's connection and for the server, too.
+    """
+
+    def __init__(self, pipeline: Pipeline, home: Path, **options: object) -> None:
+        self.loop = EngineLoop(config_of(TINY_CHAT, home, **options), pipeline)
+        self.loop._grammars = cast("Any", NoChecks())
+        self.answers: dict[int, Answer] = {}
+        self.ended: list[int] = []  # the ids of generations in the order of their ends
+        self.loads: list[Load] = []
+        self._ids = count(1)
+
+    # What the loop calls
+
+    def poll(self, _timeout_s: float) -> list[Incoming]:
+        return []
+
+    def send(self, message: Accepted | Rejected | StepOutputs) -> None:
+        updates = message.outputs if isinstance(message, StepOutputs) else (message,)
+        for each in updates:
+            self.answers[each.id].take(each)
+            if self.answers[each.id].is_over:
+                self.ended.append(each.id)
+
+    def broadcast(self, load: Load) -> None:
+        self.loads.append(load)
+
+    # What tests call
+
+    def submit(self, prompt: str | list[int], **values: Any) -> int:
+        """Submit a chat or ids. The engine generates as many tokens as it may. Returns the id."""
+        id_ = next(self._ids)
+        self.answers[id_] = Answer()
+        defaults = {"sampling": SamplingParams(), "deadline_s": 600.0, "ignore_eos": True}
+        ids = chat(prompt) if isinstance(prompt, str) else prompt
+        prompt_ids = np.array(ids, dtype="<i4").tobytes()
+        self._receive(Submit(id_, prompt_ids, **{**defaults, **values}))
+        return id_
+
+    def grant(self, id_: int, num_tokens: int, *, is_last: bool = False) -> None:
+        self._receive(Grant(id_, num_tokens, is_last))
+
+    def cancel(self, id_: int, num_used: int) -> None:
+        self._receive(Cancel(id_, num_used))
+
+    def turn(self) -> None:
+        self.loop._iterate(cast(SocketServer, self))
+
+    def until(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():
+            self.turn()
+
+    def finish(self, *ids: int) -> list[Answer]:
+        self.until(lambda: all(self.answers[each].is_over for each in ids))
+        return [self.answers[each] for each in ids]
+
+    def ask(self, text: str, **values: Any) -> Answer:
+        (answer,) = self.finish(self.submit(text, **values))
+        return answer
+
+    def num_generated(self, id_: int) -> int:
+        """How many tokens it has, whether they were sent or not."""
+        alive = self.loop._alive.get((id(self), id_))
+        return len(self.answers[id_].tokens) if alive is None else len(alive.tokens)
+
+    def _receive(self, message: Submit | Grant | Cancel) -> None:
+        self.loop._receive(Incoming(cast(Connection, self), message))
+
+
+class NoChecks:
+    """Stands for `GrammarChecks`: each grammar is good, and the step compiles it."""
+
+    fullness = 0.0
+
+    def tick(self) -> None:
+        pass
+
+    def has_room(self, *_: object) -> bool:
+        return True
+
+    def check(self, _: object, on_checked: Callable[[None], None], __: object) -> None:
+        on_checked(None)
+
+
+@contextmanager
+def a_loop(pipeline: Pipeline, home: Path, **options: object) -> Iterator[Loop]:
+    loop = Loop(pipeline, home, **options)
+    yield loop
+    loop.loop._disconnect(cast(Connection, loop))
+    while pipeline.has_work:
+        pipeline.step()
