@@ -31,20 +31,20 @@ def matrices(
     return tensors
 
 
-def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray]) -> Path:
+def safetensors(tensors: Mapping[str, np.ndarray]) -> bytes:
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     data = b""
     for name, tensor in tensors.items():
-        end = len(data) + tensor.nbytes
-        header[name] = {
-            "dtype": "F32",
-            "shape": list(tensor.shape),
-            "data_offsets": [len(data), end],
-        }
+        offsets = [len(data), len(data) + tensor.nbytes]
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": offsets}
         data += tensor.tobytes()
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray]) -> Path:
+    path.write_bytes(safetensors(tensors))
     return path
 
 

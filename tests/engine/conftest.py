@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from array import array
@@ -51,6 +52,7 @@ class Answer:
     finish: str | None = None
     rejection: Rejected | None = None
     num_cached_tokens: int | None = None
+    num_logprobs: int = 0
     is_accepted: bool = False
 
     @property
@@ -65,6 +67,7 @@ class Answer:
                 self.rejection = update
             case TokenOutput():
                 self.tokens += update.token_ids
+                self.num_logprobs += len(update.logprobs)
                 self.finish = update.finish
                 if update.num_cached_tokens is not None:
                     self.num_cached_tokens = update.num_cached_tokens
@@ -148,6 +151,10 @@ class OwnGateway(Gateway):
         super().__init__(client)
         self.process = process
 
+    def send_signal(self, number: signal.Signals) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, number)
+
 
 StartEngine = Callable[..., AbstractAsyncContextManager[OwnGateway]]
 SharedEngine = Callable[..., AbstractAsyncContextManager[Gateway]]
@@ -207,7 +214,7 @@ def engine_sockets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
             process.stdin.flush()
             processes[key] = process, config.socket_path
             assert process.stdout is not None
-            assert json.loads(process.stdout.readline()) == {"event": "ready"}
+            assert json.loads(process.stdout.readline())["event"] == "ready"
         return processes[key][1]
 
     yield socket_of

@@ -10,13 +10,12 @@ import numpy.typing as npt
 from msgspec import structs
 from tokenizers import Tokenizer
 
-from tests.engine.conftest import TINY_CHAT
+from tests.engine.conftest import TINY_VISION
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.logits_handler import LogitsHandler
 from vinery_serving.engine.vision import VisionModel
 from vinery_serving.transport.messages import MediaInput, SamplingParams, Submit
 
-TINY_VISION = TINY_CHAT.parent / "tiny-vision"
 SIDE = 28
 IMAGE, VIDEO = (
     "<|vision_start|><|image_pad|><|vision_end|>",

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from tests.engine.conftest import TINY_CHAT, SharedEngine
+from tests.engine.conftest import TINY_CHAT, TINY_DRAFT, Gateway
 from tests.engine.in_process import config_of, emptied, generation, pipeline_of, run, tokens_of
 from tests.engine.test_logits_handler import LONG_PROMPT, scores, searched
+from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.graph import GraphFeatures, _output
 from vinery_serving.engine.loop import EngineLoop
@@ -28,7 +29,6 @@ from vinery_serving.transport.messages import (
     SamplingParams,
 )
 
-TINY_DRAFT = TINY_CHAT.parent / "tiny-draft"
 VOCAB_SIZES = st.integers(2, 300_000)
 MAX_ID = 2**31 - 1
 ALICE, BOB = (sha256(name).digest() for name in (b"alice", b"bob"))
@@ -71,7 +71,7 @@ def test_two_keys_differ_in_all_their_salts() -> None:
     assert (first != second).all()
 
 
-@pytest.mark.parametrize(("modulus", "supports"), [(0, False), (MAX_ID // 2, False), (9, True)])
+@table("modulus, supports", [(0, False), (MAX_ID // 2, False), (9, True)])
 def test_a_graph_with_a_single_salt_does_not_support_keys(modulus: int, supports: bool) -> None:
     pipeline = Pipeline.__new__(Pipeline)
     pipeline.has_cache = pipeline.has_logits_hook = True
@@ -95,6 +95,7 @@ def num_cached(batch: Batch, prompt: list[int], key: bytes | None) -> int:
 
 
 @pytest.mark.live
+@pytest.mark.smoke
 def test_only_prompts_of_the_same_key_find_a_prompt_in_the_cache(batch: Batch) -> None:
     prompt = [*LONG_PROMPT[100:], 9]
     keys = [None, ALICE, BOB]
@@ -104,7 +105,8 @@ def test_only_prompts_of_the_same_key_find_a_prompt_in_the_cache(batch: Batch) -
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("prompt", [[12, 13], [12, 13, 14, 15, 16, 17]])
+@pytest.mark.smoke
+@table("prompt", [[12, 13], [12, 13, 14, 15, 16, 17]])
 def test_only_prompts_of_the_same_key_find_an_answer_in_the_cache(
     batch: Batch, prompt: list[int]
 ) -> None:
@@ -121,7 +123,7 @@ def test_only_prompts_of_the_same_key_find_an_answer_in_the_cache(
 
 
 @pytest.mark.live
-@pytest.mark.parametrize(
+@table(
     "sampling",
     [
         SamplingParams(),
@@ -132,19 +134,10 @@ def test_only_prompts_of_the_same_key_find_an_answer_in_the_cache(
     ],
 )
 def test_a_cache_key_does_not_change_its_answer(batch: Batch, sampling: SamplingParams) -> None:
-    for question in ("Count to 15.", "Tell me a story."):
-        plain = tokens_of(batch, question, sampling=sampling)
+    for prompt in ("Count to 15.", "Tell me a story.", [77]):
+        plain = tokens_of(batch, prompt, sampling=sampling)
 
-        assert tokens_of(batch, question, sampling=sampling, cache_key=ALICE) == plain
-
-
-@pytest.mark.live
-def test_a_prompt_of_one_token_can_have_a_key(batch: Batch) -> None:
-    penalty = SamplingParams(repetition_penalty=2.0)
-
-    for sampling in (SamplingParams(), penalty):
-        plain = tokens_of(batch, [77], sampling=sampling)
-        assert tokens_of(batch, [77], sampling=sampling, cache_key=ALICE) == plain
+        assert tokens_of(batch, prompt, sampling=sampling, cache_key=ALICE) == plain
 
 
 @pytest.mark.live
@@ -163,6 +156,7 @@ def test_a_scored_prompt_leaves_nothing_in_the_cache_for_any_key(batch: Batch) -
 
 
 @pytest.mark.live
+@pytest.mark.smoke
 def test_a_failed_step_changes_neither_the_key_nor_the_answer(batch: Batch) -> None:
     sampling = SamplingParams(repetition_penalty=1.3)
     prompt = [*LONG_PROMPT[300:], 11]
@@ -180,7 +174,7 @@ def test_a_failed_step_changes_neither_the_key_nor_the_answer(batch: Batch) -> N
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("option", [{"draft_model": str(TINY_DRAFT)}, {"prompt_lookup": True}])
+@table("option", [{"draft_model": str(TINY_DRAFT)}, {"prompt_lookup": True}])
 def test_a_prompt_with_a_key_may_have_draft_tokens(
     option: dict[str, object], tmp_path: Path
 ) -> None:
@@ -229,30 +223,21 @@ def test_a_search_by_beams_may_have_a_key(batch: Batch) -> None:
 
 
 @pytest.mark.live
-async def test_no_repeat_ngram_size_is_refused_with_a_cache_key(
-    shared_engine: SharedEngine,
+async def test_the_engine_itself_applies_the_penalty_of_a_prompt_with_a_key_or_refuses_it(
+    gateway: Gateway,
 ) -> None:
-    async with shared_engine() as gateway:
-        beams = BeamSpec(2, no_repeat_ngram_size=1)
-        (refused,) = await gateway.ask(gateway.submit([77], beams=beams, cache_key=ALICE))
-
-    assert refused.rejection is not None
-    assert "does not work with a cache_salt" in refused.rejection.message
-
-
-@pytest.mark.live
-async def test_the_engine_itself_applies_the_penalty_of_a_prompt_with_a_key(
-    shared_engine: SharedEngine,
-) -> None:
-    async with shared_engine() as gateway:
-        sampling = SamplingParams(repetition_penalty=3.0)
-        plain, keyed, unlike = await gateway.ask(
-            gateway.submit("Count to 15.", sampling=sampling),
-            gateway.submit("Count to 15.", sampling=sampling, cache_key=ALICE),
-            gateway.submit("Count to 15."),
-        )
+    sampling = SamplingParams(repetition_penalty=3.0)
+    beams = BeamSpec(2, no_repeat_ngram_size=1)
+    plain, keyed, unlike, refused = await gateway.ask(
+        gateway.submit("Count to 15.", sampling=sampling),
+        gateway.submit("Count to 15.", sampling=sampling, cache_key=ALICE),
+        gateway.submit("Count to 15."),
+        gateway.submit([77], beams=beams, cache_key=ALICE),
+    )
 
     assert keyed.tokens == plain.tokens != unlike.tokens
+    assert refused.rejection is not None
+    assert "does not work with a cache_salt" in refused.rejection.message
 
 
 @pytest.mark.live

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tests.engine.adapters import matrices, write_safetensors
-from tests.engine.conftest import TINY_CHAT
+from tests.engine.conftest import TINY_CHAT, TINY_DRAFT, TINY_VISION
 from tests.engine.in_process import generation, pipeline_of, run
-from tests.engine.pictures import IMAGE, TINY_VISION, a_picture, asked
+from tests.engine.pictures import IMAGE, a_picture, asked
+from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.compiled_graph import KeptAttention
 from vinery_serving.engine.option_parsing import parse_options
@@ -23,7 +24,6 @@ pytestmark = pytest.mark.live
 SCORED = LogitsSpec(logprobs=LogprobsSpec(num_top=3))
 QUESTIONS = ("Count to 12.", "What is the capital of France?")
 EVICTION = {"start_size": 32, "recent_size": 64, "max_cache_size": 192}
-TINY_DRAFT = TINY_CHAT.with_name("tiny-draft")
 NUM_LAYERS, NUM_DRAFT_LAYERS = 5, 2
 
 
@@ -43,15 +43,14 @@ def num_read() -> int:
     return KeptAttention.num_read
 
 
-@pytest.mark.parametrize(
-    ("options", "num_attentions"),
+@table(
+    "options, num_attentions",
     [
         ({}, NUM_LAYERS),
         ({"kv_cache_precision": "u8"}, NUM_LAYERS),
         ({"cache_eviction": EVICTION, "enable_prefix_caching": False}, NUM_LAYERS),
         ({"draft_model": str(TINY_DRAFT)}, NUM_LAYERS + NUM_DRAFT_LAYERS),
     ],
-    ids=["plain", "u8 cache", "eviction", "draft model"],
 )
 def test_a_second_start_reads_the_compiled_graph_and_answers_as_the_first(
     tmp_path: Path, options: dict[str, Any], num_attentions: int

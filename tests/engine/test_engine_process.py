@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 import time
@@ -12,36 +11,29 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.engine.conftest import TIMEOUT_S, SharedEngine, StartEngine
+from tests.engine.conftest import TIMEOUT_S, Gateway, OwnGateway, SharedEngine, StartEngine
+from vinery_serving.node import engine_process
 from vinery_serving.node.engine_process import EngineDied
-from vinery_serving.transport.client import EngineClient, EngineDisconnected
+from vinery_serving.transport.client import EngineClient, EngineDisconnected, OutputStream
 from vinery_serving.transport.messages import (
     GrammarSpec,
     LogitsSpec,
     Rejected,
     SamplingParams,
-    TokenOutput,
 )
 
 pytestmark = pytest.mark.live
 
-PARIS = "The capital of France is Paris."
+QUESTION, PARIS = "What is the capital of France?", "The capital of France is Paris."
+EOS = 2
 
 
-async def test_it_answers_from_the_model(start_engine: StartEngine) -> None:
-    async with start_engine() as gateway:
-        (answer,) = await gateway.ask(gateway.submit("What is the capital of France?"))
+async def test_it_answers_from_the_model(gateway: Gateway) -> None:
+    (answer,) = await gateway.ask(gateway.submit(QUESTION))
 
-        assert gateway.text(answer) == PARIS
-        assert answer.finish == "stop"
-        assert answer.num_cached_tokens == 0
-
-
-async def test_its_arguments_show_no_configuration(start_engine: StartEngine) -> None:
-    async with start_engine(max_running=37) as gateway:
-        words = psutil.Process(gateway.process.pid).cmdline()
-
-    assert words[1:] == ["-m", "vinery_serving.engine", "tiny-chat"]
+    assert gateway.text(answer) == PARIS
+    assert answer.finish == "stop"
+    assert answer.num_cached_tokens is not None
 
 
 async def test_an_engine_without_a_configuration_ends() -> None:
@@ -54,201 +46,129 @@ async def test_an_engine_without_a_configuration_ends() -> None:
     assert process.returncode == 1
 
 
-async def test_64_streams_at_once_get_the_same_greedy_text(shared_engine: SharedEngine) -> None:
-    async with shared_engine() as gateway:
-        (alone,) = await gateway.ask(gateway.submit("Count to 20."))
-        together = await gateway.ask(*[gateway.submit("Count to 20.") for _ in range(64)])
+async def test_64_streams_at_once_get_the_same_greedy_text(gateway: Gateway) -> None:
+    (alone,) = await gateway.ask(gateway.submit("Count to 20."))
+    together = await gateway.ask(*[gateway.submit("Count to 20.") for _ in range(64)])
 
-        assert {gateway.text(answer) for answer in together} == {gateway.text(alone)}
+    assert {gateway.text(answer) for answer in together} == {gateway.text(alone)}
 
 
-async def test_invalid_requests_fail_alone_beside_32_streams(shared_engine: SharedEngine) -> None:
-    async with shared_engine() as gateway:
-        num_recoveries = (await gateway.stats()).num_recoveries
-        good = [gateway.submit("Count to 40.") for _ in range(32)]
-        stream = gateway.start(*good)
-        invalid = {
-            "a grammar that cannot be compiled": gateway.submit(
-                "hello", grammar=GrammarSpec("json_schema", '{"type": "nonsense"}')
-            ),
-            "a grammar that is not even JSON": gateway.submit(
-                "hello", grammar=GrammarSpec("structural_tag", "{")
-            ),
-            "token ids beyond the vocabulary": gateway.submit([5, 1_000_000]),
-            "negative token ids": gateway.submit([5, -1]),
-            "stop ids beyond the vocabulary": gateway.submit(
-                "hello", stop_token_ids=(1_000_000_000,), min_new_tokens=5
-            ),
-            "an oversized prompt": gateway.submit([5] * 5000),
-            "an empty prompt": gateway.submit([]),
-        }
-        for name, submit in invalid.items():
-            (answer,) = await gateway.ask(submit)
-            assert answer.rejection is not None, name
-            assert answer.rejection.code in ("invalid_value", "invalid_grammar"), name
-        answers = await gateway.finish(stream, *good)
+async def test_invalid_requests_fail_alone_beside_32_streams(gateway: Gateway) -> None:
+    num_recoveries = (await gateway.stats()).num_recoveries
+    good = [gateway.submit("Count to 40.") for _ in range(32)]
+    stream = gateway.start(*good)
+    invalid = {
+        "a grammar that cannot be compiled": gateway.submit(
+            "hello", grammar=GrammarSpec("json_schema", '{"type": "nonsense"}')
+        ),
+        "a grammar that is not even JSON": gateway.submit(
+            "hello", grammar=GrammarSpec("structural_tag", "{")
+        ),
+        "token ids beyond the vocabulary": gateway.submit([5, 1_000_000]),
+        "negative token ids": gateway.submit([5, -1]),
+        "stop ids beyond the vocabulary": gateway.submit(
+            "hello", stop_token_ids=(1_000_000_000,), min_new_tokens=5
+        ),
+        "an oversized prompt": gateway.submit([5] * 5000),
+        "an empty prompt": gateway.submit([]),
+    }
+    for name, submit in invalid.items():
+        (answer,) = await gateway.ask(submit)
+        assert answer.rejection is not None, name
+        assert answer.rejection.code in ("invalid_value", "invalid_grammar"), name
+    answers = await gateway.finish(stream, *good)
 
-        assert {answer.finish for answer in answers} == {"stop"}
-        assert len({gateway.text(answer) for answer in answers}) == 1
-        assert (await gateway.stats()).num_recoveries == num_recoveries
+    assert {answer.finish for answer in answers} == {"stop"}
+    assert len({gateway.text(answer) for answer in answers}) == 1
+    assert (await gateway.stats()).num_recoveries == num_recoveries
 
 
 async def test_a_grammar_too_costly_to_compile_is_stopped_and_its_neighbours_go_on(
-    shared_engine: SharedEngine,
+    gateway: Gateway,
 ) -> None:
-    async with shared_engine() as gateway:
-        costly = GrammarSpec("regex", "((a{1,300}b{1,300}){1,300}|c){1,300}" * 8)
-        neighbour = gateway.submit("Count to 40.")
-        stream = gateway.start(neighbour)
-        (refused,) = await gateway.ask(gateway.submit("hello", grammar=costly))
-        (answer,) = await gateway.finish(stream, neighbour)
-        (again,) = await gateway.ask(
-            gateway.submit("hello", grammar=GrammarSpec("regex", "yes|no"), max_new_tokens=9)
-        )
+    costly = GrammarSpec("regex", "((a{1,300}b{1,300}){1,300}|c){1,300}" * 8)
+    neighbour = gateway.submit("Count to 40.")
+    stream = gateway.start(neighbour)
+    (refused,) = await gateway.ask(gateway.submit("hello", grammar=costly))
+    (answer,) = await gateway.finish(stream, neighbour)
+    (again,) = await gateway.ask(
+        gateway.submit("hello", grammar=GrammarSpec("regex", "yes|no"), max_new_tokens=9)
+    )
 
-        assert refused.rejection is not None
-        assert refused.rejection.code == "invalid_grammar"
-        assert answer.finish == "stop"
-        assert gateway.text(again) in ("yes", "no")
-
-
-async def test_requests_beyond_the_running_and_waiting_slots_are_refused(
-    shared_engine: SharedEngine,
-) -> None:
-    async with shared_engine(max_running=2, max_waiting=3, max_share=1) as gateway:
-        submits = [gateway.submit("Count to 60.") for _ in range(9)]
-        answers = await gateway.ask(*submits)
-
-        refused = [answer for answer in answers if answer.rejection is not None]
-        assert {answer.rejection.code for answer in refused if answer.rejection} == {"overloaded"}
-        assert len(refused) == 9 - 2 - 3
-        served = [answer for answer in answers if answer.finish is not None]
-        assert len({gateway.text(answer) for answer in served}) == 1
+    assert refused.rejection is not None
+    assert refused.rejection.code == "invalid_grammar"
+    assert answer.finish == "stop"
+    assert gateway.text(again) in ("yes", "no")
 
 
-async def test_at_most_max_running_generations_run_at_once(shared_engine: SharedEngine) -> None:
-    async with shared_engine(max_running=1) as gateway:
-        submits = [gateway.submit("Count to 60.") for _ in range(4)]
-        stream = gateway.start(*submits)
-        await stream.next(TIMEOUT_S)
-        stats = await gateway.stats()
-        await gateway.finish(stream, *submits)
+async def test_a_dead_gateway_frees_all_its_slots(gateway: Gateway) -> None:
+    other = EngineClient(gateway.client.path)
+    other.open()
+    await other.wait_connected(TIMEOUT_S)
+    stream = other.submit([gateway.submit("Count to 60.", max_new_tokens=2000) for _ in range(9)])
+    await stream.next(TIMEOUT_S)
+    await other.close()
 
-        assert stats.num_running <= 1
+    stats = await gateway.stats_when_idle()
+
+    assert stats.num_running == 0
+    with pytest.raises(EngineDisconnected):
+        while True:
+            await stream.next(TIMEOUT_S)
 
 
-async def test_the_lowest_priority_number_is_admitted_first(
-    shared_engine: SharedEngine,
-) -> None:
-    async with shared_engine(max_running=1) as gateway:
-        running = gateway.submit("Count to 60.")
-        priorities = (7, 0, 7, 3, 0)
-        waiting = [
-            gateway.submit("What is the capital of France?", priority=priority)
-            for priority in priorities
-        ]
-        stream = gateway.start(running, *waiting)
-        finished: list[int] = []
-        while len(finished) <= len(waiting):
+async def test_a_generation_past_its_deadline_is_rejected(gateway: Gateway) -> None:
+    late = gateway.submit("Hi", max_new_tokens=2000, ignore_eos=True, deadline_s=0.01)
+    (answer,) = await gateway.ask(late)
+
+    assert answer.rejection is not None
+    assert answer.rejection.code == "deadline_exceeded"
+    await gateway.stats_when_idle()
+
+
+async def test_one_seed_gives_one_text_and_two_seeds_two(gateway: Gateway) -> None:
+
+    async def poem(seed: int) -> list[int]:
+        sampling = SamplingParams(temperature=1.8, seed=seed)
+        submit = gateway.submit("Write a poem.", sampling=sampling, max_new_tokens=60)
+        (answer,) = await gateway.ask(submit)
+        return answer.tokens
+
+    # One after the other: in one batch, rounding may differ between rows.
+    first, same, other = await poem(7), await poem(7), await poem(8)
+
+    assert first == same
+    assert first != other
+
+
+async def lost(stream: OutputStream) -> EngineDisconnected:
+    """How a stream ends whose engine ends."""
+    with pytest.raises(EngineDisconnected) as error:
+        while True:
             updates = await stream.next(TIMEOUT_S)
-            finished += [
-                each.id for each in updates if isinstance(each, TokenOutput) and each.finish
-            ]
-
-        assert finished == [running.id, *(waiting[at].id for at in (1, 4, 3, 0, 2))]
+            assert updates
+            assert not any(isinstance(each, Rejected) for each in updates)
+    return error.value
 
 
-async def test_a_cancelled_generation_frees_its_slot(shared_engine: SharedEngine) -> None:
-    async with shared_engine(max_running=1) as gateway:
-        endless = gateway.submit("Count to 60.", max_new_tokens=2000)
-        stream = gateway.start(endless)
-        await stream.next(TIMEOUT_S)
-        stream.cancel({endless.id: 0})
-
-        (answer,) = await gateway.ask(gateway.submit("What is the capital of France?"))
-
-        assert gateway.text(answer) == PARIS
-        await gateway.stats_when_idle()
-
-
-async def test_a_dead_gateway_frees_all_its_slots(shared_engine: SharedEngine) -> None:
-    async with shared_engine() as gateway:
-        other = EngineClient(gateway.client.path)
-        other.open()
-        await other.wait_connected(TIMEOUT_S)
-        stream = other.submit(
-            [gateway.submit("Count to 60.", max_new_tokens=2000) for _ in range(9)]
-        )
-        await stream.next(TIMEOUT_S)
-        await other.close()
-
-        stats = await gateway.stats_when_idle()
-
-        assert stats.num_running == 0
-        with pytest.raises(EngineDisconnected):
-            while True:
-                await stream.next(TIMEOUT_S)
-
-
-async def test_a_generation_past_its_deadline_is_rejected(shared_engine: SharedEngine) -> None:
-    async with shared_engine() as gateway:
-        late = gateway.submit("Hi", max_new_tokens=2000, ignore_eos=True, deadline_s=0.01)
-        (answer,) = await gateway.ask(late)
-
-        assert answer.rejection is not None
-        assert answer.rejection.code == "deadline_exceeded"
-        await gateway.stats_when_idle()
-
-
-async def test_one_seed_gives_one_text_and_two_seeds_two(shared_engine: SharedEngine) -> None:
-    async with shared_engine() as gateway:
-
-        async def poem(seed: int) -> list[int]:
-            sampling = SamplingParams(temperature=1.8, seed=seed)
-            submit = gateway.submit("Write a poem.", sampling=sampling, max_new_tokens=60)
-            (answer,) = await gateway.ask(submit)
-            return answer.tokens
-
-        # One after the other: in one batch, rounding may differ between rows.
-        first, same, other = await poem(7), await poem(7), await poem(8)
-
-        assert first == same
-        assert first != other
+async def begun(gateway: OwnGateway) -> OutputStream:
+    """A stream that would go on for long, and has begun."""
+    stream = gateway.start(gateway.submit("Count to 60.", max_new_tokens=2000, ignore_eos=True))
+    await stream.next(TIMEOUT_S)
+    return stream
 
 
 async def test_the_streams_of_an_engine_that_is_ended_know_that_it_was_planned(
     start_engine: StartEngine,
 ) -> None:
     async with start_engine() as gateway:
-        stream = gateway.start(gateway.submit("Count to 60.", max_new_tokens=2000, ignore_eos=True))
-        await stream.next(TIMEOUT_S)
-        assert gateway.process.pid is not None
-        os.kill(gateway.process.pid, signal.SIGTERM)
+        stream = await begun(gateway)
+        gateway.send_signal(signal.SIGTERM)
 
-        with pytest.raises(EngineDisconnected) as lost:
-            while True:
-                updates = await stream.next(TIMEOUT_S)
-                assert updates
-                assert not any(isinstance(each, Rejected) for each in updates)
-        assert lost.value.is_planned
+        assert (await lost(stream)).is_planned
 
 
-async def test_a_killed_engine_ends_its_streams_and_its_watch(start_engine: StartEngine) -> None:
-    async with start_engine() as gateway:
-        stream = gateway.start(gateway.submit("Count to 60.", max_new_tokens=2000))
-        await stream.next(TIMEOUT_S)
-        assert gateway.process.pid is not None
-        os.kill(gateway.process.pid, signal.SIGKILL)
-
-        with pytest.raises(EngineDisconnected) as lost:
-            while True:
-                await stream.next(TIMEOUT_S)
-        assert not lost.value.is_planned
-        with pytest.raises(EngineDied, match="status -9"):
-            await gateway.process.watch()
-
-
-async def test_killed_engines_leave_no_temporary_files(
+async def test_a_killed_engine_ends_its_streams_and_its_watch_and_leaves_no_temporary_files(
     start_engine: StartEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     system, own = tmp_path / "system", tmp_path / "e.tmp"
@@ -256,13 +176,16 @@ async def test_killed_engines_leave_no_temporary_files(
     monkeypatch.setenv("TMPDIR", str(system))
     own.mkdir()
     (own / "of an engine whose node was killed, too").touch()
-
     async with start_engine() as gateway:
         grammar = GrammarSpec("regex", "yes|no")
         await gateway.ask(gateway.submit("hello", grammar=grammar, max_new_tokens=9))
         assert list(own.iterdir()) == []
-        assert gateway.process.pid is not None
-        os.kill(gateway.process.pid, signal.SIGKILL)
+        stream = await begun(gateway)
+        gateway.send_signal(signal.SIGKILL)
+
+        assert not (await lost(stream)).is_planned
+        with pytest.raises(EngineDied, match="status -9"):
+            await gateway.process.watch()
 
     assert not own.exists()
     assert list(system.iterdir()) == []
@@ -272,8 +195,7 @@ async def test_without_a_watch_an_engine_that_hangs_in_a_step_is_killed(
     start_engine: StartEngine,
 ) -> None:
     async with start_engine(replaces_hung=False, step_timeout_s=0.5) as gateway:
-        assert gateway.process.pid is not None
-        os.kill(gateway.process.pid, signal.SIGSTOP)
+        gateway.send_signal(signal.SIGSTOP)
 
         with pytest.raises(EngineDied, match=r"longer than 0\.5 s"):
             await gateway.process.watch()
@@ -284,16 +206,12 @@ async def test_a_stopped_engine_is_ended_whatever_a_step_may_take(
 ) -> None:
     async with start_engine(step_timeout_s=600.0) as gateway:
         watching = asyncio.create_task(gateway.process.watch())
-        stream = gateway.start(gateway.submit("Count to 60.", max_new_tokens=2000, ignore_eos=True))
-        await stream.next(TIMEOUT_S)
-        assert gateway.process.pid is not None
-        os.kill(gateway.process.pid, signal.SIGSTOP)
+        stream = await begun(gateway)
+        gateway.send_signal(signal.SIGSTOP)
 
         with pytest.raises(EngineDied, match=r"stood still .*: stopped by a signal"):
             await asyncio.wait_for(watching, TIMEOUT_S)
-        with pytest.raises(EngineDisconnected):
-            while True:
-                await stream.next(TIMEOUT_S)
+        await lost(stream)
     assert "engine/loop.py" in caplog.text, "the stacks are not in the log"
 
 
@@ -315,62 +233,51 @@ async def test_an_engine_in_a_step_without_end_is_ended(
     assert "logits_processors.py" in caplog.text, "the stacks are not in the log"
 
 
-async def test_an_engine_that_dies_during_a_ping_is_noticed_at_once(
-    start_engine: StartEngine,
+async def test_an_engine_that_dies_before_or_during_a_ping_is_noticed_at_once(
+    start_engine: StartEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with start_engine(replaces_hung=False, step_timeout_s=600.0) as gateway:
-        watching = asyncio.create_task(gateway.process.watch())
-        await gateway.process._client.wait_connected(TIMEOUT_S)
-        # As if its socket were closed already and its end not yet reported.
-        await gateway.process._client.close()
-        await asyncio.sleep(1.5)
-        assert not watching.done()
-        assert gateway.process.pid is not None
-        os.kill(gateway.process.pid, signal.SIGKILL)
+    is_pinged = asyncio.Event()
 
-        with pytest.raises(EngineDied, match="status -9"):
-            await asyncio.wait_for(watching, TIMEOUT_S)
+    async def wait_connected(*_: object) -> None:
+        """As if its socket were closed already and its end not yet reported."""
+        is_pinged.set()
+        await asyncio.Event().wait()
 
+    monkeypatch.setattr(engine_process, "_PING_INTERVAL_S", 0.0)
+    async with start_engine(replaces_hung=False, step_timeout_s=0.1) as gateway:
+        with monkeypatch.context() as patch:
+            patch.setattr(EngineClient, "wait_connected", wait_connected)
+            watching = asyncio.create_task(gateway.process.watch())
+            await is_pinged.wait()
+            gateway.send_signal(signal.SIGKILL)
+            with pytest.raises(EngineDied, match="status -9"):
+                await asyncio.wait_for(watching, TIMEOUT_S)
 
-async def test_an_engine_that_died_before_it_could_be_killed_has_died(
-    start_engine: StartEngine,
-) -> None:
-    async with start_engine(step_timeout_s=0.1) as gateway:
         engine = gateway.process._engine
         assert engine is not None
-        os.kill(engine.pid, signal.SIGKILL)
-        await engine.wait()
-
         with pytest.raises(EngineDied, match="longer than"):
             await gateway.process._ping(engine)
 
 
-async def test_invalid_frames_end_only_their_own_connection(shared_engine: SharedEngine) -> None:
-    async with shared_engine() as gateway:
-        reader, writer = await asyncio.open_unix_connection(str(gateway.client.path))
-        writer.write(b"GET / HTTP/1.1\r\nHost: engine\r\n\r\n")
-        await writer.drain()
-        await reader.read()  # until the engine closes it
+async def test_invalid_frames_end_only_their_own_connection(gateway: Gateway) -> None:
+    reader, writer = await asyncio.open_unix_connection(str(gateway.client.path))
+    writer.write(b"GET / HTTP/1.1\r\nHost: engine\r\n\r\n")
+    await writer.drain()
+    await reader.read()  # until the engine closes it
 
-        (answer,) = await gateway.ask(gateway.submit("What is the capital of France?"))
+    (answer,) = await gateway.ask(gateway.submit(QUESTION))
 
-        assert gateway.text(answer) == PARIS
-
-
-EOS = 2
+    assert gateway.text(answer) == PARIS
 
 
-async def test_no_end_token_is_sampled_before_min_new_tokens(
-    shared_engine: SharedEngine,
-) -> None:
-    async with shared_engine() as gateway:
-        usual, longer = await gateway.ask(
-            gateway.submit("Count to 5."), gateway.submit("Count to 5.", min_new_tokens=40)
-        )
-        stopped, later = await gateway.ask(
-            gateway.submit("Count to 30.", stop_token_ids=(usual.tokens[2],)),
-            gateway.submit("Count to 30.", stop_token_ids=(usual.tokens[2],), min_new_tokens=20),
-        )
+async def test_no_end_token_is_sampled_before_min_new_tokens(gateway: Gateway) -> None:
+    usual, longer = await gateway.ask(
+        gateway.submit("Count to 5."), gateway.submit("Count to 5.", min_new_tokens=40)
+    )
+    stopped, later = await gateway.ask(
+        gateway.submit("Count to 30.", stop_token_ids=(usual.tokens[2],)),
+        gateway.submit("Count to 30.", stop_token_ids=(usual.tokens[2],), min_new_tokens=20),
+    )
 
     assert usual.tokens[-1] == EOS
     assert len(usual.tokens) < 40 <= len(longer.tokens)
@@ -381,16 +288,31 @@ async def test_no_end_token_is_sampled_before_min_new_tokens(
 
 
 async def test_a_generation_that_ignores_end_tokens_continues_to_its_limit(
-    shared_engine: SharedEngine,
+    gateway: Gateway,
 ) -> None:
-    async with shared_engine() as gateway:
-        (answer,) = await gateway.ask(
-            gateway.submit("Count to 5.", ignore_eos=True, stop_token_ids=(EOS,), max_new_tokens=50)
-        )
+    (answer,) = await gateway.ask(
+        gateway.submit("Count to 5.", ignore_eos=True, stop_token_ids=(EOS,), max_new_tokens=50)
+    )
 
     assert answer.finish == "length"
     assert len(answer.tokens) == 50
     assert EOS in answer.tokens[:-1]
+
+
+async def test_an_engine_shows_since_when_it_is_idle_and_its_arguments_no_configuration(
+    start_engine: StartEngine,
+) -> None:
+    async with start_engine(max_running=37) as gateway:
+        loaded_at_s = gateway.process.idle_since_s
+        await gateway.ask(gateway.submit("Count to 20."))
+        while (idle_since_s := gateway.process.idle_since_s) in (None, loaded_at_s):
+            await gateway.stats()
+        words = psutil.Process(gateway.process.pid).cmdline()
+
+    assert loaded_at_s is not None
+    assert idle_since_s is not None
+    assert loaded_at_s < idle_since_s <= time.monotonic()
+    assert words[1:] == ["-m", "vinery_serving.engine", "tiny-chat"]
 
 
 async def test_an_engine_that_drains_finishes_what_it_has_and_what_is_on_its_way(
@@ -416,9 +338,7 @@ async def test_an_engine_that_drains_finishes_what_it_has_and_what_is_on_its_way
 
 async def test_an_engine_that_drains_gets_no_new_requests(start_engine: StartEngine) -> None:
     async with start_engine() as gateway:
-        running = gateway.submit("Count to 60.", max_new_tokens=1000, ignore_eos=True)
-        stream = gateway.start(running)
-        await stream.next(TIMEOUT_S)
+        stream = await begun(gateway)
         gateway.process.drain()
         while gateway.client.is_connected:
             await stream.next(TIMEOUT_S)
@@ -432,38 +352,25 @@ async def test_an_engine_that_drains_gets_no_new_requests(start_engine: StartEng
         await other.close()
 
 
-async def test_an_engine_shows_since_when_it_is_idle(start_engine: StartEngine) -> None:
-    async with start_engine() as gateway:
-        loaded_at_s = gateway.process.idle_since_s
-        await gateway.ask(gateway.submit("Count to 20."))
-        while (idle_since_s := gateway.process.idle_since_s) in (None, loaded_at_s):
-            await gateway.stats()
+async def test_it_reports_its_speeds_waits_and_caches(gateway: Gateway) -> None:
+    question = "Count to 60."
+    (first,) = await gateway.ask(gateway.submit(question, max_new_tokens=200))
+    await gateway.ask(gateway.submit(question, max_new_tokens=200))
 
-        assert loaded_at_s is not None
-        assert idle_since_s is not None
-        assert loaded_at_s < idle_since_s <= time.monotonic()
+    stats = await gateway.stats_when_idle()
 
-
-async def test_it_reports_its_speeds_waits_and_caches(shared_engine: SharedEngine) -> None:
-    async with shared_engine() as gateway:
-        question = "Count to 60."
-        (first,) = await gateway.ask(gateway.submit(question, max_new_tokens=200))
-        await gateway.ask(gateway.submit(question, max_new_tokens=200))
-
-        stats = await gateway.stats_when_idle()
-
-        assert len(first.tokens) > 10
-        assert stats.output_tokens_per_s > 0
-        assert stats.prompt_tokens_per_s > 0
-        assert stats.first_token_s is not None
-        assert stats.inter_token_s is not None
-        assert 0 < stats.inter_token_s[0] <= stats.inter_token_s[1] < stats.first_token_s[1] + 60
-        assert stats.prefix_hit_rate is not None
-        assert stats.draft_acceptance is None
+    assert len(first.tokens) > 10
+    assert stats.output_tokens_per_s > 0
+    assert stats.prompt_tokens_per_s > 0
+    assert stats.first_token_s is not None
+    assert stats.inter_token_s is not None
+    assert 0 < stats.inter_token_s[0] <= stats.inter_token_s[1] < stats.first_token_s[1] + 60
+    assert stats.prefix_hit_rate is not None
+    assert stats.draft_acceptance is None
 
 
-async def test_it_reports_how_many_draft_tokens_were_accepted(start_engine: StartEngine) -> None:
-    async with start_engine(prompt_lookup=True) as gateway:
+async def test_it_reports_how_many_draft_tokens_were_accepted(shared_engine: SharedEngine) -> None:
+    async with shared_engine(prompt_lookup=True) as gateway:
         await gateway.ask(gateway.submit("Count to 60.", max_new_tokens=200))
 
         stats = await gateway.stats_when_idle()

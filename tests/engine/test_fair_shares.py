@@ -143,3 +143,34 @@ def test_a_key_that_is_alone_may_use_the_whole_engine_unless_the_share_is_strict
         loop.until(lambda: nums.append(len(loop.loop._batch)) or len(loop.ended) == len(many))
 
         assert max(nums) == expected
+
+
+def test_requests_beyond_the_running_and_waiting_slots_are_refused(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    with a_loop(pipeline, tmp_path, max_running=2, max_waiting=3, max_share=1) as loop:
+        many = [loop.submit("Count to 60.", max_new_tokens=20) for _ in range(9)]
+
+        assert refused(loop) == many[2 + 3 :]
+        assert len({tuple(each.tokens) for each in loop.finish(*many[: 2 + 3])}) == 1
+
+
+def test_the_lowest_priority_number_is_admitted_first(pipeline: Pipeline, tmp_path: Path) -> None:
+    with a_loop(pipeline, tmp_path, max_running=1) as loop:
+        running = loop.submit("Count to 60.", max_new_tokens=20)
+        loop.turn()
+        waiting = [loop.submit("hi", max_new_tokens=2, priority=each) for each in (7, 0, 7, 3, 0)]
+
+        loop.finish(*waiting)
+
+        assert loop.ended == [running, *(waiting[at] for at in (1, 4, 3, 0, 2))]
+
+
+def test_a_cancelled_generation_frees_its_slot(pipeline: Pipeline, tmp_path: Path) -> None:
+    with a_loop(pipeline, tmp_path, max_running=1) as loop:
+        endless = loop.submit("Count to 60.", max_new_tokens=2000)
+        loop.until(lambda: loop.num_generated(endless) > 0)
+        loop.cancel(endless, 0)
+
+        assert len(loop.ask("hi", max_new_tokens=2).tokens) == 2
+        assert loop.loop._stats().num_running == 0

@@ -3,74 +3,54 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from tests.engine.conftest import TINY_CHAT
-from tests.engine.in_process import config_of
+from tests.engine.in_process import Loop, NoChecks, a_loop
 from vinery_serving.engine.generation import Generation
-from vinery_serving.engine.loop import _PROBE, EngineLoop
+from vinery_serving.engine.loop import _PROBE
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.process import PipelineBroken
-from vinery_serving.transport.messages import Pong
-from vinery_serving.transport.server import SocketServer
 
 pytestmark = pytest.mark.live
 
 
-class Full:
-    """Stands for `GrammarChecks`, with a given fullness."""
-
-    def __init__(self, fullness: float) -> None:
-        self.fullness = fullness
-
-    def tick(self) -> None:
-        pass
+def fill(loop: Loop, fullness: float) -> None:
+    cast("NoChecks", loop.loop._grammars).fullness = fullness
 
 
-@pytest.fixture
-def loop(pipeline: Pipeline, tmp_path: Path) -> EngineLoop:
-    return EngineLoop(config_of(TINY_CHAT, tmp_path), pipeline)
-
-
-@pytest.fixture
-def server(tmp_path: Path):  # type: ignore[no-untyped-def]
-    server = SocketServer(tmp_path / "e.sock", lambda: Pong(0, None))  # type: ignore[arg-type,return-value]
-    yield server
-    server.close()
-
-
-def turn(loop: EngineLoop, server: SocketServer, fullness: float) -> None:
-    loop._grammars = Full(fullness)  # type: ignore[assignment]
-    loop._iterate(server)
-
-
-def test_it_restarts_when_no_request_is_there(loop: EngineLoop, server: SocketServer) -> None:
-    turn(loop, server, 0.9)
-    while loop._batch.has_work:
-        turn(loop, server, 0.9)
+def restarts(loop: Loop) -> None:
     with pytest.raises(PipelineBroken, match="too much memory"):
-        turn(loop, server, 1.1)
+        loop.turn()
 
 
-def test_it_waits_for_running_generations(loop: EngineLoop, server: SocketServer) -> None:
-    generation = Generation.of(None, _PROBE)
-    loop._alive[(1, 1)] = generation
-    loop._batch.add(generation)
-    while loop._batch.has_work:
-        turn(loop, server, 3.0)
-    with pytest.raises(PipelineBroken, match="too much memory"):
-        turn(loop, server, 3.0)
+def test_it_restarts_when_no_request_is_there(pipeline: Pipeline, tmp_path: Path) -> None:
+    with a_loop(pipeline, tmp_path) as loop:
+        fill(loop, 0.9)
+        loop.turn()  # with a probe
+        loop.until(lambda: not loop.loop._batch.has_work)
+        fill(loop, 1.1)
+        restarts(loop)
+
+
+def test_it_waits_for_running_generations(pipeline: Pipeline, tmp_path: Path) -> None:
+    with a_loop(pipeline, tmp_path) as loop:
+        running = loop.submit("hi", max_new_tokens=5)
+        loop.until(lambda: loop.num_generated(running) > 0)
+        fill(loop, 3.0)
+        (answer,) = loop.finish(running)
+        assert len(answer.tokens) == 5
+        restarts(loop)
 
 
 def test_waiting_generations_are_admitted_until_it_is_twice_as_full(
-    loop: EngineLoop, server: SocketServer
+    pipeline: Pipeline, tmp_path: Path
 ) -> None:
-    for fullness, is_admitted in ((1.5, True), (2.5, False)):
-        generation = Generation.of(None, _PROBE)
-        loop._grammars = Full(fullness)  # type: ignore[assignment]
-        loop._waiting.add(generation)
-        loop._admit()
-        assert (len(loop._waiting) == 0) == is_admitted
-    while loop._batch.has_work:
-        loop._batch.step()
+    with a_loop(pipeline, tmp_path) as loop:
+        waiting: Any = loop.loop._waiting
+        for fullness, is_admitted in ((1.5, True), (2.5, False)):
+            fill(loop, fullness)
+            waiting.add(Generation.of(None, _PROBE))
+            loop.loop._admit()
+            assert (len(waiting) == 0) == is_admitted

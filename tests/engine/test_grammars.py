@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from tests.engine.conftest import TIMEOUT_S, TINY_CHAT, Gateway
+from tests.tables import table
+from vinery_serving.core.request import GrammarKind
 from vinery_serving.engine import checker, grammars
+from vinery_serving.engine.canary import Canary
 from vinery_serving.engine.grammars import GrammarChecks, SharedCompiler
 from vinery_serving.transport.messages import GrammarSpec, Pong
 from vinery_serving.transport.server import SocketServer
-
-from .conftest import TIMEOUT_S, TINY_CHAT, SharedEngine
 
 pytestmark = pytest.mark.live
 
@@ -45,8 +47,14 @@ def wait_for(server: SocketServer, results: list[Any], count: int) -> None:
         assert time.monotonic() < deadline, "no result arrived"
 
 
-def test_grammars_are_compiled_in_order(server: SocketServer, tokenizer: Any) -> None:
-    compiler = SharedCompiler(tokenizer, VOCAB_SIZE, server)
+@table(
+    "vocab_size, is_bad_refused",
+    [(VOCAB_SIZE, True), (-1, False)],  # no pipeline has such a vocabulary: the step compiles
+)
+def test_grammars_are_compiled_in_order_where_the_tokenizer_can_be_shared(
+    server: SocketServer, tokenizer: Any, vocab_size: int, *, is_bad_refused: bool
+) -> None:
+    compiler = SharedCompiler(tokenizer, vocab_size, server)
     results: list[str | None] = []
 
     for grammar in (GOOD, BAD, GOOD):
@@ -54,23 +62,7 @@ def test_grammars_are_compiled_in_order(server: SocketServer, tokenizer: Any) ->
     wait_for(server, results, 3)
     compiler.close()
 
-    first, second, third = results
-    assert first is None
-    assert second
-    assert third is None
-
-
-def test_where_the_tokenizer_cannot_be_shared_the_step_compiles(
-    server: SocketServer, tokenizer: Any
-) -> None:
-    compiler = SharedCompiler(tokenizer, -1, server)  # no pipeline has such a vocabulary
-    results: list[str | None] = []
-
-    compiler.compile(GOOD, results.append)
-    wait_for(server, results, 1)
-    compiler.close()
-
-    assert results == [None]
+    assert [bool(each) for each in results] == [False, is_bad_refused, False]
 
 
 class CountingCompiler:
@@ -126,7 +118,7 @@ def test_a_checker_that_has_grown_large_is_replaced_without_a_refusal(
     server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GenAI frees compiled grammars only with their process."""
-    limit = 8 * 2**20
+    limit = 2 * 2**20
     monkeypatch.setattr(checker, "_MAX_CHECKER_BYTES", limit)
     checks = GrammarChecks(TINY_CHAT, VOCAB_SIZE, server, IdleCompiler())  # type: ignore[arg-type]
     monkeypatch.setattr(grammars, "_MAX_WAITING_OF_LANE", 200)
@@ -141,28 +133,39 @@ def test_a_checker_that_has_grown_large_is_replaced_without_a_refusal(
 
     results: list[str | None] = []
     refused: list[str | None] = []
-    for number in range(120):
+    for number in range(45):
         checks.check(of_name(number), lambda refusal: note(refusal, results))
-        if number % 50 == 0:
+        if number % 20 == 0:
             checks.check(GrammarSpec("ebnf", f"root ::= ({number}"), refused.append)
-    wait_for(server, results, 120)
+    wait_for(server, results, 45)
     wait_for(server, refused, 3)
     checks.close()
 
-    assert results == [None] * 120
+    assert results == [None] * 45
     assert all(refused)
     assert len(pids) > 1
     assert max(grown) <= limit + 2**20
 
 
-async def test_many_new_grammars_at_once_are_all_enforced(shared_engine: SharedEngine) -> None:
-    async with shared_engine() as gateway:
-        words = [f"word{number}" for number in range(12)]
-        submits = [
-            gateway.submit("hello", grammar=GrammarSpec("ebnf", f'root ::= "{word}"'))
-            for word in words
-        ]
+def test_a_refusal_that_quotes_half_a_character_is_a_reason(
+    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    canary = Canary(tokenizer, VOCAB_SIZE)
 
-        answers = await gateway.ask(*submits)
+    assert not list(tmp_path.iterdir()), "a process that is killed would leave them"
+    refusal = canary.refusal(GrammarSpec(GrammarKind.EBNF, "\u202e"))
 
-        assert [gateway.text(answer) for answer in answers] == words
+    assert refusal is not None
+    assert "Unexpected character" in refusal
+    assert canary.refusal(GrammarSpec(GrammarKind.EBNF, 'root ::= "a"')) is None
+
+
+@pytest.mark.smoke
+async def test_many_new_grammars_at_once_are_all_enforced(gateway: Gateway) -> None:
+    words = [f"word{number}" for number in range(12)]
+    grammars = [GrammarSpec("ebnf", f'root ::= "{word}"') for word in words]
+
+    answers = await gateway.ask(*(gateway.submit("hello", grammar=each) for each in grammars))
+
+    assert [gateway.text(answer) for answer in answers] == words

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.engine.conftest import Answer, SharedEngine
+from tests.engine.conftest import TINY_CHAT, Answer, Gateway
+from tests.engine.in_process import Loop, a_loop, pipeline_of
+from tests.tables import table
 from vinery_serving.core.errors import DeadlineExceeded
+from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.transport.messages import (
     FINISH_LENGTH,
     BeamSpec,
@@ -15,192 +20,192 @@ from vinery_serving.transport.messages import (
     LogitsSpec,
     LogprobsSpec,
     SamplingParams,
-    TokenOutput,
 )
 
 pytestmark = pytest.mark.live
-LONG: dict[str, Any] = {"max_new_tokens": 400, "ignore_eos": True}
+TEXT = "Count to 100."
+NUM_TOKENS = 120
 # A pause must not change these: sampling, grammars and log-probabilities use earlier tokens.
-REQUESTS: dict[str, dict[str, Any]] = {
-    "greedy": {"sampling": SamplingParams()},
-    "penalised": {"sampling": SamplingParams(frequency_penalty=0.7, presence_penalty=0.5)},
-    "in a grammar": {"grammar": GrammarSpec("regex", "([a-z]{3,9} ){60}")},
-    "biased": {"logits": LogitsSpec(bias=((220, 2.0),), bad_words=((11, 220),))},
-    "with prompt lookup": {"sampling": SamplingParams()},
-}
+REQUESTS: list[dict[str, Any]] = [
+    {},
+    {"sampling": SamplingParams(frequency_penalty=0.7, presence_penalty=0.5)},
+    {"grammar": GrammarSpec("regex", "([a-z]{3,9} ){60}")},
+    {"logits": LogitsSpec(bias=((220, 2.0),), bad_words=((11, 220),))},
+]
 
 
-async def test_the_last_grant_ends_the_output_at_exactly_that_token(
-    shared_engine: SharedEngine,
-) -> None:
-    async with shared_engine() as gateway:
-        submit = gateway.submit("Count to 100.", **LONG)
-        beside = gateway.submit("Count to 100.", **LONG)
-        stream = gateway.start(submit, beside)
-        stream.grant(submit.id, 150, is_last=True)
-        capped, other = await gateway.finish(stream, submit, beside)
-    assert (len(capped.tokens), capped.finish) == (150, FINISH_LENGTH)
-    assert (len(other.tokens), other.finish) == (400, FINISH_LENGTH)
-    assert capped.tokens == other.tokens[:150]
+@pytest.fixture
+def loop(pipeline: Pipeline, tmp_path: Path) -> Iterator[Loop]:
+    with a_loop(pipeline, tmp_path) as loop:
+        yield loop
 
 
-async def test_a_generation_beyond_its_last_grant_ends_at_once(shared_engine: SharedEngine) -> None:
-    async with shared_engine() as gateway:
-        submit = gateway.submit("Count to 100.", max_new_tokens=1500, ignore_eos=True)
-        stream = gateway.start(submit)
-        num_generated = 0
-        while num_generated < 20:
-            updates = await stream.next(60)
-            num_generated += sum(
-                len(each.token_ids) for each in updates if isinstance(each, TokenOutput)
-            )
-        stream.grant(submit.id, 10, is_last=True)
-        (answer,) = await gateway.finish(stream, submit)
-        stats = await gateway.stats()
-    assert answer.finish == FINISH_LENGTH
-    assert 20 <= num_generated + len(answer.tokens) < 1500
-    assert stats.num_running == 0
+@pytest.fixture
+def single(pipeline: Pipeline, tmp_path: Path) -> Iterator[Loop]:
+    """A loop that runs one generation at a time."""
+    with a_loop(pipeline, tmp_path, max_running=1) as loop:
+        yield loop
 
 
-async def test_a_waiting_generation_can_be_ended(shared_engine: SharedEngine) -> None:
-    async with shared_engine(max_running=1) as gateway:
-        running, waiting = (gateway.submit("Count to 100.", **LONG) for _ in range(2))
-        stream = gateway.start(running, waiting)
-        stream.grant(waiting.id, 0, is_last=True)
-        answer, empty = await gateway.finish(stream, running, waiting)
-    assert len(answer.tokens) == 400
-    assert (empty.tokens, empty.finish) == ([], FINISH_LENGTH)
+@pytest.fixture(scope="module")
+def with_lookup(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    return pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("lookup"), prompt_lookup=True)
 
 
-async def test_a_last_grant_above_the_requests_limit_changes_nothing(
-    shared_engine: SharedEngine,
-) -> None:
-    async with shared_engine() as gateway:
-        submit = gateway.submit("Count to 100.", max_new_tokens=7)
-        stream = gateway.start(submit)
-        stream.grant(submit.id, 1000, is_last=True)
-        stream.grant(12345, 1, is_last=True)
-        (answer,) = await gateway.finish(stream, submit)
-    assert len(answer.tokens) == 7
+@pytest.fixture
+def drafting(with_lookup: Pipeline, tmp_path: Path) -> Iterator[Loop]:
+    """A loop with draft tokens from the prompt."""
+    with a_loop(with_lookup, tmp_path, prompt_lookup=True) as loop:
+        yield loop
 
 
-async def test_draft_tokens_do_not_exceed_the_grant(shared_engine: SharedEngine) -> None:
-    async with shared_engine(prompt_lookup=True) as gateway:
-        submit = gateway.submit("Count to 100.", sampling=SamplingParams(), **LONG)
-        stream = gateway.start(submit)
-        stream.grant(submit.id, 101, is_last=True)
-        (answer,) = await gateway.finish(stream, submit)
-    assert (len(answer.tokens), answer.finish) == (101, FINISH_LENGTH)
+def begun(loop: Loop, **values: Any) -> int:
+    return loop.submit(TEXT, **{"max_new_tokens": NUM_TOKENS, **values})
 
 
-async def test_a_beam_search_ignores_grants(shared_engine: SharedEngine) -> None:
-    async with shared_engine() as gateway:
-        submit = gateway.submit("Count to 9.", max_new_tokens=12, beams=BeamSpec(2))
-        stream = gateway.start(submit)
-        stream.grant(submit.id, 3, is_last=True)
-        (answer,) = await gateway.finish(stream, submit)
-    assert len(answer.tokens) == 12
+def paused(loop: Loop, num_tokens: int = 5) -> int:
+    """A generation that has used up its grant."""
+    id_ = begun(loop, num_granted=num_tokens)
+    loop.until(lambda: len(loop.answers[id_].tokens) == num_tokens)
+    return id_
 
 
-async def test_a_generation_pauses_at_its_grant_and_continues_from_there(
-    shared_engine: SharedEngine,
-) -> None:
-    async with shared_engine() as gateway:
-        num_before = (await gateway.stats()).num_output_tokens
-        paused = gateway.submit("Count to 100.", num_granted=50, **LONG)
-        (whole,) = await gateway.ask(gateway.submit("Count to 100.", **LONG))
-        stream, answer = gateway.start(paused), Answer()
-        for num_granted in (50, 51, 200, 400):
-            stream.grant(paused.id, num_granted, is_last=False)
-            await gateway.read_until(stream, answer, num_granted)
-            for _ in range(5):
-                stats = await gateway.stats()
-                num_output_tokens = stats.num_output_tokens - num_before
-                assert (stats.num_running, num_output_tokens) == (0, 400 + num_granted)
-            assert answer.is_over == (num_granted == 400)
+def end_of(answer: Answer) -> tuple[int, str | None]:
+    return len(answer.tokens), answer.finish
+
+
+def test_the_last_grant_ends_the_output_at_exactly_that_token(loop: Loop) -> None:
+    capped, beside = begun(loop), begun(loop)
+    loop.grant(capped, 50, is_last=True)
+
+    short, long = loop.finish(capped, beside)
+
+    assert (end_of(short), end_of(long)) == ((50, FINISH_LENGTH), (NUM_TOKENS, FINISH_LENGTH))
+    assert short.tokens == long.tokens[:50]
+
+
+def test_a_generation_beyond_its_last_grant_ends_at_once(loop: Loop) -> None:
+    id_ = begun(loop)
+    loop.until(lambda: loop.num_generated(id_) >= 20)
+    num_generated = loop.num_generated(id_)
+
+    loop.grant(id_, 10, is_last=True)
+
+    assert not len(loop.loop._batch)
+    assert end_of(*loop.finish(id_)) == (num_generated, FINISH_LENGTH)
+
+
+def test_a_waiting_generation_can_be_ended(single: Loop) -> None:
+    running, waiting = begun(single), begun(single)
+    single.grant(waiting, 0, is_last=True)
+
+    ends = [end_of(each) for each in single.finish(running, waiting)]
+
+    assert ends == [(NUM_TOKENS, FINISH_LENGTH), (0, FINISH_LENGTH)]
+
+
+def test_a_last_grant_above_the_requests_limit_changes_nothing(loop: Loop) -> None:
+    id_ = begun(loop, max_new_tokens=7)
+    loop.grant(id_, 1000, is_last=True)
+    loop.grant(12345, 1, is_last=True)
+
+    assert len(loop.finish(id_)[0].tokens) == 7
+
+
+def test_draft_tokens_do_not_exceed_the_grant(drafting: Loop) -> None:
+    id_ = begun(drafting)
+    drafting.grant(id_, 101, is_last=True)
+
+    assert end_of(*drafting.finish(id_)) == (101, FINISH_LENGTH)
+
+
+def test_a_beam_search_ignores_grants(loop: Loop) -> None:
+    id_ = begun(loop, max_new_tokens=12, beams=BeamSpec(2))
+    loop.grant(id_, 3, is_last=True)
+
+    assert len(loop.finish(id_)[0].tokens) == 12
+
+
+async def test_a_generation_pauses_at_its_grant_and_continues_from_there(gateway: Gateway) -> None:
+    values = {"max_new_tokens": 200, "ignore_eos": True}
+    paused = gateway.submit(TEXT, num_granted=50, **values)
+    (whole,) = await gateway.ask(gateway.submit(TEXT, **values))
+    num_before = (await gateway.stats()).num_output_tokens
+    stream, answer = gateway.start(paused), Answer()
+    for num_granted in (50, 51, 90, 200):
+        stream.grant(paused.id, num_granted, is_last=False)
+        await gateway.read_until(stream, answer, num_granted)
+        for _ in range(5):
+            stats = await gateway.stats()
+            num_generated = stats.num_output_tokens - num_before
+            assert (stats.num_running, num_generated) == (0, num_granted)
+        assert answer.is_over == (num_granted == 200)
     assert (answer.tokens, answer.finish) == (whole.tokens, FINISH_LENGTH)
 
 
-@pytest.mark.parametrize("name", REQUESTS)
-async def test_a_pause_does_not_change_the_answer(shared_engine: SharedEngine, name: str) -> None:
-    options = {"prompt_lookup": True} if name == "with prompt lookup" else {}
-    async with shared_engine(**options) as gateway:
-        values = {"max_new_tokens": 120, **REQUESTS[name]}
-        (whole,) = await gateway.ask(gateway.submit("Count to 30.", **values))
-        paused = gateway.submit("Count to 30.", num_granted=0, **values)
-        stream, answer = gateway.start(paused), Answer()
-        for num_granted in (1, 2, 30, 31, 90, 120):
-            stream.grant(paused.id, num_granted, is_last=False)
-            await gateway.read_until(stream, answer, num_granted)
-            assert len(answer.tokens) <= num_granted
+def pauses_change_nothing(loop: Loop, values: dict[str, Any]) -> None:
+    whole = loop.ask(TEXT, max_new_tokens=60, **values)
+    id_ = begun(loop, max_new_tokens=60, num_granted=0, **values)
+    answer = loop.answers[id_]
+    for num_granted in (1, 2, 15, 16, 45, 60):
+        loop.grant(id_, num_granted)
+        loop.until(lambda num=num_granted: len(answer.tokens) == num)
     assert (answer.tokens, answer.finish) == (whole.tokens, whole.finish)
 
 
-async def test_each_token_has_one_log_probability_despite_pauses(
-    shared_engine: SharedEngine,
-) -> None:
-    async with shared_engine(prompt_lookup=True) as gateway:
-        spec = LogitsSpec(logprobs=LogprobsSpec(num_top=2))
-        submit = gateway.submit("Count to 30.", max_new_tokens=60, num_granted=7, logits=spec)
-        stream = gateway.start(submit)
-        answer, num_logprobs = Answer(), 0
-        while not answer.is_over:
-            for each in await stream.next(60):
-                answer.take(each)
-                num_logprobs += len(each.logprobs) if isinstance(each, TokenOutput) else 0
-            stream.grant(submit.id, len(answer.tokens) + 5, is_last=False)
-    assert num_logprobs == len(answer.tokens) == 60
+@table("values", REQUESTS)
+def test_a_pause_does_not_change_the_answer(loop: Loop, values: dict[str, Any]) -> None:
+    pauses_change_nothing(loop, values)
 
 
-async def test_a_paused_generation_frees_its_slot_and_is_the_next_to_get_one(
-    shared_engine: SharedEngine,
-) -> None:
-    async with shared_engine(max_running=1) as gateway:
-        short = {**LONG, "max_new_tokens": 100}
-        paused = gateway.submit("Count to 100.", num_granted=5, **short)
-        # It must not end before the grant has arrived.
-        first = gateway.submit("Count to 100.", **{**LONG, "max_new_tokens": 1200})
-        others = [first, *(gateway.submit("Count to 100.", **short) for _ in range(2))]
-        stream = gateway.start(paused, *others)
-        answers = {submit.id: Answer() for submit in (paused, *others)}
-        ended: list[int] = []
-        while len(ended) < len(answers):
-            for each in await stream.next(60):
-                answers[each.id].take(each)
-                if answers[each.id].is_over:
-                    ended.append(each.id)
-            if len(answers[first.id].tokens) > 0:
-                stream.grant(paused.id, 100, is_last=False)
-    assert ended == [first.id, paused.id, others[1].id, others[2].id]
-    assert [len(answers[id_].tokens) for id_ in ended] == [1200, 100, 100, 100]
+def test_a_pause_does_not_change_the_answer_with_draft_tokens(drafting: Loop) -> None:
+    pauses_change_nothing(drafting, {})
 
 
-async def test_a_paused_generation_ends_with_its_last_grant(shared_engine: SharedEngine) -> None:
-    async with shared_engine() as gateway:
-        submit = gateway.submit("Count to 100.", num_granted=5, **LONG)
-        stream, answer = gateway.start(submit), Answer()
-        await gateway.read_until(stream, answer, 5)
-        stream.grant(submit.id, 5, is_last=True)
-        (rest,) = await gateway.finish(stream, submit)
-    assert (len(answer.tokens), rest.tokens, rest.finish) == (5, [], FINISH_LENGTH)
+def test_each_token_has_one_log_probability_despite_pauses(drafting: Loop) -> None:
+    spec = LogitsSpec(logprobs=LogprobsSpec(num_top=2))
+    id_ = begun(drafting, max_new_tokens=60, num_granted=7, logits=spec)
+    answer = drafting.answers[id_]
+    for num_granted in (7, 12, 30, 31, 60):
+        drafting.grant(id_, num_granted)
+        drafting.until(lambda num=num_granted: len(answer.tokens) == num)
+        assert answer.num_logprobs == num_granted
 
 
-async def test_a_paused_generation_has_a_deadline(shared_engine: SharedEngine) -> None:
-    async with shared_engine() as gateway:
-        submit = gateway.submit("Count to 100.", num_granted=5, **{**LONG, "deadline_s": 3.0})
-        (answer,) = await gateway.ask(submit)
+def test_a_paused_generation_frees_its_slot_and_is_the_next_to_get_one(single: Loop) -> None:
+    first = begun(single, num_granted=5)
+    others = [begun(single) for _ in range(3)]
+    single.until(lambda: single.num_generated(others[0]) > 0)
+
+    single.grant(first, NUM_TOKENS)
+    answers = single.finish(first, *others)
+
+    assert single.ended == [others[0], first, *others[1:]]
+    assert {len(each.tokens) for each in answers} == {NUM_TOKENS}
+
+
+def test_a_paused_generation_ends_with_its_last_grant(loop: Loop) -> None:
+    id_ = paused(loop)
+    loop.grant(id_, 5, is_last=True)
+
+    assert end_of(*loop.finish(id_)) == (5, FINISH_LENGTH)
+
+
+def test_a_paused_generation_has_a_deadline(loop: Loop) -> None:
+    id_ = paused(loop)
+    (generation,) = loop.loop._alive.values()
+    generation.arrived_at -= generation.submit.deadline_s
+
+    (answer,) = loop.finish(id_)
+
     assert len(answer.tokens) == 5
     assert answer.rejection is not None
     assert answer.rejection.code == DeadlineExceeded.code
 
 
-async def test_a_paused_generation_can_be_cancelled(shared_engine: SharedEngine) -> None:
-    async with shared_engine() as gateway:
-        num_before = (await gateway.stats()).num_output_tokens
-        submit = gateway.submit("Count to 100.", num_granted=5, **LONG)
-        stream, answer = gateway.start(submit), Answer()
-        await gateway.read_until(stream, answer, 5)
-        stream.cancel({submit.id: 3})
-        stats = await gateway.stats()
-    assert (stats.num_running, stats.num_waiting) == (0, 0)
-    assert stats.num_output_tokens - num_before == 3
+def test_a_paused_generation_can_be_cancelled(loop: Loop) -> None:
+    id_ = paused(loop)
+    loop.cancel(id_, 3)
+
+    stats = loop.loop._stats()
+    assert (stats.num_running, stats.num_waiting, stats.num_output_tokens) == (0, 0, 3)

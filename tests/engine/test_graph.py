@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,8 +15,14 @@ from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import emptied, generation, pipeline_of, run, tokens_of
 from tests.engine.test_logits_handler import LONG_PROMPT, SCORED, scores
 from tests.live.model_folders import write_llama_folder, write_qwen2_folder
+from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.graph import MODEL_FILE, GraphFeatures, write_hooked_folder
+from vinery_serving.engine.pipeline import Pipeline
+from vinery_serving.transport.messages import LogitsSpec
+
+PROMPT = LONG_PROMPT[:300]
+Write = Callable[[Path], Path]
 
 
 def edited(folder: Path, target: Path, *changes: tuple[str, str]) -> Path:
@@ -38,7 +45,10 @@ def test_a_file_that_is_not_a_graph_is_named_in_the_error(tmp_path: Path) -> Non
         write_hooked_folder(tmp_path, tmp_path / "hooked")
 
 
-def test_the_copy_links_to_the_weights_and_has_its_own_graph(tmp_path: Path) -> None:
+def test_the_copy_links_to_the_weights_and_has_its_own_graph_and_replaces_an_old_one(
+    tmp_path: Path,
+) -> None:
+    write_hooked_folder(TINY_CHAT, tmp_path / "hooked")
     features = write_hooked_folder(TINY_CHAT, tmp_path / "hooked")
 
     assert features == GraphFeatures(has_logits_hook=True, salt_modulus=3072, vocab_size=3072)
@@ -47,16 +57,9 @@ def test_the_copy_links_to_the_weights_and_has_its_own_graph(tmp_path: Path) -> 
     assert [layer.attrib["type"] for layer in graph.iter("layer")].count("LogitsHook") == 1
 
 
-def test_writing_a_copy_again_replaces_it(tmp_path: Path) -> None:
-    write_hooked_folder(TINY_CHAT, tmp_path / "hooked")
-    write_hooked_folder(TINY_CHAT, tmp_path / "hooked")
-    graph = (tmp_path / "hooked" / MODEL_FILE).read_text()
-    assert graph.count("LogitsHook") == 1
-
-
-@pytest.mark.parametrize("name", ["position_ids", "input_ids", "logits"])
+@table("name", ["position_ids", "input_ids", "logits"])
 def test_a_graph_without_the_inputs_of_the_hook_is_not_copied(name: str, tmp_path: Path) -> None:
-    folder = edited(TINY_CHAT, tmp_path / "model", (f'names="{name}"', 'names="other"'))
+    folder = edited(TINY_CHAT, tmp_path / name, (f'names="{name}"', 'names="other"'))
     assert write_hooked_folder(folder, tmp_path / "hooked") == GraphFeatures()
     assert not (tmp_path / "hooked").exists()
 
@@ -88,37 +91,45 @@ def with_int4_head(folder: Path, target: Path) -> Path:
     return target
 
 
-@pytest.mark.live
-@pytest.mark.parametrize("write", [None, write_llama_folder, write_qwen2_folder])
-def test_the_largest_salts_change_nothing(write: object, tmp_path: Path) -> None:
+def can_be_biased_and_scored(batch: Batch) -> None:
+    biased = tokens_of(batch, PROMPT, LogitsSpec(bias=((77, 100.0),)), max_new_tokens=2)
+    scored = generation(PROMPT, SCORED, max_new_tokens=0)
+    assert run(batch, scored) == []
+    assert biased == [77, 77]
+    assert len(scores(scored)) == len(PROMPT) - 1
+
+
+def largest_salts_change_nothing(batch: Batch, pipeline: Pipeline) -> None:
     """The plugin computes remainders of integers with floats, which end at 2^24."""
-    folder = TINY_CHAT if write is None else write(tmp_path / "model")  # type: ignore[operator]
-    pipeline = pipeline_of(folder, tmp_path)
     num_salts = pipeline._graph.num_salts
-    for batch in emptied(pipeline):
-        plain = generation(LONG_PROMPT[:300], SCORED, max_new_tokens=3)
-        assert run(batch, plain) == []
-        for salt in (num_salts, num_salts // 2 + 1, 2**24 // pipeline._graph.salt_modulus + 1):
-            pipeline._next_salt = salt
-            salted = generation(LONG_PROMPT[:300], SCORED, max_new_tokens=3)
-            assert run(batch, salted) == []
-            assert salted.tokens == plain.tokens
-            assert scores(salted) == pytest.approx(scores(plain), abs=0.05)
+    plain = generation(PROMPT, SCORED, max_new_tokens=3)
+    assert run(batch, plain) == []
+    for salt in (num_salts, num_salts // 2 + 1, 2**24 // pipeline._graph.salt_modulus + 1):
+        pipeline._next_salt = salt
+        salted = generation(PROMPT, SCORED, max_new_tokens=3)
+        assert run(batch, salted) == []
+        assert salted.tokens == plain.tokens
+        assert scores(salted) == pytest.approx(scores(plain), abs=0.05)
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("write", [write_llama_folder, write_qwen2_folder])
-def test_a_head_of_four_bits_can_be_biased_and_scored(write: object, tmp_path: Path) -> None:
-    folder = with_int4_head(write(tmp_path / "wide"), tmp_path / "model")  # type: ignore[operator]
-    pipeline = pipeline_of(folder, tmp_path)
+@table("write", [lambda _: TINY_CHAT, write_llama_folder, write_qwen2_folder])
+def test_models_of_all_architectures_can_be_biased_and_scored_with_any_salt(
+    write: Write, tmp_path: Path
+) -> None:
+    pipeline = pipeline_of(write(tmp_path / write.__name__), tmp_path)
+    assert pipeline.has_logits_hook
     assert pipeline.can_score_prompts
     for batch in emptied(pipeline):
-        assert forced_and_scored(batch) == ([77, 77], 299)
+        can_be_biased_and_scored(batch)
+        largest_salts_change_nothing(batch, pipeline)
 
 
-def forced_and_scored(batch: Batch) -> tuple[list[int], int]:
-    spec = SCORED.__class__(bias=((77, 100.0),))
-    forced = tokens_of(batch, LONG_PROMPT[:300], spec, max_new_tokens=2)
-    scored = generation(LONG_PROMPT[:300], SCORED, max_new_tokens=0)
-    assert run(batch, scored) == []
-    return forced, len(scores(scored))
+@pytest.mark.live
+@table("write", [write_llama_folder, write_qwen2_folder])
+def test_a_head_of_four_bits_can_be_biased_and_scored(write: Write, tmp_path: Path) -> None:
+    home = tmp_path / write.__name__
+    pipeline = pipeline_of(with_int4_head(write(home / "wide"), home / "model"), home)
+    assert pipeline.can_score_prompts
+    for batch in emptied(pipeline):
+        can_be_biased_and_scored(batch)

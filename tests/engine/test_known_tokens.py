@@ -10,6 +10,7 @@ from msgspec import structs
 
 from tests.engine import in_process
 from tests.engine.in_process import chat
+from tests.tables import table
 from vinery_serving.core.errors import NotContinued
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
@@ -48,38 +49,40 @@ def run(batch: Batch, one: Generation) -> list[int]:
     return one.tokens[num_known:]
 
 
-@pytest.mark.parametrize("num_known", [1, 7, 39])
-@pytest.mark.parametrize(
-    "values",
-    [
-        {},
-        {"sampling": SamplingParams(temperature=0.9, seed=5)},
-        {"sampling": SamplingParams(frequency_penalty=0.3, presence_penalty=0.2)},
-        {"sampling": SamplingParams(repetition_penalty=1.2)},
-        {"grammar": DIGITS},
-    ],
-    ids=["greedy", "seeded", "penalties", "repetition penalty", "grammar"],
-)
-def test_the_rest_is_what_the_lost_engine_would_have_generated(
-    batch: Batch, values: dict[str, Any], num_known: int
-) -> None:
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"sampling": SamplingParams(temperature=0.9, seed=5)},
+    {"sampling": SamplingParams(frequency_penalty=0.3, presence_penalty=0.2)},
+    {"sampling": SamplingParams(repetition_penalty=1.2)},
+    {"grammar": DIGITS},
+]
+
+
+def goes_on(batch: Batch, num_known: int, values: dict[str, Any]) -> Generation:
+    """Prove that the rest is what the lost engine would have generated. Returns the whole."""
     first = generation(**values)
     run(batch, first)
     num_known = min(num_known, len(first.tokens) - 1)
 
-    rest = run(batch, generation(first.tokens[:num_known], **values))
+    assert run(batch, generation(first.tokens[:num_known], **values)) == first.tokens[num_known:]
+    return first
 
-    assert rest == first.tokens[num_known:]
+
+@pytest.mark.smoke
+@table("num_known, values", zip([1, 7, 39, 1, 7], SETTINGS, strict=True))
+def test_the_rest_is_what_the_lost_engine_would_have_generated(
+    batch: Batch, num_known: int, values: dict[str, Any]
+) -> None:
+    goes_on(batch, num_known, values)
 
 
-@pytest.mark.parametrize(
+@table(
     "values",
     [
         {"sampling": SamplingParams(temperature=0.9, seed=5)},
         {"sampling": SamplingParams(frequency_penalty=0.3)},
         {"grammar": DIGITS},
     ],
-    ids=["seeded", "penalty", "grammar"],
 )
 def test_an_answer_that_would_not_be_the_same_ends_with_the_documented_error(
     batch: Batch, values: dict[str, Any]
@@ -95,7 +98,7 @@ def test_an_answer_that_would_not_be_the_same_ends_with_the_documented_error(
     assert one.output().token_ids == ()  # nothing that does not follow what was sent
 
 
-def test_log_probabilities_of_the_rest_are_sent_with_it(batch: Batch) -> None:
+def test_only_the_rest_is_sent_with_its_log_probabilities(batch: Batch) -> None:
     logits = LogitsSpec(logprobs=LogprobsSpec(2))
     first = generation(logits=logits)
     run(batch, first)
@@ -108,13 +111,3 @@ def test_log_probabilities_of_the_rest_are_sent_with_it(batch: Batch) -> None:
     assert [each.logprob for each in output.logprobs] == pytest.approx(
         [each.logprob for each in first.logprobs[7:]], abs=1e-3
     )
-
-
-def test_only_what_follows_is_sent(batch: Batch) -> None:
-    first = generation()
-    run(batch, first)
-    one = generation(first.tokens[:7])
-
-    run(batch, one)
-
-    assert one.output().token_ids == tuple(first.tokens[7:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.tables import table
 from vinery_serving.engine.logits_handler import (
     LogitsEditor,
     check_ids,
@@ -23,29 +24,27 @@ def edited(editor: LogitsEditor, tokens: list[int], row: list[float]) -> list[fl
     return [float(value) for value in values]
 
 
-def test_bias_is_added() -> None:
-    editor = LogitsEditor(LogitsSpec(bias=((1, 2.5), (2, -100.0))))
-    assert edited(editor, [], [0, 0, 0]) == [0, 2.5, -100]
+LONG_WORD = LogitsSpec(bad_words=((0, 1, 2),))
 
 
-def test_a_bad_word_of_one_token_is_impossible() -> None:
-    assert edited(LogitsEditor(LogitsSpec(bad_words=((2,),))), [], [0, 0, 9]) == [0, 0, OUT]
-
-
-def test_a_longer_word_is_not_completed() -> None:
-    editor = LogitsEditor(LogitsSpec(bad_words=((0, 1, 2),)))
-    assert edited(editor, [], [0, 0, 9]) == [0, 0, 9]
-    assert edited(editor, [1, 0], [0, 0, 9]) == [0, 0, 9]
-    assert edited(editor, [2, 0, 1], [0, 0, 9]) == [0, 0, OUT]
-
-
-def test_only_allowed_tokens_keep_their_values() -> None:
-    assert edited(LogitsEditor(LogitsSpec(allowed_ids=(0, 2))), [], [1, 5, 3]) == [1, OUT, 3]
-
-
-def test_a_forbidden_word_stays_forbidden_among_the_allowed() -> None:
-    spec = LogitsSpec(allowed_ids=(0, 2), bad_words=((2,),))
-    assert edited(LogitsEditor(spec), [], [1, 5, 3]) == [1, OUT, OUT]
+@table(
+    "spec, tokens, row, expected",
+    [
+        (LogitsSpec(bias=((1, 2.5), (2, -100.0))), [], [0, 0, 0], [0, 2.5, -100]),
+        (LogitsSpec(bad_words=((2,),)), [], [0, 0, 9], [0, 0, OUT]),
+        # A longer word is not completed.
+        (LONG_WORD, [], [0, 0, 9], [0, 0, 9]),
+        (LONG_WORD, [1, 0], [0, 0, 9], [0, 0, 9]),
+        (LONG_WORD, [2, 0, 1], [0, 0, 9], [0, 0, OUT]),
+        (LogitsSpec(allowed_ids=(0, 2)), [], [1, 5, 3], [1, OUT, 3]),
+        # A forbidden word stays forbidden among the allowed.
+        (LogitsSpec(allowed_ids=(0, 2), bad_words=((2,),)), [], [1, 5, 3], [1, OUT, OUT]),
+    ],
+)
+def test_a_row_is_changed_as_the_request_has_it(
+    spec: LogitsSpec, tokens: list[int], row: list[float], expected: list[float]
+) -> None:
+    assert edited(LogitsEditor(spec), tokens, row) == expected
 
 
 def test_the_penalty_is_genais() -> None:
@@ -69,39 +68,37 @@ def forced(budget: ReasoningBudget, tokens: list[int]) -> int | None:
     return int(possible[0]) if len(possible) == 1 else None
 
 
-def test_reasoning_ends_when_its_budget_is_used_up() -> None:
-    assert forced(BUDGET, [OTHER]) is None
-    assert forced(BUDGET, [OTHER, OTHER]) == END
-    assert forced(BUDGET, [OTHER, OTHER, END]) == 5
-    assert forced(BUDGET, [OTHER, OTHER, END, 5]) is None
+NOTHING = ReasoningBudget(0, is_open=True, start=(), end=(END,), closing_ids=(END,))
+OWN = ReasoningBudget(2, is_open=False, start=(THINK,), end=(END,), closing_ids=(END,))
+MARKED = ReasoningBudget(1, is_open=False, start=(THINK, 6), end=(END,), closing_ids=(END,))
 
 
-def test_reasoning_that_ends_by_itself_is_not_changed() -> None:
-    assert forced(BUDGET, [OTHER, END, OTHER, OTHER, OTHER]) is None
-
-
-def test_a_budget_of_nothing_closes_at_once() -> None:
-    none = ReasoningBudget(0, is_open=True, start=(), end=(END,), closing_ids=(END,))
-    assert forced(none, []) == END
-    assert forced(none, [END]) is None
-
-
-def test_reasoning_that_the_model_opens_counts_from_there() -> None:
-    own = ReasoningBudget(2, is_open=False, start=(THINK,), end=(END,), closing_ids=(END,))
-    assert forced(own, [OTHER] * 5) is None
-    assert forced(own, [OTHER, THINK, OTHER, OTHER]) == END
-
-
-def test_a_mark_of_several_tokens_opens_reasoning() -> None:
-    own = ReasoningBudget(1, is_open=False, start=(THINK, 6), end=(END,), closing_ids=(END,))
-    assert forced(own, [6, OTHER, OTHER]) is None
-    assert forced(own, [THINK, 6, OTHER]) == END
-
-
-def test_all_reasoning_of_an_answer_shares_one_budget() -> None:
-    own = ReasoningBudget(2, is_open=False, start=(THINK,), end=(END,), closing_ids=(END,))
-    assert forced(own, [THINK, OTHER, END, OTHER, THINK, OTHER]) == END
-    assert forced(own, [THINK, OTHER, OTHER, END, THINK]) == END
+@table(
+    "budget, tokens, expected",
+    [
+        # Reasoning ends when its budget is used up, and if it ends by itself, it is not changed.
+        (BUDGET, [OTHER], None),
+        (BUDGET, [OTHER, OTHER], END),
+        (BUDGET, [OTHER, OTHER, END], 5),
+        (BUDGET, [OTHER, OTHER, END, 5], None),
+        (BUDGET, [OTHER, END, OTHER, OTHER, OTHER], None),
+        # A budget of nothing closes at once.
+        (NOTHING, [], END),
+        (NOTHING, [END], None),
+        # Reasoning that the model opens counts from there, and all of it shares one budget.
+        (OWN, [OTHER] * 5, None),
+        (OWN, [OTHER, THINK, OTHER, OTHER], END),
+        (OWN, [THINK, OTHER, END, OTHER, THINK, OTHER], END),
+        (OWN, [THINK, OTHER, OTHER, END, THINK], END),
+        # A mark may have several tokens.
+        (MARKED, [6, OTHER, OTHER], None),
+        (MARKED, [THINK, 6, OTHER], END),
+    ],
+)
+def test_a_budget_closes_reasoning(
+    budget: ReasoningBudget, tokens: list[int], expected: int | None
+) -> None:
+    assert forced(budget, tokens) == expected
 
 
 def test_replayed_tokens_are_counted_again() -> None:
@@ -110,7 +107,7 @@ def test_replayed_tokens_are_counted_again() -> None:
     assert edited(editor, [OTHER], [0.0] * 10) == [0.0] * 10
 
 
-@pytest.mark.parametrize(
+@table(
     "spec",
     [
         LogitsSpec(bias=((10, 1.0),)),
@@ -148,19 +145,19 @@ def test_an_administrators_processor_gets_the_row() -> None:
     assert edited(LogitsEditor(LogitsSpec(), processors), [], [1, 1, 1]) == [1, OUT, 1]
 
 
-def test_arguments_that_no_processor_takes_are_refused() -> None:
-    with pytest.raises(ValueError, match="No logits processor of this model takes these"):
-        new_processors(load_factories([f"{HERE}:only_even"]), {"parity": "odd"})
+@table(
+    "name, message",
+    [
+        ("only_even", "No logits processor of this model takes these"),
+        ("never", "test_logits_editor:never refused its arguments: 'strength'"),
+    ],
+)
+def test_arguments_that_no_processor_takes_are_refused(name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        new_processors(load_factories([f"{HERE}:{name}"]), {"parity": "odd"})
 
 
-def test_a_processor_that_refuses_its_arguments_is_quoted() -> None:
-    with pytest.raises(
-        ValueError, match="test_logits_editor:never refused its arguments: 'strength'"
-    ):
-        new_processors(load_factories([f"{HERE}:never"]), {})
-
-
-@pytest.mark.parametrize("path", ["no.such.module:f", f"{HERE}:nothing", f"{HERE}", f"{HERE}:HERE"])
+@table("path", ["no.such.module:f", f"{HERE}:nothing", f"{HERE}", f"{HERE}:HERE"])
 def test_a_wrong_path_fails_the_load(path: str) -> None:
     with pytest.raises(RuntimeError, match="logits_processors"):
         load_factories([path])

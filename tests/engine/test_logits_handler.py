@@ -19,7 +19,7 @@ from tests.engine.in_process import (
     run,
     tokens_of,
 )
-from tests.live.model_folders import write_llama_folder, write_qwen2_folder
+from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.logits_handler import LogitsHandler
@@ -39,6 +39,7 @@ pytestmark = pytest.mark.live
 LONG_PROMPT = [10 + number % 500 for number in range(600)]  # more than two steps of it
 
 
+@pytest.mark.smoke
 def test_a_bias_of_100_forces_a_token_and_minus_100_forbids_it(batch: Batch) -> None:
     plain = tokens_of(batch, "What is the capital of France?")
     other = 77
@@ -50,6 +51,7 @@ def test_a_bias_of_100_forces_a_token_and_minus_100_forbids_it(batch: Batch) -> 
     assert plain[0] not in without
 
 
+@pytest.mark.smoke
 def test_neighbours_of_a_biased_generation_generate_the_same_as_alone(batch: Batch) -> None:
     question = "Count to 15."
     alone = tokens_of(batch, question)
@@ -77,6 +79,7 @@ def test_only_allowed_tokens_come(batch: Batch) -> None:
     assert set(tokens_of(batch, "hello", spec, sampling=sampling)) <= {60, 61, 62}
 
 
+@pytest.mark.smoke
 def test_a_budget_ends_reasoning(batch: Batch) -> None:
     end = TOKENIZER.token_to_id("</think>")
     prompt = chat("What is the capital of France?", reasons=True)
@@ -91,6 +94,7 @@ def test_a_budget_ends_reasoning(batch: Batch) -> None:
     assert len(held) > 8
 
 
+@pytest.mark.smoke
 def test_the_greedy_token_is_the_likeliest_and_the_best_sum_to_less_than_one(
     batch: Batch,
 ) -> None:
@@ -126,6 +130,7 @@ def scores(generation: Generation) -> list[float]:
 SCORED = LogitsSpec(prompt_logprobs=LogprobsSpec(num_top=2))
 
 
+@pytest.mark.smoke
 def test_a_scored_prompt_has_the_probabilities_with_which_its_tokens_were_sampled(
     batch: Batch,
 ) -> None:
@@ -189,6 +194,7 @@ def test_a_scored_request_keeps_its_repetition_penalty(batch: Batch) -> None:
     assert tokens_of(batch, "Count to 15.", SCORED, sampling=sampling) == plain
 
 
+@pytest.mark.smoke
 def test_a_failed_step_loses_no_log_probability(batch: Batch) -> None:
     def questions() -> list[Generation]:
         end = TOKENIZER.token_to_id("</think>")
@@ -235,37 +241,19 @@ def test_a_processor_that_raises_fails_its_request_alone(batch: Batch) -> None:
     assert neighbour.tokens == alone
 
 
-@pytest.mark.parametrize("write", [write_llama_folder, write_qwen2_folder])
-def test_other_architectures_can_be_biased_and_scored(write: object, tmp_path: Path) -> None:
-    folder = write(tmp_path / "model")  # type: ignore[operator]
-    pipeline = pipeline_of(folder, tmp_path)
-    assert pipeline.has_logits_hook
-    assert pipeline.can_score_prompts
-    for batch in emptied(pipeline):
-        prompt = LONG_PROMPT[:300]
-        assert tokens_of(batch, prompt, LogitsSpec(bias=((77, 100.0),)), max_new_tokens=3) == [
-            77,
-            77,
-            77,
-        ]
-        scored = generation(prompt, SCORED, max_new_tokens=0)
-        assert run(batch, scored) == []
-        assert len(scores(scored)) == len(prompt) - 1
-
-
-def test_without_a_prefix_cache_no_salt_is_needed(tmp_path: Path) -> None:
-    pipeline = pipeline_of(TINY_CHAT, tmp_path, enable_prefix_caching=False)
-    for batch in emptied(pipeline):
+@table(
+    "options",
+    [{"enable_prefix_caching": False}, {"plugin": {"INFERENCE_PRECISION_HINT": "bf16"}}],
+)
+def test_without_a_prefix_cache_and_with_16_bits_it_can_be_biased_and_scored(
+    options: dict[str, object], tmp_path: Path
+) -> None:
+    for batch in emptied(pipeline_of(TINY_CHAT, tmp_path, **options)):
+        forced = tokens_of(batch, "hello", LogitsSpec(bias=((77, 100.0),)), max_new_tokens=3)
         scored = generation(LONG_PROMPT, SCORED, max_new_tokens=0)
         assert run(batch, scored) == []
-        assert len(scores(scored)) == len(LONG_PROMPT) - 1
-
-
-def test_a_model_that_computes_with_16_bits_can_be_biased(tmp_path: Path) -> None:
-    pipeline = pipeline_of(TINY_CHAT, tmp_path, plugin={"INFERENCE_PRECISION_HINT": "bf16"})
-    for batch in emptied(pipeline):
-        forced = tokens_of(batch, "hello", LogitsSpec(bias=((77, 100.0),)), max_new_tokens=3)
         assert forced == [77] * 3
+        assert len(scores(scored)) == len(LONG_PROMPT) - 1
 
 
 BEAMS = BeamSpec(4, other_ids=(2, 3))
@@ -276,6 +264,7 @@ def searched(prompt: str | list[int], beams: BeamSpec = BEAMS, **values: object)
     return Generation.of(None, structs.replace(plain.submit, beams=beams))
 
 
+@pytest.mark.smoke
 def test_beams_return_their_best_sequences_at_the_end(batch: Batch) -> None:
     search = searched("What is the capital of France?")
     assert run(batch, search) == []

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.engine.adapters import LAYER, matrices, write_adapter, write_safetensors
+from tests.engine.adapters import LAYER, matrices, safetensors, write_adapter, write_safetensors
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import generation, pipeline_of, run
+from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.lora import read_adapters
 from vinery_serving.engine.option_groups import Adapter
@@ -83,8 +84,8 @@ PAIR = {
 }
 
 
-@pytest.mark.parametrize(
-    ("tensors", "config", "message"),
+@table(
+    "tensors, config, message",
     [
         (
             matrices(1.0, "self_attn.q_proj", (128, 128)),
@@ -118,13 +119,17 @@ def test_an_adapter_that_would_be_ignored_is_refused(
         read(folder)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
+CUT = safetensors(PAIR)[:-100]
+
+
+@table(
+    "content, message",
     [
         (b"", "cannot be read"),
         (b"hello, I am no adapter", "it is not a safetensors file"),
         (b"\x02\0\0\0\0\0\0\0{]", "cannot be read"),
         (b'\x07\0\0\0\0\0\0\0{"a":1}', "cannot be read"),
+        (CUT, "it is cut"),
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
@@ -132,12 +137,4 @@ def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes, message: str)
     file.write_bytes(content)
 
     with pytest.raises(RuntimeError, match=message):
-        read(file)
-
-
-def test_a_cut_file_is_refused(tmp_path: Path) -> None:
-    file = write_safetensors(tmp_path / "adapter.safetensors", PAIR)
-    file.write_bytes(file.read_bytes()[:-100])
-
-    with pytest.raises(RuntimeError, match="it is cut"):
         read(file)

@@ -7,9 +7,16 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from tests.engine.conftest import TIMEOUT_S, Answer, OwnGateway, StartEngine
-from tests.engine.pictures import TINY_VISION
+from tests.engine.conftest import (
+    TIMEOUT_S,
+    TINY_VISION,
+    Answer,
+    Gateway,
+    SharedEngine,
+    StartEngine,
+)
 from tests.engine.test_pictures_process import a_question
+from tests.tables import table
 from vinery_serving.core.media import PictureVerdict
 from vinery_serving.engine.picture_test import judged
 from vinery_serving.transport.client import EngineDisconnected
@@ -18,8 +25,8 @@ RED, BLUE = (7, -0.5), (9, -0.5)
 NUM_TOKENS = 150
 
 
-@pytest.mark.parametrize(
-    ("seen", "verdict", "named"),
+@table(
+    "seen, verdict, named",
     [
         ({"red": [RED, RED], "blue": [BLUE, BLUE]}, PictureVerdict.PASSED, "All 2"),
         ({"red": [RED, (7, -0.5004)], "blue": [BLUE, BLUE]}, PictureVerdict.PASSED, "All 2"),
@@ -38,7 +45,7 @@ def test_pictures_must_differ_from_each_other_and_not_from_themselves(
     assert named in result.summary
 
 
-async def answered(gateway: OwnGateway, *, is_tested: bool) -> Answer:
+async def answered(gateway: Gateway, *, is_tested: bool) -> Answer:
     """The answer of a stream, beside which the model is perhaps tested twice at once."""
     submit = a_question(gateway, "Hello", max_new_tokens=NUM_TOKENS, ignore_eos=True)
     stream, answer = gateway.start(submit), Answer()
@@ -52,10 +59,11 @@ async def answered(gateway: OwnGateway, *, is_tested: bool) -> Answer:
     return answer
 
 
+@pytest.mark.live
 async def test_the_model_is_tested_beside_a_stream_that_stays_the_same(
-    start_engine: StartEngine,
+    shared_engine: SharedEngine,
 ) -> None:
-    async with start_engine(folder=TINY_VISION) as gateway:
+    async with shared_engine(folder=TINY_VISION) as gateway:
         calm = await answered(gateway, is_tested=False)
         tested = await answered(gateway, is_tested=True)
 
@@ -63,31 +71,30 @@ async def test_the_model_is_tested_beside_a_stream_that_stays_the_same(
     assert tested.finish == calm.finish is not None
 
 
-async def test_a_test_waits_for_a_slot_and_gets_it(start_engine: StartEngine) -> None:
+@pytest.mark.live
+async def test_a_text_model_has_no_pictures_to_see(gateway: Gateway) -> None:
+    tested = await gateway.client.test_pictures(TIMEOUT_S)
+
+    assert tested.verdict == PictureVerdict.NO_VISION
+
+
+@pytest.mark.live
+async def test_a_test_waits_for_a_slot_and_gets_it_and_none_waits_for_an_engine_that_ends(
+    start_engine: StartEngine,
+) -> None:
     async with start_engine(folder=TINY_VISION, max_running=1) as gateway:
         questions = [a_question(gateway, "Hello", max_new_tokens=20) for _ in range(3)]
         stream = gateway.start(*questions)
         tested = await gateway.client.test_pictures(TIMEOUT_S)
         answers = await gateway.finish(stream, *questions)
 
-    assert tested.verdict == PictureVerdict.PASSED
-    assert all(answer.finish for answer in answers)
-
-
-async def test_a_text_model_has_no_pictures_to_see(start_engine: StartEngine) -> None:
-    async with start_engine() as gateway:
-        tested = await gateway.client.test_pictures(TIMEOUT_S)
-
-    assert tested.verdict == PictureVerdict.NO_VISION
-
-
-async def test_an_engine_that_ends_leaves_no_test_waiting(start_engine: StartEngine) -> None:
-    async with start_engine(folder=TINY_VISION, max_running=1) as gateway:
         stream = gateway.start(a_question(gateway, "Hello", max_new_tokens=1000, ignore_eos=True))
         await gateway.read_until(stream, Answer(), 1)
         testing = asyncio.ensure_future(gateway.client.test_pictures(TIMEOUT_S))
         await gateway.stats()
         await gateway.process.end()
-
         with pytest.raises(EngineDisconnected):
             await testing
+
+    assert tested.verdict == PictureVerdict.PASSED
+    assert all(answer.finish for answer in answers)

@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
 import pytest
 from msgspec import structs
 
-from tests.engine.conftest import Answer, OwnGateway, StartEngine
-from tests.engine.pictures import (
-    IMAGE,
-    TINY_VISION,
-    a_picture,
-    a_plain_picture,
-    a_submit,
-    vision_model,
-)
+from tests.engine.conftest import TINY_VISION, Answer, Gateway, SharedEngine
+from tests.engine.pictures import IMAGE, a_picture, a_plain_picture, a_submit, vision_model
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.engine.vision import SquareGrid
 from vinery_serving.transport.messages import Known, LogitsSpec, LogprobsSpec, Submit, TokenOutput
+
+pytestmark = pytest.mark.live
 
 ONE, OTHER = a_picture(1), a_picture(2)
 QUESTION = f"What is it? {IMAGE}"
 
 
-def a_question(gateway: OwnGateway, text: str, *pictures: Any, **values: Any) -> Submit:
+@pytest.fixture
+async def gateway(shared_engine: SharedEngine) -> AsyncIterator[Gateway]:
+    """The gateway of an engine with the vision model."""
+    async with shared_engine(folder=TINY_VISION) as gateway:
+        yield gateway
+
+
+def a_question(gateway: Gateway, text: str, *pictures: Any, **values: Any) -> Submit:
     return structs.replace(a_submit(text, *pictures, **values), id=gateway.client.new_id())
 
 
-async def first_logprob(gateway: OwnGateway, *pictures: Any) -> float:
+async def first_logprob(gateway: Gateway, *pictures: Any) -> float:
     """The log-probability of the likeliest first token."""
     spec = LogitsSpec(logprobs=LogprobsSpec())
     submit = a_question(gateway, QUESTION, *pictures, max_new_tokens=1, logits=spec)
@@ -41,38 +44,38 @@ async def first_logprob(gateway: OwnGateway, *pictures: Any) -> float:
                 return update.logprobs[0].logprob
 
 
-async def test_pictures_reach_the_model_through_the_socket(start_engine: StartEngine) -> None:
-    async with start_engine(folder=TINY_VISION) as gateway:
-        first, again = [await first_logprob(gateway, ONE) for _ in range(2)]
-        other = await first_logprob(gateway, OTHER)
+@pytest.mark.smoke
+async def test_pictures_reach_the_model_through_the_socket(gateway: Gateway) -> None:
+    first, again = [await first_logprob(gateway, ONE) for _ in range(2)]
+    other = await first_logprob(gateway, OTHER)
 
-        assert gateway.client.hello is not None
-        assert gateway.client.hello.sees_pictures
-        assert "look different" in gateway.client.hello.picture_test
-        assert gateway.client.hello.supports_cache_salt
+    assert gateway.client.hello is not None
+    assert gateway.client.hello.sees_pictures
+    assert "look different" in gateway.client.hello.picture_test
+    assert gateway.client.hello.supports_cache_salt
     assert again == pytest.approx(first, abs=1e-4)
     assert other != pytest.approx(first, abs=1e-3)
 
 
-async def test_a_request_whose_pictures_do_not_fit_fails_alone(start_engine: StartEngine) -> None:
-    async with start_engine(folder=TINY_VISION) as gateway:
-        stream_submit = a_question(gateway, "Hello", max_new_tokens=300)
-        stream, answer = gateway.start(stream_submit), Answer()
-        await gateway.read_until(stream, answer, 5)
-        good = a_question(gateway, QUESTION, ONE)
-        (media,) = good.media
-        wrong = [
-            structs.replace(good, media=()),
-            structs.replace(good, media=(structs.replace(media, pixels=media.pixels[:-3]),)),
-            structs.replace(good, media=(structs.replace(media, pixels=media.pixels * 2),)),
-            structs.replace(good, media=(structs.replace(media, start=media.start + 1),)),
-            structs.replace(good, media=(structs.replace(media, height=28),)),
-            structs.replace(good, media=(media, media)),
-        ]
-        wrong = [structs.replace(each, id=gateway.client.new_id()) for each in wrong]
-        answers = await gateway.ask(*wrong)
-        (fine,) = await gateway.ask(good)
-        await gateway.read_until(stream, answer, 300)
+async def test_a_request_whose_pictures_do_not_fit_fails_alone(gateway: Gateway) -> None:
+    stream_submit = a_question(gateway, "Hello", max_new_tokens=300)
+    stream, answer = gateway.start(stream_submit), Answer()
+    await gateway.read_until(stream, answer, 5)
+    good = a_question(gateway, QUESTION, ONE)
+    (media,) = good.media
+    wrong = [
+        (),
+        (structs.replace(media, pixels=media.pixels[:-3]),),
+        (structs.replace(media, pixels=media.pixels * 2),),
+        (structs.replace(media, start=media.start + 1),),
+        (structs.replace(media, height=28),),
+        (media, media),
+    ]
+    answers = await gateway.ask(
+        *(structs.replace(good, id=gateway.client.new_id(), media=each) for each in wrong)
+    )
+    (fine,) = await gateway.ask(good)
+    await gateway.read_until(stream, answer, 300)
 
     for each in answers:
         assert each.rejection is not None
@@ -81,66 +84,61 @@ async def test_a_request_whose_pictures_do_not_fit_fails_alone(start_engine: Sta
     assert len(answer.tokens) == 300
 
 
-async def test_an_answer_about_a_picture_pauses_and_goes_on(start_engine: StartEngine) -> None:
-    async with start_engine(folder=TINY_VISION) as gateway:
-        whole, paused, known = (
-            a_question(gateway, QUESTION, ONE, max_new_tokens=12, **values)
-            for values in ({}, {"num_granted": 4}, {})
-        )
-        (expected,) = await gateway.ask(whole)
-        stream, answer = gateway.start(paused), Answer()
-        await gateway.read_until(stream, answer, 4)
-        await asyncio.sleep(0.1)
-        assert len(answer.tokens) == 4
-        stream.grant(paused.id, 12, is_last=False)
-        await gateway.read_until(stream, answer, 12)
-        tokens = np.array(expected.tokens[:7], "<i4").tobytes()
-        after = structs.replace(known, known=Known(tokens, is_replayed=False))
-        (rest,) = await gateway.ask(after)
+async def test_an_answer_about_a_picture_pauses_and_goes_on(gateway: Gateway) -> None:
+    whole, paused, known = (
+        a_question(gateway, QUESTION, ONE, max_new_tokens=12, **values)
+        for values in ({}, {"num_granted": 4}, {})
+    )
+    (expected,) = await gateway.ask(whole)
+    stream, answer = gateway.start(paused), Answer()
+    await gateway.read_until(stream, answer, 4)
+    assert (await gateway.stats()).num_running == 0
+    assert len(answer.tokens) == 4
+    stream.grant(paused.id, 12, is_last=False)
+    await gateway.read_until(stream, answer, 12)
+    tokens = np.array(expected.tokens[:7], "<i4").tobytes()
+    after = structs.replace(known, known=Known(tokens, is_replayed=False))
+    (rest,) = await gateway.ask(after)
 
     assert answer.tokens == expected.tokens
     assert rest.tokens == expected.tokens[7:]
 
 
-async def test_many_pictures_beside_streams_are_all_answered(start_engine: StartEngine) -> None:
-    async with start_engine(folder=TINY_VISION, max_running=24) as gateway:
-        streams = [a_question(gateway, "Hello", max_new_tokens=200, lane=(1, 1)) for _ in range(8)]
-        pictures = [
-            a_question(gateway, QUESTION, a_plain_picture(at * 10, 4, 4), lane=(2, at))
-            for at in range(16)
-        ]
-        answers = await gateway.ask(*streams, *pictures)
+async def test_many_pictures_beside_streams_are_all_answered(gateway: Gateway) -> None:
+    streams = [a_question(gateway, "Hello", max_new_tokens=60, lane=(1, 1)) for _ in range(8)]
+    pictures = [
+        a_question(gateway, QUESTION, a_plain_picture(at * 10, 4, 4), lane=(2, at))
+        for at in range(16)
+    ]
+    answers = await gateway.ask(*streams, *pictures)
 
-    assert [len(each.tokens) for each in answers] == [200] * 8 + [8] * 16
+    assert [len(each.tokens) for each in answers] == [60] * 8 + [8] * 16
 
 
 async def test_a_text_passes_pictures_of_its_key_that_wait_beside_a_stream(
-    start_engine: StartEngine,
+    gateway: Gateway,
 ) -> None:
-    async with start_engine(folder=TINY_VISION) as gateway:
-        running, answer = a_question(gateway, "Hello", max_new_tokens=1500), Answer()
-        stream = gateway.start(running)
-        await gateway.read_until(stream, answer, 5)
-        pictures = [a_question(gateway, QUESTION, a_picture(at)) for at in range(6)]
-        text = a_question(gateway, "Hello", max_new_tokens=2)
+    running, answer = a_question(gateway, "Hello", max_new_tokens=1500), Answer()
+    stream = gateway.start(running)
+    await gateway.read_until(stream, answer, 5)
+    pictures = [a_question(gateway, QUESTION, a_picture(at)) for at in range(6)]
+    text = a_question(gateway, "Hello", max_new_tokens=2)
 
-        ended = await gateway.ids_before(gateway.start(*pictures, text), text)
+    ended = await gateway.ids_before(gateway.start(*pictures, text), text)
 
-        stream.cancel({each.id: 0 for each in (running, *pictures)})
-        await gateway.stats_when_idle()
+    stream.cancel({each.id: 0 for each in (running, *pictures)})
+    await gateway.stats_when_idle()
     assert len(ended) <= 2, "each picture waits for many steps of the stream"
 
 
-async def test_a_picture_that_is_cancelled_leaves_nothing(start_engine: StartEngine) -> None:
-    async with start_engine(folder=TINY_VISION) as gateway:
-        side = 4
-        many = [a_question(gateway, QUESTION, a_picture(at, side, side)) for at in range(8)]
-        for submit in many:
-            stream = gateway.start(submit)
-            await asyncio.sleep(0.001)
-            stream.cancel({submit.id: 0})
-        stats = await gateway.stats_when_idle()
-        (fine,) = await gateway.ask(a_question(gateway, QUESTION, ONE))
+async def test_a_picture_that_is_cancelled_leaves_nothing(gateway: Gateway) -> None:
+    for at in range(8):
+        submit = a_question(gateway, QUESTION, a_picture(at, 4, 4))
+        stream = gateway.start(submit)
+        await asyncio.sleep(0)
+        stream.cancel({submit.id: 0})
+    stats = await gateway.stats_when_idle()
+    (fine,) = await gateway.ask(a_question(gateway, QUESTION, ONE))
 
     assert stats.num_running == 0
     assert len(fine.tokens) == 8

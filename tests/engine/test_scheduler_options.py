@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.engine.conftest import TINY_CHAT
+from tests.engine.conftest import TINY_CHAT, TINY_DRAFT
 from tests.engine.in_process import generation, generation_of, pipeline_of, run
+from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.logits_hook import StepView
 from vinery_serving.engine.option_parsing import parse_options
@@ -20,11 +21,11 @@ from vinery_serving.transport.messages import LogitsSpec, LogprobsSpec, Sampling
 
 pytestmark = pytest.mark.live
 
-TINY_DRAFT = TINY_CHAT.with_name("tiny-draft")
 QUESTIONS = ["Count to 12.", "What is the capital of France?", "hello"]
 SCORED = LogitsSpec(logprobs=LogprobsSpec(num_top=1))
 FILLER = "Please remember this well. " * 60
 EVICTION = {"start_size": 32, "recent_size": 64, "max_cache_size": 192}
+UNCACHED = {"enable_prefix_caching": False}  # so that only running answers have memory
 
 
 @pytest.fixture(scope="module")
@@ -34,94 +35,92 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def served(home: Path, **options: Any) -> Pipeline:
     parsed = parse_options(options)
-    changed = {name: getattr(parsed, name) for name in options}
-    return pipeline_of(TINY_CHAT, home, **changed)
+    return pipeline_of(TINY_CHAT, home, **{name: getattr(parsed, name) for name in options})
 
 
 @pytest.fixture(scope="module")
 def plain(home: Path) -> Pipeline:
-    """A plain engine without prefix cache, so that only running answers have memory."""
-    return served(home, enable_prefix_caching=False)
+    return served(home, **UNCACHED)
+
+
+@pytest.fixture(scope="module")
+def plain_bytes(plain: Pipeline) -> int:
+    return peak_bytes(plain)
 
 
 def texts(pipeline: Pipeline, *questions: str) -> list[list[int]]:
-    batch = Batch(pipeline, capacity=16)
-    each = [generation(question) for question in questions]
-    assert run(batch, *each) == []
+    each = [generation(question) for question in questions or QUESTIONS]
+    assert run(Batch(pipeline, capacity=16), *each) == []
     return [one.tokens for one in each]
 
 
-def peak_bytes(pipeline: Pipeline, num_tokens: int = 600) -> int:
+def peak_bytes(pipeline: Pipeline, num_tokens: int = 500) -> int:
     """Return the largest KV cache while four answers of this length are generated."""
-    batch = Batch(pipeline, capacity=16)
     answers = [
         generation_of((1, number), [4, 5, 6 + number], max_new_tokens=num_tokens)
         for number in range(4)
     ]
-    assert run(batch, *answers) == []
+    assert run(Batch(pipeline, capacity=16), *answers) == []
     assert [len(each.tokens) for each in answers] == [num_tokens] * 4
     return int(pipeline._pipeline.get_metrics().kv_cache_size_in_bytes)
 
 
 def likelihoods(pipeline: Pipeline, question: str) -> list[float]:
-    batch = Batch(pipeline, capacity=16)
     each = generation(question, SCORED, max_new_tokens=12)
-    assert run(batch, each) == []
+    assert run(Batch(pipeline, capacity=16), each) == []
     return [one.logprob for one in each.logprobs]
 
 
-def test_eviction_bounds_the_memory_of_long_answers_and_leaves_short_ones(
-    home: Path, plain: Pipeline
-) -> None:
-    evicting = served(home, enable_prefix_caching=False, cache_eviction=EVICTION)
-
-    assert texts(evicting, *QUESTIONS) == texts(plain, *QUESTIONS)
-    assert peak_bytes(evicting) < 0.6 * peak_bytes(plain)
-
-
-@pytest.mark.parametrize(
-    "members",
+@table(
+    "options, least, most",
     [
-        {"aggregation": "sum", "snapkv_window_size": 4},
-        {"kvcrush_budget": 1, "kvcrush_anchor": "mean"},
-        {"apply_rotation": True},
+        ({"cache_eviction": EVICTION}, 0.0, 0.6),
+        ({"kv_cache_precision": "u8"}, 0.5, 0.7),
+        ({"kv_cache_precision": "f32"}, 1.9, 2.1),
+    ],
+)
+def test_the_size_of_the_cache_changes_and_short_answers_do_not(
+    home: Path,
+    plain: Pipeline,
+    plain_bytes: int,
+    options: dict[str, Any],
+    least: float,
+    most: float,
+) -> None:
+    other = served(home, **UNCACHED, **options)
+
+    assert texts(other) == texts(plain)
+    assert least < peak_bytes(other) / plain_bytes < most
+
+
+@table(
+    "members, size",
+    [
+        ({"aggregation": "sum", "snapkv_window_size": 4}, {}),
+        ({"kvcrush_budget": 1, "kvcrush_anchor": "mean"}, {}),
+        ({"apply_rotation": True}, {"cache_size_gb": 1}),
     ],
 )
 def test_each_way_to_evict_generates_long_sampled_answers(
-    home: Path, members: dict[str, Any]
+    home: Path, members: dict[str, Any], size: dict[str, int]
 ) -> None:
-    size = {"cache_size_gb": 1} if "apply_rotation" in members else {}
-    evicting = served(
-        home, enable_prefix_caching=False, cache_eviction={**EVICTION, **members}, **size
-    )
+    evicting = served(home, **UNCACHED, cache_eviction={**EVICTION, **members}, **size)
     sampling = SamplingParams(temperature=0.9, seed=3, repetition_penalty=1.1)
 
     def sampled() -> list[int]:
-        batch = Batch(evicting, capacity=16)
-        each = generation(FILLER, SCORED, max_new_tokens=100, sampling=sampling)
-        assert run(batch, each) == []
+        each = generation(FILLER, SCORED, max_new_tokens=50, sampling=sampling)
+        assert run(Batch(evicting, capacity=16), each) == []
         return each.tokens
 
     assert sampled() == sampled()
 
 
-@pytest.mark.parametrize(("precision", "least", "most"), [("u8", 0.5, 0.7), ("f32", 1.9, 2.1)])
-def test_the_precision_of_the_cache_changes_its_size(
-    home: Path, plain: Pipeline, precision: str, least: float, most: float
-) -> None:
-    other = served(home, enable_prefix_caching=False, kv_cache_precision=precision)
-
-    assert texts(other, *QUESTIONS) == texts(plain, *QUESTIONS)
-    assert least < peak_bytes(other) / peak_bytes(plain) < most
-
-
-@pytest.mark.parametrize(
+@table(
     "sparse",
     [
         {"num_start_tokens": 32, "num_recent_tokens": 32, "num_last_dense_tokens": 1},
         {"mode": "xattention", "threshold": 0.1, "block_size": 32, "num_last_dense_tokens": 1},
     ],
-    ids=["trishape", "xattention"],
 )
 def test_sparse_attention_changes_long_prompts_only(
     home: Path, plain: Pipeline, sparse: dict[str, Any]
@@ -129,16 +128,14 @@ def test_sparse_attention_changes_long_prompts_only(
     sparsely = served(home, sparse_attention=sparse)
     long = f"{FILLER} My name is Ann. {FILLER} What is my name?"
 
-    assert texts(sparsely, *QUESTIONS) == texts(plain, *QUESTIONS)
+    assert texts(sparsely) == texts(plain)
     assert likelihoods(sparsely, long) != pytest.approx(likelihoods(plain, long), abs=1e-3)
 
 
 def test_without_split_fuse_a_step_has_whole_prompts_or_decodes(
     home: Path, plain: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = served(
-        home, dynamic_split_fuse=False, max_num_batched_tokens=512, enable_prefix_caching=False
-    )
+    whole = served(home, dynamic_split_fuse=False, max_num_batched_tokens=512, **UNCACHED)
     long = FILLER + "Count to 5."
     sizes: list[int] = []
     see = Batch._on_logits
@@ -161,7 +158,7 @@ def test_without_split_fuse_a_step_has_whole_prompts_or_decodes(
 def test_a_draft_model_may_have_its_own_device_and_cache(home: Path, plain: Pipeline) -> None:
     drafting = served(
         home,
-        enable_prefix_caching=False,
+        **UNCACHED,
         draft_model=str(TINY_DRAFT),
         draft_device="CPU",
         draft_scheduler={"cache_size_gb": 1, "max_num_batched_tokens": 64},
@@ -176,5 +173,5 @@ def test_a_draft_model_may_have_its_own_device_and_cache(home: Path, plain: Pipe
             num += 1
         return num
 
-    assert texts(drafting, *QUESTIONS) == texts(plain, *QUESTIONS)
+    assert texts(drafting) == texts(plain)
     assert num_steps(drafting) < 0.8 * num_steps(plain)
