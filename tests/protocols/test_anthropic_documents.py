@@ -15,6 +15,7 @@ from anthropic.types.beta import message_count_tokens_params as beta_count_param
 from anthropic.types.beta import message_create_params as beta_create_params
 from typing_extensions import get_type_hints
 
+from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import Endpoint
 from vinery_serving.core.unused import Unused
@@ -292,7 +293,7 @@ def test_the_tables_have_each_field_once_and_no_other() -> None:
     assert set(known()) - documented() == set()
 
 
-@pytest.mark.parametrize("path", HONOURED)
+@table("path", HONOURED)
 def test_a_field_takes_effect(path: str) -> None:
     asked = message(**HONOURED[path])
 
@@ -300,12 +301,12 @@ def test_a_field_takes_effect(path: str) -> None:
     assert asked != message()
 
 
-@pytest.mark.parametrize("path", ACCEPTED)
+@table("path", ACCEPTED)
 def test_a_field_that_asks_for_what_the_server_does_is_accepted(path: str) -> None:
     assert message(**ACCEPTED[path]) == message()
 
 
-@pytest.mark.parametrize("path", NAMED)
+@table("path", NAMED)
 def test_a_field_without_effect_is_named(path: str) -> None:
     fields, name = NAMED[path]
     unused = message(**fields).unused
@@ -313,7 +314,7 @@ def test_a_field_without_effect_is_named(path: str) -> None:
     assert (*unused.harmless, *unused.unknown) == ((name,) if name else ())
 
 
-@pytest.mark.parametrize("path", REFUSED)
+@table("path", REFUSED)
 def test_a_field_is_refused_by_its_name(path: str) -> None:
     fields, param = REFUSED[path]
 
@@ -330,8 +331,8 @@ def test_every_type_of_a_block_is_read_or_refused_by_name() -> None:
     assert types_in(BLOCKS) | inner <= set(BLOCK_TYPES) | set(REFUSED_BLOCKS)
 
 
-@pytest.mark.parametrize("kind", REFUSED_BLOCKS)
-@pytest.mark.parametrize("is_inside", [False, True], ids=["", "in a result"])
+@table("kind", REFUSED_BLOCKS)
+@table("is_inside", [False, True])
 def test_a_type_of_a_block_is_refused_by_name(kind: str, *, is_inside: bool) -> None:
     value: Any = {"type": kind}
     fields = block({**RESULT, "content": [value]} if is_inside else value)
@@ -344,7 +345,7 @@ def test_a_type_of_a_block_is_refused_by_name(kind: str, *, is_inside: bool) -> 
     assert caught.value.code == "unsupported_parameter"
 
 
-@pytest.mark.parametrize("kinds", [DOCUMENTS, IMAGES], ids=["document", "image"])
+@table("kinds", [DOCUMENTS, IMAGES])
 def test_every_source_is_read_or_refused_by_name(kinds: tuple[Any, ...]) -> None:
     found = {kind for each in kinds for kind in types_in(member(each, "source"))}
     assert found <= set(SOURCES) | REFUSED_SOURCES

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.tables import table
 from vinery_serving.core.dialects import DIALECTS, V1
 from vinery_serving.core.errors import InvalidRequest, ServingError
 from vinery_serving.core.field_limits import JSON_LEVELS
@@ -54,8 +55,8 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
-@pytest.mark.parametrize("name", MALFORMED)
+@table("endpoint", Endpoint)
+@table("name", MALFORMED)
 def test_a_malformed_body_is_refused(endpoint: Endpoint, name: str) -> None:
     body, words = MALFORMED[name]
 
@@ -163,7 +164,7 @@ def bodies(draw: st.DrawFn, endpoint: Endpoint) -> dict[str, Any]:
     return {**LEAST[endpoint], **draw(few_fields(endpoint)), **prompt}
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
+@table("endpoint", Endpoint)
 @given(data=st.data(), dialect=st.sampled_from(list(DIALECTS.values())))
 def test_random_json_is_answered_or_refused(
     endpoint: Endpoint, data: st.DataObject, dialect: Any
@@ -181,7 +182,7 @@ def test_random_json_is_answered_or_refused(
         assert answered(exchange, PLAIN)
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
+@table("endpoint", Endpoint)
 @given(st.binary(max_size=40))
 @example(b'{"a":\xff}')
 def test_random_bytes_are_refused(endpoint: Endpoint, body: bytes) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
+from tests.tables import table
 from vinery_serving.core.errors import (
     ContextTooLong,
     DeadlineExceeded,
@@ -35,8 +34,8 @@ def test_all_four_keys_are_always_there() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("error", "code"),
+@table(
+    "error, code",
     [
         (InvalidKey(""), "invalid_api_key"),
         (ModelNotFound(""), "model_not_found"),

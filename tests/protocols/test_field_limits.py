@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import V1, V3, Dialect
 from vinery_serving.core.errors import InvalidRequest
@@ -311,9 +312,7 @@ ROWS: list[tuple[Endpoint, FieldLimit, str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "limit", "param", "fields"), ROWS, ids=[f"{row[2]}-{row[1].name}" for row in ROWS]
-)
+@table("endpoint, limit, param, fields", ROWS)
 def test_a_field_may_have_as_much_as_its_limit_and_no_more(
     endpoint: Endpoint, limit: FieldLimit, param: str, fields: Any
 ) -> None:
@@ -335,8 +334,8 @@ def test_an_error_names_the_limit_and_what_was_sent_and_the_setting() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "fields"),
+@table(
+    "endpoint, fields",
     [
         (CHAT, {"messages": [{}] * 2049}),
         (CHAT, {"messages": [{"role": "user", "content": [{}] * 2049}]}),
@@ -390,7 +389,7 @@ def test_tokenizing_has_the_same_limits() -> None:
             parse_tokens(json.dumps(fields).encode())
 
 
-@pytest.mark.parametrize("keyword", ["minimum", "maximum", "multipleOf", "minItems", "maxItems"])
+@table("keyword", ["minimum", "maximum", "multipleOf", "minItems", "maxItems"])
 def test_a_schema_has_no_number_that_does_not_fit_into_a_float(keyword: str) -> None:
     huge = {"type": "number", keyword: 10**309}
     for param, fields in (
@@ -404,7 +403,7 @@ def test_a_schema_has_no_number_that_does_not_fit_into_a_float(keyword: str) -> 
         assert "more than 308 digits" in error.message
 
 
-@pytest.mark.parametrize(
+@table(
     "fields",
     [
         {"metadata": {"k" * 3_000_000: "v"}},

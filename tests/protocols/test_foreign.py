@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.request import (
     Conversation,
@@ -49,8 +50,8 @@ def test_each_row_is_of_an_endpoint_that_has_no_such_field() -> None:
         assert any(each.name not in fields_of(endpoint) for endpoint in Endpoint), each.name
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
-@pytest.mark.parametrize("row", REFUSED_ROWS, ids=name_of)
+@table("endpoint", Endpoint)
+@table("row", REFUSED_ROWS)
 def test_a_parameter_that_would_change_the_answer_is_refused_by_name(
     endpoint: Endpoint, row: Foreign
 ) -> None:
@@ -65,8 +66,8 @@ def test_a_parameter_that_would_change_the_answer_is_refused_by_name(
         assert error.message.startswith(f"`{path}` is not supported by this server: ")
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
-@pytest.mark.parametrize("row", REFUSED_ROWS, ids=name_of)
+@table("endpoint", Endpoint)
+@table("row", REFUSED_ROWS)
 def test_a_value_that_asks_for_what_the_server_does_is_accepted(
     endpoint: Endpoint, row: Foreign
 ) -> None:
@@ -77,8 +78,8 @@ def test_a_value_that_asks_for_what_the_server_does_is_accepted(
         assert request(endpoint, **{row.name: value}).unused == Unused()
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
-@pytest.mark.parametrize("row", HARMLESS_ROWS, ids=name_of)
+@table("endpoint", Endpoint)
+@table("row", HARMLESS_ROWS)
 def test_a_parameter_that_cannot_change_the_answer_is_named(
     endpoint: Endpoint, row: Foreign
 ) -> None:
@@ -131,8 +132,8 @@ def sent_as(path: str, value: Any) -> dict[str, Any]:
     return {name: {member: value} if member else value}
 
 
-@pytest.mark.parametrize("endpoint", OPENAI)
-@pytest.mark.parametrize(("path", "value", "own"), ALIASES)
+@table("endpoint", OPENAI)
+@table("path, value, own", ALIASES)
 def test_another_name_of_a_parameter_is_that_parameter(
     endpoint: Endpoint, path: str, value: Any, own: dict[str, Any]
 ) -> None:
@@ -153,8 +154,8 @@ def test_each_alias_is_tested() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("fields", "param", "other"),
+@table(
+    "fields, param, other",
     [
         ({"n_predict": 5, "max_tokens": 6}, "n_predict", "max_tokens"),
         ({"max_completion_tokens": 6, "n_predict": 5}, "n_predict", "max_completion_tokens"),
@@ -185,8 +186,8 @@ def test_two_names_with_the_same_value_are_one_parameter() -> None:
     assert chat(n_predict=5, max_tokens=5, num_predict=5) == chat(max_tokens=5)
 
 
-@pytest.mark.parametrize(
-    ("fields", "param", "sentence"),
+@table(
+    "fields, param, sentence",
     [
         ({"n_predict": 0}, "n_predict", "must be at least 1, or -1 for no limit"),
         ({"n_predict": "many"}, "n_predict", "must be an integer"),
@@ -212,8 +213,8 @@ def effort_of(asked: GenerationRequest) -> Effort | None:
     return asked.prompt.rendering.effort
 
 
-@pytest.mark.parametrize(
-    ("fields", "effort"),
+@table(
+    "fields, effort",
     [
         ({"think": False}, Effort.NONE),
         ({"think": "low"}, Effort.LOW),
@@ -229,9 +230,7 @@ def test_a_switch_of_reasoning_is_an_effort_of_chats_and_responses(
     assert effort_of(response(**fields)) is effort
 
 
-@pytest.mark.parametrize(
-    "fields", [{"think": True}, {"enable_thinking": True}, {"reasoning": {"enabled": True}}]
-)
+@table("fields", [{"think": True}, {"enable_thinking": True}, {"reasoning": {"enabled": True}}])
 def test_a_template_reads_that_it_may_reason(fields: dict[str, Any]) -> None:
     prompt = chat(**fields).prompt
 
@@ -253,7 +252,7 @@ def test_an_object_of_reasoning_has_effort_budget_and_whether_it_is_shown() -> N
     assert asked.hides_reasoning
 
 
-@pytest.mark.parametrize(
+@table(
     "fields",
     [
         {"reasoning": {"mood": "calm"}},
@@ -269,13 +268,13 @@ def test_reasoning_that_cannot_be_read_is_refused(fields: dict[str, Any]) -> Non
         chat(**fields)
 
 
-@pytest.mark.parametrize("fields", [{"think": True}, {"enable_thinking": False}])
+@table("fields", [{"think": True}, {"enable_thinking": False}])
 def test_completions_have_no_template_to_reason(fields: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedParameter):
         completion(**fields)
 
 
-@pytest.mark.parametrize("fields", [{"input_ids": [1]}, {"return_full_text": True}])
+@table("fields", [{"input_ids": [1]}, {"return_full_text": True}])
 def test_an_alias_of_a_parameter_that_the_endpoint_refuses_is_refused(
     fields: dict[str, Any],
 ) -> None:
@@ -309,7 +308,7 @@ def test_the_answer_continues_a_last_message_that_is_a_prefix() -> None:
     )
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
+@table("endpoint", Endpoint)
 def test_unknown_fields_are_named_in_their_order(endpoint: Endpoint) -> None:
     asked = request(endpoint, chat_id="a", features={}, options={"numa_nodes": 2}, nothing=None)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.results import build_result
+from tests.tables import table
 from vinery_serving.core.request import Conversation, Endpoint, Tool, ToolChoice, ToolMode
 
 from .clients import chat_answer, payloads
@@ -24,8 +24,8 @@ def deprecated(**fields: Any) -> Any:
     return exchange(Endpoint.CHAT, functions=FUNCTIONS, **fields)
 
 
-@pytest.mark.parametrize(
-    ("value", "choice"),
+@table(
+    "value, choice",
     [
         (None, ToolChoice()),
         ("auto", ToolChoice()),
@@ -58,7 +58,7 @@ def test_an_answer_without_a_call_has_text() -> None:
     assert answered(deprecated(), PLAIN) == answered(exchange(Endpoint.CHAT), PLAIN)
 
 
-@pytest.mark.parametrize("events", [PLAIN, TWO_CALLS])
+@table("events", [PLAIN, TWO_CALLS])
 def test_strict_clients_take_it(events: Any) -> None:
     ChatCompletion.model_validate_json(deprecated().body(HEAD, build_result(events)), strict=True)
     for chunk in payloads(streamed(deprecated(**STREAM), events)):

@@ -10,9 +10,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.results import build_result
+from tests.tables import table
 from vinery_serving.core.dialects import V1, V3, Dialect
 from vinery_serving.core.errors import EngineLost
 from vinery_serving.core.events import (
@@ -178,14 +177,14 @@ def expect(name: str, actual: bytes) -> None:
     assert actual == path.read_bytes()
 
 
-@pytest.mark.parametrize("name", STREAMS)
+@table("name", STREAMS)
 def test_a_stream_is_these_bytes(name: str) -> None:
     endpoint, dialect, fields, events = STREAMS[name]
 
     expect(f"{name}.sse", streamed(exchange(endpoint, dialect, **fields), events))
 
 
-@pytest.mark.parametrize("name", BODIES)
+@table("name", BODIES)
 def test_a_body_is_these_bytes(name: str) -> None:
     endpoint, dialect, fields, events = BODIES[name]
 

@@ -9,6 +9,7 @@ from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.results import build_result
+from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.events import (
     REPETITION,
@@ -27,14 +28,14 @@ from .exchanges import COMPLETED_AT, HEAD, USAGE, answered, exchange, request, s
 ENDPOINTS = list(Endpoint)
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@table("endpoint", ENDPOINTS)
 def test_the_handling_options_have_defaults(endpoint: Endpoint) -> None:
     assert request(endpoint).handling == Handling()
     nothing = {"priority": None, "stream_interval": None, "request_id": None, "cache_salt": None}
     assert request(endpoint, **nothing).handling == Handling()
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@table("endpoint", ENDPOINTS)
 def test_the_handling_options_are_read(endpoint: Endpoint) -> None:
     asked = request(
         endpoint, priority=3, stream_interval=8, request_id="job-7.a", cache_salt="secret"
@@ -44,14 +45,14 @@ def test_the_handling_options_are_read(endpoint: Endpoint) -> None:
     assert "secret" not in repr(asked.handling)
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@table("endpoint", ENDPOINTS)
 def test_stream_interval_has_the_name_of_fastdeploy_too(endpoint: Endpoint) -> None:
     assert request(endpoint, max_streaming_response_tokens=4).handling.stream_interval == 4
     both = request(endpoint, max_streaming_response_tokens=4, stream_interval=2)
     assert both.handling.stream_interval == 2
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@table("endpoint", ENDPOINTS)
 def test_repetition_detection_is_read(endpoint: Endpoint) -> None:
     def repetition(**fields: int) -> Repetition | None:
         return request(endpoint, repetition_detection=fields).stopping.repetition
@@ -62,9 +63,9 @@ def test_repetition_detection_is_read(endpoint: Endpoint) -> None:
     assert repetition() == repetition(min_count=9) == request(endpoint).stopping.repetition is None
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
-@pytest.mark.parametrize(
-    ("asked", "member", "words"),
+@table("endpoint", ENDPOINTS)
+@table(
+    "asked, member, words",
     [
         ({"max_pattern_size": 3}, "min_count", "must be at least 2"),
         ({"max_pattern_size": 3, "min_count": 1}, "min_count", "must be at least 2"),
@@ -91,10 +92,8 @@ CIRCLED = [Started(), TextDelta(0, "a"), Finished(0, FinishReason.STOP, REPETITI
 BY_TOKEN = [Started(), TextDelta(0, "a"), Finished(0, FinishReason.STOP, 7)]
 
 
-@pytest.mark.parametrize("endpoint", [Endpoint.CHAT, Endpoint.COMPLETIONS])
-@pytest.mark.parametrize(
-    ("events", "cause"), [(STOPPED, "END"), (CIRCLED, "repetition_detected"), (BY_TOKEN, 7)]
-)
+@table("endpoint", [Endpoint.CHAT, Endpoint.COMPLETIONS])
+@table("events, cause", [(STOPPED, "END"), (CIRCLED, "repetition_detected"), (BY_TOKEN, 7)])
 def test_a_choice_has_its_stop_reason(
     endpoint: Endpoint, events: list[Event], cause: str | int
 ) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
+from tests.tables import table
 from vinery_serving.core.events import Completed, Finished, FinishReason, Started, Usage
 from vinery_serving.core.request import Endpoint
 
@@ -24,7 +23,7 @@ def ended(num_image_tokens: int) -> list[Any]:
     return [Started(), Finished(0, FinishReason.STOP), Completed(usage, COMPLETED_AT)]
 
 
-@pytest.mark.parametrize("endpoint", DETAILS)
+@table("endpoint", DETAILS)
 def test_a_body_has_the_tokens_of_its_pictures(endpoint: Endpoint) -> None:
     for num, expected in ((16, 16), (0, None)):
         details = answered(exchange(endpoint), ended(num))["usage"][DETAILS[endpoint]]
@@ -33,7 +32,7 @@ def test_a_body_has_the_tokens_of_its_pictures(endpoint: Endpoint) -> None:
         assert details["cached_tokens"] == 3
 
 
-@pytest.mark.parametrize("endpoint", DETAILS)
+@table("endpoint", DETAILS)
 def test_a_stream_has_them_in_its_usage(endpoint: Endpoint) -> None:
     options = {} if endpoint is Endpoint.RESPONSES else {"stream_options": {"include_usage": True}}
     frames = streamed(exchange(endpoint, stream=True, **options), ended(16))

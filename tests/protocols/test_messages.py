@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.core.dialects import V1, V3
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.media import InlineSource, MediaKind, MediaPart, UrlSource
@@ -60,7 +61,7 @@ def test_a_string_and_a_block_of_text_are_the_same() -> None:
     assert turns(("user", blocks)) == turns(("user", "Hi")) == (text(Role.USER, "Hi"),)
 
 
-@pytest.mark.parametrize("system", ["Be kind.", [{"type": "text", "text": "Be kind."}]])
+@table("system", ["Be kind.", [{"type": "text", "text": "Be kind."}]])
 def test_the_system_text_is_the_first_message(system: Any) -> None:
     assert conversation(system=system).messages[0] == text(Role.SYSTEM, "Be kind.")
 
@@ -130,8 +131,8 @@ def test_earlier_thinking_is_reasoning_and_what_cannot_be_read_is_left_out() -> 
     assert answer == Message(Role.ASSISTANT, (TextPart("Yes"),), reasoning="Hm.")
 
 
-@pytest.mark.parametrize(
-    ("block", "part"),
+@table(
+    "block, part",
     [
         (
             {
@@ -209,8 +210,8 @@ def test_tools_have_the_schema_that_the_client_sends() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("sent", "choice"),
+@table(
+    "sent, choice",
     [
         (None, ToolChoice()),
         ({"type": "auto"}, ToolChoice()),
@@ -230,8 +231,8 @@ def test_one_call_can_be_asked_for() -> None:
     assert conversation(tools=[WEATHER], tool_choice={"type": "auto"}).parallel_tool_calls
 
 
-@pytest.mark.parametrize(
-    ("fields", "effort"),
+@table(
+    "fields, effort",
     [
         ({}, Effort.NONE),
         ({"thinking": {"type": "disabled"}}, Effort.NONE),
@@ -261,8 +262,8 @@ def test_thinking_can_be_left_out_of_the_answer() -> None:
     assert not message(thinking={"type": "adaptive", "display": "summarized"}).hides_reasoning
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
+@table(
+    "fields, param",
     [
         ({"output_config": {"format": {}}}, "output_config.format.schema"),
         ({"output_format": {}}, "output_format.schema"),
@@ -414,8 +415,8 @@ def test_many_unknown_members_are_counted_and_few_of_them_named() -> None:
     assert len(unused.unknown) == 32
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
+@table(
+    "name, value",
     [
         ("mcp_servers", [{"type": "url", "url": "https://a.b", "name": "s"}]),
         ("container", "c_1"),

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.results import build_result
+from tests.tables import table
 from vinery_serving.core.errors import (
     BodyTooLarge,
     EngineLost,
@@ -100,8 +101,8 @@ def test_the_name_of_an_event_is_its_type(data: st.DataObject) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("reason", "cause", "expected"),
+@table(
+    "reason, cause, expected",
     [
         (FinishReason.STOP, None, ("end_turn", None)),
         (FinishReason.STOP, "END", ("stop_sequence", "END")),
@@ -156,8 +157,8 @@ def test_a_stream_begins_with_the_number_of_prompt_tokens() -> None:
     assert start["message"]["stop_reason"] is None
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
+@table(
+    "arguments, expected",
     [
         ('{"city":"Oslo"}', {"city": "Oslo"}),
         ("", {}),
@@ -197,8 +198,8 @@ def test_a_failed_stream_ends_with_anthropics_error() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"),
+@table(
+    "error, kind",
     [
         (InvalidRequest("No."), "invalid_request_error"),
         (InvalidKey("No."), "authentication_error"),

@@ -15,6 +15,7 @@ from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter
 
 from docs.parameters import parameters
+from tests.tables import table
 from vinery_serving.core.dialects import DIALECTS, V1
 from vinery_serving.core.endpoints import ALL_ENDPOINTS, AnyEndpoint, PoolingEndpoint
 from vinery_serving.core.errors import EngineLost, InvalidRequest
@@ -121,7 +122,7 @@ def test_only_the_documents_about_the_server_need_no_key() -> None:
 # -- Requests -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("body", [*BODIES.values(), TokenizeBody, DetokenizeBody])
+@table("body", [*BODIES.values(), TokenizeBody, DetokenizeBody])
 def test_every_field_of_a_body_has_a_description(body: Any) -> None:
     properties = SCHEMAS[body.__name__]["properties"]
 
@@ -131,8 +132,8 @@ def test_every_field_of_a_body_has_a_description(body: Any) -> None:
         assert known["description"] == field.description or "x-refused" in known
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "name"),
+@table(
+    "endpoint, name",
     [(endpoint, name) for endpoint in ALL_ENDPOINTS for name in REFUSED[endpoint]],
 )
 def test_every_refused_field_is_marked_with_the_sentence_that_clients_get(
@@ -148,7 +149,7 @@ def test_every_refused_field_is_marked_with_the_sentence_that_clients_get(
         assert fits(schema, {**LEAST[endpoint], name: harmless})
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
+@table("endpoint", Endpoint)
 def test_unknown_fields_are_accepted_by_the_document_and_by_the_parser(endpoint: Endpoint) -> None:
     body = {**LEAST[endpoint], "unheard_of": {"a": [1]}}
 
@@ -156,7 +157,7 @@ def test_unknown_fields_are_accepted_by_the_document_and_by_the_parser(endpoint:
     assert exchange(endpoint, unheard_of={"a": [1]}).request == exchange(endpoint).request
 
 
-@pytest.mark.parametrize("endpoint", PoolingEndpoint)
+@table("endpoint", PoolingEndpoint)
 def test_every_field_of_a_pooling_body_may_be_null_but_its_texts(
     endpoint: PoolingEndpoint,
 ) -> None:
@@ -180,7 +181,7 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize("tool", TOOLS)
+@table("tool", TOOLS)
 def test_a_tool_of_each_form_is_described(tool: dict[str, Any]) -> None:
     asked = exchange(Endpoint.RESPONSES, tools=[tool])
 
@@ -189,7 +190,7 @@ def test_a_tool_of_each_form_is_described(tool: dict[str, Any]) -> None:
     assert fits("ResponsesBody", {**LEAST[Endpoint.RESPONSES], "tools": [tool]})
 
 
-@pytest.mark.parametrize("call", CALLS)
+@table("call", CALLS)
 def test_an_earlier_call_of_each_form_is_described(call: dict[str, Any]) -> None:
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [call]}]
 
@@ -201,15 +202,15 @@ def test_an_earlier_call_of_each_form_is_described(call: dict[str, Any]) -> None
     assert not fits("ChatBody", {"messages": [{**messages[1], "role": "bot"}]})
 
 
-@pytest.mark.parametrize("endpoint", OPENAI)
+@table("endpoint", OPENAI)
 def test_every_field_may_be_null(endpoint: Endpoint) -> None:
     schema = BODIES[endpoint].__name__
     for name in SCHEMAS[schema]["properties"]:
         assert fits(schema, {**LEAST[endpoint], name: None}), name
 
 
-@pytest.mark.parametrize("endpoint", OPENAI)
-@pytest.mark.parametrize("nothing", [None, []])
+@table("endpoint", OPENAI)
+@table("nothing", [None, []])
 def test_a_request_needs_a_prompt(endpoint: Endpoint, nothing: Any) -> None:
     content = PATHS[f"/v1/{endpoint}"]["post"]["requestBody"]["content"]
     schema = content["application/json"]["schema"]
@@ -238,7 +239,7 @@ def hold_stream(endpoint: Endpoint, stream: bytes) -> None:
         hold_against(ANSWERS["Error"] if is_error else EVENT[endpoint], event)
 
 
-@pytest.mark.parametrize("path", sorted(GOLDEN.iterdir()), ids=lambda path: path.name)
+@table("path", sorted(GOLDEN.iterdir()))
 def test_every_recorded_answer_is_as_described(path: Path) -> None:
     endpoint = next(each for each in Endpoint if path.name.startswith(str(each).split("/")[0]))
     if path.suffix == ".json":
@@ -247,7 +248,7 @@ def test_every_recorded_answer_is_as_described(path: Path) -> None:
         hold_stream(endpoint, path.read_bytes())
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
+@table("endpoint", Endpoint)
 @given(st.data(), st.integers(1, 3), st.booleans())
 def test_every_answer_is_as_described(
     endpoint: Endpoint, data: st.DataObject, n: int, is_scored: bool
@@ -263,7 +264,7 @@ def test_every_answer_is_as_described(
     hold_against(WHOLE[endpoint], answered(asked, events))
 
 
-@pytest.mark.parametrize("endpoint", [Endpoint.CHAT, Endpoint.COMPLETIONS])
+@table("endpoint", [Endpoint.CHAT, Endpoint.COMPLETIONS])
 @given(st.data())
 def test_an_answer_with_token_ids_is_as_described(endpoint: Endpoint, data: st.DataObject) -> None:
     events = data.draw(event_streams(2, num_prompts_with_ids=1))
@@ -273,14 +274,14 @@ def test_an_answer_with_token_ids_is_as_described(endpoint: Endpoint, data: st.D
     hold_against(WHOLE[endpoint], answered(asked, events))
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
+@table("endpoint", Endpoint)
 def test_the_error_that_ends_a_stream_is_as_described(endpoint: Endpoint) -> None:
     events = [Started(), TextDelta(0, "a"), Failed(EngineLost("Send it again."))]
 
     hold_stream(endpoint, streamed(exchange(endpoint, stream=True), events))
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
+@table("endpoint", Endpoint)
 def test_what_a_request_adds_to_its_answer_is_described(endpoint: Endpoint) -> None:
     key = "user_id" if endpoint is Endpoint.MESSAGES else "k"
     asked = exchange(endpoint, V1, metadata={key: "v"}, service_tier="auto", user="u")

@@ -14,6 +14,7 @@ import pytest
 
 from tests.operations import growth
 from tests.protocols.test_field_limits import CHAT, HI, LEAST, RESPONSES, ROWS, TEXTS, a_tool
+from tests.tables import table
 from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import V3
 from vinery_serving.core.field_limits import FIELD_LIMITS
@@ -93,10 +94,9 @@ FIELDS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "fields"),
+@table(
+    "endpoint, fields",
     [(endpoint, fields) for endpoint, _, fields in FIELDS],
-    ids=[name for _, name, _ in FIELDS],
 )
 def test_a_field_of_twice_the_size_costs_at_most_twice_the_work(
     endpoint: Endpoint, fields: Any
@@ -107,8 +107,8 @@ def test_a_field_of_twice_the_size_costs_at_most_twice_the_work(
     assert growth(work, SIZE) < MOST_GROWTH
 
 
-@pytest.mark.parametrize(
-    ("parse_tokens", "fields"),
+@table(
+    "parse_tokens, fields",
     [
         (parse_tokenize, lambda n: {"text": ["a"] * n}),
         (parse_tokenize, lambda n: {"messages": HI * n}),

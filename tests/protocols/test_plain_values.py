@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
+from tests.tables import table
 from vinery_serving.core.dialects import V1, V3
 from vinery_serving.core.request import Conversation, Endpoint
 from vinery_serving.protocols.common.encoding import json_bytes
@@ -14,7 +13,7 @@ from .exchanges import PLAIN, answered, chat, completion, exchange
 from .test_refusals import refused
 
 
-@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+@table("name", ["max_tokens", "max_completion_tokens"])
 def test_minus_one_is_no_limit(name: str) -> None:
     stopping = chat(**{name: -1}).stopping
 
@@ -44,7 +43,7 @@ def test_a_whole_number_with_a_point_is_an_integer() -> None:
     assert (request.sampling.top_k, request.sampling.seed) == (40, 7)
 
 
-@pytest.mark.parametrize("dialect", [V1, V3])
+@table("dialect", [V1, V3])
 def test_a_number_with_a_fraction_is_no_integer(dialect: Any) -> None:
     assert refused(Endpoint.CHAT, dialect, max_tokens=8.5).message == (
         "`max_tokens` must be an integer."
@@ -66,7 +65,7 @@ def test_under_v3_a_number_may_be_a_text() -> None:
     assert request.sampling.top_k == 40
 
 
-@pytest.mark.parametrize("text", ["", "eight", "0x8", "1e2", "8 ", "inf", "nan", "1" * 5000])
+@table("text", ["", "eight", "0x8", "1e2", "8 ", "inf", "nan", "1" * 5000])
 def test_under_v3_any_other_text_is_refused(text: str) -> None:
     assert refused(Endpoint.CHAT, V3, max_tokens=text).param == "max_tokens"
 

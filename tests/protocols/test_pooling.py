@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.pooling import PoolingResult, TextPair, TextRole, Truncation
 from vinery_serving.protocols.openapi.answers import ANSWERS
@@ -39,8 +40,8 @@ def answer(exchange: PoolingExchange, *vectors: bytes, num_tokens: int = 9) -> d
     return found
 
 
-@pytest.mark.parametrize(
-    ("given", "inputs"),
+@table(
+    "given, inputs",
     [
         ("a", ("a",)),
         (["a", "b"], ("a", "b")),
@@ -64,8 +65,8 @@ def test_an_embedding_is_numbers_or_the_same_numbers_in_base64() -> None:
     assert packed | {"data": None} == as_numbers | {"data": None}
 
 
-@pytest.mark.parametrize(
-    ("members", "truncation"),
+@table(
+    "members, truncation",
     [
         ({}, None),
         ({"truncate": False}, None),
@@ -118,8 +119,8 @@ def test_documents_are_repeated_only_if_the_request_asks_for_them() -> None:
     assert found["results"] == [{"index": 0, "relevance_score": 1}]
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "pairs"),
+@table(
+    "first, second, pairs",
     [
         ("a", "b", ["ab"]),
         ("a", ["b", "c"], ["ab", "ac"]),
@@ -137,8 +138,8 @@ def test_a_score_is_of_one_text_and_each_other_or_of_each_pair(
     assert answer(exchange, *scores)["data"][0] == {"index": 0, "object": "score", "score": 0.5}
 
 
-@pytest.mark.parametrize(
-    ("parse", "members", "param"),
+@table(
+    "parse, members, param",
     [
         (parse_embeddings, {}, "input"),
         (parse_embeddings, {"input": None}, "input"),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
+from tests.tables import table
 from vinery_serving.core.dialects import V1, V3
 from vinery_serving.core.request import (
     Conversation,
@@ -158,9 +157,7 @@ def test_an_empty_nucleus_keeps_the_most_likely_token() -> None:
     assert chat(top_p=0, top_k=40).sampling == Sampling(top_p=1.0, top_k=1)
 
 
-@pytest.mark.parametrize(
-    ("given", "folded"), [(0, 0), (-1, 2**63 - 1), (-(2**63), 0), (2**63 - 1, 2**63 - 1)]
-)
+@table("given, folded", [(0, 0), (-1, 2**63 - 1), (-(2**63), 0), (2**63 - 1, 2**63 - 1)])
 def test_any_seed_of_64_bits_is_mapped_to_the_range_of_engines(given: int, folded: int) -> None:
     assert chat(seed=given).sampling.seed == folded
 
@@ -182,9 +179,9 @@ def test_the_dialect_sets_the_default_of_include_stop_str_in_output() -> None:
     assert not chat(V3, stop="x").stopping.include_stop_text
 
 
-@pytest.mark.parametrize("dialect", [V1, V3])
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("wanted", [True, False])
+@table("dialect", [V1, V3])
+@table("stream", [True, False])
+@table("wanted", [True, False])
 def test_include_stop_str_in_output_is_read(dialect: Any, stream: bool, wanted: bool) -> None:
     request = chat(dialect, stop="x", stream=stream, include_stop_str_in_output=wanted)
 
@@ -199,8 +196,8 @@ def test_running_usage_comes_with_the_totals_only() -> None:
     assert not chat(stream=True, stream_options=alone).wants_progress
 
 
-@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant"])
-@pytest.mark.parametrize("kind", ["text", "input_text", "output_text"])
+@table("role", ["system", "developer", "user", "assistant"])
+@table("kind", ["text", "input_text", "output_text"])
 def test_any_role_may_send_text_parts(role: str, kind: str) -> None:
     parts = [{"type": kind, "text": "a"}, {"type": "refusal", "refusal": "b"}]
 
@@ -240,7 +237,7 @@ def test_a_replayed_refusal_is_the_content_of_the_assistant() -> None:
     assert turn.content == (TextPart("No."),)
 
 
-@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
+@table("field", ["reasoning", "reasoning_content"])
 def test_replayed_reasoning_is_read_under_either_name(field: str) -> None:
     assert message(role="assistant", content="a", **{field: "Hm"}).reasoning == "Hm"
 
@@ -273,7 +270,7 @@ def test_system_messages_stay_where_they_are() -> None:
     assert [(turn.role.value, turn.text) for turn in turns] == [(role, role) for role in roles]
 
 
-@pytest.mark.parametrize(
+@table(
     "tools",
     [
         {"tools": [{"type": "function", "function": WEATHER}]},
@@ -286,8 +283,8 @@ def test_tools_are_read_in_every_shape(tools: dict[str, Any]) -> None:
     assert conversation(**tools).tools == (Tool("get_weather", "Now.", {"type": "object"}),)
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "choice"),
+@table(
+    "field, value, choice",
     [
         ("tool_choice", "none", ToolChoice(ToolMode.NONE)),
         ("tool_choice", "auto", ToolChoice(ToolMode.AUTO)),
@@ -321,7 +318,7 @@ def test_parallel_calls_are_allowed_unless_refused() -> None:
     assert not conversation(parallel_tool_calls=False).parallel_tool_calls
 
 
-@pytest.mark.parametrize("effort", Effort)
+@table("effort", Effort)
 def test_every_effort_reaches_the_template(effort: Effort) -> None:
     prompt = conversation(reasoning_effort=effort.value)
 
@@ -335,8 +332,8 @@ def test_template_variables_are_passed_on() -> None:
     assert conversation(chat_template_kwargs=kwargs).template_kwargs == kwargs
 
 
-@pytest.mark.parametrize(
-    ("response_format", "source", "param"),
+@table(
+    "response_format, source, param",
     [
         ({"type": "json_object"}, '{"type":"object"}', "response_format"),
         (

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
+from tests.tables import table
 from vinery_serving.core.dialects import V1, V3, Dialect
 from vinery_serving.core.request import RawPrompts
 
 from .exchanges import completion
 
 
-@pytest.mark.parametrize(
-    ("prompt", "prompts"),
+@table(
+    "prompt, prompts",
     [
         ("Once", ("Once",)),
         (["Once", "Twice"], ("Once", "Twice")),
@@ -29,7 +28,7 @@ def test_every_prompt_gets_n_choices() -> None:
     assert completion(prompt=["a", "b", "c"], n=2).num_choices == 6
 
 
-@pytest.mark.parametrize(("dialect", "limit"), [(V1, 16), (V3, None)])
+@table("dialect, limit", [(V1, 16), (V3, None)])
 def test_the_default_length_depends_on_the_dialect(dialect: Dialect, limit: int | None) -> None:
     assert completion(dialect).stopping.max_tokens is None
     assert completion(dialect).stopping.default_max_tokens == limit
@@ -42,7 +41,7 @@ def test_defaults_of_old_clients_are_accepted() -> None:
     assert completion(**defaults) == completion()
 
 
-@pytest.mark.parametrize(("ids", "prompts"), [([1, 2], ((1, 2),)), ([[1], [2, 3]], ((1,), (2, 3)))])
+@table("ids, prompts", [([1, 2], ((1, 2),)), ([[1], [2, 3]], ((1,), (2, 3)))])
 def test_token_ids_go_before_the_prompt(ids: Any, prompts: tuple[Any, ...]) -> None:
     assert completion(prompt_token_ids=ids).prompt == RawPrompts(prompts)
     assert completion(prompt_token_ids=ids, prompt=None).prompt == RawPrompts(prompts)

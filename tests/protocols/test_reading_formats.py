@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
+from tests.tables import table
 from vinery_serving.core.request import Endpoint, Grammar, GrammarKind
 
 from .exchanges import exchange
@@ -17,7 +16,7 @@ TAG = {"type": "structural_tag", "format": {"type": "any_text"}}
 BARE = {"type": "const_string", "value": "Hello World!"}
 OLD_TAG = {"type": "structural_tag", "structures": [], "triggers": ["<f>"]}
 
-every_endpoint = pytest.mark.parametrize("endpoint", list(Endpoint))
+every_endpoint = table("endpoint", list(Endpoint))
 
 
 def grammar_of(endpoint: Endpoint, **fields: Any) -> Grammar | None:
@@ -34,8 +33,8 @@ def tag_grammar(tag: Any, param: str) -> Grammar:
 
 
 @every_endpoint
-@pytest.mark.parametrize(
-    ("fields", "grammar"),
+@table(
+    "fields, grammar",
     [
         ({"guided_json": SCHEMA}, json_grammar("guided_json", is_strict=True)),
         ({"guided_json": SOURCE}, json_grammar("guided_json", is_strict=True)),
@@ -86,7 +85,7 @@ def test_vllm_s_and_fastdeploy_s_names_are_read(
 
 
 @every_endpoint
-@pytest.mark.parametrize(
+@table(
     "fields",
     [
         {"structured_outputs": {}},
@@ -100,21 +99,21 @@ def test_plain_formats_are_no_constraint(endpoint: Endpoint, fields: dict[str, A
     assert grammar_of(endpoint, **fields) is None
 
 
-@pytest.mark.parametrize("endpoint", [Endpoint.CHAT, Endpoint.COMPLETIONS])
-@pytest.mark.parametrize("tag", [TAG, BARE, OLD_TAG])
+@table("endpoint", [Endpoint.CHAT, Endpoint.COMPLETIONS])
+@table("tag", [TAG, BARE, OLD_TAG])
 def test_a_response_format_may_be_a_tag(endpoint: Endpoint, tag: Any) -> None:
     assert grammar_of(endpoint, response_format=tag) == tag_grammar(tag, "response_format")
 
 
-@pytest.mark.parametrize("tag", [TAG, BARE, OLD_TAG])
+@table("tag", [TAG, BARE, OLD_TAG])
 def test_a_text_format_may_be_a_tag(tag: Any) -> None:
     grammar = grammar_of(Endpoint.RESPONSES, text={"format": tag})
 
     assert grammar == tag_grammar(tag, "text.format")
 
 
-@pytest.mark.parametrize("endpoint", [Endpoint.CHAT, Endpoint.COMPLETIONS])
-@pytest.mark.parametrize(("strict", "is_strict"), [(True, True), (False, False), (None, False)])
+@table("endpoint", [Endpoint.CHAT, Endpoint.COMPLETIONS])
+@table("strict, is_strict", [(True, True), (False, False), (None, False)])
 def test_only_a_strict_schema_is_enforced_completely(
     endpoint: Endpoint, strict: bool | None, is_strict: bool
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import V1, V3, Dialect
 from vinery_serving.core.errors import InvalidRequest
@@ -53,9 +54,9 @@ def refusal(endpoint: Endpoint, part: Any, dialect: Dialect = V1) -> InvalidRequ
     return caught.value
 
 
-@pytest.mark.parametrize("endpoint", FIELDS)
-@pytest.mark.parametrize("kind", ["image_url", "input_image"])
-@pytest.mark.parametrize("is_object", [True, False])
+@table("endpoint", FIELDS)
+@table("kind", ["image_url", "input_image"])
+@table("is_object", [True, False])
 def test_every_endpoint_reads_every_form_of_a_picture(
     endpoint: Endpoint, kind: str, is_object: bool
 ) -> None:
@@ -67,8 +68,8 @@ def test_every_endpoint_reads_every_form_of_a_picture(
     assert part.param == f"{FIELDS[endpoint]}[0].content[1].image_url"
 
 
-@pytest.mark.parametrize(
-    ("sent_detail", "detail"),
+@table(
+    "sent_detail, detail",
     [
         ("auto", Detail.AUTO),
         ("low", Detail.LOW),
@@ -87,8 +88,8 @@ def test_detail_stands_beside_the_url_or_beside_the_object(
     assert only(RESPONSES, beside).detail is detail
 
 
-@pytest.mark.parametrize("endpoint", FIELDS)
-@pytest.mark.parametrize("kind", ["video_url", "input_video"])
+@table("endpoint", FIELDS)
+@table("kind", ["video_url", "input_video"])
 def test_a_video_has_a_url(endpoint: Endpoint, kind: str) -> None:
     part = only(endpoint, {"type": kind, "video_url": {"url": "http://a.example/b.mp4"}})
 
@@ -97,7 +98,7 @@ def test_a_video_has_a_url(endpoint: Endpoint, kind: str) -> None:
     assert part.param == f"{FIELDS[endpoint]}[0].content[1].video_url"
 
 
-@pytest.mark.parametrize("endpoint", FIELDS)
+@table("endpoint", FIELDS)
 def test_a_file_of_chats_is_in_an_object_and_one_of_responses_is_not(endpoint: Endpoint) -> None:
     contents = {"file_data": INLINE, "filename": "a.pdf"}
     nested = only(endpoint, {"type": "file", "file": contents})
@@ -123,7 +124,7 @@ def test_a_file_may_have_a_url() -> None:
     assert part.param == "input[0].content[1].file_url"
 
 
-@pytest.mark.parametrize("kind", ["DATA:image/gif;base64,", "data:text/plain;charset=x;base64,"])
+@table("kind", ["DATA:image/gif;base64,", "data:text/plain;charset=x;base64,"])
 def test_the_declared_type_of_a_data_url_is_ignored(kind: str) -> None:
     url = kind + base64.b64encode(DATA).decode()
 
@@ -137,7 +138,7 @@ def test_base64_may_lack_padding_and_have_the_alphabet_of_urls() -> None:
     assert part.source == InlineSource(DATA + b"a")
 
 
-@pytest.mark.parametrize("scheme", ["http", "HTTPS", "https"])
+@table("scheme", ["http", "HTTPS", "https"])
 def test_a_url_stays_as_it_was_sent(scheme: str) -> None:
     url = f"{scheme}://User@EXAMPLE.com:1/%41?b#c"
 
@@ -153,15 +154,15 @@ def test_v3_takes_paths_and_v1_does_not() -> None:
     assert "Only /v3 takes paths" in error.message
 
 
-@pytest.mark.parametrize("dialect", [V1, V3])
-@pytest.mark.parametrize("start", ["file://", "FILE://localhost"])
+@table("dialect", [V1, V3])
+@table("start", ["file://", "FILE://localhost"])
 def test_both_trees_take_the_url_of_a_local_file(dialect: Dialect, start: str) -> None:
     part = only(CHAT, {"type": "image_url", "image_url": f"{start}/a%20b.png"}, dialect)
 
     assert part.source == PathSource(f"{start}/a%20b.png", is_bare=False)
 
 
-@pytest.mark.parametrize("role", ["system", "assistant"])
+@table("role", ["system", "assistant"])
 def test_messages_of_other_roles_may_have_pictures(role: str) -> None:
     (part,) = sent(CHAT, PICTURE, role=role).media
 

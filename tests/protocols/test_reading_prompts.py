@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
+from tests.tables import table
 from vinery_serving.core.request import (
     ALL_THAT_FIT,
     Conversation,
@@ -40,9 +39,9 @@ def test_token_ids_go_before_the_messages_which_may_then_be_missing() -> None:
     assert conversation(prompt_token_ids=[]).token_ids is None
 
 
-@pytest.mark.parametrize("endpoint", CONVERSATIONS)
-@pytest.mark.parametrize(
-    ("fields", "rendering"),
+@table("endpoint", CONVERSATIONS)
+@table(
+    "fields, rendering",
     [
         ({}, Rendering()),
         ({"chat_template": "{{ x }}"}, Rendering(template="{{ x }}")),
@@ -66,9 +65,9 @@ def test_the_template_fields_are_read(
     assert conversation(endpoint, **fields).rendering == rendering
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
-@pytest.mark.parametrize(
-    ("fields", "encoding"),
+@table("endpoint", Endpoint)
+@table(
+    "fields, encoding",
     [
         ({}, Encoding()),
         ({"add_special_tokens": False}, Encoding(adds_special_tokens=False)),
@@ -87,7 +86,7 @@ def test_how_a_prompt_becomes_tokens(
     assert request(endpoint, **fields).encoding == encoding
 
 
-@pytest.mark.parametrize("endpoint", OPENAI)
+@table("endpoint", OPENAI)
 def test_where_an_answer_ends(endpoint: Endpoint) -> None:
     stopping = request(
         endpoint, max_tokens=9, min_tokens=4, stop_token_ids=[3, 5], ignore_eos=True, stop="x"
@@ -105,20 +104,20 @@ def test_the_limit_has_the_name_that_the_client_used() -> None:
     assert (newer.max_tokens, newer.max_tokens_param) == (4, "max_completion_tokens")
 
 
-@pytest.mark.parametrize("endpoint", CONVERSATIONS)
+@table("endpoint", CONVERSATIONS)
 def test_reasoning_can_be_left_out_of_the_answer(endpoint: Endpoint) -> None:
     assert request(endpoint, include_reasoning=False).hides_reasoning
     assert not request(endpoint, include_reasoning=True).hides_reasoning
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
+@table("endpoint", Endpoint)
 def test_special_tokens_can_be_shown(endpoint: Endpoint) -> None:
     assert request(endpoint, skip_special_tokens=False).shows_special_tokens
     assert not request(endpoint, skip_special_tokens=True).shows_special_tokens
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
-@pytest.mark.parametrize("spaced", [True, False])
+@table("endpoint", Endpoint)
+@table("spaced", [True, False])
 def test_spaces_between_special_tokens_is_accepted_without_effect(
     endpoint: Endpoint, spaced: bool
 ) -> None:

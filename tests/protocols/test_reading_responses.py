@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.results import build_result
+from tests.tables import table
 from vinery_serving.core.dialects import V1, V3
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import (
@@ -98,8 +99,8 @@ def result(call_id: str) -> Message:
 SEARCH = {"type": "web_search_call", "id": "w", "action": {}}
 
 
-@pytest.mark.parametrize(
-    ("items", "messages"),
+@table(
+    "items, messages",
     [
         (
             [call("a"), assistant("One moment."), output("a")],
@@ -130,8 +131,8 @@ def test_all_that_the_assistant_sends_beside_open_calls_is_one_turn(
     assert turns(*items) == tuple(messages)
 
 
-@pytest.mark.parametrize(
-    ("items", "messages"),
+@table(
+    "items, messages",
     [
         (
             [call("a"), call("b"), output("b"), assistant("Next."), output("a")],
@@ -258,8 +259,8 @@ def test_truncation_auto_drops_the_oldest_messages() -> None:
     assert not conversation().drops_oldest
 
 
-@pytest.mark.parametrize(
-    ("fields", "num_top"),
+@table(
+    "fields, num_top",
     [
         ({}, None),
         ({"top_logprobs": 0}, None),
@@ -293,7 +294,7 @@ def test_a_function_may_answer_in_parts() -> None:
     assert turns(output("a", parts))[0].content == (TextPart("4"), TextPart("2"))
 
 
-@pytest.mark.parametrize("events", [PLAIN, TWO_CALLS])
+@table("events", [PLAIN, TWO_CALLS])
 def test_an_answer_can_be_sent_back_as_input(events: Any) -> None:
     answer = answered(exchange(Endpoint.RESPONSES), events)
 
@@ -323,7 +324,7 @@ def test_a_tool_can_be_named_in_the_flat_form() -> None:
     assert prompt.tool_choice == ToolChoice(ToolMode.NAMED, "f")
 
 
-@pytest.mark.parametrize("effort", Effort)
+@table("effort", Effort)
 def test_every_effort_reaches_the_template(effort: Effort) -> None:
     assert conversation(reasoning={"effort": effort.value}).rendering.effort is effort
 
@@ -403,8 +404,8 @@ def test_a_prompt_can_be_counted_without_input() -> None:
     assert request.prompt.messages == (Message(Role.SYSTEM, (TextPart("Be brief."),)),)
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
+@table(
+    "fields, param",
     [({}, "input"), ({"input": "Hi", "personality": "friendly"}, "personality")],
 )
 def test_a_body_without_a_prompt_cannot_be_counted(fields: dict[str, Any], param: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from docs.mistakes import ACCEPTED, INVALID, MISTAKES, UNSUPPORTED, Mistake
 from docs.wrong_values import wrong_values
+from tests.tables import table
 from vinery_serving.core.dialects import DIALECTS, V1, V3, Dialect
 from vinery_serving.core.endpoints import AnyEndpoint, Endpoint
 from vinery_serving.core.errors import InvalidRequest
@@ -37,7 +38,7 @@ def refused(endpoint: AnyEndpoint, dialect: Dialect = V1, /, **fields: Any) -> I
     return error
 
 
-@pytest.mark.parametrize(("endpoint", "field", "value", "sentence"), WRONG_VALUES)
+@table("endpoint, field, value, sentence", WRONG_VALUES)
 def test_a_wrong_value_is_refused(
     endpoint: AnyEndpoint, field: str, value: Any, sentence: str
 ) -> None:
@@ -48,7 +49,7 @@ def test_a_wrong_value_is_refused(
         assert error.message == f"`{field}` {sentence}."
 
 
-@pytest.mark.parametrize(("endpoint", "row"), ROWS)
+@table("endpoint, row", ROWS)
 def test_a_wrong_body_is_refused(endpoint: AnyEndpoint, row: Mistake) -> None:
     for tree in row.trees:
         error = refused(endpoint, DIALECTS[tree], **row.fields)
@@ -58,15 +59,13 @@ def test_a_wrong_body_is_refused(endpoint: AnyEndpoint, row: Mistake) -> None:
         assert error.message.endswith(".")
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "row"), [(endpoint, row) for endpoint, row in ROWS if row.trees == ("v1",)]
-)
+@table("endpoint, row", [(endpoint, row) for endpoint, row in ROWS if row.trees == ("v1",)])
 def test_v3_accepts_a_body_that_only_v1_refuses(endpoint: Endpoint, row: Mistake) -> None:
     assert exchange(endpoint, V3, **row.fields).request.dialect == V3
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "fields"),
+@table(
+    "endpoint, fields",
     [(endpoint, fields) for endpoints, fields, _ in ACCEPTED for endpoint in endpoints],
 )
 def test_a_body_that_other_servers_refuse_is_accepted(
@@ -76,7 +75,7 @@ def test_a_body_that_other_servers_refuse_is_accepted(
         assert exchange(endpoint, dialect, **fields).request.dialect == dialect
 
 
-@pytest.mark.parametrize("endpoint", [CHAT, RESPONSES])
+@table("endpoint", [CHAT, RESPONSES])
 def test_audio_is_refused_because_no_model_takes_it(endpoint: Endpoint) -> None:
     field = "messages" if endpoint is CHAT else "input"
     content = [{"type": "text", "text": "Hear:"}, {"type": "input_audio", "input_audio": {}}]
@@ -87,8 +86,8 @@ def test_audio_is_refused_because_no_model_takes_it(endpoint: Endpoint) -> None:
     assert "holds audio input" in error.message
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "name"),
+@table(
+    "endpoint, name",
     [(endpoint, name) for endpoint, names in REFUSED.items() for name in names],
 )
 def test_an_unsupported_parameter_is_refused_with_the_reason(
@@ -102,8 +101,8 @@ def test_an_unsupported_parameter_is_refused_with_the_reason(
     assert len(error.message.partition(": ")[2].partition(". Leave it out")[0].split()) > 3
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "name", "default"),
+@table(
+    "endpoint, name, default",
     [
         (endpoint, name, default)
         for endpoint, names in REFUSED.items()

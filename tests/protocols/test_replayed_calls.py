@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
+from tests.tables import table
 from vinery_serving.core.request import Message, Role, TextPart, ToolCall
 
 from .items import assistant, turns
@@ -115,17 +114,17 @@ HOSTED: list[tuple[dict[str, Any], ToolCall, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("item", "shown"), CALLS, ids=lambda value: str(value)[:30])
+@table("item, shown", CALLS)
 def test_a_call_of_any_tool_becomes_a_function_call(item: dict[str, Any], shown: ToolCall) -> None:
     assert turns(item) == (Message(Role.ASSISTANT, tool_calls=(shown,)),)
 
 
-@pytest.mark.parametrize(("item", "shown"), OUTPUTS, ids=lambda value: str(value)[:30])
+@table("item, shown", OUTPUTS)
 def test_an_output_of_any_tool_answers_its_call(item: dict[str, Any], shown: str) -> None:
     assert turns(item) == (Message(Role.TOOL, (TextPart(shown),), tool_call_id="c"),)
 
 
-@pytest.mark.parametrize(("item", "shown", "result"), HOSTED, ids=lambda value: str(value)[:30])
+@table("item, shown, result", HOSTED)
 def test_a_hosted_call_becomes_a_call_and_its_output(
     item: dict[str, Any], shown: ToolCall, result: str
 ) -> None:

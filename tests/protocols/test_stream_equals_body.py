@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.results import build_result
+from tests.tables import table
 from vinery_serving.core.dialects import DIALECTS
 from vinery_serving.core.errors import EngineLost
 from vinery_serving.core.events import (
@@ -135,8 +136,8 @@ def test_choices_of_a_response_are_streamed_in_their_order(data: st.DataObject) 
     assert len(output) == sum(len(build_result(one).choices[0].items) for one in each)
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "asked"),
+@table(
+    "endpoint, asked",
     [
         (Endpoint.CHAT, {}),
         (Endpoint.CHAT, {"functions": [{"name": "f"}]}),
@@ -164,7 +165,7 @@ def test_padded_deltas_have_few_sizes_and_the_same_text(
     assert returned == payloads(plain)
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
+@table("endpoint", Endpoint)
 @given(st.data())
 def test_a_failed_stream_ends_with_its_error(endpoint: Endpoint, data: st.DataObject) -> None:
     whole = data.draw(event_streams(1))
@@ -204,7 +205,7 @@ def test_the_name_of_a_response_event_is_its_type(data: st.DataObject) -> None:
     assert all("error" not in frame.payload for frame in named)
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
+@table("endpoint", Endpoint)
 @given(st.data())
 def test_no_client_splits_a_line(endpoint: Endpoint, data: st.DataObject) -> None:
     stream = streamed(exchange(endpoint, stream=True), data.draw(event_streams(1)))

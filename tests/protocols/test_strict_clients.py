@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openai import omit
@@ -17,6 +16,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from tests.results import build_result
+from tests.tables import table
 from vinery_serving.core.events import Event
 from vinery_serving.core.request import Endpoint
 
@@ -90,7 +90,7 @@ def response_events(stream: bytes) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("events", [PLAIN, WITH_REASONING, TWO_CALLS, CUSTOM_CALL, TWO_CHOICES])
+@table("events", [PLAIN, WITH_REASONING, TWO_CALLS, CUSTOM_CALL, TWO_CHOICES])
 def test_a_chat_body_is_valid(events: list[Event]) -> None:
     chat = exchange(Endpoint.CHAT, service_tier="auto", metadata={"k": "v"})
     body = chat.body(HEAD, build_result(events))
@@ -104,17 +104,15 @@ def test_a_chat_body_is_valid(events: list[Event]) -> None:
     assert completion.usage.prompt_tokens_details.cached_tokens == 3
 
 
-@pytest.mark.parametrize("events", [PLAIN, WITH_REASONING, TWO_CALLS, TWO_CHOICES])
+@table("events", [PLAIN, WITH_REASONING, TWO_CALLS, TWO_CHOICES])
 def test_a_completions_body_is_valid(events: list[Event]) -> None:
     Completion.model_validate_json(
         exchange(Endpoint.COMPLETIONS).body(HEAD, build_result(events)), strict=True
     )
 
 
-@pytest.mark.parametrize("fields", [{}, EVERY_ECHO])
-@pytest.mark.parametrize(
-    "events", [PLAIN, WITH_REASONING, TWO_CALLS, CUSTOM_CALL, WITH_REASONING_TWICE]
-)
+@table("fields", [{}, EVERY_ECHO])
+@table("events", [PLAIN, WITH_REASONING, TWO_CALLS, CUSTOM_CALL, WITH_REASONING_TWICE])
 def test_a_response_body_is_valid(events: list[Event], fields: dict[str, Any]) -> None:
     response = exchange(Endpoint.RESPONSES, **fields)
 
@@ -189,7 +187,7 @@ def test_every_response_event_is_valid_and_the_sdk_adds_them_up(
     }
 
 
-@pytest.mark.parametrize("events", [PLAIN, TWO_CALLS, CUSTOM_CALL])
+@table("events", [PLAIN, TWO_CALLS, CUSTOM_CALL])
 def test_the_sdk_returns_the_finished_response(events: list[Event]) -> None:
     response = exchange(Endpoint.RESPONSES, stream=True)
     state: ResponseStreamState[None] = ResponseStreamState(input_tools=omit, text_format=omit)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import table
 from vinery_serving.core.dialects import V1, V3, Dialect
 from vinery_serving.core.events import Completed, Finished, FinishReason, Started, TextDelta, Usage
 from vinery_serving.core.logprobs import Token
@@ -54,8 +54,8 @@ def test_the_offset_of_a_token_is_the_character_in_which_it_begins(
     assert returned == [[owners[start] for start in borders[:-1]]] * 2
 
 
-@pytest.mark.parametrize(
-    ("parts", "expected"),
+@table(
+    "parts, expected",
     [
         # The part of an incomplete character is shown as one character, and counts as one.
         ([b"a", b"\xf0\x9f", b"b", b"c"], [0, 1, 2, 3]),
@@ -66,20 +66,20 @@ def test_the_offset_of_a_token_is_the_character_in_which_it_begins(
         ([b"\xf0\x9f", b"", b"\x8d\x87", b"!"], [0, 0, 0, 1]),
     ],
 )
-@pytest.mark.parametrize("batch_size", [1, 9])
+@table("batch_size", [1, 9])
 def test_broken_characters_and_empty_tokens_have_offsets_too(
     parts: list[bytes], expected: list[int], batch_size: int
 ) -> None:
     assert offsets(tokens_of(*parts), batch_size) == [expected] * 2
 
 
-@pytest.mark.parametrize("batch_size", [1, 9])
+@table("batch_size", [1, 9])
 def test_the_first_offset_is_the_length_of_the_prompt(batch_size: int) -> None:
     assert offsets(tokens_of(b"ab", b"c"), batch_size, (7,)) == [[7, 9]] * 2
 
 
-@pytest.mark.parametrize(
-    ("dialect", "fields", "counts"),
+@table(
+    "dialect, fields, counts",
     [
         (V1, {"logprobs": 0}, True),
         (V1, {"logprobs": 0, "echo": True}, False),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.field_limits import TEXT
 from vinery_serving.core.request import Conversation, Encoding, Rendering
@@ -83,8 +84,8 @@ def test_tokens_become_a_prompt() -> None:
     assert json.loads(exchange.body('a"b')) == {"prompt": 'a"b'}
 
 
-@pytest.mark.parametrize(
-    ("fields", "param", "words"),
+@table(
+    "fields, param, words",
     [
         ({}, "prompt", "is required"),
         ({"prompt": "a", "messages": HI}, "messages", "send one of them"),
@@ -125,8 +126,8 @@ def test_a_wrong_tokenize_body_is_refused_by_name(
     assert words in caught.value.message
 
 
-@pytest.mark.parametrize(
-    ("body", "param"),
+@table(
+    "body, param",
     [
         (b"{}", "tokens"),
         (b'{"tokens": "a"}', "tokens"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from openai.types.responses import Response
 
+from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.events import (
     Completed,
@@ -33,7 +34,7 @@ from .clients import response_answer
 from .exchanges import COMPLETED_AT, PLAIN, USAGE, answered, exchange, request, streamed
 
 TOOLS = [{"type": "function", "function": {"name": name}} for name in "abc"]
-ENDPOINTS = pytest.mark.parametrize("endpoint", [Endpoint.CHAT, Endpoint.RESPONSES])
+ENDPOINTS = table("endpoint", [Endpoint.CHAT, Endpoint.RESPONSES])
 
 
 def conversation(endpoint: Endpoint, **fields: Any) -> Conversation:
@@ -51,8 +52,8 @@ def flat(name: str) -> dict[str, Any]:
 
 
 @ENDPOINTS
-@pytest.mark.parametrize("mode", ["auto", "required"])
-@pytest.mark.parametrize("named", [nested, flat, lambda name: {"name": name}])
+@table("mode", ["auto", "required"])
+@table("named", [nested, flat, lambda name: {"name": name}])
 def test_allowed_tools_are_read_in_the_forms_of_both_endpoints(
     endpoint: Endpoint, mode: str, named: Any
 ) -> None:
@@ -76,8 +77,8 @@ def test_allowed_tools_with_only_hosted_tools_is_none() -> None:
     assert asked.tool_choice == ToolChoice(ToolMode.NONE)
 
 
-@pytest.mark.parametrize(
-    ("choice", "names"),
+@table(
+    "choice, names",
     [
         (ToolChoice(), "abc"),
         (ToolChoice(ToolMode.REQUIRED), "abc"),
@@ -92,7 +93,7 @@ def test_a_tool_choice_allows_tools(choice: ToolChoice, names: str) -> None:
     assert [tool.name for tool in asked.callable_tools] == list(names)
 
 
-@pytest.mark.parametrize(
+@table(
     "fields",
     [
         {"mode": ToolMode.NONE, "allowed": ("a",)},
@@ -130,8 +131,8 @@ FLAT_RUN = {"name": "run", "description": "Run", "format": {"type": "grammar", *
 
 
 @ENDPOINTS
-@pytest.mark.parametrize(
-    ("tool", "param"),
+@table(
+    "tool, param",
     [
         ({"type": "custom", "custom": NESTED_RUN}, "tools[1].custom.format.grammar.definition"),
         ({"type": "custom", "custom": FLAT_RUN}, "tools[1].custom.format.definition"),
@@ -160,7 +161,7 @@ def test_a_custom_tool_is_a_function_of_one_text(
 
 
 @ENDPOINTS
-@pytest.mark.parametrize("fields", [{}, {"format": None}, {"format": {"type": "text"}}])
+@table("fields", [{}, {"format": None}, {"format": {"type": "text"}}])
 def test_a_custom_tool_without_a_grammar_accepts_any_text(
     endpoint: Endpoint, fields: dict[str, Any]
 ) -> None:
@@ -181,9 +182,7 @@ def test_the_model_is_shown_a_lark_grammar() -> None:
 
 
 @ENDPOINTS
-@pytest.mark.parametrize(
-    "choice", [{"type": "custom", "custom": {"name": "run"}}, {"type": "custom", "name": "run"}]
-)
+@table("choice", [{"type": "custom", "custom": {"name": "run"}}, {"type": "custom", "name": "run"}])
 def test_a_custom_tool_can_be_required(endpoint: Endpoint, choice: dict[str, Any]) -> None:
     tools = [flat("a"), {"type": "custom", "custom": NESTED_RUN}]
 
@@ -283,8 +282,8 @@ def test_tools_of_a_namespace_have_its_name() -> None:
     assert grammar.param == "tools[1].tools[2].format.definition"
 
 
-@pytest.mark.parametrize(
-    ("named", "meant"),
+@table(
+    "named, meant",
     [
         ({"type": "function", "name": "a"}, ("a",)),
         ({"type": "function", "name": "crm__open"}, ("crm__open",)),
