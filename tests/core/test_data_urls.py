@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import table
 from vinery_serving.core.data_urls import (
     InvalidDataUrl,
     TooManyBytes,
@@ -24,7 +25,7 @@ URL_SAFE = base64.urlsafe_b64encode(DATA).decode()
 _MIB = 2**20
 
 
-@pytest.mark.parametrize(
+@table(
     "url",
     [
         f"data:image/png;base64,{STANDARD}",
@@ -74,8 +75,8 @@ def test_any_text_is_read_or_refused_with_a_sentence(text: str) -> None:
             assert str(error).startswith("must ")
 
 
-@pytest.mark.parametrize(
-    ("url", "sentence"),
+@table(
+    "url, sentence",
     [
         ("https://example.com/a.png", "must begin like"),
         ("data:image/png;base64", "must begin like"),
@@ -100,14 +101,14 @@ def test_a_malformed_url_is_refused_with_what_is_wrong(url: str, sentence: str) 
     assert sentence in str(refusal.value)
 
 
-@pytest.mark.parametrize("url", [f"data:;base64,{STANDARD}", f"data:,{quote(DATA)}"])
+@table("url", [f"data:;base64,{STANDARD}", f"data:,{quote(DATA)}"])
 def test_a_size_up_to_the_limit_is_read_and_a_larger_one_refused(url: str) -> None:
     assert decode_data_url(url, len(DATA)) == DATA
     with pytest.raises(TooManyBytes, match=f"at most {len(DATA) - 1} bytes, but has {len(DATA)}"):
         decode_data_url(url, len(DATA) - 1)
 
 
-@pytest.mark.parametrize("payload", ["A" * 32 * _MIB, "%41" * 8 * _MIB])
+@table("payload", ["A" * 32 * _MIB, "%41" * 8 * _MIB])
 def test_too_much_is_refused_without_a_multiple_of_its_memory(payload: str) -> None:
     url = f"data:;base64,{payload}"
     tracemalloc.start()

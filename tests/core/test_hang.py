@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fakes.clock import FakeClock
+from tests.tables import table
 from vinery_serving.core.hang import (
     CALM_INTERVAL_S,
     CONFIRM_S,
@@ -130,7 +131,7 @@ def test_a_process_that_continues_in_time_is_left_alone(watched: Watched) -> Non
         assert watched.look_for(INTERVAL_S) is None
 
 
-@pytest.mark.parametrize("state", ["t", "D"])
+@table("state", ["t", "D"])
 def test_a_process_in_a_debugger_or_waiting_for_a_disk_is_left_alone(
     watched: Watched, state: str
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import table
 from vinery_serving.core.media import Detail
 from vinery_serving.core.picture_sizes import SIZED_TYPES, PictureSizes, picture_sizes
 
@@ -59,7 +60,7 @@ def fitted(
     return size, sizes.num_tokens(*size)
 
 
-@pytest.mark.parametrize("model_type", SIZED_TYPES)
+@table("model_type", SIZED_TYPES)
 @given(
     width=st.integers(1, 10_000),
     height=st.integers(1, 10_000),
@@ -81,8 +82,8 @@ def test_every_picture_gets_a_size_that_the_model_keeps(
     assert sizes.num_tokens(*again) == sizes.num_tokens(*size)
 
 
-@pytest.mark.parametrize(
-    ("model_type", "picture", "size", "num_tokens"),
+@table(
+    "model_type, picture, size, num_tokens",
     [
         ("gemma3", (4000, 3000), (896, 896), 256),
         ("gemma3", (10, 3000), (896, 896), 256),
@@ -102,8 +103,8 @@ def test_sizes_are_those_of_the_families(model_type, picture, size, num_tokens):
     assert fitted(model_type, *picture) == (size, num_tokens)
 
 
-@pytest.mark.parametrize(
-    ("model_type", "num_low", "num_high"),
+@table(
+    "model_type, num_low, num_high",
     [
         ("gemma3", 256, 256),
         ("llava", 576, 576),
@@ -139,15 +140,15 @@ def test_a_class_token_counts_where_the_model_shows_it():
     assert sizes.num_tokens(336, 336) == 577
 
 
-@pytest.mark.parametrize("model_type", SIZED_TYPES)
-@pytest.mark.parametrize("size", [(0, 0), (5, 5), (337, 337), (673, 10), (20_000, 448)])
+@table("model_type", SIZED_TYPES)
+@table("size", [(0, 0), (5, 5), (337, 337), (673, 10), (20_000, 448)])
 def test_other_sizes_have_no_number_of_tokens(model_type, size):
     with pytest.raises(ValueError, match="size of a picture"):
         sizes_of(model_type).num_tokens(*size)
 
 
-@pytest.mark.parametrize(
-    ("model_type", "changes"),
+@table(
+    "model_type, changes",
     [
         ("gemma3", {"size": {"height": 896, "width": 448}}),
         ("gemma3", {"size": 896}),

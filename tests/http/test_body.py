@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import table
 from vinery_serving.core.errors import (
     BodyTooLarge,
     InvalidRequest,
@@ -125,7 +126,7 @@ async def test_ordinary_bodies_are_read_while_the_budget_is_used_up() -> None:
     assert len(body) == FREE_BYTES
 
 
-@pytest.mark.parametrize("end", ["whole", "too large", "gone", "silent", "cancelled"])
+@table("end", ["whole", "too large", "gone", "silent", "cancelled"])
 async def test_the_budget_is_released_in_every_case(end: str) -> None:
     budget = BodyBudget(2**30, 2**30)
     last = {

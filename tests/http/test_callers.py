@@ -5,17 +5,17 @@ from __future__ import annotations
 from urllib.parse import unquote
 
 import h11
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import table
 from vinery_serving.http.callers import authorization_of, organization_headers
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=100)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
+@table(
+    "name, value",
     [
         ("Acme & Sons (2)", b"Acme & Sons (2)"),
         (" acme ", b"acme"),
@@ -28,7 +28,7 @@ def test_what_a_header_cannot_hold_is_percent_encoded(name: str, value: bytes) -
     assert organization_headers(name) == ((b"openai-organization", value),)
 
 
-@pytest.mark.parametrize("name", ["", "  "])
+@table("name", ["", "  "])
 def test_without_a_name_there_is_no_header(name: str) -> None:
     assert organization_headers(name) == ()
 
@@ -42,8 +42,8 @@ def test_every_name_can_be_sent_and_read_again(name: str) -> None:
     assert list(map(unquote, values)) == [name.strip()] * bool(name.strip())
 
 
-@pytest.mark.parametrize(
-    ("headers", "authorization"),
+@table(
+    "headers, authorization",
     [
         ([], None),
         ([(b"authorization", b"Bearer a")], b"Bearer a"),

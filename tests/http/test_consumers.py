@@ -42,6 +42,12 @@ LIMITS = WorkLimits(
 PADDING = " " * SMALL_BODY_BYTES
 
 
+small_and_large = pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])
+streamed_or_large = pytest.mark.parametrize(
+    ("is_streamed", "padding"), [(True, ""), (False, PADDING)], ids=["streamed", "large"]
+)
+
+
 class Ledger:
     """Keeps the records in memory."""
 
@@ -127,8 +133,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
     await server.workers.stop()
 
 
-@pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])
-@pytest.mark.parametrize("is_streamed", [False, True])
+@streamed_or_large
 async def test_an_answer_is_sent_and_recorded(
     server: Server, is_streamed: bool, padding: str
 ) -> None:
@@ -145,8 +150,7 @@ async def test_an_answer_is_sent_and_recorded(
     assert settlement.num_response_bytes == len(sent)
 
 
-@pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])
-@pytest.mark.parametrize("is_streamed", [False, True])
+@streamed_or_large
 async def test_a_message_is_sent_and_recorded_under_its_endpoint(
     server: Server, is_streamed: bool, padding: str
 ) -> None:
@@ -194,8 +198,7 @@ async def test_the_tokens_of_a_message_are_counted_as_they_are_billed(server: Se
     assert json.loads(counted) == {"input_tokens": settlement.num_prompt_tokens}
 
 
-@pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])
-@pytest.mark.parametrize("is_streamed", [False, True])
+@streamed_or_large
 async def test_an_answer_names_the_fields_that_took_no_effect(
     server: Server, is_streamed: bool, padding: str
 ) -> None:
@@ -234,7 +237,7 @@ async def test_counting_tokens_names_them_too(server: Server, path: str) -> None
     assert server.headers[b"x-vinery-ignored"] == b"chat_id"
 
 
-@pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])
+@small_and_large
 async def test_members_of_a_message_are_named_and_a_strict_server_refuses_unknown_ones(
     server: Server, padding: str, settings: Settings
 ) -> None:
@@ -265,7 +268,7 @@ async def test_the_model_of_a_body_that_the_path_replaces_is_named(server: Serve
     assert server.headers[b"x-vinery-ignored"] == b"model"
 
 
-@pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])
+@small_and_large
 async def test_a_strict_server_refuses_an_unknown_field_and_records_it(
     server: Server, padding: str, settings: Settings
 ) -> None:
@@ -280,7 +283,7 @@ async def test_a_strict_server_refuses_an_unknown_field_and_records_it(
     assert settlement.error_code == "unknown_parameter"
 
 
-@pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])
+@small_and_large
 async def test_an_invalid_body_is_refused_and_recorded(server: Server, padding: str) -> None:
     status, sent = await server.post("/v1/completions", b"{" + padding.encode())
 
@@ -313,7 +316,7 @@ async def test_while_too_much_waits_a_request_is_refused_before_its_prompt_is_re
     assert not server.engine.gate._coming
 
 
-@pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])
+@small_and_large
 async def test_tokens_are_counted_without_a_record(server: Server, padding: str) -> None:
     status, sent = await server.post("/tokenize", b'{"prompt": "Hi there"}' + padding.encode())
 
@@ -322,7 +325,7 @@ async def test_tokens_are_counted_without_a_record(server: Server, padding: str)
     assert not server.ledger.admitted
 
 
-@pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])
+@small_and_large
 async def test_structured_output_is_translated_by_a_worker(server: Server, padding: str) -> None:
     body = {
         "messages": [{"role": "user", "content": "Hello!"}],
@@ -348,7 +351,7 @@ async def test_a_client_that_leaves_while_its_body_is_read_is_recorded(server: S
     body = json.dumps({"messages": [{"role": "user", "content": content}]}).encode()
     posting = asyncio.create_task(server.post("/v1/chat/completions", body))
     while not server.workers.num_running:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)  # so that no moment is missed in which it runs
 
     posting.cancel()
     await asyncio.gather(posting, return_exceptions=True)
@@ -374,7 +377,7 @@ async def test_a_request_that_the_end_of_the_server_cuts_gets_503_and_is_recorde
 
     posting = asyncio.create_task(post())
     while not server.workers.num_running:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)  # so that no moment is missed in which it runs
 
     server.drain.begin()
     await server.drain.finish(limit_s=0.0)
@@ -418,8 +421,7 @@ TOKENS = {
 }
 
 
-@pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])
-@pytest.mark.parametrize("path", TOKENS)
+@pytest.mark.parametrize(("path", "padding"), zip(TOKENS, ["", PADDING, ""], strict=True))
 async def test_rate_limits_on_requests_apply_to_a_model_s_tokenizer(
     server: Server, path: str, padding: str
 ) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest_django import Settings
 
+from tests.tables import table
 from vinery_serving.core.errors import UnknownParameter, UnsupportedParameter
 from vinery_serving.core.unused import Unused
 from vinery_serving.http.edge import OWN_HEADERS
@@ -52,7 +53,7 @@ def test_what_was_not_done_comes_before_what_is_unknown() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["a b", "a,b", "ü", "a\r\nx: y", "", "a" * 65, 'a"'])
+@table("name", ["a b", "a,b", "ü", "a\r\nx: y", "", "a" * 65, 'a"'])
 def test_a_name_that_is_unfit_for_a_header_is_only_counted(name: str) -> None:
     assert header_of(Unused(("good", name), 2)) == [(b"x-vinery-ignored", b"good, +1 more")]
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import table
 from vinery_serving.http.paths import own_path
 
 
-@pytest.mark.parametrize(
-    ("sent", "own", "deployment"),
+@table(
+    "sent, own, deployment",
     [
         ("/openai/deployments/tiny/chat/completions", "/v1/chat/completions", "tiny"),
         ("/openai/deployments/tiny/completions", "/v1/completions", "tiny"),
@@ -31,7 +31,7 @@ def test_the_path_of_another_server_is_a_path_of_this_api(
     assert own_path(sent) == (own, deployment)
 
 
-@pytest.mark.parametrize(
+@table(
     "path",
     [
         "/v1/models/a//b",

@@ -18,7 +18,9 @@ from PIL import Image
 from tests.flow.tiny_chat import new_engine
 from tests.media.pdfs import pages, pdf, words
 from tests.prompting.test_vision import a_vision_folder
+from tests.tables import table
 from vinery_serving.core import field_limits
+from vinery_serving.core.dialects import V1
 from vinery_serving.core.errors import InvalidRequest, RequestQuarantined
 from vinery_serving.core.media import InlineSource, MediaPart, UrlSource
 from vinery_serving.core.request import Endpoint
@@ -27,13 +29,15 @@ from vinery_serving.flow.meter import Meter
 from vinery_serving.flow.prepared import Draft, PreparedRequest
 from vinery_serving.flow.preparing import prepare
 from vinery_serving.flow.quarantine import Quarantine
+from vinery_serving.intake.media import RequestMedia
 from vinery_serving.intake.reading import (
     SMALL_BODY_BYTES,
     GenerationReader,
     InProcess,
     answer_tokens,
 )
-from vinery_serving.media.decoding import DecodeLimits
+from vinery_serving.media import decoding
+from vinery_serving.media.decoding import DecodeLimits, decode_image
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.protocols import parse
 from vinery_serving.workers.limits import WorkLimits
@@ -108,7 +112,7 @@ async def refusal(pool: WorkerPool, engine: Engine, *parts: Any) -> InvalidReque
     return caught.value
 
 
-@pytest.mark.parametrize("padding", ["", LARGE], ids=["small", "large"])
+@table("padding", ["", LARGE])
 async def test_a_picture_is_decoded_and_takes_its_tokens(
     pool: WorkerPool, engine: Engine, padding: str
 ) -> None:
@@ -140,14 +144,26 @@ async def test_several_pictures_keep_their_order(pool: WorkerPool, engine: Engin
         assert [media.start for media in submit.media] == sorted(m.start for m in submit.media)
 
 
-async def test_the_same_picture_is_decoded_once(pool: WorkerPool, engine: Engine) -> None:
-    large = picture(inline(a_png(2000, 2000)))
-    once = await read(pool, engine, {"messages": [question(large)]})
-    often = await read(pool, engine, {"messages": [question(*[large] * 8)]})
+async def test_the_same_picture_is_decoded_once(
+    pool: WorkerPool, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"messages": [question(*[picture(inline(a_png()))] * 8)]}
+    often = await read(pool, engine, asked)
+    decoded: list[bytes] = []
 
-    assert len(often.submits[0].media) == 8
-    assert often.media.num_files == 8
-    assert often.media.decode_s < 4 * once.media.decode_s
+    def decode(data: bytes, *rest: Any) -> Any:
+        decoded.append(data)
+        return decode_image(data, *rest)
+
+    monkeypatch.setattr(decoding, "decode_image", decode)
+    parts = parse(Endpoint.CHAT, json.dumps(asked).encode(), V1).request.media
+    media, vision = RequestMedia(parts), engine.assets.vision
+    assert vision is not None
+    for index in range(8):
+        media.decode(index, None, vision)
+
+    assert decoded == [a_png()]
+    assert len(often.submits[0].media) == often.media.num_files == media.usage.num_files == 8
 
 
 async def test_a_picture_is_scaled_to_what_the_model_takes(
@@ -191,7 +207,7 @@ async def test_a_text_model_refuses_before_anything_is_fetched(
         assert caught.value.param == "messages[0].content[1].image_url"
 
 
-@pytest.mark.parametrize("data", [b"no picture at all", a_png()[:40], b"%PDF-1.4", b"\x00" * 99])
+@table("data", [b"no picture at all", a_png()[:40], b"%PDF-1.4", b"\x00" * 99])
 async def test_a_file_that_is_no_picture_is_refused_by_its_path(
     pool: WorkerPool, engine: Engine, data: bytes
 ) -> None:
@@ -258,7 +274,7 @@ async def test_the_setting_limits_the_frames_of_a_video(engine: Engine) -> None:
     assert [media.num_frames for media in draft.submits[0].media] == [4]
 
 
-@pytest.mark.parametrize("kind", ["image_url", "video_url"])
+@table("kind", ["image_url", "video_url"])
 async def test_a_document_is_no_picture_and_no_video(
     pool: WorkerPool, engine: Engine, kind: str
 ) -> None:

@@ -18,6 +18,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.flow.tiny_chat import TINY_CHAT, new_engine
+from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest, ServingError, UnsupportedParameter
 from vinery_serving.core.media import InlineSource, MediaPart
 from vinery_serving.core.request import Endpoint, GenerationRequest
@@ -245,14 +246,13 @@ async def test_seven_clients_that_leave_take_their_work_along(
     assert await chat(own_pool, engine, guided_json={"type": "integer"})
 
 
-@pytest.mark.parametrize(
+@table(
     "template",
     [
         "{{ 'x' * 4000000000 }}",
         "{% set ns = namespace(t='x') %}{% for a in range(60) %}{% set ns.t = ns.t ~ ns.t %}"
         "{% endfor %}{{ ns.t }}",
     ],
-    ids=["bloated", "growing"],
 )
 async def test_a_template_has_little_memory(
     pool: WorkerPool, engine: Engine, template: str
@@ -261,7 +261,7 @@ async def test_a_template_has_little_memory(
         await chat(pool, engine, chat_template=template)
 
 
-@pytest.mark.parametrize("padding", ["", LARGE], ids=["small", "large"])
+@table("padding", ["", LARGE])
 async def test_no_other_client_uses_the_process_of_a_template(
     pool: WorkerPool, engine: Engine, padding: str
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.tables import table
 from vinery_accounts.keys.table import ANONYMOUS, Caller
 from vinery_serving.allowlist.denials import DenialQueue
 from vinery_serving.allowlist.policies import MediaPolicies, Rules
@@ -98,7 +99,7 @@ async def test_nothing_is_fetched_for_a_request_that_has_its_files() -> None:
     assert meter.media.fetch_s == 0
 
 
-@pytest.mark.parametrize("caller", [CALLER, ANONYMOUS])
+@table("caller", [CALLER, ANONYMOUS])
 async def test_without_a_rule_nothing_is_fetched_and_the_refusal_is_listed(caller: Caller) -> None:
     runtime = new_runtime(MediaFetcher())
     media = CallerMedia(runtime, caller, Meter(), covers)
@@ -113,7 +114,7 @@ async def test_without_a_rule_nothing_is_fetched_and_the_refusal_is_listed(calle
     assert refused.denial.host == "pictures.example"
 
 
-@pytest.mark.parametrize(("most", "is_right"), [(None, True), (3, True), (2, False)])
+@table("most, is_right", [(None, True), (3, True), (2, False)])
 async def test_a_rule_limits_the_number_of_media_inline_ones_too(
     most: int | None, is_right: bool
 ) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Coroutine
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
@@ -19,12 +20,16 @@ from tests.requests.test_reservation import (
     reservation_of,
     rule,
 )
+from tests.tables import table
 from vinery_accounts.limits.reservations import NO_USAGE, ActualUsage, Denial, Lease
 from vinery_accounts.limits.rulebook import Snapshot
 from vinery_accounts.limits.rules import PLATFORM, Metric, Rule
 from vinery_accounts.limits.service import LimitService
 from vinery_serving.core.errors import LimitReached
+from vinery_serving.flow.prepared import PreparedRequest
 from vinery_serving.requests.reservation import Reservation
+
+T = TypeVar("T")
 
 FIRST = NUM_PROMPT_TOKENS + 128  # what is reserved for a long answer
 
@@ -43,18 +48,29 @@ async def used(limits: LimitService, quota: Reservation, num_tokens: int) -> Non
     quota.settle(ended.meter)
 
 
-async def in_queue(waiting: Coroutine[object, object, None]) -> asyncio.Task[None]:
-    task = asyncio.create_task(waiting)
-    await asyncio.sleep(0.01)
+async def in_queue(quota: Reservation, running: PreparedRequest) -> asyncio.Task[None]:
+    return await queued(quota._limits, quota.reserve(running))
+
+
+async def queued(limits: LimitService, asking: Coroutine[object, object, T]) -> asyncio.Task[T]:
+    """The task of a request that waits in the queue now."""
+    num_before = num_waiting(limits)
+    task = asyncio.create_task(asking)
+    while num_waiting(limits) == num_before and not task.done():  # noqa: ASYNC110
+        await asyncio.sleep(0)
     assert not task.done()
     return task
+
+
+def num_waiting(limits: LimitService) -> int:
+    return sum(map(len, limits._queue._waiters.values()))
 
 
 async def test_unused_tokens_go_to_the_next_request() -> None:
     limits = limits_of(rule(FIRST + 20))
     first, second = reservation_of(limits, "1"), reservation_of(limits, "2")
     await first.reserve(prepared(1000))
-    waiting = await in_queue(second.reserve(prepared(1000)))
+    waiting = await in_queue(second, prepared(1000))
     await used(limits, first, 5)
     await waiting
     assert second.num_granted == 128
@@ -65,7 +81,7 @@ async def test_the_first_request_is_served_first() -> None:
     limits = limits_of(rule(2 * FIRST - 1))
     quotas = [reservation_of(limits, str(number)) for number in range(4)]
     await quotas[0].reserve(prepared(1000))
-    waiting = [await in_queue(quota.reserve(prepared(1000))) for quota in quotas[1:]]
+    waiting = [await in_queue(quota, prepared(1000)) for quota in quotas[1:]]
     for number, task in enumerate(waiting):
         await used(limits, quotas[number], 0)
         await task
@@ -76,9 +92,7 @@ async def test_once_no_tokens_can_be_returned_all_requests_are_refused() -> None
     limits = limits_of(rule(FIRST))
     first = reservation_of(limits, "first")
     await first.reserve(prepared(1000))
-    waiting = [
-        await in_queue(reservation_of(limits, str(n)).reserve(prepared(1000))) for n in range(5)
-    ]
+    waiting = [await in_queue(reservation_of(limits, str(n)), prepared(1000)) for n in range(5)]
     await used(limits, first, 128)
     answers = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(answer) for answer in answers] == [LimitReached] * 5
@@ -89,7 +103,7 @@ async def test_a_waiting_request_gets_the_last_tokens_as_its_last_grant() -> Non
     limits = limits_of(rule(FIRST + 20))
     first, second = reservation_of(limits, "1"), reservation_of(limits, "2")
     await first.reserve(prepared(1000))
-    waiting = await in_queue(second.reserve(prepared(1000)))
+    waiting = await in_queue(second, prepared(1000))
     await used(limits, first, 100)
     await waiting
     assert (second.num_granted, second.is_last) == (20 + 128 - 100 - NUM_PROMPT_TOKENS, True)
@@ -159,9 +173,7 @@ async def test_queues_do_not_leak() -> None:
     limits = limits_of(rule(FIRST))
     first = reservation_of(limits, "first")
     await first.reserve(prepared(1000))
-    waiting = [
-        await in_queue(reservation_of(limits, str(n)).reserve(prepared(1000))) for n in range(5)
-    ]
+    waiting = [await in_queue(reservation_of(limits, str(n)), prepared(1000)) for n in range(5)]
     for task in waiting[::2]:
         task.cancel()
     await used(limits, first, 128)
@@ -181,17 +193,14 @@ async def waiting_for(
     limits: LimitService, num_tokens: int, *rules: Rule
 ) -> asyncio.Task[Lease | Denial]:
     asked = request_for(*(rules or limits.book.rules), num_output_tokens=num_tokens)
-    task = asyncio.create_task(limits.reserve_or_wait(asked))
-    await asyncio.sleep(0.01)
-    assert not task.done()
-    return task
+    return await queued(limits, limits.reserve_or_wait(asked))
 
 
 async def test_a_request_waits_for_tokens_of_another_process() -> None:
     here, there = processes(FIRST + 20)
     first, second = reservation_of(here, "1"), reservation_of(there, "2")
     await first.reserve(prepared(1000))
-    waiting = await in_queue(second.reserve(prepared(1000)))
+    waiting = await in_queue(second, prepared(1000))
     await used(here, first, 5)
     async with asyncio.timeout(60):
         await waiting
@@ -202,8 +211,8 @@ async def test_a_cancelled_wait_for_another_process_wakes_the_next_request() -> 
     here, there = processes(FIRST + NUM_PROMPT_TOKENS)
     first, third = reservation_of(here, "1"), reservation_of(there, "3")
     await first.reserve(prepared(1000))
-    gone = await in_queue(reservation_of(there, "2").reserve(prepared(1000)))
-    waiting = await in_queue(third.reserve(prepared(1000)))
+    gone = await in_queue(reservation_of(there, "2"), prepared(1000))
+    waiting = await in_queue(third, prepared(1000))
     gone.cancel()
     await used(here, first, 0)
     async with asyncio.timeout(60):
@@ -215,16 +224,14 @@ async def test_once_no_process_can_return_tokens_all_requests_are_refused() -> N
     here, there = processes(FIRST)
     first = reservation_of(here, "first")
     await first.reserve(prepared(1000))
-    waiting = [
-        await in_queue(reservation_of(there, str(n)).reserve(prepared(1000))) for n in range(5)
-    ]
+    waiting = [await in_queue(reservation_of(there, str(n)), prepared(1000)) for n in range(5)]
     await used(here, first, 128)
     async with asyncio.timeout(60):
         answers = await asyncio.gather(*waiting, return_exceptions=True)
     assert {str(getattr(answer, "code", "")) for answer in answers} == {"insufficient_quota"}
 
 
-@pytest.mark.parametrize("amount", [None, 2000])
+@table("amount", [None, 2000])
 async def test_a_removed_or_larger_limit_ends_the_wait(amount: int | None) -> None:
     before = rule(1000, metric=Metric.OUTPUT_TOKENS)
     limits = limits_of(before)
@@ -244,15 +251,15 @@ async def test_a_cancelled_wait_wakes_the_next_request() -> None:
     limits = limits_of(rule(FIRST))
     first, third = reservation_of(limits, "1"), reservation_of(limits, "3")
     await first.reserve(prepared(1000))
-    gone = await in_queue(reservation_of(limits, "2").reserve(prepared(1000)))
-    waiting = await in_queue(third.reserve(prepared(100)))
+    gone = await in_queue(reservation_of(limits, "2"), prepared(1000))
+    waiting = await in_queue(third, prepared(100))
     await used(limits, first, 0)
     gone.cancel()
     await waiting
     assert third.num_granted == 100
 
 
-@pytest.mark.parametrize("metric", [Metric.INPUT_TOKENS, Metric.REQUESTS])
+@table("metric", [Metric.INPUT_TOKENS, Metric.REQUESTS])
 async def test_no_request_waits_for_metrics_that_are_never_returned(metric: Metric) -> None:
     amount = 1 if metric is Metric.REQUESTS else NUM_PROMPT_TOKENS
     limits = limits_of(rule(amount, metric=metric))
@@ -262,7 +269,7 @@ async def test_no_request_waits_for_metrics_that_are_never_returned(metric: Metr
             await reservation_of(limits, "2").reserve(prepared(1000))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@table("seed", range(5))
 async def test_many_short_answers_at_once_use_all_of_a_quota(seed: int) -> None:
     random_ = random.Random(seed)
     limits = limits_of(rule(10_000))

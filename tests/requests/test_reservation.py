@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from tests.tables import table
 from vinery_accounts.keys.table import ANONYMOUS
 from vinery_accounts.limits.rulebook import Snapshot
 from vinery_accounts.limits.rules import PLATFORM, Metric, Rule, Window
@@ -82,7 +83,7 @@ async def test_the_prompt_and_the_first_tokens_are_reserved_and_can_be_extended(
     assert (quota.num_granted, quota.is_last) == (192, False)
 
 
-@pytest.mark.parametrize("metric", [Metric.TOKENS, Metric.INPUT_TOKENS, Metric.WEIGHTED_TOKENS])
+@table("metric", [Metric.TOKENS, Metric.INPUT_TOKENS, Metric.WEIGHTED_TOKENS])
 async def test_pictures_are_refused_before_they_are_fetched_if_a_quota_is_used_up(
     metric: Metric,
 ) -> None:
@@ -154,7 +155,7 @@ async def test_a_quota_that_is_used_up_ends_the_answer() -> None:
         assert await num_used(limits) == 170
 
 
-@pytest.mark.parametrize("num_processes", [1, 2])
+@table("num_processes", [1, 2])
 async def test_a_running_answer_gets_what_its_present_limits_leave(num_processes: int) -> None:
     def amounting_to(amount: int) -> Rule:
         return rule(num_processes * amount)
@@ -201,9 +202,7 @@ async def test_a_shadow_limit_refuses_nothing_and_is_recorded() -> None:
     assert [bound.is_shadow for bound in quota.bound_limits] == [True]
 
 
-@pytest.mark.parametrize(
-    ("is_accepted", "num_charged"), [(True, NUM_PROMPT_TOKENS + 7), (False, 0)]
-)
+@table("is_accepted, num_charged", [(True, NUM_PROMPT_TOKENS + 7), (False, 0)])
 async def test_unused_tokens_are_returned(is_accepted: bool, num_charged: int) -> None:
     limits = limits_of(rule(10_000))
     quota = reservation_of(limits)
@@ -248,7 +247,7 @@ async def test_a_request_that_no_engine_runs_needs_no_limits() -> None:
     assert await count_request(limits_of(), ANONYMOUS, "small", "r") == []
 
 
-@pytest.mark.parametrize("is_search", [False, True])
+@table("is_search", [False, True])
 async def test_a_request_holds_a_slot_for_each_of_its_answers(is_search: bool) -> None:
     limits = limits_of(rule(8, metric=Metric.CONCURRENCY, window=Window.NONE))
     reservation = reservation_of(limits)
