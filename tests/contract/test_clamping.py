@@ -6,15 +6,14 @@ import httpx
 import openai
 import pytest
 
-from tests.contract.tiny_chat import MODEL, PARIS
+from tests.tables import table
 
-pytestmark = pytest.mark.system
+from .tiny_chat import CONTEXT, MODEL, PARIS, QUESTION
 
-QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 CLAMPED = "x-vinery-clamped"
 
 
-@pytest.mark.parametrize("max_tokens", [4096, 32_000, 128_000])
+@table("max_tokens", [4096, 32_000, 128_000])
 def test_a_default_of_a_client_is_clamped_and_the_answer_reports_it(
     client: openai.OpenAI, max_tokens: int
 ) -> None:
@@ -26,7 +25,7 @@ def test_a_default_of_a_client_is_clamped_and_the_answer_reports_it(
     assert chat.choices[0].message.content == PARIS
     assert chat.choices[0].finish_reason == "stop"
     assert chat.usage is not None
-    assert answer.headers[CLAMPED] == f"max_tokens={2048 - chat.usage.prompt_tokens}"
+    assert answer.headers[CLAMPED] == f"max_tokens={CONTEXT - chat.usage.prompt_tokens}"
 
 
 def test_streams_and_responses_report_the_name_that_the_client_sent(

@@ -10,17 +10,17 @@ import openai
 import pytest
 
 from tests.conftest import until_in_parts
+from tests.tables import table
 
-pytestmark = pytest.mark.system
+from .tiny_chat import MODEL, WEATHER_QUESTION, lenient
 
-MODEL = "tiny-chat"
-QUESTION: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
 # It contains characters that JSON escapes.
 CITY = r'"(?:Paris|London)"\n[1-3]'
 # So long that a busy machine cannot send all of it at once.
 NUMBERS = r"([0-9]{2} ){150}"
 SUM = 'start: "sum" "\\n" DIGIT ("+" DIGIT)~1..2 ";"\nDIGIT: "1".."3"'
 AS_SUM = re.compile(r"sum\n[1-3](\+[1-3]){1,2};")
+DELTA = "response.custom_tool_call_input.delta"
 
 
 def nested(name: str, syntax: str, definition: str) -> Any:
@@ -34,64 +34,50 @@ def flat(name: str, syntax: str, definition: str) -> Any:
     return {"type": "custom", "name": name, "description": "Take a text", "format": format_}
 
 
-def test_a_required_call_fits_its_regular_expression(client: openai.OpenAI) -> None:
-    answer = client.chat.completions.create(
-        model=MODEL,
-        messages=QUESTION,
-        tools=[nested("look_up", "regex", CITY), nested("add", "lark", SUM)],
-        tool_choice={"type": "custom", "custom": {"name": "look_up"}},
-    )
+NESTED_CHOICE: Any = {"type": "custom", "custom": {"name": "look_up"}}
+FLAT_CHOICE: Any = {"type": "custom", "name": "look_up"}
 
-    [choice] = answer.choices
-    [call] = choice.message.tool_calls or []
+
+def chat(client: openai.OpenAI, *tools: Any, turns: Any = WEATHER_QUESTION, **fields: Any) -> Any:
+    return client.chat.completions.create(model=MODEL, messages=turns, tools=tools, **fields)
+
+
+def respond(
+    client: openai.OpenAI, *tools: Any, turns: Any = WEATHER_QUESTION, **fields: Any
+) -> Any:
+    return client.responses.create(model=MODEL, input=turns, tools=tools, **fields)
+
+
+def test_a_required_call_fits_its_regular_expression(client: openai.OpenAI) -> None:
+    tools = nested("look_up", "regex", CITY), nested("add", "lark", SUM)
+
+    [choice] = chat(client, *tools, tool_choice=NESTED_CHOICE).choices
+
+    [call] = choice.message.tool_calls
     assert choice.finish_reason == "tool_calls"
-    assert call.type == "custom"
-    assert call.custom.name == "look_up"
+    assert (call.type, call.custom.name) == ("custom", "look_up")
     assert re.fullmatch(CITY, call.custom.input)
 
 
 def test_a_required_call_fits_its_lark_grammar_and_is_answered(client: openai.OpenAI) -> None:
-    tools = [nested("add", "lark", SUM)]
-    answer = client.chat.completions.create(
-        model=MODEL,
-        messages=QUESTION,
-        tools=tools,
-        tool_choice="required",
-        parallel_tool_calls=False,
-    )
+    tool = nested("add", "lark", SUM)
+    answer = chat(client, tool, tool_choice="required", parallel_tool_calls=False)
     message = answer.choices[0].message
-    [call] = message.tool_calls or []
+    [call] = message.tool_calls
     assert call.type == "custom"
     assert AS_SUM.fullmatch(call.custom.input)
 
-    returned = client.chat.completions.create(
-        model=MODEL,
-        tools=tools,
-        messages=[
-            *QUESTION,
-            message.model_dump(exclude_none=True),
-            {"role": "tool", "tool_call_id": call.id, "content": "4"},
-        ],
-        max_tokens=8,
-    )
+    result = {"role": "tool", "tool_call_id": call.id, "content": "4"}
+    turns = [*WEATHER_QUESTION, message.model_dump(exclude_none=True), result]
 
-    assert returned.choices[0].message.role == "assistant"
+    assert chat(client, tool, turns=turns, max_tokens=8).choices[0].message.role == "assistant"
 
 
 def test_a_streamed_call_adds_up_to_its_text(client: openai.OpenAI) -> None:
-    """The SDK's type of chunks has no custom calls, so this client is not strict."""
-    loose = openai.OpenAI(base_url=client.base_url, api_key=client.api_key)
-    chunks = loose.chat.completions.create(
-        model=MODEL,
-        messages=QUESTION,
-        tools=[nested("look_up", "regex", NUMBERS)],
-        tool_choice={"type": "custom", "custom": {"name": "look_up"}},
-        stream=True,
-    )
+    tool = nested("look_up", "regex", NUMBERS)
+    chunks = chat(lenient(client), tool, tool_choice=NESTED_CHOICE, stream=True)
 
-    calls: list[Any] = [
-        call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or ()
-    ]
+    calls = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or ()]
 
     assert (calls[0].type, calls[0].custom) == ("custom", {"name": "look_up", "input": ""})
     assert all(call.index == 0 for call in calls)
@@ -100,68 +86,50 @@ def test_a_streamed_call_adds_up_to_its_text(client: openai.OpenAI) -> None:
 
 
 def test_a_call_that_the_model_chooses_fits_its_format(client: openai.OpenAI) -> None:
-    answer = client.chat.completions.create(
-        model=MODEL, messages=QUESTION, tools=[nested("get_weather", "regex", CITY)]
-    )
+    answer = chat(client, nested("get_weather", "regex", CITY))
 
-    [call] = answer.choices[0].message.tool_calls or []
+    [call] = answer.choices[0].message.tool_calls
     assert call.type == "custom"
     assert re.fullmatch(CITY, call.custom.input)
 
 
 def test_a_response_calls_a_custom_tool_and_uses_its_output(client: openai.OpenAI) -> None:
-    tools = [flat("look_up", "regex", CITY)]
-    choice: Any = {"type": "custom", "name": "look_up"}
+    tool = flat("look_up", "regex", CITY)
 
-    response = client.responses.create(model=MODEL, input=QUESTION, tools=tools, tool_choice=choice)
+    response = respond(client, tool, tool_choice=FLAT_CHOICE)
 
     [item] = response.output
     assert item.type == "custom_tool_call"
     assert re.fullmatch(CITY, item.input)
-    assert (item.id or "").startswith("ctc_")
+    assert item.id.startswith("ctc_")
     [echoed] = response.tools
-    assert echoed.model_dump(exclude_none=True, by_alias=True) == tools[0]
-    assert response.tool_choice.model_dump() == choice  # type: ignore[union-attr]
-
+    assert echoed.model_dump(exclude_none=True, by_alias=True) == tool
+    assert response.tool_choice.model_dump() == FLAT_CHOICE
     output: Any = {"type": "custom_tool_call_output", "call_id": item.call_id, "output": "Sunny."}
-    returned = client.responses.create(
-        model=MODEL,
-        tools=tools,
-        input=[*QUESTION, item.model_dump(exclude_none=True), output],
-        max_output_tokens=16,
-    )
-    assert returned.error is None
+    turns = [*WEATHER_QUESTION, item.model_dump(exclude_none=True), output]
+    assert respond(client, tool, turns=turns, max_output_tokens=16).error is None
 
 
 def test_a_streamed_response_has_the_input_of_a_custom_tool_in_deltas(
     client: openai.OpenAI,
 ) -> None:
+    tool = flat("look_up", "regex", CITY)
     events = until_in_parts(
-        lambda: client.responses.create(
-            model=MODEL,
-            input=QUESTION,
-            tools=[flat("look_up", "regex", CITY)],
-            tool_choice={"type": "custom", "name": "look_up"},
-            stream=True,
-        ),
-        lambda event: event.type == "response.custom_tool_call_input.delta",
+        lambda: respond(client, tool, tool_choice=FLAT_CHOICE, stream=True),
+        lambda event: event.type == DELTA,
     )
 
-    deltas = [
-        event.delta for event in events if event.type == "response.custom_tool_call_input.delta"
-    ]
     [done] = [event for event in events if event.type == "response.custom_tool_call_input.done"]
-    assert "".join(deltas) == done.input
-    assert re.fullmatch(CITY, done.input)
     last = events[-1]
-    assert last.type == "response.completed"
     [item] = last.response.output
-    assert item.type == "custom_tool_call"
-    assert item.input == done.input
+    assert "".join(event.delta for event in events if event.type == DELTA) == done.input
+    assert re.fullmatch(CITY, done.input)
+    assert last.type == "response.completed"
+    assert (item.type, item.input) == ("custom_tool_call", done.input)
 
 
-@pytest.mark.parametrize(
-    ("syntax", "definition", "reason"),
+@table(
+    "syntax, definition, reason",
     [
         ("regex", "a(?=b)", "it uses lookahead or lookbehind"),
         ("lark", "start: word", "there is no rule or terminal named word"),
@@ -171,9 +139,7 @@ def test_an_unsupported_grammar_is_refused(
     client: openai.OpenAI, syntax: str, definition: str, reason: str
 ) -> None:
     with pytest.raises(openai.BadRequestError, match=reason) as caught:
-        client.responses.create(
-            model=MODEL, input=QUESTION, tools=[flat("look_up", syntax, definition)]
-        )
+        respond(client, flat("look_up", syntax, definition))
 
     assert caught.value.param == "tools[0].format.definition"
     assert caught.value.code == "invalid_grammar"
@@ -195,16 +161,11 @@ def test_a_tool_in_a_namespace_is_called_by_both_names(client: openai.OpenAI) ->
             flat("look_up", "regex", CITY),
         ],
     }
-    found: list[tuple[str, str | None]] = []
-    for name in ("get", "look_up"):
+    for name, kind in (("get", "function_call"), ("look_up", "custom_tool_call")):
         choice: Any = {"type": "function", "name": name}
-        response = client.responses.create(
-            model=MODEL, input=QUESTION, tools=[group], tool_choice=choice
-        )
-        [item] = response.output
-        assert item.type in ("function_call", "custom_tool_call")
-        found.append((item.name, item.namespace))
-        if item.type == "function_call":
-            assert json.loads(item.arguments) == {"city": "Paris"}
+        [item] = respond(client, group, tool_choice=choice).output
 
-    assert found == [("get", "mcp__weather__"), ("look_up", "mcp__weather__")]
+        assert item.type == kind
+        assert (item.name, item.namespace) == (name, "mcp__weather__")
+        if kind == "function_call":
+            assert json.loads(item.arguments) == {"city": "Paris"}

@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
-import pytest
 
 from docs.failures import BEFORE_THE_BODY, WITH_THE_MODEL, Failure
 from tests.conftest import Running
+from tests.tables import table
 
-pytestmark = pytest.mark.system
-
-ROWS = (*BEFORE_THE_BODY, *WITH_THE_MODEL)
+from .conftest import TREES
 
 
-@pytest.mark.parametrize("tree", ["v1", "v3"])
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.mistake[:40])
+@table("tree", TREES)
+@table("row", (*BEFORE_THE_BODY, *WITH_THE_MODEL))
 def test_the_error_is_the_one_in_the_table(running: Running, row: Failure, tree: str) -> None:
     response = ask(running, row, tree)
 

@@ -13,35 +13,19 @@ import httpx
 import pytest
 from pydantic import TypeAdapter
 
-from tests.contract.tiny_chat import MODEL
+from tests.tables import table
 from vinery_serving.protocols.openapi.answers import ANSWERS
 
-pytestmark = pytest.mark.system
+from .tiny_chat import CONTEXT, MODEL, ask, ids_of, numbers, text_of
 
 SEED = 1234
-CONTEXT = "The capital of France is"
-
-
-def ids_of(raw: httpx.Client, text: str) -> list[int]:
-    """Its remote tokenizer sends no model name."""
-    answer = raw.post("/tokenize", json={"prompt": text, "add_special_tokens": False})
-    ids: list[int] = answer.json()["tokens"]
-    return ids
+START = "The capital of France is"
 
 
 def scored(raw: httpx.Client, prompt: Any, *, tree: str = "v1") -> list[Any]:
-    body = {
-        "model": MODEL,
-        "prompt": prompt,
-        "temperature": 0,
-        "max_tokens": 1,
-        "logprobs": 1,
-        "seed": SEED,
-        "echo": True,
-    }
-    answer = raw.post(f"/{tree}/completions", json=body)
-    assert answer.status_code == 200, answer.text
-    choices = sorted(answer.json()["choices"], key=lambda choice: int(choice["index"]))
+    fields = {"temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": SEED, "echo": True}
+    answer = ask(raw, f"/{tree}/completions", prompt=prompt, **fields)
+    choices = sorted(answer["choices"], key=lambda choice: int(choice["index"]))
     return [choice["logprobs"] for choice in choices]
 
 
@@ -58,14 +42,8 @@ def one_by_one(raw: httpx.Client, ids: list[int], num_context_tokens: int) -> fl
     """Return the same sum, by generating each token of the continuation."""
     total = 0.0
     for at in range(num_context_tokens, len(ids)):
-        body = {
-            "model": MODEL,
-            "prompt": ids[:at],
-            "max_tokens": 1,
-            "logprobs": 0,
-            "allowed_token_ids": [ids[at]],
-        }
-        answer = raw.post("/v1/completions", json=body).json()
+        fields = {"max_tokens": 1, "logprobs": 0, "allowed_token_ids": [ids[at]]}
+        answer = ask(raw, "/v1/completions", prompt=ids[:at], **fields)
         total += answer["choices"][0]["logprobs"]["token_logprobs"][0]
     return total
 
@@ -73,7 +51,7 @@ def one_by_one(raw: httpx.Client, ids: list[int], num_context_tokens: int) -> fl
 def test_a_batch_of_token_ids_is_scored_as_the_model_would_write_it(
     raw: httpx.Client, tree: str
 ) -> None:
-    context = ids_of(raw, CONTEXT)
+    context = ids_of(raw, START)
     prompts = [context + ids_of(raw, end) for end in (" Paris", " Rome", " Paris.", " blue sky")]
     sums = [likelihood(each, len(context)) for each in scored(raw, prompts, tree=tree)]
 
@@ -84,16 +62,16 @@ def test_a_batch_of_token_ids_is_scored_as_the_model_would_write_it(
 
 
 def test_a_scored_prompt_has_one_generated_token(raw: httpx.Client, tree: str) -> None:
-    prompts = [ids_of(raw, f"{CONTEXT}{end}") for end in ("", " Paris", " Paris.")]
+    prompts = [ids_of(raw, f"{START}{end}") for end in ("", " Paris", " Paris.")]
     for prompt, returned in zip(prompts, scored(raw, prompts, tree=tree), strict=True):
         lengths = {name: len(column) for name, column in returned.items()}
         assert set(lengths.values()) == {len(prompt) + 1}, lengths
     assert returned["tokens"][-1] == "<|im_end|>"
-    assert returned["text_offset"][-1] == len(f"{CONTEXT} Paris.")
+    assert returned["text_offset"][-1] == len(f"{START} Paris.")
 
 
 def test_a_prompt_of_text_is_scored_like_its_tokens(raw: httpx.Client) -> None:
-    text = f"{CONTEXT} Paris."
+    text = f"{START} Paris."
     [by_text], [by_ids] = scored(raw, text), scored(raw, [ids_of(raw, text)])
     assert by_text["tokens"] == by_ids["tokens"]
     assert by_text["token_logprobs"][1:] == pytest.approx(by_ids["token_logprobs"][1:], abs=0.02)
@@ -102,7 +80,7 @@ def test_a_prompt_of_text_is_scored_like_its_tokens(raw: httpx.Client) -> None:
 def test_a_text_is_scored_from_its_end_token_on(raw: httpx.Client) -> None:
     """Rolling likelihoods have the end token as their only context."""
     end = raw.get("/tokenizer_info").json()["eos_token"]
-    ids = ids_of(raw, end) + ids_of(raw, "1 2 3 4 5 6")
+    ids = ids_of(raw, end) + ids_of(raw, numbers(6))
     [returned] = scored(raw, [ids])
     total, _ = likelihood(returned, 1)
     assert total == pytest.approx(one_by_one(raw, ids, 1), abs=0.05)
@@ -112,33 +90,21 @@ def test_texts_are_generated_for_a_batch_until_a_stop_string(raw: httpx.Client, 
     prompts = [
         ids_of(raw, f"The capital of {country} is") for country in ("France", "Italy", "Japan")
     ]
-    body = {
-        "prompt": prompts,
-        "model": MODEL,
-        "max_tokens": 10,
-        "temperature": 0,
-        "stop": [".", "\n", "<|im_end|>"],
-        "seed": SEED,
-    }
-    choices = raw.post(f"/{tree}/completions", json=body).json()["choices"]
+    stop = [".", "\n", "<|im_end|>"]
+    fields = {"max_tokens": 10, "temperature": 0, "stop": stop, "seed": SEED}
+    choices = ask(raw, f"/{tree}/completions", prompt=prompts, **fields)["choices"]
     returned = {choice["index"]: choice["text"] for choice in choices}
     assert returned == {0: " Paris", 1: " Rome", 2: " Tokyo"}
 
 
 def test_chats_are_answered(raw: httpx.Client) -> None:
-    body = {
-        "messages": [{"role": "user", "content": "Count to 8."}],
-        "model": MODEL,
-        "max_tokens": 60,
-        "temperature": 0,
-        "stop": ["\n"],
-        "seed": SEED,
-    }
-    choice = raw.post("/v1/chat/completions", json=body).json()["choices"][0]
-    assert choice["message"]["content"] == "1 2 3 4 5 6 7 8"
+    messages = [{"role": "user", "content": "Count to 8."}]
+    fields = {"max_tokens": 60, "temperature": 0, "stop": ["\n"], "seed": SEED}
+    answer = ask(raw, "/v1/chat/completions", messages=messages, **fields)
+    assert text_of(answer) == numbers(8)
 
 
-@pytest.mark.parametrize("root", ["", "/v1", "/v3"])
+@table("root", ["", "/v1", "/v3"])
 def test_tokenizer_info_describes_the_tokenizer(raw: httpx.Client, root: str) -> None:
     answer = raw.get(f"{root}/tokenizer_info")
     assert answer.status_code == 200, answer.text
@@ -146,7 +112,7 @@ def test_tokenizer_info_describes_the_tokenizer(raw: httpx.Client, root: str) ->
     assert info["eos_token"] == "<|im_end|>"
     assert info["bos_token"] is None
     assert info["pad_token"] == "<|endoftext|>"
-    assert info["model_max_length"] == 2048
+    assert info["model_max_length"] == CONTEXT
     assert info["tokenizer_class"] == "PreTrainedTokenizerFast"
     assert info["added_tokens_decoder"]["2"]["content"] == "<|im_end|>"
     assert info["added_tokens_decoder"]["2"]["special"] is True

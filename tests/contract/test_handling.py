@@ -2,59 +2,37 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
-import pytest
 
 from tests.conftest import Running, until, until_in_parts
-from tests.contract.tiny_chat import MODEL, prompt_of
 from tests.system.ledger import rows
+from tests.tables import table
 
-pytestmark = pytest.mark.system
+from . import tiny_chat
+from .tiny_chat import OPENAI, asking, ids_of, prompt_of, text_of
 
 COUNT = "count to 30"
 PROMPT = prompt_of(COUNT)
-ASKED: dict[str, dict[str, Any]] = {
-    "chat/completions": {"messages": [{"role": "user", "content": COUNT}]},
-    "completions": {"prompt": PROMPT, "max_tokens": 200},
-    "responses": {"input": COUNT},
-}
 NO_REASONING = {"enable_thinking": False}
 PREFIXES = {"chat/completions": "chatcmpl-", "completions": "cmpl-", "responses": "resp_"}
 
+every_endpoint = table("endpoint", OPENAI)
 
-@pytest.fixture(params=list(ASKED))
-def endpoint(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+
+def fields_of(endpoint: str) -> dict[str, Any]:
+    limit = {"max_tokens": 200} if endpoint == "completions" else {}
+    return {"temperature": 0, **asking(endpoint, COUNT), **limit}
 
 
 def ask(raw: httpx.Client, endpoint: str, **fields: Any) -> Any:
-    body = {"model": MODEL, "temperature": 0, **ASKED[endpoint], **fields}
-    response = raw.post(f"/v1/{endpoint}", json=body)
-    assert response.status_code == 200, response.text
-    return response.json()
+    return tiny_chat.ask(raw, f"/v1/{endpoint}", **{**fields_of(endpoint), **fields})
 
 
 def chunks(raw: httpx.Client, endpoint: str, **fields: Any) -> Iterator[Any]:
-    body = {"model": MODEL, "temperature": 0, "stream": True, **ASKED[endpoint], **fields}
-    response = raw.post(f"/v1/{endpoint}", json=body)
-    assert response.status_code == 200, response.text
-    for line in response.text.splitlines():
-        if line.startswith("data: {"):
-            yield json.loads(line.removeprefix("data: "))
-
-
-def text_of(endpoint: str, answer: Any) -> str:
-    match endpoint:
-        case "chat/completions":
-            return str(answer["choices"][0]["message"]["content"])
-        case "completions":
-            return str(answer["choices"][0]["text"])
-        case _:
-            return str(answer["output"][-1]["content"][0]["text"])
+    return tiny_chat.ask_in_parts(raw, f"/v1/{endpoint}", **{**fields_of(endpoint), **fields})
 
 
 def delta_of(endpoint: str, chunk: Any) -> str:
@@ -68,12 +46,12 @@ def delta_of(endpoint: str, chunk: Any) -> str:
             return str(chunk["delta"]) if is_delta else ""
 
 
+@every_endpoint
 def test_a_request_with_a_high_priority_number_waits(raw: httpx.Client, endpoint: str) -> None:
-    plain = ask(raw, endpoint)
-
-    assert text_of(endpoint, ask(raw, endpoint, priority=5)) == text_of(endpoint, plain)
+    assert text_of(ask(raw, endpoint, priority=5)) == text_of(ask(raw, endpoint))
 
 
+@every_endpoint
 def test_an_answer_has_the_id_of_its_request(raw: httpx.Client, endpoint: str) -> None:
     first = ask(raw, endpoint, request_id="job-7")
     again = ask(raw, endpoint, request_id="job-7")
@@ -105,6 +83,7 @@ def test_an_id_that_is_complete_is_not_given_its_prefix_twice(raw: httpx.Client)
     assert ask(raw, "responses", request_id="resp_7")["id"] == "resp_7"
 
 
+@every_endpoint
 def test_a_stream_interval_reduces_the_number_of_chunks(raw: httpx.Client, endpoint: str) -> None:
     def deltas(at_least: int, **fields: int) -> list[str]:
         def ask() -> Iterator[str]:
@@ -127,15 +106,12 @@ def num_cached(answer: Any) -> int:
     return int(details["cached_tokens"])
 
 
+@every_endpoint
 def test_only_requests_with_the_same_salt_share_a_cached_prompt(
     raw: httpx.Client, endpoint: str
 ) -> None:
     words = " ".join(f"{endpoint} {number}" for number in range(40)) + " " + COUNT
-    asked = {
-        "chat/completions": {"messages": [{"role": "user", "content": words}]},
-        "completions": {"prompt": PROMPT.replace(COUNT, words)},
-        "responses": {"input": words},
-    }[endpoint]
+    asked = asking(endpoint, words)
     plain = ask(raw, endpoint, **asked)
     assert num_cached(ask(raw, endpoint, **asked)) > 32, "what is shared by all without a salt"
 
@@ -145,29 +121,29 @@ def test_only_requests_with_the_same_salt_share_a_cached_prompt(
 
         assert num_cached(first) == 0
         assert num_cached(again) > 32
-        assert text_of(endpoint, first) == text_of(endpoint, again) == text_of(endpoint, plain)
+        assert text_of(first) == text_of(again) == text_of(plain)
 
 
+@every_endpoint
 def test_a_salted_prompt_has_the_penalties_of_a_plain_one(raw: httpx.Client, endpoint: str) -> None:
     penalties = {"repetition_penalty": 1.5, "frequency_penalty": 0.5, "presence_penalty": 0.5}
-    plain = ask(raw, endpoint, **penalties)
-    salted = ask(raw, endpoint, **penalties, cache_salt="c")
+    plain = text_of(ask(raw, endpoint, **penalties))
 
-    assert text_of(endpoint, salted) == text_of(endpoint, plain)
-    assert text_of(endpoint, plain) != text_of(endpoint, ask(raw, endpoint))
+    assert text_of(ask(raw, endpoint, **penalties, cache_salt="c")) == plain
+    assert text_of(ask(raw, endpoint)) != plain
 
 
+@every_endpoint
 def test_an_answer_that_repeats_itself_is_ended(raw: httpx.Client, endpoint: str) -> None:
     """A bias makes the model generate one word forever."""
-    word = raw.post("/tokenize", json={"prompt": " blue", "add_special_tokens": False})
-    blue = word.json()["tokens"][0]
+    blue = ids_of(raw, " blue")[0]
     fields: dict[str, Any] = {"logit_bias": {str(blue): 100}, "max_tokens": 60}
     endless = ask(raw, endpoint, **fields)
     wanted = {"max_pattern_size": 4, "min_pattern_size": 2, "min_count": 3}
     ended = ask(raw, endpoint, **fields, repetition_detection=wanted)
 
-    assert text_of(endpoint, endless).split() == ["blue"] * 60
-    assert text_of(endpoint, ended).split() == ["blue"] * 6
+    assert text_of(endless).split() == ["blue"] * 60
+    assert text_of(ended).split() == ["blue"] * 6
     if endpoint == "responses":
         assert ended["status"] == "completed"
         assert ended["usage"]["output_tokens"] == 6
@@ -177,13 +153,12 @@ def test_an_answer_that_repeats_itself_is_ended(raw: httpx.Client, endpoint: str
         assert ended["usage"]["completion_tokens"] == 6
 
 
-@pytest.mark.parametrize("endpoint", ["chat/completions", "completions"])
+@table("endpoint", OPENAI[:2])
 def test_an_answer_has_its_stop_reason(raw: httpx.Client, endpoint: str) -> None:
-    seven = raw.post("/tokenize", json={"prompt": " 7", "add_special_tokens": False})
-    ids = seven.json()["tokens"]
+    seven = ids_of(raw, " 7")[-1]
     causes = [
         ask(raw, endpoint, **fields)["choices"][0]["stop_reason"]
-        for fields in ({"stop": [" 9", " 7"]}, {"stop_token_ids": ids[-1:]}, {}, {"max_tokens": 3})
+        for fields in ({"stop": [" 9", " 7"]}, {"stop_token_ids": [seven]}, {}, {"max_tokens": 3})
     ]
     streamed = [
         chunk["choices"][0]["stop_reason"]
@@ -191,15 +166,14 @@ def test_an_answer_has_its_stop_reason(raw: httpx.Client, endpoint: str) -> None
         if chunk["choices"][0]["finish_reason"] is not None
     ]
 
-    assert causes == [" 7", ids[-1], None, None]
+    assert causes == [" 7", seven, None, None]
     assert streamed == [" 7"]
 
 
 def test_an_answer_has_the_text_of_its_prompt_on_request(raw: httpx.Client) -> None:
     chat = ask(raw, "chat/completions", return_prompt_text=True, chat_template_kwargs=NO_REASONING)
     first = next(chunks(raw, "completions", return_prompt_text=True))
-    ids = raw.post("/tokenize", json={"prompt": PROMPT, "add_special_tokens": False}).json()
-    of_ids = ask(raw, "completions", prompt=ids["tokens"], return_prompt_text=True)
+    of_ids = ask(raw, "completions", prompt=ids_of(raw, PROMPT), return_prompt_text=True)
 
     assert chat["prompt_text"] == PROMPT
     assert first["choices"][0]["prompt_text"] == PROMPT

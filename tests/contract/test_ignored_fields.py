@@ -9,12 +9,11 @@ import openai
 import pytest
 
 from tests.conftest import Running
-from tests.contract.tiny_chat import MODEL, PARIS
 from tests.system.ledger import labelled
+from tests.tables import table
 
-pytestmark = pytest.mark.system
+from .tiny_chat import MODEL, PARIS, QUESTION
 
-QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 IGNORED = "x-vinery-ignored"
 # The tools of Codex, of which this server offers the function and the custom tool to the model.
 CODEX_TOOLS: list[dict[str, Any]] = [
@@ -78,8 +77,8 @@ def test_a_prediction_of_llama_cpp_without_limit_is_whole(raw: httpx.Client, tre
     assert answer.headers[IGNORED] == "cache_prompt"
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
+@table(
+    "fields, param",
     [
         ({"mirostat": 2}, "mirostat"),
         ({"options": {"num_ctx": 8192}}, "options.num_ctx"),

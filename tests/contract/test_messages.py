@@ -10,17 +10,16 @@ import httpx
 import pytest
 
 from tests.conftest import Running
-from tests.contract.tiny_chat import GET_WEATHER, MODEL, PARIS
+from tests.tables import table
 
-pytestmark = pytest.mark.system
+from .tiny_chat import CAPITAL, CONTEXT, GET_WEATHER, MODEL, PARIS, QUESTION, WEATHER_QUESTION
 
-QUESTION: Any = [{"role": "user", "content": "What is the capital of France?"}]
-WEATHER_QUESTION: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
 WEATHER: Any = {
     "name": GET_WEATHER["name"],
     "description": GET_WEATHER["description"],
     "input_schema": GET_WEATHER["parameters"],
 }
+SHOWN = {"type", "text", "thinking", "signature"}
 
 
 @pytest.fixture
@@ -35,19 +34,25 @@ def claude(running: Running, tree: str) -> anthropic.Anthropic:
     )
 
 
-# None: as many tokens as there is room for.
-FILLED = [(4096, "model_context_window_exceeded"), (None, "max_tokens")]
-SHOWN = {"type", "text", "thinking", "signature"}
-
-
 def text_of(message: anthropic.types.Message) -> str:
     return "".join(block.text for block in message.content if block.type == "text")
 
 
+def num_read(message: anthropic.types.Message) -> int:
+    return message.usage.input_tokens + (message.usage.cache_read_input_tokens or 0)
+
+
+def least(**fields: Any) -> Any:
+    return {"model": MODEL, "max_tokens": 64, "messages": QUESTION, **fields}
+
+
 def asked(claude: anthropic.Anthropic, **fields: Any) -> anthropic.types.Message:
-    return claude.messages.create(
-        **{"model": MODEL, "max_tokens": 64, "messages": QUESTION, **fields}
-    )
+    return claude.messages.create(**least(**fields))
+
+
+def streamed(claude: anthropic.Anthropic, **fields: Any) -> anthropic.types.Message:
+    with claude.messages.stream(**least(**fields)) as stream:
+        return stream.get_final_message()
 
 
 def test_it_answers_a_question(claude: anthropic.Anthropic) -> None:
@@ -57,45 +62,38 @@ def test_it_answers_a_question(claude: anthropic.Anthropic) -> None:
     assert (message.role, message.model, message.stop_reason) == ("assistant", MODEL, "end_turn")
     assert message.id.startswith("msg_")
     assert message.usage.output_tokens > 5
-    assert message.usage.input_tokens + (message.usage.cache_read_input_tokens or 0) > 5
-    assert message._request_id is not None
-    assert message._request_id.startswith("req_")
+    assert num_read(message) > 5
+    assert (message._request_id or "").startswith("req_")
 
 
 def test_a_stream_has_the_same_answer(claude: anthropic.Anthropic) -> None:
-    with claude.messages.stream(model=MODEL, max_tokens=64, messages=QUESTION) as stream:
+    with claude.messages.stream(**least()) as stream:
         texts = list(stream.text_stream)
         final = stream.get_final_message()
 
     assert len(texts) > 1
     assert "".join(texts) == text_of(final) == PARIS
     assert final.stop_reason == "end_turn"
-    whole = asked(claude).usage
-    assert final.usage.output_tokens == whole.output_tokens
+    assert final.usage.output_tokens == asked(claude).usage.output_tokens
 
 
 def test_the_events_of_a_stream_come_in_order(claude: anthropic.Anthropic) -> None:
-    events = list(
-        claude.messages.create(model=MODEL, max_tokens=64, messages=QUESTION, stream=True)
-    )
+    events = list(claude.messages.create(**least(stream=True)))
 
     kinds = [event.type for event in events]
     assert kinds[:2] == ["message_start", "content_block_start"]
     assert set(kinds[2:-3]) == {"content_block_delta"}
     assert kinds[-3:] == ["content_block_stop", "message_delta", "message_stop"]
-    start, delta = events[0], events[-2]
-    assert start.type == "message_start"
-    assert delta.type == "message_delta"
-    cached = delta.usage.cache_read_input_tokens or 0
-    assert start.message.usage.input_tokens == (delta.usage.input_tokens or 0) + cached
+    start, delta = events[0].message.usage, events[-2].usage
+    assert start.input_tokens == delta.input_tokens + (delta.cache_read_input_tokens or 0)
 
 
 async def test_the_asynchronous_client_works(running: Running) -> None:
     async with anthropic.AsyncAnthropic(
         base_url=running.base_url, api_key=running.api_key, max_retries=0, timeout=60
     ) as claude:
-        message = await claude.messages.create(model=MODEL, max_tokens=64, messages=QUESTION)
-        async with claude.messages.stream(model=MODEL, max_tokens=64, messages=QUESTION) as stream:
+        message = await claude.messages.create(**least())
+        async with claude.messages.stream(**least()) as stream:
             final = await stream.get_final_message()
 
     assert text_of(message) == text_of(final) == PARIS
@@ -110,25 +108,22 @@ def test_a_limit_and_a_stop_sequence_end_an_answer(claude: anthropic.Anthropic) 
     assert text_of(stopped) == PARIS.partition(" Paris")[0]
 
 
-@pytest.mark.parametrize(("max_tokens", "reason"), FILLED)
+# None: as many tokens as there is room for.
+@table("max_tokens, reason", [(4096, "model_context_window_exceeded"), (None, "max_tokens")])
 def test_an_answer_that_fills_the_context_names_it_unless_the_limit_is_as_near(
     claude: anthropic.Anthropic, max_tokens: int | None, reason: str
 ) -> None:
-    long: Any = [{"role": "user", "content": "word " * 1500}]
-    room = 2048 - claude.messages.count_tokens(model=MODEL, messages=long).input_tokens
+    long: Any = [{"role": "user", "content": "word " * 1950}]
+    room = CONTEXT - claude.messages.count_tokens(model=MODEL, messages=long).input_tokens
     fields: Any = {
-        "model": MODEL,
         "max_tokens": max_tokens or room,
         "messages": long,
         "extra_body": {"ignore_eos": True},
     }
 
-    whole = claude.messages.create(**fields)
-    with claude.messages.stream(**fields) as stream:
-        streamed = stream.get_final_message()
-
-    assert whole.stop_reason == streamed.stop_reason == reason
-    assert whole.usage.output_tokens == streamed.usage.output_tokens == room
+    for message in (asked(claude, **fields), streamed(claude, **fields)):
+        assert message.stop_reason == reason
+        assert message.usage.output_tokens == room > 0
 
 
 def test_a_last_turn_of_the_assistant_is_continued(claude: anthropic.Anthropic) -> None:
@@ -138,37 +133,26 @@ def test_a_last_turn_of_the_assistant_is_continued(claude: anthropic.Anthropic) 
 
 
 def test_a_tool_is_called_and_its_result_used(claude: anthropic.Anthropic) -> None:
-    message = asked(claude, messages=WEATHER_QUESTION, tools=[WEATHER])
+    fields: Any = {"messages": WEATHER_QUESTION, "tools": [WEATHER]}
+    message = asked(claude, **fields)
 
     [call] = [block for block in message.content if block.type == "tool_use"]
+    [same] = [block for block in streamed(claude, **fields).content if block.type == "tool_use"]
     assert message.stop_reason == "tool_use"
-    assert (call.name, call.input) == ("get_weather", {"city": "Paris"})
+    assert (call.name, call.input) == (same.name, same.input) == ("get_weather", {"city": "Paris"})
     assert call.id.startswith("toolu_")
     result = {"type": "tool_result", "tool_use_id": call.id, "content": "Sunny, 20 degrees"}
-    answer = asked(
-        claude,
-        messages=[
-            *WEATHER_QUESTION,
-            {"role": "assistant", "content": message.content},
-            {"role": "user", "content": [result]},
-        ],
-        tools=[WEATHER],
-    )
+    turns = [
+        *WEATHER_QUESTION,
+        {"role": "assistant", "content": message.content},
+        {"role": "user", "content": [result]},
+    ]
+    answer = asked(claude, messages=turns, tools=[WEATHER])
     assert answer.stop_reason == "end_turn"
     assert text_of(answer)
 
 
-def test_a_streamed_call_has_the_same_input(claude: anthropic.Anthropic) -> None:
-    with claude.messages.stream(
-        model=MODEL, max_tokens=64, messages=WEATHER_QUESTION, tools=[WEATHER]
-    ) as stream:
-        final = stream.get_final_message()
-
-    [call] = [block for block in final.content if block.type == "tool_use"]
-    assert (call.name, call.input) == ("get_weather", {"city": "Paris"})
-
-
-@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "get_weather"}])
+@table("choice", [{"type": "any"}, {"type": "tool", "name": "get_weather"}])
 def test_a_call_can_be_demanded(claude: anthropic.Anthropic, choice: Any) -> None:
     message = asked(claude, tools=[WEATHER], tool_choice=choice)
 
@@ -177,27 +161,20 @@ def test_a_call_can_be_demanded(claude: anthropic.Anthropic, choice: Any) -> Non
 
 
 def test_thinking_comes_in_blocks_of_its_own(claude: anthropic.Anthropic) -> None:
-    thinking: Any = {"type": "enabled", "budget_tokens": 1024}
     question: Any = [{"role": "user", "content": "What is 2 plus 3?"}]
+    fields: Any = {
+        "messages": question,
+        "max_tokens": 200,
+        "thinking": {"type": "enabled", "budget_tokens": 1024},
+    }
 
-    message = asked(claude, messages=question, max_tokens=200, thinking=thinking)
-    with claude.messages.stream(
-        model=MODEL, max_tokens=200, messages=question, thinking=thinking
-    ) as stream:
-        final = stream.get_final_message()
+    message, final = asked(claude, **fields), streamed(claude, **fields)
 
     assert [block.type for block in message.content] == ["thinking", "text"]
-    for streamed, whole in zip(final.content, message.content, strict=True):
-        assert streamed.model_dump(include=SHOWN) == whole.model_dump(include=SHOWN)
-    again = asked(
-        claude,
-        messages=[
-            *question,
-            {"role": "assistant", "content": message.content},
-            {"role": "user", "content": "What is the capital of France?"},
-        ],
-    )
-    assert text_of(again)
+    for part, whole in zip(final.content, message.content, strict=True):
+        assert part.model_dump(include=SHOWN) == whole.model_dump(include=SHOWN)
+    thought = {"role": "assistant", "content": message.content}
+    assert text_of(asked(claude, messages=[*question, thought, *QUESTION]))
 
 
 def test_an_answer_can_fit_a_schema(claude: anthropic.Anthropic) -> None:
@@ -218,15 +195,12 @@ def test_the_tokens_of_a_prompt_are_counted_exactly(claude: anthropic.Anthropic)
 
     counted = claude.messages.count_tokens(model=MODEL, **fields).input_tokens
 
-    usage = asked(claude, **fields).usage
-    assert counted == usage.input_tokens + (usage.cache_read_input_tokens or 0)
+    assert counted == num_read(asked(claude, **fields))
 
 
 def test_a_request_for_betas_is_answered(claude: anthropic.Anthropic) -> None:
     message = claude.beta.messages.create(
-        model=MODEL,
-        max_tokens=64,
-        messages=QUESTION,
+        **least(),
         betas=["interleaved-thinking-2025-05-14"],
         metadata={"user_id": "user_1"},
         system=[{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}],
@@ -237,58 +211,45 @@ def test_a_request_for_betas_is_answered(claude: anthropic.Anthropic) -> None:
 
 
 def test_what_takes_no_effect_is_named(claude: anthropic.Anthropic) -> None:
-    block: Any = {
-        "type": "text",
-        "text": "What is the capital of France?",
-        "cache_control": {"type": "ephemeral"},
-        "own": 1,
-    }
+    block = {"type": "text", "text": CAPITAL, "cache_control": {"type": "ephemeral"}, "own": 1}
     fields: Any = {
         "model": MODEL,
         "messages": [{"role": "user", "content": [block]}],
         "tools": [{**WEATHER, "defer_loading": True}],
         "extra_headers": {"anthropic-beta": "context-1m-2025-08-07"},
     }
+    sent = claude.messages.with_raw_response
 
-    answer = claude.messages.with_raw_response.create(max_tokens=64, **fields)
-    count = claude.messages.with_raw_response.count_tokens(**fields)
-    streamed = claude.messages.with_raw_response.create(max_tokens=64, stream=True, **fields)
+    answers = (sent.create(max_tokens=64, **fields), sent.count_tokens(**fields))
+    stream = sent.create(max_tokens=64, stream=True, **fields)
 
-    for response in (answer, count, streamed):
+    for response in (*answers, stream):
         assert response.headers["x-vinery-ignored"].split(", ") == [
             "anthropic-beta",
             "messages.content.cache_control",
             "tools.defer_loading",
             "messages.content.own",
         ]
-    assert [event.type for event in streamed.parse()][-1] == "message_stop"
+    assert [event.type for event in stream.parse()][-1] == "message_stop"
 
 
 def test_a_search_result_is_read_by_the_model_as_its_text_is(claude: anthropic.Anthropic) -> None:
     texts = ("Geography\nSource: https://a.b", "France is in Europe.")
     plain: Any = [{"type": "text", "text": text} for text in texts]
-    found: Any = {
-        "type": "search_result",
-        "title": "Geography",
-        "source": "https://a.b",
-        "content": plain[1:],
-    }
-    question: Any = {"type": "text", "text": "What is the capital of France?"}
+    found: Any = {"type": "search_result", "title": "Geography", "source": "https://a.b"}
+    question: Any = {"type": "text", "text": CAPITAL}
 
-    answers = [
+    of_text, of_result = (
         asked(
             claude,
             messages=[{"role": "user", "content": [*context, question]}],
             extra_body={"temperature": 0},
         )
-        for context in (plain, [found])
-    ]
+        for context in (plain, [{**found, "content": plain[1:]}])
+    )
 
-    tokens = [
-        each.usage.input_tokens + (each.usage.cache_read_input_tokens or 0) for each in answers
-    ]
-    assert text_of(answers[0]) == text_of(answers[1])
-    assert tokens[0] == tokens[1] > 20
+    assert text_of(of_text) == text_of(of_result)
+    assert num_read(of_text) == num_read(of_result) > 20
 
 
 def test_a_block_of_anthropics_own_tools_is_refused_by_name(claude: anthropic.Anthropic) -> None:
@@ -304,7 +265,7 @@ def test_the_models_are_listed(claude: anthropic.Anthropic) -> None:
     [model] = claude.models.list().data
 
     assert (model.id, model.type) == (MODEL, "model")
-    assert claude.models.retrieve(MODEL).max_input_tokens == 2048
+    assert claude.models.retrieve(MODEL).max_input_tokens == CONTEXT
 
 
 def test_each_refusal_is_the_error_of_the_client(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import httpx
 import openai
-import pytest
 
-from tests.contract.tiny_chat import MODEL
+from tests.tables import table
 
-pytestmark = pytest.mark.system
+from .conftest import TREES
+from .tiny_chat import CONTEXT, MODEL
+
+both_trees = table("tree", TREES)
 
 
 def test_openais_client_lists_and_finds_a_model(client: openai.OpenAI) -> None:
@@ -18,13 +20,14 @@ def test_openais_client_lists_and_finds_a_model(client: openai.OpenAI) -> None:
     assert client.models.retrieve(MODEL) == listed
 
 
+@both_trees
 def test_a_model_has_its_context_and_abilities(raw: httpx.Client, tree: str) -> None:
     model = raw.get(f"/{tree}/models/{MODEL}").json()
 
     assert model["state"] == "loaded"
     for name in ("max_model_len", "context_length", "max_context_length"):
-        assert model[name] == 2048
-    assert model["top_provider"]["context_length"] == 2048
+        assert model[name] == CONTEXT
+    assert model["top_provider"]["context_length"] == CONTEXT
     assert model["architecture"]["input_modalities"] == ["text"]
     assert model["capabilities"] == {
         "completion": True,
@@ -51,13 +54,15 @@ def test_every_parameter_of_the_list_is_one_that_chats_take(raw: httpx.Client) -
     assert set(model["supported_parameters"]) <= honoured | taken
 
 
-@pytest.mark.parametrize("value", ["true", "1", "True", "false", "0"])
+@both_trees
+@table("value", ["true", "1", "True", "false", "0"])
 def test_all_models_may_be_listed(raw: httpx.Client, tree: str, value: str) -> None:
     listed = raw.get(f"/{tree}/models", params={"all": value})
 
     assert [model["id"] for model in listed.json()["data"]] == [MODEL]
 
 
+@both_trees
 def test_another_value_of_all_is_refused(raw: httpx.Client, tree: str) -> None:
     refused = raw.get(f"/{tree}/models", params={"all": "some"})
 

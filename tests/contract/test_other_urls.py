@@ -7,11 +7,9 @@ import openai
 import pytest
 
 from tests.conftest import Running
-from tests.contract.tiny_chat import MODEL, PARIS
+from tests.tables import table
 
-pytestmark = pytest.mark.system
-
-QUESTION = "What is the capital of France?"
+from .tiny_chat import CAPITAL, MODEL, PARIS, QUESTION
 
 
 @pytest.fixture
@@ -27,18 +25,14 @@ def azure(running: Running) -> openai.AzureOpenAI:
 
 
 def test_azures_client_chats_with_a_deployment(azure: openai.AzureOpenAI) -> None:
-    answer = azure.chat.completions.create(
-        model=MODEL, messages=[{"role": "user", "content": QUESTION}]
-    )
+    answer = azure.chat.completions.create(model=MODEL, messages=QUESTION)
 
     assert answer.choices[0].message.content == PARIS
     assert answer.model == MODEL
 
 
 def test_azures_client_streams(azure: openai.AzureOpenAI) -> None:
-    chunks = azure.chat.completions.create(
-        model=MODEL, messages=[{"role": "user", "content": QUESTION}], stream=True
-    )
+    chunks = azure.chat.completions.create(model=MODEL, messages=QUESTION, stream=True)
 
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == PARIS
 
@@ -46,7 +40,7 @@ def test_azures_client_streams(azure: openai.AzureOpenAI) -> None:
 def test_azures_client_completes_lists_models_and_responds(azure: openai.AzureOpenAI) -> None:
     assert azure.completions.create(model=MODEL, prompt="Hello", max_tokens=2).model == MODEL
     assert MODEL in [model.id for model in azure.models.list()]
-    assert azure.responses.create(model=MODEL, input=QUESTION).output_text == PARIS
+    assert azure.responses.create(model=MODEL, input=CAPITAL).output_text == PARIS
 
 
 def test_the_deployment_of_the_path_replaces_the_model_of_the_body(running: Running) -> None:
@@ -57,9 +51,7 @@ def test_the_deployment_of_the_path_replaces_the_model_of_the_body(running: Runn
         api_version="2024-10-21",
     )
 
-    answer = client.chat.completions.create(
-        model="gpt-4o", messages=[{"role": "user", "content": QUESTION}]
-    )
+    answer = client.chat.completions.create(model="gpt-4o", messages=QUESTION)
 
     assert answer.model == MODEL
 
@@ -71,7 +63,7 @@ def test_an_unknown_deployment_is_an_unknown_model(azure: openai.AzureOpenAI) ->
     assert refused.value.code == "model_not_found"
 
 
-@pytest.mark.parametrize("base", ["/v1/", "//v1", "/v1/v1", "/v3/v1", "/openai/v1", "/openai//v1/"])
+@table("base", ["/v1/", "//v1", "/v1/v1", "/v3/v1", "/openai/v1", "/openai//v1/"])
 def test_openais_client_works_with_a_base_url_that_has_too_much(
     running: Running, base: str
 ) -> None:
@@ -81,7 +73,7 @@ def test_openais_client_works_with_a_base_url_that_has_too_much(
     chat = httpx.post(
         f"{url}/chat/completions",
         headers=headers,
-        json={"messages": [{"role": "user", "content": QUESTION}]},
+        json={"messages": QUESTION},
         timeout=60,
     )
     models = httpx.get(f"{url}/models", headers=headers)
@@ -90,8 +82,8 @@ def test_openais_client_works_with_a_base_url_that_has_too_much(
     assert models.json()["data"][0]["id"] == MODEL
 
 
-@pytest.mark.parametrize("path", ["/v1//chat/completions", "/openai/v1/chat/completions"])
-@pytest.mark.parametrize("headers", [{}, {"api-key": "vny_live_none"}, {"x-api-key": "a"}])
+@table("path", ["/v1//chat/completions", "/openai/v1/chat/completions"])
+@table("headers", [{}, {"api-key": "vny_live_none"}, {"x-api-key": "a"}])
 def test_no_url_and_no_header_is_answered_without_a_key(
     running: Running, path: str, headers: dict[str, str]
 ) -> None:
@@ -102,8 +94,8 @@ def test_no_url_and_no_header_is_answered_without_a_key(
         assert response.json()["error"]["code"] == "invalid_api_key"
 
 
-@pytest.mark.parametrize("name", ["api-key", "x-api-key"])
-@pytest.mark.parametrize("path", ["/v1/models", "/v1/usage/me"])
+@table("name", ["api-key", "x-api-key"])
+@table("path", ["/v1/models", "/v1/usage/me"])
 def test_a_key_may_come_in_the_header_of_other_services(
     running: Running, name: str, path: str
 ) -> None:
@@ -112,7 +104,7 @@ def test_a_key_may_come_in_the_header_of_other_services(
     assert response.status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/health", "/ping"])
+@table("path", ["/health", "/ping"])
 def test_a_probe_of_vllm_or_sagemaker_gets_an_empty_200(running: Running, path: str) -> None:
     response = httpx.get(running.base_url + path)
 

@@ -8,29 +8,35 @@ from typing import Any
 import openai
 import pytest
 
-from tests.contract.tiny_chat import GET_WEATHER, MODEL, PARIS
-
-pytestmark = pytest.mark.system
+from .tiny_chat import CAPITAL, CONTEXT, GET_WEATHER, MODEL, PARIS, SUNNY, SUNNY_IN_PARIS
 
 WEATHER: Any = {"type": "function", "strict": False, **GET_WEATHER}
+IN_PARIS: Any = {"role": "user", "content": "What is the weather in Paris?"}
+
+
+def respond(client: openai.OpenAI, input: Any = CAPITAL, **fields: Any) -> Any:
+    return client.responses.create(model=MODEL, input=input, **fields)
+
+
+def streamed(client: openai.OpenAI, input: Any = CAPITAL, **fields: Any) -> tuple[set[str], Any]:
+    """The types of the events, and what the client's helper accumulates."""
+    with client.responses.stream(model=MODEL, input=input, **fields) as stream:
+        kinds = {event.type for event in stream}
+        return kinds, stream.get_final_response()
 
 
 def test_it_answers_a_plain_string(client: openai.OpenAI) -> None:
-    response = client.responses.create(model=MODEL, input="What is the capital of France?")
+    response = respond(client)
 
-    assert response.output_text == PARIS
+    assert response.output_text == streamed(client)[1].output_text == PARIS
     assert response.status == "completed"
-    assert response.usage is not None
     assert response.usage.output_tokens > 5
     assert response.usage.input_tokens_details.cached_tokens >= 0
-    assert response.completed_at is not None
     assert response.completed_at >= response.created_at
 
 
 def test_the_events_of_a_stream_come_in_order(client: openai.OpenAI) -> None:
-    events = list(
-        client.responses.create(model=MODEL, input="What is the capital of France?", stream=True)
-    )
+    events = list(respond(client, stream=True))
 
     kinds = [event.type for event in events]
     assert kinds[:4] == [
@@ -49,98 +55,62 @@ def test_the_events_of_a_stream_come_in_order(client: openai.OpenAI) -> None:
     assert [event.sequence_number for event in events] == list(range(len(events)))
 
 
-def test_the_streaming_helper_accumulates(client: openai.OpenAI) -> None:
-    with client.responses.stream(model=MODEL, input="What is the capital of France?") as stream:
-        for _ in stream:
-            pass
-        final = stream.get_final_response()
-
-    assert final.output_text == PARIS
-
-
 def test_instructions_and_typed_messages_are_understood(client: openai.OpenAI) -> None:
-    response = client.responses.create(
-        model=MODEL,
-        instructions="You are a helpful assistant.",
-        input=[
-            {"role": "user", "content": "My name is Alice."},
-            {"role": "assistant", "content": "Nice to meet you, Alice!"},
-            {
-                "type": "message",
-                "role": "user",
-                "content": [{"type": "input_text", "text": "What is my name?"}],
-            },
-        ],
-    )
+    typed = {"type": "input_text", "text": "What is my name?"}
+    turns = [
+        {"role": "user", "content": "My name is Alice."},
+        {"role": "assistant", "content": "Nice to meet you, Alice!"},
+        {"type": "message", "role": "user", "content": [typed]},
+    ]
+
+    response = respond(client, turns, instructions="You are a helpful assistant.")
 
     assert response.output_text == "Your name is Alice."
 
 
 def test_a_tool_is_called_and_its_output_used(client: openai.OpenAI) -> None:
-    question = {"role": "user", "content": "What is the weather in Paris?"}
-    first = client.responses.create(model=MODEL, input=[question], tools=[WEATHER])
-    (call,) = first.output
+    [call] = respond(client, [IN_PARIS], tools=[WEATHER]).output
     assert call.type == "function_call"
     assert json.loads(call.arguments) == {"city": "Paris"}
 
-    second = client.responses.create(
-        model=MODEL,
-        tools=[WEATHER],
-        input=[
-            question,
-            call.model_dump(exclude_none=True),
-            {
-                "type": "function_call_output",
-                "call_id": call.call_id,
-                "output": '{"temperature": 21, "condition": "sunny"}',
-            },
-        ],
-    )
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": SUNNY}
+    turns = [IN_PARIS, call.model_dump(exclude_none=True), output]
 
-    assert second.output_text == "It is 21 degrees and sunny in Paris."
+    assert respond(client, turns, tools=[WEATHER]).output_text == SUNNY_IN_PARIS
 
 
 def test_a_streamed_tool_call_has_its_own_events(client: openai.OpenAI) -> None:
-    with client.responses.stream(
-        model=MODEL, input="What is the weather in Paris?", tools=[WEATHER]
-    ) as stream:
-        kinds = {event.type for event in stream}
-        final = stream.get_final_response()
+    kinds, final = streamed(client, [IN_PARIS], tools=[WEATHER])
 
-    assert "response.function_call_arguments.delta" in kinds
-    assert "response.function_call_arguments.done" in kinds
+    arguments = "response.function_call_arguments"
+    assert {f"{arguments}.delta", f"{arguments}.done"} <= kinds
     assert json.loads(final.output[0].arguments) == {"city": "Paris"}
 
 
 def test_reasoning_is_an_item_of_its_own(client: openai.OpenAI) -> None:
-    response = client.responses.create(
-        model=MODEL, input="What is the capital of France?", reasoning={"effort": "low"}
-    )
+    response = respond(client, reasoning={"effort": "low"})
 
     assert [item.type for item in response.output] == ["reasoning", "message"]
     assert "Paris" in response.output_text
-    assert response.usage is not None
     assert response.usage.output_tokens_details.reasoning_tokens > 0
 
 
-def test_an_answer_cut_by_its_limit_is_incomplete(client: openai.OpenAI) -> None:
-    if "/v3" in str(client.base_url):
-        client = client.with_options()
+@pytest.mark.parametrize(("tree", "reason"), [("v1", "max_output_tokens"), ("v3", "max_tokens")])
+def test_an_answer_cut_by_its_limit_is_incomplete(
+    client: openai.OpenAI, tree: str, reason: str
+) -> None:
+    if tree == "v3":
         client._strict_response_validation = False  # OVMS's word is not in OpenAI's enum
-    response = client.responses.create(
-        model=MODEL, input="What is the capital of France?", max_output_tokens=3
-    )
+    response = respond(client, max_output_tokens=3)
 
     assert response.status == "incomplete"
-    assert response.incomplete_details is not None
-    expected = "max_tokens" if "/v3" in str(client.base_url) else "max_output_tokens"
-    assert response.incomplete_details.reason == expected
+    assert response.incomplete_details.reason == reason
 
 
 def test_every_field_is_echoed_and_the_raw_answer_has_its_headers(client: openai.OpenAI) -> None:
     raw = client.responses.with_raw_response.create(
         model=MODEL,
-        input="What is the capital of France?",
+        input=CAPITAL,
         metadata={"team": "a"},
         include=["reasoning.encrypted_content", "web_search_call.action.sources"],
         max_tool_calls=3,
@@ -167,76 +137,55 @@ def test_every_field_is_echoed_and_the_raw_answer_has_its_headers(client: openai
 
 
 def test_a_response_repeats_openais_defaults(client: openai.OpenAI) -> None:
-    response = client.responses.create(model=MODEL, input="What is the capital of France?")
+    response = respond(client)
 
-    assert response.reasoning is not None
     assert (response.reasoning.effort, response.reasoning.summary) == (None, None)
     assert (response.temperature, response.top_p, response.top_logprobs) == (1.0, 1.0, 0)
-    assert (response.tool_choice, response.tools, response.parallel_tool_calls) == (
-        "auto",
-        [],
-        True,
-    )
-    assert (response.truncation, response.background, response.metadata) == (
-        "disabled",
-        False,
-        {},
-    )
-    assert response.text is not None
-    assert response.text.format is not None
+    calling = (response.tool_choice, response.tools, response.parallel_tool_calls)
+    assert calling == ("auto", [], True)
+    assert (response.truncation, response.background) == ("disabled", False)
+    assert response.metadata == {}
     assert (response.text.format.type, response.text.verbosity) == ("text", "medium")
 
 
 def test_several_answers_are_several_messages(client: openai.OpenAI) -> None:
-    asked = {"model": MODEL, "input": "What is the capital of France?", "extra_body": {"n": 3}}
-    whole = client.responses.create(**asked)
-    with client.responses.stream(**asked) as stream:
-        for _ in stream:
-            pass
-        returned = stream.get_final_response()
+    three: Any = {"extra_body": {"n": 3}}
 
-    for response in (whole, returned):
+    for response in (respond(client, **three), streamed(client, **three)[1]):
         assert [item.type for item in response.output] == ["message"] * 3
         assert response.output_text == PARIS * 3
         assert len({item.id for item in response.output}) == 3
 
 
 def test_reasoning_may_be_sent_back_as_an_opaque_string(client: openai.OpenAI) -> None:
-    question = {"role": "user", "content": "What is the capital of France?"}
-    first = client.responses.create(
-        model=MODEL,
-        input=[question],
+    question = {"role": "user", "content": CAPITAL}
+    first = respond(
+        client,
+        [question],
         reasoning={"effort": "low", "summary": "auto"},
         include=["reasoning.encrypted_content"],
         store=False,
     )
-    reasoning_item, _ = first.output
-    assert reasoning_item.type == "reasoning"
-    assert reasoning_item.encrypted_content
-    packed = reasoning_item.model_dump(include={"type", "id", "encrypted_content"}) | {
-        "summary": []
-    }
+    reasoning, _ = first.output
+    assert reasoning.type == "reasoning"
+    assert reasoning.encrypted_content
+    packed = reasoning.model_dump(include={"type", "id", "encrypted_content"}) | {"summary": []}
     assistant = {"role": "assistant", "content": first.output_text}
 
-    second = client.responses.create(
-        model=MODEL, input=[question, packed, assistant, {"role": "user", "content": "Hello!"}]
-    )
+    second = respond(client, [question, packed, assistant, {"role": "user", "content": "Hello!"}])
 
     assert second.status == "completed"
 
 
 def test_the_model_sees_calls_of_other_tools(client: openai.OpenAI) -> None:
-    question = {"role": "user", "content": "What is the weather in Paris?"}
-    items = [
-        {"type": "custom_tool_call", "call_id": "call_1", "name": "get_weather", "input": "Paris"},
-        {
-            "type": "custom_tool_call_output",
-            "call_id": "call_1",
-            "output": [{"type": "input_text", "text": '{"temperature": 21, "condition": "sunny"}'}],
-        },
-    ]
+    call = {"type": "custom_tool_call", "call_id": "c", "name": "get_weather", "input": "Paris"}
+    output = {
+        "type": "custom_tool_call_output",
+        "call_id": "c",
+        "output": [{"type": "input_text", "text": SUNNY}],
+    }
 
-    response = client.responses.create(model=MODEL, tools=[WEATHER], input=[question, *items])
+    response = respond(client, [IN_PARIS, call, output], tools=[WEATHER])
 
     assert "21 degrees and sunny" in response.output_text
 
@@ -250,40 +199,28 @@ def test_truncation_auto_answers_a_long_conversation(client: openai.OpenAI) -> N
         for at in range(20)
         for role in ("user", "assistant")
     ]
-    asked = {
-        "model": MODEL,
-        "instructions": "You are a helpful assistant.",
-        "input": [*history, {"role": "user", "content": "What is the capital of France?"}],
-        "max_output_tokens": 64,
-    }
+    question = {"role": "user", "content": CAPITAL}
+    fields: Any = {"instructions": "You are a helpful assistant.", "max_output_tokens": 64}
 
     with pytest.raises(openai.BadRequestError) as refused:
-        client.responses.create(**asked)
-    response = client.responses.create(**asked, truncation="auto")
+        respond(client, [*history, question], **fields)
+    response = respond(client, [*history, question], **fields, truncation="auto")
 
     assert refused.value.code == "context_length_exceeded"
     assert refused.value.param == "input"
-    assert response.usage is not None
     counted = client.responses.input_tokens.count(
-        model=MODEL, instructions=asked["instructions"], input=asked["input"][-1:]
+        model=MODEL, instructions=fields["instructions"], input=[question]
     )
-    assert counted.input_tokens < response.usage.input_tokens <= 2048 - 64
+    assert counted.input_tokens < response.usage.input_tokens <= CONTEXT - 64
 
 
 def test_counted_tokens_are_those_that_are_used(client: openai.OpenAI) -> None:
-    asked = {
-        "model": MODEL,
-        "instructions": "You are a helpful assistant.",
-        "input": "What is the weather in Paris?",
-        "tools": [WEATHER],
-    }
+    asked: Any = {"instructions": "You are a helpful assistant.", "tools": [WEATHER]}
 
-    counted = client.responses.input_tokens.count(**asked)
-    response = client.responses.create(**asked)
+    counted = client.responses.input_tokens.count(model=MODEL, input=[IN_PARIS], **asked)
 
     assert counted.object == "response.input_tokens"
-    assert response.usage is not None
-    assert counted.input_tokens == response.usage.input_tokens
+    assert counted.input_tokens == respond(client, [IN_PARIS], **asked).usage.input_tokens
     with pytest.raises(openai.NotFoundError):
         client.responses.input_tokens.count(model="unknown", input="Hi")
     with pytest.raises(openai.BadRequestError, match="`input` is required"):
@@ -291,12 +228,7 @@ def test_counted_tokens_are_those_that_are_used(client: openai.OpenAI) -> None:
 
 
 def test_a_padded_stream_has_the_same_text(client: openai.OpenAI) -> None:
-    stream = client.responses.create(
-        model=MODEL,
-        input="What is the capital of France?",
-        stream=True,
-        stream_options={"include_obfuscation": True},
-    )
+    stream = respond(client, stream=True, stream_options={"include_obfuscation": True})
 
     deltas = [event for event in stream if event.type == "response.output_text.delta"]
 
@@ -305,34 +237,25 @@ def test_a_padded_stream_has_the_same_text(client: openai.OpenAI) -> None:
 
 
 def test_no_response_is_stored(client: openai.OpenAI) -> None:
-    created = client.responses.create(model=MODEL, input="What is the capital of France?")
-    asked = [
-        lambda: client.responses.retrieve(created.id),
-        lambda: client.responses.delete(created.id),
-        lambda: client.responses.cancel(created.id),
-        lambda: client.responses.input_items.list(created.id),
-    ]
+    created = respond(client).id
+    stored = client.responses
 
-    for ask in asked:
-        with pytest.raises(
-            openai.NotFoundError, match=f"Response with id '{created.id}' not found"
-        ):
-            ask()
+    for ask in (stored.retrieve, stored.delete, stored.cancel, stored.input_items.list):
+        with pytest.raises(openai.NotFoundError, match=f"Response with id '{created}' not found"):
+            ask(created)
     with pytest.raises(openai.BadRequestError, match="it stores no responses"):
-        client.responses.create(model=MODEL, input="Hi", previous_response_id=created.id)
+        respond(client, previous_response_id=created)
 
 
 def test_each_token_has_logprobs_whole_and_streamed(client: openai.OpenAI) -> None:
-    asked = {
-        "model": MODEL,
-        "input": "What is the capital of France?",
+    asked: Any = {
         "temperature": 0,
         "include": ["message.output_text.logprobs"],
         "top_logprobs": 2,
     }
 
-    (message,) = client.responses.create(**asked).output
-    events = list(client.responses.create(**asked, stream=True))
+    (message,) = respond(client, **asked).output
+    events = list(respond(client, **asked, stream=True))
 
     (part,) = message.content
     assert "".join(each.token for each in part.logprobs) == part.text == PARIS
@@ -342,6 +265,6 @@ def test_each_token_has_logprobs_whole_and_streamed(client: openai.OpenAI) -> No
         assert each.top_logprobs[0].token == each.token
         assert len(each.top_logprobs) == 2
     deltas = [event for event in events if event.type == "response.output_text.delta"]
-    streamed = [each for event in deltas for each in event.logprobs]
-    assert [each.token for each in streamed] == [each.token for each in part.logprobs]
+    in_parts = [each for event in deltas for each in event.logprobs]
+    assert [each.token for each in in_parts] == [each.token for each in part.logprobs]
     assert events[-1].response.output[0].content[0].logprobs == part.logprobs

@@ -6,21 +6,17 @@ from typing import Any
 
 import httpx
 import openai
-import pytest
 
-from tests.contract.tiny_chat import MODEL, prompt_of
+from tests.tables import table
 
-pytestmark = pytest.mark.system
+from .tiny_chat import MODEL, ask, prompt_of, refusal, text_of
 
 STORY = prompt_of("Tell me a story.")
 MESSAGES = [{"role": "user", "content": "Tell me a story."}]
 
 
 def complete(raw: httpx.Client, tree: str, **fields: Any) -> Any:
-    body = {"model": MODEL, "prompt": STORY, "max_tokens": 12, **fields}
-    answer = raw.post(f"/{tree}/completions", json=body)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    return ask(raw, f"/{tree}/completions", **{"prompt": STORY, "max_tokens": 12, **fields})
 
 
 def mean_logprob(choice: Any) -> float:
@@ -52,8 +48,8 @@ def test_best_of_with_several_prompts_renumbers_the_choices(raw: httpx.Client) -
     assert [choice["index"] for choice in choices] == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("tree", "fields"),
+@table(
+    "tree, fields",
     [
         ("v3", {"best_of": 4, "n": 3}),
         ("v1", {"use_beam_search": True, "n": 3}),
@@ -71,39 +67,30 @@ def test_beams_find_the_same_different_answers_every_time(
 
 
 def test_beams_do_not_repeat_sequences_of_the_given_size(raw: httpx.Client) -> None:
-    options = {"prompt": STORY.replace("Tell me a story.", "count to 30"), "max_tokens": 60}
-    plain = complete(raw, "v3", best_of=2, **options)["choices"][0]["text"]
-    held = complete(raw, "v3", best_of=2, no_repeat_ngram_size=2, **options)["choices"][0]["text"]
+    options = {"prompt": prompt_of("count to 30"), "max_tokens": 60, "best_of": 2}
+    plain = text_of(complete(raw, "v3", **options))
+    held = text_of(complete(raw, "v3", **options, no_repeat_ngram_size=2))
     assert plain.startswith("1 2 3 4 5")
     assert held != plain
 
 
 def test_beams_can_be_streamed_and_come_at_the_end(client: openai.OpenAI) -> None:
+    asked: Any = {"messages": MESSAGES, "n": 2, "extra_body": {"use_beam_search": True}}
     texts = ["", ""]
-    chunks = client.chat.completions.create(
-        model=MODEL, messages=MESSAGES, n=2, stream=True, extra_body={"use_beam_search": True}
-    )
-    for chunk in chunks:
+    for chunk in client.chat.completions.create(model=MODEL, stream=True, **asked):
         for choice in chunk.choices:
             texts[choice.index] += choice.delta.content or ""
-    whole = client.chat.completions.create(
-        model=MODEL, messages=MESSAGES, n=2, extra_body={"use_beam_search": True}
-    )
+    whole = client.chat.completions.create(model=MODEL, **asked)
     assert texts == [choice.message.content for choice in whole.choices]
     assert all(texts)
 
 
 def test_responses_search_by_beams_too(raw: httpx.Client) -> None:
-    body = {"model": MODEL, "input": "Tell me a story.", "best_of": 3, "n": 2}
-    answer = raw.post("/v3/responses", json=body).json()
+    answer = ask(raw, "/v3/responses", input="Tell me a story.", best_of=3, n=2)
     assert [item["type"] for item in answer["output"]] == ["message", "message"]
 
 
 REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
-    ("v1", {"best_of": 1, "n": 2}, "best_of", "at least `n`"),
-    ("v3", {"best_of": 2, "n": 3}, "best_of", "at least `n`"),
-    ("v1", {"best_of": 3, "stream": True}, "best_of", "cannot be streamed"),
-    ("v1", {"length_penalty": 2.0}, "length_penalty", "is an option of beam search"),
     ("v1", {"early_stopping": True}, "early_stopping", "is an option of beam search"),
     ("v3", {"best_of": 3, "temperature": 0.7}, "temperature", "cannot go with beam search"),
     ("v3", {"best_of": 3, "presence_penalty": 1}, "presence_penalty", "cannot go with beam search"),
@@ -113,12 +100,10 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("tree", "fields", "param", "words"), REFUSED)
+@table("tree, fields, param, words", REFUSED)
 def test_impossible_combinations_are_refused(
     tree: str, fields: dict[str, Any], param: str, words: str, raw: httpx.Client
 ) -> None:
-    answer = raw.post(f"/{tree}/completions", json={"model": MODEL, "prompt": "a", **fields})
-    error = answer.json()["error"]
-    assert answer.status_code == 400
+    error = refusal(raw, f"/{tree}/completions", prompt="a", **fields)
     assert error["param"] == param
     assert words in error["message"]

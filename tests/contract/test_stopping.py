@@ -5,22 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
-import pytest
 
-from tests.contract.tiny_chat import MODEL, WEATHER, WEATHER_QUESTION, prompt_of
+from tests.tables import table
 
-pytestmark = pytest.mark.system
+from .tiny_chat import (
+    QUESTION,
+    WEATHER,
+    WEATHER_QUESTION,
+    ask,
+    ids_of,
+    numbers,
+    prompt_of,
+    refusal,
+    text_of,
+)
 
 EOS = 2
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
-
-
-def count_to(number: int) -> str:
-    return prompt_of(f"Count to {number}.")
-
-
-def numbers(last: int) -> str:
-    return " ".join(str(number) for number in range(1, last + 1))
 
 
 class Completed:
@@ -31,22 +32,13 @@ class Completed:
 
 
 def complete(raw: httpx.Client, tree: str, to: int = 30, **fields: Any) -> Completed:
-    body = {"model": MODEL, "prompt": count_to(to), "max_tokens": 200, **fields}
-    response = raw.post(f"/{tree}/completions", json=body)
-    assert response.status_code == 200, response.text
-    return Completed(response.json())
+    asked = {"prompt": prompt_of(f"Count to {to}."), "max_tokens": 200, **fields}
+    return Completed(ask(raw, f"/{tree}/completions", **asked))
 
 
 def chat(raw: httpx.Client, tree: str, **fields: Any) -> dict[str, Any]:
-    response = raw.post(f"/{tree}/chat/completions", json={"model": MODEL, **fields})
-    assert response.status_code == 200, response.text
-    choice: dict[str, Any] = response.json()["choices"][0]
+    choice: dict[str, Any] = ask(raw, f"/{tree}/chat/completions", **fields)["choices"][0]
     return choice
-
-
-def last_id(raw: httpx.Client, text: str) -> int:
-    ids = raw.post("/tokenize", json={"prompt": text}).json()["tokens"]
-    return int(ids[-1])
 
 
 def test_a_stop_is_a_string_or_a_list(raw: httpx.Client, tree: str) -> None:
@@ -60,13 +52,7 @@ def test_a_stop_string_may_span_many_tokens(raw: httpx.Client, tree: str) -> Non
 
 
 def test_a_stop_string_ends_the_answer_and_not_the_reasoning(raw: httpx.Client, tree: str) -> None:
-    choice = chat(
-        raw,
-        tree,
-        messages=[{"role": "user", "content": "What is the capital of France?"}],
-        reasoning_effort="high",
-        stop=["France"],
-    )
+    choice = chat(raw, tree, messages=QUESTION, reasoning_effort="high", stop=["France"])
 
     assert "France" in choice["message"]["reasoning_content"]
     assert choice["message"]["content"] == "The capital of "
@@ -81,7 +67,7 @@ def test_a_stop_string_does_not_cut_the_arguments_of_a_call(raw: httpx.Client, t
 
 
 def test_a_stop_id_ends_an_answer_and_is_shown_on_request(raw: httpx.Client, tree: str) -> None:
-    seven = last_id(raw, "7")
+    seven = ids_of(raw, "7")[-1]
 
     stopped = complete(raw, tree, stop_token_ids=[seven])
     shown = complete(raw, tree, stop_token_ids=[seven], include_stop_str_in_output=True)
@@ -102,7 +88,7 @@ def test_the_model_continues_with_ignore_eos(raw: httpx.Client, tree: str) -> No
 
 
 def test_stop_ids_end_an_answer_with_ignore_eos(raw: httpx.Client, tree: str) -> None:
-    seven = last_id(raw, "7")
+    seven = ids_of(raw, "7")[-1]
 
     by_number = complete(raw, tree, ignore_eos=True, stop_token_ids=[seven])
     by_end = complete(raw, tree, to=5, ignore_eos=True, stop_token_ids=[EOS])
@@ -118,7 +104,7 @@ def test_stop_strings_end_an_answer_with_ignore_eos(raw: httpx.Client, tree: str
 
 
 def test_min_tokens_holds_against_every_kind_of_end(raw: httpx.Client, tree: str) -> None:
-    seven = last_id(raw, "7")
+    seven = ids_of(raw, "7")[-1]
     for fields in (
         {"to": 5},
         {"to": 30, "stop": " 7"},
@@ -140,14 +126,9 @@ def test_special_tokens_are_shown_unless_skipped(raw: httpx.Client, tree: str) -
 
 
 def test_the_text_is_not_parsed_with_special_tokens(raw: httpx.Client, tree: str) -> None:
-    choice = chat(raw, tree, messages=WEATHER_QUESTION, tools=[WEATHER], skip_special_tokens=False)
-    reasoning_choice = chat(
-        raw,
-        tree,
-        messages=WEATHER_QUESTION,
-        reasoning_effort="high",
-        skip_special_tokens=False,
-    )
+    asked: Any = {"messages": WEATHER_QUESTION, "skip_special_tokens": False}
+    choice = chat(raw, tree, **asked, tools=[WEATHER])
+    reasoning_choice = chat(raw, tree, **asked, reasoning_effort="high")
 
     assert choice["message"]["content"].startswith("<tool_call>\n{")
     assert "tool_calls" not in choice["message"]
@@ -156,35 +137,20 @@ def test_the_text_is_not_parsed_with_special_tokens(raw: httpx.Client, tree: str
     assert "reasoning_content" not in reasoning_choice["message"]
 
 
-@pytest.mark.parametrize("param", ["min_tokens", "ignore_eos"])
-def test_a_complete_message_cannot_be_continued(raw: httpx.Client, tree: str, param: str) -> None:
-    value: Any = 5 if param == "min_tokens" else True
-    body = {"messages": WEATHER_QUESTION, "response_format": SCHEMA, param: value}
-
-    response = raw.post(f"/{tree}/chat/completions", json=body)
-
-    assert response.status_code == 400
-    assert response.json()["error"]["param"] == param
-
-
-def test_the_error_of_a_long_prompt_and_answer_has_both_counts(
-    raw: httpx.Client, tree: str
+@table("param, value", [("min_tokens", 5), ("ignore_eos", True)])
+def test_a_complete_message_cannot_be_continued(
+    raw: httpx.Client, tree: str, param: str, value: Any
 ) -> None:
-    body = {"prompt": [5] * 2000, "max_tokens": 100}
+    asked: Any = {"messages": WEATHER_QUESTION, "response_format": SCHEMA, param: value}
 
-    error = raw.post(f"/{tree}/completions", json=body).json()["error"]
-
-    assert error["code"] == "context_length_exceeded"
-    assert "maximum context length is 2048 tokens" in error["message"]
-    assert "2100 tokens (2000 in the prompt, 100 in the completion)" in error["message"]
+    assert refusal(raw, f"/{tree}/chat/completions", **asked)["param"] == param
 
 
 def test_responses_read_the_same_rules(raw: httpx.Client, tree: str) -> None:
     def respond(**fields: Any) -> tuple[str, str, int]:
-        body = {"model": MODEL, "input": "Count to 5.", "max_output_tokens": 25, **fields}
-        answer = raw.post(f"/{tree}/responses", json=body).json()
-        text = answer["output"][0]["content"][0]["text"]
-        return text, answer["status"], answer["usage"]["output_tokens"]
+        asked = {"input": "Count to 5.", "max_output_tokens": 25, **fields}
+        answer = ask(raw, f"/{tree}/responses", **asked)
+        return text_of(answer), answer["status"], answer["usage"]["output_tokens"]
 
     text, status, num_tokens = respond()
     assert (text, status) == (numbers(5), "completed")
@@ -192,4 +158,4 @@ def test_responses_read_the_same_rules(raw: httpx.Client, tree: str) -> None:
 
     assert respond(min_tokens=20)[2] >= 20
     assert respond(ignore_eos=True)[1:] == ("incomplete", 25)
-    assert respond(stop_token_ids=[last_id(raw, "3")])[:2] == (numbers(2) + " ", "completed")
+    assert respond(stop_token_ids=[ids_of(raw, "3")[-1]])[:2] == (numbers(2) + " ", "completed")

@@ -9,14 +9,15 @@ from typing import Any, Literal
 
 import httpx
 import openai
-import pytest
 from pydantic import BaseModel, Field
 
-from tests.contract.tiny_chat import MODEL, WEATHER
+from tests.tables import table
 
-pytestmark = pytest.mark.system
+from .conftest import TREES
+from .constraints import CONSTRAINTS, ENDPOINTS, FORMATS, QUESTION, answered, fields_of
+from .tiny_chat import MODEL, WEATHER, refusal
 
-QUESTION = "Tell me about Alice as JSON."
+ASKED: Any = {"model": MODEL, "messages": [{"role": "user", "content": QUESTION}]}
 
 
 class Color(Enum):
@@ -50,62 +51,20 @@ class Owner(BaseModel):
     flags: tuple[bool, bool]
 
 
-CHAT: dict[str, Any] = {
-    "model": MODEL,
-    "messages": [{"role": "user", "content": QUESTION}],
-    "max_tokens": 300,
-}
-ENDPOINTS: dict[str, dict[str, Any]] = {
-    "chat/completions": CHAT,
-    "completions": {"model": MODEL, "prompt": QUESTION, "max_tokens": 300},
-    "responses": {"model": MODEL, "input": QUESTION, "max_output_tokens": 300},
-}
-
-
-def answered(raw: httpx.Client, tree: str, endpoint: str, **fields: Any) -> str:
-    """Return the text of a complete answer."""
-    reply = raw.post(f"/{tree}/{endpoint}", json={**ENDPOINTS[endpoint], **fields})
-    assert reply.status_code == 200, reply.text
-    body = reply.json()
-    if endpoint == "responses":
-        assert body["status"] == "completed"
-        return str(body["output"][-1]["content"][0]["text"])
-    [choice] = body["choices"]
-    assert choice["finish_reason"] == "stop"
-    return str(choice["text"] if endpoint == "completions" else choice["message"]["content"])
-
-
-def refused(raw: httpx.Client, tree: str, endpoint: str, **fields: Any) -> dict[str, Any]:
-    """Return the error. It comes with its status, also for streams."""
-    body = {**ENDPOINTS[endpoint], "stream": True, **fields}
-    reply = raw.post(f"/{tree}/{endpoint}", json=body)
-    assert reply.status_code == 400, reply.text
-    error: dict[str, Any] = reply.json()["error"]
-    return error
-
-
 # -- OpenAI's helpers -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("temperature", [0, 1])
+@table("temperature", [0, 1])
 def test_chat_parses_nested_models(client: openai.OpenAI, temperature: float) -> None:
     answer = client.chat.completions.parse(
-        model=MODEL,
-        messages=[{"role": "user", "content": QUESTION}],
-        response_format=Owner,
-        temperature=temperature,
-        seed=5,
+        **ASKED, response_format=Owner, temperature=temperature, seed=5
     )
 
     assert isinstance(answer.choices[0].message.parsed, Owner)
 
 
 def test_chat_streams_a_model(client: openai.OpenAI) -> None:
-    with client.chat.completions.stream(
-        model=MODEL,
-        messages=[{"role": "user", "content": QUESTION}],
-        response_format=Owner,
-    ) as stream:
+    with client.chat.completions.stream(**ASKED, response_format=Owner) as stream:
         kinds = [event.type for event in stream]
         final = stream.get_final_completion()
 
@@ -131,8 +90,7 @@ def test_responses_stream_a_model(client: openai.OpenAI) -> None:
 
 def test_tools_of_models_are_parsed(client: openai.OpenAI) -> None:
     answer = client.chat.completions.parse(
-        model=MODEL,
-        messages=[{"role": "user", "content": QUESTION}],
+        **ASKED,
         tools=[openai.pydantic_function_tool(Dog, name="get_dog")],
         tool_choice="required",
         parallel_tool_calls=False,
@@ -144,8 +102,7 @@ def test_tools_of_models_are_parsed(client: openai.OpenAI) -> None:
 
 def test_reasoning_comes_before_the_constrained_answer(client: openai.OpenAI) -> None:
     answer = client.chat.completions.parse(
-        model=MODEL,
-        messages=[{"role": "user", "content": QUESTION}],
+        **ASKED,
         response_format=Owner,
         extra_body={"chat_template_kwargs": {"enable_thinking": True}},
     )
@@ -169,7 +126,7 @@ def with_tools(client: openai.OpenAI, question: str, *, thinks: bool) -> Any:
     return answer.choices[0]
 
 
-@pytest.mark.parametrize("thinks", [False, True])
+@table("thinks", [False, True])
 def test_tools_may_be_called_instead_of_an_answer(client: openai.OpenAI, thinks: bool) -> None:
     called = with_tools(client, "What is the weather in Paris and in London?", thinks=thinks)
 
@@ -189,78 +146,29 @@ def test_an_answer_beside_tools_fits_its_format(client: openai.OpenAI) -> None:
     assert json.loads(returned.message.content) == {"name": "Bob", "age": 42}
 
 
-# -- Every constraint, on every endpoint ----------------------------------------------------
+# -- Every constraint --------------------------------------------------------------------------
 
-YES_OR_NO = {"enum": ["yes", "no"]}
-TAG = {"type": "structural_tag", "format": {"type": "const_string", "value": "yes"}}
-CONSTRAINTS: dict[str, dict[str, Any]] = {
-    "guided_json": {"guided_json": YES_OR_NO},
-    "guided_json as text": {"guided_json": json.dumps(YES_OR_NO)},
-    "guided_regex": {"guided_regex": "^(?:yes|no)$"},
-    "guided_choice": {"guided_choice": ["yes", "no"]},
-    "guided_grammar": {"guided_grammar": 'root ::= "yes" | "no"'},
-    "structural_tag": {"structural_tag": json.dumps(TAG)},
-    **{
-        f"structured_outputs.{name}": {"structured_outputs": {name: value}}
-        for name, value in {
-            "json": YES_OR_NO,
-            "regex": "yes|no",
-            "choice": ["yes", "no"],
-            "grammar": 'root ::= "yes" | "no"',
-            "structural_tag": TAG,
-        }.items()
-    },
-}
-FORMATS: dict[str, dict[str, Any]] = {
-    "json_schema": {"type": "json_schema", "name": "n", "schema": YES_OR_NO, "strict": True},
-    "structural_tag": TAG,
-    "a bare string": {"type": "const_string", "value": "yes"},
-    "a bare regex": {"type": "regex", "pattern": "yes|no"},
-    "a bare choice": {
-        "type": "or",
-        "elements": [
-            {"type": "const_string", "value": "yes"},
-            {"type": "grammar", "grammar": 'root ::= "n" "o"'},
-        ],
-    },
-    "a bare sequence": {
-        "type": "sequence",
-        "elements": [{"type": "const_string", "value": "y"}, {"type": "regex", "pattern": "es"}],
-    },
-    "a bare tag": {
-        "type": "tag",
-        "begin": "",
-        "content": {"type": "json_schema", "json_schema": YES_OR_NO},
-        "end": "",
-    },
-}
+NAMES = [*CONSTRAINTS, *FORMATS]
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
-@pytest.mark.parametrize("name", CONSTRAINTS)
-def test_every_constraint_holds_on_every_endpoint(
-    raw: httpx.Client, tree: str, endpoint: str, name: str
-) -> None:
-    assert answered(raw, tree, endpoint, **CONSTRAINTS[name]).strip('"') in ("yes", "no")
+@table("name", NAMES)
+def test_every_constraint_holds(raw: httpx.Client, name: str) -> None:
+    """Each on one endpoint; by night on each of both trees."""
+    at = NAMES.index(name)
+    endpoint = [*ENDPOINTS][at % 3]
+
+    text = answered(raw, TREES[at % 2], endpoint, **fields_of(name, endpoint))
+
+    assert text.strip('"') in ("yes", "no")
 
 
-@pytest.mark.parametrize("endpoint", ["chat/completions", "completions"])
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_response_format_constrains_the_answer(
-    raw: httpx.Client, tree: str, endpoint: str, name: str
-) -> None:
-    wanted = FORMATS[name]
-    if name == "json_schema":
-        wanted = {"type": "json_schema", "json_schema": {**wanted}}
+@table("tree", TREES)
+@table("endpoint", ENDPOINTS)
+def test_every_endpoint_is_constrained(raw: httpx.Client, tree: str, endpoint: str) -> None:
+    for name in ("guided_choice", "json_schema"):
+        text = answered(raw, tree, endpoint, **fields_of(name, endpoint))
 
-    assert answered(raw, tree, endpoint, response_format=wanted).strip('"') in ("yes", "no")
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_text_format_constrains_the_answer(raw: httpx.Client, tree: str, name: str) -> None:
-    text = {"format": FORMATS[name]}
-
-    assert answered(raw, tree, "responses", text=text).strip('"') in ("yes", "no")
+        assert text.strip('"') in ("yes", "no")
 
 
 def test_strict_clients_can_read_an_answer_in_a_tag(client: openai.OpenAI) -> None:
@@ -273,7 +181,7 @@ def test_strict_clients_can_read_an_answer_in_a_tag(client: openai.OpenAI) -> No
     assert answer.output_text in ('"yes"', '"no"')
 
 
-@pytest.mark.parametrize("endpoint", ["chat/completions", "completions"])
+@table("endpoint", ["chat/completions", "completions"])
 def test_any_object_is_an_object(raw: httpx.Client, tree: str, endpoint: str) -> None:
     text = answered(raw, tree, endpoint, response_format={"type": "json_object"}, seed=1)
 
@@ -291,8 +199,8 @@ def test_compact_json_has_no_blanks(raw: httpx.Client, tree: str) -> None:
 # -- Refused formats --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "fields", "param"),
+@table(
+    "endpoint, fields, param",
     [
         (
             "chat/completions",
@@ -351,7 +259,8 @@ def test_compact_json_has_no_blanks(raw: httpx.Client, tree: str) -> None:
 def test_a_format_that_cannot_be_compiled_is_refused_first(
     raw: httpx.Client, tree: str, endpoint: str, fields: dict[str, Any], param: str
 ) -> None:
-    error = refused(raw, tree, endpoint, **fields)
+    # It comes with its status, also for streams.
+    error = refusal(raw, f"/{tree}/{endpoint}", **ENDPOINTS[endpoint], stream=True, **fields)
 
     assert error["param"] == param
     assert error["type"] == "invalid_request_error"

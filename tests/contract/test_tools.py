@@ -6,11 +6,10 @@ import json
 from typing import Any
 
 import openai
-import pytest
 
-from tests.contract.tiny_chat import GET_WEATHER, MODEL, WEATHER_QUESTION
+from tests.tables import table
 
-pytestmark = pytest.mark.system
+from .tiny_chat import GET_WEATHER, MODEL, SUNNY, SUNNY_IN_PARIS, WEATHER_QUESTION
 
 PICK: dict[str, Any] = {
     "name": "pick",
@@ -25,55 +24,38 @@ FLAT: Any = [{"type": "function", **function} for function in (GET_WEATHER, PICK
 
 
 def test_a_deprecated_function_is_called_and_its_output_used(client: openai.OpenAI) -> None:
-    answer = client.chat.completions.create(
-        model=MODEL, messages=WEATHER_QUESTION, functions=[GET_WEATHER]
-    )
+    fields: Any = {"model": MODEL, "functions": [GET_WEATHER]}
+    [choice] = client.chat.completions.create(messages=WEATHER_QUESTION, **fields).choices
 
-    [choice] = answer.choices
     assert choice.finish_reason == "function_call"
     assert choice.message.tool_calls is None
     call = choice.message.function_call
     assert call is not None
     assert (call.name, json.loads(call.arguments)) == ("get_weather", {"city": "Paris"})
-
-    returned = client.chat.completions.create(
-        model=MODEL,
-        functions=[GET_WEATHER],
-        messages=[
-            *WEATHER_QUESTION,
-            choice.message.model_dump(exclude_none=True),
-            {
-                "role": "function",
-                "name": "get_weather",
-                "content": '{"temperature": 21, "condition": "sunny"}',
-            },
-        ],
-    )
-    assert returned.choices[0].message.content == "It is 21 degrees and sunny in Paris."
+    called = choice.message.model_dump(exclude_none=True)
+    output = {"role": "function", "name": "get_weather", "content": SUNNY}
+    turns: Any = [*WEATHER_QUESTION, called, output]
+    returned = client.chat.completions.create(messages=turns, **fields)
+    assert returned.choices[0].message.content == SUNNY_IN_PARIS
 
 
 def test_a_deprecated_function_can_be_streamed_and_required(client: openai.OpenAI) -> None:
-    chunks = list(
-        client.chat.completions.create(
-            model=MODEL,
-            messages=WEATHER_QUESTION,
-            functions=[GET_WEATHER, PICK],
-            function_call={"name": "pick"},
-            stream=True,
-        )
+    chunks = client.chat.completions.create(
+        model=MODEL,
+        messages=WEATHER_QUESTION,
+        functions=[GET_WEATHER, PICK],
+        function_call={"name": "pick"},
+        stream=True,
     )
+    choices = [chunk.choices[0] for chunk in chunks]
 
-    calls = [
-        chunk.choices[0].delta.function_call
-        for chunk in chunks
-        if chunk.choices[0].delta.function_call
-    ]
+    calls = [call for choice in choices if (call := choice.delta.function_call)]
     assert calls[0].name == "pick"
     assert json.loads("".join(call.arguments or "" for call in calls))["n"] in (1, 2, 3)
-    assert chunks[-1].choices[0].finish_reason == "function_call"
+    assert choices[-1].finish_reason == "function_call"
 
 
-@pytest.mark.parametrize("mode", ["auto", "required"])
+@table("mode", ["auto", "required"])
 def test_only_a_tool_that_is_allowed_is_called(client: openai.OpenAI, mode: str) -> None:
     """Without a tool choice the model would call the other one."""
     allowed: Any = {"mode": mode, "tools": [{"type": "function", "function": {"name": "pick"}}]}
@@ -93,11 +75,8 @@ def test_only_a_tool_that_is_allowed_is_called(client: openai.OpenAI, mode: str)
 
 
 def test_only_a_tool_that_is_allowed_is_called_in_a_response(client: openai.OpenAI) -> None:
-    choice: Any = {
-        "type": "allowed_tools",
-        "mode": "required",
-        "tools": [{"type": "function", "name": "pick"}],
-    }
+    pick = {"type": "function", "name": "pick"}
+    choice: Any = {"type": "allowed_tools", "mode": "required", "tools": [pick]}
 
     response = client.responses.create(
         model=MODEL,

@@ -38,6 +38,9 @@ Response = tuple[int, bytes]
 LIMITS = WorkLimits(
     num_processes=2, cpu_s=2, wall_s=60, memory_bytes=512 * 2**20, max_waiting=9, wait_s=60
 )
+CHAT = "/v1/chat/completions"
+HELLO = [{"role": "user", "content": "Hello!"}]
+TWO_MEGABYTES = json.dumps({"messages": [{"role": "user", "content": "x" * 2_000_000}]}).encode()
 # What makes a body large.
 PADDING = " " * SMALL_BODY_BYTES
 
@@ -114,6 +117,14 @@ class Server:
         self.headers = {name.lower(): value for name, value in messages[0]["headers"]}
         return messages[0]["status"], sent
 
+    async def ask(self, path: str, padding: str = "", /, **fields: Any) -> Response:
+        return await self.post(path, (json.dumps(fields) + padding).encode())
+
+
+def allow_one_request(server: Server) -> None:
+    rule = Rule(1, PLATFORM, Metric.REQUESTS, Window.MINUTE, 1)
+    server.limits.book.follow(Snapshot({PLATFORM: (rule,)}))
+
 
 async def answer(gateway: Gateway) -> None:
     while True:
@@ -137,9 +148,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
 async def test_an_answer_is_sent_and_recorded(
     server: Server, is_streamed: bool, padding: str
 ) -> None:
-    body = {"messages": [{"role": "user", "content": "Hello!"}], "stream": is_streamed}
-
-    status, sent = await server.post("/v1/chat/completions", (json.dumps(body) + padding).encode())
+    status, sent = await server.ask(CHAT, padding, messages=HELLO, stream=is_streamed)
 
     [settlement] = server.ledger.settled
     assert status == 200
@@ -154,9 +163,9 @@ async def test_an_answer_is_sent_and_recorded(
 async def test_a_message_is_sent_and_recorded_under_its_endpoint(
     server: Server, is_streamed: bool, padding: str
 ) -> None:
-    body = {"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}], "stream": is_streamed}
+    fields = {"max_tokens": 9, "messages": HELLO, "stream": is_streamed}
 
-    status, sent = await server.post("/v1/messages", (json.dumps(body) + padding).encode())
+    status, sent = await server.ask("/v1/messages", padding, **fields)
 
     [settlement] = server.ledger.settled
     assert status == 200
@@ -172,12 +181,10 @@ async def test_a_message_is_sent_and_recorded_under_its_endpoint(
 
 @pytest.mark.parametrize("path", ["/v1/messages", "/v3//messages/count_tokens"])
 async def test_a_limit_refuses_a_message_in_anthropics_form(server: Server, path: str) -> None:
-    rule = Rule(1, PLATFORM, Metric.REQUESTS, Window.MINUTE, 1)
-    server.limits.book.follow(Snapshot({PLATFORM: (rule,)}))
-    body = b'{"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}'
+    allow_one_request(server)
 
-    first, _ = await server.post(path, body)
-    second, sent = await server.post(path, body)
+    first, _ = await server.ask(path, max_tokens=9, messages=HELLO)
+    second, sent = await server.ask(path, max_tokens=9, messages=HELLO)
 
     assert (first, second) == (200, 429)
     error = json.loads(sent)
@@ -187,12 +194,10 @@ async def test_a_limit_refuses_a_message_in_anthropics_form(server: Server, path
 
 
 async def test_the_tokens_of_a_message_are_counted_as_they_are_billed(server: Server) -> None:
-    body = (
-        b'{"max_tokens": 9, "system": "Be kind.", "messages": [{"role": "user", "content": "Hi"}]}'
-    )
+    fields = {"max_tokens": 9, "system": "Be kind.", "messages": HELLO}
 
-    await server.post("/v1/messages", body)
-    _, counted = await server.post("/v1/messages/count_tokens", body)
+    await server.ask("/v1/messages", **fields)
+    _, counted = await server.ask("/v1/messages/count_tokens", **fields)
 
     [settlement] = server.ledger.settled
     assert json.loads(counted) == {"input_tokens": settlement.num_prompt_tokens}
@@ -202,16 +207,9 @@ async def test_the_tokens_of_a_message_are_counted_as_they_are_billed(server: Se
 async def test_an_answer_names_the_fields_that_took_no_effect(
     server: Server, is_streamed: bool, padding: str
 ) -> None:
-    body = {
-        "messages": [{"role": "user", "content": "Hello!"}],
-        "stream": is_streamed,
-        "store": True,
-        "keep_alive": "5m",
-        "chat_id": "a",
-        "a b": 1,
-    }
+    unused = {"store": True, "keep_alive": "5m", "chat_id": "a", "a b": 1}
 
-    status, _ = await server.post("/v1/chat/completions", (json.dumps(body) + padding).encode())
+    status, _ = await server.ask(CHAT, padding, messages=HELLO, stream=is_streamed, **unused)
 
     assert status == 200
     assert server.headers[b"x-vinery-ignored"] == b"store, keep_alive, chat_id, +1 more"
@@ -219,9 +217,7 @@ async def test_an_answer_names_the_fields_that_took_no_effect(
 
 
 async def test_an_error_after_the_body_was_read_names_them_too(server: Server) -> None:
-    body = {"prompt": "word " * 5000, "chat_id": "a"}
-
-    status, _ = await server.post("/v1/completions", json.dumps(body).encode())
+    status, _ = await server.ask("/v1/completions", prompt="word " * 5000, chat_id="a")
 
     assert status == 400
     assert server.headers[b"x-vinery-ignored"] == b"chat_id"
@@ -231,7 +227,7 @@ async def test_an_error_after_the_body_was_read_names_them_too(server: Server) -
 async def test_counting_tokens_names_them_too(server: Server, path: str) -> None:
     source = "input" if path.endswith("input_tokens") else "prompt"
 
-    status, _ = await server.post(path, json.dumps({source: "Hi", "chat_id": "a"}).encode())
+    status, _ = await server.ask(path, **{source: "Hi", "chat_id": "a"})
 
     assert status == 200
     assert server.headers[b"x-vinery-ignored"] == b"chat_id"
@@ -244,15 +240,15 @@ async def test_members_of_a_message_are_named_and_a_strict_server_refuses_unknow
     cached = {"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}
     own = {**cached, "own": 1}
 
-    def body(block: object) -> bytes:
+    async def asked(block: object) -> Response:
         turn = {"role": "user", "content": [block]}
-        return (json.dumps({"max_tokens": 9, "messages": [turn]}) + padding).encode()
+        return await server.ask("/v1/messages", padding, max_tokens=9, messages=[turn])
 
-    loose, _ = await server.post("/v1/messages", body(own))
+    loose, _ = await asked(own)
     named = server.headers[b"x-vinery-ignored"]
     settings.VINERY_UNKNOWN_FIELDS = "refuse"
-    strict, _ = await server.post("/v1/messages", body(cached))
-    refused, sent = await server.post("/v1/messages", body(own))
+    strict, _ = await asked(cached)
+    refused, sent = await asked(own)
 
     assert named == b"messages.content.cache_control, messages.content.own"
     assert (loose, strict, refused) == (200, 200, 400)
@@ -260,9 +256,9 @@ async def test_members_of_a_message_are_named_and_a_strict_server_refuses_unknow
 
 
 async def test_the_model_of_a_body_that_the_path_replaces_is_named(server: Server) -> None:
-    body = json.dumps({"model": "gpt-4o", "prompt": "Hi"}).encode()
+    path = "/openai/deployments/tiny-chat/completions"
 
-    status, _ = await server.post("/openai/deployments/tiny-chat/completions", body)
+    status, _ = await server.ask(path, model="gpt-4o", prompt="Hi")
 
     assert status == 200
     assert server.headers[b"x-vinery-ignored"] == b"model"
@@ -273,9 +269,8 @@ async def test_a_strict_server_refuses_an_unknown_field_and_records_it(
     server: Server, padding: str, settings: Settings
 ) -> None:
     settings.VINERY_UNKNOWN_FIELDS = "refuse"
-    body = json.dumps({"prompt": "Hi", "chat_id": "a"}) + padding
 
-    status, sent = await server.post("/v1/completions", body.encode())
+    status, sent = await server.ask("/v1/completions", padding, prompt="Hi", chat_id="a")
 
     [settlement] = server.ledger.settled
     assert status == 400
@@ -296,7 +291,6 @@ async def test_an_invalid_body_is_refused_and_recorded(server: Server, padding: 
 async def test_while_too_much_waits_a_request_is_refused_before_its_prompt_is_read(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    body = b'{"messages": [{"role": "user", "content": "Hello!"}]}'
     waiting = ((0, 0, 1234.0),)
     load = Load(0, 100.0, mean_tokens=50.0, answer_s=2.0, waiting_s=9.0, waiting=waiting)
 
@@ -306,7 +300,7 @@ async def test_while_too_much_waits_a_request_is_refused_before_its_prompt_is_re
     monkeypatch.setattr(GenerationReader, "parse", parse_nothing)
     monkeypatch.setattr(EngineClient, "load", load)
     await server.engine.ready()
-    status, sent = await server.post("/v1/chat/completions", body)
+    status, sent = await server.ask(CHAT, messages=HELLO)
 
     [settlement] = server.ledger.settled
     assert (status, settlement.http_status) == (503, 503)
@@ -318,7 +312,7 @@ async def test_while_too_much_waits_a_request_is_refused_before_its_prompt_is_re
 
 @small_and_large
 async def test_tokens_are_counted_without_a_record(server: Server, padding: str) -> None:
-    status, sent = await server.post("/tokenize", b'{"prompt": "Hi there"}' + padding.encode())
+    status, sent = await server.ask("/tokenize", padding, prompt="Hi there")
 
     assert status == 200
     assert json.loads(sent)["tokens"] == ids_of("Hi there")
@@ -327,31 +321,28 @@ async def test_tokens_are_counted_without_a_record(server: Server, padding: str)
 
 @small_and_large
 async def test_structured_output_is_translated_by_a_worker(server: Server, padding: str) -> None:
-    body = {
-        "messages": [{"role": "user", "content": "Hello!"}],
-        "guided_json": {"type": "object", "properties": {"a": {"type": "integer"}}},
-    }
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
 
-    status, _ = await server.post("/v1/chat/completions", (json.dumps(body) + padding).encode())
+    status, _ = await server.ask(CHAT, padding, messages=HELLO, guided_json=schema)
 
     assert status == 200
     assert sum(server.workers.num_ended.values()) == 1
 
 
 async def test_a_small_request_needs_no_worker(server: Server) -> None:
-    body = {"messages": [{"role": "user", "content": "Hello!"}]}
-
-    await server.post("/v1/chat/completions", json.dumps(body).encode())
+    await server.ask(CHAT, messages=HELLO)
 
     assert server.workers.num_starts == 0
 
 
-async def test_a_client_that_leaves_while_its_body_is_read_is_recorded(server: Server) -> None:
-    content = "x" * 2_000_000
-    body = json.dumps({"messages": [{"role": "user", "content": content}]}).encode()
-    posting = asyncio.create_task(server.post("/v1/chat/completions", body))
+async def running_in_a_worker(server: Server) -> None:
     while not server.workers.num_running:  # noqa: ASYNC110
         await asyncio.sleep(0)  # so that no moment is missed in which it runs
+
+
+async def test_a_client_that_leaves_while_its_body_is_read_is_recorded(server: Server) -> None:
+    posting = asyncio.create_task(server.post(CHAT, TWO_MEGABYTES))
+    await running_in_a_worker(server)
 
     posting.cancel()
     await asyncio.gather(posting, return_exceptions=True)
@@ -365,19 +356,15 @@ async def test_a_client_that_leaves_while_its_body_is_read_is_recorded(server: S
 async def test_a_request_that_the_end_of_the_server_cuts_gets_503_and_is_recorded(
     server: Server,
 ) -> None:
-    content = "x" * 2_000_000
-    body = json.dumps({"messages": [{"role": "user", "content": content}]}).encode()
-
     async def post() -> Response:
         server.drain.enter()
         try:
-            return await server.post("/v1/chat/completions", body)
+            return await server.post(CHAT, TWO_MEGABYTES)
         finally:
             server.drain.leave()
 
     posting = asyncio.create_task(post())
-    while not server.workers.num_running:  # noqa: ASYNC110
-        await asyncio.sleep(0)  # so that no moment is missed in which it runs
+    await running_in_a_worker(server)
 
     server.drain.begin()
     await server.drain.finish(limit_s=0.0)
@@ -425,13 +412,11 @@ TOKENS = {
 async def test_rate_limits_on_requests_apply_to_a_model_s_tokenizer(
     server: Server, path: str, padding: str
 ) -> None:
-    rule = Rule(1, PLATFORM, Metric.REQUESTS, Window.MINUTE, 1)
-    server.limits.book.follow(Snapshot({PLATFORM: (rule,)}))
-    body = (json.dumps(TOKENS[path]) + padding).encode()
+    allow_one_request(server)
 
-    first, _ = await server.post(path, body)
+    first, _ = await server.ask(path, padding, **TOKENS[path])
     remaining = server.headers[b"x-ratelimit-remaining-requests"]
-    second, error = await server.post(path, body)
+    second, error = await server.ask(path, padding, **TOKENS[path])
 
     assert (first, remaining, second) == (200, b"0", 429)
     assert json.loads(error)["error"]["code"] == "rate_limit_exceeded"
@@ -439,8 +424,7 @@ async def test_rate_limits_on_requests_apply_to_a_model_s_tokenizer(
 
 
 async def test_a_body_counts_until_it_is_read_and_is_forgotten_then(server: Server) -> None:
-    message = {"role": "user", "content": "Hello!"}
-    body = json.dumps({"messages": [message]}).encode() + b" " * 100_000
+    body = json.dumps({"messages": HELLO}).encode() + b" " * 100_000
     at_rest = sys.getrefcount(body)
     counted: list[int] = []
     references: list[int] = []
@@ -459,7 +443,7 @@ async def test_a_body_counts_until_it_is_read_and_is_forgotten_then(server: Serv
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client, "submit", submitting)
         patch.setattr(WorkerProcess, "call", calling)
-        status, _ = await server.post("/v1/chat/completions", body)
+        status, _ = await server.post(CHAT, body)
 
     assert status == 200
     # Two calls of a worker, and the submission to the engine.
@@ -470,12 +454,13 @@ async def test_a_body_counts_until_it_is_read_and_is_forgotten_then(server: Serv
 
 # A model that wakes
 
-STREAMS = {
-    "/v1/chat/completions": {"messages": [{"role": "user", "content": "Hello!"}]},
+STREAMS: dict[str, dict[str, Any]] = {
+    CHAT: {"messages": HELLO},
     "/v1/completions": {"prompt": "Hello!"},
     "/v1/responses": {"input": "Hello!"},
-    "/v1/messages": {"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 9},
+    "/v1/messages": {"messages": HELLO, "max_tokens": 9},
 }
+STREAMED: dict[str, Any] = {"model": "tiny-chat", "stream": True}
 
 
 @pytest.fixture
@@ -490,16 +475,12 @@ async def asleep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     await server.workers.stop()
 
 
-def a_stream(path: str) -> bytes:
-    return json.dumps(STREAMS[path] | {"model": "tiny-chat", "stream": True}).encode()
-
-
 @pytest.mark.parametrize("path", STREAMS)
 async def test_a_stream_gets_keep_alives_until_its_model_is_awake(
     asleep: Server, path: str
 ) -> None:
     asleep.engine._wait_s = 60
-    answering = asyncio.create_task(asleep.post(path, a_stream(path)))
+    answering = asyncio.create_task(asleep.ask(path, **STREAMS[path], **STREAMED))
     await asleep.has_begun.wait()
     async with FakeEngine(asleep.engine.replicas.path, answer):
         status, sent = await answering
@@ -516,7 +497,7 @@ async def test_a_stream_gets_keep_alives_until_its_model_is_awake(
 async def test_a_stream_whose_model_does_not_wake_ends_with_an_error(
     asleep: Server, path: str
 ) -> None:
-    status, sent = await asleep.post(path, a_stream(path))
+    status, sent = await asleep.ask(path, **STREAMS[path], **STREAMED)
 
     [settlement] = asleep.ledger.settled
     assert status == 200
@@ -525,8 +506,7 @@ async def test_a_stream_whose_model_does_not_wake_ends_with_an_error(
 
 
 async def test_a_whole_answer_of_a_model_that_does_not_wake_is_503(asleep: Server) -> None:
-    path = "/v1/chat/completions"
-    status, sent = await asleep.post(path, json.dumps(STREAMS[path]).encode())
+    status, sent = await asleep.ask(CHAT, **STREAMS[CHAT])
 
     assert status == 503
     assert int(asleep.headers[b"retry-after"]) >= 1

@@ -106,9 +106,14 @@ async def read(
     return draft
 
 
+async def shown(pool: WorkerPool, engine: Engine, *parts: Any, **fields: Any) -> Draft:
+    """A chat about these parts."""
+    return await read(pool, engine, {"messages": [question(*parts)], **fields})
+
+
 async def refusal(pool: WorkerPool, engine: Engine, *parts: Any) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as caught:
-        await read(pool, engine, {"messages": [question(*parts)]})
+        await shown(pool, engine, *parts)
     return caught.value
 
 
@@ -169,7 +174,7 @@ async def test_the_same_picture_is_decoded_once(
 async def test_a_picture_is_scaled_to_what_the_model_takes(
     pool: WorkerPool, engine: Engine
 ) -> None:
-    draft = await read(pool, engine, {"messages": [question(picture(inline(a_png(1000, 500))))]})
+    draft = await shown(pool, engine, picture(inline(a_png(1000, 500))))
 
     (media,) = draft.submits[0].media
     assert media.height * media.width <= 16 * 28 * 28
@@ -222,8 +227,8 @@ async def test_pages_of_a_document_are_their_text_and_their_picture(
 ) -> None:
     data = pdf(pages([words(b"Grapes"), words(b"Wine")]))
     contents = {"file_data": base64.b64encode(data).decode(), "filename": "a.pdf"}
-    chat = {"messages": [question({"type": "file", "file": contents})]}
-    draft = await read(pool, engine, {**chat, "return_prompt_text": True})
+    part = {"type": "file", "file": contents}
+    draft = await shown(pool, engine, part, return_prompt_text=True)
 
     (prompt,) = draft.prompts
     assert prompt.text is not None
@@ -238,18 +243,22 @@ async def test_pages_of_a_document_are_their_text_and_their_picture(
 
 async def test_a_picture_in_a_file_is_a_picture(pool: WorkerPool, engine: Engine) -> None:
     part = {"type": "file", "file": {"file_data": inline(a_png())}}
-    draft = await read(pool, engine, {"messages": [question(part)]})
+    draft = await shown(pool, engine, part)
 
     assert draft.submits[0].media[0].pixels[:3] == bytes(RED)
 
 
-async def test_an_animation_is_a_video_or_its_first_frame(pool: WorkerPool, engine: Engine) -> None:
+def a_gif(*colors: tuple[int, int, int]) -> str:
     file = io.BytesIO()
-    frames = [Image.new("RGB", (112, 112), color) for color in (RED, BLUE)]
-    frames[0].save(file, "GIF", save_all=True, append_images=frames[1:], duration=500)
-    moving = {"type": "video_url", "video_url": {"url": inline(file.getvalue())}}
-    still = picture(inline(file.getvalue()))
-    draft = await read(pool, engine, {"messages": [question(moving, still)]})
+    first, *others = (Image.new("RGB", (112, 112), color) for color in colors)
+    first.save(file, "GIF", save_all=True, append_images=others, duration=500)
+    return inline(file.getvalue())
+
+
+async def test_an_animation_is_a_video_or_its_first_frame(pool: WorkerPool, engine: Engine) -> None:
+    url = a_gif(RED, BLUE)
+    moving = {"type": "video_url", "video_url": {"url": url}}
+    draft = await shown(pool, engine, moving, picture(url))
 
     clip, first = draft.submits[0].media
     assert (clip.num_frames, first.num_frames) == (2, 0)
@@ -259,15 +268,11 @@ async def test_an_animation_is_a_video_or_its_first_frame(pool: WorkerPool, engi
 
 
 async def test_the_setting_limits_the_frames_of_a_video(engine: Engine) -> None:
-    file = io.BytesIO()
-    colors = [(level, 0, 0) for level in range(0, 240, 40)]
-    frames = [Image.new("RGB", (112, 112), color) for color in colors]
-    frames[0].save(file, "GIF", save_all=True, append_images=frames[1:], duration=500)
-    moving = {"type": "video_url", "video_url": {"url": inline(file.getvalue())}}
+    url = a_gif(*((level, 0, 0) for level in range(0, 240, 40)))
     pool = WorkerPool("vinery_serving.intake.jobs", LIMITS)
     pool.load(((), field_limits.configured(), DecodeLimits(max_frames=4)))
     try:
-        draft = await read(pool, engine, {"messages": [question(moving)]})
+        draft = await shown(pool, engine, {"type": "video_url", "video_url": {"url": url}})
     finally:
         await pool.stop()
 
@@ -288,13 +293,12 @@ async def test_texts_with_the_models_picture_tokens_are_refused(
     pool: WorkerPool, engine: Engine
 ) -> None:
     text = {"type": "text", "text": "<|image_pad|>"}
-    error = await refusal(pool, engine, text, picture(inline(a_png())))
 
-    assert error.status == 400
+    assert (await refusal(pool, engine, text, picture(inline(a_png())))).status == 400
 
 
 async def test_samples_share_the_pixels_of_their_prompt(pool: WorkerPool, engine: Engine) -> None:
-    draft = await read(pool, engine, {"messages": [question(picture(inline(a_png())))], "n": 3})
+    draft = await shown(pool, engine, picture(inline(a_png())), n=3)
 
     first, *others = draft.submits
     assert all(other.media[0].pixels is first.media[0].pixels for other in others)
@@ -332,8 +336,7 @@ async def test_different_pictures_are_different_requests_for_the_quarantine(
     pool: WorkerPool, engine: Engine
 ) -> None:
     red, blue, again = [
-        (await read(pool, engine, {"messages": [question(picture(inline(a_png(color=color))))]}))
-        for color in (RED, BLUE, RED)
+        await shown(pool, engine, picture(inline(a_png(color=color)))) for color in (RED, BLUE, RED)
     ]
     quarantine = Quarantine(on_add=lambda _: None)
     quarantine.add("m", red.submits)
@@ -345,7 +348,7 @@ async def test_different_pictures_are_different_requests_for_the_quarantine(
 
 
 async def test_image_tokens_are_counted_in_the_usage(pool: WorkerPool, engine: Engine) -> None:
-    draft = await read(pool, engine, {"messages": [question(picture(inline(a_png())))]})
+    draft = await shown(pool, engine, picture(inline(a_png())))
     meter = Meter()
     PreparedRequest.of(draft, engine, meter, "ab" * 12)
 

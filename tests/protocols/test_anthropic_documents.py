@@ -128,8 +128,7 @@ NAMED: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "tools.cache_control": (tool(cache_control=CACHED), "tools.cache_control"),
     "tools.defer_loading": (tool(defer_loading=True), "tools.defer_loading"),
     "tools.eager_input_streaming": (
-        tool(eager_input_streaming=True),
-        "tools.eager_input_streaming",
+        tool(eager_input_streaming=True), "tools.eager_input_streaming",
     ),
     **{
         f"{kind}.cache_control": (

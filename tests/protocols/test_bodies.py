@@ -7,9 +7,10 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.tables import table
 from vinery_serving.core.dialects import DIALECTS, V1
 from vinery_serving.core.errors import InvalidRequest, ServingError
@@ -25,6 +26,7 @@ from vinery_serving.protocols.responses.body import ResponsesBody
 from .clients import payloads
 from .exchanges import LEAST, PLAIN, answered, streamed
 
+few = settings(max_examples=examples(20))  # they are slow, and for each endpoint
 MALFORMED: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "it is empty"),
     "blanks": (b" \n", "it is empty"),
@@ -165,6 +167,7 @@ def bodies(draw: st.DrawFn, endpoint: Endpoint) -> dict[str, Any]:
 
 
 @table("endpoint", Endpoint)
+@few
 @given(data=st.data(), dialect=st.sampled_from(list(DIALECTS.values())))
 def test_random_json_is_answered_or_refused(
     endpoint: Endpoint, data: st.DataObject, dialect: Any

@@ -1,4 +1,4 @@
-"""Framing and JSON bytes."""
+"""Framing and JSON bytes, and the bodies and headers of errors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,17 @@ import json
 
 from hypothesis import given
 
+from tests.tables import table
+from vinery_serving.core.errors import (
+    ContextTooLong,
+    DeadlineExceeded,
+    EngineLost,
+    InvalidKey,
+    InvalidRequest,
+    ModelNotFound,
+    ModelNotReady,
+    ServingError,
+)
 from vinery_serving.protocols.common import encoding
 
 from .streams import TEXTS
@@ -36,3 +47,43 @@ def test_a_frame_is_one_event() -> None:
 def test_a_keep_alive_is_a_comment_without_a_blank_line() -> None:
     assert encoding.KEEP_ALIVE.startswith(b":")
     assert encoding.KEEP_ALIVE.count(b"\n") == 1
+
+
+def test_all_four_keys_are_always_there() -> None:
+    error = json.loads(encoding.error_body(InvalidRequest("No.", param="n")))
+
+    assert error == {
+        "error": {
+            "message": "No.",
+            "type": "invalid_request_error",
+            "param": "n",
+            "code": "invalid_value",
+        }
+    }
+    assert json.loads(encoding.error_body(ServingError("Oh."))) == {
+        "error": {"message": "Oh.", "type": "server_error", "param": None, "code": None}
+    }
+
+
+@table(
+    "error, code",
+    [
+        (InvalidKey(""), "invalid_api_key"),
+        (ModelNotFound(""), "model_not_found"),
+        (
+            ContextTooLong(
+                max_context=1, num_prompt_tokens=1, num_output_tokens=1, param="messages"
+            ),
+            "context_length_exceeded",
+        ),
+        (InvalidRequest("", code="custom"), "custom"),
+    ],
+)
+def test_the_code_of_an_error_can_be_its_own(error: ServingError, code: str) -> None:
+    assert json.loads(encoding.error_body(error))["error"]["code"] == code
+
+
+def test_only_errors_about_retries_have_retry_headers() -> None:
+    assert encoding.error_headers(ModelNotReady("")) == {"Retry-After": "2"}
+    assert encoding.error_headers(DeadlineExceeded("")) == {"x-should-retry": "false"}
+    assert encoding.error_headers(EngineLost("")) == {}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tests.tables import table
-from vinery_serving.core import field_limits
+from vinery_serving.core import field_limits as limits
 from vinery_serving.core.dialects import V1, V3, Dialect
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.field_limits import FIELD_LIMITS, FieldLimit
@@ -56,259 +56,205 @@ def calling(*calls: Any) -> list[Any]:
     return [*HI, {"role": "assistant", "tool_calls": list(calls)}]
 
 
-def showing(**part: Any) -> dict[str, Any]:
-    return {"role": "user", "content": [part]}
-
-
 def schema(num_properties: int) -> dict[str, Any]:
     properties = {f"p{at}": {"type": "string"} for at in range(num_properties)}
     return {"type": "object", "properties": properties}
 
 
-# The endpoint, the limit, the field's path, and the field with exactly `size` of what is counted.
-ROWS: list[tuple[Endpoint, FieldLimit, str, Any]] = [
-    (CHAT, field_limits.MESSAGES, "messages", lambda n: {"messages": HI * n}),
-    (
-        CHAT,
-        field_limits.PARTS,
-        "messages[0].content",
-        lambda n: {"messages": [{"role": "user", "content": [{"type": "text", "text": ""}] * n}]},
+def by_name(name: str, value: Callable[[int], Any]) -> Callable[[int], dict[str, Any]]:
+    """A field with a value that depends on the size."""
+    return lambda n: {name: value(n)}
+
+
+def a_text(n: int) -> str:
+    return "a" * n
+
+
+def content(*parts: Any) -> list[Any]:
+    return [{"role": "user", "content": list(parts)}]
+
+
+def namespaces(n: int) -> list[Any]:
+    """With so many functions in all."""
+    return [
+        {
+            "type": "namespace",
+            "name": f"n{at}",
+            "tools": [{"type": "function", "name": "f"}] * min(128, n - 128 * at),
+        }
+        for at in range(-(-n // 128))
+    ]
+
+
+def described_tools(n: int) -> list[Any]:
+    """With so many characters in all: each has a name of one."""
+    return [a_tool(description=a_text(n // 20 - (n % 20 == 0)))] * 20
+
+
+def allowing(n: int) -> dict[str, Any]:
+    tools = [{"type": "function", "name": "f"}] * n
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": tools}
+    return {"tools": [a_tool()], "tool_choice": choice}
+
+
+def an_enum(n: int) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"schema": {"enum": list(range(n))}}}
+
+
+IMAGE_URL = "messages[0].content[0].image_url"
+FILENAME = "messages[0].content[0].file.filename"
+ARGUMENTS = "messages[1].tool_calls[0].function.arguments"
+DEFINITION = "tools[0].custom.format.grammar.definition"
+INCLUDED = "reasoning.encrypted_content"
+# The limit, and a text or a list that has exactly `n` of what is counted, by its field.
+TEXTS_OF_CHATS = {
+    "chat_template": limits.TEMPLATE, "guided_regex": limits.PATTERN,
+    "guided_grammar": limits.GRAMMAR, "stop": limits.STOP_CHARS, "user": limits.IDENTIFIER,
+    "model": limits.MODEL_NAME, "safety_identifier": limits.SAFETY_IDENTIFIER,
+    "cache_salt": limits.CACHE_SALT, "request_id": limits.REQUEST_ID,
+}  # fmt: skip
+LISTS_OF_CHATS: list[tuple[str, FieldLimit, Any]] = [
+    ("messages", limits.MESSAGES, HI[0]),
+    ("prompt_token_ids", limits.PROMPT_IDS, 1),
+    ("documents", limits.DOCUMENTS, {"a": "b"}),
+    ("tools", limits.TOOLS, a_tool()),
+    ("functions", limits.TOOLS, {"name": "f"}),
+    ("guided_choice", limits.CHOICE, "a"),
+    ("stop", limits.STOPS_V1, "a"),
+    ("stop_token_ids", limits.STOP_IDS, 1),
+    ("bad_words", limits.BAD_WORDS, "a"),
+    ("bad_words_token_ids", limits.BAD_WORD_SEQUENCES, 1),
+    ("allowed_token_ids", limits.ALLOWED_IDS, 1),
+]
+# The limit, the field's path, and the fields with exactly `n` of what is counted.
+CHAT_ROWS: list[tuple[FieldLimit, str, Any]] = [
+    *((limit, name, by_name(name, a_text)) for name, limit in TEXTS_OF_CHATS.items()),
+    *(
+        (limit, name, by_name(name, lambda n, entry=entry: [entry] * n))  # type: ignore[misc]
+        for name, limit, entry in LISTS_OF_CHATS
     ),
     (
-        CHAT,
-        field_limits.TOOL_CALLS,
+        limits.PARTS,
+        "messages[0].content",
+        lambda n: {"messages": content(*[{"type": "text", "text": ""}] * n)},
+    ),
+    (
+        limits.TOOL_CALLS,
         "messages[1].tool_calls",
         lambda n: {"messages": calling(*[a_call()] * n)},
     ),
+    (limits.ARGUMENTS, ARGUMENTS, lambda n: {"messages": calling(a_call(f'"{a_text(n - 2)}"'))}),
+    (limits.IDENTIFIER, "messages[0].name", lambda n: {"messages": [{**HI[0], "name": a_text(n)}]}),
     (
-        CHAT,
-        field_limits.ARGUMENTS,
-        "messages[1].tool_calls[0].function.arguments",
-        lambda n: {"messages": calling(a_call('"' + "a" * (n - 2) + '"'))},
-    ),
-    (
-        CHAT,
-        field_limits.IDENTIFIER,
-        "messages[0].name",
-        lambda n: {"messages": [{"role": "user", "content": "Hi", "name": "a" * n}]},
-    ),
-    (
-        CHAT,
-        field_limits.TEXT,
+        limits.TEXT,
         "messages[0].content",
-        lambda n: {"messages": [{"role": "user", "content": "a" * n}]},
+        lambda n: {"messages": [{"role": "user", "content": a_text(n)}]},
     ),
     (
-        CHAT,
-        field_limits.URL,
-        "messages[0].content[0].image_url",
-        lambda n: {"messages": [showing(type="image_url", image_url="https://" + "a" * (n - 8))]},
-    ),
-    (
-        CHAT,
-        field_limits.FILENAME,
-        "messages[0].content[0].file.filename",
+        limits.URL,
+        IMAGE_URL,
         lambda n: {
-            "messages": [showing(type="file", file={"file_data": "YQ==", "filename": "a" * n})]
+            "messages": content({"type": "image_url", "image_url": f"https://{a_text(n - 8)}"})
         },
     ),
-    (CHAT, field_limits.PROMPT_IDS, "prompt_token_ids", lambda n: {"prompt_token_ids": [1] * n}),
-    (CHAT, field_limits.TEMPLATE, "chat_template", lambda n: {"chat_template": "a" * n}),
-    (CHAT, field_limits.DOCUMENTS, "documents", lambda n: {"documents": [{"a": "b"}] * n}),
     (
-        CHAT,
-        field_limits.ARGS_MEMBERS,
+        limits.FILENAME,
+        FILENAME,
+        lambda n: {
+            "messages": content(
+                {"type": "file", "file": {"file_data": "YQ==", "filename": a_text(n)}}
+            )
+        },
+    ),
+    (
+        limits.ARGS_MEMBERS,
         "chat_template_kwargs",
-        lambda n: {"chat_template_kwargs": {f"k{at}": 1 for at in range(n)}},
+        by_name("chat_template_kwargs", lambda n: {f"k{at}": 1 for at in range(n)}),
     ),
     (
-        CHAT,
-        field_limits.ARGS_VALUES,
+        limits.ARGS_VALUES,
         "chat_template_kwargs",
-        lambda n: {"chat_template_kwargs": {"k": [1] * (n - 2)}},
+        by_name("chat_template_kwargs", lambda n: {"k": [1] * (n - 2)}),
     ),
+    (limits.ARGS_CHARS, "vllm_xargs", by_name("vllm_xargs", lambda n: {"k": a_text(n - 1)})),
     (
-        CHAT,
-        field_limits.ARGS_CHARS,
-        "vllm_xargs",
-        lambda n: {"vllm_xargs": {"k": "a" * (n - 1)}},
-    ),
-    (CHAT, field_limits.TOOLS, "tools", lambda n: {"tools": [a_tool()] * n}),
-    (CHAT, field_limits.TOOLS, "functions", lambda n: {"functions": [{"name": "f"}] * n}),
-    (
-        CHAT,
-        field_limits.DESCRIPTION,
+        limits.DESCRIPTION,
         "tools[0].function.description",
-        lambda n: {"tools": [a_tool(description="a" * n)]},
+        lambda n: {"tools": [a_tool(description=a_text(n))]},
     ),
+    (limits.TOOLS_CHARS, "tools", by_name("tools", described_tools)),
+    (limits.ALLOWED_TOOLS, "tool_choice", allowing),
+    (limits.SCHEMA_PROPERTIES, "guided_json", by_name("guided_json", schema)),
     (
-        CHAT,
-        field_limits.TOOLS_CHARS,
-        "tools",
-        # Each has a name of one character.
-        lambda n: {"tools": [a_tool(description="a" * (n // 20 - (n % 20 == 0)))] * 20},
-    ),
-    (
-        RESPONSES,
-        field_limits.FUNCTIONS,
-        "tools",
-        lambda n: {
-            "tools": [
-                {
-                    "type": "namespace",
-                    "name": f"n{at}",
-                    "tools": [{"type": "function", "name": "f"}] * min(128, n - 128 * at),
-                }
-                for at in range(-(-n // 128))
-            ]
-        },
-    ),
-    (
-        CHAT,
-        field_limits.ALLOWED_TOOLS,
-        "tool_choice",
-        lambda n: {
-            "tools": [a_tool()],
-            "tool_choice": {
-                "type": "allowed_tools",
-                "mode": "auto",
-                "tools": [{"type": "function", "name": "f"}] * n,
-            },
-        },
-    ),
-    (
-        CHAT,
-        field_limits.SCHEMA_PROPERTIES,
-        "guided_json",
-        lambda n: {"guided_json": schema(n)},
-    ),
-    (
-        CHAT,
-        field_limits.SCHEMA_PROPERTIES,
+        limits.SCHEMA_PROPERTIES,
         "tools[0].function.parameters",
         lambda n: {"tools": [a_tool(parameters=schema(n))]},
     ),
     (
-        CHAT,
-        field_limits.SCHEMA_ENUM_VALUES,
+        limits.SCHEMA_ENUM_VALUES,
         "response_format.json_schema.schema",
-        lambda n: {
-            "response_format": {
-                "type": "json_schema",
-                "json_schema": {"schema": {"enum": list(range(n))}},
-            }
-        },
+        by_name("response_format", an_enum),
     ),
     (
-        CHAT,
-        field_limits.SCHEMA_VALUES,
+        limits.SCHEMA_VALUES,
         "structured_outputs.json",
         lambda n: {"structured_outputs": {"json": json.dumps({"required": [1] * (n - 2)})}},
     ),
     (
-        CHAT,
-        field_limits.SCHEMA_CHARS,
+        limits.SCHEMA_CHARS,
         "structural_tag",
-        lambda n: {"structural_tag": {"type": "a" * (n - 4)}},
+        by_name("structural_tag", lambda n: {"type": a_text(n - 4)}),
     ),
-    (CHAT, field_limits.PATTERN, "guided_regex", lambda n: {"guided_regex": "a" * n}),
     (
-        CHAT,
-        field_limits.PATTERN,
+        limits.PATTERN,
         "structured_outputs.regex",
-        lambda n: {"structured_outputs": {"regex": "a" * n}},
+        by_name("structured_outputs", lambda n: {"regex": a_text(n)}),
     ),
+    (limits.LARK, DEFINITION, lambda n: {"tools": [a_lark_tool(a_text(n))]}),
+    (limits.CHOICE_CHARS, "guided_choice[0]", lambda n: {"guided_choice": [a_text(n)]}),
+    (limits.STOP_CHARS, "stop[0]", lambda n: {"stop": [a_text(n)]}),
+    (limits.LOGIT_BIAS, "logit_bias", lambda n: {"logit_bias": {str(at): 1 for at in range(n)}}),
+    (limits.BAD_WORD_CHARS, "bad_words[0]", lambda n: {"bad_words": [a_text(n)]}),
+    (limits.BAD_WORD_IDS, "bad_words_token_ids[0]", lambda n: {"bad_words_token_ids": [[1] * n]}),
     (
-        CHAT,
-        field_limits.LARK,
-        "tools[0].custom.format.grammar.definition",
-        lambda n: {"tools": [a_lark_tool("a" * n)]},
-    ),
-    (CHAT, field_limits.GRAMMAR, "guided_grammar", lambda n: {"guided_grammar": "a" * n}),
-    (CHAT, field_limits.CHOICE, "guided_choice", lambda n: {"guided_choice": ["a"] * n}),
-    (
-        CHAT,
-        field_limits.CHOICE_CHARS,
-        "guided_choice[0]",
-        lambda n: {"guided_choice": ["a" * n]},
-    ),
-    (CHAT, field_limits.STOPS_V1, "stop", lambda n: {"stop": ["a"] * n}),
-    (CHAT, field_limits.STOP_CHARS, "stop", lambda n: {"stop": "a" * n}),
-    (CHAT, field_limits.STOP_CHARS, "stop[0]", lambda n: {"stop": ["a" * n]}),
-    (CHAT, field_limits.STOP_IDS, "stop_token_ids", lambda n: {"stop_token_ids": [1] * n}),
-    (
-        CHAT,
-        field_limits.LOGIT_BIAS,
-        "logit_bias",
-        lambda n: {"logit_bias": {str(at): 1 for at in range(n)}},
-    ),
-    (CHAT, field_limits.BAD_WORDS, "bad_words", lambda n: {"bad_words": ["a"] * n}),
-    (CHAT, field_limits.BAD_WORD_CHARS, "bad_words[0]", lambda n: {"bad_words": ["a" * n]}),
-    (
-        CHAT,
-        field_limits.BAD_WORD_SEQUENCES,
-        "bad_words_token_ids",
-        lambda n: {"bad_words_token_ids": [1] * n},
-    ),
-    (
-        CHAT,
-        field_limits.BAD_WORD_IDS,
-        "bad_words_token_ids[0]",
-        lambda n: {"bad_words_token_ids": [[1] * n]},
-    ),
-    (CHAT, field_limits.ALLOWED_IDS, "allowed_token_ids", lambda n: {"allowed_token_ids": [1] * n}),
-    (
-        CHAT,
-        field_limits.LOGPROB_IDS,
+        limits.LOGPROB_IDS,
         "logprob_token_ids",
         lambda n: {"logprobs": True, "logprob_token_ids": [1] * n},
     ),
+    (limits.METADATA, "metadata", lambda n: {"metadata": {str(at): "" for at in range(n)}}),
+    (limits.METADATA_VALUE, "metadata.k", lambda n: {"metadata": {"k": "v" * n}}),
+    (limits.CHOICES, "n", lambda n: {"n": n}),
     (
-        CHAT,
-        field_limits.METADATA,
-        "metadata",
-        lambda n: {"metadata": {str(at): "" for at in range(n)}},
-    ),
-    (CHAT, field_limits.METADATA_VALUE, "metadata.k", lambda n: {"metadata": {"k": "v" * n}}),
-    (CHAT, field_limits.IDENTIFIER, "user", lambda n: {"user": "a" * n}),
-    (CHAT, field_limits.MODEL_NAME, "model", lambda n: {"model": "a" * n}),
-    (
-        CHAT,
-        field_limits.SAFETY_IDENTIFIER,
-        "safety_identifier",
-        lambda n: {"safety_identifier": "a" * n},
-    ),
-    (CHAT, field_limits.CACHE_SALT, "cache_salt", lambda n: {"cache_salt": "a" * n}),
-    (CHAT, field_limits.REQUEST_ID, "request_id", lambda n: {"request_id": "a" * n}),
-    (CHAT, field_limits.CHOICES, "n", lambda n: {"n": n}),
-    (
-        CHAT,
-        field_limits.PATTERN_TOKENS,
+        limits.PATTERN_TOKENS,
         "repetition_detection.max_pattern_size",
         lambda n: {"repetition_detection": {"max_pattern_size": n, "min_count": 2}},
     ),
-    (TEXTS, field_limits.PROMPTS, "prompt", lambda n: {"prompt": ["a"] * n}),
-    (TEXTS, field_limits.PROMPTS, "prompt", lambda n: {"prompt": [[1]] * n}),
-    (TEXTS, field_limits.PROMPT_IDS, "prompt", lambda n: {"prompt": [1] * n}),
-    (TEXTS, field_limits.TEXT, "prompt", lambda n: {"prompt": ["a" * (n - 9), "a" * 9]}),
-    (TEXTS, field_limits.TEXT, "suffix", lambda n: {"suffix": "a" * n, "prompt": [1]}),
-    (RESPONSES, field_limits.INPUT_ITEMS, "input", lambda n: {"input": HI * n}),
-    (RESPONSES, field_limits.TEXT, "input", lambda n: {"input": "a" * n}),
+]
+TEXT_ROWS: list[tuple[FieldLimit, str, Any]] = [
+    (limits.PROMPTS, "prompt", lambda n: {"prompt": ["a"] * n}),
+    (limits.PROMPTS, "prompt", lambda n: {"prompt": [[1]] * n}),
+    (limits.PROMPT_IDS, "prompt", lambda n: {"prompt": [1] * n}),
+    (limits.TEXT, "prompt", lambda n: {"prompt": [a_text(n - 9), a_text(9)]}),
+    (limits.TEXT, "suffix", lambda n: {"suffix": a_text(n), "prompt": [1]}),
+]
+RESPONSE_ROWS: list[tuple[FieldLimit, str, Any]] = [
+    (limits.FUNCTIONS, "tools", by_name("tools", namespaces)),
+    (limits.INPUT_ITEMS, "input", lambda n: {"input": HI * n}),
+    (limits.TEXT, "input", by_name("input", a_text)),
     (
-        RESPONSES,
-        field_limits.TEXT,
+        limits.TEXT,
         "instructions",
         lambda n: {
-            "instructions": "a" * n,
+            "instructions": a_text(n),
             "input": [{"type": "function_call_output", "call_id": "", "output": ""}],
         },
     ),
-    (
-        RESPONSES,
-        field_limits.INCLUDE,
-        "include",
-        lambda n: {"include": ["reasoning.encrypted_content"] * n},
-    ),
+    (limits.INCLUDE, "include", lambda n: {"include": [INCLUDED] * n}),
+]
+ROWS: list[tuple[Endpoint, FieldLimit, str, Any]] = [
+    *((CHAT, *row) for row in CHAT_ROWS),
+    *((TEXTS, *row) for row in TEXT_ROWS),
+    *((RESPONSES, *row) for row in RESPONSE_ROWS),
 ]
 
 
@@ -359,25 +305,25 @@ def test_the_limit_is_checked_before_the_entries(endpoint: Endpoint, fields: Any
 
 
 def test_v3_takes_more_stop_strings_than_v1() -> None:
-    sent(CHAT, V3, stop=["a"] * field_limits.STOPS_V3.value)
+    sent(CHAT, V3, stop=["a"] * limits.STOPS_V3.value)
 
     assert refusal(CHAT, V3, stop=["a"] * 17).param == "stop"
 
 
 def test_unknown_fields_count_with_the_body() -> None:
-    error = refusal(CHAT, unheard_of=[[]] * (field_limits.JSON_CONTAINERS.value + 1))
+    error = refusal(CHAT, unheard_of=[[]] * (limits.JSON_CONTAINERS.value + 1))
 
     assert "VINERY_MAX_JSON_CONTAINERS" in error.message
 
 
 def test_signs_inside_of_texts_are_no_objects() -> None:
-    code = '{["\\' * (field_limits.JSON_CONTAINERS.value + 1)
+    code = '{["\\' * (limits.JSON_CONTAINERS.value + 1)
 
     sent(CHAT, messages=[{"role": "user", "content": code}])
 
 
 def test_tokenizing_has_the_same_limits() -> None:
-    long = "a" * (field_limits.TEXT.value + 1)
+    long = "a" * (limits.TEXT.value + 1)
     for parse_tokens, fields in (
         (parse_tokenize, {"prompt": long}),
         (parse_tokenize, {"text": ["a"] * 2049}),
@@ -439,9 +385,9 @@ def test_the_engine_gets_no_integer_of_more_than_64_bits() -> None:
 
 @pytest.fixture
 def raised() -> Iterator[None]:
-    field_limits.configure({"tools": 130})
+    limits.configure({"tools": 130})
     yield
-    field_limits.configure({})
+    limits.configure({})
 
 
 @pytest.mark.usefixtures("raised")
@@ -452,7 +398,7 @@ def test_a_setting_changes_a_limit_and_its_documents() -> None:
     tools = schemas["ChatBody"]["properties"]["tools"]["anyOf"][0]
     assert (tools["maxItems"], tools["x-setting"]) == (130, "VINERY_MAX_TOOLS")
     assert "130" in refusal(CHAT, tools=[a_tool()] * 131).message
-    assert field_limits.configured()["tools"] == 130
+    assert limits.configured()["tools"] == 130
 
 
 def test_every_limit_has_a_name_a_setting_and_a_test() -> None:
@@ -478,4 +424,4 @@ def test_every_limit_has_a_name_a_setting_and_a_test() -> None:
     assert len(set(names)) == len(names)
     assert set(names) == tested
     with pytest.raises(KeyError):
-        field_limits.configure({"no_such": 1})
+        limits.configure({"no_such": 1})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ REFUSED_ROWS = [each for each in FOREIGN if isinstance(each.fate, Refused)]
 HARMLESS_ROWS = [each for each in FOREIGN if isinstance(each.fate, Harmless)]
 
 
+@cache
 def fields_of(endpoint: Endpoint) -> set[str]:
     own = {field.alias or name for name, field in BODIES[endpoint].model_fields.items()}
     return own | set(REFUSED[endpoint])
@@ -163,6 +165,12 @@ def test_each_alias_is_tested() -> None:
         ({"temperature": 1, "options": {"temperature": 0}}, "options.temperature", "temperature"),
         ({"seed": 1, "random_seed": 2}, "random_seed", "seed"),
         ({"ignore_eos": True, "ban_eos_token": 1}, "ban_eos_token", "ignore_eos"),
+        # A name contradicts each synonym of its parameter.
+        (
+            {"reasoning_max_tokens": 1, "thinking_budget": 2},
+            "thinking_budget",
+            "reasoning_max_tokens",
+        ),
     ],
 )  # fmt: skip
 def test_two_names_of_a_parameter_with_different_values_are_refused(
@@ -172,14 +180,6 @@ def test_two_names_of_a_parameter_with_different_values_are_refused(
 
     assert error.param == param
     assert error.message == f"`{param}` contradicts `{other}`. Send one of them."
-
-
-def test_a_name_contradicts_each_synonym_of_its_parameter() -> None:
-    error = refused(Endpoint.CHAT, reasoning_max_tokens=1, thinking_budget=2)
-
-    assert (
-        error.message == "`thinking_budget` contradicts `reasoning_max_tokens`. Send one of them."
-    )
 
 
 def test_two_names_with_the_same_value_are_one_parameter() -> None:
@@ -238,14 +238,11 @@ def test_a_template_reads_that_it_may_reason(fields: dict[str, Any]) -> None:
     assert prompt.template_kwargs == {"enable_thinking": True, "thinking": True}
 
 
-def test_an_object_of_thinking_has_a_budget() -> None:
-    asked = chat(thinking={"type": "enabled", "budget_tokens": 100})
-
-    assert asked.stopping.max_reasoning_tokens == 100
-
-
 def test_an_object_of_reasoning_has_effort_budget_and_whether_it_is_shown() -> None:
     asked = chat(reasoning={"effort": "low", "max_tokens": 9, "exclude": True})
+    other = chat(thinking={"type": "enabled", "budget_tokens": 100})
+
+    assert other.stopping.max_reasoning_tokens == 100
 
     assert effort_of(asked) is Effort.LOW
     assert asked.stopping.max_reasoning_tokens == 9
@@ -274,26 +271,20 @@ def test_completions_have_no_template_to_reason(fields: dict[str, Any]) -> None:
         completion(**fields)
 
 
-@table("fields", [{"input_ids": [1]}, {"return_full_text": True}])
+@table("name, value", [("input_ids", [1]), ("return_full_text", True)])
 def test_an_alias_of_a_parameter_that_the_endpoint_refuses_is_refused(
-    fields: dict[str, Any],
+    name: str, value: Any
 ) -> None:
-    [name] = fields
-
-    assert refused(Endpoint.RESPONSES, **fields).param == name
+    assert refused(Endpoint.RESPONSES, **{name: value}).param == name
 
 
-def test_an_alias_of_a_format_excludes_another_format() -> None:
-    error = refused(Endpoint.CHAT, format="json", guided_regex="a")
-
-    assert "exclude each other" in error.message
-
-
-def test_a_format_of_llama_cpp_constrains_the_answer() -> None:
+def test_an_alias_of_a_format_constrains_the_answer_and_excludes_another_format() -> None:
     grammar = chat(json_schema={"type": "object"}).grammar
+    error = refused(Endpoint.CHAT, format="json", guided_regex="a")
 
     assert grammar is not None
     assert grammar.kind is GrammarKind.JSON_SCHEMA
+    assert "exclude each other" in error.message
 
 
 def test_the_answer_continues_a_last_message_that_is_a_prefix() -> None:
@@ -315,27 +306,18 @@ def test_unknown_fields_are_named_in_their_order(endpoint: Endpoint) -> None:
     assert asked.unused == Unused(("chat_id", "features", "options.numa_nodes"), 3)
 
 
-def test_unknown_members_of_options_are_named_but_not_those_of_messages_and_tools() -> None:
+def test_unknown_members_of_options_are_named_but_not_those_of_messages_tools_and_formats() -> None:
     asked = chat(
         stream=True,
         stream_options={"include_usage": True, "pace": 1},
         messages=[{"role": "user", "content": "Hi", "id": "m1"}],
         tools=[{"type": "function", "function": {"name": "f"}, "cached": True}],
+        response_format={"type": "const_string", "value": "yes"},
     )
+    deep = response(text={"format": {"type": "text"}, "tone": "calm"}, reasoning={"mood": "calm"})
 
     assert asked.unused == Unused(("stream_options.pace",), 1)
-
-
-def test_unknown_members_are_found_at_any_depth_of_options() -> None:
-    asked = response(text={"format": {"type": "text"}, "tone": "calm"}, reasoning={"mood": "calm"})
-
-    assert set(asked.unused.unknown) == {"text.tone", "reasoning.mood"}
-
-
-def test_the_members_of_a_format_are_left_to_its_compiler() -> None:
-    tag = {"type": "const_string", "value": "yes"}
-
-    assert chat(response_format=tag).unused == Unused()
+    assert set(deep.unused.unknown) == {"text.tone", "reasoning.mood"}
 
 
 def test_few_of_many_unknown_names_are_kept_and_each_is_short() -> None:
@@ -354,11 +336,8 @@ def test_store_and_hosted_tools_are_named_as_not_done() -> None:
         {"type": "web_search", "filters": {}},
     ]
 
-    assert response(store=True, tools=tools).unused.hosted == (
-        "store",
-        "tools.web_search",
-        "tools.mcp",
-    )
+    hosted = ("store", "tools.web_search", "tools.mcp")
+    assert response(store=True, tools=tools).unused.hosted == hosted
     assert chat(store=True).unused.hosted == ("store",)
     assert chat(store=False).unused == Unused()
 

@@ -37,6 +37,8 @@ from .exchanges import (
     streamed,
 )
 
+CHAT, TEXTS = Endpoint.CHAT, Endpoint.COMPLETIONS
+RESPONSES, MESSAGES = Endpoint.RESPONSES, Endpoint.MESSAGES
 GOLDEN = Path(__file__).parents[1] / "golden" / "protocols"
 
 WITH_USAGE: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
@@ -86,15 +88,9 @@ EVERY_FIELD: dict[str, Any] = {
     "prompt_cache_retention": "24h",
     "prompt_cache_options": {"mode": "explicit"},
 }
+GRAMMAR = {"type": "grammar", "syntax": "regex", "definition": "[a-z]+"}
 RUN: dict[str, Any] = {
-    "tools": [
-        {
-            "type": "custom",
-            "name": "run",
-            "description": "Run code",
-            "format": {"type": "grammar", "syntax": "regex", "definition": "[a-z]+"},
-        }
-    ],
+    "tools": [{"type": "custom", "name": "run", "description": "Run code", "format": GRAMMAR}],
     "tool_choice": {"type": "custom", "name": "run"},
 }
 BROKEN = Failed(EngineLost("The engine ended while it ran this request. Try again."))
@@ -116,57 +112,50 @@ MADE: list[Event] = [
     *PLAIN[3:],
 ]
 
+PADDED: dict[str, Any] = {"stream": True, "stream_options": {"include_obfuscation": True}}
+LABELS: dict[str, Any] = {"service_tier": "default", "metadata": {"team": "a"}}
+
 STREAMS: dict[str, tuple[Endpoint, Dialect, dict[str, Any], list[Event]]] = {
-    "chat_plain": (Endpoint.CHAT, V1, {"stream": True}, PLAIN),
-    "chat_usage": (Endpoint.CHAT, V1, {**WITH_USAGE, "service_tier": "auto"}, PLAIN),
-    "chat_running_usage": (Endpoint.CHAT, V1, RUNNING, COUNTED),
-    "chat_reasoning": (Endpoint.CHAT, V3, {"stream": True}, WITH_REASONING),
-    "chat_two_calls": (Endpoint.CHAT, V1, {"stream": True}, TWO_CALLS),
-    "chat_custom_call": (Endpoint.CHAT, V1, {"stream": True, **RUN}, CUSTOM_CALL),
-    "chat_two_choices": (Endpoint.CHAT, V1, {**WITH_USAGE, "n": 2}, TWO_CHOICES),
-    "chat_token_ids": (Endpoint.CHAT, V1, {"stream": True, **WITH_IDS}, MADE),
-    "chat_failure": (Endpoint.CHAT, V1, {"stream": True}, [*PLAIN[:2], BROKEN]),
-    "completions_plain": (Endpoint.COMPLETIONS, V1, {"stream": True}, PLAIN),
-    "completions_two_choices": (Endpoint.COMPLETIONS, V1, {**WITH_USAGE, "n": 2}, TWO_CHOICES),
-    "completions_token_ids": (Endpoint.COMPLETIONS, V1, {"stream": True, **WITH_IDS}, MADE),
-    "completions_failure": (Endpoint.COMPLETIONS, V1, {"stream": True}, [*PLAIN[:2], BROKEN]),
-    "responses_plain": (Endpoint.RESPONSES, V1, {"stream": True}, PLAIN),
-    "responses_cut_reasoning": (Endpoint.RESPONSES, V3, {"stream": True}, WITH_REASONING),
-    "responses_two_calls": (Endpoint.RESPONSES, V1, {"stream": True, **WEATHER}, TWO_CALLS),
-    "responses_custom_call": (Endpoint.RESPONSES, V1, {"stream": True, **RUN}, CUSTOM_CALL),
-    "responses_every_field": (
-        Endpoint.RESPONSES,
-        V1,
-        {**EVERY_FIELD, "stream": True, "stream_options": {"include_obfuscation": True}},
-        WITH_REASONING_TWICE,
-    ),
-    "messages_plain": (Endpoint.MESSAGES, V1, {"stream": True}, PLAIN),
-    "messages_cut_reasoning": (Endpoint.MESSAGES, V3, {"stream": True}, WITH_REASONING),
-    "messages_two_calls": (Endpoint.MESSAGES, V1, {"stream": True}, TWO_CALLS),
-    "messages_failure": (Endpoint.MESSAGES, V1, {"stream": True}, [*PLAIN[:2], BROKEN]),
-    "responses_failure": (Endpoint.RESPONSES, V1, {"stream": True}, [*PLAIN[:2], BROKEN]),
+    "chat_plain": (CHAT, V1, {"stream": True}, PLAIN),
+    "chat_usage": (CHAT, V1, {**WITH_USAGE, "service_tier": "auto"}, PLAIN),
+    "chat_running_usage": (CHAT, V1, RUNNING, COUNTED),
+    "chat_reasoning": (CHAT, V3, {"stream": True}, WITH_REASONING),
+    "chat_two_calls": (CHAT, V1, {"stream": True}, TWO_CALLS),
+    "chat_custom_call": (CHAT, V1, {"stream": True, **RUN}, CUSTOM_CALL),
+    "chat_two_choices": (CHAT, V1, {**WITH_USAGE, "n": 2}, TWO_CHOICES),
+    "chat_token_ids": (CHAT, V1, {"stream": True, **WITH_IDS}, MADE),
+    "chat_failure": (CHAT, V1, {"stream": True}, [*PLAIN[:2], BROKEN]),
+    "completions_plain": (TEXTS, V1, {"stream": True}, PLAIN),
+    "completions_two_choices": (TEXTS, V1, {**WITH_USAGE, "n": 2}, TWO_CHOICES),
+    "completions_token_ids": (TEXTS, V1, {"stream": True, **WITH_IDS}, MADE),
+    "completions_failure": (TEXTS, V1, {"stream": True}, [*PLAIN[:2], BROKEN]),
+    "responses_plain": (RESPONSES, V1, {"stream": True}, PLAIN),
+    "responses_cut_reasoning": (RESPONSES, V3, {"stream": True}, WITH_REASONING),
+    "responses_two_calls": (RESPONSES, V1, {"stream": True, **WEATHER}, TWO_CALLS),
+    "responses_custom_call": (RESPONSES, V1, {"stream": True, **RUN}, CUSTOM_CALL),
+    "responses_every_field": (RESPONSES, V1, {**EVERY_FIELD, **PADDED}, WITH_REASONING_TWICE),
+    "messages_plain": (MESSAGES, V1, {"stream": True}, PLAIN),
+    "messages_cut_reasoning": (MESSAGES, V3, {"stream": True}, WITH_REASONING),
+    "messages_two_calls": (MESSAGES, V1, {"stream": True}, TWO_CALLS),
+    "messages_failure": (MESSAGES, V1, {"stream": True}, [*PLAIN[:2], BROKEN]),
+    "responses_failure": (RESPONSES, V1, {"stream": True}, [*PLAIN[:2], BROKEN]),
 }
 BODIES: dict[str, tuple[Endpoint, Dialect, dict[str, Any], list[Event]]] = {
-    "chat_plain": (Endpoint.CHAT, V1, {}, PLAIN),
-    "chat_reasoning": (
-        Endpoint.CHAT,
-        V1,
-        {"service_tier": "default", "metadata": {"team": "a"}},
-        WITH_REASONING,
-    ),
-    "chat_two_calls": (Endpoint.CHAT, V1, {}, TWO_CALLS),
-    "chat_token_ids": (Endpoint.CHAT, V1, WITH_IDS, MADE),
-    "completions_token_ids": (Endpoint.COMPLETIONS, V1, WITH_IDS, MADE),
-    "chat_custom_call": (Endpoint.CHAT, V1, RUN, CUSTOM_CALL),
-    "completions_two_choices": (Endpoint.COMPLETIONS, V1, {"n": 2}, TWO_CHOICES),
-    "responses_plain": (Endpoint.RESPONSES, V1, {}, PLAIN),
-    "responses_every_field": (Endpoint.RESPONSES, V1, EVERY_FIELD, WITH_REASONING_TWICE),
-    "responses_cut_reasoning": (Endpoint.RESPONSES, V1, {}, WITH_REASONING),
-    "responses_two_calls": (Endpoint.RESPONSES, V1, WEATHER, TWO_CALLS),
-    "responses_custom_call": (Endpoint.RESPONSES, V1, RUN, CUSTOM_CALL),
-    "messages_plain": (Endpoint.MESSAGES, V1, {}, PLAIN),
-    "messages_cut_reasoning": (Endpoint.MESSAGES, V1, {}, WITH_REASONING),
-    "messages_two_calls": (Endpoint.MESSAGES, V1, {}, TWO_CALLS),
+    "chat_plain": (CHAT, V1, {}, PLAIN),
+    "chat_reasoning": (CHAT, V1, LABELS, WITH_REASONING),
+    "chat_two_calls": (CHAT, V1, {}, TWO_CALLS),
+    "chat_token_ids": (CHAT, V1, WITH_IDS, MADE),
+    "completions_token_ids": (TEXTS, V1, WITH_IDS, MADE),
+    "chat_custom_call": (CHAT, V1, RUN, CUSTOM_CALL),
+    "completions_two_choices": (TEXTS, V1, {"n": 2}, TWO_CHOICES),
+    "responses_plain": (RESPONSES, V1, {}, PLAIN),
+    "responses_every_field": (RESPONSES, V1, EVERY_FIELD, WITH_REASONING_TWICE),
+    "responses_cut_reasoning": (RESPONSES, V1, {}, WITH_REASONING),
+    "responses_two_calls": (RESPONSES, V1, WEATHER, TWO_CALLS),
+    "responses_custom_call": (RESPONSES, V1, RUN, CUSTOM_CALL),
+    "messages_plain": (MESSAGES, V1, {}, PLAIN),
+    "messages_cut_reasoning": (MESSAGES, V1, {}, WITH_REASONING),
+    "messages_two_calls": (MESSAGES, V1, {}, TWO_CALLS),
 }
 
 

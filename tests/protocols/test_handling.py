@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from openai.types import Completion
@@ -19,23 +20,24 @@ from vinery_serving.core.events import (
     FinishReason,
     Started,
     TextDelta,
+    Usage,
 )
 from vinery_serving.core.request import Endpoint, Handling, Repetition
 
 from .clients import payloads
 from .exchanges import COMPLETED_AT, HEAD, USAGE, answered, exchange, request, streamed
 
-ENDPOINTS = list(Endpoint)
+every_endpoint = table("endpoint", Endpoint)
 
 
-@table("endpoint", ENDPOINTS)
+@every_endpoint
 def test_the_handling_options_have_defaults(endpoint: Endpoint) -> None:
     assert request(endpoint).handling == Handling()
     nothing = {"priority": None, "stream_interval": None, "request_id": None, "cache_salt": None}
     assert request(endpoint, **nothing).handling == Handling()
 
 
-@table("endpoint", ENDPOINTS)
+@every_endpoint
 def test_the_handling_options_are_read(endpoint: Endpoint) -> None:
     asked = request(
         endpoint, priority=3, stream_interval=8, request_id="job-7.a", cache_salt="secret"
@@ -45,14 +47,14 @@ def test_the_handling_options_are_read(endpoint: Endpoint) -> None:
     assert "secret" not in repr(asked.handling)
 
 
-@table("endpoint", ENDPOINTS)
+@every_endpoint
 def test_stream_interval_has_the_name_of_fastdeploy_too(endpoint: Endpoint) -> None:
     assert request(endpoint, max_streaming_response_tokens=4).handling.stream_interval == 4
     both = request(endpoint, max_streaming_response_tokens=4, stream_interval=2)
     assert both.handling.stream_interval == 2
 
 
-@table("endpoint", ENDPOINTS)
+@every_endpoint
 def test_repetition_detection_is_read(endpoint: Endpoint) -> None:
     def repetition(**fields: int) -> Repetition | None:
         return request(endpoint, repetition_detection=fields).stopping.repetition
@@ -63,7 +65,7 @@ def test_repetition_detection_is_read(endpoint: Endpoint) -> None:
     assert repetition() == repetition(min_count=9) == request(endpoint).stopping.repetition is None
 
 
-@table("endpoint", ENDPOINTS)
+@every_endpoint
 @table(
     "asked, member, words",
     [
@@ -141,3 +143,35 @@ def test_a_chat_returns_the_text_of_its_prompt_once() -> None:
     assert body.model_extra == {"prompt_text": "<s>one"}
     assert first["prompt_text"] == "<s>one"
     assert all("prompt_text" not in chunk for chunk in rest)
+
+
+# -- The tokens of pictures: reported for prompts that have any, and for no others -------------
+
+DETAILS = {
+    Endpoint.CHAT: "prompt_tokens_details",
+    Endpoint.COMPLETIONS: "prompt_tokens_details",
+    Endpoint.RESPONSES: "input_tokens_details",
+}
+
+
+def ended(num_image_tokens: int) -> list[Any]:
+    usage = Usage(20, 3, 1, num_image_tokens=num_image_tokens)
+    return [Started(), Finished(0, FinishReason.STOP), Completed(usage, COMPLETED_AT)]
+
+
+@table("endpoint", DETAILS)
+def test_a_body_has_the_tokens_of_its_pictures(endpoint: Endpoint) -> None:
+    for num, expected in ((16, 16), (0, None)):
+        details = answered(exchange(endpoint), ended(num))["usage"][DETAILS[endpoint]]
+
+        assert details.get("image_tokens") == expected
+        assert details["cached_tokens"] == 3
+
+
+@table("endpoint", DETAILS)
+def test_a_stream_has_them_in_its_usage(endpoint: Endpoint) -> None:
+    options = {} if endpoint is Endpoint.RESPONSES else {"stream_options": {"include_usage": True}}
+    events = payloads(streamed(exchange(endpoint, stream=True, **options), ended(16)))
+    usages = [event.get("response", event).get("usage") for event in events]
+
+    assert [usage[DETAILS[endpoint]]["image_tokens"] for usage in usages if usage] == [16]

@@ -16,6 +16,7 @@ from vinery_serving.core.request import (
     Conversation,
     Effort,
     Endpoint,
+    Grammar,
     GrammarKind,
     Message,
     Role,
@@ -55,29 +56,108 @@ def text(role: Role, *texts: str) -> Message:
     return Message(role, tuple(map(TextPart, texts)))
 
 
-def test_a_string_and_a_block_of_text_are_the_same() -> None:
-    blocks = [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}]
+def block_of_text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
 
-    assert turns(("user", blocks)) == turns(("user", "Hi")) == (text(Role.USER, "Hi"),)
+
+HI = [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}]
+RESULTS = [
+    {"type": "tool_result", "tool_use_id": "toolu_1", "content": "4"},
+    {"type": "tool_result", "tool_use_id": "toolu_2"},
+    block_of_text("Go on."),
+]
+FAILED = {"type": "tool_result", "tool_use_id": "t", "content": "No city.", "is_error": True}
+THOUGHT = [
+    {"type": "thinking", "thinking": "Hm.", "signature": "s"},
+    {"type": "redacted_thinking", "data": "x"},
+    block_of_text("Yes"),
+]
+REPORT = {
+    "type": "document",
+    "title": "Report",
+    "context": "Of 2025.",
+    "source": {"type": "text", "media_type": "text/plain", "data": "All is well."},
+}
+IN_BLOCKS = {
+    "type": "document",
+    "source": {"type": "content", "content": [block_of_text("a"), block_of_text("b")]},
+}
+FOUND = {
+    "type": "search_result",
+    "title": "Cats",
+    "source": "https://a.b/cats",
+    "content": [block_of_text("They purr."), block_of_text("Often.")],
+    "citations": {"enabled": False},
+}
+CATS = ("Cats\nSource: https://a.b/cats", "They purr.", "Often.")
+PNG = {"type": "base64", "media_type": "image/png", "data": DATA}
+PDF = {"type": "base64", "media_type": "application/pdf", "data": DATA}
+LINK = {"type": "url", "url": "https://a.b/c.png"}
+
+
+def result(*texts: str, id_: str) -> Message:
+    return Message(Role.TOOL, tuple(map(TextPart, texts)), tool_call_id=id_)
+
+
+@table(
+    "sent, messages",
+    [
+        ([("user", "Hi")], [text(Role.USER, "Hi")]),
+        ([("user", HI)], [text(Role.USER, "Hi")]),
+        # An instruction may come between the turns.
+        (
+            [("user", "Hi"), ("system", "Be brief."), ("user", "Go on")],
+            [text(Role.USER, "Hi"), text(Role.SYSTEM, "Be brief."), text(Role.USER, "Go on")],
+        ),
+        # Consecutive turns of one role are one.
+        (
+            [("user", "a"), ("user", "b"), ("assistant", "c"), ("user", "d")],
+            [text(Role.USER, "a", "b"), text(Role.ASSISTANT, "c"), text(Role.USER, "d")],
+        ),
+        # Calls and their results become messages of their own.
+        (
+            [("user", "Hi"), ("assistant", [block_of_text("Well"), CALL]), ("user", RESULTS)],
+            [
+                text(Role.USER, "Hi"),
+                Message(
+                    Role.ASSISTANT,
+                    (TextPart("Well"),),
+                    tool_calls=(ToolCall("toolu_1", "f", '{"a":"é"}'),),
+                ),
+                result("4", id_="toolu_1"),
+                result(id_="toolu_2"),
+                text(Role.USER, "Go on."),
+            ],
+        ),
+        # A failed tool is marked for the model.
+        ([("user", [FAILED])], [result("Error:\nNo city.", id_="t")]),
+        # Earlier thinking is reasoning, and what cannot be read is left out.
+        (
+            [("user", "a"), ("assistant", THOUGHT), ("user", "b")],
+            [
+                text(Role.USER, "a"),
+                Message(Role.ASSISTANT, (TextPart("Yes"),), reasoning="Hm."),
+                text(Role.USER, "b"),
+            ],
+        ),
+        # A document of text is its title, its context and its text; or it consists of blocks.
+        ([("user", [REPORT])], [text(Role.USER, "Report", "Of 2025.", "All is well.")]),
+        ([("user", [IN_BLOCKS])], [text(Role.USER, "a", "b")]),
+        # A search result is its title, its source and its texts.
+        ([("user", [FOUND])], [text(Role.USER, *CATS)]),
+        (
+            [("user", [{"type": "tool_result", "tool_use_id": "t", "content": [FOUND]}])],
+            [result(*CATS, id_="t")],
+        ),
+    ],
+)
+def test_turns_become_messages(sent: list[tuple[str, Any]], messages: list[Message]) -> None:
+    assert turns(*sent) == tuple(messages)
 
 
 @table("system", ["Be kind.", [{"type": "text", "text": "Be kind."}]])
 def test_the_system_text_is_the_first_message(system: Any) -> None:
     assert conversation(system=system).messages[0] == text(Role.SYSTEM, "Be kind.")
-
-
-def test_an_instruction_may_come_between_the_turns() -> None:
-    messages = turns(("user", "Hi"), ("system", "Be brief."), ("user", "Go on"))
-
-    assert [each.role for each in messages] == [Role.USER, Role.SYSTEM, Role.USER]
-
-
-def test_consecutive_turns_of_one_role_are_one() -> None:
-    assert turns(("user", "a"), ("user", "b"), ("assistant", "c"), ("user", "d")) == (
-        text(Role.USER, "a", "b"),
-        text(Role.ASSISTANT, "c"),
-        text(Role.USER, "d"),
-    )
 
 
 def test_a_last_turn_of_the_assistant_is_continued() -> None:
@@ -90,116 +170,41 @@ def test_a_last_turn_of_the_assistant_is_continued() -> None:
     assert not conversation(messages=asked[:1]).rendering.continues_final_message
 
 
-def test_calls_and_their_results_become_messages_of_their_own() -> None:
-    results = [
-        {"type": "tool_result", "tool_use_id": "toolu_1", "content": "4"},
-        {"type": "tool_result", "tool_use_id": "toolu_2"},
-        {"type": "text", "text": "Go on."},
-    ]
-
-    messages = turns(
-        ("user", "Hi"), ("assistant", [{"type": "text", "text": "Well"}, CALL]), ("user", results)
-    )
-
-    assert messages[1:] == (
-        Message(
-            Role.ASSISTANT,
-            (TextPart("Well"),),
-            tool_calls=(ToolCall("toolu_1", "f", '{"a":"é"}'),),
-        ),
-        Message(Role.TOOL, (TextPart("4"),), tool_call_id="toolu_1"),
-        Message(Role.TOOL, (), tool_call_id="toolu_2"),
-        text(Role.USER, "Go on."),
-    )
-
-
-def test_a_failed_tool_is_marked_for_the_model() -> None:
-    result = {"type": "tool_result", "tool_use_id": "t", "content": "No city.", "is_error": True}
-
-    assert turns(("user", [result]))[0].text == "Error:\nNo city."
-
-
-def test_earlier_thinking_is_reasoning_and_what_cannot_be_read_is_left_out() -> None:
-    blocks = [
-        {"type": "thinking", "thinking": "Hm.", "signature": "s"},
-        {"type": "redacted_thinking", "data": "x"},
-        {"type": "text", "text": "Yes"},
-    ]
-
-    [_, answer, _] = turns(("user", "a"), ("assistant", blocks), ("user", "b"))
-
-    assert answer == Message(Role.ASSISTANT, (TextPart("Yes"),), reasoning="Hm.")
-
-
 @table(
-    "block, part",
+    "block, kind, source, member, filename",
     [
+        ({"type": "image", "source": PNG}, MediaKind.IMAGE, InlineSource(b"picture"), "data", None),
+        ({"type": "image", "source": LINK}, MediaKind.IMAGE, UrlSource(LINK["url"]), "url", None),
         (
-            {
-                "type": "image",
-                "source": {"type": "base64", "media_type": "image/png", "data": DATA},
-            },
-            MediaPart(
-                MediaKind.IMAGE, InlineSource(b"picture"), "messages[0].content[0].source.data"
-            ),
-        ),
-        (
-            {"type": "image", "source": {"type": "url", "url": "https://a.b/c.png"}},
-            MediaPart(
-                MediaKind.IMAGE, UrlSource("https://a.b/c.png"), "messages[0].content[0].source.url"
-            ),
-        ),
-        (
-            {
-                "type": "document",
-                "title": "a.pdf",
-                "source": {"type": "base64", "media_type": "application/pdf", "data": DATA},
-            },
-            MediaPart(
-                MediaKind.DOCUMENT,
-                InlineSource(b"picture"),
-                "messages[0].content[0].source.data",
-                filename="a.pdf",
-            ),
+            {"type": "document", "title": "a.pdf", "source": PDF},
+            MediaKind.DOCUMENT,
+            InlineSource(b"picture"),
+            "data",
+            "a.pdf",
         ),
     ],
 )
-def test_pictures_and_files_are_media_of_their_message(block: Any, part: MediaPart) -> None:
+def test_pictures_and_files_are_media_of_their_message(
+    block: Any, kind: MediaKind, source: Any, member: str, filename: str | None
+) -> None:
+    param = f"messages[0].content[0].source.{member}"
+
+    part = MediaPart(kind, source, param, filename=filename)
     assert turns(("user", [block]))[0].content == (part,)
 
 
 def test_a_picture_in_a_result_names_its_own_field() -> None:
     picture = {"type": "image", "source": {"type": "base64", "data": DATA}}
-    result = {"type": "tool_result", "tool_use_id": "t", "content": [picture]}
+    sent = {"type": "tool_result", "tool_use_id": "t", "content": [picture]}
 
-    [part] = turns(("user", [result]))[0].media
+    [part] = turns(("user", [sent]))[0].media
 
     assert part.param == "messages[0].content[0].content[0].source.data"
 
 
-def test_a_document_of_text_is_its_title_its_context_and_its_text() -> None:
-    block = {
-        "type": "document",
-        "title": "Report",
-        "context": "Of 2025.",
-        "source": {"type": "text", "media_type": "text/plain", "data": "All is well."},
-    }
-
-    assert turns(("user", [block])) == (text(Role.USER, "Report", "Of 2025.", "All is well."),)
-
-
-def test_a_document_may_consist_of_blocks() -> None:
-    inner = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    block = {"type": "document", "source": {"type": "content", "content": inner}}
-
-    assert turns(("user", [block])) == (text(Role.USER, "a", "b"),)
-
-
 def test_a_result_has_no_meaning_in_an_answer() -> None:
-    result = {"type": "tool_result", "tool_use_id": "t", "content": "4"}
-
     with pytest.raises(InvalidRequest, match="of type tool_result, which has no meaning") as caught:
-        turns(("assistant", [result]))
+        turns(("assistant", RESULTS[:1]))
 
     assert caught.value.param == "messages[0].content[0]"
 
@@ -262,26 +267,20 @@ def test_thinking_can_be_left_out_of_the_answer() -> None:
     assert not message(thinking={"type": "adaptive", "display": "summarized"}).hides_reasoning
 
 
+FORM = {"type": "json_schema", "schema": {"type": "object"}}
+
+
 @table(
     "fields, param",
     [
-        ({"output_config": {"format": {}}}, "output_config.format.schema"),
-        ({"output_format": {}}, "output_format.schema"),
+        ({"output_config": {"format": FORM}}, "output_config.format.schema"),
+        ({"output_format": FORM}, "output_format.schema"),
     ],
 )
 def test_the_format_of_the_answer_is_a_grammar(fields: Any, param: str) -> None:
-    form = {"type": "json_schema", "schema": {"type": "object"}}
-    sent = (
-        {"output_config": {"format": form}}
-        if "output_config" in fields
-        else {"output_format": form}
-    )
+    grammar = message(**fields).grammar
 
-    grammar = message(**sent).grammar
-
-    assert grammar is not None
-    assert (grammar.kind, grammar.source) == (GrammarKind.JSON_SCHEMA, '{"type":"object"}')
-    assert grammar.param == param
+    assert grammar == Grammar(GrammarKind.JSON_SCHEMA, '{"type":"object"}', param)
 
 
 def test_stop_sequences_are_stop_strings_and_never_part_of_the_answer() -> None:
@@ -325,23 +324,6 @@ def test_what_has_no_effect_is_named() -> None:
     asked = message(betas=["a"], cache_control={"type": "ephemeral"}, speed="fast", unheard_of=1)
 
     assert asked.unused == Unused(("unheard_of",), 1, ("betas", "cache_control", "speed"))
-
-
-def test_a_search_result_is_its_title_its_source_and_its_texts() -> None:
-    found = {
-        "type": "search_result",
-        "title": "Cats",
-        "source": "https://a.b/cats",
-        "content": [{"type": "text", "text": "They purr."}, {"type": "text", "text": "Often."}],
-        "citations": {"enabled": False},
-    }
-    texts = ("Cats\nSource: https://a.b/cats", "They purr.", "Often.")
-    result = {"type": "tool_result", "tool_use_id": "t", "content": [found]}
-
-    assert turns(("user", [found])) == (text(Role.USER, *texts),)
-    assert turns(("user", [result])) == (
-        Message(Role.TOOL, tuple(map(TextPart, texts)), tool_call_id="t"),
-    )
 
 
 def test_examples_of_an_input_follow_the_description_of_its_tool() -> None:

@@ -35,7 +35,6 @@ from vinery_serving.core.events import (
     ToolCallStarted,
 )
 from vinery_serving.core.request import Endpoint
-from vinery_serving.core.result import Result
 from vinery_serving.protocols.messages.answer import input_of
 from vinery_serving.protocols.messages.errors import error_object
 
@@ -78,6 +77,9 @@ def _add(block: Any, delta: Any, arguments: dict[int, str], at: int) -> None:
             block[name] += delta[name]
 
 
+FULL = Finished(0, FinishReason.LENGTH, is_context_full=True)
+
+
 @given(st.data(), st.booleans())
 def test_a_stream_adds_up_to_the_body(data: st.DataObject, is_padded: bool) -> None:
     events = data.draw(event_streams(1))
@@ -94,46 +96,29 @@ def test_the_name_of_an_event_is_its_type(data: st.DataObject) -> None:
     named = frames(streamed(exchange(MESSAGES, stream=True), events))
 
     assert [frame.name for frame in named] == [frame.payload["type"] for frame in named]
-    assert [named[0].name, named[1].name, named[-1].name] == [
-        "message_start",
-        "ping",
-        "message_stop",
-    ]
+    ends = [named[0].name, named[1].name, named[-1].name]
+    assert ends == ["message_start", "ping", "message_stop"]
 
 
 @table(
-    "reason, cause, expected",
+    "finished, reason, sequence",
     [
-        (FinishReason.STOP, None, ("end_turn", None)),
-        (FinishReason.STOP, "END", ("stop_sequence", "END")),
-        (FinishReason.STOP, REPETITION, ("end_turn", None)),
-        (FinishReason.STOP, 7, ("end_turn", None)),
-        (FinishReason.LENGTH, None, ("max_tokens", None)),
-        (FinishReason.TOOL_CALLS, None, ("tool_use", None)),
+        (Finished(0, FinishReason.STOP), "end_turn", None),
+        (Finished(0, FinishReason.STOP, "END"), "stop_sequence", "END"),
+        (Finished(0, FinishReason.STOP, REPETITION), "end_turn", None),
+        (Finished(0, FinishReason.STOP, 7), "end_turn", None),
+        (Finished(0, FinishReason.LENGTH), "max_tokens", None),
+        (FULL, "model_context_window_exceeded", None),
+        (Finished(0, FinishReason.TOOL_CALLS), "tool_use", None),
     ],
 )
-def test_why_an_answer_ended(
-    reason: FinishReason, cause: str | int | None, expected: tuple[str, str | None]
-) -> None:
-    events: list[Event] = [Started(), Finished(0, reason, cause), Completed(USAGE, COMPLETED_AT)]
+def test_why_an_answer_ended(finished: Finished, reason: str, sequence: str | None) -> None:
+    events: list[Event] = [Started(), finished, Completed(USAGE, COMPLETED_AT)]
 
     answer = answered(exchange(MESSAGES, stop_sequences=["END"]), events)
 
-    assert (answer["stop_reason"], answer["stop_sequence"]) == expected
-
-
-def test_an_answer_that_the_context_has_no_room_for_ends_with_a_reason_of_its_own() -> None:
-    events: list[Event] = [
-        Started(),
-        Finished(0, FinishReason.LENGTH, is_context_full=True),
-        Completed(USAGE, COMPLETED_AT),
-    ]
-
-    answer = answered(exchange(MESSAGES), events)
-    streamed_answer = joined(streamed(exchange(MESSAGES, stream=True), events))
-
-    assert answer["stop_reason"] == "model_context_window_exceeded"
-    assert streamed_answer == answer
+    assert (answer["stop_reason"], answer["stop_sequence"]) == (reason, sequence)
+    assert joined(streamed(exchange(MESSAGES, stream=True), events)) == answer
 
 
 def test_cached_tokens_are_no_input_tokens() -> None:
@@ -149,9 +134,8 @@ def test_cached_tokens_are_no_input_tokens() -> None:
 
 
 def test_a_stream_begins_with_the_number_of_prompt_tokens() -> None:
-    start, *_ = payloads(
-        streamed(exchange(MESSAGES, stream=True), [Started(num_prompt_tokens=11), *PLAIN[1:]])
-    )
+    events = [Started(num_prompt_tokens=11), *PLAIN[1:]]
+    start, *_ = payloads(streamed(exchange(MESSAGES, stream=True), events))
 
     assert start["message"]["usage"]["input_tokens"] == 11
     assert start["message"]["stop_reason"] is None
@@ -178,12 +162,8 @@ def test_the_input_of_a_call_is_always_an_object(arguments: str, expected: Any) 
 
     [block] = answered(exchange(MESSAGES), events)["content"]
 
-    assert block == {
-        "type": "tool_use",
-        "id": "toolu_0a",
-        "name": "get_weather",
-        "input": expected,
-    }
+    call = {"type": "tool_use", "id": "toolu_0a", "name": "get_weather"}
+    assert block == {**call, "input": expected}
 
 
 def test_a_failed_stream_ends_with_anthropics_error() -> None:
@@ -191,11 +171,9 @@ def test_a_failed_stream_ends_with_anthropics_error() -> None:
 
     *_, last = frames(streamed(exchange(MESSAGES, stream=True), [*PLAIN[:2], failed]))
 
+    error = {"type": "api_error", "message": "The engine ended."}
     assert last.name == "error"
-    assert last.payload == {
-        "type": "error",
-        "error": {"type": "api_error", "message": "The engine ended."},
-    }
+    assert last.payload == {"type": "error", "error": error}
 
 
 @table(
@@ -229,11 +207,8 @@ def test_arguments_never_get_into_the_wrong_block() -> None:
 
 
 def test_an_answer_is_json_without_line_separators() -> None:
-    body = exchange(MESSAGES).body(HEAD, _result("a\u2028b"))
+    result = build_result([Started(), TextDelta(0, "a\u2028b"), *PLAIN[3:]])
+    body = exchange(MESSAGES).body(HEAD, result)
 
     assert json.loads(body)["content"][0]["text"] == "a\u2028b"
     assert b"\\u2028" in body
-
-
-def _result(text: str) -> Result:
-    return build_result([Started(), TextDelta(0, text), *PLAIN[3:]])

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter
 
 from docs.parameters import parameters
+from tests.examples import examples
 from tests.tables import table
 from vinery_serving.core.dialects import DIALECTS, V1
 from vinery_serving.core.endpoints import ALL_ENDPOINTS, AnyEndpoint, PoolingEndpoint
@@ -33,6 +34,7 @@ from .clients import payloads
 from .exchanges import LEAST, OPENAI, answered, exchange, parsed, streamed
 from .streams import event_streams
 
+few = settings(max_examples=examples(20))  # they are slow, and for each endpoint
 DOCUMENT = document(version="1.2.3", max_body_mb=64)
 PATHS: dict[str, Any] = DOCUMENT["paths"]
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
@@ -249,6 +251,7 @@ def test_every_recorded_answer_is_as_described(path: Path) -> None:
 
 
 @table("endpoint", Endpoint)
+@few
 @given(st.data(), st.integers(1, 3), st.booleans())
 def test_every_answer_is_as_described(
     endpoint: Endpoint, data: st.DataObject, n: int, is_scored: bool
@@ -265,6 +268,7 @@ def test_every_answer_is_as_described(
 
 
 @table("endpoint", [Endpoint.CHAT, Endpoint.COMPLETIONS])
+@few
 @given(st.data())
 def test_an_answer_with_token_ids_is_as_described(endpoint: Endpoint, data: st.DataObject) -> None:
     events = data.draw(event_streams(2, num_prompts_with_ids=1))

@@ -13,26 +13,15 @@ from .exchanges import PLAIN, answered, chat, completion, exchange
 from .test_refusals import refused
 
 
-@table("name", ["max_tokens", "max_completion_tokens"])
-def test_minus_one_is_no_limit(name: str) -> None:
-    stopping = chat(**{name: -1}).stopping
-
-    assert stopping.max_tokens is None
-    assert stopping.is_unlimited
-
-
-def test_minus_one_also_replaces_the_default_of_completions() -> None:
-    assert completion(V1, max_tokens=-1).stopping.is_unlimited
-
-
-def test_responses_repeat_no_limit_as_null() -> None:
+def test_minus_one_is_no_limit() -> None:
+    for name in ("max_tokens", "max_completion_tokens"):
+        stopping = chat(**{name: -1}).stopping
+        assert stopping.max_tokens is None
+        assert stopping.is_unlimited
+    assert completion(V1, max_tokens=-1).stopping.is_unlimited, "it replaces the default"
     asked = exchange(Endpoint.RESPONSES, max_output_tokens=-1)
-
     assert asked.request.stopping.is_unlimited
     assert answered(asked, PLAIN)["max_output_tokens"] is None
-
-
-def test_a_least_number_of_tokens_fits_no_limit() -> None:
     assert chat(max_tokens=-1, min_tokens=5).stopping.min_tokens == 5
 
 

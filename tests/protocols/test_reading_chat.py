@@ -26,6 +26,8 @@ from vinery_serving.core.request import (
 from .exchanges import PLAIN, answered, chat, exchange
 
 WEATHER = {"name": "get_weather", "description": "Now.", "parameters": {"type": "object"}}
+NESTED = {"type": "function", "function": WEATHER}
+NAMED = ToolChoice(ToolMode.NAMED, "get_weather")
 
 NULLABLE = """
 model temperature top_p top_k min_p seed max_tokens max_completion_tokens stop n
@@ -42,8 +44,12 @@ def conversation(**fields: Any) -> Conversation:
     return prompt
 
 
-def message(**fields: Any) -> Message:
-    return conversation(messages=[fields]).messages[0]
+def message(role: str = "assistant", content: Any = "a", **fields: Any) -> Message:
+    return conversation(messages=[{"role": role, "content": content, **fields}]).messages[0]
+
+
+def said(*texts: str, **fields: Any) -> Message:
+    return Message(Role.ASSISTANT, tuple(map(TextPart, texts)), **fields)
 
 
 def test_a_minimal_request_has_only_defaults() -> None:
@@ -58,102 +64,71 @@ def test_a_minimal_request_has_only_defaults() -> None:
     assert request.prompt == Conversation((Message(Role.USER, (TextPart("Hi"),)),))
 
 
-def test_null_is_the_same_as_absent() -> None:
-
-    assert chat(**dict.fromkeys(NULLABLE.split())) == chat()
-
-
-def test_empty_lists_are_the_same_as_absent() -> None:
-    empty: dict[str, Any] = {
-        "tools": [],
-        "functions": [],
-        "stop": [],
-        "logit_bias": {},
-        "bad_words": [],
-    }
-
-    assert chat(**empty) == chat()
-    assert message(role="assistant", content="a", tool_calls=[]) == message(
-        role="assistant", content="a"
-    )
+@table(
+    "fields",
+    [
+        dict.fromkeys(NULLABLE.split()),
+        {"tools": [], "functions": [], "stop": [], "logit_bias": {}, "bad_words": []},
+        {"response_format": {"type": "text"}},
+        {"tool_choice": "auto"},  # among no tools
+        # Labels.
+        {
+            "store": True,
+            "user": "u",
+            "metadata": {"k": "v"},
+            "service_tier": "flex",
+            "safety_identifier": "s",
+            "prompt_cache_key": "k",
+            "prompt_cache_retention": "24h",
+            "prompt_cache_options": {"mode": "implicit", "ttl": "12h"},
+            "verbosity": "low",
+            "prediction": {"type": "content", "content": "x"},
+            "session_id": "s",
+            "modalities": ["text"],
+        },
+        # The defaults of parameters.
+        {
+            "logprobs": False,
+            "top_logprobs": 0,
+            "best_of": 1,
+            "use_beam_search": False,
+            "length_penalty": 1.0,
+            "min_tokens": 0,
+            "ignore_eos": False,
+            "skip_special_tokens": True,
+            "echo": False,
+            "add_generation_prompt": True,
+        },
+    ],
+)
+def test_what_asks_for_nothing_is_the_same_as_absent(fields: dict[str, Any]) -> None:
+    assert chat(**fields) == chat()
 
 
 def test_unknown_fields_are_accepted_everywhere() -> None:
+    part = {"type": "text", "text": "Hi", "opts": {}}
     request = chat(
-        messages=[
-            {"role": "user", "id": 1, "content": [{"type": "text", "text": "Hi", "opts": {}}]}
-        ],
+        messages=[{"role": "user", "id": 1, "content": [part]}],
         tools=[{"type": "function", "x": 1, "function": {**WEATHER, "x": 1}}],
         frobnicate=[[]],
     )
 
-    assert request.prompt == conversation(tools=[{"type": "function", "function": WEATHER}])
-
-
-def test_default_values_of_a_search_change_nothing() -> None:
-    labels: dict[str, Any] = {
-        "store": True,
-        "user": "u",
-        "metadata": {"k": "v"},
-        "service_tier": "flex",
-        "safety_identifier": "s",
-        "prompt_cache_key": "k",
-        "prompt_cache_retention": "24h",
-        "prompt_cache_options": {"mode": "implicit", "ttl": "12h"},
-        "verbosity": "low",
-        "prediction": {"type": "content", "content": "x"},
-        "session_id": "s",
-        "modalities": ["text"],
-    }
-
-    assert chat(**labels) == chat()
+    assert request.prompt == conversation(tools=[NESTED])
 
 
 def test_metadata_of_any_type_is_repeated_as_text() -> None:
     returned = exchange(Endpoint.CHAT, metadata={"id": "a", "try": 2, "debug": True, "tags": ["x"]})
 
-    assert answered(returned, PLAIN)["metadata"] == {
-        "id": "a",
-        "try": "2",
-        "debug": "true",
-        "tags": '["x"]',
-    }
-
-
-def test_parameters_at_their_no_op_default_are_accepted() -> None:
-    request = chat(
-        logprobs=False,
-        top_logprobs=0,
-        best_of=1,
-        use_beam_search=False,
-        length_penalty=1.0,
-        min_tokens=0,
-        ignore_eos=False,
-        skip_special_tokens=True,
-        echo=False,
-        add_generation_prompt=True,
-        modalities=["text"],
-    )
-
-    assert request == chat()
+    metadata = {"id": "a", "try": "2", "debug": "true", "tags": '["x"]'}
+    assert answered(returned, PLAIN)["metadata"] == metadata
 
 
 def test_sampling_is_read() -> None:
-    request = chat(
-        temperature=1,
-        top_p=0.5,
-        top_k=-1,
-        min_p=0.1,
-        seed=7,
-        frequency_penalty=-2,
-        presence_penalty=2,
-        repetition_penalty=1.1,
-    )
+    penalties = {"frequency_penalty": -2, "presence_penalty": 2, "repetition_penalty": 1.1}
+    request = chat(temperature=1, top_p=0.5, top_k=-1, min_p=0.1, seed=7, **penalties)
 
     assert request.sampling == Sampling(1.0, 0.5, -1, 0.1, 7, -2.0, 2.0, 1.1)
-
-
-def test_an_empty_nucleus_keeps_the_most_likely_token() -> None:
+    # An empty nucleus keeps the most likely token.
     assert chat(top_p=0, top_k=40).sampling == Sampling(top_p=1.0, top_k=1)
 
 
@@ -189,11 +164,9 @@ def test_include_stop_str_in_output_is_read(dialect: Any, stream: bool, wanted: 
 
 
 def test_running_usage_comes_with_the_totals_only() -> None:
-    both = {"include_usage": True, "continuous_usage_stats": True}
-    alone = {"include_usage": False, "continuous_usage_stats": True}
-
-    assert chat(stream=True, stream_options=both).wants_progress
-    assert not chat(stream=True, stream_options=alone).wants_progress
+    for totals in (True, False):
+        options = {"include_usage": totals, "continuous_usage_stats": True}
+        assert chat(stream=True, stream_options=options).wants_progress is totals
 
 
 @table("role", ["system", "developer", "user", "assistant"])
@@ -201,63 +174,48 @@ def test_running_usage_comes_with_the_totals_only() -> None:
 def test_any_role_may_send_text_parts(role: str, kind: str) -> None:
     parts = [{"type": kind, "text": "a"}, {"type": "refusal", "refusal": "b"}]
 
-    assert message(role=role, content=parts) == Message(Role(role), (TextPart("a"), TextPart("b")))
+    assert message(role, parts) == Message(Role(role), (TextPart("a"), TextPart("b")))
 
 
-def test_names_are_kept() -> None:
-    assert message(role="user", content="a", name="bob").name == "bob"
+CALLS = [
+    {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}},
+    {"id": "c2", "type": "function", "function": {"name": "g", "arguments": {"b": 2}}},
+    {"id": "c3", "function": {"name": "h"}},
+]
+CALLED = (ToolCall("c1", "f", '{"a":1}'), ToolCall("c2", "g", '{"b":2}'), ToolCall("c3", "h", "{}"))
 
 
-def test_an_assistant_message_with_only_calls_is_kept() -> None:
-    calls = [
-        {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}},
-        {"id": "c2", "type": "function", "function": {"name": "g", "arguments": {"b": 2}}},
-        {"id": "c3", "function": {"name": "h"}},
-    ]
-
-    turn = message(role="assistant", content=None, tool_calls=calls)
-
-    assert turn == Message(
-        Role.ASSISTANT,
-        tool_calls=(
-            ToolCall("c1", "f", '{"a":1}'),
-            ToolCall("c2", "g", '{"b":2}'),
-            ToolCall("c3", "h", "{}"),
+@table(
+    "fields, turn",
+    [
+        ({"name": "bob"}, said("a", name="bob")),
+        ({"tool_calls": []}, said("a")),
+        ({"content": None, "tool_calls": CALLS}, said(tool_calls=CALLED)),
+        ({"content": None}, said()),
+        ({"content": None, "refusal": "No."}, said("No.")),
+        ({"reasoning": "Hm"}, said("a", reasoning="Hm")),
+        ({"reasoning_content": "Hm"}, said("a", reasoning="Hm")),
+        (
+            {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "4"}]},
+            Message(Role.TOOL, (TextPart("4"),), tool_call_id="c1"),
         ),
-    )
+    ],
+)
+def test_a_turn_of_the_assistant_or_a_tool_is_read(fields: dict[str, Any], turn: Message) -> None:
+    assert message(**fields) == turn
 
 
-def test_the_content_of_the_assistant_may_be_null() -> None:
-    assert message(role="assistant") == Message(Role.ASSISTANT)
-
-
-def test_a_replayed_refusal_is_the_content_of_the_assistant() -> None:
-    turn = message(role="assistant", content=None, refusal="No.")
-
-    assert turn.content == (TextPart("No."),)
-
-
-@table("field", ["reasoning", "reasoning_content"])
-def test_replayed_reasoning_is_read_under_either_name(field: str) -> None:
-    assert message(role="assistant", content="a", **{field: "Hm"}).reasoning == "Hm"
-
-
-def test_a_tool_answers_by_the_id_of_the_call() -> None:
-    answer = message(role="tool", tool_call_id="c1", content=[{"type": "text", "text": "4"}])
-
-    assert answer == Message(Role.TOOL, (TextPart("4"),), tool_call_id="c1")
+def test_the_content_of_the_assistant_may_be_missing() -> None:
+    assert conversation(messages=[{"role": "assistant"}]).messages == (said(),)
 
 
 def test_the_deprecated_function_role_answers_by_the_name_of_the_function() -> None:
-    turns = conversation(
-        messages=[
-            {"role": "assistant", "function_call": {"name": "f", "arguments": ""}},
-            {"role": "function", "name": "f", "content": "4"},
-        ]
-    ).messages
+    call = {"role": "assistant", "function_call": {"name": "f", "arguments": ""}}
 
-    assert turns == (
-        Message(Role.ASSISTANT, tool_calls=(ToolCall("f", "f", "{}"),)),
+    turns = conversation(messages=[call, {"role": "function", "name": "f", "content": "4"}])
+
+    assert turns.messages == (
+        said(tool_calls=(ToolCall("f", "f", "{}"),)),
         Message(Role.TOOL, (TextPart("4"),), name="f", tool_call_id="f"),
     )
 
@@ -273,7 +231,7 @@ def test_system_messages_stay_where_they_are() -> None:
 @table(
     "tools",
     [
-        {"tools": [{"type": "function", "function": WEATHER}]},
+        {"tools": [NESTED]},
         {"tools": [{"type": "function", **WEATHER}]},
         {"tools": [{"function": WEATHER}]},
         {"functions": [WEATHER]},
@@ -289,28 +247,14 @@ def test_tools_are_read_in_every_shape(tools: dict[str, Any]) -> None:
         ("tool_choice", "none", ToolChoice(ToolMode.NONE)),
         ("tool_choice", "auto", ToolChoice(ToolMode.AUTO)),
         ("tool_choice", "required", ToolChoice(ToolMode.REQUIRED)),
-        (
-            "tool_choice",
-            {"type": "function", "function": {"name": "get_weather"}},
-            ToolChoice(ToolMode.NAMED, "get_weather"),
-        ),
-        (
-            "tool_choice",
-            {"type": "function", "name": "get_weather"},
-            ToolChoice(ToolMode.NAMED, "get_weather"),
-        ),
+        ("tool_choice", {"type": "function", "function": {"name": "get_weather"}}, NAMED),
+        ("tool_choice", {"type": "function", "name": "get_weather"}, NAMED),
         ("function_call", "none", ToolChoice(ToolMode.NONE)),
-        ("function_call", {"name": "get_weather"}, ToolChoice(ToolMode.NAMED, "get_weather")),
+        ("function_call", {"name": "get_weather"}, NAMED),
     ],
 )
 def test_tool_choice_is_read_in_every_shape(field: str, value: Any, choice: ToolChoice) -> None:
-    tools = [{"type": "function", "function": WEATHER}]
-
-    assert conversation(tools=tools, **{field: value}).tool_choice == choice
-
-
-def test_a_choice_among_no_tools_is_ignored() -> None:
-    assert conversation(tool_choice="auto") == conversation()
+    assert conversation(tools=[NESTED], **{field: value}).tool_choice == choice
 
 
 def test_parallel_calls_are_allowed_unless_refused() -> None:
@@ -347,7 +291,3 @@ def test_a_response_format_is_a_grammar(response_format: Any, source: str, param
     grammar = chat(response_format=response_format).grammar
 
     assert grammar == Grammar(GrammarKind.JSON_SCHEMA, source, param)
-
-
-def test_plain_text_needs_no_grammar() -> None:
-    assert chat(response_format={"type": "text"}).grammar is None

@@ -13,6 +13,8 @@ from .exchanges import exchange
 SCHEMA = {"type": "object", "properties": {"b": {}, "a": {}}}
 SOURCE = '{"type":"object","properties":{"b":{},"a":{}}}'
 TAG = {"type": "structural_tag", "format": {"type": "any_text"}}
+TAG_TEXT, TAG_SOURCE = json.dumps(TAG), json.dumps(TAG, separators=(",", ":"))
+STRICT = {"is_strict": True}
 BARE = {"type": "const_string", "value": "Hello World!"}
 OLD_TAG = {"type": "structural_tag", "structures": [], "triggers": ["<f>"]}
 
@@ -40,48 +42,46 @@ def tag_grammar(tag: Any, param: str) -> Grammar:
         ({"guided_json": SOURCE}, json_grammar("guided_json", is_strict=True)),
         ({"guided_regex": "a|b"}, Grammar(GrammarKind.REGEX, "a|b", "guided_regex")),
         ({"guided_choice": ["é", "b"]}, Grammar(GrammarKind.CHOICE, '["é","b"]', "guided_choice")),
-        (
-            {"guided_grammar": "root ::= x"},
-            Grammar(GrammarKind.EBNF, "root ::= x", "guided_grammar"),
-        ),
+        ({"guided_grammar": "r ::= x"}, Grammar(GrammarKind.EBNF, "r ::= x", "guided_grammar")),
         ({"structural_tag": TAG}, tag_grammar(TAG, "structural_tag")),
         ({"structural_tag": json.dumps(TAG)}, tag_grammar(TAG, "structural_tag")),
-        (
-            {"structured_outputs": {"json": SOURCE}},
-            json_grammar("structured_outputs.json", is_strict=True),
-        ),
-        (
-            {"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": True}},
-            json_grammar("structured_outputs.json", is_strict=True, is_compact=True),
-        ),
-        (
-            {"structured_outputs": {"json_object": True, "disable_fallback": True}},
-            Grammar(
-                GrammarKind.JSON_SCHEMA, '{"type":"object"}', "structured_outputs.json_object", True
-            ),
-        ),
-        (
-            {"structured_outputs": {"regex": "a"}},
-            Grammar(GrammarKind.REGEX, "a", "structured_outputs.regex"),
-        ),
-        (
-            {"structured_outputs": {"choice": ["a"]}},
-            Grammar(GrammarKind.CHOICE, '["a"]', "structured_outputs.choice"),
-        ),
-        (
-            {"structured_outputs": {"grammar": "root ::= x"}},
-            Grammar(GrammarKind.EBNF, "root ::= x", "structured_outputs.grammar"),
-        ),
-        (
-            {"structured_outputs": {"structural_tag": json.dumps(TAG)}},
-            tag_grammar(TAG, "structured_outputs.structural_tag"),
-        ),
     ],
 )
-def test_vllm_s_and_fastdeploy_s_names_are_read(
+def test_fastdeploy_s_names_are_read(
     endpoint: Endpoint, fields: dict[str, Any], grammar: Grammar
 ) -> None:
     assert grammar_of(endpoint, **fields) == grammar
+
+
+@every_endpoint
+@table(
+    "fields, kind, source, marks",
+    [
+        ({"json": SOURCE}, GrammarKind.JSON_SCHEMA, SOURCE, STRICT),
+        (
+            {"json": SCHEMA, "disable_any_whitespace": True},
+            GrammarKind.JSON_SCHEMA,
+            SOURCE,
+            {**STRICT, "is_compact": True},
+        ),
+        (
+            {"json_object": True, "disable_fallback": True},
+            GrammarKind.JSON_SCHEMA,
+            '{"type":"object"}',
+            STRICT,
+        ),
+        ({"regex": "a"}, GrammarKind.REGEX, "a", {}),
+        ({"choice": ["a"]}, GrammarKind.CHOICE, '["a"]', {}),
+        ({"grammar": "root ::= x"}, GrammarKind.EBNF, "root ::= x", {}),
+        ({"structural_tag": TAG_TEXT}, GrammarKind.STRUCTURAL_TAG, TAG_SOURCE, STRICT),
+    ],
+)
+def test_vllm_s_names_are_read(
+    endpoint: Endpoint, fields: dict[str, Any], kind: GrammarKind, source: str, marks: Any
+) -> None:
+    grammar = Grammar(kind, source, f"structured_outputs.{next(iter(fields))}", **marks)
+
+    assert grammar_of(endpoint, structured_outputs=fields) == grammar
 
 
 @every_endpoint

@@ -68,24 +68,14 @@ def test_every_endpoint_reads_every_form_of_a_picture(
     assert part.param == f"{FIELDS[endpoint]}[0].content[1].image_url"
 
 
-@table(
-    "sent_detail, detail",
-    [
-        ("auto", Detail.AUTO),
-        ("low", Detail.LOW),
-        ("high", Detail.HIGH),
-        ("original", Detail.HIGH),
-        (None, Detail.AUTO),
-    ],
-)
-def test_detail_stands_beside_the_url_or_beside_the_object(
-    sent_detail: str | None, detail: Detail
-) -> None:
-    inside = {"type": "image_url", "image_url": {"url": URL, "detail": sent_detail}}
-    beside = {"type": "input_image", "image_url": URL, "detail": sent_detail}
+def test_detail_stands_beside_the_url_or_beside_the_object() -> None:
+    details = {"auto": "auto", "low": "low", "high": "high", "original": "high", None: "auto"}
+    for named, detail in details.items():
+        inside = {"type": "image_url", "image_url": {"url": URL, "detail": named}}
+        beside = {"type": "input_image", "image_url": URL, "detail": named}
 
-    assert only(CHAT, inside).detail is detail
-    assert only(RESPONSES, beside).detail is detail
+        assert only(CHAT, inside).detail is Detail(detail)
+        assert only(RESPONSES, beside).detail is Detail(detail)
 
 
 @table("endpoint", FIELDS)
@@ -111,38 +101,44 @@ def test_a_file_of_chats_is_in_an_object_and_one_of_responses_is_not(endpoint: E
     assert flat.param == f"{FIELDS[endpoint]}[0].content[1].file_data"
 
 
-def test_the_contents_of_a_file_may_be_base64_without_the_start_of_a_data_url() -> None:
-    bare = base64.b64encode(DATA).decode()
-
-    assert only(CHAT, {"type": "file", "file": {"file_data": bare}}).source == InlineSource(DATA)
-
-
-def test_a_file_may_have_a_url() -> None:
-    part = only(RESPONSES, {"type": "input_file", "file_url": URL})
-
-    assert part.source == UrlSource(URL)
-    assert part.param == "input[0].content[1].file_url"
+BARE = base64.b64encode(DATA).decode()
+SAFE = base64.urlsafe_b64encode(DATA).decode().rstrip("=")
+LOUD = "://User@EXAMPLE.com:1/%41?b#c"
+FILE_URL = {"type": "input_file", "file_url": URL}
 
 
-@table("kind", ["DATA:image/gif;base64,", "data:text/plain;charset=x;base64,"])
-def test_the_declared_type_of_a_data_url_is_ignored(kind: str) -> None:
-    url = kind + base64.b64encode(DATA).decode()
+@table(
+    "endpoint, part, source, member",
+    [
+        # The contents of a file may be base64 without the start of a data URL.
+        (CHAT, {"type": "file", "file": {"file_data": BARE}}, InlineSource(DATA), "file.file_data"),
+        (RESPONSES, FILE_URL, UrlSource(URL), "file_url"),
+        # The declared type of a data URL is ignored.
+        *(
+            (CHAT, {"type": "image_url", "image_url": start + BARE}, InlineSource(DATA), None)
+            for start in ("DATA:image/gif;base64,", "data:text/plain;charset=x;base64,")
+        ),
+        # Base64 may lack padding and have the alphabet of URLs.
+        (
+            CHAT,
+            {"type": "image_url", "image_url": f"data:;base64,{SAFE}"},
+            InlineSource(DATA),
+            None,
+        ),
+        # A URL stays as it was sent.
+        *(
+            (CHAT, {"type": "image_url", "image_url": url}, UrlSource(url), None)
+            for url in (
+                f"{each}://User@EXAMPLE.com:1/%41?b#c" for each in ("http", "HTTPS", "https")
+            )
+        ),
+    ],
+)
+def test_a_source_is_read(endpoint: Endpoint, part: Any, source: Any, member: str | None) -> None:
+    found = only(endpoint, part)
 
-    assert only(CHAT, {"type": "image_url", "image_url": url}).source == InlineSource(DATA)
-
-
-def test_base64_may_lack_padding_and_have_the_alphabet_of_urls() -> None:
-    encoded = base64.urlsafe_b64encode(DATA + b"a").decode().rstrip("=")
-    part = only(CHAT, {"type": "image_url", "image_url": f"data:;base64,{encoded}"})
-
-    assert part.source == InlineSource(DATA + b"a")
-
-
-@table("scheme", ["http", "HTTPS", "https"])
-def test_a_url_stays_as_it_was_sent(scheme: str) -> None:
-    url = f"{scheme}://User@EXAMPLE.com:1/%41?b#c"
-
-    assert only(CHAT, {"type": "image_url", "image_url": url}).source == UrlSource(url)
+    assert found.source == source
+    assert found.param == f"{FIELDS[endpoint]}[0].content[1].{member or 'image_url'}"
 
 
 def test_v3_takes_paths_and_v1_does_not() -> None:

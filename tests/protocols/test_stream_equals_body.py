@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.results import build_result
 from tests.tables import table
 from vinery_serving.core.dialects import DIALECTS
@@ -33,6 +34,7 @@ from .clients import (
 from .exchanges import HEAD, answered, exchange, streamed
 from .streams import event_streams
 
+few = settings(max_examples=examples(20))  # they are slow, and for each endpoint
 STREAM: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 DIALECT = st.sampled_from(list(DIALECTS.values()))
 
@@ -123,6 +125,7 @@ def test_a_response_stream_adds_up_to_the_body(
     assert response_answer(streamed(response, events)) == answered(response, events)
 
 
+@few
 @given(st.data())
 def test_choices_of_a_response_are_streamed_in_their_order(data: st.DataObject) -> None:
     events = data.draw(event_streams(3))
@@ -145,6 +148,7 @@ def test_choices_of_a_response_are_streamed_in_their_order(data: st.DataObject) 
         (Endpoint.RESPONSES, {}),
     ],
 )
+@few
 @given(st.data())
 def test_padded_deltas_have_few_sizes_and_the_same_text(
     endpoint: Endpoint, asked: dict[str, Any], data: st.DataObject
@@ -166,6 +170,7 @@ def test_padded_deltas_have_few_sizes_and_the_same_text(
 
 
 @table("endpoint", Endpoint)
+@few
 @given(st.data())
 def test_a_failed_stream_ends_with_its_error(endpoint: Endpoint, data: st.DataObject) -> None:
     whole = data.draw(event_streams(1))
@@ -206,6 +211,7 @@ def test_the_name_of_a_response_event_is_its_type(data: st.DataObject) -> None:
 
 
 @table("endpoint", Endpoint)
+@few
 @given(st.data())
 def test_no_client_splits_a_line(endpoint: Endpoint, data: st.DataObject) -> None:
     stream = streamed(exchange(endpoint, stream=True), data.draw(event_streams(1)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai import omit
 from openai.lib.streaming.chat import ChatCompletionStreamState
@@ -15,6 +15,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
+from tests.examples import examples
 from tests.results import build_result
 from tests.tables import table
 from vinery_serving.core.events import Event
@@ -35,8 +36,10 @@ from .exchanges import (
 )
 from .streams import event_streams
 
+few = settings(max_examples=examples(20))  # they are slow, and for each endpoint
 WITH_USAGE: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 A_GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": 'start: "a"'}
+FORM = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
 EVERY_ECHO: dict[str, Any] = {
     "tools": [
         {"type": "function", "function": {"name": "a", "parameters": {"type": "object"}}},
@@ -46,23 +49,20 @@ EVERY_ECHO: dict[str, Any] = {
     ],
     "tool_choice": {"type": "custom", "custom": {"name": "c"}},
     "reasoning": {"effort": "high", "context": "auto"},
-    "truncation": "auto",
-    "prompt_cache_retention": "in-memory",
-    "prompt_cache_options": {"ttl": "12h"},
     "include": ["reasoning.encrypted_content", "message.output_text.logprobs"],
-    "top_logprobs": 2,
-    "text": {
-        "format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}},
-        "verbosity": "low",
-    },
-    "instructions": "Be brief.",
-    "max_output_tokens": 9,
-    "max_tool_calls": 2,
+    "text": {"format": FORM, "verbosity": "low"},
+    "prompt_cache_options": {"ttl": "12h"},
     "metadata": {"k": "v"},
+    "instructions": "Be brief.",
+    "truncation": "auto",
     "service_tier": "flex",
     "user": "u",
     "safety_identifier": "s",
     "prompt_cache_key": "p",
+    "prompt_cache_retention": "in-memory",
+    "max_output_tokens": 9,
+    "max_tool_calls": 2,
+    "top_logprobs": 2,
     "top_p": 0,
 }
 STRICT_EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
@@ -165,6 +165,7 @@ def calls(message: Any) -> list[tuple[str, str, str, str]]:
     ]
 
 
+@few
 @given(st.data(), st.integers(1, 3))
 def test_every_response_event_is_valid_and_the_sdk_adds_them_up(
     data: st.DataObject, n: int

@@ -17,6 +17,10 @@ from vinery_serving.protocols.tokens import TokenizeExchange, parse_detokenize, 
 HI = [{"role": "user", "content": "Hi"}]
 
 
+PADDED = {"text": ["a"] * 2000, "pad_to_max_length": True, "max_length": 501}
+TOO_LONG = [{"role": "user", "content": "a" * (TEXT.value + 1)}]
+
+
 def tokenizing(**fields: Any) -> TokenizeExchange:
     return parse_tokenize(json.dumps(fields).encode())
 
@@ -93,20 +97,12 @@ def test_tokens_become_a_prompt() -> None:
         ({"prompt": ["a"]}, "prompt", "must be a string"),
         ({"prompt": "a" * (TEXT.value + 1)}, "prompt", "at most 4000000 characters"),
         ({"text": ["a" * TEXT.value, "b"]}, "text", "at most 4000000 characters"),
-        (
-            {"messages": [{"role": "user", "content": "a" * (TEXT.value + 1)}]},
-            "messages[0].content",
-            "at most 4000000 characters",
-        ),
+        ({"messages": TOO_LONG}, "messages[0].content", "at most 4000000 characters"),
         ({"text": []}, "text", "must not be empty"),
         ({"text": [1]}, "text", "a string or an array of strings"),
         ({"text": "a", "max_length": 0}, "max_length", "must be at least 1"),
         ({"text": "a", "pad_to_max_length": True}, "max_length", "is required with"),
-        (
-            {"text": ["a"] * 2000, "pad_to_max_length": True, "max_length": 501},
-            "max_length",
-            "must be at most 500 to pad 2000 texts",
-        ),
+        (PADDED, "max_length", "must be at most 500 to pad 2000 texts"),
         ({"text": "a", "padding_side": "up"}, "padding_side", "'left' or 'right'"),
         ({"messages": []}, "messages", "must not be empty"),
         (

@@ -6,8 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response
 
+from tests.results import build_result
 from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.events import (
@@ -30,8 +34,19 @@ from vinery_serving.core.request import (
     ToolMode,
 )
 
-from .clients import response_answer
-from .exchanges import COMPLETED_AT, PLAIN, USAGE, answered, exchange, request, streamed
+from .clients import chat_answer, payloads, response_answer
+from .exchanges import (
+    COMPLETED_AT,
+    HEAD,
+    PLAIN,
+    TWO_CALLS,
+    USAGE,
+    answered,
+    exchange,
+    request,
+    streamed,
+)
+from .streams import event_streams
 
 TOOLS = [{"type": "function", "function": {"name": name}} for name in "abc"]
 ENDPOINTS = table("endpoint", [Endpoint.CHAT, Endpoint.RESPONSES])
@@ -68,11 +83,9 @@ def test_allowed_tools_are_read_in_the_forms_of_both_endpoints(
 
 
 def test_allowed_tools_with_only_hosted_tools_is_none() -> None:
-    members = {"mode": "auto", "tools": [{"type": "web_search"}]}
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "web_search"}]}
 
-    asked = conversation(
-        Endpoint.RESPONSES, tools=TOOLS, tool_choice={"type": "allowed_tools", **members}
-    )
+    asked = conversation(Endpoint.RESPONSES, tools=TOOLS, tool_choice=choice)
 
     assert asked.tool_choice == ToolChoice(ToolMode.NONE)
 
@@ -110,17 +123,11 @@ def test_a_tool_choice_that_contradicts_itself_is_an_error(fields: dict[str, Any
 
 def test_a_response_repeats_the_choice_in_its_flat_form() -> None:
     members = {"mode": "required", "tools": [nested("a")]}
-    asked = exchange(
-        Endpoint.RESPONSES,
-        tools=TOOLS,
-        tool_choice={"type": "allowed_tools", "allowed_tools": members},
-    )
+    choice = {"type": "allowed_tools", "allowed_tools": members}
+    asked = exchange(Endpoint.RESPONSES, tools=TOOLS, tool_choice=choice)
 
-    assert answered(asked, PLAIN)["tool_choice"] == {
-        "type": "allowed_tools",
-        "mode": "required",
-        "tools": [flat("a")],
-    }
+    repeated = {"type": "allowed_tools", "mode": "required", "tools": [flat("a")]}
+    assert answered(asked, PLAIN)["tool_choice"] == repeated
 
 
 # -- Custom tools ---------------------------------------------------------------------------
@@ -147,14 +154,10 @@ def test_a_custom_tool_is_a_function_of_one_text(
 
     assert (run.name, run.description, run.is_custom, run.strict) == ("run", "Run", True, True)
     assert run.input_grammar == TextGrammar(TextSyntax.REGEX, "[a-z]+", param)
+    described = "Plain text that this regular expression matches: [a-z]+"
     assert run.parameters == {
         "type": "object",
-        "properties": {
-            "input": {
-                "type": "string",
-                "description": "Plain text that this regular expression matches: [a-z]+",
-            }
-        },
+        "properties": {"input": {"type": "string", "description": described}},
         "required": ["input"],
         "additionalProperties": False,
     }
@@ -199,46 +202,30 @@ def test_a_custom_tool_can_be_required(endpoint: Endpoint, choice: dict[str, Any
 def test_a_response_repeats_custom_tools_in_their_flat_form() -> None:
     run = {"type": "custom", "name": "run"}
     members = {"mode": "auto", "tools": [run, flat("a")]}
-    asked = exchange(
-        Endpoint.RESPONSES,
-        tools=[
-            flat("a"),
-            {"type": "custom", "custom": NESTED_RUN},
-            {"type": "custom", "name": "free"},
-        ],
-        tool_choice={"type": "allowed_tools", **members},
-    )
+    free = {"type": "custom", "name": "free"}
+    tools = [flat("a"), {"type": "custom", "custom": NESTED_RUN}, free]
+    choice = {"type": "allowed_tools", **members}
 
-    answer = answered(asked, PLAIN)
+    answer = answered(exchange(Endpoint.RESPONSES, tools=tools, tool_choice=choice), PLAIN)
 
-    assert answer["tools"][1:] == [
-        {"type": "custom", **FLAT_RUN},
-        {"type": "custom", "name": "free", "description": None, "format": {"type": "text"}},
-    ]
-    assert answer["tool_choice"] == {"type": "allowed_tools", **members}
+    whole = {**free, "description": None, "format": {"type": "text"}}
+    assert answer["tools"][1:] == [{"type": "custom", **FLAT_RUN}, whole]
+    assert answer["tool_choice"] == choice
 
 
 def test_a_replayed_call_of_a_custom_tool_is_a_function_call() -> None:
     custom = {"name": "run", "input": 'print "é"\n'}
+    asked = [
+        {"id": "c1", "type": "custom", "custom": custom},
+        {"id": "c2", "type": "function", "function": {"name": "a"}},
+    ]
     messages = [
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [
-                {"id": "c1", "type": "custom", "custom": custom},
-                {"id": "c2", "type": "function", "function": {"name": "a"}},
-            ],
-        },
+        {"role": "assistant", "content": None, "tool_calls": asked},
         {"role": "tool", "tool_call_id": "c1", "content": "4"},
     ]
+    ids = {"id": "ctc_1", "call_id": "c1"}
     items = [
-        {
-            "type": "custom_tool_call",
-            "id": "ctc_1",
-            "call_id": "c1",
-            "status": "completed",
-            **custom,
-        },
+        {"type": "custom_tool_call", "status": "completed", **ids, **custom},
         {"type": "function_call", "call_id": "c2", "name": "a", "arguments": "{}"},
         {"type": "custom_tool_call_output", "call_id": "c1", "output": "4"},
     ]
@@ -269,13 +256,8 @@ GROUPS = [flat("a"), BROWSER, CRM]
 def test_tools_of_a_namespace_have_its_name() -> None:
     tools = conversation(Endpoint.RESPONSES, tools=GROUPS).tools
 
-    assert [tool.name for tool in tools] == [
-        "a",
-        "mcp__browser__open",
-        "mcp__browser__type",
-        "crm__open",
-        "crm__close",
-    ]
+    names = ["a", "mcp__browser__open", "mcp__browser__type", "crm__open", "crm__close"]
+    assert [tool.name for tool in tools] == names
     assert [tool.description for tool in tools[1:3]] == ["A browser.\n\nOpen a page", None]
     grammar = tools[2].input_grammar
     assert grammar is not None
@@ -345,17 +327,73 @@ def test_a_response_repeats_namespaces_as_they_came() -> None:
 
 
 def test_a_replayed_call_in_a_namespace_has_its_qualified_name() -> None:
+    typing = {"namespace": "mcp__browser__", "call_id": "2", "name": "type", "input": "x"}
     items = [
         {"type": "function_call", "namespace": "crm", "call_id": "1", "name": "open"},
-        {
-            "type": "custom_tool_call",
-            "namespace": "mcp__browser__",
-            "call_id": "2",
-            "name": "type",
-            "input": "x",
-        },
+        {"type": "custom_tool_call", **typing},
     ]
 
     [turn] = conversation(Endpoint.RESPONSES, input=items, tools=GROUPS).messages
 
     assert [call.name for call in turn.tool_calls] == ["crm__open", "mcp__browser__type"]
+
+
+# -- The deprecated form: `functions` in the request, one `function_call` in the answer --------
+
+FUNCTIONS = [{"name": "get_weather"}, {"name": "get_time"}]
+STREAM: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
+
+
+def deprecated(**fields: Any) -> Any:
+    return exchange(Endpoint.CHAT, functions=FUNCTIONS, **fields)
+
+
+@table(
+    "value, choice",
+    [
+        (None, ToolChoice()),
+        ("auto", ToolChoice()),
+        ("none", ToolChoice(ToolMode.NONE)),
+        ({"name": "get_time"}, ToolChoice(ToolMode.NAMED, "get_time")),
+    ],
+)
+def test_a_response_calls_one_of_several_tools(value: Any, choice: ToolChoice) -> None:
+    prompt = deprecated(function_call=value).request.prompt
+
+    assert isinstance(prompt, Conversation)
+    assert prompt.tools == (Tool("get_weather"), Tool("get_time"))
+    assert prompt.tool_choice == choice
+    assert not prompt.parallel_tool_calls
+
+
+def test_the_answer_has_one_call_without_an_id() -> None:
+    [choice] = answered(deprecated(), TWO_CALLS)["choices"]
+
+    assert choice["message"]["function_call"] == {
+        "name": "get_weather",
+        "arguments": '{"city":"Oslo"}',
+    }
+    assert choice["message"]["content"] is None
+    assert "tool_calls" not in choice["message"]
+    assert choice["finish_reason"] == "function_call"
+
+
+def test_an_answer_without_a_call_has_text() -> None:
+    assert answered(deprecated(), PLAIN) == answered(exchange(Endpoint.CHAT), PLAIN)
+
+
+@table("events", [PLAIN, TWO_CALLS])
+def test_strict_clients_take_it(events: Any) -> None:
+    ChatCompletion.model_validate_json(deprecated().body(HEAD, build_result(events)), strict=True)
+    for chunk in payloads(streamed(deprecated(**STREAM), events)):
+        ChatCompletionChunk.model_validate(chunk)
+
+
+@given(st.data(), st.integers(1, 3))
+def test_the_stream_adds_up_to_the_body(data: st.DataObject, n: int) -> None:
+    events = data.draw(event_streams(n, only_functions=True))
+    chat = deprecated(n=n, **STREAM)
+
+    streamed_answer = chat_answer(streamed(chat, events))
+
+    assert streamed_answer == {**answered(chat, events), "object": "chat.completion.chunk"}

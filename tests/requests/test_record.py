@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from msgspec import structs
 
 from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
-from vinery_accounts.keys.table import ANONYMOUS
+from vinery_accounts.keys.table import ANONYMOUS, Caller
 from vinery_accounts.limits.service import LimitService, LimitSettings
 from vinery_accounts.usage.entries import Admission, Settlement
 from vinery_accounts.usage.journal import journals_in
@@ -27,24 +26,35 @@ from vinery_serving.runtime.runtime import Runtime
 from vinery_serving.runtime.traffic import Traffic
 
 
+def new_record(
+    ledger: UsageLedger, caller: Caller = ANONYMOUS, body: bytes = b"", **members: Any
+) -> RequestRecord:
+    """Of a request in a process with this ledger, whose runtime has these members too."""
+    runtime = SimpleNamespace(
+        ledger=ledger,
+        live=LiveRequests(),
+        limits=LimitService(LimitSettings()),
+        directory=SimpleNamespace(entries={"m"}),
+        **members,
+    )
+    return RequestRecord(
+        cast(Runtime, runtime),
+        caller,
+        request_id="r1",
+        endpoint="completions",
+        dialect="v1",
+        error_body=error_body,
+        body=body,
+    )
+
+
 class Process:
     """A web process that admits one request, and is killed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        ledger = UsageLedger(folder)
-        self._ledger = ledger
-        runtime = SimpleNamespace(
-            ledger=ledger, live=LiveRequests(), limits=LimitService(LimitSettings())
-        )
-        self._record = RequestRecord(
-            cast(Runtime, runtime),
-            ANONYMOUS,
-            request_id="r1",
-            endpoint="completions",
-            dialect="v1",
-            error_body=error_body,
-        )
+        self._ledger = UsageLedger(folder)
+        self._record = new_record(self._ledger)
 
     def begin(self, *, asked: str, serves: str) -> None:
         self._record.admit(model=asked, is_streamed=False)
@@ -73,13 +83,9 @@ async def test_it_is_recorded_with_the_model_that_served(
     process: Process, tmp_path: Path, asked: str
 ) -> None:
     rows: list[Settlement] = []
-
-    def keep(settlements: Sequence[Settlement]) -> None:
-        rows.extend(settlements)
-
     process.begin(asked=asked, serves="reference-chat")
     process.kill()
-    recover_orphans(tmp_path, keep)
+    recover_orphans(tmp_path, rows.extend)
 
     (row,) = rows
     assert (row.admission.model, row.admission.asked_model) == ("reference-chat", asked)
@@ -118,21 +124,7 @@ async def test_a_request_that_cannot_be_recorded_is_refused_and_not_settled(
 
     monkeypatch.setattr(UsageLedger, "admit", no_room)
     traffic, ledger = Traffic(), UsageLedger(tmp_path)
-    runtime = SimpleNamespace(
-        ledger=ledger,
-        live=LiveRequests(),
-        traffic=traffic,
-        directory=SimpleNamespace(entries={"m"}),
-        limits=LimitService(LimitSettings()),
-    )
-    record = RequestRecord(
-        cast(Runtime, runtime),
-        ANONYMOUS,
-        request_id="r1",
-        endpoint="completions",
-        dialect="v1",
-        error_body=error_body,
-    )
+    record = new_record(ledger, traffic=traffic)
 
     with pytest.raises(UsageNotRecorded) as refused:
         record.admit(model="m")
@@ -156,24 +148,9 @@ async def test_a_project_with_captures_gets_the_body_and_the_answer(
     tmp_path: Path, is_refused: bool
 ) -> None:
     captured: list[CapturedRequest] = []
-    runtime = SimpleNamespace(
-        ledger=UsageLedger(tmp_path),
-        live=LiveRequests(),
-        traffic=Traffic(),
-        directory=SimpleNamespace(entries={"m"}),
-        limits=LimitService(LimitSettings()),
-        captures=SimpleNamespace(put=captured.append),
-    )
+    captures = SimpleNamespace(put=captured.append)
     caller = structs.replace(ANONYMOUS, captures=True, project_id=1)
-    record = RequestRecord(
-        cast(Runtime, runtime),
-        caller,
-        request_id="r1",
-        endpoint="completions",
-        dialect="v1",
-        error_body=error_body,
-        body=b"{}",
-    )
+    record = new_record(UsageLedger(tmp_path), caller, b"{}", traffic=Traffic(), captures=captures)
     record.admit(model="m", is_streamed=False)
     record.name_model("m")
     if is_refused:

@@ -1,0 +1,60 @@
+"""Runs of Schemathesis against a platform."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+from tests.conftest import REPOSITORY, Running, clean_environment
+
+SETTINGS: Final = REPOSITORY / "tests" / "contract" / "fuzzing" / "schemathesis.toml"
+GENERATION: Final = ("chat/completions", "completions", "responses", "messages")
+POOLING: Final = ("embeddings", "rerank", "score")
+TIMEOUT_S: Final = 1200
+# All valid and invalid boundary values of one tree; the other has the same fields.
+BOUNDS: Final = (
+    "--phases=coverage",
+    f"--include-path-regex=^/v1/({'|'.join([*GENERATION, *POOLING, 'models.*'])})$",
+)
+
+
+def schemathesis(
+    running: Running, tmp_path: Path, *arguments: str, one_of: int = 1
+) -> Counter[tuple[str, str, int]]:
+    """Run it; fail with its output if it finds a defect. Returns how often each path got valid
+    and invalid data, and the statuses of the answers. Only one of so many bounds is tried."""
+    tally = tmp_path / "tally.json"
+    environment = clean_environment() | {
+        "SCHEMATHESIS_HOOKS": "tests.contract.fuzzing.hooks",
+        "VINERY_TEST_TALLY": str(tally),
+        "VINERY_TEST_ONE_OF": str(one_of),
+        "COLUMNS": "120",
+        # Otherwise the client reads all variables for a proxy, at each request.
+        "NO_PROXY": "127.0.0.1",
+    }
+    command = [
+        *(sys.executable, "-m", "schemathesis.cli", f"--config-file={SETTINGS}", "run"),
+        f"{running.base_url}/openapi.json",
+        f"--header=Authorization: Bearer {running.api_key}",
+        "--seed=1",
+        "--generation-database=none",
+        "--no-color",
+        "--no-shrink",
+        "--continue-on-failure",
+        *arguments,
+    ]
+    ended = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert ended.returncode == 0, ended.stdout[-12_000:] + ended.stderr[-2_000:]
+    rows = json.loads(tally.read_text(encoding="utf-8"))
+    return Counter({(path, mode, status): count for path, mode, status, count in rows})
