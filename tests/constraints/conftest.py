@@ -1,4 +1,4 @@
-"""The grammar library of the real engine, shared by all tests."""
+"""The real engine and its grammar library, shared by all tests."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.engine.conftest import TINY_CHAT
+from tests.output.tiny_chat import Model, reference_model
 from vinery_serving.core.request import Grammar
 from vinery_serving.engine.canary import Canary
 from vinery_serving.transport.messages import GrammarSpec
@@ -28,3 +29,9 @@ def refusal() -> Refusal:
     canary = Canary(tokenizer, vocab_size)
     compiled = cache(canary.refusal)
     return lambda grammar: compiled(GrammarSpec(grammar.kind, grammar.source))
+
+
+@pytest.fixture
+def model() -> Model:
+    """The one engine of all live tests, with the family of its own template."""
+    return reference_model()

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.output.builders import WEATHER
+from tests.tables import table
 from vinery_serving.constraints.answers import answer_grammar
 from vinery_serving.constraints.families.registry import by_name, family_names
 from vinery_serving.constraints.json_schema.translator import json_grammar
@@ -47,8 +48,8 @@ def refused(grammar):
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("grammar", "source"),
+@table(
+    "grammar, source",
     [
         (of_schema({"type": "integer"}), json_grammar({"type": "integer"})),
         (of_schema(OBJECT, is_compact=True), json_grammar(OBJECT, is_compact=True)),
@@ -63,8 +64,8 @@ def test_a_tag_with_nothing_but_a_grammar_becomes_ebnf(grammar, source):
     assert answer(grammar) == Grammar(GrammarKind.EBNF, source, FIELD)
 
 
-@pytest.mark.parametrize(
-    ("grammar", "tag"),
+@table(
+    "grammar, tag",
     [
         (of_schema(OBJECT), {"type": "grammar", "grammar": json_grammar(OBJECT)}),
         (a_grammar(GrammarKind.REGEX, "a"), {"type": "grammar", "grammar": 'root ::= "a"\n'}),
@@ -123,7 +124,7 @@ def test_tools_may_be_called_instead_of_an_answer():
     assert text == {"type": "grammar", "grammar": json_grammar(OBJECT)}
 
 
-@pytest.mark.parametrize(("pattern", "path"), [("(?!a)b", ""), ("(a", ".pattern")])
+@table("pattern, path", [("(?!a)b", ""), ("(a", ".pattern")])
 def test_a_tool_with_a_pattern_that_is_not_regular_is_refused_beside_an_answer(pattern, path):
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
 
@@ -143,7 +144,7 @@ def test_a_family_without_calls_has_only_the_answer():
     assert answer(of_schema(OBJECT), "plain", tools=[WEATHER]).kind is GrammarKind.EBNF
 
 
-@pytest.mark.parametrize("name", [n for n in family_names() if by_name(n).grammar.supports_calls])
+@table("name", [n for n in family_names() if by_name(n).grammar.supports_calls])
 def test_calls_of_every_family_become_one_grammar(name):
     """XGrammar accepts a choice between calls and an answer only as grammars."""
     tag = by_name(name).grammar.calls([WEATHER, PING], REQUIRED, parallel=True)
@@ -194,8 +195,8 @@ def test_an_unenforceable_keyword_is_ignored_without_strict():
     assert answer(of_schema(schema)).source == json_grammar(known)
 
 
-@pytest.mark.parametrize(
-    ("grammar", "path", "words"),
+@table(
+    "grammar, path, words",
     [
         (a_grammar(GrammarKind.JSON_SCHEMA, "{"), "", "not JSON"),
         (of_schema({"items": {"type": "text"}}), ".items.type", "must be one of object"),

@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 
 from tests.engine.conftest import TINY_CHAT
 from tests.examples import examples
+from tests.tables import table
 from vinery_serving.constraints.json_schema.nodes import SchemaError, Unenforceable
 from vinery_serving.constraints.json_schema.translator import json_grammar
 
@@ -232,8 +233,9 @@ def enforced(schema: Schema) -> tuple[str, bool] | None:
 
 
 # Schemas share a batch of the engine, which costs little more than a single schema.
+@pytest.mark.smoke
 @settings(
-    max_examples=examples(20),
+    max_examples=examples(3),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 @given(
@@ -307,7 +309,8 @@ USUAL_AND_LESS_USUAL: dict[str, Schema] = {
 }
 
 
-@pytest.mark.parametrize("name", USUAL_AND_LESS_USUAL)
+@pytest.mark.smoke
+@table("name", USUAL_AND_LESS_USUAL)
 def test_small_answers_end(draw: Draw, name: str) -> None:
     """All values of these schemas are short, so only endless blanks could reach the limit."""
     schema = USUAL_AND_LESS_USUAL[name]
@@ -319,7 +322,7 @@ def test_small_answers_end(draw: Draw, name: str) -> None:
         jsonschema.Draft202012Validator(schema).validate(json.loads(text))
 
 
-@pytest.mark.parametrize(("least", "most"), [(0, 300), (300, 300), (257, 1000)])
+@table("least, most", [(0, 300), (300, 300), (257, 1000)])
 def test_long_repetitions_are_counted(draw: Draw, least: int, most: int) -> None:
     schema = {"type": "array", "items": {"const": 1}, "minItems": least // 5, "maxItems": most // 5}
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.constraints.arguments import (
     FREE,
     PYTHON_NOTATION,
@@ -34,8 +35,8 @@ def calls_tag_of(name: str, *tools: Tool, choice: ToolChoice = REQUIRED) -> Any:
     return by_name(name).grammar.calls(tools, choice, parallel=True)
 
 
-@pytest.mark.parametrize(
-    ("template", "name"),
+@table(
+    "template, name",
     [
         ("{{- '<|start|>assistant<|channel|>final<|message|>' }}", "gptoss"),
         ("{{- ' to=self<|message|>' }}{{- '<atem:function_calls>' }}", "onyx"),
@@ -64,8 +65,8 @@ def test_the_family_is_detected_from_the_template(template: str, name: str) -> N
     assert detect(template).name == name
 
 
-@pytest.mark.parametrize(
-    ("schema", "parameters"),
+@table(
+    "schema, parameters",
     [
         (None, Parameters()),
         ({"type": "object", "properties": {}, "additionalProperties": False}, Parameters()),
@@ -89,7 +90,7 @@ def test_a_schema_is_a_list_of_parameters_or_more(schema: Any, parameters: Any) 
     assert parameters_of(Tool("f", None, schema), REQUIRED) == parameters
 
 
-@pytest.mark.parametrize("name", TAGGED)
+@table("name", TAGGED)
 def test_a_strict_tool_that_cannot_be_enforced_is_refused_by_name(name: str) -> None:
     with pytest.raises(UnsupportedParameter, match="'f'") as caught:
         calls_tag_of(name, Tool("f", None, UNION, strict=True))
@@ -97,14 +98,14 @@ def test_a_strict_tool_that_cannot_be_enforced_is_refused_by_name(name: str) -> 
     assert caught.value.param == "tools"
 
 
-@pytest.mark.parametrize("name", TAGGED)
+@table("name", TAGGED)
 def test_other_tools_that_cannot_be_enforced_are_free(name: str) -> None:
     [tag] = calls_tag_of(name, Tool("f", None, UNION))["tags"]
 
     assert tag["content"] == {"type": "any_text"}
 
 
-@pytest.mark.parametrize("name", TAGGED)
+@table("name", TAGGED)
 def test_only_strict_tools_are_enforced_in_free_text(name: str) -> None:
     tag = calls_tag_of(name, a_tool(strict=True, a={"type": "boolean"}), PING, choice=AUTO)
     strict, free = tag["tags"]
@@ -115,8 +116,8 @@ def test_only_strict_tools_are_enforced_in_free_text(name: str) -> None:
     assert free["content"] == {"type": "any_text"}
 
 
-@pytest.mark.parametrize(
-    ("schema", "value"),
+@table(
+    "schema, value",
     [
         ({"type": "string"}, {"type": "any_text"}),
         ({"type": "string", "format": "date"}, {"type": "any_text"}),
@@ -156,14 +157,14 @@ def test_arguments_without_a_python_form_are_a_dictionary() -> None:
     assert tag["content"]["type"] in ("json_schema", "grammar")
 
 
-@pytest.mark.parametrize("key", ["a-b", "a b", "1a", 'a"'])
+@table("key", ["a-b", "a b", "1a", 'a"'])
 def test_a_name_that_python_cannot_write_needs_a_dictionary(key: str) -> None:
     tool = a_tool(**{key: {"type": "boolean"}})
 
     assert notated_arguments_tag(tool, REQUIRED, PYTHON_NOTATION) is None
 
 
-@pytest.mark.parametrize("name", ["lfm2", "gemma4"])
+@table("name", ["lfm2", "gemma4"])
 def test_an_invalid_schema_of_an_argument_is_refused(name: str) -> None:
     with pytest.raises(InvalidGrammar, match="must be one of object"):
         calls_tag_of(name, a_tool(a={"type": "text"}))
@@ -191,14 +192,14 @@ def test_rules_of_two_arguments_have_different_names() -> None:
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("name", ["llama3_pythonic", "llama4_pythonic"])
+@table("name", ["llama3_pythonic", "llama4_pythonic"])
 def test_only_a_tools_name_begins_a_call_in_free_text(name: str) -> None:
     tag = calls_tag_of(name, a_tool(strict=True), PING, choice=AUTO)
 
     assert tag["triggers"] == ["[f(", "[ping("]
 
 
-@pytest.mark.parametrize("name", ["gptoss", "onyx"])
+@table("name", ["gptoss", "onyx"])
 def test_reasoning_may_precede_a_forced_call(name: str) -> None:
     grammar = by_name(name).grammar
     calls = calls_tag_of(name, PING)
@@ -210,7 +211,7 @@ def test_reasoning_may_precede_a_forced_call(name: str) -> None:
     assert reasoned["elements"][1] == calls
 
 
-@pytest.mark.parametrize("name", ["gptoss", "onyx"])
+@table("name", ["gptoss", "onyx"])
 def test_free_text_gets_no_reasoning_before_it(name: str) -> None:
     tag = calls_tag_of(name, PING, choice=AUTO)
 

@@ -7,11 +7,14 @@ them out, which tests the grammar and the parser all the same.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.output.tiny_chat import Model, asked, calls_of, reference_model, straight
+from tests.output.rotation import rotated
+from tests.output.tiny_chat import Model, asked, calls_of, straight
+from tests.tables import table
 from vinery_serving.constraints.answers import tool_grammar
 from vinery_serving.constraints.families.registry import by_name, family_names
 from vinery_serving.core.events import FinishReason, ToolCallDelta
@@ -50,20 +53,26 @@ NAMES = {tool.name for tool in TOOLS}
 
 QUESTION = "What is the weather in Paris and in London?"
 REQUIRED = ToolChoice(ToolMode.REQUIRED)
-CALLING = [
-    name for name in family_names() if "+" not in name and by_name(name).grammar.supports_calls
-]
-
-every_family = pytest.mark.parametrize("name", CALLING)
 
 
 def named(name: str) -> ToolChoice:
     return ToolChoice(ToolMode.NAMED, name)
 
 
-@pytest.fixture(scope="module")
-def model() -> Model:
-    return reference_model()
+CALLING = [
+    name for name in family_names() if "+" not in name and by_name(name).grammar.supports_calls
+]
+
+NAMED = (CALLING, [False, True])
+STRICT = Tool("strict", None, PICK.parameters, strict=True)
+DATED = Tool(
+    "dated", None, {"type": "object", "properties": {"day": {"type": "string", "format": "date"}}}
+)
+
+
+def some_families(*, from_: int) -> Callable[[Callable[..., Any]], Any]:
+    """A third of them by day, and all at night."""
+    return table("name", CALLING[from_::3])
 
 
 def is_pick(arguments: Any) -> bool:
@@ -75,8 +84,8 @@ def is_pick(arguments: Any) -> bool:
     )
 
 
-@every_family
-@pytest.mark.parametrize("thinking", [False, True])
+@pytest.mark.smoke
+@table("name, thinking", rotated(*NAMED))
 def test_a_named_call_is_generated_and_parsed(model: Model, name: str, thinking: bool) -> None:
     model.use(by_name(f"think+{name}") if _has_reasoning(name) else straight(name))
     chat = asked(
@@ -100,7 +109,7 @@ def _has_reasoning(name: str) -> bool:
     return f"think+{name}" in family_names()
 
 
-@every_family
+@some_families(from_=0)
 def test_a_tool_without_parameters_can_be_named(model: Model, name: str) -> None:
     model.use(straight(name))
 
@@ -109,7 +118,7 @@ def test_a_tool_without_parameters_can_be_named(model: Model, name: str) -> None
     ]
 
 
-@every_family
+@some_families(from_=1)
 def test_one_required_call_is_generated(model: Model, name: str) -> None:
     model.use(straight(name))
     chat = asked(QUESTION, tools=TOOLS, tool_choice=REQUIRED, parallel_tool_calls=False)
@@ -121,7 +130,7 @@ def test_one_required_call_is_generated(model: Model, name: str) -> None:
     assert result.text == ""
 
 
-@every_family
+@some_families(from_=2)
 def test_several_calls_can_be_required(model: Model, name: str) -> None:
     """The model chooses how many. It may reach its limit inside a call."""
     model.use(straight(name))
@@ -138,7 +147,7 @@ def test_several_calls_can_be_required(model: Model, name: str) -> None:
     assert result.text == "" or not is_ended
 
 
-@every_family
+@some_families(from_=0)
 def test_long_arguments_arrive_in_many_deltas(model: Model, name: str) -> None:
     model.use(straight(name))
 
@@ -151,7 +160,7 @@ def test_long_arguments_arrive_in_many_deltas(model: Model, name: str) -> None:
     assert len(deltas) > 3
 
 
-@every_family
+@some_families(from_=1)
 def test_strict_tools_leave_the_model_free_to_answer(model: Model, name: str) -> None:
     model.use(straight(name))
     strict = Tool(PICK.name, PICK.description, PICK.parameters, strict=True)
@@ -162,23 +171,17 @@ def test_strict_tools_leave_the_model_free_to_answer(model: Model, name: str) ->
     assert result.tool_calls == ()
 
 
-@every_family
-@pytest.mark.parametrize("opens", [False, True])
-@pytest.mark.parametrize("parallel", [False, True])
-@pytest.mark.parametrize("choice", [ToolChoice(), REQUIRED, named("strict")])
+CHOICES = (CALLING, [False, True], [False, True], [ToolChoice(), REQUIRED, named("strict")])
+
+
+@pytest.mark.smoke
+@table("name, opens, parallel, choice", rotated(*CHOICES, each=2))
 def test_every_tool_grammar_compiles(
     refusal: Refusal, name: str, opens: bool, parallel: bool, choice: ToolChoice
 ) -> None:
-    strict = Tool("strict", None, PICK.parameters, strict=True)
-    dated = Tool(
-        "dated",
-        None,
-        {"type": "object", "properties": {"day": {"type": "string", "format": "date"}}},
-    )
-
     grammar = tool_grammar(
         by_name(name).grammar,
-        (strict, dated, PING),
+        (STRICT, DATED, PING),
         choice,
         parallel=parallel,
         opens_reasoning=opens,

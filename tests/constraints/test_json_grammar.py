@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.constraints.json_schema.nodes import SchemaError, Unenforceable
 from vinery_serving.constraints.json_schema.translator import json_grammar, json_tag
 
@@ -72,7 +73,7 @@ TYPICAL: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", TYPICAL)
+@table("name", TYPICAL)
 def test_typical_schemas_have_exactly_these_grammars(name: str) -> None:
     assert json_grammar(TYPICAL[name], is_strict=True) == (GOLDEN / f"{name}.ebnf").read_text()
 
@@ -101,8 +102,8 @@ def test_equal_schemas_have_equal_grammars() -> None:
     assert json_grammar(schema) == json_grammar(json.loads(json.dumps(schema)))
 
 
-@pytest.mark.parametrize(
-    ("schema", "path"),
+@table(
+    "schema, path",
     [
         ({"not": {}}, ".not"),
         ({"properties": {"a": {"items": {"not": {}}}}}, ".properties.a.items.not"),
@@ -135,7 +136,7 @@ def test_unenforceable_keywords_are_refused_only_if_strict(schema: Any, path: st
     assert json_grammar(schema).startswith("root ::= ")
 
 
-@pytest.mark.parametrize(
+@table(
     "schema",
     [
         {"type": "array", "uniqueItems": True, "maxItems": 1},
@@ -156,8 +157,8 @@ def test_keywords_without_effect_are_accepted(schema: Any) -> None:
     assert json_grammar(schema, is_strict=True)
 
 
-@pytest.mark.parametrize(
-    ("schema", "path", "words"),
+@table(
+    "schema, path, words",
     [
         (False, "", "allows no value"),
         ([], "", "must be an object or a boolean"),

@@ -11,6 +11,7 @@ from lark import Lark
 from lark.exceptions import LarkError
 
 from tests.examples import examples
+from tests.tables import table
 from vinery_serving.constraints.grammar.ebnf import Expr
 from vinery_serving.constraints.grammar.languages import NotRegular
 from vinery_serving.constraints.grammar.lark import InvalidLark, lark_expression
@@ -96,8 +97,8 @@ def by_us(definition: str, text: str) -> bool:
     return fits(*ours(definition), text)
 
 
-@pytest.mark.parametrize("name", GRAMMARS)
-@settings(max_examples=examples(40), deadline=None)
+@table("name", GRAMMARS)
+@settings(max_examples=examples(10), deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_lark_parses_the_texts_of_our_rules(name: str, seed: int) -> None:
     text = generated_text(*ours(GRAMMARS[name]), seed)
@@ -105,8 +106,8 @@ def test_lark_parses_the_texts_of_our_rules(name: str, seed: int) -> None:
     assert by_lark(GRAMMARS[name], text)
 
 
-@pytest.mark.parametrize("name", GRAMMARS)
-@settings(max_examples=examples(40), deadline=None)
+@table("name", GRAMMARS)
+@settings(max_examples=examples(10), deadline=None)
 @given(seed=st.integers(0, 10**9), data=st.data())
 def test_our_rules_and_lark_agree_on_changed_texts(
     name: str, seed: int, data: st.DataObject
@@ -129,8 +130,8 @@ def test_a_patch_fits_its_grammar() -> None:
     assert not by_us(PATCH, patch.replace("@@", "@"))
 
 
-@pytest.mark.parametrize(
-    ("definition", "text", "is_fit"),
+@table(
+    "definition, text, is_fit",
     [
         # A terminal may be empty, unlike in Lark's own lexers.
         ('start: "+" /(.*)/', "+", True),
@@ -152,8 +153,8 @@ def test_definitions_mean_what_they_mean_in_lark(definition: str, text: str, is_
     assert by_us(definition, text) == is_fit
 
 
-@pytest.mark.parametrize(
-    ("definition", "reason"),
+@table(
+    "definition, reason",
     [
         ("", "there is no rule or terminal named start"),
         ("start: word", "there is no rule or terminal named word"),

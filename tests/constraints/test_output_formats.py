@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.constraints.families.registry import by_name, family_names
 from vinery_serving.core.output_formats import (
     CALL_FORMATS,
@@ -19,15 +20,15 @@ def test_every_name_has_a_family_and_every_family_a_name() -> None:
     assert set(family_names()) == {PLAIN, *REASONING_FORMATS, *CALL_FORMATS} | both
 
 
-@pytest.mark.parametrize(
-    ("name", "usual"),
+@table(
+    "name, usual",
     [("none", "plain"), ("hermes3", "hermes"), ("qwen3+hermes3", "think+hermes")],
 )
 def test_names_of_other_servers_are_accepted(name: str, usual: str) -> None:
     assert by_name(name).name == usual
 
 
-@pytest.mark.parametrize("name", ["", "german", "hermes+think", "think+none", "a+b+c"])
+@table("name", ["", "german", "hermes+think", "think+none", "a+b+c"])
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="Known formats are deepseek_r1, "):
         check_output_format(name)

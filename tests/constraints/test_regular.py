@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.tables import table
 from vinery_serving.constraints.grammar.languages import (
     NotRegular,
     TooManyStates,
@@ -122,15 +123,13 @@ def test_multiples_need_not_be_whole(factor: str, value: Decimal) -> None:
     assert matches(language, numeral) == (Decimal(numeral) % Decimal(factor) == 0)
 
 
-@pytest.mark.parametrize(
-    "pattern", ["(", ")", "a)", "[a", "a{3,2}", "*a", "a**", "\\", "[z-a]", "\\x1", r"\y"]
-)
+@table("pattern", ["(", ")", "a)", "[a", "a{3,2}", "*a", "a**", "\\", "[z-a]", "\\x1", r"\y"])
 def test_an_invalid_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidPattern):
         search_language(pattern)
 
 
-@pytest.mark.parametrize(
+@table(
     "pattern",
     [
         r"(?=a)",
@@ -152,8 +151,8 @@ def test_a_pattern_that_is_not_regular_is_refused(pattern: str) -> None:
         search_language(pattern)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "text"),
+@table(
+    "pattern, text",
     [
         (r"^\u00e9\x41\u{1F600}$", "éA😀"),
         (r"^\s\S\w\W\d\D$", " x_-7x"),
@@ -178,18 +177,18 @@ def test_a_large_automaton_is_refused() -> None:
         regex_tag("(?:(a|b)*)*a(a|b){40}", param="guided_regex")
 
 
-@pytest.mark.parametrize("name", [*FORMATS])
-@settings(max_examples=examples(20))
+@table("name", [*FORMATS])
+@settings(max_examples=examples(6))
 @given(data=st.data())
 def test_texts_of_a_format_pass_the_checks_of_python(name: str, data: st.DataObject) -> None:
-    for table in (FORMATS, SHORT_FORMATS):
-        if name in table:
+    for formats in (FORMATS, SHORT_FORMATS):
+        if name in formats:
             text = data.draw(
                 st.from_regex(
-                    table[name], fullmatch=True, alphabet=st.characters(max_codepoint=127)
+                    formats[name], fullmatch=True, alphabet=st.characters(max_codepoint=127)
                 )
             )
-            assert matches(fullmatch_language(table[name]), text)
+            assert matches(fullmatch_language(formats[name]), text)
             CHECKS.get(name, str)(text)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.operations import calls
+from tests.tables import table
 from vinery_serving.constraints import texts
 from vinery_serving.constraints.answers import answer_grammar, tool_grammar
 from vinery_serving.constraints.families.registry import by_name, family_names
@@ -45,10 +46,11 @@ FAMILIES = [
 FORMS = ("hermes", "qwen3coder", "llama4_pythonic", "gemma4", "gptoss")
 
 
-@pytest.fixture(autouse=True)
-def no_caches() -> None:
+def anew(work: Work) -> Any:
+    """Translate what no cache knows."""
     for cache in (translator.CACHE, texts.CACHE):
         cache.clear()
+    return work()
 
 
 def answer(kind: GrammarKind, source: Any, family: str = "plain", tools: Any = ()) -> Work:
@@ -145,14 +147,14 @@ def steps_of(work: Work) -> int | None:
     """Return how many steps a translation takes; None if it is refused as too large."""
     with step_budget() as budget:
         try:
-            work()
+            anew(work)
         except InvalidGrammar as error:
             assert "too large" in error.message or "more than" in error.message
             return None
         return budget.num_spent
 
 
-@pytest.mark.parametrize("name", LINEAR)
+@table("name", LINEAR)
 def test_twice_the_size_takes_about_twice_the_steps(name: str) -> None:
     family, size = LINEAR[name]
     steps = [steps_of(family(number)) for number in (size, 2 * size)]
@@ -161,10 +163,10 @@ def test_twice_the_size_takes_about_twice_the_steps(name: str) -> None:
     assert steps[1] is None or steps[1] <= 2.3 * steps[0]
 
 
-@pytest.mark.parametrize("name", LINEAR)
+@table("name", LINEAR)
 def test_a_step_is_a_few_calls(name: str) -> None:
     family, size = LINEAR[name]
-    _ = family(1)()  # what is loaded once
+    anew(family(1))  # what is loaded once
     found = []
 
     num_calls = calls(lambda: found.append(steps_of(family(4 * size))))
@@ -189,17 +191,17 @@ HELD: dict[str, Work] = {
 }
 
 
-@pytest.mark.parametrize("name", HELD)
+@table("name", HELD)
 def test_a_hostile_grammar_is_translated_or_refused_within_its_budget(name: str) -> None:
     def work() -> None:
         with suppress(InvalidGrammar):
-            HELD[name]()
+            anew(HELD[name])
 
     assert calls(work) <= 12 * SCHEMA_STEPS.default
 
 
 def test_lists_in_lists_of_tags_do_not_double_the_grammar() -> None:
-    lengths = [len(tag(lists_in_lists(depth))().source) for depth in (4, 8)]
+    lengths = [len(anew(tag(lists_in_lists(depth))).source) for depth in (4, 8)]
 
     assert lengths[1] <= 2.3 * lengths[0]
 
@@ -210,11 +212,11 @@ def recursive(number: int) -> Any:
     return {**parameters(0), "properties": {"a": options[0]}, "$defs": {"n": {"anyOf": options}}}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@table("family", FAMILIES)
 def test_a_parameter_of_recursive_options_is_refused_within_the_budget(family: str) -> None:
     def work() -> None:
         with pytest.raises(InvalidRequest, match=r"too large|refers to itself"):
-            tools([Tool("f", "", recursive(200))], family)()
+            anew(tools([Tool("f", "", recursive(200))], family))
 
     assert calls(work) <= 3 * REQUEST_STEPS.default
 
@@ -243,18 +245,18 @@ INVALID: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("schema", INVALID, ids=json.dumps)
-@pytest.mark.parametrize("family", FAMILIES)
+@table("schema", INVALID)
+@table("family", FAMILIES)
 def test_an_invalid_schema_of_a_tool_is_refused(family: str, schema: Any) -> None:
     tool = Tool("f", "", {"type": "object", **schema}, strict=True)
 
     with pytest.raises(InvalidRequest) as caught:
-        tools([tool], family)()
+        anew(tools([tool], family))
 
     assert (caught.value.param or "").startswith("tools")
 
 
-@pytest.mark.parametrize("schema", INVALID, ids=json.dumps)
+@table("schema", INVALID)
 def test_the_types_of_an_argument_with_an_invalid_schema_are_known(schema: Any) -> None:
     assert ParameterTypes([Tool("f", "", schema)]).of("f", "a")
 

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from tests.output.rotation import rotated
+from tests.tables import table
 from vinery_serving.constraints.answers import answer_grammar, tool_grammar
 from vinery_serving.constraints.families.registry import by_name, family_names
 from vinery_serving.core.request import (
@@ -46,9 +48,12 @@ CUSTOM = [
 ]
 
 
-@pytest.mark.parametrize("name", family_names())
-@pytest.mark.parametrize("opens_reasoning", [False, True])
-@pytest.mark.parametrize("wanted", WANTED)
+FORMS = (family_names(), [False, True], WANTED)
+CALLING = ([name for name in family_names() if by_name(name).grammar.supports_calls], [False, True])
+
+
+@pytest.mark.smoke
+@table("name, opens_reasoning, wanted", rotated(*FORMS))
 def test_the_grammar_of_an_answer_compiles(
     refusal: Refusal, name: str, opens_reasoning: bool, wanted: str
 ) -> None:
@@ -60,7 +65,7 @@ def test_the_grammar_of_an_answer_compiles(
         assert refusal(grammar) is None
 
 
-@pytest.mark.parametrize("name", ["hermes", "onyx"])
+@table("name", ["hermes", "onyx"])
 def test_a_long_repetition_compiles(refusal: Refusal, name: str) -> None:
     for tools in ((), TOOLS):
         grammar = answer_grammar(by_name(name).grammar, LONG, opens_reasoning=True, tools=tools)
@@ -68,10 +73,8 @@ def test_a_long_repetition_compiles(refusal: Refusal, name: str) -> None:
         assert refusal(grammar) is None
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in family_names() if by_name(name).grammar.supports_calls]
-)
-@pytest.mark.parametrize("opens_reasoning", [False, True])
+@pytest.mark.smoke
+@table("name, opens_reasoning", rotated(*CALLING))
 def test_the_grammar_of_custom_tools_compiles(
     refusal: Refusal, name: str, opens_reasoning: bool
 ) -> None:

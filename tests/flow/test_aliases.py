@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from random import Random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import table
 from vinery_serving.flow.aliases import draw
 
 TARGETS = {"a": 90, "b": 10, "spare": 0}
@@ -32,7 +32,7 @@ def test_requests_are_divided_by_the_weights() -> None:
     assert counts["a"] + counts["b"] == 2000
 
 
-@pytest.mark.parametrize("can_answer", [{"b"}, {"b", "spare"}])
+@table("can_answer", [{"b"}, {"b", "spare"}])
 def test_a_model_that_cannot_answer_gets_no_request(can_answer: Collection[str]) -> None:
     assert drawn(TARGETS, able(*can_answer)) == {"b": 2000}
 

@@ -9,16 +9,14 @@ from typing import Any
 import pytest
 
 from tests.flow.tiny_chat import RAW, ids_of, new_engine, prepared_of
+from tests.prompting.builders import a_chat
+from tests.tables import table
 from vinery_serving.core.errors import ContextTooLong, InvalidRequest
 from vinery_serving.core.request import (
-    Conversation,
     Endpoint,
     GenerationRequest,
-    Message,
     RawPrompts,
-    Role,
     Stopping,
-    TextPart,
 )
 from vinery_serving.flow.clamping import CLIENT_DEFAULTS
 from vinery_serving.flow.prepared import Draft
@@ -39,7 +37,7 @@ def limits_of(draft: Draft) -> set[int]:
     return {submit.max_new_tokens for submit in draft.submits}
 
 
-@pytest.mark.parametrize("max_tokens", CLIENT_DEFAULTS)
+@table("max_tokens", CLIENT_DEFAULTS)
 def test_a_default_of_a_client_gets_the_rest_of_the_context(
     tmp_path: Path, max_tokens: int
 ) -> None:
@@ -61,7 +59,7 @@ def test_a_default_that_fits_is_not_changed(tmp_path: Path) -> None:
     assert draft.clamped_to is None
 
 
-@pytest.mark.parametrize("max_tokens", [4096, 4097])
+@table("max_tokens", [4096, 4097])
 def test_a_model_may_clamp_any_number_or_none(tmp_path: Path, max_tokens: int) -> None:
     always = {"clamp_max_tokens": "always"}
     never = {"clamp_max_tokens": "never"}
@@ -106,11 +104,10 @@ def test_of_several_prompts_the_shortest_limit_is_reported(tmp_path: Path) -> No
 
 
 def test_a_conversation_that_may_be_shortened_keeps_room_for_an_answer(tmp_path: Path) -> None:
-    messages = tuple(
-        Message(role, (TextPart("word " * 40),))
-        for role in (Role.USER, Role.ASSISTANT, Role.USER, Role.ASSISTANT, Role.USER)
-    )
-    request = GenerationRequest(Endpoint.RESPONSES, None, Conversation(messages, drops_oldest=True))
+    words = "word " * 40
+    turns = [("user", words), ("assistant", words)] * 2
+    chat = a_chat(*turns, ("user", words), drops_oldest=True)
+    request = GenerationRequest(Endpoint.RESPONSES, None, chat)
 
     draft = drafted(tmp_path, request, options={"max_context": 400}, max_tokens=4096)
 

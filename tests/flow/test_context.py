@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.flow.tiny_chat import ASSETS, HELLO, RAW, new_engine, prepared_of
+from tests.prompting.builders import a_chat
+from tests.tables import table
 from vinery_serving.core.errors import ContextTooLong
 from vinery_serving.core.request import (
     ALL_THAT_FIT,
@@ -20,12 +22,9 @@ from vinery_serving.core.request import (
     Encoding,
     Endpoint,
     GenerationRequest,
-    Message,
     RawPrompts,
     Rendering,
-    Role,
     Stopping,
-    TextPart,
     Tool,
 )
 from vinery_serving.flow.context import within_context
@@ -37,9 +36,8 @@ CONTEXT = 2048  # of the reference model
 LONG = "a" * (16 * CONTEXT + 1)  # its longest token has 16 bytes
 
 
-def chat(*texts: str, role: Role = Role.USER, **fields: Any) -> GenerationRequest:
-    messages = tuple(Message(role, (TextPart(text),)) for text in texts)
-    return replace(HELLO, prompt=Conversation(messages, **fields))
+def chat(*texts: str, role: str = "user", **fields: Any) -> GenerationRequest:
+    return replace(HELLO, prompt=a_chat(*((role, text) for text in texts), **fields))
 
 
 def raw(*prompts: Any, **fields: Any) -> GenerationRequest:
@@ -66,8 +64,8 @@ def untouched(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
     return engine
 
 
-@pytest.mark.parametrize(
-    ("request_", "param", "least"),
+@table(
+    "request_, param, least",
     [
         (chat(LONG), "messages", CONTEXT + 1),
         (chat(*["a" * 100] * 1000), "messages", 6250),
@@ -92,8 +90,8 @@ async def test_a_prompt_that_cannot_fit_is_not_rendered(
     assert error.message.endswith("The prompt has at least so many: it was not tokenized.")
 
 
-@pytest.mark.parametrize(
-    ("request_", "param"),
+@table(
+    "request_, param",
     [
         (chat("Hi", token_ids=(1,) * (CONTEXT + 1)), "messages"),
         (raw((1,) * (CONTEXT + 1)), "prompt"),
@@ -109,10 +107,10 @@ async def test_the_number_of_token_ids_is_exact(
     assert "not tokenized" not in caught.value.message
 
 
-@pytest.mark.parametrize(
+@table(
     "make",
     [
-        lambda: chat(LONG, role=Role.ASSISTANT),
+        lambda: chat(LONG, role="assistant"),
         lambda: chat("Hi", tools=(Tool("f", description=LONG),)),
         lambda: chat(LONG, template_kwargs={"enable_thinking": True}),
         lambda: chat(f"{LONG}</think>"),
@@ -132,7 +130,7 @@ async def test_a_rendered_text_that_cannot_fit_is_not_tokenized(
 
 
 async def test_the_field_of_a_response_is_its_input(engine: Engine) -> None:
-    request = replace(chat(LONG, role=Role.ASSISTANT), endpoint=Endpoint.RESPONSES)
+    request = replace(chat(LONG, role="assistant"), endpoint=Endpoint.RESPONSES)
 
     with pytest.raises(ContextTooLong) as caught:
         await prepared_of(engine, request)
@@ -140,8 +138,8 @@ async def test_the_field_of_a_response_is_its_input(engine: Engine) -> None:
     assert caught.value.param == "input"
 
 
-@pytest.mark.parametrize("limit", [4, ALL_THAT_FIT])
-@pytest.mark.parametrize("make", [lambda: chat(LONG), lambda: raw(LONG), lambda: raw((9,) * 9999)])
+@table("limit", [4, ALL_THAT_FIT])
+@table("make", [lambda: chat(LONG), lambda: raw(LONG), lambda: raw((9,) * 9999)])
 async def test_a_prompt_that_may_be_cut_is_no_error(
     engine: Engine, limit: int, make: Callable[[], GenerationRequest]
 ) -> None:
@@ -189,16 +187,15 @@ async def test_counting_takes_prompts_of_any_length(engine: Engine) -> None:
 
 
 TEXTS = st.one_of(st.text(max_size=60), st.text("a <|im_end|>\n", max_size=60))
-ROLES = st.sampled_from([Role.USER, Role.ASSISTANT, Role.SYSTEM])
+ROLES = st.sampled_from(["user", "assistant", "system"])
 
 
 @given(st.lists(st.tuples(ROLES, TEXTS), min_size=1, max_size=6))
 def test_no_prompt_that_fits_is_refused(turns: list[Any]) -> None:
-    messages = tuple(Message(role, (TextPart(text),)) for role, text in turns)
-    request = replace(HELLO, prompt=Conversation(messages))
-    num_tokens = ASSETS.render(Conversation(messages)).num_tokens
+    conversation = a_chat(*turns)
+    num_tokens = ASSETS.render(conversation).num_tokens
     engine = new_engine(Path("/nowhere"), max_context=num_tokens)
 
-    within = within_context(request, engine)
+    within = within_context(replace(HELLO, prompt=conversation), engine)
 
-    assert ASSETS.render(Conversation(messages), within.encoding).num_tokens == num_tokens
+    assert ASSETS.render(conversation, within.encoding).num_tokens == num_tokens

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.flow.tiny_chat import ASSETS, TINY_CHAT, new_engine
+from tests.prompting.builders import a_chat
 from vinery_serving.core.errors import ModelNotReady
-from vinery_serving.core.request import Conversation, Message, Rendering, Role, TextPart
+from vinery_serving.core.request import Rendering
 from vinery_serving.prompting.assets import ModelAssets
 
 
@@ -18,13 +19,10 @@ def test_a_prompt_that_ends_with_the_familys_reasoning_tag_opens_reasoning(
 ) -> None:
     assets = ModelAssets.load(TINY_CHAT)
     new_engine(tmp_path, assets, output_format="mistral_think")
-    turns = (
-        Message(Role.USER, (TextPart("Hi"),)),
-        Message(Role.ASSISTANT, (TextPart("[THINK]so"),)),
-    )
     rendering = Rendering(continues_final_message=True, adds_generation_prompt=False)
-    assert assets.render(Conversation(turns, rendering=rendering)).opens_reasoning
-    assert not ASSETS.render(Conversation(turns, rendering=rendering)).opens_reasoning
+    chat = a_chat(("user", "Hi"), ("assistant", "[THINK]so"), rendering=rendering)
+    assert assets.render(chat).opens_reasoning
+    assert not ASSETS.render(chat).opens_reasoning
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from tests.fakes.engine import FakeEngine, Gateway
 from tests.flow.tiny_chat import HELLO, RAW, events_of, ids_of, prepared_of, texts_of
+from tests.prompting.builders import a_chat
 from vinery_serving.core.errors import InvalidGrammar, Overloaded, ServingError
 from vinery_serving.core.events import (
     Completed,
@@ -21,14 +22,10 @@ from vinery_serving.core.events import (
     Usage,
 )
 from vinery_serving.core.request import (
-    Conversation,
     Grammar,
     GrammarKind,
-    Message,
     RawPrompts,
-    Role,
     Stopping,
-    TextPart,
 )
 from vinery_serving.flow import generate as run_module
 from vinery_serving.flow.directory import Engine
@@ -183,14 +180,11 @@ async def test_an_echo_comes_first_streamed_or_not(engine: Engine) -> None:
     assert [choice.text for choice in result.choices] == ["OnceHi there", "<|im_end|>Hi there"]
 
 
-@pytest.mark.parametrize(
-    ("role", "text"), [(Role.ASSISTANT, "SoHi there"), (Role.USER, "Hi there")]
-)
+@pytest.mark.parametrize(("role", "text"), [("assistant", "SoHi there"), ("user", "Hi there")])
 async def test_a_chat_echoes_the_assistants_last_message(
-    engine: Engine, role: Role, text: str
+    engine: Engine, role: str, text: str
 ) -> None:
-    messages = (Message(Role.USER, (TextPart("Hello!"),)), Message(role, (TextPart("So"),)))
-    request = replace(HELLO, prompt=Conversation(messages, echo=True))
+    request = replace(HELLO, prompt=a_chat(("user", "Hello!"), (role, "So"), echo=True))
     async with FakeEngine(engine.replicas.path, answer):
         result = await whole(await prepared_of(engine, request))
 

@@ -4,35 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from msgspec import structs
 
 from tests.fakes.engine import HELLO, InMemoryEngine
-from tests.flow.test_attempt import SUBMIT
-from tests.flow.tiny_chat import new_engine, prepared_of
+from tests.flow.tiny_chat import RAW, SUBMIT, in_memory, new_engine, prepared_of
+from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.events import Completed
 from vinery_serving.core.request import (
     BeamSearch,
-    Endpoint,
     GenerationRequest,
     Handling,
     RawPrompts,
 )
 from vinery_serving.flow.candidates import check_beam_search
-from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.generate import run
-from vinery_serving.flow.meter import Meter
-from vinery_serving.flow.prepared import PreparedRequest
-from vinery_serving.prompting.assets import Prompt
 from vinery_serving.transport.messages import Accepted, Submit, TokenOutput
 
 
 def asking(handling: Handling, n: int = 1) -> GenerationRequest:
-    prompts = RawPrompts(("Once",))
-    return GenerationRequest(Endpoint.COMPLETIONS, "m", prompts, n=n, handling=handling)
+    return replace(RAW, n=n, handling=handling)
 
 
 async def submits_of(tmp_path: Path, handling: Handling, n: int = 1) -> tuple[Submit, ...]:
@@ -54,9 +48,7 @@ async def test_samples_wait_in_the_lane_of_their_key(tmp_path: Path) -> None:
     assert [submit.lane for submit in prepared.submits] == [(3, 7), (3, 7)]
 
 
-@pytest.mark.parametrize(
-    ("prompts", "n", "param"), [(("a",), 7, "n"), (("a",) * 7, 1, "prompt"), (("a",) * 3, 1, None)]
-)
+@table("prompts, n, param", [(("a",), 7, "n"), (("a",) * 7, 1, "prompt"), (("a",) * 3, 1, None)])
 async def test_more_answers_than_the_engine_ever_takes_at_once_are_refused_before_rendering(
     prompts: tuple[str, ...], n: int, param: str | None, tmp_path: Path
 ) -> None:
@@ -121,8 +113,8 @@ async def test_a_search_that_a_salt_would_disturb_has_none(tmp_path: Path) -> No
     assert prepared.submits[0].cache_key is None
 
 
-@pytest.mark.parametrize(
-    ("organization", "key", "supports_salt", "is_shared", "num_cached"),
+@table(
+    "organization, key, supports_salt, is_shared, num_cached",
     [
         (1, b"k", True, False, 1),
         (1, b"k", False, False, 0),  # the graph takes no salt
@@ -145,10 +137,7 @@ async def test_cached_tokens_are_reported_only_where_no_other_organisation_share
     engine = InMemoryEngine([Accepted(1), output])
     engine.hello = structs.replace(HELLO, supports_cache_salt=supports_salt)
     engine.entry = new_engine(tmp_path, share_prefix_cache=is_shared).entry
-    prompts = (Prompt((1,)),)
-    prepared = PreparedRequest(
-        asking(Handling()), cast(Engine, engine), Meter(), "t", prompts, (submit,), 1
-    )
+    prepared = in_memory(engine, submit=submit)
 
     events = [event async for batch in run(prepared, None) for event in batch]
 
@@ -171,9 +160,7 @@ def test_a_salt_cannot_go_with_no_repeat_ngram_size() -> None:
 
 
 async def test_a_salt_that_has_no_effect_is_refused() -> None:
-    engine = cast(Engine, InMemoryEngine())
-    request = asking(Handling(cache_salt="one"))
-    prepared = PreparedRequest(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
+    prepared = in_memory(InMemoryEngine(), asking(Handling(cache_salt="one")))
 
     with pytest.raises(UnsupportedParameter, match="enable_prefix_caching off") as refusal:
         await anext(run(prepared, None))

@@ -13,14 +13,11 @@ import pytest
 
 from tests.engine.conftest import engine_config
 from tests.flow.tiny_chat import HELLO, prepared_of
+from tests.prompting.builders import a_chat
 from vinery_serving.core.request import (
     BeamSearch,
-    Conversation,
     GenerationRequest,
-    Message,
-    Role,
     Stopping,
-    TextPart,
 )
 from vinery_serving.core.result import Result
 from vinery_serving.flow.directory import Engine
@@ -33,7 +30,7 @@ pytestmark = pytest.mark.live
 TIMEOUT_S = 60
 BEAMS = replace(
     HELLO,
-    prompt=Conversation((Message(Role.USER, (TextPart("Count to 60."),)),)),
+    prompt=a_chat(("user", "Count to 60.")),
     stopping=Stopping(max_tokens=160),
     beams=BeamSearch(width=4),
     n=2,

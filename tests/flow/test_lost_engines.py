@@ -13,6 +13,7 @@ from msgspec import structs
 
 from tests.fakes.engine import FakeEngine, Gateway, Script
 from tests.flow.tiny_chat import HELLO, RAW, events_of, ids_of, new_engine, prepared_of, texts_of
+from tests.prompting.builders import a_chat
 from vinery_serving.core.errors import (
     DeadlineExceeded,
     EngineLost,
@@ -21,7 +22,7 @@ from vinery_serving.core.errors import (
     RequestQuarantined,
 )
 from vinery_serving.core.events import Completed, Event, Failed, Started
-from vinery_serving.core.request import Message, RawPrompts, Role, Sampling, TextPart
+from vinery_serving.core.request import RawPrompts, Sampling
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.generate import MAX_LOST_ENGINES, whole
 from vinery_serving.flow.grants import TokenSource
@@ -64,15 +65,23 @@ async def die_after_accepting(gateway: Gateway) -> None:
     gateway.die()
 
 
-async def die_after_a_token(gateway: Gateway) -> None:
+async def send_a_token(gateway: Gateway) -> None:
     submit = await gateway.receive_submit()
     gateway.accept(submit)
     num_known = len(known_ids(submit))
     gateway.tokens(submit, ids_of(TEXT)[num_known : num_known + 1])
+
+
+async def die_after_a_token(gateway: Gateway) -> None:
+    await send_a_token(gateway)
     gateway.die()
 
 
-@pytest.mark.parametrize("death", [die_at_once, die_after_accepting, die_after_a_token])
+deaths = pytest.mark.parametrize("death", [die_at_once, die_after_accepting, die_after_a_token])
+SEEDED = replace(HELLO, sampling=Sampling(temperature=0.9, seed=1))
+
+
+@deaths
 async def test_the_next_engine_goes_on_with_a_stream(engine: Engine, death: Script) -> None:
     async with FakeEngine(engine.replicas.path, death, answer):
         prepared = await prepared_of(engine)
@@ -85,7 +94,7 @@ async def test_the_next_engine_goes_on_with_a_stream(engine: Engine, death: Scri
     assert prepared.meter.num_continuations == 1
 
 
-@pytest.mark.parametrize("death", [die_at_once, die_after_accepting, die_after_a_token])
+@deaths
 async def test_a_unary_answer_goes_on_and_is_charged_once(engine: Engine, death: Script) -> None:
     async with FakeEngine(engine.replicas.path, death, answer):
         result = await whole(await prepared_of(engine))
@@ -192,9 +201,8 @@ async def test_an_answer_that_cannot_go_on_exactly_ends_with_the_documented_erro
     async def refuse(gateway: Gateway) -> None:
         gateway.send(Rejected((await gateway.receive_submit()).id, "not_continued", "It differs."))
 
-    request = replace(HELLO, sampling=Sampling(temperature=0.9, seed=1))
     async with FakeEngine(engine.replicas.path, die_after_a_token, refuse):
-        events = await events_of(await prepared_of(engine, request))
+        events = await events_of(await prepared_of(engine, SEEDED))
 
     assert isinstance(events[-1], Failed)
     assert isinstance(events[-1].error, NotContinued)
@@ -204,31 +212,28 @@ async def test_an_answer_that_cannot_go_on_exactly_ends_with_the_documented_erro
 async def test_a_unary_answer_that_cannot_go_on_exactly_begins_anew(engine: Engine) -> None:
     known: list[list[int]] = []
 
-    async def refuse(gateway: Gateway) -> None:
+    async def both(gateway: Gateway) -> list[Submit]:
         submits = [await gateway.receive_submit() for _ in range(2)]
         for submit in submits:
             gateway.accept(submit)
-        known.append(known_ids(submits[0]))
-        gateway.tokens(submits[0], ids_of(TEXT)[1:2])
-        gateway.send(Rejected(submits[1].id, "not_continued", "It differs."))
-        await answer_both(gateway)
+        return submits
 
-    async def answer_both(gateway: Gateway) -> None:
-        submits = [await gateway.receive_submit() for _ in range(2)]
-        known.append(known_ids(submits[0]))
-        for submit in submits:
-            gateway.accept(submit)
+    async def refuse(gateway: Gateway) -> None:
+        one, other = await both(gateway)
+        known.append(known_ids(one))
+        gateway.tokens(one, ids_of(TEXT)[1:2])
+        gateway.send(Rejected(other.id, "not_continued", "It differs."))
+        one, other = await both(gateway)
+        known.append(known_ids(one))
+        for submit in (one, other):
             gateway.tokens(submit, [*ids_of(TEXT), END], "stop")
 
     async def die_between(gateway: Gateway) -> None:
-        submits = [await gateway.receive_submit() for _ in range(2)]
-        for submit in submits:
-            gateway.accept(submit)
+        for submit in await both(gateway):
             gateway.tokens(submit, ids_of(TEXT)[:1])
         gateway.die()
 
-    request = replace(HELLO, n=2, sampling=Sampling(temperature=0.9, seed=1))
-    prepared = await prepared_of(engine, request)
+    prepared = await prepared_of(engine, replace(SEEDED, n=2))
     async with FakeEngine(engine.replicas.path, die_between, refuse):
         async with asyncio.timeout(TIMEOUT_S):
             result = await whole(prepared)
@@ -242,28 +247,25 @@ async def test_a_unary_answer_that_cannot_go_on_exactly_begins_anew(engine: Engi
 # -- Requests at fault --------------------------------------------------------------------------
 
 
-async def test_a_stream_under_which_two_engines_ended_ends_with_an_error(engine: Engine) -> None:
-    async with FakeEngine(engine.replicas.path, die_after_a_token):
-        events = await events_of(await prepared_of(engine))
-
-    assert isinstance(events[-1], Failed)
-    assert isinstance(events[-1].error, EngineLost)
-    assert not any(isinstance(event, Completed) for event in events)
-
-
 async def test_a_request_runs_on_two_engines_at_most_if_they_end(engine: Engine) -> None:
     num_ends = 0
 
     async def die(gateway: Gateway) -> None:
         nonlocal num_ends
-        await die_at_once(gateway)
+        await send_a_token(gateway)
+        gateway.die()
         num_ends += 1
 
     async with FakeEngine(engine.replicas.path, die):
+        events = await events_of(await prepared_of(engine))
+        assert num_ends == 2
         with pytest.raises(EngineLost):
             await whole(await prepared_of(engine))
 
-    assert num_ends == 2
+    assert num_ends == 4
+    assert isinstance(events[-1], Failed)
+    assert isinstance(events[-1].error, EngineLost)
+    assert not any(isinstance(event, Completed) for event in events)
 
 
 async def test_a_request_at_fault_is_refused_until_it_is_released(engine: Engine) -> None:
@@ -339,10 +341,7 @@ async def test_the_hash_does_not_depend_on_who_asks_and_on_random_seeds(engine: 
 
 
 async def leave_after_a_token(gateway: Gateway) -> None:
-    submit = await gateway.receive_submit()
-    gateway.accept(submit)
-    num_known = len(known_ids(submit))
-    gateway.tokens(submit, ids_of(TEXT)[num_known : num_known + 1])
+    await send_a_token(gateway)
     gateway.leave()
 
 
@@ -368,8 +367,7 @@ async def test_even_planned_ends_have_a_limit(engine: Engine) -> None:
 
 
 async def test_a_request_waits_for_the_next_engine_until_its_time_is_over(engine: Engine) -> None:
-    server = FakeEngine(engine.replicas.path, die_after_a_token)
-    async with server:
+    async with FakeEngine(engine.replicas.path, die_after_a_token):
         prepared = await prepared_of(engine)
         late = tuple(structs.replace(each, deadline_s=0.5) for each in prepared.submits)
         await engine.ready()
@@ -414,10 +412,7 @@ async def test_changes_of_a_model_count_against_no_request(engine: Engine, tmp_p
 
     async def change(gateway: Gateway) -> None:
         """Generate a token, and be replaced as `LocalDirectory` does it."""
-        submit = await gateway.receive_submit()
-        gateway.accept(submit)
-        num_known = len(known_ids(submit))
-        gateway.tokens(submit, ids_of(TEXT)[num_known : num_known + 1])
+        await send_a_token(gateway)
         old = next(current)
         old.is_gone = True
         await old.replicas.close()
@@ -436,9 +431,7 @@ async def test_changes_of_a_model_count_against_no_request(engine: Engine, tmp_p
 
 async def test_a_stream_of_an_unloaded_model_ends_with_the_reason(engine: Engine) -> None:
     async def unload(gateway: Gateway) -> None:
-        submit = await gateway.receive_submit()
-        gateway.accept(submit)
-        gateway.tokens(submit, ids_of(TEXT)[:1])
+        await send_a_token(gateway)
         engine.is_gone = True
         gateway.die()
 
@@ -450,8 +443,7 @@ async def test_a_stream_of_an_unloaded_model_ends_with_the_reason(engine: Engine
 
 
 async def prepared_with(engine: Engine, text: str) -> PreparedRequest:
-    conversation = replace(HELLO.prompt, messages=(Message(Role.USER, (TextPart(text),)),))
-    return await prepared_of(engine, replace(HELLO, prompt=conversation))
+    return await prepared_of(engine, replace(HELLO, prompt=a_chat(("user", text))))
 
 
 def num_output_tokens(events: list[Event]) -> int:

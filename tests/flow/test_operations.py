@@ -8,18 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.flow.tiny_chat import HELLO, new_engine, prepared_of
 from tests.operations import growth
+from tests.prompting.builders import a_chat, a_message
+from tests.tables import table
 from vinery_serving.core.request import (
-    Conversation,
     GenerationRequest,
     Message,
-    Role,
     Steering,
     Stopping,
-    TextPart,
     Tool,
     ToolCall,
     ToolChoice,
@@ -28,11 +25,11 @@ from vinery_serving.core.request import (
 from vinery_serving.flow.context import within_context
 from vinery_serving.flow.rendering import droppable
 
-QUESTION, ANSWER = (Message(role, (TextPart("Hi"),)) for role in (Role.USER, Role.ASSISTANT))
+QUESTION, ANSWER = a_message("user", "Hi"), a_message("assistant", "Hi")
 CALL = ToolCall("c", "f", "{}")
 
 
-@pytest.mark.parametrize(
+@table(
     "fields",
     [
         lambda n: {"steering": Steering(bias=tuple((at, 1.0) for at in range(n)))},
@@ -42,7 +39,6 @@ CALL = ToolCall("c", "f", "{}")
         lambda n: {"stopping": Stopping(stop_token_ids=(1,) * n)},
         lambda n: {"n": n},
     ],
-    ids=["logit_bias", "bad_words", "bad_words_token_ids", "allowed_ids", "stop_ids", "n"],
 )
 def test_a_field_of_twice_the_size(fields: Callable[[int], dict[str, Any]]) -> None:
     engine = new_engine(Path("/nowhere"))
@@ -54,12 +50,12 @@ def test_a_field_of_twice_the_size(fields: Callable[[int], dict[str, Any]]) -> N
     assert growth(work, 128) < 2.1
 
 
-@pytest.mark.parametrize(
+@table(
     "messages",
     [
         lambda n: (QUESTION, ANSWER) * n,
-        lambda n: (QUESTION, Message(Role.ASSISTANT, tool_calls=(CALL,) * n), QUESTION),
-        lambda n: (QUESTION, *(Message(Role.TOOL, tool_call_id="c"),) * n, QUESTION),
+        lambda n: (QUESTION, a_message("assistant", tool_calls=(CALL,) * n), QUESTION),
+        lambda n: (QUESTION, *(a_message("tool", tool_call_id="c"),) * n, QUESTION),
     ],
 )
 def test_finding_what_may_be_left_out(messages: Callable[[int], tuple[Message, ...]]) -> None:
@@ -73,33 +69,20 @@ def test_finding_what_may_be_left_out(messages: Callable[[int], tuple[Message, .
 def test_finding_the_tools_that_may_be_called() -> None:
     def work(size: int) -> Callable[[], Any]:
         names = tuple(f"f{at}" for at in range(size))
-        conversation = Conversation(
-            (QUESTION,),
-            tools=tuple(map(Tool, names)),
-            tool_choice=ToolChoice(ToolMode.AUTO, allowed=names),
-        )
+        choice = ToolChoice(ToolMode.AUTO, allowed=names)
+        conversation = a_chat(QUESTION, tools=tuple(map(Tool, names)), tool_choice=choice)
         return lambda: conversation.callable_tools
 
     assert growth(work, 500) < 2.1
 
 
-def test_leaving_out_what_cannot_fit() -> None:
+@table("drops_oldest", [True, False])
+def test_counting_and_leaving_out_what_cannot_fit(drops_oldest: bool) -> None:
     engine = new_engine(Path("/nowhere"), max_context=10**9)
 
     def work(size: int) -> Callable[[], Any]:
-        prompt = Conversation((QUESTION, ANSWER) * size, drops_oldest=True)
+        prompt = a_chat(*(QUESTION, ANSWER) * size, drops_oldest=drops_oldest)
         request: GenerationRequest = replace(HELLO, prompt=prompt)
         return lambda: within_context(request, engine)
 
     assert growth(work, 300) < 2.1
-
-
-def test_counting_what_a_conversation_has_at_least() -> None:
-    engine = new_engine(Path("/nowhere"), max_context=10**9)
-
-    def work(size: int) -> Callable[[], Any]:
-        messages = (QUESTION,) * size
-        request: GenerationRequest = replace(HELLO, prompt=Conversation(messages))
-        return lambda: within_context(request, engine)
-
-    assert growth(work, 500) < 2.1

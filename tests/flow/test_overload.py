@@ -6,6 +6,7 @@ import pytest
 from msgspec import structs
 
 from tests.fakes.clock import FakeClock
+from tests.tables import table
 from vinery_serving.core.errors import Overloaded
 from vinery_serving.flow.meter import Meter
 from vinery_serving.flow.overload import Lane, OverloadGate
@@ -46,9 +47,7 @@ def gate_of(load: Load | None, *, max_queue_s: float = 0.0) -> OverloadGate:
     return OverloadGate(Client(load), "m", max_queue_s)
 
 
-@pytest.mark.parametrize(
-    "load", [None, load_of((ALICE, 1e9), per_s=0.0), load_of(), load_of(num_free=64)]
-)
+@table("load", [None, load_of((ALICE, 1e9), per_s=0.0), load_of(), load_of(num_free=64)])
 def test_without_a_queue_of_known_pace_every_request_enters(load: Load | None) -> None:
     with gate_of(load).enter(ALICE, Meter()):
         pass

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.flow.tiny_chat import HELLO, RAW, new_engine, prepared_of
+from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import BeamSearch, GenerationRequest, Sampling, Stopping
 from vinery_serving.engine.option_parsing import parse_options
@@ -46,8 +47,8 @@ def test_a_default_comes_before_that_of_the_folder() -> None:
     assert defaults_of(parse_options({}), folder) == folder
 
 
-@pytest.mark.parametrize(
-    ("stopping", "expected"),
+@table(
+    "stopping, expected",
     [
         (Stopping(), 9),
         (Stopping(default_max_tokens=16), 9),
@@ -71,8 +72,8 @@ LIMITS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("asked", "message"),
+@table(
+    "asked, message",
     [
         ({"temperature": 1.5}, "`temperature` must be at most 1, the limit of the model tiny-chat"),
         ({"temperature": 0.0}, "`temperature` must be at least 0.2, the limit of the model"),

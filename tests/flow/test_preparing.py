@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.flow.tiny_chat import HELLO, RAW, ids_of, new_engine, prepared_of
+from tests.tables import table
 from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
 from vinery_serving.core.request import (
     BeamSearch,
@@ -50,8 +51,8 @@ async def max_new_tokens(engine: Engine, request: GenerationRequest = RAW, **sto
     return prepared.submits[0].max_new_tokens
 
 
-@pytest.mark.parametrize(
-    ("stopping", "expected"),
+@table(
+    "stopping, expected",
     [
         ({}, 12),
         ({"default_max_tokens": 16}, 12),
@@ -70,8 +71,8 @@ async def test_a_client_without_a_limit_gets_the_models_limit(
     assert await max_new_tokens(engine, **stopping) == expected
 
 
-@pytest.mark.parametrize(
-    ("stopping", "param"),
+@table(
+    "stopping, param",
     [
         ({"max_tokens": 13}, "max_tokens"),
         (
@@ -156,9 +157,9 @@ FORCED = replace(
 )
 
 
-@pytest.mark.parametrize("request_", [WITH_GRAMMAR, FORCED], ids=["grammar", "forced"])
-@pytest.mark.parametrize(
-    ("param", "stopping"),
+@table("request_", [WITH_GRAMMAR, FORCED])
+@table(
+    "param, stopping",
     [("min_tokens", Stopping(min_tokens=5)), ("ignore_eos", Stopping(ignore_eos=True))],
 )
 async def test_parameters_that_continue_after_the_grammar_are_refused(

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.flow.tiny_chat import ASSETS, HELLO, RAW, ids_of, new_engine, prepared_of
+from tests.prompting.builders import a_chat, a_message
+from tests.tables import table
 from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
 from vinery_serving.core.request import (
     ALL_THAT_FIT,
@@ -15,24 +17,19 @@ from vinery_serving.core.request import (
     Encoding,
     Endpoint,
     GenerationRequest,
-    Message,
     RawPrompts,
     Rendering,
-    Role,
     Stopping,
-    TextPart,
     ToolCall,
 )
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.prepared import PreparedRequest
 
-LONG = TextPart("The capital of France is Paris. " * 60)
-TALK = Conversation(
-    (
-        Message(Role.SYSTEM, (TextPart("Be brief."),)),
-        *(Message(role, (LONG,)) for _ in range(9) for role in (Role.USER, Role.ASSISTANT)),
-        Message(Role.USER, (TextPart("What is the capital of France?"),)),
-    ),
+LONG = "The capital of France is Paris. " * 60
+TALK = a_chat(
+    ("system", "Be brief."),
+    *[("user", LONG), ("assistant", LONG)] * 9,
+    ("user", "What is the capital of France?"),
     drops_oldest=True,
 )
 MAX_CONTEXT = ASSETS.folder.max_context or 0
@@ -48,7 +45,7 @@ def text_of(prepared: PreparedRequest) -> str:
     return prepared.prompts[0].text or ""
 
 
-@pytest.mark.parametrize("max_tokens", [1, 100, 1500, None])
+@table("max_tokens", [1, 100, 1500, None])
 async def test_a_long_conversation_loses_no_more_than_necessary(
     engine: Engine, max_tokens: int | None
 ) -> None:
@@ -98,17 +95,17 @@ async def test_all_that_fit_leaves_tokens_for_the_answer(tmp_path: Path) -> None
     assert longest.prompts[0].token_ids == whole[-5:]
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "param"),
+@table(
+    "endpoint, param",
     [(Endpoint.RESPONSES, "input"), (Endpoint.CHAT, "messages[0].tool_calls[0]")],
 )
 async def test_errors_of_templates_name_the_clients_field(
     engine: Engine, endpoint: Endpoint, param: str
 ) -> None:
-    broken = Message(Role.ASSISTANT, tool_calls=(ToolCall("a", "f", "{"),))
+    broken = a_message("assistant", tool_calls=(ToolCall("a", "f", "{"),))
 
     with pytest.raises(InvalidRequest) as caught:
-        await prepared_of(engine, replace(HELLO, endpoint=endpoint, prompt=Conversation((broken,))))
+        await prepared_of(engine, replace(HELLO, endpoint=endpoint, prompt=a_chat(broken)))
 
     assert str(caught.value.param).startswith(param)
 

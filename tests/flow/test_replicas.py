@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from tests.fakes.engine import HELLO
+from tests.tables import table
 from vinery_serving.flow.replicas import Replicas
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.messages import Hello, Load
@@ -85,7 +86,7 @@ def test_a_beginning_that_many_prompts_share_does_not_gather_them_on_one_engine(
     assert chosen(replicas, prompt(1, 7, 8, 9)) == 0
 
 
-@pytest.mark.parametrize("number", range(6))
+@table("number", range(6))
 def test_web_processes_that_know_nothing_of_each_other_choose_the_same_engine(number: int) -> None:
     first, _ = make(3)
     second, clients = make(3)

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import openvino_genai as genai
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.tables import table
 from vinery_serving.core.request import Endpoint, GenerationRequest, RawPrompts, Sampling
 from vinery_serving.engine.pipeline import _set_sampling
 from vinery_serving.flow.preparing import resolve_sampling
@@ -60,6 +60,6 @@ def test_the_largest_min_p_keeps_only_the_likeliest_tokens() -> None:
     assert np.nextafter(in_engine_floats, np.float32(2)) == 1
 
 
-@pytest.mark.parametrize("temperature", [0.0, 5e-324, 1e-45, 1e-38, 9e-6])
+@table("temperature", [0.0, 5e-324, 1e-45, 1e-38, 9e-6])
 def test_a_tiny_temperature_is_greedy(temperature: float) -> None:
     assert resolved(temperature=temperature).temperature == 0

@@ -7,17 +7,16 @@ space.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.flow.tiny_chat import new_engine
 from tests.prompting.sentencepiece import END, KINDS, SPACE, START, VOCABULARY, a_model_folder
-from vinery_serving.constraints.families.registry import select_family
+from tests.tables import table
 from vinery_serving.core.events import Event, TextDelta
 from vinery_serving.core.logprobs import Token
 from vinery_serving.core.request import (
@@ -31,22 +30,15 @@ from vinery_serving.core.request import (
     Role,
     TextPart,
 )
-from vinery_serving.engine.options import EngineOptions
-from vinery_serving.flow.directory import Engine, ModelEntry
+from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.meter import Meter
 from vinery_serving.flow.prepared import PreparedRequest
-from vinery_serving.flow.quarantine import Quarantine
-from vinery_serving.flow.replicas import Replicas
-from vinery_serving.flow.suspects import Suspects
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.protocols.common.logprobs import TextLogprobs
-from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.messages import TokenLogprobs
-from vinery_serving.transport.waiting import WaitingRequests
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LOGPROBS = LogprobsOptions(num_top=0, num_top_of_prompt=0)
-KIND = pytest.mark.parametrize("kind", KINDS)
+KIND = table("kind", KINDS)
 TEXT = "The Paris is a"
 # Words with and without their space, spaces alone, and parts of characters.
 TEXT_IDS = [id_ for name, id_ in VOCABULARY.items() if name not in ("<unk>", START, END)]
@@ -59,11 +51,7 @@ WHOLE = st.lists(st.sampled_from(WHOLE_IDS), min_size=1, max_size=12)
 def engine(kind: str) -> Engine:
     """Its process does not run."""
     folder = a_model_folder(Path(mkdtemp()) / kind, KINDS[kind]())
-    entry = ModelEntry(1, kind, folder, EngineOptions(), True, NOW, NOW)
-    assets = ModelAssets.load(folder)
-    family = select_family("", assets.template_text)
-    client, waiting = Replicas(lambda _: EngineClient(folder / "e.sock")), WaitingRequests(folder)
-    return Engine(entry, assets, family, client, Quarantine(), Suspects(), waiting)
+    return new_engine(folder, ModelAssets.load(folder))
 
 
 def prepared(kind: str, prompts: RawPrompts | Conversation, prompt: Prompt) -> PreparedRequest:
@@ -164,7 +152,7 @@ def test_an_answer_can_continue_a_message(kind: str, ids: list[int]) -> None:
 
 
 @KIND
-@pytest.mark.parametrize("prompt", [TEXT, " a  Paris", "é,is\n", "a"])
+@table("prompt", [TEXT, " a  Paris", "é,is\n", "a"])
 def test_an_echoed_prompt_has_the_offsets_of_its_tokens(kind: str, prompt: str) -> None:
     prompts = completion(kind, prompt)
     ids = prompts.prompts[0].token_ids

@@ -2,83 +2,63 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vinery_serving.core.request import Conversation, Message, Role, TextPart, ToolCall
+from tests.prompting.builders import a_chat, a_message
+from vinery_serving.core.request import Conversation, Message, Role, ToolCall
 from vinery_serving.flow.rendering import droppable, shortened
 from vinery_serving.prompting.assets import Prompt
 
-
-def message(role: Role, text: str = "x", **fields: Any) -> Message:
-    return Message(role, (TextPart(text),), **fields)
-
-
-def user(text: str = "x") -> Message:
-    return message(Role.USER, text)
-
-
-def assistant(text: str = "x") -> Message:
-    return message(Role.ASSISTANT, text)
+USER, ASSISTANT, SYSTEM, DEVELOPER = (
+    a_message(role, "x") for role in ("user", "assistant", "system", "developer")
+)
 
 
 def calling(*ids: str) -> Message:
-    return Message(Role.ASSISTANT, tool_calls=tuple(ToolCall(id_, "f", "{}") for id_ in ids))
+    return a_message("assistant", tool_calls=tuple(ToolCall(id_, "f", "{}") for id_ in ids))
 
 
 def output(id_: str) -> Message:
-    return message(Role.TOOL, tool_call_id=id_)
-
-
-SYSTEM = message(Role.SYSTEM)
+    return a_message("tool", "x", tool_call_id=id_)
 
 
 def test_old_questions_are_dropped_with_their_answers() -> None:
-    messages = [SYSTEM, user(), assistant(), user(), assistant(), user()]
+    messages = [SYSTEM, USER, ASSISTANT, USER, ASSISTANT, USER]
 
     assert droppable(messages) == [[1, 2], [3, 4]]
 
 
 def test_instructions_stay_wherever_they_are() -> None:
-    assert droppable([user(), message(Role.DEVELOPER), assistant(), SYSTEM, user()]) == [[0, 2]]
+    assert droppable([USER, DEVELOPER, ASSISTANT, SYSTEM, USER]) == [[0, 2]]
 
 
 def test_after_the_last_question_calls_are_dropped_with_their_outputs() -> None:
-    messages = [
-        user(),
-        calling("a", "b"),
-        output("a"),
-        output("b"),
-        calling("c"),
-        output("c"),
-        calling("d"),
-        output("d"),
-    ]
+    messages = [USER, calling("a", "b"), output("a"), output("b")]
+    messages += [turn for id_ in "cd" for turn in (calling(id_), output(id_))]
 
     assert droppable(messages) == [[1, 2, 3], [4, 5]]
 
 
 def test_a_call_is_dropped_with_its_output_and_all_between_them() -> None:
-    messages = [user(), calling("a"), user(), output("a"), user(), assistant(), user()]
+    messages = [USER, calling("a"), USER, output("a"), USER, ASSISTANT, USER]
 
     assert droppable(messages) == [[0, 1, 2, 3], [4, 5]]
 
 
 def test_a_call_before_the_last_question_is_dropped_with_its_output_after_it() -> None:
-    messages = [user(), calling("a"), user(), output("a"), assistant(), assistant()]
+    messages = [USER, calling("a"), USER, output("a"), ASSISTANT, ASSISTANT]
 
     assert droppable(messages) == [[0, 1, 3], [4]]
 
 
 def test_the_newest_turn_stays() -> None:
-    assert droppable([user(), calling("a"), output("a")]) == []
-    assert droppable([assistant(), assistant()]) == [[0]]
+    assert droppable([USER, calling("a"), output("a")]) == []
+    assert droppable([ASSISTANT, ASSISTANT]) == [[0]]
 
 
 def test_of_one_question_no_message_can_be_left_out() -> None:
-    assert shorten(Conversation((user(),)), 0) is None
+    assert shorten(a_chat(USER), 0) is None
 
 
 def shorten(
@@ -96,11 +76,11 @@ def shorten(
 
 
 TURNS = st.builds(
-    message,
-    st.sampled_from([Role.USER, Role.ASSISTANT, Role.SYSTEM]),
+    a_message,
+    st.sampled_from(["user", "assistant", "system"]),
     st.text("abc", min_size=1, max_size=9),
 )
-CALLS = st.sampled_from([[calling("a"), output("a")], [calling("b"), user(), output("b")]])
+CALLS = st.sampled_from([[calling("a"), output("a")], [calling("b"), USER, output("b")]])
 
 
 @st.composite

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes.engine import InMemoryEngine
-from tests.flow.test_attempt import SUBMIT
+from tests.flow.tiny_chat import RAW, in_memory
 from vinery_serving.core.errors import EngineFailure
 from vinery_serving.core.events import (
     Completed,
@@ -18,13 +19,9 @@ from vinery_serving.core.events import (
     TextDelta,
     TokensGenerated,
 )
-from vinery_serving.core.request import Endpoint, GenerationRequest, Handling, RawPrompts
+from vinery_serving.core.request import Handling
 from vinery_serving.flow.attempt import IntervalBuffer
-from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.generate import run
-from vinery_serving.flow.meter import Meter
-from vinery_serving.flow.prepared import PreparedRequest
-from vinery_serving.prompting.assets import Prompt
 from vinery_serving.transport.messages import Accepted, Rejected, TokenOutput
 
 FINISHED = Finished(0, FinishReason.STOP)
@@ -68,15 +65,8 @@ def test_tokens_without_events_do_not_delay_the_first_text() -> None:
 
 async def batches_of(*script: list[Any], is_streamed: bool = True) -> list[list[Event]]:
     """Return the batches of events. A failure of the engine is an empty batch at the end."""
-    request = GenerationRequest(
-        Endpoint.COMPLETIONS,
-        "m",
-        RawPrompts(("a",)),
-        is_streamed=is_streamed,
-        handling=Handling(stream_interval=3),
-    )
-    engine = cast(Engine, InMemoryEngine(*script))
-    prepared = PreparedRequest(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
+    request = replace(RAW, is_streamed=is_streamed, handling=Handling(stream_interval=3))
+    prepared = in_memory(InMemoryEngine(*script), request)
     batches: list[list[Event]] = []
     try:
         async for batch in run(prepared, None):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.flow.tiny_chat import prepared_of
+from tests.prompting.builders import a_chat
+from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
-from vinery_serving.core.request import Conversation, Encoding, Message, Rendering, Role, TextPart
+from vinery_serving.core.request import Conversation, Encoding, Rendering
 from vinery_serving.core.tokens import Padding, TokenizeRequest
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.rendering import count_tokens, detokenize, tokenize
 
-HELLO = Conversation((Message(Role.USER, (TextPart("Hello!"),)),))
+HELLO = a_chat(("user", "Hello!"))
 
 
 async def test_a_count_is_that_of_the_prompt(engine: Engine) -> None:
@@ -44,7 +46,7 @@ async def test_texts_are_tokenized_separately(engine: Engine) -> None:
     ]
 
 
-@pytest.mark.parametrize("is_left", [True, False])
+@table("is_left", [True, False])
 async def test_short_texts_are_padded_and_long_ones_cut(engine: Engine, is_left: bool) -> None:
     texts = ("one", "one two three four five six")
     encoding = Encoding(max_tokens=4, keeps_start=True)

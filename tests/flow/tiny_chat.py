@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from tests.fakes.engine import InMemoryEngine
 from vinery_serving.constraints.families.registry import select_family
 from vinery_serving.core.events import Event, TextDelta
 from vinery_serving.core.request import (
@@ -26,8 +27,9 @@ from vinery_serving.flow.preparing import prepare
 from vinery_serving.flow.quarantine import Quarantine
 from vinery_serving.flow.replicas import Replicas
 from vinery_serving.flow.suspects import Suspects
-from vinery_serving.prompting.assets import ModelAssets
+from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.transport.client import EngineClient
+from vinery_serving.transport.messages import SamplingParams, Submit
 from vinery_serving.transport.waiting import WaitingRequests
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
@@ -39,6 +41,7 @@ HELLO = GenerationRequest(
     prompt=Conversation((Message(Role.USER, (TextPart("Hello!"),)),)),
 )
 RAW = GenerationRequest(Endpoint.COMPLETIONS, "tiny-chat", RawPrompts(("Hi there",)))
+SUBMIT = Submit(id=0, prompt_ids=b"", sampling=SamplingParams(), max_new_tokens=9, deadline_s=9.0)
 
 
 def new_engine(folder: Path, assets: ModelAssets = ASSETS, **options: Any) -> Engine:
@@ -54,6 +57,25 @@ async def prepared_of(
 ) -> PreparedRequest:
     draft = prepare(request, engine, deadline_s=60, **values)
     return PreparedRequest.of(draft, engine, Meter(), "ab" * 12)
+
+
+def in_memory(
+    engine: InMemoryEngine,
+    request: GenerationRequest = RAW,
+    *,
+    submit: Submit = SUBMIT,
+    meter: Meter | None = None,
+) -> PreparedRequest:
+    """A request to an engine without a socket."""
+    return PreparedRequest(
+        request,
+        cast(Engine, engine),
+        meter or Meter(),
+        "t",
+        (Prompt((1,)),),
+        (submit,) * request.n,
+        request.n,
+    )
 
 
 async def events_of(prepared: PreparedRequest) -> list[Event]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-import pytest
-
+from tests.tables import table
 from vinery_serving.constraints.arguments import PYTHON_NOTATION
 from vinery_serving.core.request import Tool
 
@@ -16,6 +16,8 @@ from .builders import Folded, a_parser, folded
 # A name, and the JSON text of the arguments; or the arguments themselves.
 JsonCall = tuple[str, str]
 Call = tuple[str, dict[str, Any]]
+JsonWriter = Callable[[Sequence[JsonCall]], str]
+Writer = Callable[[Sequence[Call]], str]
 
 
 def _objects(calls: Sequence[JsonCall], key: str = "arguments") -> list[str]:
@@ -30,28 +32,9 @@ def llama3(calls: Sequence[JsonCall]) -> str:
     return "; ".join(_objects(calls, "parameters"))
 
 
-def llama3_tagged(calls: Sequence[JsonCall]) -> str:
-    return f"<|python_tag|>{llama3(calls)}"
-
-
-def phi4(calls: Sequence[JsonCall]) -> str:
-    return f"functools[{', '.join(_objects(calls))}]"
-
-
-def phi4_tagged(calls: Sequence[JsonCall]) -> str:
-    return f"<|tool_call|>[{', '.join(_objects(calls))}]<|/tool_call|>"
-
-
-def granite(calls: Sequence[JsonCall]) -> str:
-    return f"<|tool_call|>[{', '.join(_objects(calls))}]"
-
-
-def mistral(calls: Sequence[JsonCall]) -> str:
-    return f"[TOOL_CALLS] [{', '.join(_objects(calls))}]"
-
-
-def mistral_untagged(calls: Sequence[JsonCall]) -> str:
-    return f"[{', '.join(_objects(calls))}]"
+def listed(begin: str, end: str = "") -> JsonWriter:
+    """Calls in one array, between these marks."""
+    return lambda calls: f"{begin}[{', '.join(_objects(calls))}]{end}"
 
 
 def devstral(calls: Sequence[JsonCall]) -> str:
@@ -94,26 +77,17 @@ def _between_tags(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _python(calls: Sequence[Call]) -> str:
-    written = PYTHON_NOTATION.value
-    return "[{}]".format(
-        ", ".join(
-            f"{name}({', '.join(f'{key}={written(value)}' for key, value in args.items())})"
+def pythonic(begin: str = "", end: str = "") -> Writer:
+    """Calls as in Python, between these marks."""
+
+    def write(calls: Sequence[Call]) -> str:
+        each = ", ".join(
+            f"{name}({', '.join(f'{key}={PYTHON_NOTATION.value(args[key])}' for key in args)})"
             for name, args in calls
         )
-    )
+        return f"{begin}[{each}]{end}"
 
-
-def llama4_tagged(calls: Sequence[Call]) -> str:
-    return f"<|python_start|>{_python(calls)}<|python_end|>"
-
-
-def llama3_python_tagged(calls: Sequence[Call]) -> str:
-    return f"<|python_tag|>{_python(calls)}"
-
-
-def lfm2(calls: Sequence[Call]) -> str:
-    return f"<|tool_call_start|>{_python(calls)}<|tool_call_end|>"
+    return write
 
 
 def qwen3coder(calls: Sequence[Call]) -> str:
@@ -154,31 +128,15 @@ def newer_glm4(calls: Sequence[Call]) -> str:
     )
 
 
-def minicpm5(calls: Sequence[Call]) -> str:
+def minicpm5(calls: Sequence[Call], *, in_sections: bool = False) -> str:
+    def value_of(value: Any) -> str:
+        text = _between_tags(value)
+        # Line breaks around a value are syntax.
+        return f"<![CDATA[{text}]]>" if in_sections or "\n" in text else text
+
     return "".join(
         f'<function name="{name}">'
-        + "".join(
-            f'<param name="{key}">{_in_section_if_needed(value)}</param>'
-            for key, value in args.items()
-        )
-        + "</function>"
-        for name, args in calls
-    )
-
-
-def _in_section_if_needed(value: Any) -> str:
-    """Line breaks around a value are syntax."""
-    text = _between_tags(value)
-    return f"<![CDATA[{text}]]>" if "\n" in text else text
-
-
-def minicpm5_in_sections(calls: Sequence[Call]) -> str:
-    return "".join(
-        f'<function name="{name}">'
-        + "".join(
-            f'<param name="{key}"><![CDATA[{_between_tags(value)}]]></param>'
-            for key, value in args.items()
-        )
+        + "".join(f'<param name="{key}">{value_of(args[key])}</param>' for key in args)
         + "</function>"
         for name, args in calls
     )
@@ -222,61 +180,55 @@ def onyx(calls: Sequence[Call]) -> str:
     )
 
 
-def gptoss(calls: Sequence[Call]) -> str:
+def gptoss(
+    calls: Sequence[Call],
+    head: str = "<|channel|>commentary to=functions.{} <|constrain|>json<|message|>",
+) -> str:
     return "<|start|>assistant".join(
-        f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>"
-        f"{json.dumps(args, ensure_ascii=False)}<|call|>"
-        for name, args in calls
-    )
-
-
-def gptoss_recipient_first(calls: Sequence[Call]) -> str:
-    return "<|start|>assistant".join(
-        f" to=functions.{name}<|channel|>commentary json<|message|>"
-        f"{json.dumps(args, ensure_ascii=False)}<|call|>"
-        for name, args in calls
+        f"{head.format(name)}{json.dumps(args, ensure_ascii=False)}<|call|>" for name, args in calls
     )
 
 
 # The format that reads it, and how it is written.
-JSON_WRITERS: dict[str, tuple[str, Callable[[Sequence[JsonCall]], str]]] = {
+JSON_WRITERS: dict[str, tuple[str, JsonWriter]] = {
     "hermes": ("hermes", hermes),
     "llama3": ("llama3", llama3),
-    "llama3 with its tag": ("llama3", llama3_tagged),
-    "phi4": ("phi4", phi4),
-    "phi4 with its tokens": ("phi4", phi4_tagged),
-    "granite": ("granite", granite),
-    "mistral": ("mistral", mistral),
-    "mistral without its tag": ("mistral", mistral_untagged),
+    "llama3 with its tag": ("llama3", lambda calls: f"<|python_tag|>{llama3(calls)}"),
+    "phi4": ("phi4", listed("functools")),
+    "phi4 with its tokens": ("phi4", listed("<|tool_call|>", "<|/tool_call|>")),
+    "granite": ("granite", listed("<|tool_call|>")),
+    "mistral": ("mistral", listed("[TOOL_CALLS] ")),
+    "mistral without its tag": ("mistral", listed("")),
     "newer mistral": ("mistral", devstral_with_ids),
     "devstral": ("devstral", devstral),
-    "older devstral": ("devstral", mistral),
+    "older devstral": ("devstral", listed("[TOOL_CALLS] ")),
     "deepseek_v3": ("deepseek_v3", deepseek_v3),
     "deepseek_v3 as v31": ("deepseek_v3", deepseek_v31),
     "deepseek_v31": ("deepseek_v31", deepseek_v31),
     "kimi_k2": ("kimi_k2", kimi_k2),
 }
 # The same of other families, whose calls may have text around them.
-AMONG_TEXT: dict[str, tuple[str, Callable[[Sequence[Call]], str]]] = {
-    "llama3_pythonic": ("llama3_pythonic", _python),
-    "llama3_pythonic with its tag": ("llama3_pythonic", llama3_python_tagged),
-    "llama4_pythonic": ("llama4_pythonic", llama4_tagged),
-    "llama4_pythonic without its tags": ("llama4_pythonic", _python),
-    "lfm2": ("lfm2", lfm2),
+AMONG_TEXT: dict[str, tuple[str, Writer]] = {
+    "llama3_pythonic": ("llama3_pythonic", pythonic()),
+    "llama3_pythonic with its tag": ("llama3_pythonic", pythonic("<|python_tag|>")),
+    "llama4_pythonic": ("llama4_pythonic", pythonic("<|python_start|>", "<|python_end|>")),
+    "llama4_pythonic without its tags": ("llama4_pythonic", pythonic()),
+    "lfm2": ("lfm2", pythonic("<|tool_call_start|>", "<|tool_call_end|>")),
     "qwen3coder": ("qwen3coder", qwen3coder),
     "qwen3coder without its outer tags": ("qwen3coder", qwen3coder_untagged),
     "glm4": ("glm4", glm4),
     "newer glm4": ("glm4", newer_glm4),
     "minicpm5": ("minicpm5", minicpm5),
-    "minicpm5 in sections": ("minicpm5", minicpm5_in_sections),
+    "minicpm5 in sections": ("minicpm5", partial(minicpm5, in_sections=True)),
     "gemma4": ("gemma4", gemma4),
     "onyx without heads": ("onyx", onyx_block),
 }
+RECIPIENT_FIRST = " to=functions.{}<|channel|>commentary json<|message|>"
 # In these every call is a message of its own.
-AS_MESSAGES: dict[str, tuple[str, Callable[[Sequence[Call]], str]]] = {
+AS_MESSAGES: dict[str, tuple[str, Writer]] = {
     "onyx": ("onyx", onyx),
     "gptoss": ("gptoss", gptoss),
-    "gptoss with the recipient first": ("gptoss", gptoss_recipient_first),
+    "gptoss with the recipient first": ("gptoss", partial(gptoss, head=RECIPIENT_FIRST)),
 }
 OTHER_WRITERS = AMONG_TEXT | AS_MESSAGES
 
@@ -305,7 +257,7 @@ NOON: Call = ("get_time", {"zone": 1.5})
 PING: Call = ("ping", {})
 
 
-def _with_json(write: Callable[[Sequence[JsonCall]], str]) -> Callable[[Sequence[Call]], str]:
+def _with_json(write: JsonWriter) -> Writer:
     def written(calls: Sequence[Call]) -> str:
         return write([(name, json.dumps(args, ensure_ascii=False)) for name, args in calls])
 
@@ -318,9 +270,9 @@ WRITERS = {
     **OTHER_WRITERS,
 }
 # A test for every way; for those in which text may be around calls; and for the others.
-ways = pytest.mark.parametrize("way", WRITERS)
-among_text = pytest.mark.parametrize("way", [*JSON_WRITERS, *AMONG_TEXT])
-as_messages = pytest.mark.parametrize("way", AS_MESSAGES)
+ways = table("way", WRITERS)
+among_text = table("way", [*JSON_WRITERS, *AMONG_TEXT])
+as_messages = table("way", AS_MESSAGES)
 
 
 def written(way: str, calls: Sequence[Call]) -> str:

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from tests.tables import table
 from vinery_serving.core.request import Tool
 
 from .builders import Folded, a_parser, folded
+
+# By a sentence: a family, a text, and what is read: arguments as their text, or as an object.
+Rows = Mapping[str, tuple[str, str, Sequence[tuple[str, Any]]]]
 
 TOOLS = [
     Tool(
@@ -28,13 +38,19 @@ TOOLS = [
     ),
     Tool("ping"),
 ]
+PING = ("ping", "{}")
+COUNT = ("f", '{"count": 1}')
+
+
+def rows(of: Rows) -> Any:
+    return table("name, text, expected", [pytest.param(*row, id=key) for key, row in of.items()])
 
 
 def read(
     name: str,
     text: str,
     *,
-    tools: list[Tool] = TOOLS,
+    tools: Sequence[Tool] = TOOLS,
     opens: bool = False,
     is_whole: bool = False,
 ) -> Folded:
@@ -50,3 +66,13 @@ def read(
     for at in range(1, len(text)):
         assert read_parts(text[:at], text[at:]) == whole
     return whole
+
+
+def check(found: Folded, expected: Sequence[tuple[str, Any]]) -> None:
+    """What was read is what a row expects."""
+    as_expected = [
+        (kind, json.loads(text) if isinstance(value, dict) else text)
+        for (kind, text), (_, value) in zip(found, expected, strict=False)
+    ]
+    assert len(found) == len(expected), found
+    assert as_expected == list(expected)

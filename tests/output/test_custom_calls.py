@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.tables import table
 from vinery_serving.core.events import ToolCallDelta
 from vinery_serving.core.tools import custom_arguments, custom_tool
 
@@ -35,8 +35,8 @@ TEXTS = st.text("aé中🍇 \"'\\/u\n\t\r\x00{}[]()<>|,:=`", max_size=30).filter
 )
 
 
-@pytest.mark.parametrize("writer", JSON_WRITERS)
-@settings(max_examples=examples(60))
+@table("writer", JSON_WRITERS)
+@settings(max_examples=examples(10))
 @given(text=TEXTS, is_ascii=st.booleans(), cuts=st.lists(st.integers(0, 300), max_size=8))
 def test_any_cut_of_json_gives_the_text(
     writer: str, text: str, is_ascii: bool, cuts: list[int]
@@ -50,8 +50,8 @@ def test_any_cut_of_json_gives_the_text(
     assert read(name, cut(output, cuts)) == expected
 
 
-@pytest.mark.parametrize("writer", OTHER_WRITERS)
-@settings(max_examples=examples(60))
+@table("writer", OTHER_WRITERS)
+@settings(max_examples=examples(10))
 @given(text=TEXTS, cuts=st.lists(st.integers(0, 300), max_size=8))
 def test_any_cut_of_another_notation_gives_the_text(
     writer: str, text: str, cuts: list[int]
@@ -71,7 +71,7 @@ ESCAPES = ["\\", "\\n", "\\u", "\\ud83c", "\\udf47", "00e9", "\n"]
 STRANGE = st.lists(st.sampled_from([*WORDS, *ESCAPES]), max_size=12).map("".join)
 
 
-@settings(max_examples=examples(500))
+@settings(max_examples=examples(100))
 @given(arguments=STRANGE, cuts=st.lists(st.integers(0, 80), max_size=8))
 def test_any_cut_of_strange_arguments_gives_the_same(arguments: str, cuts: list[int]) -> None:
     for output in (hermes(arguments), f"[TOOL_CALLS]run[ARGS]{arguments}"):
@@ -82,8 +82,8 @@ def test_any_cut_of_strange_arguments_gives_the_same(arguments: str, cuts: list[
         assert read(name, cut(output, cuts)) == whole
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
+@table(
+    "arguments, text",
     [
         ('{"input": "a\\nb"}', "a\nb"),
         ('{"mood": {"input": "no"}, "input": "a", "more": "b"}', "a"),
@@ -122,8 +122,8 @@ def test_the_text_is_sent_as_it_is_written() -> None:
     assert len(grown) == len("".join(grown))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
+@table(
+    "arguments, text",
     [
         ('{"inp', ""),
         ('{"input": ', ""),

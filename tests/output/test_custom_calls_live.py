@@ -10,12 +10,14 @@ import re
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.constraints.families.registry import by_name, family_names
 from vinery_serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, ToolMode
 from vinery_serving.core.result import ChoiceResult
 from vinery_serving.core.tools import custom_tool
 
-from .tiny_chat import Model, asked, reference_model, straight
+from .rotation import rotated
+from .tiny_chat import Model, asked, straight
 
 pytestmark = pytest.mark.live
 
@@ -33,16 +35,11 @@ CALLING = [
     name for name in family_names() if "+" not in name and by_name(name).grammar.supports_calls
 ]
 
-every_family = pytest.mark.parametrize("name", CALLING)
+MODES = (CALLING, [ToolMode.NAMED, ToolMode.REQUIRED])
 
 
 def a_tool(syntax: TextSyntax, definition: str) -> Tool:
     return custom_tool("run", "Run code", TextGrammar(syntax, definition, "tools[0]"))
-
-
-@pytest.fixture(scope="module")
-def model() -> Model:
-    return reference_model()
 
 
 def input_of(result: ChoiceResult) -> str:
@@ -53,8 +50,8 @@ def input_of(result: ChoiceResult) -> str:
     return call.arguments
 
 
-@every_family
-@pytest.mark.parametrize("mode", [ToolMode.NAMED, ToolMode.REQUIRED])
+@pytest.mark.smoke
+@table("name, mode", rotated(*MODES))
 def test_an_input_fits_its_regular_expression(model: Model, name: str, mode: ToolMode) -> None:
     model.use(straight(name))
     choice = ToolChoice(mode, "run" if mode is ToolMode.NAMED else None)
@@ -67,7 +64,7 @@ def test_an_input_fits_its_regular_expression(model: Model, name: str, mode: Too
     assert re.fullmatch(PATTERN, input_of(result))
 
 
-@every_family
+@table("name", CALLING[::3])
 def test_an_input_fits_its_lark_grammar(model: Model, name: str) -> None:
     model.use(straight(name))
     choice = ToolChoice(ToolMode.NAMED, "run")
@@ -80,7 +77,8 @@ def test_an_input_fits_its_lark_grammar(model: Model, name: str) -> None:
     assert (AS_LARK if is_ended else BEGUN_AS_LARK).fullmatch(input_of(result))
 
 
-@every_family
+# Those with an end that is not a quote, and one other.
+@table("name", ["qwen3coder", "glm4", "minicpm5", "gemma4", "onyx", "hermes"])
 def test_a_text_that_ends_the_familys_notation_is_not_written(model: Model, name: str) -> None:
     """What a tag or quote would end is not offered to the model, and the rest is."""
     ends = ("</parameter>", "</arg_value>", "</param>", '<|"|>', "</atem:parameter>", "x")

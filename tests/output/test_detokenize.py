@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers
 
 from tests.examples import examples
+from tests.tables import table
 from vinery_serving.output.detokenize import Decoder, Detokenizer, FastDecoder, WindowDecoder
 
 from .builders import MODEL
@@ -61,7 +62,7 @@ def test_any_single_bytes_decode_to_the_text_of_them_all_at_once(ids):
     assert sent == TINY.decode(ids)
 
 
-@pytest.mark.parametrize(("tokenizer", "end"), [(TINY, 3072), (TINY, 264), (FALLBACK, 262)])
+@table("tokenizer, end", [(TINY, 3072), (TINY, 264), (FALLBACK, 262)])
 @given(batches=st.lists(st.lists(st.integers(0, 3071), max_size=8), max_size=8))
 def test_batches_have_the_text_of_their_tokens_one_by_one(tokenizer, end, batches):
     together, single = (FastDecoder(tokenizer, frozenset({5})) for _ in range(2))
@@ -175,7 +176,7 @@ def test_a_text_that_is_gone_on_with_keeps_its_spaces():
     assert decoded(detokenizer.new_decoder(after=before), ids) == " a a"
 
 
-@pytest.mark.parametrize("after", [[1], [1, 1], byte_ids(FALLBACK, b"\xc3"), []])
+@table("after", [[1], [1, 1], byte_ids(FALLBACK, b"\xc3"), []])
 def test_special_tokens_and_parts_of_characters_are_no_text_to_go_on_with(after):
     detokenizer = Detokenizer.keeping(FALLBACK, {1: "<s>"}, ())
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.core.events import FinishReason
 from vinery_serving.core.request import (
     Conversation,
@@ -17,7 +18,7 @@ from vinery_serving.core.request import (
 )
 
 from . import tiny_chat
-from .tiny_chat import calls_of, reference_model
+from .tiny_chat import calls_of
 
 pytestmark = pytest.mark.live
 
@@ -41,11 +42,6 @@ TOOLS = (WEATHER, ADD, PING)
 REQUIRED = ToolChoice(ToolMode.REQUIRED)
 ONE_CITY = "What is the weather in Paris?"
 TWO_CITIES = "What is the weather in Paris and in London?"
-
-
-@pytest.fixture(scope="module")
-def model():
-    return reference_model()
 
 
 def asked(question: str, *, tools=TOOLS, **fields) -> Conversation:
@@ -83,7 +79,7 @@ def test_it_thinks_before_it_calls(model):
     assert result.text == ""
 
 
-@pytest.mark.parametrize("thinking", [False, True])
+@table("thinking", [False, True])
 def test_a_required_call_is_written_even_where_no_tool_fits(model, thinking):
     result = model.answer(asked("Hello!", thinking=thinking, tool_choice=REQUIRED))
 
@@ -93,22 +89,22 @@ def test_a_required_call_is_written_even_where_no_tool_fits(model, thinking):
     assert bool(result.reasoning) == thinking
 
 
-@pytest.mark.parametrize("thinking", [False, True])
+@table("thinking", [False, True])
 def test_several_calls_can_be_required(model, thinking):
     result = model.answer(asked(TWO_CITIES, thinking=thinking, tool_choice=REQUIRED))
 
     assert calls_of(result) == [PARIS, LONDON]
 
 
-@pytest.mark.parametrize("choice", [REQUIRED, ToolChoice()])
-@pytest.mark.parametrize("thinking", [False, True])
+@table("choice", [REQUIRED, ToolChoice()])
+@table("thinking", [False, True])
 def test_only_one_call_is_written_when_they_may_not_be_parallel(model, choice, thinking):
     chat = asked(TWO_CITIES, thinking=thinking, tool_choice=choice, parallel_tool_calls=False)
 
     assert calls_of(model.answer(chat)) == [PARIS]
 
 
-@pytest.mark.parametrize("thinking", [False, True])
+@table("thinking", [False, True])
 def test_a_named_tool_is_called_even_where_another_fits(model, thinking):
     choice = ToolChoice(ToolMode.NAMED, "add")
 
@@ -127,7 +123,7 @@ def test_a_named_tool_without_parameters_gets_an_empty_object(model):
     assert calls_of(model.answer(asked(ONE_CITY, tool_choice=choice))) == [("ping", {})]
 
 
-@pytest.mark.parametrize("thinking", [False, True])
+@table("thinking", [False, True])
 def test_strict_tools_leave_the_model_free_to_answer(model, thinking):
     strict = Tool(WEATHER.name, WEATHER.description, WEATHER.parameters, strict=True)
 
@@ -139,8 +135,8 @@ def test_strict_tools_leave_the_model_free_to_answer(model, thinking):
     assert calls_of(called) == [PARIS, LONDON]
 
 
-@pytest.mark.parametrize("thinking", [False, True])
-@pytest.mark.parametrize(
+@table("thinking", [False, True])
+@table(
     "grammar",
     [
         Grammar(GrammarKind.REGEX, "(yes|no)"),
@@ -174,8 +170,8 @@ def test_json_holds_for_the_answer_after_reasoning(model):
     assert result.reasoning
 
 
-@pytest.mark.parametrize(
-    ("schema", "fits"),
+@table(
+    "schema, fits",
     [
         ({"enum": ['é"\\\n']}, lambda value: value == 'é"\\\n'),
         ({"const": {"a": [1, None]}}, lambda value: value == {"a": [1, None]}),

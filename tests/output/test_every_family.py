@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.tables import table
 from vinery_serving.constraints.families.registry import by_name, family_names
 from vinery_serving.core.events import ReasoningDelta, TextDelta
 from vinery_serving.core.request import Tool, ToolChoice, ToolMode
@@ -28,7 +28,7 @@ def _is_usual(name: str) -> bool:
     return not plus or reasoning == "think" or calls == "hermes"
 
 
-every_family = pytest.mark.parametrize("name", [name for name in family_names() if _is_usual(name)])
+every_family = table("name", [name for name in family_names() if _is_usual(name)])
 
 
 def texts_in(tag: Any) -> Iterator[str]:
@@ -67,7 +67,7 @@ def outputs(name: str) -> st.SearchStrategy[str]:
 
 
 @every_family
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(10))
 @given(data=st.data(), cuts=st.lists(st.integers(0, 300), max_size=8), opens=st.booleans())
 def test_any_cut_gives_the_same(
     name: str, data: st.DataObject, cuts: list[int], opens: bool
@@ -92,7 +92,7 @@ def test_plain_words_are_sent_as_they_come(name: str) -> None:
     assert len(events) == 3
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
     [
         name
@@ -100,12 +100,12 @@ def test_plain_words_are_sent_as_they_come(name: str) -> None:
         if "+" not in name and not by_name(name).grammar.starts_in_reasoning
     ],
 )
-@pytest.mark.parametrize("text", ["Hello.", "a < b", '{"a": 1}', "[1, {}]", "x[0] {y} | z\n"])
+@table("text", ["Hello.", "a < b", '{"a": 1}', "[1, {}]", "x[0] {y} | z\n"])
 def test_answers_without_syntax_stay_as_they_are(name: str, text: str) -> None:
     assert folded(a_parser(name, tools=TOOLS), [text]) == [("text", text)]
 
 
-@pytest.mark.parametrize("name", [name for name in family_names() if "+" not in name])
+@table("name", [name for name in family_names() if "+" not in name])
 def test_without_tools_no_call_is_read(name: str) -> None:
     text = "".join(syntax_of(name)) + "Hello."
 

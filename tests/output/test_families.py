@@ -10,11 +10,11 @@ import json
 from collections.abc import Callable, Sequence
 from functools import cache
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.tables import table
 from vinery_serving.constraints.families.registry import by_name
 from vinery_serving.core.events import TextDelta, ToolCallDelta
 
@@ -44,9 +44,7 @@ NESTED: Call = (
 
 
 @ways
-@pytest.mark.parametrize(
-    "calls", [[PARIS], [PARIS, NOON], [PING], [PING, PING, PARIS], [NESTED, PARIS]]
-)
+@table("calls", [[PARIS], [PARIS, NOON], [PING], [PING, PING, PARIS], [NESTED, PARIS]])
 def test_it_reads_all_calls(way: str, calls: list[Call]) -> None:
     assert calls_in(read(way, written(way, calls))) == calls
 
@@ -86,7 +84,7 @@ def test_an_answer_may_follow_a_call(way: str) -> None:
 
 
 @ways
-@pytest.mark.parametrize(
+@table(
     "value",
     [
         "}{]['",
@@ -165,7 +163,7 @@ def test_a_call_that_ends_before_its_name_is_given_back(way: str) -> None:
     assert folded(parser, [text], is_whole=True) == [("text", text)]
 
 
-@pytest.mark.parametrize(
+@table(
     "way",
     # A tag of phi4 begins like a word.
     [way for way in (*JSON_WRITERS, *AMONG_TEXT) if way not in (*_UNTAGGED, "phi4")],
@@ -219,7 +217,7 @@ def test_without_tools_there_are_no_calls(way: str) -> None:
     assert folded(parser, [text]) == [("text", text)]
 
 
-@pytest.mark.parametrize("way", [way for way in WRITERS if way not in _UNTAGGED])
+@table("way", [way for way in WRITERS if way not in _UNTAGGED])
 def test_an_unknown_tool_is_called_all_the_same(way: str) -> None:
     calls = [("unheard_of", {"a": [1, {"b": None}], "c": "x"})]
 
@@ -255,7 +253,7 @@ _calls = st.lists(
 
 
 @ways
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(10))
 @given(calls=_calls)
 def test_all_well_formed_calls_come_back_exactly(way: str, calls: list[Call]) -> None:
     assert calls_in(read(way, written(way, calls))) == calls
@@ -279,7 +277,7 @@ def _broken(draw: st.DrawFn, write: Callable[[Sequence[Call]], str]) -> str:
 
 
 @ways
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(10))
 @given(data=st.data(), cuts=st.lists(st.integers(0, 400), max_size=8))
 def test_any_cut_gives_the_same(way: str, data: st.DataObject, cuts: list[int]) -> None:
     text = data.draw(_broken(WRITERS[way][1]))

@@ -6,11 +6,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.tables import table
 from vinery_serving.core.events import ToolCallDelta
 from vinery_serving.core.request import Tool
 
@@ -20,7 +20,7 @@ from .families import JSON_WRITERS, JsonCall
 PARIS: JsonCall = ("get_weather", '{"city": "Paris"}')
 TOOLS = [Tool(name) for name in ("get_weather", "get_time", "ping", "f")]
 
-ways = pytest.mark.parametrize("way", JSON_WRITERS)
+ways = table("way", JSON_WRITERS)
 
 
 def written(way: str, calls: Sequence[JsonCall]) -> str:
@@ -80,7 +80,7 @@ _calls = st.lists(
 
 
 @ways
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(8))
 @given(calls=_calls)
 def test_all_well_formed_calls_come_back_exactly(way: str, calls: list[JsonCall]) -> None:
     assert read(way, written(way, calls)) == calls

@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks.calls.forms import FORMS, Form, Style
 from benchmarks.calls.reading import read
+from tests.tables import table
 from vinery_serving.output import lexer
 from vinery_serving.output.parsers import (
     json_calls,
@@ -25,6 +26,8 @@ from vinery_serving.output.parsers import (
     value_text,
 )
 from vinery_serving.output.parsers.value_text import json_text_of
+
+from .rotation import rotated
 
 TOKEN_CHARS = 4
 SHORT, LONG = 800, 3_200
@@ -158,8 +161,7 @@ def parts(text: str) -> list[str]:
     return [text[at : at + TOKEN_CHARS] for at in range(0, len(text), TOKEN_CHARS)]
 
 
-@pytest.mark.parametrize("kind", VALUES)
-@pytest.mark.parametrize("family", FAMILIES)
+@table("kind, family", rotated(VALUES, FAMILIES, each=2))
 def test_the_work_grows_with_the_length_of_an_answer(family: str, kind: str, work: Work) -> None:
     def of(size: int) -> int:
         text = parts(answer(FORMS[family], VALUES[kind](size)))
@@ -168,7 +170,7 @@ def test_the_work_grows_with_the_length_of_an_answer(family: str, kind: str, wor
     assert of(LONG) < of(SHORT) * MOST_GROWTH * LONG / SHORT
 
 
-@pytest.mark.parametrize("kind", VALUES)
+@table("kind", VALUES)
 def test_so_does_that_for_a_value_between_tags(kind: str, work: Work) -> None:
     def of(size: int) -> int:
         text = VALUES[kind](size)
@@ -177,7 +179,7 @@ def test_so_does_that_for_a_value_between_tags(kind: str, work: Work) -> None:
     assert of(LONG) < of(SHORT) * MOST_GROWTH * LONG / SHORT
 
 
-@pytest.mark.parametrize("family", FORMS)
+@table("family", FORMS)
 def test_so_does_that_for_an_answer_that_mentions_calls(family: str, work: Work) -> None:
     call = FORMS[family].block([FORMS[family].call("get_weather", "")])
 

@@ -4,15 +4,18 @@ kept to in the family's own syntax."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.constraints.families.registry import by_name
 from vinery_serving.core.events import ReasoningDelta, TextDelta, ToolCallStarted
 from vinery_serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
 
-from .tiny_chat import Model, asked, calls_of, reference_model, straight
+from .rotation import rotated
+from .tiny_chat import Model, asked, calls_of, straight
 
 pytestmark = pytest.mark.live
 
@@ -27,13 +30,8 @@ FAMILIES = [
     "gptoss",
     "gemma4",
 ]
-every_family = pytest.mark.parametrize("name", FAMILIES)
+every_family = table("name", FAMILIES)
 QUESTION = "What is the weather in Paris and in London?"
-
-
-@pytest.fixture(scope="module")
-def model() -> Model:
-    return reference_model()
 
 
 def an_argument(model: Model, name: str, schema: dict[str, Any], **document: Any) -> Any:
@@ -52,42 +50,43 @@ def an_argument(model: Model, name: str, schema: dict[str, Any], **document: Any
     return arguments["it"]
 
 
-@every_family
-@pytest.mark.parametrize(
-    ("schema", "fits"),
-    [
-        ({"type": "integer", "minimum": 1, "maximum": 5}, lambda it: it in range(1, 6)),
-        ({"type": ["boolean", "null"]}, lambda it: it in (True, False, None)),
-        ({"enum": ["a)", 'b"', "c}\nd", "é'"]}, lambda it: it in ("a)", 'b"', "c}\nd", "é'")),
-        ({"enum": [None, "no", 7]}, lambda it: it in (None, "no", 7)),
-        ({"const": {"a": [1, None, {"b": "x]"}]}}, lambda it: it == {"a": [1, None, {"b": "x]"}]}),
-        ({"type": "string", "minLength": 2, "maxLength": 4}, lambda it: len(it) <= 4),
-        (
-            {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 3},
-            lambda it: len(it) in (2, 3) and set(it) <= {True, False},
-        ),
-        (
-            {
-                "type": "object",
-                "properties": {
-                    "name": {"type": "string", "maxLength": 3},
-                    "inner": {
-                        "type": "object",
-                        "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9}},
-                        "required": ["n"],
-                    },
+SCHEMAS = [
+    ({"type": "integer", "minimum": 1, "maximum": 5}, lambda it: it in range(1, 6)),
+    ({"type": ["boolean", "null"]}, lambda it: it in (True, False, None)),
+    ({"enum": ["a)", 'b"', "c}\nd", "é'"]}, lambda it: it in ("a)", 'b"', "c}\nd", "é'")),
+    ({"enum": [None, "no", 7]}, lambda it: it in (None, "no", 7)),
+    ({"const": {"a": [1, None, {"b": "x]"}]}}, lambda it: it == {"a": [1, None, {"b": "x]"}]}),
+    ({"type": "string", "minLength": 2, "maxLength": 4}, lambda it: len(it) <= 4),
+    (
+        {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 3},
+        lambda it: len(it) in (2, 3) and set(it) <= {True, False},
+    ),
+    (
+        {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "maxLength": 3},
+                "inner": {
+                    "type": "object",
+                    "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9}},
+                    "required": ["n"],
                 },
-                "required": ["inner"],
             },
-            lambda it: it["inner"]["n"] in range(10) and it.keys() <= {"name", "inner"},
-        ),
-        ({"$ref": "#/$defs/size"}, lambda it: it in ("s", "m", 40)),
-        ({"anyOf": [{"$ref": "#/$defs/size"}, {"type": "null"}]}, lambda it: True),
-    ],
-)
+            "required": ["inner"],
+        },
+        lambda it: it["inner"]["n"] in range(10) and it.keys() <= {"name", "inner"},
+    ),
+    ({"$ref": "#/$defs/size"}, lambda it: it in ("s", "m", 40)),
+    ({"anyOf": [{"$ref": "#/$defs/size"}, {"type": "null"}]}, lambda it: True),
+]
+
+
+@pytest.mark.smoke
+@table("name, schema_and_check", rotated(FAMILIES, SCHEMAS, each=3))
 def test_an_argument_fits_its_schema(
-    model: Model, name: str, schema: dict[str, Any], fits: Any
+    model: Model, name: str, schema_and_check: tuple[dict[str, Any], Callable[[Any], bool]]
 ) -> None:
+    schema, fits = schema_and_check
     definitions = {"size": {"enum": ["s", "m", 40]}}
 
     it = an_argument(model, name, schema, **{"$defs": definitions})
@@ -95,7 +94,7 @@ def test_an_argument_fits_its_schema(
     assert fits(it)
 
 
-@pytest.mark.parametrize("name", ["qwen3coder", "glm4", "minicpm5", "onyx"])
+@table("name", ["qwen3coder", "glm4", "minicpm5", "onyx"])
 def test_a_pattern_holds_for_raw_text(model: Model, name: str) -> None:
     it = an_argument(model, name, {"type": "string", "pattern": "^[A-Z]{2}-[0-9]$"})
 
@@ -131,8 +130,8 @@ def test_all_arguments_may_be_left_out(model: Model, name: str) -> None:
     assert arguments.keys() <= set("abcd")
 
 
-@pytest.mark.parametrize("name", ["gemma4"])
-@pytest.mark.parametrize(
+@table("name", ["gemma4"])
+@table(
     "parameters",
     [
         {"type": "object", "properties": {"a-b": {"type": "string", "format": "date"}}},
@@ -153,7 +152,7 @@ def test_what_a_list_of_arguments_cannot_express_is_written_as_one_dictionary(
     assert arguments.keys() <= {"a-b", "day"}
 
 
-@pytest.mark.parametrize("name", ["gptoss", "onyx"])
+@table("name", ["gptoss", "onyx"])
 def test_a_family_that_begins_with_reasoning_may_do_so_before_a_forced_call(
     model: Model, name: str
 ) -> None:
@@ -167,7 +166,7 @@ def test_a_family_that_begins_with_reasoning_may_do_so_before_a_forced_call(
     assert not [event for event in events if isinstance(event, TextDelta)]
 
 
-@pytest.mark.parametrize("name", ["gptoss", "onyx"])
+@table("name", ["gptoss", "onyx"])
 def test_an_answer_under_a_grammar_gets_the_head_of_an_answer(model: Model, name: str) -> None:
     model.use(straight(name))
 

@@ -1,10 +1,10 @@
 """A choice from its token ids to its events."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from tests.tables import table
 from vinery_serving.core.events import (
     REPETITION,
     Event,
@@ -308,7 +308,7 @@ TOKENIZER = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
 SOME_IDS = st.lists(st.integers(0, 400), max_size=20)
 
 
-@pytest.mark.parametrize("family", ["plain", "think", "think+hermes"])
+@table("family", ["plain", "think", "think+hermes"])
 @given(st.lists(st.lists(st.integers(0, 400), max_size=6), max_size=6), st.integers(0, 12))
 def test_a_batch_has_the_events_of_its_tokens_one_by_one(family, batches, min_tokens):
     """Also one with a stop token, special tokens, halves of characters, and reasoning."""

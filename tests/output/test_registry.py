@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.constraints.answers import answer_grammar, tool_grammar
 from vinery_serving.constraints.families.registry import by_name, detect
 from vinery_serving.constraints.family import GrammarFamily
@@ -40,8 +41,8 @@ def test_the_reference_model_thinks_and_calls():
     assert detect(template).name == "think+hermes"
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
+@table(
+    "text, name",
     [
         (None, "plain"),
         ("{{ messages }}", "plain"),
@@ -54,15 +55,15 @@ def test_marks_in_the_template_decide_the_family(text, name):
     assert detect(text).name == name
 
 
-@pytest.mark.parametrize("model", TEMPLATES)
+@table("model", TEMPLATES)
 def test_a_template_has_one_family(model):
     text, name = TEMPLATES[model]
 
     assert detect(text).name == name
 
 
-@pytest.mark.parametrize(
-    ("other", "name"),
+@table(
+    "other, name",
     [
         ("none", "plain"),
         ("hermes3", "hermes"),
@@ -75,7 +76,7 @@ def test_names_of_other_servers_are_understood(other, name):
     assert by_name(other).name == name
 
 
-@pytest.mark.parametrize("name", ["german", "hermes+think", "think+think", "", "+", "think+"])
+@table("name", ["german", "hermes+think", "think+think", "", "+", "think+"])
 def test_an_unknown_family_is_refused_with_the_known_ones(name):
     with pytest.raises(ValueError, match=f"'{re.escape(name)}'.*hermes, "):
         by_name(name)
@@ -123,8 +124,8 @@ def test_tags_of_a_family_must_reach_its_parser():
     }
 
 
-@pytest.mark.parametrize(
-    ("tools", "choice"),
+@table(
+    "tools, choice",
     [
         ((), AUTO),
         ((WEATHER,), AUTO),
@@ -174,7 +175,7 @@ def test_strict_tools_are_held_to_their_schema_in_free_text():
     ]
 
 
-@pytest.mark.parametrize("mode", [ToolMode.AUTO, ToolMode.REQUIRED])
+@table("mode", [ToolMode.AUTO, ToolMode.REQUIRED])
 def test_only_tools_that_are_allowed_can_be_called(mode):
     choice = ToolChoice(mode, allowed=("ping",))
 

@@ -1,10 +1,12 @@
 """Stop strings: nothing of them leaks, and the cuts of the text do not matter."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.operations import growth, operations
+from tests.tables import table
 from vinery_serving.output.stop import StopStrings
 
 from .builders import cut
@@ -62,6 +64,7 @@ def test_it_is_silent_after_the_end():
     assert stop.release() == ""
 
 
+@settings(max_examples=examples(10))
 @given(_stops, st.integers(1, 40), st.booleans())
 def test_reading_takes_time_in_proportion_to_the_text_and_the_strings(stops, size, is_periodic):
     """The worst text for a search that begins again after each mismatch."""
@@ -77,7 +80,7 @@ def test_reading_takes_time_in_proportion_to_the_text_and_the_strings(stops, siz
     assert growth(work, 4) < 2.5
 
 
-@pytest.mark.parametrize("letters", ["a", "ab", "aab"])
+@table("letters", ["a", "ab", "aab"])
 def test_a_stop_string_of_twice_the_length_costs_twice_the_work(letters):
     def work(size):
         string = letters * size + "x"

@@ -64,6 +64,30 @@ def a_coder(path: Path, markers: Sequence[str]) -> ModelAssets:
     return ModelAssets.load(path)
 
 
+def with_tokens_around(folder: Path, *, has_end: bool = False) -> Path:
+    """Let the tokenizer of a copy of the reference model put its token 1 before each text, and
+    its token 2 after it."""
+    file = folder / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    start, end = (
+        {"id": name, "ids": [id_], "tokens": [name]}
+        for id_, name in ((1, "<|im_start|>"), (2, "<|im_end|>"))
+    )
+    tokenizer["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [
+            {"SpecialToken": {"id": start["id"], "type_id": 0}},
+            {"Sequence": {"id": "A", "type_id": 0}},
+            *[{"SpecialToken": {"id": end["id"], "type_id": 0}}] * has_end,
+        ],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {each["id"]: each for each in (start, end)},
+    }
+    file.unlink()
+    file.write_text(json.dumps(tokenizer))
+    return folder
+
+
 def name_markers(folder: Path, markers: Sequence[str]) -> None:
     """Give the tokens 3, 4 and 5 of a copy of the reference model other names."""
     names = ("<tool_call>", "</tool_call>", "<tool_response>")

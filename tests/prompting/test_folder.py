@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.prompting.folder import (
     ChatTemplates,
     GenerationDefaults,
@@ -26,7 +27,7 @@ def test_it_reads_the_reference_model():
     assert folder.added_tokens["2"]["content"] == "<|im_end|>"
 
 
-@pytest.mark.parametrize("config", [{}, {"tokenizer_class": 5, "added_tokens_decoder": ["a"]}])
+@table("config", [{}, {"tokenizer_class": 5, "added_tokens_decoder": ["a"]}])
 def test_missing_tokenizer_values_are_none(tmp_path, config):
     folder = ModelFolder.read(a_folder(tmp_path, tokenizer_config=config))
 
@@ -61,8 +62,8 @@ def test_the_end_token_may_be_in_config_json(tmp_path):
     assert folder.defaults.eos_token_ids == (5,)
 
 
-@pytest.mark.parametrize(
-    ("config", "tokenizer_config", "expected"),
+@table(
+    "config, tokenizer_config, expected",
     [
         ({"max_position_embeddings": 4096, "n_ctx": 8}, {}, 4096),
         ({"n_positions": 1024}, {}, 1024),
@@ -83,44 +84,30 @@ def test_it_finds_the_context(tmp_path, config, tokenizer_config, expected):
     assert ModelFolder.read(path).max_context == expected
 
 
-def test_a_template_file_has_precedence(tmp_path):
-    path = a_folder(tmp_path, tokenizer_config={"chat_template": "other"})
-    (path / "chat_template.jinja").write_text("mine")
+def test_templates_are_found_in_each_place_before_the_older_ones(tmp_path):
+    def found() -> ChatTemplates | None:
+        return ModelFolder.read(tmp_path).templates
 
-    assert ModelFolder.read(path).templates == ChatTemplates("mine")
-
-
-def test_a_second_template_file_may_be_for_tools(tmp_path):
-    path = a_folder(tmp_path)
-    (path / "chat_template.jinja").write_text("mine")
-    (path / "additional_chat_templates").mkdir()
-    (path / "additional_chat_templates" / "tool_use.jinja").write_text("mine with tools")
-
-    assert ModelFolder.read(path).templates == ChatTemplates("mine", "mine with tools")
-
-
-def test_it_reads_named_templates(tmp_path):
     named = [{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]
 
-    folder = ModelFolder.read(a_folder(tmp_path, tokenizer_config={"chat_template": named}))
-
-    assert folder.templates == ChatTemplates("a", "b")
-
-
-def test_it_reads_the_older_template_file(tmp_path):
-    path = a_folder(tmp_path, chat_template={"chat_template": "old"})
-
-    assert ModelFolder.read(path).templates == ChatTemplates("old")
+    a_folder(tmp_path)
+    assert found() is None
+    a_folder(tmp_path, chat_template={"chat_template": "old"})
+    assert found() == ChatTemplates("old")
+    (tmp_path / "chat_template.json").unlink()
+    a_folder(tmp_path, tokenizer_config={"chat_template": named})
+    assert found() == ChatTemplates("a", "b")
+    (tmp_path / "chat_template.jinja").write_text("mine")
+    assert found() == ChatTemplates("mine")
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text("mine with tools")
+    assert found() == ChatTemplates("mine", "mine with tools")
 
 
 def test_the_template_in_the_openvino_tokenizer_is_the_last_resort(tmp_path):
     path = a_copy_of_the_model(tmp_path / "m", without=("chat_template.jinja",))
 
     assert ModelFolder.read(path).templates == ModelFolder.read(MODEL).templates
-
-
-def test_a_folder_may_have_no_template(tmp_path):
-    assert ModelFolder.read(a_folder(tmp_path)).templates is None
 
 
 def test_tokens_may_be_objects_or_in_the_older_file(tmp_path):
@@ -133,19 +120,6 @@ def test_tokens_may_be_objects_or_in_the_older_file(tmp_path):
     assert ModelFolder.read(path).named_tokens == {"bos_token": "<s>", "eos_token": "</s>"}
 
 
-def test_it_refuses_a_missing_folder(tmp_path):
-    with pytest.raises(UnusableFolder, match="There is no folder"):
-        ModelFolder.read(tmp_path / "none")
-
-
-def test_it_refuses_a_folder_without_a_model(tmp_path):
-    path = a_folder(tmp_path)
-    (path / "openvino_model.xml").unlink()
-
-    with pytest.raises(UnusableFolder, match=r"no openvino_model\.xml"):
-        ModelFolder.read(path)
-
-
 def test_the_language_part_of_a_vision_model_is_a_model(tmp_path):
     path = a_folder(tmp_path)
     (path / "openvino_model.xml").rename(path / "openvino_language_model.xml")
@@ -153,44 +127,39 @@ def test_the_language_part_of_a_vision_model_is_a_model(tmp_path):
     assert ModelFolder.read(path)
 
 
-def test_it_refuses_a_folder_without_a_tokenizer(tmp_path):
-    path = a_folder(tmp_path)
-    (path / "tokenizer.json").unlink()
-
-    with pytest.raises(UnusableFolder, match="no tokenizer"):
-        ModelFolder.read(path)
-
-
 @pytest.mark.parametrize(
-    ("files", "words"),
+    ("changes", "words"),
     [
-        ({"config": "{"}, r"config\.json is broken JSON"),
-        ({"generation_config": "[]"}, "must hold a JSON object"),
-        ({"generation_config": {"temperature": "hot"}}, "temperature must be a number"),
-        ({"generation_config": {"eos_token_id": ["</s>"]}}, "eos_token_id must be token ids"),
-        ({"tokenizer_config": {"chat_template": [1]}}, "neither a text nor a list"),
-        ({"tokenizer_config": {"chat_template": [{"name": "x", "template": ""}]}}, "'default'"),
+        ({"config.json": "{"}, r"config\.json is broken JSON"),
+        ({"generation_config.json": "[]"}, "must hold a JSON object"),
+        ({"generation_config.json": '{"temperature": "hot"}'}, "temperature must be a number"),
+        ({"generation_config.json": '{"eos_token_id": ["</s>"]}'}, "eos_token_id must be token id"),
+        ({"tokenizer_config.json": '{"chat_template": [1]}'}, "neither a text nor a list"),
+        (
+            {"tokenizer_config.json": '{"chat_template": [{"name": "x", "template": ""}]}'},
+            "'default'",
+        ),
+        ({"openvino_tokenizer.xml": "<net>"}, "broken XML"),
+        ({"chat_template.jinja": b"\xff\xfe\x00"}, "cannot be read"),
+        ({"openvino_model.xml": None}, r"no openvino_model\.xml"),
+        ({"tokenizer.json": None}, "no tokenizer"),
     ],
 )
-def test_the_error_names_the_broken_file_and_the_reason(tmp_path, files, words):
+def test_the_error_names_the_broken_file_and_the_reason(tmp_path, changes, words):
+    path = a_folder(tmp_path)
+    for name, content in changes.items():
+        if content is None:
+            (path / name).unlink()
+        else:
+            (path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+
     with pytest.raises(UnusableFolder, match=words):
-        ModelFolder.read(a_folder(tmp_path, **files))
-
-
-def test_broken_xml_of_the_tokenizer_is_refused(tmp_path):
-    path = a_folder(tmp_path)
-    (path / "openvino_tokenizer.xml").write_text("<net>")
-
-    with pytest.raises(UnusableFolder, match="broken XML"):
         ModelFolder.read(path)
 
 
-def test_a_template_that_is_not_text_is_refused(tmp_path):
-    path = a_folder(tmp_path)
-    (path / "chat_template.jinja").write_bytes(b"\xff\xfe\x00")
-
-    with pytest.raises(UnusableFolder, match="cannot be read"):
-        ModelFolder.read(path)
+def test_it_refuses_a_missing_folder(tmp_path):
+    with pytest.raises(UnusableFolder, match="There is no folder"):
+        ModelFolder.read(tmp_path / "none")
 
 
 def test_an_option_replaces_the_template_of_the_folder(tmp_path: Path) -> None:

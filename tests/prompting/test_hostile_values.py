@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.field_limits import JSON_CONTAINERS, JSON_LEVELS
 from vinery_serving.prompting.template import ChatTemplate
@@ -17,8 +18,8 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("value", [1, None, "a", [], {}])
+@table("name", NAMES)
+@table("value", [1, None, "a", [], {}])
 def test_a_variable_may_have_any_name(name, value):
     try:
         text = rendered(TINY, a_chat(("user", "Hi"), template_kwargs={name: value}))
@@ -34,7 +35,7 @@ def test_the_name_self_is_no_error():
     assert rendered(TINY, chat) == rendered(TINY, a_chat(("user", "Hi")))
 
 
-@pytest.mark.parametrize("error", [AssertionError, RuntimeError, NameError, KeyError, OSError])
+@table("error", [AssertionError, RuntimeError, NameError, KeyError, OSError])
 def test_any_error_of_a_template_is_an_invalid_request(error):
     def fail(_):
         raise error("x" * 5000)
@@ -45,8 +46,8 @@ def test_any_error_of_a_template_is_an_invalid_request(error):
     assert len(caught.value.message) < 2000
 
 
-@pytest.mark.parametrize("num_levels", [JSON_LEVELS.value, 990, 5_000, 50_000])
-@pytest.mark.parametrize("signs", ["[]", '{"a":}'])
+@table("num_levels", [JSON_LEVELS.value, 990, 5_000, 50_000])
+@table("signs", ["[]", '{"a":}'])
 def test_arguments_that_nest_deeply_are_refused_with_their_path(num_levels, signs):
     begin, end = signs[:-1], signs[-1]
     text = '{"a":' + begin * num_levels + "1" + end * num_levels + "}"

@@ -1,6 +1,5 @@
 """Filling in the middle, with tokenizers that have the markers of a family."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,48 +8,31 @@ from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.request import Encoding
 from vinery_serving.prompting.assets import ModelAssets
 
-from .builders import MODEL, a_coder, a_copy_of_the_model, name_markers
+from .builders import MODEL, a_coder, a_copy_of_the_model, name_markers, with_tokens_around
 
 BAR = "\uff5c"
-# The markers of a family, and the prompt of `pre` and `suf` with them.
+# The markers of a family, and their order around `pre` and `suf`.
+PREFIX_FIRST, SUFFIX_FIRST = "{0}pre{1}suf{2}", "{1}suf{0}pre{2}"
 FAMILIES = [
-    (
-        ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
-        "<|fim_prefix|>pre<|fim_suffix|>suf<|fim_middle|>",
-    ),
-    (
-        ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
-        "<fim_prefix>pre<fim_suffix>suf<fim_middle>",
-    ),
-    (
-        ("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
-        "<fim-prefix>pre<fim-suffix>suf<fim-middle>",
-    ),
-    (("▁<PRE>", "▁<SUF>", "▁<MID>"), "▁<PRE>pre▁<SUF>suf▁<MID>"),
-    (("<PRE>", "<SUF>", "<MID>"), "<PRE>pre<SUF>suf<MID>"),
-    (
-        (f"<{BAR}fim▁begin{BAR}>", f"<{BAR}fim▁hole{BAR}>", f"<{BAR}fim▁end{BAR}>"),
-        f"<{BAR}fim▁begin{BAR}>pre<{BAR}fim▁hole{BAR}>suf<{BAR}fim▁end{BAR}>",
-    ),
-    (("[SUFFIX]", "[PREFIX]"), "[SUFFIX]suf[PREFIX]pre"),
-    (
-        ("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>"),
-        "<[fim-suffix]>suf<[fim-prefix]>pre<[fim-middle]>",
-    ),
-    (
-        ("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),
-        "<|code_prefix|>pre<|code_suffix|>suf<|code_middle|>",
-    ),
+    (("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"), PREFIX_FIRST),
+    (("<fim_prefix>", "<fim_suffix>", "<fim_middle>"), PREFIX_FIRST),
+    (("<fim-prefix>", "<fim-suffix>", "<fim-middle>"), PREFIX_FIRST),
+    (("▁<PRE>", "▁<SUF>", "▁<MID>"), PREFIX_FIRST),
+    (("<PRE>", "<SUF>", "<MID>"), PREFIX_FIRST),
+    ((f"<{BAR}fim▁begin{BAR}>", f"<{BAR}fim▁hole{BAR}>", f"<{BAR}fim▁end{BAR}>"), PREFIX_FIRST),
+    (("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>"), SUFFIX_FIRST),
+    (("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"), PREFIX_FIRST),
+    (("[SUFFIX]", "[PREFIX]"), "{0}suf{1}pre"),
 ]
 
 
-@pytest.mark.parametrize(("markers", "text"), FAMILIES, ids=[text for _, text in FAMILIES])
-def test_each_family_has_its_order(tmp_path: Path, markers: tuple[str, ...], text: str) -> None:
+@pytest.mark.parametrize(("markers", "order"), FAMILIES)
+def test_each_family_has_its_order(tmp_path: Path, markers: tuple[str, ...], order: str) -> None:
     assets = a_coder(tmp_path / "m", markers)
 
     prompt = assets.encode_prompt("pre", suffix="suf")
 
-    assert assets.tokenizer.decode(prompt.token_ids) == text
+    assert assets.tokenizer.decode(prompt.token_ids) == order.format(*markers)
     assert prompt.text == "pre"
 
 
@@ -107,22 +89,8 @@ def test_a_model_without_markers_refuses_a_suffix() -> None:
 
 
 def test_a_begin_of_text_goes_before_the_markers(tmp_path: Path) -> None:
-    path = a_copy_of_the_model(tmp_path / "m")
+    path = with_tokens_around(a_copy_of_the_model(tmp_path / "m"))
     name_markers(path, FAMILIES[0][0])
-    file = path / "tokenizer.json"
-    tokenizer = json.loads(file.read_text())
-    tokenizer["post_processor"] = {
-        "type": "TemplateProcessing",
-        "single": [
-            {"SpecialToken": {"id": "<|im_start|>", "type_id": 0}},
-            {"Sequence": {"id": "A", "type_id": 0}},
-        ],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-        "special_tokens": {
-            "<|im_start|>": {"id": "<|im_start|>", "ids": [1], "tokens": ["<|im_start|>"]}
-        },
-    }
-    file.write_text(json.dumps(tokenizer))
     assets = ModelAssets.load(path)
 
     assert assets.encode_prompt("a", suffix="b").token_ids[:2] == (1, 3)

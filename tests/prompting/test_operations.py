@@ -1,8 +1,7 @@
 """Rendering costs at most twice the work for a conversation of twice the size."""
 
-import pytest
-
 from tests.operations import growth
+from tests.tables import table
 from vinery_serving.core.request import Rendering, Tool, ToolCall
 from vinery_serving.prompting.render import ChatRenderer
 from vinery_serving.prompting.template import ChatTemplate
@@ -19,8 +18,8 @@ CALL = ToolCall("c", "f", '{"a": [1]}')
 DOCUMENTED = ChatRenderer(ChatTemplate("{{ documents }}{{ messages[0].content }}"))
 
 
-@pytest.mark.parametrize("renderer", RENDERERS)
-@pytest.mark.parametrize(
+@table("renderer", RENDERERS)
+@table(
     "chat",
     [
         lambda n: a_chat(*[("user", "Hi")] * n),
@@ -33,7 +32,6 @@ DOCUMENTED = ChatRenderer(ChatTemplate("{{ documents }}{{ messages[0].content }}
         ),
         lambda n: a_chat(("user", "Hi"), template_kwargs={f"k{at}": at for at in range(n)}),
     ],
-    ids=["messages", "instructions", "calls", "outputs", "variables"],
 )
 def test_a_conversation_of_twice_the_size(renderer, chat):
     def work(size):
@@ -43,8 +41,8 @@ def test_a_conversation_of_twice_the_size(renderer, chat):
     assert growth(work, 200) < 2.1
 
 
-@pytest.mark.parametrize(
-    ("renderer", "chat"),
+@table(
+    "renderer, chat",
     [
         (RENDERERS[0], lambda n: a_chat(("user", "Hi"), tools=(Tool("f"),) * n)),
         (
@@ -52,7 +50,6 @@ def test_a_conversation_of_twice_the_size(renderer, chat):
             lambda n: a_chat(("user", "Hi"), rendering=Rendering(documents=({"a": "b"},) * n)),
         ),
     ],
-    ids=["tools", "documents"],
 )
 def test_twice_the_tools_or_documents(renderer, chat):
     def work(size):

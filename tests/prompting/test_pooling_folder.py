@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.tables import table
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 from vinery_serving.prompting.pooling_folder import PoolingFolder
 
@@ -28,8 +29,8 @@ def test_the_shipped_model_takes_the_mean_of_512_tokens() -> None:
     assert (found.pooling, found.normalizes, found.max_tokens) == ("mean", True, 512)
 
 
-@pytest.mark.parametrize(
-    ("values", "pooling"),
+@table(
+    "values, pooling",
     [
         ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
         ({"pooling_mode_mean_tokens": True}, "mean"),
@@ -43,7 +44,7 @@ def test_the_pooling_is_that_of_the_file(
     assert folder(tmp_path, **{"1_Pooling__config": values}).pooling == pooling
 
 
-@pytest.mark.parametrize(
+@table(
     "values",
     [
         {"pooling_mode_max_tokens": True},

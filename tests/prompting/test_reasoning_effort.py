@@ -1,7 +1,6 @@
 """An effort becomes variables of the template, or a budget for what the template cannot express."""
 
-import pytest
-
+from tests.tables import table
 from vinery_serving.core.request import Effort, Rendering
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.prompting.reasoning_effort import ReasoningSettings, reasoning_settings
@@ -31,15 +30,46 @@ TWO_LEVELS = (
 # Seed-OSS
 BUDGET = "{% if thinking_budget is defined %}{{ thinking_budget }}{% endif %}"
 
+LEVELS = {
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+    "max": "high",
+}
 
-def settings(text: str, effort: str) -> ReasoningSettings:
-    template = ChatTemplate(text)
-    return reasoning_settings(Effort(effort), template.variables, template.constants)
 
+@table(
+    "template, effort, variables, budget",
+    [
+        # Without a variable the effort is a budget.
+        *((CHATML, effort, {}, budget) for effort, budget in BUDGETS.items()),
+        # A switch is set, and efforts above none are limited.
+        *(
+            (template, effort, {name: effort != "none"}, budget)
+            for template, name in ((SWITCH, "enable_thinking"), (OTHER_SWITCH, "thinking"))
+            for effort, budget in (("none", None), ("low", 1024), ("max", None))
+        ),
+        # A level needs no budget.
+        *((LEVEL, effort, {"reasoning_effort": level}, None) for effort, level in LEVELS.items()),
+        # No reasoning is a budget of zero where the levels lack none.
+        (LEVEL, "none", {"reasoning_effort": "low"}, 0),
+        # A template gets only levels that it names.
+        (TWO_LEVELS, "none", {"reasoning_effort": "none"}, None),
+        (TWO_LEVELS, "minimal", {"reasoning_effort": "high"}, None),
+        (TWO_LEVELS, "medium", {"reasoning_effort": "high"}, None),
+        # A template with a budget variable gets the budget.
+        (BUDGET, "low", {"thinking_budget": 1024}, 1024),
+        (BUDGET, "max", {}, None),
+    ],
+)
+def test_an_effort_becomes_what_a_template_can_express(template, effort, variables, budget):
+    parsed = ChatTemplate(template)
 
-@pytest.mark.parametrize(("effort", "budget"), BUDGETS.items())
-def test_a_template_without_a_variable_leaves_a_budget(effort, budget):
-    assert settings(CHATML, effort) == ReasoningSettings({}, budget)
+    settings = reasoning_settings(Effort(effort), parsed.variables, parsed.constants)
+
+    assert settings == ReasoningSettings(variables, budget)
 
 
 def test_every_effort_has_a_budget():
@@ -50,72 +80,24 @@ def test_without_an_effort_nothing_is_set():
     assert reasoning_settings(None, ChatTemplate(SWITCH).variables) == ReasoningSettings()
 
 
-@pytest.mark.parametrize(
-    ("template", "name"), [(SWITCH, "enable_thinking"), (OTHER_SWITCH, "thinking")]
-)
-def test_a_switch_is_set_and_efforts_above_none_are_limited(template, name):
-    assert settings(template, "none") == ReasoningSettings({name: False})
-    assert settings(template, "low") == ReasoningSettings({name: True}, 1024)
-    assert settings(template, "max") == ReasoningSettings({name: True})
-
-
-@pytest.mark.parametrize(
-    ("effort", "level"),
-    [
-        ("minimal", "low"),
-        ("low", "low"),
-        ("medium", "medium"),
-        ("high", "high"),
-        ("xhigh", "high"),
-        ("max", "high"),
-    ],
-)
-def test_a_level_needs_no_budget(effort, level):
-    assert settings(LEVEL, effort) == ReasoningSettings({"reasoning_effort": level})
-
-
-def test_no_reasoning_is_a_budget_of_zero_where_the_levels_lack_none():
-    assert settings(LEVEL, "none") == ReasoningSettings({"reasoning_effort": "low"}, 0)
-
-
-@pytest.mark.parametrize(
-    ("effort", "level"), [("none", "none"), ("minimal", "high"), ("medium", "high")]
-)
-def test_a_template_gets_only_levels_that_it_names(effort, level):
-    assert settings(TWO_LEVELS, effort) == ReasoningSettings({"reasoning_effort": level})
-
-
-def test_a_template_with_a_budget_variable_gets_the_budget():
-    assert settings(BUDGET, "low") == ReasoningSettings({"thinking_budget": 1024}, 1024)
-    assert settings(BUDGET, "max") == ReasoningSettings({})
-
-
 def test_the_reference_model_reasons_with_an_effort():
     assets = ModelAssets.load(MODEL)
 
-    def prompt(effort: str):
-        return assets.render(a_chat(("user", "Hi"), rendering=Rendering(effort=Effort(effort))))
+    def prompt(effort: str, **fields):
+        rendering = Rendering(effort=Effort(effort))
+        return assets.render(a_chat(("user", "Hi"), rendering=rendering, **fields))
 
     assert prompt("low").opens_reasoning
     assert prompt("low").reasoning_budget == 1024
     assert not prompt("none").opens_reasoning
     assert prompt("none").reasoning_budget is None
+    # Explicit variables override the effort.
+    assert prompt("none", template_kwargs={"enable_thinking": True}).opens_reasoning
 
 
-def test_explicit_variables_override_the_effort():
-    chat = a_chat(
-        ("user", "Hi"),
-        template_kwargs={"enable_thinking": True},
-        rendering=Rendering(effort=Effort.NONE),
-    )
-
-    assert ModelAssets.load(MODEL).render(chat).opens_reasoning
-
-
-@pytest.mark.parametrize(
+@table(
     "fields",
     [{"token_ids": (5, 6)}, {"rendering": Rendering(uses_template=False, effort=Effort.LOW)}],
-    ids=["ids", "text"],
 )
 def test_without_a_template_the_effort_is_a_budget(fields):
     chat = a_chat(("user", "Hi"), **{"rendering": Rendering(effort=Effort.LOW), **fields})

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.engine.family_models import FAMILIES, a_family_folder
+from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import Clip, Detail, MediaKind, MediaPart, Picture
 from vinery_serving.core.request import Conversation, Message, Rendering, Role, TextPart
@@ -116,7 +117,7 @@ def test_a_text_alone_has_no_picture(assets):
     assert prompt.num_tokens == len(assets.tokenizer.encode(prompt.text or ""))
 
 
-@pytest.mark.parametrize("has_picture", [False, True])
+@table("has_picture", [False, True])
 def test_a_text_must_not_have_the_tokens_of_pictures(name, assets, has_picture):
     assert assets.vision is not None
     pictures = [a_picture(assets)] * has_picture

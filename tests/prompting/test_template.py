@@ -4,47 +4,47 @@ from datetime import datetime
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.prompting.folder import UnusableFolder
 from vinery_serving.prompting.template import ChatTemplate
 
 
-def test_blocks_leave_no_lines():
-    template = ChatTemplate("a\n  {% if true %}\nb\n  {% endif %}\nc")
+@table(
+    "text, values, shown",
+    [
+        # Blocks leave no lines, and loop controls work.
+        ("a\n  {% if true %}\nb\n  {% endif %}\nc", {}, "a\nb\nc"),
+        (
+            "{% for n in [1, 2, 3] %}{% if n == 2 %}{% continue %}{% endif %}{{ n }}{% endfor %}",
+            {},
+            "13",
+        ),
+        # JSON is plain, and takes the options of Hugging Face.
+        ("{{ value | tojson }}", {"b": "<é'>", "a": None}, '{"b": "<é\'>", "a": null}'),
+        (
+            "{{ value | tojson(indent=1, sort_keys=true, separators=(',', '=')) }}",
+            {"b": 1, "a": "é"},
+            '{\n "a"="é",\n "b"=1\n}',
+        ),
+        ("{{ 'é' | tojson(ensure_ascii=true) }}", {}, '"\\u00e9"'),
+        # Marks of training targets have no effect.
+        ("a{% generation %}b{% set x = 1 %}{% endgeneration %}c{{ x }}", {}, "abc"),
+    ],
+)
+def test_a_template_is_rendered_as_in_training(text, values, shown):
+    assert ChatTemplate(text).render(value=values) == shown
 
-    assert template.render() == "a\nb\nc"
 
-
-def test_loop_controls_work():
-    text = "{% for n in [1, 2, 3] %}{% if n == 2 %}{% continue %}{% endif %}{{ n }}{% endfor %}"
-
-    assert ChatTemplate(text).render() == "13"
-
-
-def test_json_is_plain():
-    template = ChatTemplate("{{ value | tojson }}")
-
-    assert template.render(value={"b": "<é'>", "a": None}) == '{"b": "<é\'>", "a": null}'
-
-
-def test_json_takes_the_options_of_hugging_face():
-    text = "{{ value | tojson(indent=1, sort_keys=true, separators=(',', '=')) }}"
-
-    assert ChatTemplate(text).render(value={"b": 1, "a": "é"}) == '{\n "a"="é",\n "b"=1\n}'
-    assert ChatTemplate("{{ 'é' | tojson(ensure_ascii=true) }}").render() == '"\\u00e9"'
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
+@table(
+    "value, shown",
     [('{"b": [1, null]}', "[1, None]"), ({"b": "as it is"}, "as it is"), ('{"b": "é"}', "é")],
 )
 def test_json_text_is_read(value, shown):
     assert ChatTemplate("{{ (value | from_json).b }}").render(value=value) == shown
 
 
-@pytest.mark.parametrize(
-    "value", ["", "{", "[" * 100_000, "1" * 5_000, "[" + "[]," * 2_000_000 + "1]"]
-)
+@table("value", ["", "{", "[" * 100_000, "1" * 5_000, "[" + "[]," * 2_000_000 + "1]"])
 def test_text_that_is_no_json_or_too_large_is_the_clients_mistake(value):
     with pytest.raises(InvalidRequest, match="JSON") as caught:
         ChatTemplate("{{ value | from_json }}").render(value=value)
@@ -56,12 +56,6 @@ def test_the_date_can_be_set():
     template = ChatTemplate("{{ strftime_now('%d %b %Y') }}", now=lambda: datetime(2025, 7, 4))
 
     assert template.render() == "04 Jul 2025"
-
-
-def test_marks_of_training_targets_have_no_effect():
-    text = "a{% generation %}b{% set x = 1 %}{% endgeneration %}c{{ x }}"
-
-    assert ChatTemplate(text).render() == "abc"
 
 
 def test_named_tokens_are_variables():
@@ -77,7 +71,7 @@ def test_a_refusal_has_the_templates_own_message():
     assert caught.value.param == "messages"
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "{{ missing.field }}",

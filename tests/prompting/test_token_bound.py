@@ -10,11 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as RawTokenizer
 
+from tests.tables import table
 from vinery_serving.prompting.folder import ModelFolder
 from vinery_serving.prompting.token_bound import NO_BOUND, TokenBound, bound_of_fast, bound_of_vino
 from vinery_serving.prompting.tokenizer import FastTokenizer, Tokenizer, VinoTokenizer
@@ -75,10 +75,9 @@ def normalized(kind: str) -> RawTokenizer:
     return fast(normalizer={"type": kind})
 
 
-@pytest.mark.parametrize(
+@table(
     "make",
     [fast, sentencepiece_like, greedy, lambda: normalized("NFC"), lambda: normalized("NFKC")],
-    ids=["byte level", "byte fallback", "greedy special tokens", "NFC", "NFKC"],
 )
 @given(text=TEXTS)
 def test_a_text_never_has_fewer_tokens_than_its_bound(make: Any, text: str) -> None:
@@ -100,7 +99,7 @@ def test_the_bound_holds_for_openvinos_tokenizer(text: str) -> None:
     assert vino().bound.least_tokens(text) <= len(vino().encode(text))
 
 
-@pytest.mark.parametrize("form", ["NFC", "NFD", "NFKC", "NFKD"])
+@table("form", ["NFC", "NFD", "NFKC", "NFKD"])
 @given(text=TEXTS)
 def test_no_normal_form_shortens_a_text_by_more_than_its_factor(form: Any, text: str) -> None:
     factor = bound_of(normalized(form)).factor
@@ -108,7 +107,7 @@ def test_no_normal_form_shortens_a_text_by_more_than_its_factor(form: Any, text:
     assert len(text.encode()) <= factor * len(unicodedata.normalize(form, text).encode())
 
 
-@pytest.mark.parametrize(
+@table(
     "changes",
     [
         {"pre_tokenizer": {"type": "Whitespace"}},
@@ -128,7 +127,6 @@ def test_no_normal_form_shortens_a_text_by_more_than_its_factor(form: Any, text:
         {"normalizer": {"type": "Replace", "pattern": {"String": "aa"}, "content": "a"}},
         {"model": {"type": "WordLevel", "vocab": {"a": 0, "[UNK]": 1}, "unk_token": "[UNK]"}},
     ],
-    ids=lambda changes: json.dumps(changes)[:60],
 )
 def test_a_tokenizer_that_may_drop_text_has_no_bound(changes: dict[str, Any]) -> None:
     bound = bound_of(fast(**changes))

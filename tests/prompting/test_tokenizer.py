@@ -10,7 +10,7 @@ from tests.examples import examples
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 from vinery_serving.prompting.tokenizer import FastTokenizer, VinoTokenizer, load_tokenizer
 
-from .builders import MODEL, a_copy_of_the_model, a_folder
+from .builders import MODEL, a_copy_of_the_model, a_folder, with_tokens_around
 
 PROMPT = "<|im_start|>user\nHow many? 12, é, 東京 😀<|im_end|>\n<tool_call>"
 
@@ -39,14 +39,15 @@ def test_special_tokens_in_a_text_are_those_tokens(fast):
     assert "".join(fast.decode([id_]) for id_ in fast.encode("<|im_end|>")) == "<|im_end|>"
 
 
-def test_both_know_the_same_special_tokens(fast, vino):
+def test_both_know_the_same_tokens(fast, vino):
     assert vino.special_texts == fast.special_texts
     assert fast.special_texts[2] == "<|im_end|>"
     assert vino.eos_ids == fast.eos_ids == {2}
-
-
-def test_both_have_the_same_vocabulary_size(fast, vino):
     assert vino.vocab_size == fast.vocab_size == 3072
+    assert fast.token_name(2) == vino.token_name(2) == "<|im_end|>"
+    assert fast.token_id("<|im_end|>") == vino.token_id("<|im_end|>") == 2
+    assert fast.token_id("no such token") is vino.token_id("no such token") is None
+    assert fast.token_name(9999) == vino.token_name(9999) == ""
 
 
 @settings(max_examples=examples(30), deadline=None)
@@ -55,9 +56,12 @@ def test_both_encode_alike(fast, vino, text):
     assert vino.encode(text) == fast.encode(text)
 
 
-def test_both_encode_a_rendered_prompt_alike(fast, vino):
-    assert vino.encode(PROMPT) == fast.encode(PROMPT)
+def test_both_encode_and_decode_a_rendered_prompt_alike(fast, vino):
+    ids = fast.encode(PROMPT)
+
+    assert vino.encode(PROMPT) == ids
     assert vino.encode_raw(PROMPT) == fast.encode_raw(PROMPT)
+    assert fast.decode(ids) == vino.decode(ids) == PROMPT
 
 
 def test_both_spell_tokens_alike(fast, vino):
@@ -66,34 +70,8 @@ def test_both_spell_tokens_alike(fast, vino):
     assert [vino.decode([id_]) for id_ in ids] == [fast.decode([id_]) for id_ in ids]
 
 
-def test_both_name_their_tokens_and_find_them_by_name(fast, vino):
-    assert fast.token_name(2) == vino.token_name(2) == "<|im_end|>"
-    assert fast.token_id("<|im_end|>") == vino.token_id("<|im_end|>") == 2
-    assert fast.token_id("no such token") is vino.token_id("no such token") is None
-    assert fast.token_name(9999) == vino.token_name(9999) == ""
-
-
-def test_both_decode_alike(fast, vino):
-    ids = fast.encode(PROMPT)
-
-    assert fast.decode(ids) == vino.decode(ids) == PROMPT
-
-
 def test_raw_texts_get_the_special_tokens_around_them(tmp_path):
-    path = a_copy_of_the_model(tmp_path / "m")
-    config = json.loads((path / "tokenizer.json").read_text())
-    start = {"id": "<|im_start|>", "ids": [1], "tokens": ["<|im_start|>"]}
-    config["post_processor"] = {
-        "type": "TemplateProcessing",
-        "single": [
-            {"SpecialToken": {"id": "<|im_start|>", "type_id": 0}},
-            {"Sequence": {"id": "A", "type_id": 0}},
-        ],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
-        "special_tokens": {"<|im_start|>": start},
-    }
-    (path / "tokenizer.json").unlink()
-    (path / "tokenizer.json").write_text(json.dumps(config))
+    path = with_tokens_around(a_copy_of_the_model(tmp_path / "m"))
     tokenizer = load_tokenizer(ModelFolder.read(path))
 
     assert tokenizer.encode_raw("Hi") == [1, *tokenizer.encode("Hi")]
@@ -102,12 +80,8 @@ def test_raw_texts_get_the_special_tokens_around_them(tmp_path):
 def test_a_limit_in_the_file_does_not_cut_prompts(tmp_path):
     path = a_copy_of_the_model(tmp_path / "m")
     config = json.loads((path / "tokenizer.json").read_text())
-    config["truncation"] = {
-        "direction": "Right",
-        "max_length": 4,
-        "strategy": "LongestFirst",
-        "stride": 0,
-    }
+    cut = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    config["truncation"] = cut
     (path / "tokenizer.json").unlink()
     (path / "tokenizer.json").write_text(json.dumps(config))
 

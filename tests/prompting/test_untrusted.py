@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.request import Effort, Rendering, Tool, ToolCall
 from vinery_serving.prompting.render import Rendered
@@ -54,15 +55,14 @@ def test_an_effort_becomes_this_templates_variables():
     assert answer == Rendered("TrueHi", 1024)
 
 
-@pytest.mark.parametrize(
-    ("template", "words"),
+@table(
+    "template, words",
     [
         ("{% if %}", "does not compile"),
         ("{{ raise_exception('not today') }}", "not today"),
         ("{{ messages.nothing.at.all }}", "cannot render"),
         ("{{ ''.__class__.__mro__ }}", "cannot render"),
     ],
-    ids=["broken", "refusing", "failing", "escaping"],
 )
 def test_what_it_cannot_do_is_refused(template, words):
     with pytest.raises(InvalidRequest, match=words):

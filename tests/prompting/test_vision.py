@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import Clip, Detail, MediaKind, MediaPart, Picture
 from vinery_serving.core.request import (
@@ -22,7 +23,7 @@ from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.prompting.folder import UnusableFolder
 from vinery_serving.prompting.qwen_vision import QwenProcessor
 
-from .builders import a_chat, a_copy_of_the_model
+from .builders import MODEL, a_chat, a_copy_of_the_model
 
 MANY = 10**9
 SIDE = 28
@@ -125,8 +126,8 @@ def test_a_model_with_one_size_gets_it(width, height):
     assert columns * rows == 4 * SIDE**2
 
 
-@pytest.mark.parametrize(
-    ("size", "fitted", "num_tokens"),
+@table(
+    "size, fitted, num_tokens",
     [((224, 224), (112, 112), 16), ((200, 100), (140, 56), 10), ((40, 30), (84, 56), 6)],
 )
 def test_sizes_are_those_of_the_model_family(size, fitted, num_tokens):
@@ -172,9 +173,7 @@ def test_the_newer_names_of_the_limits_count_too():
     assert processor.fit(1000, 1000, Detail.AUTO, MANY) == (3 * SIDE, 3 * SIDE)
 
 
-@pytest.mark.parametrize(
-    "values", [{"temporal_patch_size": 1}, {"min_pixels": 10**9}, {"patch_size": "14"}]
-)
+@table("values", [{"temporal_patch_size": 1}, {"min_pixels": 10**9}, {"patch_size": "14"}])
 def test_a_folder_with_other_arithmetic_is_refused(values):
     with pytest.raises(UnusableFolder):
         QwenProcessor.of({**LIMITS, **values}, {}, takes_video=True)
@@ -280,10 +279,37 @@ def refusal(assets: ModelAssets, chat: Conversation, **values: int) -> InvalidRe
     return refused.value
 
 
-def test_a_text_model_takes_no_pictures():
-    assets = ModelAssets.load(Path(__file__).parents[2] / "models" / "tiny-chat")
+HUGE = MediaPart(MediaKind.IMAGE, Picture(1, 1, bytes(25 * 2**20)), "second")
+RENDERED_BY_THE_CLIENT = Rendering(template=STRINGS)
 
-    error = refusal(assets, a_chat(a_question("?", a_picture())))
+
+@table(
+    "param, chat",
+    [
+        # GenAI would give the video the positions of the picture.
+        ("v", a_chat(a_question(a_picture(), a_clip()))),
+        # More pixels than a message to the engine may have.
+        ("second", a_chat(a_question(HUGE, HUGE))),
+        # A template of the request shows no pictures.
+        ("chat_template", a_chat(a_question(a_picture()), rendering=RENDERED_BY_THE_CLIENT)),
+        # A text must not have the tokens of pictures.
+        *(
+            ("messages", a_chat(a_question(f"See {token}", *pictures)))
+            for token in ("<|image_pad|>", "<|vision_start|>", "<|video_pad|>")
+            for pictures in ((), (a_picture(),))
+        ),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(assets, param, chat):
+    assert refusal(assets, chat).param == param
+
+
+def test_videos_come_before_pictures(assets):
+    assert assets.render(a_chat(a_question(a_clip(), a_picture()))).num_media_tokens == 12
+
+
+def test_a_text_model_takes_no_pictures():
+    error = refusal(ModelAssets.load(MODEL), a_chat(a_question("?", a_picture())))
 
     assert error.param == "p"
     assert "text only" in str(error)
@@ -296,22 +322,6 @@ def test_a_model_for_pictures_takes_no_clips(tmp_path):
     assert assets.render(a_chat(a_question("?", a_picture()))).num_media_tokens == 4
 
 
-def test_videos_come_before_pictures(assets):
-    """GenAI would give the video the positions of the picture."""
-    chat = a_chat(a_question(a_picture(), a_clip()))
-
-    assert refusal(assets, chat).param == "v"
-    assert assets.render(a_chat(a_question(a_clip(), a_picture()))).num_media_tokens == 12
-
-
-@pytest.mark.parametrize("token", ["<|image_pad|>", "<|vision_start|>", "<|video_pad|>"])
-@pytest.mark.parametrize("picture", [(), (a_picture(),)])
-def test_a_text_must_not_have_the_tokens_of_pictures(assets, token, picture):
-    chat = a_chat(a_question(f"See {token}", *picture))
-
-    assert refusal(assets, chat).param == "messages"
-
-
 def test_raw_prompts_must_not_have_the_tokens_of_pictures(assets):
     pad = assets.tokenizer.token_id("<|image_pad|>")
 
@@ -321,20 +331,8 @@ def test_raw_prompts_must_not_have_the_tokens_of_pictures(assets):
         assert refused.value.param == "prompt"
 
 
-def test_more_pixels_than_a_message_to_the_engine_may_have_are_refused(assets):
-    huge = MediaPart(MediaKind.IMAGE, Picture(1, 1, bytes(25 * 2**20)), "second")
-
-    assert refusal(assets, a_chat(a_question(huge, huge))).param == "second"
-
-
 def test_a_prompt_with_pictures_is_not_truncated(assets):
     chat = a_chat(a_question("?", a_picture(4 * SIDE, 4 * SIDE)))
 
     assert refusal(assets, chat, max_tokens=10).param == "truncate_prompt_tokens"
     assert assets.render(chat, Encoding(max_tokens=100)).num_media_tokens == 16
-
-
-def test_a_template_of_the_request_shows_no_pictures(assets):
-    chat = Conversation((a_question(a_picture()),), rendering=Rendering(template=STRINGS))
-
-    assert refusal(assets, chat).param == "chat_template"

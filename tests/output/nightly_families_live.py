@@ -1,0 +1,26 @@
+"""All families in what `test_custom_calls_live` and `test_other_families_live` try with some."""
+
+from __future__ import annotations
+
+import pytest
+
+from . import test_custom_calls_live as custom
+from . import test_other_families_live as others
+from .rotation import whole
+
+pytestmark = pytest.mark.live
+
+globals().update(
+    whole("name, mode", custom.MODES, custom.test_an_input_fits_its_regular_expression)
+    | whole(
+        "name",
+        [custom.CALLING],
+        custom.test_an_input_fits_its_lark_grammar,
+        custom.test_a_text_that_ends_the_familys_notation_is_not_written,
+    )
+    | whole(
+        "name, schema_and_check",
+        [others.FAMILIES, others.SCHEMAS],
+        others.test_an_argument_fits_its_schema,
+    )
+)

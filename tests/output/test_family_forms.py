@@ -1,0 +1,491 @@
+"""What each family writes in its own way. Each text is also read character by character, and in any
+two parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.tables import table
+from vinery_serving.core.events import TextDelta
+from vinery_serving.core.request import Tool
+
+from .builders import a_parser
+from .families import deepseek_v3, deepseek_v31
+from .forms import COUNT, PING, TOOLS, Rows, check, read, rows
+
+DONE = ("text", "Done.")
+
+
+def f(arguments: str) -> tuple[str, str]:
+    return ("f", arguments)
+
+
+def texts(name: str, why: str, *given: str) -> Rows:
+    """Each of these is text, and no call."""
+    return {f"{why}: {text}": (name, text, [("text", text)]) for text in given}
+
+
+# -- Arguments as JSON --------------------------------------------------------------------
+
+JSON_TOOLS = [Tool("get_weather"), Tool("ping"), Tool("function")]
+PARIS = '{"city": "Paris"}'
+WEATHER = ("get_weather", PARIS)
+BARE_V31 = deepseek_v31([WEATHER]).removesuffix("<｜tool▁calls▁end｜>")
+NO_NAME = "<｜tool▁call▁begin｜>no name<｜tool▁sep｜>{}"
+
+AS_JSON: Rows = {
+    "llama calls may have a type first": (
+        "llama3",
+        f'{{"type": "function", "name": "get_weather", "parameters": {PARIS}}}',
+        [WEATHER],
+    ),
+    **{
+        f"{name}: the name may be under function: {call}": (name, opening + call, [WEATHER])
+        for name, opening in (("llama3", ""), ("phi4", "functools["), ("hermes", "<tool_call>"))
+        for call in (
+            f'{{"type": "function", "function": "get_weather", "parameters": {PARIS}}}',
+            f'{{"type": "function", "function": {{"name": "get_weather", "arguments": {PARIS}}}}}',
+            f'{{"function": {{"arguments": {PARIS}, "name": "get_weather"}}, "id": "1"}}',
+        )
+    },
+    **texts(
+        "llama3",
+        "a JSON answer is no call",
+        '{"name": "Bob", "age": 4}',
+        '{"name": "get_weather"}',
+        '{"name": "Bob", "parameters": {}}',
+        '{"name": "get_weather", "description": "Now.", "parameters": {}}',
+        '{"parameters": {"a": 1}, "name": "Bob"}',
+        "```json\n{\n}\n```",
+        '{"city": "Paris"}',
+    ),
+    "after its tag llama may call what is not there": (
+        *("llama3", f'<|python_tag|>{{"name": "other", "parameters": {PARIS}}}'),
+        [("other", PARIS)],
+    ),
+    **texts("llama3", "python after the tag is text", '<|python_tag|>search.call(query="x")'),
+    "a semicolon after a call that begins no other is text": (
+        *("llama3", f'{{"name": "get_weather", "parameters": {PARIS}}}; done'),
+        [WEATHER, ("text", "; done")],
+    ),
+    **texts("phi4", "without a bracket it is Python", "Use functools.partial or functools(x)."),
+    "a call that is none does not spoil the one before": (
+        *("phi4", f'functools[{{"name": "get_weather", "arguments": {PARIS}}}, {{"x": 1}}] Done.'),
+        [WEATHER, ("text", ', {"x": 1}] Done.')],
+    ),
+    **texts("phi4", "no calls", "functools[]", "functools[1, 2]", "<|tool_call|>[no"),
+    "granite may leave the array out": (
+        *("granite", f'<|tool_call|>{{"name": "get_weather", "arguments": {PARIS}}}'),
+        [WEATHER],
+    ),
+    **{
+        f"a head of mistral may have an id and a mark: {head}": (
+            *("devstral", f"[TOOL_CALLS] get_weather{head}{PARIS}"),
+            [WEATHER],
+        )
+        for head in (*("", "[ARGS]", "[CALL_ID]abc123XYZ[ARGS]", "[CALL_ID]abc123XYZ", " [ARGS] "),)
+    },
+    "a tag that begins nothing does not hide the next": (
+        *("devstral", f"[TOOL_CALLS]?? [TOOL_CALLS]get_weather[ARGS]{PARIS}"),
+        [("text", "[TOOL_CALLS]?? "), WEATHER],
+    ),
+    **{
+        f"{write.__name__}: the outer tags may be missing": (
+            "deepseek_v3",
+            write([WEATHER, PING])
+            .removeprefix("<｜tool▁calls▁begin｜>")
+            .removesuffix("<｜tool▁calls▁end｜>"),
+            [WEATHER, PING],
+        )
+        for write in (deepseek_v3, deepseek_v31)
+    },
+    **{
+        f"{write.__name__}: a tool may be called function": (
+            *("deepseek_v3", write([("function", PARIS)])),
+            [("function", PARIS)],
+        )
+        for write in (deepseek_v3, deepseek_v31)
+    },
+    "a call of deepseek that is none does not spoil the one before": (
+        *("deepseek_v31", BARE_V31 + NO_NAME),
+        [WEATHER, ("text", NO_NAME)],
+    ),
+    "a missing brace does not swallow the next call": (
+        *("deepseek_v31", deepseek_v31([WEATHER, PING]).replace('Paris"}', 'Paris"')),
+        [WEATHER, PING],
+    ),
+    **{
+        f"a head of kimi may have a prefix and a number: {head}": (
+            "kimi_k2",
+            f"<|tool_call_begin|>{head}<|tool_call_argument_begin|> {PARIS}<|tool_call_end|>",
+            [WEATHER],
+        )
+        for head in ("functions.get_weather:12", "get_weather:0", " get_weather ")
+    },
+}
+GIVEN_BACK = {
+    "mistral devstral": [
+        "[TOOL_CALLS]",
+        "[TOOL_CALLS] I would call get_weather",
+        "[TOOL_CALLS]get weather[ARGS]{}",
+        "[TOOL_CALLS][ARGS]{}",
+        "[TOOL_CALLS]" + "x" * 600 + "{}",
+        "[TOOL_CALLS][1, 2]",
+        '[{"name": "other", "arguments": {}}]',
+        "an array [{x}]",
+    ],
+    "deepseek_v31": [
+        "<｜tool▁calls▁begin｜>",
+        "<｜tool▁calls▁begin｜> no <｜tool▁calls▁end｜>",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_wea",
+        "<｜tool▁call▁begin｜>get weather<｜tool▁sep｜>{}",
+        "<｜tool▁call▁begin｜><｜tool▁sep｜>{}",
+        "<｜tool▁calls▁begin｜><｜tool▁calls▁end｜>",
+    ],
+    "kimi_k2": [
+        "<|tool_calls_section_begin|> no call <|tool_calls_section_end|>",
+        "<|tool_call_begin|>functions.get_weather:0{}",
+        "<|tool_call_begin|>functions.get_wea",
+    ],
+}
+
+
+@rows(AS_JSON)
+def test_calls_with_json_are_read(name: str, text: str, expected: Any) -> None:
+    check(read(name, text, tools=JSON_TOOLS), expected)
+
+
+@table("names, given", GIVEN_BACK.items())
+def test_what_is_no_call_is_given_back(names: str, given: list[str]) -> None:
+    for name in names.split():
+        for text in given:
+            assert read(name, text, tools=JSON_TOOLS, is_whole=True) == [("text", text)]
+
+
+# -- Messages: Muse Glimmer (onyx) and gpt-oss --------------------------------------------
+
+
+def invoke(name: str, text: str = "Paris") -> str:
+    return (
+        f'<atem:function_calls>\n<atem:invoke name="{name}">\n'
+        f'<atem:parameter name="text">{text}</atem:parameter>\n</atem:invoke>\n'
+        "</atem:function_calls>"
+    )
+
+
+START = "<|start|>assistant"
+FINAL = "<|channel|>final<|message|>"
+ANALYSIS = "<|channel|>analysis<|message|>"
+NOTE = "<|channel|>commentary<|message|>"
+CALL = "<|channel|>commentary to=functions.f<|message|>"
+TO_USER = f"<|eom|>{START} to=user<|message|>"
+
+MESSAGES: Rows = {
+    "a message of onyx to itself is reasoning": (
+        *("onyx", f" to=self<|message|>Hm.{TO_USER}Hello!<|eot|>"),
+        [("reasoning", "Hm."), ("text", "Hello!")],
+    ),
+    "a call in reasoning is none": (
+        *("onyx", f" to=self<|message|>I might {invoke('f')}{TO_USER}No."),
+        [("reasoning", f"I might {invoke('f')}"), ("text", "No.")],
+    ),
+    "blanks in a value are the value's": (
+        *("onyx", f" to=f<|message|>{invoke('f', '  a' + chr(10))}<|eot|>"),
+        [f('{"text": "  a\\n"}')],
+    ),
+    **{
+        f"a name space before a known name is dropped: {written}": (
+            *("onyx", f" to={written}<|message|>{invoke(written)}"),
+            [(name, '{"text": "Paris"}')],
+        )
+        for written, name in (("f", "f"), ("f.f", "f"), ("my.f", "f"), ("my.g", "my.g"))
+    },
+    "every channel goes where it belongs": (
+        "gptoss",
+        f"{ANALYSIS}Hm.<|end|>{START}{NOTE}I call f.<|end|>{START}<|channel|>commentary "
+        'to=functions.f <|constrain|>json<|message|>{"count": 1}<|call|>',
+        [("reasoning", "Hm."), ("text", "I call f."), COUNT],
+    ),
+    **{
+        f"a recipient begins a call wherever it is: {head}": (
+            *("gptoss", f'{head}<|message|>{{"text": "a<|b"}}<|call|>'),
+            [f('{"text": "a<|b"}')],
+        )
+        for head in (
+            "<|channel|>commentary to=functions.f <|constrain|>json",
+            "<|channel|>commentary to=functions.f<|constrain|>json",
+            "<|channel|>commentary to=functions.f json",
+            "<|channel|>commentary to=functions.f",
+            "<|channel|>commentary to=f code",
+            "<|channel|>analysis to=functions.f code",
+            " to=functions.f<|channel|>commentary <|constrain|>json",
+            f"{START} to=functions.f<|channel|>commentary json",
+        )
+    },
+    **{
+        f"a final answer is sent however it ends: {end}": (
+            *("gptoss", f"{FINAL}The answer{end}"),
+            [("text", "The answer")],
+        )
+        for end in ("<|end|>", "<|return|>", "<|call|>", "", f"<|end|>{START}")
+    },
+    "messages of one kind are parted by a line break": (
+        "gptoss",
+        f"{ANALYSIS}A<|end|>{START}{ANALYSIS}B<|end|>{START}{NOTE}C<|end|>{START}{FINAL}D",
+        [("reasoning", "A\nB"), ("text", "C\nD")],
+    ),
+    "a call without its end is complete with its last bracket": (
+        *("gptoss", f'{CALL}{{"count": 1}}'),
+        [COUNT],
+    ),
+    "and open before it": ("gptoss", f'{CALL}{{"count": 1', [("open f", '{"count": 1')]),
+    "a call without arguments": ("gptoss", f"{CALL}<|call|>", [f("{}")]),
+    **texts("gptoss", "an answer without any head is an answer", '{"a": 1}'),
+    **{
+        f"a head that is cut is no answer: {text}": ("gptoss", text, [])
+        for text in ("<|channel|>fin", "<|channel|>analysis<|mess", "<|start|>")
+    },
+}
+
+
+@rows(MESSAGES)
+def test_messages_go_where_they_belong(name: str, text: str, expected: Any) -> None:
+    check(read(name, text), expected)
+
+
+def test_without_tools_a_call_is_text() -> None:
+    assert read("gptoss", f"{CALL}{{}}<|call|>", tools=[]) == [("text", "{}")]
+
+
+def test_it_is_reasoning_inside_reasoning_only() -> None:
+    parser = a_parser("gptoss", tools=TOOLS)
+    states = []
+    for part in (ANALYSIS, "Hm", "<|end|>", START, FINAL, "Hi"):
+        parser.feed(part)
+        states.append(parser.is_reasoning)
+
+    assert states == [True, True, False, False, False, False]
+
+
+# -- A notation of their own for values, or Python's --------------------------------------
+
+
+def gemma(arguments: str) -> str:
+    return f"<|tool_call>call:f{{{arguments}}}<tool_call|>"
+
+
+LITERALS: Rows = {
+    **{
+        f"the notation of gemma becomes JSON: {arguments}": (
+            *("gemma4", gemma(arguments)),
+            [f(json_text)],
+        )
+        for arguments, json_text in [
+            ('text:<|"|>a "b" \\n {,}<|"|>', r'{"text":"a \"b\" \\n {,}"}'),
+            ("count:3,share:-0.5e3,is_on:true", '{"count":3,"share":-0.5e3,"is_on":true}'),
+            ('items:[1,[2,<|"|>x<|"|>],{a:null}]', '{"items":[1,[2,"x"],{"a":null}]}'),
+            ("more:{a:{b:[]},c:{}}", '{"more":{"a":{"b":[]},"c":{}}}'),
+            ('more:{<|"|>a b<|"|>:1}', '{"more":{"a b":1}}'),
+            ('"text": "a\\n\\u00e9"', r'{"text": "a\n\u00e9"}'),
+            ("text:New York , count: 2", '{"text":"New York" , "count": 2}'),
+            ("any:None", '{"any":null}'),
+        ]
+    },
+    "a channel before the answer is reasoning": (
+        *("gemma4", f"<|channel>thought\nHm, <b>.\n<channel|>I call.{gemma('count:1')}"),
+        [("reasoning", "Hm, <b>."), ("text", "I call."), f('{"count":1}')],
+    ),
+    "empty reasoning leaves no trace": (
+        *("gemma4", "<|channel>thought\n<channel|>Hello"),
+        [("text", "Hello")],
+    ),
+    "what is no value is kept up to the closing tag": (
+        *("gemma4", "<|tool_call>call:f{count:1,=}<tool_call|>Done."),
+        [f('{"count":1,=}'), DONE],
+    ),
+    **{
+        f"{name}: literals of Python become JSON: {arguments}": (
+            *(name, f"{begin}[f({arguments})]"),
+            [f(json_text)],
+        )
+        for name, begin in (
+            *(("llama3_pythonic", ""), ("llama4_pythonic", ""), ("lfm2", "<|tool_call_start|>")),
+        )
+        for arguments, json_text in [
+            ("", "{}"),
+            ("text='it\\'s'", '{"text": "it\'s"}'),
+            ('text="""two "quoted"\nlines"""', r'{"text": "two \"quoted\"\nlines"}'),
+            ("text=''", '{"text": ""}'),
+            (
+                r'text="\ud83d\ude00 \U0001F600 \xe9 \N{BULLET} \101 \d \/"',
+                '{"text": "😀 😀 é • A \\\\d /"}',
+            ),
+            (r'text="\ud83d."', '{"text": "�."}'),
+            ("count=1_000, share=.5", '{"count": 1000, "share": 0.5}'),
+            ("count=-3, share=1e5", '{"count": -3, "share": 1e5}'),
+            ("is_on=True, any=None", '{"is_on": true, "any": null}'),
+            ("is_on=false, any=null", '{"is_on": false, "any": null}'),
+            ("items=[1, (2, 'x'), [],]", '{"items": [1, [2, "x"], []]}'),
+            ("more={'a': {'b': [True]}, 2: None}", '{"more": {"a": {"b": [true]}, "2": null}}'),
+            ("\n  count = 1,\n  is_on = True,\n", '{"count": 1, "is_on": true}'),
+            ('**{"count": 1, "a-b": [2]}', '{"count": 1, "a-b": [2]}'),
+        ]
+    },
+    **texts(
+        "llama3_pythonic",
+        "brackets that are no call",
+        "[f](https://example.org/f(1))",
+        "[f(1)]",
+        "[f(x)] and [g(a=1)]",
+        "[f(text=oops)]",
+        "[f(text=open('x'))]",
+        "[unknown(a=1)]",
+        "See [1], [f, g] and f(a=1).",
+        '<|python_tag|>print("ping()")',
+    ),
+    "a single call may do without brackets after a tag": (
+        *("lfm2", "<|tool_call_start|>f(count=1)<|tool_call_end|>Done."),
+        [COUNT, DONE],
+    ),
+    "a forgotten bracket does no harm": (
+        *("lfm2", "<|tool_call_start|>[f(count=1), ping()<|tool_call_end|>Done."),
+        [COUNT, PING, DONE],
+    ),
+    "a word without quotes is a string in a call that has started": (
+        *("llama3_pythonic", "[f(count=1, text=oops)] Done."),
+        [f('{"count": 1, "text": "oops"}'), ("text", " Done.")],
+    ),
+    "what breaks after a call is given back": (
+        *("lfm2", "<|tool_call_start|>[ping(), 7]"),
+        [PING, ("text", ", 7]")],
+    ),
+    "lfm2 thinks before it calls": (
+        *("think+lfm2", "<think>Hm.</think><|tool_call_start|>[ping()]<|tool_call_end|>"),
+        [("reasoning", "Hm."), PING],
+    ),
+}
+
+
+@rows(LITERALS)
+def test_values_in_another_notation_become_json(name: str, text: str, expected: Any) -> None:
+    check(read(name, text), expected)
+
+
+def test_reasoning_that_the_prompt_has_opened_goes_on() -> None:
+    expected = [("reasoning", "Hm."), ("text", "Hello")]
+
+    assert read("gemma4", "Hm.<channel|>Hello", opens=True) == expected
+
+
+def test_reasoning_is_read_without_tools_too() -> None:
+    text = f"<|channel>thought\nHm.<channel|>{gemma('')}"
+
+    assert read("gemma4", text, tools=[]) == [("reasoning", "Hm."), ("text", gemma(""))]
+
+
+def test_a_link_is_sent_as_soon_as_it_is_one() -> None:
+    parser = a_parser("llama3_pythonic", tools=TOOLS)
+
+    assert parser.feed("[pin") == []
+    assert parser.feed("k](x)") == [TextDelta(0, "[pink](x)")]
+
+
+# -- Tags around each argument: Qwen3-Coder, GLM-4.5 and MiniCPM5 -------------------------
+
+
+def qwen(key: str, value: str) -> str:
+    return (
+        f"<tool_call>\n<function=f>\n<parameter={key}>\n{value}\n</parameter>\n"
+        "</function>\n</tool_call>"
+    )
+
+
+QWEN_PING = "<function=ping>\n</function>\n"
+TAGS: Rows = {
+    **{
+        f"the schema decides what a value is: {key} {value}": (
+            *("qwen3coder", qwen(key, value)),
+            [f(f'{{"{key}": {argument}}}')],
+        )
+        for key, value, argument in [
+            ("text", "5", '"5"'),
+            ("text", "true", '"true"'),
+            ("text", '{"a": 1}', r'"{\"a\": 1}"'),
+            ("count", "5", "5"),
+            ("count", " 5 ", "5"),
+            ("count", "five", '"five"'),
+            ("share", "0.50", "0.50"),
+            ("share", "NaN", '"NaN"'),
+            ("is_on", "true", "true"),
+            ("is_on", "True", "true"),
+            ("is_on", "FALSE", "false"),
+            ("items", '["a", {"b": [1,2]}]', '["a", {"b": [1,2]}]'),
+            ("items", "['a', True, None]", '["a", true, null]'),
+            ("more", '{"a":  {"b": "}"}}', '{"a":  {"b": "}"}}'),
+            ("more", "{'a': (1, 2)}", '{"a": [1, 2]}'),
+            ("more", "{broken", '"{broken"'),
+            ("maybe", "null", "null"),
+            ("maybe", "None", '"None"'),
+            ("maybe", "7", '"7"'),
+            ("size", "7", "7"),
+            ("size", "7.5", '"7.5"'),
+            ("size", "large", '"large"'),
+            ("any", "7", "7"),
+            ("any", "[1]", "[1]"),
+            ("any", '"quoted"', r'"\"quoted\""'),
+            ("any", "words", '"words"'),
+            ("unknown", "7", "7"),
+            # Only one line break at each end is syntax.
+            ("text", "\n a\n\n", r'"\n a\n\n"'),
+        ]
+    },
+    "a value without line breaks is read as well": (
+        "qwen3coder",
+        "<tool_call><function=f><parameter=text>a</parameter></function></tool_call>",
+        [f('{"text": "a"}')],
+    ),
+    "two functions may share one pair of outer tags": (
+        *("qwen3coder", f"<tool_call>\n{QWEN_PING}{QWEN_PING}</tool_call>Bye."),
+        [PING, PING, ("text", "Bye.")],
+    ),
+    **texts(
+        "qwen3coder",
+        "no call",
+        '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>',
+        "<tool_call>\n<function=>\n</function>\n</tool_call>",
+        "<tool_call>\n<function=f g>\n</function>\n</tool_call>",
+        "<function=f>some words</function>",
+        "Write <tool_call> or <function= to call.",
+    ),
+    "words between arguments end the call": (
+        *("qwen3coder", "<function=f>\n<parameter=count>\n1\n</parameter>\nand so on"),
+        [COUNT, ("text", "\nand so on")],
+    ),
+    "reasoning comes before the calls": (
+        *("think+qwen3coder", f"<think>\nI call f.\n</think>\n\n{qwen('count', '1')}"),
+        [("reasoning", "I call f."), COUNT],
+    ),
+    "a name alone is a call of glm": ("glm4", "<tool_call>ping\n</tool_call>", [PING]),
+    **texts("glm4", "words after a name", "<tool_call>ping me"),
+    **texts("glm4", "a key without a value", "<tool_call>f\n<arg_key>a</arg_key>\nb</tool_call>"),
+    "a section may hold the closing tags": (
+        "minicpm5",
+        '<function name="f"><param name="text"><![CDATA[</param></function>]]></param>'
+        '<param name="count"> 3 </param></function>',
+        [f('{"text": "</param></function>", "count": 3}')],
+    ),
+    "only a section at the beginning of a value is one": (
+        "minicpm5",
+        '<function name="f"><param name="text">a <![CDATA[b]]></param></function>',
+        [f('{"text": "a <![CDATA[b]]>"}')],
+    ),
+}
+
+
+@rows(TAGS)
+def test_values_between_tags_are_read_by_their_schema(name: str, text: str, expected: Any) -> None:
+    check(read(name, text), expected)
+
+
+def test_a_name_alone_is_a_call_only_with_its_end() -> None:
+    assert read("glm4", "<tool_call>ping", is_whole=True) == [("text", "<tool_call>ping")]
