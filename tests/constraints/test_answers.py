@@ -122,6 +122,9 @@ def test_tools_may_be_called_instead_of_an_answer():
     assert tag["type"] == "or"
     assert calls["grammar"].startswith('root ::= ((("<tool_call>')
     assert text == {"type": "grammar", "grammar": json_grammar(OBJECT)}
+    # The same choice follows reasoning.
+    tag = format_of(answer(of_schema(OBJECT), tools=[WEATHER], opens_reasoning=True))
+    assert tag["elements"][2]["type"] == "or"
 
 
 @table("pattern, path", [("(?!a)b", ""), ("(a", ".pattern")])
@@ -132,12 +135,6 @@ def test_a_tool_with_a_pattern_that_is_not_regular_is_refused_beside_an_answer(p
         answer(of_schema(OBJECT), "qwen3coder", tools=[Tool("f", None, schema)])
 
     assert caught.value.param == f"tools{path}"
-
-
-def test_the_same_choice_follows_reasoning():
-    tag = format_of(answer(of_schema(OBJECT), tools=[WEATHER], opens_reasoning=True))
-
-    assert tag["elements"][2]["type"] == "or"
 
 
 def test_a_family_without_calls_has_only_the_answer():
@@ -168,30 +165,26 @@ def test_combined_grammars_keep_their_rule_names_apart():
     ]
 
 
-def test_free_text_with_a_long_end_has_no_grammar():
-    tag = {"type": "tag", "begin": "<", "content": {"type": "any_text"}, "end": "ab" * 20_000}
-
+@table(
+    "tag",
+    [
+        {"type": "tag", "begin": "<", "content": {"type": "any_text"}, "end": "ab" * 20_000},
+        {"type": "triggered_tags", "triggers": ["<"], "tags": []},
+    ],
+)
+def test_free_text_with_a_long_end_or_triggers_has_no_grammar(tag):
     assert lowered(tag) is None
 
 
-def test_free_text_with_triggers_has_no_grammar():
-    assert lowered({"type": "triggered_tags", "triggers": ["<"], "tags": []}) is None
-
-
-def test_a_strict_schema_with_an_unenforceable_keyword_is_refused():
+def test_a_keyword_that_cannot_be_enforced_is_ignored_unless_the_schema_is_strict():
     schema = {"type": "object", "properties": {"age": {"type": "integer", "not": {"const": 1}}}}
+    known = {"type": "object", "properties": {"age": {"type": "integer"}}}
 
     error = refused(of_schema(schema, is_strict=True))
 
     assert isinstance(error, UnsupportedParameter)
     assert error.param == "response_format.properties.age.not"
     assert "`response_format.properties.age.not` cannot be enforced" in error.message
-
-
-def test_an_unenforceable_keyword_is_ignored_without_strict():
-    schema = {"type": "object", "properties": {"age": {"type": "integer", "not": {"const": 1}}}}
-    known = {"type": "object", "properties": {"age": {"type": "integer"}}}
-
     assert answer(of_schema(schema)).source == json_grammar(known)
 
 

@@ -306,6 +306,14 @@ USUAL_AND_LESS_USUAL: dict[str, Schema] = {
         },
         "required": ["p", "n"],
     },
+    "escapes": {"enum": ['é"\\\n']},
+    "a constant": {"const": {"a": [1, None]}},
+    "a small number": {"type": "integer", "minimum": 1, "maximum": 5},
+    "two types": {"type": ["boolean", "null"]},
+    "a list": {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 3},
+    "nulls": {"type": "array", "items": {"type": "null"}, "maxItems": 2},
+    "a word": {"type": "string", "minLength": 2, "maxLength": 4},
+    "options": {"type": "object", "properties": {name: {"type": "boolean"} for name in "ab"}},
 }
 
 

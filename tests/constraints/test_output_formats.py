@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.tables import table
-from vinery_serving.constraints.families.registry import by_name, family_names
+from vinery_serving.constraints.families.registry import family_names
 from vinery_serving.core.output_formats import (
     CALL_FORMATS,
     PLAIN,
@@ -18,14 +18,6 @@ def test_every_name_has_a_family_and_every_family_a_name() -> None:
     both = {f"{reasoning}+{calls}" for reasoning in REASONING_FORMATS for calls in CALL_FORMATS}
 
     assert set(family_names()) == {PLAIN, *REASONING_FORMATS, *CALL_FORMATS} | both
-
-
-@table(
-    "name, usual",
-    [("none", "plain"), ("hermes3", "hermes"), ("qwen3+hermes3", "think+hermes")],
-)
-def test_names_of_other_servers_are_accepted(name: str, usual: str) -> None:
-    assert by_name(name).name == usual
 
 
 @table("name", ["", "german", "hermes+think", "think+none", "a+b+c"])

@@ -271,6 +271,7 @@ WRITERS = {
 }
 # A test for every way; for those in which text may be around calls; and for the others.
 ways = table("way", WRITERS)
+json_ways = table("way", JSON_WRITERS)
 among_text = table("way", [*JSON_WRITERS, *AMONG_TEXT])
 as_messages = table("way", AS_MESSAGES)
 

@@ -52,6 +52,7 @@ PARIS = ("get_weather", {"city": "Paris"})
 LONDON = ("get_weather", {"city": "London"})
 
 
+@pytest.mark.smoke
 def test_it_answers_with_text(model):
     result = model.answer(asked("What is the capital of France?", tools=()))
 
@@ -59,18 +60,38 @@ def test_it_answers_with_text(model):
     assert result.finish_reason is FinishReason.STOP
 
 
-def test_it_calls_a_tool_of_its_own_will(model):
-    result = model.answer(asked(ONE_CITY))
+@pytest.mark.smoke
+@table(
+    "question, fields, calls",
+    [
+        # Of its own will, and where calls are required.
+        (ONE_CITY, {}, [PARIS]),
+        (TWO_CITIES, {}, [PARIS, LONDON]),
+        (TWO_CITIES, {"tool_choice": REQUIRED}, [PARIS, LONDON]),
+        (TWO_CITIES, {"tool_choice": REQUIRED, "thinking": True}, [PARIS, LONDON]),
+        # Only one, where calls may not be parallel.
+        *(
+            (
+                TWO_CITIES,
+                {"tool_choice": choice, "thinking": thinking, "parallel_tool_calls": False},
+                [PARIS],
+            )
+            for choice in (REQUIRED, ToolChoice())
+            for thinking in (False, True)
+        ),
+        # A named tool without parameters gets an empty object.
+        (ONE_CITY, {"tool_choice": ToolChoice(ToolMode.NAMED, "ping")}, [("ping", {})]),
+    ],
+)
+def test_it_calls_tools(model, question, fields, calls):
+    result = model.answer(asked(question, **fields))
 
-    assert calls_of(result) == [PARIS]
+    assert calls_of(result) == calls
     assert result.text == ""
     assert result.finish_reason is FinishReason.TOOL_CALLS
 
 
-def test_it_calls_two_tools_of_its_own_will(model):
-    assert calls_of(model.answer(asked(TWO_CITIES))) == [PARIS, LONDON]
-
-
+@pytest.mark.smoke
 def test_it_thinks_before_it_calls(model):
     result = model.answer(asked(ONE_CITY, thinking=True))
 
@@ -90,21 +111,6 @@ def test_a_required_call_is_written_even_where_no_tool_fits(model, thinking):
 
 
 @table("thinking", [False, True])
-def test_several_calls_can_be_required(model, thinking):
-    result = model.answer(asked(TWO_CITIES, thinking=thinking, tool_choice=REQUIRED))
-
-    assert calls_of(result) == [PARIS, LONDON]
-
-
-@table("choice", [REQUIRED, ToolChoice()])
-@table("thinking", [False, True])
-def test_only_one_call_is_written_when_they_may_not_be_parallel(model, choice, thinking):
-    chat = asked(TWO_CITIES, thinking=thinking, tool_choice=choice, parallel_tool_calls=False)
-
-    assert calls_of(model.answer(chat)) == [PARIS]
-
-
-@table("thinking", [False, True])
 def test_a_named_tool_is_called_even_where_another_fits(model, thinking):
     choice = ToolChoice(ToolMode.NAMED, "add")
 
@@ -115,12 +121,6 @@ def test_a_named_tool_is_called_even_where_another_fits(model, thinking):
     assert name == "add"
     assert {type(value) for value in arguments.values()} == {int}
     assert arguments.keys() == {"a", "b"}
-
-
-def test_a_named_tool_without_parameters_gets_an_empty_object(model):
-    choice = ToolChoice(ToolMode.NAMED, "ping")
-
-    assert calls_of(model.answer(asked(ONE_CITY, tool_choice=choice))) == [("ping", {})]
 
 
 @table("thinking", [False, True])
@@ -155,6 +155,7 @@ def test_a_grammar_holds_for_the_answer_after_reasoning(model, grammar, thinking
     assert bool(result.reasoning) == thinking
 
 
+@pytest.mark.smoke
 def test_json_holds_for_the_answer_after_reasoning(model):
     schema = {
         "type": "object",
@@ -168,58 +169,3 @@ def test_json_holds_for_the_answer_after_reasoning(model):
 
     assert json.loads(result.text) == {"name": "Bob", "age": 4}
     assert result.reasoning
-
-
-@table(
-    "schema, fits",
-    [
-        ({"enum": ['é"\\\n']}, lambda value: value == 'é"\\\n'),
-        ({"const": {"a": [1, None]}}, lambda value: value == {"a": [1, None]}),
-        ({"type": "integer", "minimum": 1, "maximum": 5}, lambda value: value in range(1, 6)),
-        ({"type": ["boolean", "null"]}, lambda value: value in (True, False, None)),
-        (
-            {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 3},
-            lambda value: len(value) in (2, 3) and set(value) <= {True, False},
-        ),
-        (
-            {"type": "array", "items": {"type": "null"}, "maxItems": 2},
-            lambda value: value in ([], [None], [None, None]),
-        ),
-        ({"type": "string", "minLength": 2, "maxLength": 4}, lambda value: 2 <= len(value) <= 4),
-        (
-            {
-                "$defs": {
-                    "node": {
-                        "type": "object",
-                        "properties": {
-                            "leaf": {"type": "boolean"},
-                            "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]},
-                        },
-                        "required": ["leaf", "next"],
-                    }
-                },
-                "$ref": "#/$defs/node",
-            },
-            lambda value: value.keys() == {"leaf", "next"},
-        ),
-        (
-            {
-                "type": "object",
-                "properties": {name: {"type": "boolean"} for name in "abcd"},
-                "required": ["b", "d"],
-            },
-            lambda value: {"b", "d"} <= value.keys() and list(value) == sorted(value),
-        ),
-        (
-            {"type": "object", "properties": {name: {"type": "boolean"} for name in "ab"}},
-            lambda value: value.keys() <= {"a", "b"},
-        ),
-    ],
-)
-def test_what_the_grammar_of_a_schema_allows_fits_the_schema(model, schema, fits):
-    """The model ends by itself: with blanks without end, it would not."""
-    grammar = Grammar(GrammarKind.JSON_SCHEMA, json.dumps(schema))
-
-    result = model.answer(asked("Hello!", tools=()), grammar)
-
-    assert fits(json.loads(result.text))

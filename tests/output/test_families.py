@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,9 +30,11 @@ from .families import (
     TOOLS,
     WRITERS,
     Call,
+    JsonCall,
     among_text,
     as_messages,
     calls_in,
+    json_ways,
     read,
     ways,
     written,
@@ -235,6 +238,10 @@ _strings = st.text("ab{}[]()\"'\\;,=<>/|: \n😀", max_size=8).filter(
     lambda text: '<|"|>' not in text and "]]>" not in text
 )
 _objects = st.dictionaries(st.sampled_from("abc"), st.one_of(_strings, st.integers()))
+_any_strings = st.text('ab{}[]"\\;,<>/|: \n😀', max_size=8)
+_any_object = st.dictionaries(
+    _any_strings, st.one_of(_any_strings, st.integers(), st.lists(_any_strings))
+)
 _arguments = st.fixed_dictionaries(
     {},
     optional={
@@ -250,6 +257,52 @@ _calls = st.lists(
     min_size=1,
     max_size=3,
 )
+
+
+# Families that write arguments as JSON: they are sent exactly as the model wrote them.
+
+
+def json_written(way: str, *calls: JsonCall) -> str:
+    return JSON_WRITERS[way][1](calls)
+
+
+JSON_PARIS = ("get_weather", '{"city": "Paris"}')
+
+
+@json_ways
+def test_white_space_between_calls_is_not_an_answer_where_text_stood_before(way: str) -> None:
+    call = json_written(way, JSON_PARIS)
+
+    assert read(way, f"First.\n{call}\n\n{call}\n") == [
+        ("text", "First.\n"),
+        JSON_PARIS,
+        JSON_PARIS,
+    ]
+
+
+@json_ways
+def test_arguments_keep_the_exact_text_of_the_model(way: str) -> None:
+    arguments = '{ "b":1.50,\n  "a" : [ true ,null ] }'
+
+    assert read(way, json_written(way, ("ping", arguments))) == [("ping", arguments)]
+
+
+@json_ways
+def test_a_call_is_complete_though_its_end_is_missing(way: str) -> None:
+    text = json_written(way, JSON_PARIS)
+    at = text.index("}")
+
+    assert read(way, text[: at + 1]) in ([JSON_PARIS], [("open get_weather", JSON_PARIS[1])])
+    assert all(read(way, text[:end]) == [JSON_PARIS] for end in range(at + 2, len(text)))
+
+
+@json_ways
+@settings(max_examples=examples(8))
+@given(value=_any_object, indent=st.sampled_from([None, 2]))
+def test_any_arguments_come_back_exactly(way: str, value: Any, indent: int | None) -> None:
+    calls = [("ping", json.dumps(value, indent=indent)), JSON_PARIS]
+
+    assert read(way, json_written(way, *calls)) == calls
 
 
 @ways

@@ -5,27 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.operations import operations
+from tests.tables import table
 from vinery_serving.output.lexer import Literals
 
 
-def test_it_finds_the_string_that_is_complete_first():
-    assert Literals(["bcd", "c"]).find("abcd") == (2, 3)
-
-
-def test_it_takes_the_longest_of_those_that_end_together():
-    assert Literals(["c", "bc"]).find("abc") == (1, 3)
-
-
-def test_it_finds_nothing_where_nothing_is():
-    assert Literals(["stop"]).find("go on") is None
-
-
-def test_it_holds_the_longest_end_that_may_begin_a_string():
-    assert Literals(["aab", "ba"]).num_held("xbaa") == 2
-
-
-def test_it_holds_nothing_for_strings_of_one_character():
-    assert Literals(["x", "y"]).num_held("abc") == 0
+@table(
+    "strings, text, found",
+    [
+        (["bcd", "c"], "abcd", (2, 3)),  # the string that is complete first
+        (["c", "bc"], "abc", (1, 3)),  # the longest of those that end together
+        (["stop"], "go on", None),
+    ],
+)
+def test_it_finds_the_first_string(strings, text, found):
+    assert Literals(strings).find(text) == found
 
 
 def test_it_refuses_an_empty_string():

@@ -34,20 +34,23 @@ every_family = table("name", FAMILIES)
 QUESTION = "What is the weather in Paris and in London?"
 
 
-def an_argument(model: Model, name: str, schema: dict[str, Any], **document: Any) -> Any:
-    """What the model is forced to write for one parameter of this schema."""
-    parameters = {"type": "object", "properties": {"it": schema}, "required": ["it"], **document}
+def arguments_of(model: Model, name: str, **parameters: Any) -> dict[str, Any]:
+    """What the model is forced to write for parameters of this schema."""
     model.use(straight(name))
+    tool = Tool("take", None, {"type": "object", **parameters})
     choice = ToolChoice(ToolMode.NAMED, "take")
 
-    result = model.answer(
-        asked(QUESTION, tools=[Tool("take", None, parameters)], tool_choice=choice)
-    )
+    result = model.answer(asked(QUESTION, tools=[tool], tool_choice=choice))
 
     [(called, arguments)] = calls_of(result)
     assert called == "take"
-    assert arguments.keys() == {"it"}
-    return arguments["it"]
+    return arguments
+
+
+def an_argument(model: Model, name: str, schema: dict[str, Any], **document: Any) -> Any:
+    found = arguments_of(model, name, properties={"it": schema}, required=["it"], **document)
+    assert found.keys() == {"it"}
+    return found["it"]
 
 
 SCHEMAS = [
@@ -103,53 +106,25 @@ def test_a_pattern_holds_for_raw_text(model: Model, name: str) -> None:
 
 @every_family
 def test_required_arguments_are_there_and_others_come_in_order(model: Model, name: str) -> None:
-    model.use(straight(name))
     properties = {key: {"type": "boolean"} for key in "abcd"}
-    tool = Tool("take", None, {"type": "object", "properties": properties, "required": ["b", "d"]})
+    for required in (["b", "d"], []):
+        arguments = arguments_of(model, name, properties=properties, required=required)
 
-    result = model.answer(
-        asked(QUESTION, tools=[tool], tool_choice=ToolChoice(ToolMode.NAMED, "take"))
-    )
-
-    [(_, arguments)] = calls_of(result)
-    assert {"b", "d"} <= arguments.keys() <= set("abcd")
-    assert list(arguments) == sorted(arguments)
+        assert set(required) <= arguments.keys() <= set("abcd")
+        assert list(arguments) == sorted(arguments)
 
 
-@every_family
-def test_all_arguments_may_be_left_out(model: Model, name: str) -> None:
-    model.use(straight(name))
-    properties = {key: {"type": "boolean"} for key in "abcd"}
-    tool = Tool("take", None, {"type": "object", "properties": properties})
-
-    result = model.answer(
-        asked(QUESTION, tools=[tool], tool_choice=ToolChoice(ToolMode.NAMED, "take"))
-    )
-
-    [(_, arguments)] = calls_of(result)
-    assert arguments.keys() <= set("abcd")
-
-
-@table("name", ["gemma4"])
 @table(
     "parameters",
     [
-        {"type": "object", "properties": {"a-b": {"type": "string", "format": "date"}}},
+        {"properties": {"a-b": {"type": "string", "format": "date"}}},
         {"anyOf": [{"type": "object", "properties": {"day": {"const": "Monday"}}}]},
     ],
 )
 def test_what_a_list_of_arguments_cannot_express_is_written_as_one_dictionary(
-    model: Model, name: str, parameters: dict[str, Any]
+    model: Model, parameters: dict[str, Any]
 ) -> None:
-    model.use(straight(name))
-    tool = Tool("take", None, parameters)
-
-    result = model.answer(
-        asked(QUESTION, tools=[tool], tool_choice=ToolChoice(ToolMode.NAMED, "take"))
-    )
-
-    [(_, arguments)] = calls_of(result)
-    assert arguments.keys() <= {"a-b", "day"}
+    assert arguments_of(model, "gemma4", **parameters).keys() <= {"a-b", "day"}
 
 
 @table("name", ["gptoss", "onyx"])

@@ -24,6 +24,7 @@ from vinery_serving.output.writer import merged
 from .builders import MODEL, a_reader, choice_of, cut, ids_of, reason_of
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+TWICE_THREE = Repetition(max_size=3, min_size=2, min_count=3)
 SPECIAL = {1: "<|im_start|>", 2: "<|im_end|>", 7: "<think>", 8: "</think>"}
 
 
@@ -94,10 +95,6 @@ def test_a_stop_string_ends_the_choice():
     assert reader.finish("length") == [Finished(0, FinishReason.STOP, cause="END")]
 
 
-def test_a_stop_string_can_be_kept():
-    assert whole("one END two", stop=["END"], include_stop_text=True).text == "one END"
-
-
 def test_tokens_after_a_stop_string_do_not_count():
     reader = a_reader(stop=["END"])
 
@@ -106,21 +103,35 @@ def test_tokens_after_a_stop_string_do_not_count():
     assert reader.num_output_tokens == len("one END")
 
 
-def test_what_only_looked_like_a_stop_string_is_sent_at_the_end():
-    assert whole("one EN", stop=["END"]).text == "one EN"
+@table(
+    "text, settings, expected, cause",
+    [
+        ("one END two", {"stop": ["END"]}, "one ", "END"),
+        ("one END two", {"stop": ["END"], "include_stop_text": True}, "one END", "END"),
+        ("one END two", {"stop": ["two", "END", "E E"]}, "one ", "END"),
+        # What only looked like a stop string is sent at the end.
+        ("one EN", {"stop": ["END"]}, "one EN", None),
+        # In text that the parser held back.
+        ("a <tool_c", {"stop": ["zzz", "<tool"]}, "a ", "<tool"),
+        # Inside reasoning it does not count, and neither inside a call.
+        ("<think>END</think>one END two", {"stop": ["END"]}, "one ", "END"),
+        (CALL.replace("1", '"END"'), {"stop": ["END", "}", "\n"]}, "", None),
+        # Tokens of the request are reported, but not the model's own.
+        ("one!", {"stop_ids": ids_of("!?")}, "one", ord("!")),
+        ("one?", {"stop_ids": ids_of("!?")}, "one", ord("?")),
+        ("one?", {"end_ids": ids_of("?")}, "one", None),
+        ("one? two", {"end_ids": ids_of("?")}, "one", None),
+        # Nor does any end a choice before its least tokens.
+        ("ababababab", {"repetition": TWICE_THREE, "min_tokens": 8}, "abababab", REPETITION),
+        ("ababab", {"repetition": TWICE_THREE, "stop": ["babab"]}, "a", "babab"),
+        # What was held when it repeated itself is sent.
+        ("a<a<a<", {"repetition": Repetition(9, 1, 3)}, "a<a<a<", REPETITION),
+    ],
+)
+def test_a_choice_ends_with_what_is_met_first_and_reports_it(text, settings, expected, cause):
+    result = whole(text, **settings)
 
-
-def test_a_stop_string_inside_reasoning_does_not_count():
-    result = whole("<think>END</think>one END two", stop=["END"])
-
-    assert result.reasoning == "END"
-    assert result.text == "one "
-
-
-def test_a_stop_string_inside_a_call_does_not_count():
-    result = whole(f"{CALL.replace('1', chr(34) + 'END' + chr(34))}", stop=["END", "}", "\n"])
-
-    assert result.tool_calls[0].arguments == '{"a": "END"}'
+    assert (result.text, result.cause) == (expected, cause)
 
 
 def test_a_stop_string_does_not_join_text_from_both_sides_of_a_call():
@@ -128,14 +139,6 @@ def test_a_stop_string_does_not_join_text_from_both_sides_of_a_call():
 
     assert [type(item).__name__ for item in result.items] == ["TextItem", "ToolCall", "TextItem"]
     assert result.text == "END"
-
-
-def test_a_stop_string_in_text_that_the_parser_held_back_is_found_at_the_end():
-    reader = a_reader(stop=["<tool"])
-    reader.feed(ids_of("a <tool_c"))
-
-    assert choice_of(reader.finish("stop")).text == ""
-    assert reader.is_stopped
 
 
 def test_reasoning_tokens_go_from_the_first_of_the_reasoning_to_its_closing_tag():
@@ -241,24 +244,6 @@ def test_hidden_reasoning_is_counted_and_not_sent():
     assert hidden.num_reasoning_tokens == shown.num_reasoning_tokens > len("Hm, well.")
 
 
-def test_it_reports_which_stop_string_was_met():
-    assert whole("one END two", stop=["two", "END", "E E"]).cause == "END"
-    assert whole("one EN", stop=["END"]).cause is None
-    assert whole("a <tool_c", stop=["zzz", "<tool"]).cause == "<tool"
-
-
-def test_it_reports_which_token_of_the_requests_was_met_but_not_the_models_own():
-    first, second = ids_of("!?")
-
-    assert whole("one!", stop_ids=[first, second]).cause == first
-    assert whole("one?", stop_ids=[first, second]).cause == second
-    assert whole("one?", end_ids=[second]).cause is None
-    assert whole("one? two", end_ids=[second]).text == "one"
-
-
-TWICE_THREE = Repetition(max_size=3, min_size=2, min_count=3)
-
-
 def test_a_choice_that_repeats_itself_is_over():
     reader = a_reader(repetition=TWICE_THREE)
 
@@ -270,26 +255,11 @@ def test_a_choice_that_repeats_itself_is_over():
     assert reader.finish("stop") == [Finished(0, FinishReason.STOP, REPETITION)]
 
 
-def test_what_was_held_when_it_repeated_itself_is_sent():
-    result = whole("a<a<a<", repetition=Repetition(9, 1, 3))
-
-    assert result.text == "a<a<a<"
-    assert result.cause == REPETITION
-
-
 def test_reasoning_may_repeat_itself():
     result = whole("<think>no no no no no no", repetition=TWICE_THREE)
 
     assert result.reasoning == "no no no"
     assert (result.text, result.finish_reason) == ("", FinishReason.STOP)
-
-
-def test_no_repetition_ends_a_choice_before_its_least_tokens():
-    assert whole("ababababab", repetition=TWICE_THREE, min_tokens=8).text == "abababab"
-
-
-def test_a_stop_string_goes_before_a_repetition():
-    assert whole("ababab", repetition=TWICE_THREE, stop=["babab"]).cause == "babab"
 
 
 def test_a_call_whose_arguments_repeat_is_not_for_use():

@@ -1,12 +1,9 @@
 """Reasoning, alone and before tool calls."""
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.tables import table
 from vinery_serving.constraints.families.registry import by_name
 
-from .builders import a_parser, cut, folded, read
+from .builders import a_parser, read
 from .forms import Rows, rows
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
@@ -113,22 +110,6 @@ def test_it_knows_whether_it_is_inside_reasoning():
     assert seen == [False, True, True, True, False, False, False]
     assert a_parser("think", opens_reasoning=True).is_reasoning
     assert a_parser("deepseek_r1").is_reasoning
-
-
-_outputs = st.lists(
-    st.sampled_from(
-        ["<think>", "</think>", "\n", " ", "Hm.", "Yes <b>.", "<", "/think>", CALL, "<tool_call>"]
-    ),
-    max_size=8,
-).map("".join)
-
-
-@table("name", ["plain", "think", "hermes", "think+hermes"])
-@given(text=_outputs, opens=st.booleans(), cuts=st.lists(st.integers(0, 120), max_size=8))
-def test_any_cut_gives_the_same(name, text, opens, cuts):
-    sent = folded(a_parser(name, opens_reasoning=opens), cut(text, cuts))
-
-    assert sent == read(name, text, opens_reasoning=opens)
 
 
 @table("name", ["think", "deepseek_r1", "mistral_think", "granite_think"])

@@ -49,6 +49,27 @@ def test_the_reference_model_thinks_and_calls():
         ("<tool_call>", "hermes"),
         ("x.split('</think>')", "think"),
         ("{{ '<|assistant|><think>' }}", "think"),
+        ("{{- '<|start|>assistant<|channel|>final<|message|>' }}", "gptoss"),
+        ("{{- ' to=self<|message|>' }}{{- '<atem:function_calls>' }}", "onyx"),
+        ("{{- '<|tool_call>call:' }}{{- '<|channel>thought' }}", "gemma4"),
+        ("{{- '<tool_call>\\n<function=' + name }}{{- '<parameter=' + key }}", "qwen3coder"),
+        (
+            "{{- '<think>\\n' }}{{- '<tool_call>\\n<function=' + name }}{{- '<parameter=' }}",
+            "think+qwen3coder",
+        ),
+        (
+            "{{- '<function name=\"' ~ name }}{{- '<param name=\"' ~ key }}<think>",
+            "think+minicpm5",
+        ),
+        (
+            "{{- '<tool_call>' + name }}{{- '<arg_key>' + key }}{{- '<think></think>' }}",
+            "think+glm4",
+        ),
+        ("List of tools: <|tool_list_start|>[", "lfm2"),
+        ("{{- '<|im_start|>system' }}List of tools: [{{ '</think>' }}", "think+lfm2"),
+        ("<|start_header_id|>Write [func_name1(params_name1=params_value1)]", "llama3_pythonic"),
+        ("<|header_start|>Write [func_name1(params_name1=params_value1)]", "llama4_pythonic"),
+        ("<tool_call>{{ tool_call | tojson }}</tool_call>", "hermes"),
     ],
 )
 def test_marks_in_the_template_decide_the_family(text, name):
@@ -145,12 +166,8 @@ def test_a_required_call_may_be_of_any_tool():
     ]
     assert calls["at_least_one"]
     assert not calls["stop_after_first"]
-
-
-def test_a_tool_without_parameters_takes_an_empty_object():
-    [tag] = format_of(a_grammar(tools=(PING,)))["tags"]
-
-    assert tag["content"]["grammar"].startswith('root ::= "{}"\n')
+    # A tool without parameters takes an empty object.
+    assert calls["tags"][1]["content"]["grammar"].startswith('root ::= "{}"\n')
 
 
 def test_a_named_call_is_one_call_of_that_tool():
@@ -184,10 +201,6 @@ def test_only_tools_that_are_allowed_can_be_called(mode):
     assert '"ping"' in tag["begin"]
 
 
-def test_a_model_without_calls_needs_no_grammar_for_those_that_are_allowed():
-    assert a_grammar("plain", choice=ToolChoice(allowed=("get_weather",))) is None
-
-
 def test_a_tools_name_cannot_break_out_of_the_grammar():
     [tag] = format_of(a_grammar(tools=(Tool('a"b'),)))["tags"]
 
@@ -214,7 +227,6 @@ def test_a_model_without_calls_cannot_be_forced():
         a_grammar("think")
 
     assert caught.value.param == "tool_choice"
-
-
-def test_a_model_without_calls_writes_no_second_one():
+    # It writes no second call, and none of those that are allowed.
     assert a_grammar("plain", choice=AUTO, parallel=False) is None
+    assert a_grammar("plain", choice=ToolChoice(allowed=("get_weather",))) is None
