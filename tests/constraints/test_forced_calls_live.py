@@ -89,10 +89,7 @@ def is_pick(arguments: Any) -> bool:
 def test_a_named_call_is_generated_and_parsed(model: Model, name: str, thinking: bool) -> None:
     model.use(by_name(f"think+{name}") if _has_reasoning(name) else straight(name))
     chat = asked(
-        QUESTION,
-        tools=TOOLS,
-        tool_choice=named("pick"),
-        thinking=thinking and _has_reasoning(name),
+        QUESTION, tools=TOOLS, tool_choice=named("pick"), thinking=thinking and _has_reasoning(name)
     )
 
     result = model.answer(chat)

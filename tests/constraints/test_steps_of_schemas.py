@@ -109,10 +109,7 @@ LINEAR: dict[str, tuple[Family, int]] = {
     "references": (lambda n: {"prefixItems": [{"$ref": "#/$defs/a"}] * n, "$defs": {"a": {}}}, 200),
     "a chain of references": (chain, 100),
     "references into a chain": (
-        lambda n: {
-            **chain(n),
-            "prefixItems": [{"$ref": f"#/$defs/d{at}"} for at in range(n)],
-        },
+        lambda n: {**chain(n), "prefixItems": [{"$ref": f"#/$defs/d{at}"} for at in range(n)]},
         50,
     ),
     "references that double": (doubled_references, 10),

@@ -79,9 +79,7 @@ async def test_a_model_may_be_called_default(directory: LocalDirectory) -> None:
     assert directory.find("default").entry.id == OTHER.id
 
 
-async def test_an_unknown_name_does_not_mean_the_only_model(
-    directory: LocalDirectory,
-) -> None:
+async def test_an_unknown_name_does_not_mean_the_only_model(directory: LocalDirectory) -> None:
     await serve(directory, LOADED, UNLOADED)
 
     with pytest.raises(ModelNotFound):

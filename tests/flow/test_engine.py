@@ -14,9 +14,7 @@ from vinery_serving.core.request import Rendering
 from vinery_serving.prompting.assets import ModelAssets
 
 
-def test_a_prompt_that_ends_with_the_familys_reasoning_tag_opens_reasoning(
-    tmp_path: Path,
-) -> None:
+def test_a_prompt_that_ends_with_the_familys_reasoning_tag_opens_reasoning(tmp_path: Path) -> None:
     assets = ModelAssets.load(TINY_CHAT)
     new_engine(tmp_path, assets, output_format="mistral_think")
     rendering = Rendering(continues_final_message=True, adds_generation_prompt=False)

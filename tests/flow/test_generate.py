@@ -21,12 +21,7 @@ from vinery_serving.core.events import (
     TextDelta,
     Usage,
 )
-from vinery_serving.core.request import (
-    Grammar,
-    GrammarKind,
-    RawPrompts,
-    Stopping,
-)
+from vinery_serving.core.request import Grammar, GrammarKind, RawPrompts, Stopping
 from vinery_serving.flow import generate as run_module
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.generate import stream, whole

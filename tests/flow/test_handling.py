@@ -14,12 +14,7 @@ from tests.flow.tiny_chat import RAW, SUBMIT, in_memory, new_engine, prepared_of
 from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.events import Completed
-from vinery_serving.core.request import (
-    BeamSearch,
-    GenerationRequest,
-    Handling,
-    RawPrompts,
-)
+from vinery_serving.core.request import BeamSearch, GenerationRequest, Handling, RawPrompts
 from vinery_serving.flow.candidates import check_beam_search
 from vinery_serving.flow.generate import run
 from vinery_serving.transport.messages import Accepted, Submit, TokenOutput

@@ -14,11 +14,7 @@ import pytest
 from tests.engine.conftest import engine_config
 from tests.flow.tiny_chat import HELLO, prepared_of
 from tests.prompting.builders import a_chat
-from vinery_serving.core.request import (
-    BeamSearch,
-    GenerationRequest,
-    Stopping,
-)
+from vinery_serving.core.request import BeamSearch, GenerationRequest, Stopping
 from vinery_serving.core.result import Result
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.generate import whole

@@ -56,10 +56,7 @@ def test_without_a_queue_of_known_pace_every_request_enters(load: Load | None) -
 def test_a_key_that_has_filled_its_queue_is_refused_with_the_time_until_it_is_served() -> None:
     gate = gate_of(load_of((ALICE, 6500.0)))
 
-    with (
-        pytest.raises(Overloaded, match="Try again in 7 s") as refusal,
-        gate.enter(ALICE, Meter()),
-    ):
+    with pytest.raises(Overloaded, match="Try again in 7 s") as refusal, gate.enter(ALICE, Meter()):
         pass
 
     assert refusal.value.retry_after_s == 7
@@ -122,47 +119,46 @@ def with_arrivals(gate: OverloadGate, *, num: int, num_ended: int) -> OverloadGa
     return gate
 
 
-def test_a_queue_that_does_not_grow_may_be_as_long_as_an_answer() -> None:
-    steady = with_arrivals(gate_of(load_of((ALICE, 1800.0))), num=100, num_ended=100)
-    longer = with_arrivals(gate_of(load_of((ALICE, 2100.0))), num=100, num_ended=100)
-
-    assert not is_refused(steady)
-    assert is_refused(longer)
+def rested(num_tokens: float, waiting_s: float) -> Load:
+    return load_of((ALICE, num_tokens), waiting_s=waiting_s, used=((ALICE, 0.3),))
 
 
-def test_a_few_refusals_are_no_reason_for_further_ones() -> None:
-    gate = with_arrivals(gate_of(load_of((ALICE, 900.0))), num=100, num_ended=75)
-
-    assert not is_refused(gate)
-
-
-def test_an_engine_that_was_well_used_and_gets_more_than_it_serves_has_a_short_queue() -> None:
-    for num_tokens, is_late in [(120.0, False), (250.0, True)]:
-        gate = with_arrivals(gate_of(load_of((ALICE, num_tokens))), num=500, num_ended=100)
-        assert is_refused(gate) is is_late
+# One key uses the whole engine, and another hardly any of it.
+UNEQUAL = load_of((ALICE, 1e6), (BOB, 2000.0), waiting_s=60.0, used=((ALICE, 0.9), (BOB, 0.01)))
+LITTLE_EACH = load_of(
+    *(((number, number), 100.0) for number in range(30)),
+    used=tuple(((number, number), 0.03) for number in range(30)),
+)
 
 
-def test_what_comes_at_once_for_a_rested_engine_may_wait_for_seconds() -> None:
-    """A burst of hundreds is served; one that goes on is not a burst any more."""
-    for waiting_s, num_tokens, is_late in [(0.5, 19000.0, False), (5.0, 16000.0, True)]:
-        load = load_of((ALICE, num_tokens), waiting_s=waiting_s, used=((ALICE, 0.3),))
-        assert is_refused(with_arrivals(gate_of(load), num=400, num_ended=0)) is is_late
+@table(
+    "load, arrived, ended, lane, is_late",
+    [
+        # A queue that does not grow may be as long as an answer.
+        (load_of((ALICE, 1800.0)), 100, 100, ALICE, False),
+        (load_of((ALICE, 2100.0)), 100, 100, ALICE, True),
+        # A few refusals are no reason for further ones.
+        (load_of((ALICE, 900.0)), 100, 75, ALICE, False),
+        # An engine that was well used and gets more than it serves has a short queue.
+        (load_of((ALICE, 120.0)), 500, 100, ALICE, False),
+        (load_of((ALICE, 250.0)), 500, 100, ALICE, True),
+        # What comes at once for a rested engine may wait for seconds: a burst of hundreds is
+        # served, and one that goes on is not a burst any more.
+        (rested(19000.0, 0.5), 400, 0, ALICE, False),
+        (rested(16000.0, 5.0), 400, 0, ALICE, True),
+        # A key that uses the whole engine does not take the bursts of others.
+        (UNEQUAL, 500, 100, BOB, False),
+        (UNEQUAL, 500, 100, ALICE, True),
+        # Many keys overload the engine together although each uses little.
+        (LITTLE_EACH, 500, 100, EVE, True),
+    ],
+)
+def test_a_request_that_would_wait_too_long_is_refused(
+    load: Load, arrived: int, ended: int, lane: Lane, is_late: bool
+) -> None:
+    gate = with_arrivals(gate_of(load), num=arrived, num_ended=ended)
 
-
-def test_a_key_that_uses_the_whole_engine_does_not_take_the_bursts_of_others() -> None:
-    load = load_of((ALICE, 1e6), (BOB, 2000.0), waiting_s=60.0, used=((ALICE, 0.9), (BOB, 0.01)))
-    gate = with_arrivals(gate_of(load), num=500, num_ended=100)
-
-    assert not is_refused(gate, BOB)
-    assert is_refused(gate, ALICE)
-
-
-def test_many_keys_that_use_the_engine_together_overload_it_although_each_uses_little() -> None:
-    used = tuple(((number, number), 0.03) for number in range(30))
-    waiting = [((number, number), 100.0) for number in range(30)]
-    gate = with_arrivals(gate_of(load_of(*waiting, used=used)), num=500, num_ended=100)
-
-    assert is_refused(gate, EVE)
+    assert is_refused(gate, lane) is is_late
 
 
 def test_an_administrator_may_choose_the_longest_wait() -> None:
@@ -239,6 +235,7 @@ def test_a_refused_request_that_comes_back_at_its_time_goes_before_new_ones(
 
         assert refused_for_s(gate, b"new") is not None
         assert refused_for_s(gate, body) is None
+        assert refused_for_s(gate, body) is not None, "it comes back once"
 
 
 def test_equal_requests_of_many_clients_each_have_a_time(clock: FakeClock) -> None:
@@ -252,16 +249,6 @@ def test_equal_requests_of_many_clients_each_have_a_time(clock: FakeClock) -> No
     again = [refused_for_s(gate, b"same") for _ in range(21)]
     assert again[:20] == [None] * 20
     assert again[20] is not None
-
-
-def test_a_refused_request_comes_back_once(clock: FakeClock) -> None:
-    gate = overloaded_gate()
-    retry_s = refused_for_s(gate, b"1")
-    assert retry_s is not None
-    clock.now_s = 1000.0 + retry_s
-
-    assert refused_for_s(gate, b"1") is None
-    assert refused_for_s(gate, b"1") is not None
 
 
 def test_requests_that_come_back_wait_no_longer_than_in_a_steady_queue(clock: FakeClock) -> None:
@@ -318,40 +305,35 @@ def load_of_pictures(num: int, encoding_s: float = 5.0) -> Load:
     return structs.replace(load, encoding=((*ALICE, num),), encoding_s=encoding_s)
 
 
+def refusal(gate: OverloadGate, lane: Lane = ALICE) -> Overloaded | None:
+    """Of a request with a picture."""
+    try:
+        with gate.enter(lane, Meter(), has_media=True):
+            return None
+    except Overloaded as error:
+        return error
+
+
 def test_pictures_that_wait_to_be_encoded_hold_up_no_other_request() -> None:
     gate = gate_of(load_of_pictures(1000))
 
     assert not gate.may_refuse
-    with gate.enter(ALICE, Meter()):
-        pass
-
-
-def test_a_few_pictures_wait_to_be_encoded() -> None:
-    gate = gate_of(load_of_pictures(7))
-
-    assert gate.encoding_wait_s(ALICE) == pytest.approx(35.0)
-    with gate.enter(ALICE, Meter(), has_media=True):
-        pass
+    assert not is_refused(gate)
+    # A picture of another key waits for its turn.
+    assert gate.encoding_wait_s(BOB) == pytest.approx(5.0)
+    assert refusal(gate, BOB) is None
 
 
 def test_a_picture_that_would_wait_long_to_be_encoded_is_refused_with_that_time() -> None:
-    with (
-        pytest.raises(Overloaded, match="Try again in 60 s") as many,
-        gate_of(load_of_pictures(100)).enter(ALICE, Meter(), has_media=True),
+    few = gate_of(load_of_pictures(7))
+    assert few.encoding_wait_s(ALICE) == pytest.approx(35.0)
+    assert refusal(few) is None
+
+    for gate, retry_s in (
+        (gate_of(load_of_pictures(100)), 60),
+        (gate_of(load_of_pictures(7), max_queue_s=10.0), 35),
     ):
-        pass
-    with (
-        pytest.raises(Overloaded, match="Try again in 35 s") as few,
-        gate_of(load_of_pictures(7), max_queue_s=10.0).enter(ALICE, Meter(), has_media=True),
-    ):
-        pass
-
-    assert (many.value.retry_after_s, few.value.retry_after_s) == (60, 35)
-
-
-def test_a_picture_of_another_key_waits_for_its_turn_to_be_encoded() -> None:
-    gate = gate_of(load_of_pictures(1000))
-
-    assert gate.encoding_wait_s(BOB) == pytest.approx(5.0)
-    with gate.enter(BOB, Meter(), has_media=True):
-        pass
+        refused = refusal(gate)
+        assert refused is not None
+        assert refused.retry_after_s == retry_s
+        assert f"Try again in {retry_s} s" in refused.message

@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 
 from tests.flow.tiny_chat import HELLO, RAW, ids_of, new_engine, prepared_of
+from tests.prompting.builders import a_chat
 from tests.tables import table
 from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
 from vinery_serving.core.request import (
     BeamSearch,
+    Endpoint,
     GenerationRequest,
     Grammar,
     GrammarKind,
     RawPrompts,
+    Sampling,
     SpeculativeDecoding,
     Stopping,
     Tool,
@@ -24,8 +27,14 @@ from vinery_serving.core.request import (
     ToolMode,
 )
 from vinery_serving.engine.option_groups import CacheEviction
+from vinery_serving.engine.option_parsing import parse_options
+from vinery_serving.flow.clamping import CLIENT_DEFAULTS
 from vinery_serving.flow.directory import Engine
-from vinery_serving.transport.messages import SpeculationSpec
+from vinery_serving.flow.parameters import defaults_of
+from vinery_serving.flow.prepared import Draft
+from vinery_serving.flow.preparing import prepare
+from vinery_serving.prompting.folder import GenerationDefaults
+from vinery_serving.transport.messages import SamplingParams, SpeculationSpec
 
 NUM_RAW = len(ids_of("Hi there"))
 
@@ -75,10 +84,7 @@ async def test_a_client_without_a_limit_gets_the_models_limit(
     "stopping, param",
     [
         ({"max_tokens": 13}, "max_tokens"),
-        (
-            {"max_tokens": 13, "max_tokens_param": "max_completion_tokens"},
-            "max_completion_tokens",
-        ),
+        ({"max_tokens": 13, "max_tokens_param": "max_completion_tokens"}, "max_completion_tokens"),
         ({"min_tokens": 13}, "min_tokens"),
     ],
 )
@@ -193,3 +199,198 @@ async def test_a_head_proposes_a_number_of_tokens(tmp_path: Path) -> None:
         await prepared_of(engine, asked(confidence_threshold=0.5))
     with pytest.raises(UnsupportedParameter, match="beam search"):
         await prepared_of(engine, replace(HELLO, beams=BeamSearch(2)))
+
+
+# -- Limits that clients send by default are clamped -------------------------------------
+
+ROOM = 100
+
+
+def drafted(
+    folder: Path, request: GenerationRequest = RAW, *, options: Any = None, **stopping: Any
+) -> Draft:
+    engine = new_engine(folder, **{"max_context": NUM_RAW + ROOM, **(options or {})})
+    return prepare(replace(request, stopping=Stopping(**stopping)), engine, deadline_s=60)
+
+
+def limits_of(draft: Draft) -> set[int]:
+    return {submit.max_new_tokens for submit in draft.submits}
+
+
+ALWAYS, NEVER = {"clamp_max_tokens": "always"}, {"clamp_max_tokens": "never"}
+UP_TO_12 = {"max_tokens_limit": 12}
+
+
+@table(
+    "options, stopping, clamped_to",
+    [
+        # A default of a client gets the rest of the context, if it does not fit.
+        *(({}, {"max_tokens": number}, ROOM) for number in CLIENT_DEFAULTS),
+        ({"max_context": 10_000}, {"max_tokens": 4096}, None),
+        # A model may clamp any number, and its own limit clamps too.
+        (ALWAYS, {"max_tokens": 4096}, ROOM),
+        (ALWAYS, {"max_tokens": 4097}, ROOM),
+        (UP_TO_12, {"max_tokens": 4096}, 12),
+        # Without a limit nothing is clamped.
+        ({}, {}, None),
+        ({}, {"is_unlimited": True}, None),
+        # The least number of tokens must still fit.
+        ({}, {"max_tokens": 4096, "min_tokens": ROOM}, ROOM),
+    ],
+)
+def test_a_limit_is_clamped(
+    tmp_path: Path, options: dict[str, Any], stopping: dict[str, Any], clamped_to: int | None
+) -> None:
+    draft = drafted(tmp_path, options=options, **stopping)
+
+    assert draft.clamped_to == clamped_to
+    if "max_tokens" in stopping:
+        assert limits_of(draft) == {clamped_to or stopping["max_tokens"]}
+
+
+@table(
+    "options, stopping, kind, words",
+    [
+        ({}, {"max_tokens": 4097}, ContextTooLong, "4097 in the completion"),
+        (NEVER, {"max_tokens": 4096}, ContextTooLong, "4096 in the completion"),
+        (NEVER, {"max_tokens": 4097}, ContextTooLong, "4097 in the completion"),
+        (UP_TO_12, {"max_tokens": 13}, InvalidRequest, "must be at most 12"),
+        # A prompt that fills the context is refused all the same.
+        ({"max_context": NUM_RAW}, {"max_tokens": 4096}, ContextTooLong, "maximum context length"),
+        (
+            *({}, {"max_tokens": 4096, "min_tokens": ROOM + 1}),
+            *(ContextTooLong, "maximum context length"),
+        ),
+    ],
+)
+def test_a_limit_that_is_not_clamped_is_refused(
+    tmp_path: Path,
+    options: dict[str, Any],
+    stopping: dict[str, Any],
+    kind: type[InvalidRequest],
+    words: str,
+) -> None:
+    with pytest.raises(kind, match=words):
+        drafted(tmp_path, options=options, **stopping)
+
+
+def test_of_several_prompts_the_shortest_limit_is_reported(tmp_path: Path) -> None:
+    prompts = RawPrompts(((5,) * 10, (5,) * 30))
+    request = replace(RAW, prompt=prompts)
+
+    draft = drafted(tmp_path, request, options={"max_context": 100}, max_tokens=4096)
+
+    assert limits_of(draft) == {90, 70}
+    assert draft.clamped_to == 70
+
+
+def test_a_conversation_that_may_be_shortened_keeps_room_for_an_answer(tmp_path: Path) -> None:
+    words = "word " * 40
+    turns = [("user", words), ("assistant", words)] * 2
+    chat = a_chat(*turns, ("user", words), drops_oldest=True)
+    request = GenerationRequest(Endpoint.RESPONSES, None, chat)
+
+    draft = drafted(tmp_path, request, options={"max_context": 400}, max_tokens=4096)
+
+    assert draft.clamped_to is not None
+    assert draft.clamped_to >= 400 // 8
+
+
+async def test_the_engine_gets_the_clamped_limit(tmp_path: Path) -> None:
+    engine = new_engine(tmp_path, max_context=NUM_RAW + ROOM)
+    request = replace(RAW, stopping=Stopping(max_tokens=4096))
+
+    prepared = await prepared_of(engine, request)
+
+    assert prepared.submits[0].max_new_tokens == ROOM
+
+
+# -- Defaults and limits that an administrator sets for a model --------------------------
+
+
+def served(home: Path, **options: Any) -> Engine:
+    parsed = parse_options(options)
+    return new_engine(home, **{name: getattr(parsed, name) for name in options})
+
+
+async def sampling_of(engine: Engine, **asked: Any) -> SamplingParams:
+    prepared = await prepared_of(engine, replace(HELLO, sampling=Sampling(**asked)))
+    return prepared.submits[0].sampling
+
+
+async def test_a_default_holds_for_requests_that_name_no_value(tmp_path: Path) -> None:
+    engine = served(tmp_path, defaults={"temperature": 0.3, "top_k": 7})
+
+    assert (await sampling_of(engine)).temperature == 0.3
+    assert (await sampling_of(engine, temperature=1.5)).temperature == 1.5
+    assert (await sampling_of(engine, temperature=1.5)).top_k == 7
+
+
+def test_a_default_comes_before_that_of_the_folder() -> None:
+    folder = GenerationDefaults(do_sample=False, temperature=0.9, top_p=0.8, max_new_tokens=5)
+    options = parse_options({"defaults": {"temperature": 0.3, "max_tokens": 9}})
+
+    assert defaults_of(options, folder) == GenerationDefaults(
+        do_sample=True, temperature=0.3, top_p=0.8, max_new_tokens=9
+    )
+    assert defaults_of(parse_options({}), folder) == folder
+
+
+@table(
+    "stopping, expected",
+    [
+        (Stopping(), 9),
+        (Stopping(default_max_tokens=16), 9),
+        (Stopping(max_tokens=3), 3),
+        (Stopping(max_tokens=12), 12),
+    ],
+)
+async def test_a_default_of_output_tokens_comes_before_that_of_the_endpoint(
+    tmp_path: Path, stopping: Stopping, expected: int
+) -> None:
+    engine = served(tmp_path, defaults={"max_tokens": 9})
+
+    prepared = await prepared_of(engine, replace(RAW, stopping=stopping))
+
+    assert prepared.submits[0].max_new_tokens == expected
+
+
+LIMITS = {
+    "minima": {"temperature": 0.2, "repetition_penalty": 1.0},
+    "maxima": {"temperature": 1.0, "top_k": 50},
+}
+
+
+@table(
+    "asked, message",
+    [
+        ({"temperature": 1.5}, "`temperature` must be at most 1, the limit of the model tiny-chat"),
+        ({"temperature": 0.0}, "`temperature` must be at least 0.2, the limit of the model"),
+        ({"top_k": 51}, "`top_k` must be at most 50"),
+        ({"top_k": -1}, "`top_k` must be at most 50"),
+        ({"repetition_penalty": 0.9}, "`repetition_penalty` must be at least 1"),
+    ],
+)
+async def test_a_value_outside_of_the_limits_is_refused_by_its_name(
+    tmp_path: Path, asked: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=message) as refusal:
+        await sampling_of(served(tmp_path, **LIMITS), **asked)
+
+    assert refusal.value.param == next(iter(asked))
+
+
+async def test_a_value_that_no_request_names_is_moved_into_the_limits(tmp_path: Path) -> None:
+    greedy = served(tmp_path, defaults={"temperature": 0.2}, **LIMITS)
+
+    assert (await sampling_of(served(tmp_path, **LIMITS))).temperature <= 1.0
+    assert (await sampling_of(greedy)).temperature == 0.2
+    assert (await sampling_of(greedy)).top_k == 50
+    allowed = await sampling_of(greedy, temperature=0.7, top_k=20)
+    assert (allowed.temperature, allowed.top_k) == (0.7, 20)
+
+
+async def test_a_beam_search_has_no_limits_of_sampling(tmp_path: Path) -> None:
+    beams: GenerationRequest = replace(HELLO, beams=BeamSearch(width=2))
+
+    assert (await prepared_of(served(tmp_path, **LIMITS), beams)).submits[0].beams is not None

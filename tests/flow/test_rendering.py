@@ -96,8 +96,7 @@ async def test_all_that_fit_leaves_tokens_for_the_answer(tmp_path: Path) -> None
 
 
 @table(
-    "endpoint, param",
-    [(Endpoint.RESPONSES, "input"), (Endpoint.CHAT, "messages[0].tool_calls[0]")],
+    "endpoint, param", [(Endpoint.RESPONSES, "input"), (Endpoint.CHAT, "messages[0].tool_calls[0]")]
 )
 async def test_errors_of_templates_name_the_clients_field(
     engine: Engine, endpoint: Endpoint, param: str

@@ -35,11 +35,7 @@ async def test_texts_are_tokenized_separately(engine: Engine) -> None:
 
     tokenized = tokenize(request, engine)
 
-    assert [detokenize(ids, engine) for ids in tokenized.token_ids] == [
-        "one",
-        "",
-        "two three",
-    ]
+    assert [detokenize(ids, engine) for ids in tokenized.token_ids] == ["one", "", "two three"]
     assert tokenized.token_strings is not None
     assert [len(names) for names in tokenized.token_strings] == [
         len(ids) for ids in tokenized.token_ids

@@ -14,7 +14,7 @@ from vinery_serving.core.tools import custom_arguments, custom_tool
 
 from . import families
 from .builders import WEATHER, Folded, a_parser, cut, folded
-from .families import JSON_WRITERS, OTHER_WRITERS
+from .families import JSON_WRITERS, WRITERS, ways
 
 RUN = custom_tool("run", "Run code", None)
 TOOLS = (RUN, WEATHER)
@@ -35,29 +35,14 @@ TEXTS = st.text("aé中🍇 \"'\\/u\n\t\r\x00{}[]()<>|,:=`", max_size=30).filter
 )
 
 
-@table("writer", JSON_WRITERS)
+@ways
 @settings(max_examples=examples(10))
 @given(text=TEXTS, is_ascii=st.booleans(), cuts=st.lists(st.integers(0, 300), max_size=8))
-def test_any_cut_of_json_gives_the_text(
-    writer: str, text: str, is_ascii: bool, cuts: list[int]
-) -> None:
-    name, write = JSON_WRITERS[writer]
-    output = write([("run", json.dumps({"input": text}, ensure_ascii=is_ascii))])
-
-    expected = [("custom run", text)]
-    assert read(name, [output]) == expected
-    assert read(name, list(output)) == expected
-    assert read(name, cut(output, cuts)) == expected
-
-
-@table("writer", OTHER_WRITERS)
-@settings(max_examples=examples(10))
-@given(text=TEXTS, cuts=st.lists(st.integers(0, 300), max_size=8))
-def test_any_cut_of_another_notation_gives_the_text(
-    writer: str, text: str, cuts: list[int]
-) -> None:
-    name, write = OTHER_WRITERS[writer]
-    output = write([("run", {"input": text})])
+def test_any_cut_gives_the_text(way: str, text: str, is_ascii: bool, cuts: list[int]) -> None:
+    name, _ = WRITERS[way]
+    output = families.written(way, [("run", {"input": text})])
+    if is_ascii and way in JSON_WRITERS:
+        output = JSON_WRITERS[way][1]([("run", json.dumps({"input": text}))])
 
     expected = [("custom run", text)]
     assert read(name, [output]) == expected
@@ -124,22 +109,9 @@ def test_the_text_is_sent_as_it_is_written() -> None:
 
 @table(
     "arguments, text",
-    [
-        ('{"inp', ""),
-        ('{"input": ', ""),
-        ('{"input": "a\\', "a\\"),
-        ('{"input": "a\\u00', "a\\u00"),
-    ],
+    [('{"inp', ""), ('{"input": ', ""), ('{"input": "a\\', "a\\"), ('{"input": "a\\u00', "a\\u00")],
 )
 def test_a_call_that_is_cut_stays_open(arguments: str, text: str) -> None:
     output = f'<tool_call>\n{{"name": "run", "arguments": {arguments}'
 
     assert read("hermes", [output]) == [("open custom run", text)]
-
-
-def test_an_argument_of_that_name_is_no_input_of_other_tools() -> None:
-    arguments = '{"input": "a"}'
-
-    assert read("hermes", [families.hermes([("get_weather", arguments)])]) == [
-        ("get_weather", arguments)
-    ]

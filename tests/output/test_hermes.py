@@ -93,10 +93,7 @@ def test_arguments_are_sent_while_they_grow():
     parser = a_parser("hermes")
 
     assert parser.feed('<tool_call>\n{"name": "get_weather", "arg') == []
-    assert parser.feed('uments": {"ci') == [
-        a_call_started("get_weather"),
-        ToolCallDelta(0, 0, "{"),
-    ]
+    assert parser.feed('uments": {"ci') == [a_call_started("get_weather"), ToolCallDelta(0, 0, "{")]
     assert parser.feed('ty": "Pa') == [ToolCallDelta(0, 0, '"city": "Pa')]
 
 

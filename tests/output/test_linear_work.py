@@ -161,7 +161,7 @@ def parts(text: str) -> list[str]:
     return [text[at : at + TOKEN_CHARS] for at in range(0, len(text), TOKEN_CHARS)]
 
 
-@table("kind, family", rotated(VALUES, FAMILIES, each=2))
+@table("kind, family", rotated(VALUES, FAMILIES))
 def test_the_work_grows_with_the_length_of_an_answer(family: str, kind: str, work: Work) -> None:
     def of(size: int) -> int:
         text = parts(answer(FORMS[family], VALUES[kind](size)))

@@ -115,10 +115,7 @@ def test_it_knows_whether_it_is_inside_reasoning():
 @table("name", ["think", "deepseek_r1", "mistral_think", "granite_think"])
 @table(
     "calls, call, called",
-    [
-        ("hermes", CALL, "f"),
-        ("llama3", '{"name": "get_weather", "parameters": {}}', "get_weather"),
-    ],
+    [("hermes", CALL, "f"), ("llama3", '{"name": "get_weather", "parameters": {}}', "get_weather")],
 )
 def test_reasoning_of_every_form_goes_with_every_family(name, calls, call, called):
     tags = by_name(name).parser.reasoning

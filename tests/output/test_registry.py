@@ -57,10 +57,7 @@ def test_the_reference_model_thinks_and_calls():
             "{{- '<think>\\n' }}{{- '<tool_call>\\n<function=' + name }}{{- '<parameter=' }}",
             "think+qwen3coder",
         ),
-        (
-            "{{- '<function name=\"' ~ name }}{{- '<param name=\"' ~ key }}<think>",
-            "think+minicpm5",
-        ),
+        ("{{- '<function name=\"' ~ name }}{{- '<param name=\"' ~ key }}<think>", "think+minicpm5"),
         (
             "{{- '<tool_call>' + name }}{{- '<arg_key>' + key }}{{- '<think></think>' }}",
             "think+glm4",
@@ -147,11 +144,7 @@ def test_tags_of_a_family_must_reach_its_parser():
 
 @table(
     "tools, choice",
-    [
-        ((), AUTO),
-        ((WEATHER,), AUTO),
-        ((WEATHER, STRICT), ToolChoice(ToolMode.NONE)),
-    ],
+    [((), AUTO), ((WEATHER,), AUTO), ((WEATHER, STRICT), ToolChoice(ToolMode.NONE))],
 )
 def test_where_nothing_is_demanded_there_is_no_grammar(tools, choice):
     assert a_grammar(tools=tools, choice=choice) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,19 @@ def a_calling_chat(arguments: str, **fields: Any) -> Conversation:
     )
 
 
+@cache
 def capabilities_of(text: str) -> TemplateCapabilities:
     template = ChatTemplate(text, {"bos_token": "<bos>"})
     return TemplateCapabilities(template.text, template.render)
 
 
+@cache
+def renderer_of(text: str) -> ChatRenderer:
+    return ChatRenderer(ChatTemplate(text, {"bos_token": "<bos>"}))
+
+
 def rendered(text: str, conversation: Conversation) -> str:
-    return ChatRenderer(ChatTemplate(text, {"bos_token": "<bos>"})).render(conversation).text
+    return renderer_of(text).render(conversation).text
 
 
 def a_folder(path: Path, **files: Any) -> Path:

@@ -7,11 +7,11 @@ from vinery_serving.prompting.render import ChatRenderer
 from vinery_serving.prompting.template import ChatTemplate
 
 from . import templates
-from .builders import MODEL, a_chat, a_message
+from .builders import MODEL, a_chat, a_message, renderer_of
 
 TINY = (MODEL / "chat_template.jinja").read_text()
 RENDERERS = [
-    ChatRenderer(ChatTemplate(text, {"bos_token": "<bos>"}))
+    renderer_of(text)
     for text in (TINY, templates.CHATML, templates.LEADING_SYSTEM, templates.PARTS)
 ]
 CALL = ToolCall("c", "f", '{"a": [1]}')

@@ -111,11 +111,7 @@ SHOWN = {
         a_chat(("system", "Go.")),
         "<bos><user>Go.",
     ),
-    "content is parts where the template reads parts": (
-        templates.PARTS,
-        TWO_PARTS,
-        "<user>onetwo",
-    ),
+    "content is parts where the template reads parts": (templates.PARTS, TWO_PARTS, "<user>onetwo"),
     "content is a text where it reads one": (
         templates.CHATML,
         TWO_PARTS,
@@ -192,11 +188,7 @@ SHOWN = {
         a_chat(HI, tools=(HOST,)),
         "def ping:  host: <user>Hi",
     ),
-    "or joins it": (
-        templates.JOINED_DESCRIPTION,
-        a_chat(HI, tools=(HOST,)),
-        "//  ping<user>Hi",
-    ),
+    "or joins it": (templates.JOINED_DESCRIPTION, a_chat(HI, tools=(HOST,)), "//  ping<user>Hi"),
     "a schema without properties needs no description": (
         templates.JOINED_DESCRIPTION,
         a_chat(HI, tools=(ODD, Tool("pong", None, {"properties": []}))),

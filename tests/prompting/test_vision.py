@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import Clip, Detail, MediaKind, MediaPart, Picture
-from vinery_serving.core.request import (
-    Conversation,
-    Encoding,
-    Message,
-    Rendering,
-    Role,
-    TextPart,
-)
+from vinery_serving.core.request import Conversation, Encoding, Message, Rendering, Role, TextPart
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.prompting.folder import UnusableFolder
 from vinery_serving.prompting.qwen_vision import QwenProcessor
