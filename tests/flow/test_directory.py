@@ -39,9 +39,7 @@ async def serve(directory: LocalDirectory, *entries: ModelEntry) -> None:
 
 
 @pytest.mark.parametrize("name", [None, "default"])
-async def test_the_only_loaded_model_need_not_be_named(
-    directory: LocalDirectory, name: str | None
-) -> None:
+async def test_the_only_loaded_model_need_not_be_named(directory, name):
     await serve(directory, LOADED, UNLOADED)
 
     assert directory.find(name).entry == LOADED
@@ -49,9 +47,7 @@ async def test_the_only_loaded_model_need_not_be_named(
 
 @pytest.mark.parametrize("name", [None, "default"])
 @pytest.mark.parametrize("entries", [(LOADED, OTHER), (UNLOADED,)])
-async def test_with_several_models_or_none_the_error_names_the_field(
-    directory: LocalDirectory, name: str | None, entries: tuple[ModelEntry, ...]
-) -> None:
+async def test_with_several_models_or_none_the_error_names_the_field(directory, name, entries):
     await serve(directory, *entries)
 
     with pytest.raises(MissingParameter) as caught:
@@ -61,9 +57,7 @@ async def test_with_several_models_or_none_the_error_names_the_field(
     assert "`model` is required: no model can answer now" in caught.value.message
 
 
-async def test_the_error_names_the_list_that_has_the_models(
-    directory: LocalDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_error_names_the_list_that_has_the_models(directory, monkeypatch):
     await serve(directory, LOADED, OTHER)
     with pytest.raises(MissingParameter, match=re.escape("GET /v1/models?all=true lists all")):
         directory.find(None)
@@ -73,13 +67,13 @@ async def test_the_error_names_the_list_that_has_the_models(
         directory.find(None)
 
 
-async def test_a_model_may_be_called_default(directory: LocalDirectory) -> None:
+async def test_a_model_may_be_called_default(directory):
     await serve(directory, LOADED, replace(OTHER, name="default"))
 
     assert directory.find("default").entry.id == OTHER.id
 
 
-async def test_an_unknown_name_does_not_mean_the_only_model(directory: LocalDirectory) -> None:
+async def test_an_unknown_name_does_not_mean_the_only_model(directory):
     await serve(directory, LOADED, UNLOADED)
 
     with pytest.raises(ModelNotFound):
@@ -88,9 +82,7 @@ async def test_an_unknown_name_does_not_mean_the_only_model(directory: LocalDire
         directory.find("c")
 
 
-async def test_another_model_under_the_name_of_a_removed_one_is_served(
-    directory: LocalDirectory,
-) -> None:
+async def test_another_model_under_the_name_of_a_removed_one_is_served(directory):
     await serve(directory, LOADED)
 
     await serve(directory, replace(LOADED, id=2))
@@ -98,9 +90,7 @@ async def test_another_model_under_the_name_of_a_removed_one_is_served(
     assert directory.find("a").entry.id == 2
 
 
-async def test_models_that_change_their_names_together_are_served(
-    directory: LocalDirectory,
-) -> None:
+async def test_models_that_change_their_names_together_are_served(directory):
     await serve(directory, LOADED, OTHER)
 
     await serve(directory, replace(LOADED, name="b"), replace(OTHER, name="c"))
@@ -110,9 +100,7 @@ async def test_models_that_change_their_names_together_are_served(
         directory.find("a")
 
 
-async def test_only_a_model_whose_engine_is_connected_is_in_the_state_loaded(
-    directory: LocalDirectory,
-) -> None:
+async def test_only_a_model_whose_engine_is_connected_is_in_the_state_loaded(directory):
     broken = replace(LOADED, id=4, name="d", folder=TINY_CHAT / "none")
     await serve(directory, LOADED, UNLOADED, broken)
     engine = directory.find("a")
@@ -128,9 +116,7 @@ async def test_only_a_model_whose_engine_is_connected_is_in_the_state_loaded(
         assert directory.state_of(LOADED) is ModelState.LOADED
 
 
-async def test_a_model_whose_engine_fails_again_and_again_is_in_the_state_failed(
-    directory: LocalDirectory,
-) -> None:
+async def test_a_model_whose_engine_fails_again_and_again_is_in_the_state_failed(directory):
     await directory.update({"a": LOADED}, frozenset({"a"}))
     await directory.update({"a": LOADED}, frozenset({"a"}))
 
@@ -146,38 +132,32 @@ async def with_aliases(directory: LocalDirectory) -> LocalDirectory:
     return directory
 
 
-async def test_an_alias_stands_for_a_model_that_is_served(with_aliases: LocalDirectory) -> None:
+async def test_an_alias_stands_for_a_model_that_is_served(with_aliases):
     assert {with_aliases.find("chat").entry.name for _ in range(20)} == {"a"}
     with pytest.raises(ModelNotFound, match="`orphan` does not exist"):
         with_aliases.find("orphan")
 
 
-async def test_a_caller_of_an_alias_gets_a_model_that_it_may_use(
-    with_aliases: LocalDirectory,
-) -> None:
+async def test_a_caller_of_an_alias_gets_a_model_that_it_may_use(with_aliases):
     for allowed, expected in (({"chat"}, "a"), ({"b"}, "b"), ({"chat", "b"}, "a"), (set(), "a")):
         assert with_aliases.find("chat", allowed.__contains__).entry.name == expected
 
 
-async def test_a_model_that_is_loaded_answers_before_one_that_is_not(
-    with_aliases: LocalDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_model_that_is_loaded_answers_before_one_that_is_not(with_aliases, monkeypatch):
     (ready,) = with_aliases.find("b").replicas.clients
     monkeypatch.setattr(EngineClient, "is_connected", property(lambda self: self is ready))
 
     assert with_aliases.find("chat").entry == OTHER
 
 
-async def test_an_alias_ends_with_the_update_that_does_not_name_it(
-    with_aliases: LocalDirectory,
-) -> None:
+async def test_an_alias_ends_with_the_update_that_does_not_name_it(with_aliases):
     await serve(with_aliases, LOADED, OTHER)
 
     with pytest.raises(ModelNotFound):
         with_aliases.find("chat")
 
 
-async def test_the_reference_model_chats_reasons_and_calls_tools(directory: LocalDirectory) -> None:
+async def test_the_reference_model_chats_reasons_and_calls_tools(directory):
     await serve(directory, LOADED)
 
     assert abilities_of(directory.find("a")) == Abilities(
@@ -185,9 +165,7 @@ async def test_the_reference_model_chats_reasons_and_calls_tools(directory: Loca
     )
 
 
-async def test_a_model_without_a_form_for_calls_is_not_offered_for_tools(
-    directory: LocalDirectory,
-) -> None:
+async def test_a_model_without_a_form_for_calls_is_not_offered_for_tools(directory):
     await serve(directory, replace(LOADED, options=EngineOptions(output_format="none")))
 
     abilities = abilities_of(directory.find("a"))
@@ -198,9 +176,7 @@ async def test_a_model_without_a_form_for_calls_is_not_offered_for_tools(
 HIDDEN = replace(OTHER, projects=frozenset({7}))
 
 
-async def test_a_model_of_other_projects_does_not_exist_for_a_caller(
-    directory: LocalDirectory,
-) -> None:
+async def test_a_model_of_other_projects_does_not_exist_for_a_caller(directory):
     await serve(directory, LOADED, HIDDEN)
 
     assert directory.find(HIDDEN.name, project_id=7).entry == HIDDEN
@@ -212,9 +188,7 @@ async def test_a_model_of_other_projects_does_not_exist_for_a_caller(
         directory.find(None, project_id=7)
 
 
-async def test_an_alias_leads_a_caller_to_models_that_it_sees_alone(
-    directory: LocalDirectory,
-) -> None:
+async def test_an_alias_leads_a_caller_to_models_that_it_sees_alone(directory):
     entries = {entry.name: entry for entry in (LOADED, HIDDEN)}
     await directory.update(entries, aliases={"chat": {HIDDEN.name: 9, LOADED.name: 1}})
 
@@ -244,9 +218,7 @@ async def engine_of(directory: LocalDirectory) -> AsyncIterator[Engine]:
         yield engine
 
 
-async def test_the_engine_of_former_settings_serves_until_the_new_one_does(
-    directory: LocalDirectory,
-) -> None:
+async def test_the_engine_of_former_settings_serves_until_the_new_one_does(directory):
     await serve(directory, FIRST)
     async with engine_of(directory) as first:
         await serve(directory, SECOND)
@@ -257,9 +229,7 @@ async def test_the_engine_of_former_settings_serves_until_the_new_one_does(
             assert directory.find("a") is second
 
 
-async def test_a_new_version_that_never_loads_leaves_the_former_one_in_service(
-    directory: LocalDirectory,
-) -> None:
+async def test_a_new_version_that_never_loads_leaves_the_former_one_in_service(directory):
     await serve(directory, FIRST)
     async with engine_of(directory) as first:
         await directory.update({"a": SECOND}, failing={"a"})
@@ -272,8 +242,8 @@ async def test_a_new_version_that_never_loads_leaves_the_former_one_in_service(
 
 
 async def test_a_new_version_whose_files_cannot_be_read_leaves_the_former_one_in_service(
-    directory: LocalDirectory, tmp_path: Path
-) -> None:
+    directory, tmp_path
+):
     await serve(directory, FIRST)
     async with engine_of(directory) as first:
         await serve(directory, replace(SECOND, name="b", folder=tmp_path))
@@ -288,7 +258,7 @@ async def test_a_new_version_whose_files_cannot_be_read_leaves_the_former_one_in
         directory.find("a")
 
 
-async def test_a_former_engine_that_ends_is_not_waited_for(directory: LocalDirectory) -> None:
+async def test_a_former_engine_that_ends_is_not_waited_for(directory):
     await serve(directory, FIRST)
     async with engine_of(directory) as first:
         await serve(directory, SECOND)
@@ -299,9 +269,7 @@ async def test_a_former_engine_that_ends_is_not_waited_for(directory: LocalDirec
         await first.ready()
 
 
-async def test_a_change_of_what_only_web_processes_use_keeps_the_connection(
-    directory: LocalDirectory,
-) -> None:
+async def test_a_change_of_what_only_web_processes_use_keeps_the_connection(directory):
     await serve(directory, FIRST)
     async with engine_of(directory) as first:
         await serve(directory, replace(FIRST, updated_at=LATER))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.fakes.engine import FakeEngine, Gateway
-from tests.flow.tiny_chat import HELLO, RAW, events_of, ids_of, prepared_of, texts_of
+from tests.flow.tiny_chat import HELLO, RAW, accepted, events_of, ids_of, prepared_of, texts_of
 from tests.prompting.builders import a_chat
 from vinery_serving.core.errors import InvalidGrammar, Overloaded, ServingError
 from vinery_serving.core.events import (
@@ -32,8 +32,7 @@ TIMEOUT_S = 30
 
 async def answer(gateway: Gateway) -> None:
     while True:
-        submit = await gateway.receive_submit()
-        gateway.accept(submit)
+        submit = await accepted(gateway)
         gateway.tokens(submit, ids_of("Hi there"))
         gateway.tokens(submit, [2], "stop")
 
@@ -91,8 +90,7 @@ async def test_a_refused_grammar_has_the_name_of_its_field(
 
 async def test_a_refusal_after_some_text_is_an_event_of_the_stream(engine: Engine) -> None:
     async def expire(gateway: Gateway) -> None:
-        submit = await gateway.receive_submit()
-        gateway.accept(submit)
+        submit = await accepted(gateway)
         gateway.tokens(submit, ids_of("Hi there"))
         gateway.send(Rejected(submit.id, "deadline_exceeded", "too long"))
         await gateway.receive_submit()
@@ -109,8 +107,7 @@ async def test_a_stop_string_frees_the_engine(engine: Engine) -> None:
     cancelled = asyncio.Event()
 
     async def ramble(gateway: Gateway) -> None:
-        submit = await gateway.receive_submit()
-        gateway.accept(submit)
+        submit = await accepted(gateway)
         gateway.tokens(submit, ids_of("one two three four"))
         gateway.tokens(submit, ids_of("five six seven"))
         assert (await gateway.receive_cancel()).id == submit.id
@@ -129,8 +126,7 @@ async def test_a_disconnect_frees_the_engine(engine: Engine) -> None:
     cancelled = asyncio.Event()
 
     async def ramble(gateway: Gateway) -> None:
-        submit = await gateway.receive_submit()
-        gateway.accept(submit)
+        submit = await accepted(gateway)
         gateway.tokens(submit, ids_of("one two three"))
         assert (await gateway.receive_cancel()).id == submit.id
         cancelled.set()
@@ -148,8 +144,7 @@ async def test_silence_yields_empty_batches_for_keep_alive_comments(
     monkeypatch.setattr(run_module, "SILENCE_S", 0.01)
 
     async def reason_long(gateway: Gateway) -> None:
-        submit = await gateway.receive_submit()
-        gateway.accept(submit)
+        await accepted(gateway)
         await gateway.receive_cancel()
 
     async with FakeEngine(engine.replicas.path, reason_long):
@@ -203,11 +198,10 @@ async def test_an_answer_that_is_only_the_echo_needs_no_engine(engine: Engine) -
 
 async def test_hidden_reasoning_yields_empty_batches_only_after_a_while(engine: Engine) -> None:
     async def reason(gateway: Gateway) -> None:
-        submit = await gateway.receive_submit()
-        gateway.accept(submit)
+        submit = await accepted(gateway)
         for id_ in ids_of("<think>one two three"):
             gateway.tokens(submit, [id_])
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
         gateway.tokens(submit, [*ids_of("</think>Yes"), 2], "stop")
 
     request = replace(HELLO, hides_reasoning=True)

@@ -12,7 +12,16 @@ import pytest
 from msgspec import structs
 
 from tests.fakes.engine import FakeEngine, Gateway, Script
-from tests.flow.tiny_chat import HELLO, RAW, events_of, ids_of, new_engine, prepared_of, texts_of
+from tests.flow.tiny_chat import (
+    HELLO,
+    RAW,
+    accepted,
+    events_of,
+    ids_of,
+    new_engine,
+    prepared_of,
+    texts_of,
+)
 from tests.prompting.builders import a_chat
 from vinery_serving.core.errors import (
     DeadlineExceeded,
@@ -49,8 +58,7 @@ def known_ids(submit: Submit) -> list[int]:
 async def answer(gateway: Gateway) -> None:
     """Generate what is not known of the text."""
     while True:
-        submit = await gateway.receive_submit()
-        gateway.accept(submit)
+        submit = await accepted(gateway)
         gateway.tokens(submit, ids_of(TEXT)[len(known_ids(submit)) :])
         gateway.tokens(submit, [END], "stop")
 
@@ -61,13 +69,12 @@ async def die_at_once(gateway: Gateway) -> None:
 
 
 async def die_after_accepting(gateway: Gateway) -> None:
-    gateway.accept(await gateway.receive_submit())
+    await accepted(gateway)
     gateway.die()
 
 
 async def send_a_token(gateway: Gateway) -> None:
-    submit = await gateway.receive_submit()
-    gateway.accept(submit)
+    submit = await accepted(gateway)
     num_known = len(known_ids(submit))
     gateway.tokens(submit, ids_of(TEXT)[num_known : num_known + 1])
 
@@ -166,8 +173,7 @@ async def test_the_next_engine_gets_the_last_grant_too(engine: Engine) -> None:
     grants: list[Grant] = []
 
     async def pause(gateway: Gateway) -> None:
-        submit = await gateway.receive_submit()
-        gateway.accept(submit)
+        submit = await accepted(gateway)
         gateway.tokens(submit, ids_of(TEXT)[:1])
         while not isinstance(message := await gateway.receive(), Grant):
             pass
@@ -292,12 +298,11 @@ async def test_the_neighbour_of_a_request_that_ends_engines_is_answered(engine: 
 
     async def die_with_both(gateway: Gateway) -> None:
         for _ in range(2):
-            gateway.accept(await gateway.receive_submit())
+            await accepted(gateway)
         gateway.die()
 
     async def die_if_fatal(gateway: Gateway) -> None:
-        submit = await gateway.receive_submit()
-        gateway.accept(submit)
+        submit = await accepted(gateway)
         if submit.prompt_ids == fatal.submits[0].prompt_ids:
             gateway.die()
         else:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from tests.fakes.engine import InMemoryEngine
+from tests.fakes.engine import Gateway, InMemoryEngine
 from vinery_serving.constraints.families.registry import select_family
 from vinery_serving.core.events import Event, TextDelta
 from vinery_serving.core.request import (
@@ -76,6 +76,13 @@ def in_memory(
         (submit,) * request.n,
         request.n,
     )
+
+
+async def accepted(gateway: Gateway) -> Submit:
+    """The next request to a scripted engine, which accepts it."""
+    submit = await gateway.receive_submit()
+    gateway.accept(submit)
+    return submit
 
 
 async def events_of(prepared: PreparedRequest) -> list[Event]:
