@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fakes.engine import FakeEngine, Gateway
+from tests.fakes.engine import FakeEngine, Gateway, Script
 from tests.flow.tiny_chat import HELLO, RAW, accepted, events_of, ids_of, prepared_of, texts_of
 from tests.prompting.builders import a_chat
 from vinery_serving.core.errors import InvalidGrammar, Overloaded, ServingError
@@ -58,32 +58,23 @@ async def test_progress_events_precede_the_deltas_they_count(engine: Engine) -> 
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"), [("overloaded", Overloaded), ("invalid_grammar", InvalidGrammar)]
+    ("code", "wanted", "kind", "param"),
+    [
+        ("overloaded", None, Overloaded, None),
+        ("invalid_grammar", None, InvalidGrammar, "tools"),
+        ("invalid_grammar", "guided_regex", InvalidGrammar, "guided_regex"),
+    ],
 )
-async def test_a_refusal_has_its_own_status(
-    engine: Engine, code: str, kind: type[ServingError]
+async def test_a_refusal_has_its_own_status_and_the_name_of_its_field(
+    engine: Engine, code: str, wanted: str | None, kind: type[ServingError], param: str | None
 ) -> None:
     async def refuse(gateway: Gateway) -> None:
         gateway.send(Rejected((await gateway.receive_submit()).id, code, "because"))
 
+    grammar = Grammar(GrammarKind.REGEX, "a", wanted) if wanted else None
     async with FakeEngine(engine.replicas.path, refuse):
-        with pytest.raises(kind, match="because"):
-            await events_of(await prepared_of(engine))
-
-
-@pytest.mark.parametrize(
-    ("wanted", "param"),
-    [(Grammar(GrammarKind.REGEX, "a", "guided_regex"), "guided_regex"), (None, "tools")],
-)
-async def test_a_refused_grammar_has_the_name_of_its_field(
-    engine: Engine, wanted: Grammar | None, param: str
-) -> None:
-    async def refuse(gateway: Gateway) -> None:
-        gateway.send(Rejected((await gateway.receive_submit()).id, "invalid_grammar", "because"))
-
-    async with FakeEngine(engine.replicas.path, refuse):
-        with pytest.raises(InvalidGrammar) as caught:
-            await events_of(await prepared_of(engine, replace(HELLO, grammar=wanted)))
+        with pytest.raises(kind, match="because") as caught:
+            await events_of(await prepared_of(engine, replace(HELLO, grammar=grammar)))
 
     assert caught.value.param == param
 
@@ -103,9 +94,7 @@ async def test_a_refusal_after_some_text_is_an_event_of_the_stream(engine: Engin
     assert events[-1].error.code == "deadline_exceeded"
 
 
-async def test_a_stop_string_frees_the_engine(engine: Engine) -> None:
-    cancelled = asyncio.Event()
-
+def rambling(cancelled: asyncio.Event) -> Script:
     async def ramble(gateway: Gateway) -> None:
         submit = await accepted(gateway)
         gateway.tokens(submit, ids_of("one two three four"))
@@ -113,8 +102,13 @@ async def test_a_stop_string_frees_the_engine(engine: Engine) -> None:
         assert (await gateway.receive_cancel()).id == submit.id
         cancelled.set()
 
+    return ramble
+
+
+async def test_a_stop_string_frees_the_engine(engine: Engine) -> None:
+    cancelled = asyncio.Event()
     request = replace(HELLO, stopping=Stopping(stop=(" three",)))
-    async with FakeEngine(engine.replicas.path, ramble):
+    async with FakeEngine(engine.replicas.path, rambling(cancelled)):
         result = await whole(await prepared_of(engine, request))
         await asyncio.wait_for(cancelled.wait(), TIMEOUT_S)
 
@@ -124,14 +118,7 @@ async def test_a_stop_string_frees_the_engine(engine: Engine) -> None:
 
 async def test_a_disconnect_frees_the_engine(engine: Engine) -> None:
     cancelled = asyncio.Event()
-
-    async def ramble(gateway: Gateway) -> None:
-        submit = await accepted(gateway)
-        gateway.tokens(submit, ids_of("one two three"))
-        assert (await gateway.receive_cancel()).id == submit.id
-        cancelled.set()
-
-    async with FakeEngine(engine.replicas.path, ramble):
+    async with FakeEngine(engine.replicas.path, rambling(cancelled)):
         events = stream(await prepared_of(engine))
         await anext(events)
         await events.aclose()

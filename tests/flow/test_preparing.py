@@ -55,50 +55,6 @@ async def test_without_a_seed_one_is_drawn(engine: Engine) -> None:
     assert first.submits[0].sampling.seed != second.submits[0].sampling.seed
 
 
-async def max_new_tokens(engine: Engine, request: GenerationRequest = RAW, **stopping: Any) -> int:
-    prepared = await prepared_of(engine, replace(request, stopping=Stopping(**stopping)))
-    return prepared.submits[0].max_new_tokens
-
-
-@table(
-    "stopping, expected",
-    [
-        ({}, 12),
-        ({"default_max_tokens": 16}, 12),
-        ({"default_max_tokens": 5}, 5),
-        ({"default_max_tokens": 5, "min_tokens": 9}, 9),
-        ({"max_tokens": 12}, 12),
-        ({"max_tokens": 3, "default_max_tokens": 16}, 3),
-        ({"is_unlimited": True, "default_max_tokens": 16}, 12),
-    ],
-)
-async def test_a_client_without_a_limit_gets_the_models_limit(
-    tmp_path: Path, stopping: dict[str, Any], expected: int
-) -> None:
-    engine = new_engine(tmp_path, max_tokens_limit=12)
-
-    assert await max_new_tokens(engine, **stopping) == expected
-
-
-@table(
-    "stopping, param",
-    [
-        ({"max_tokens": 13}, "max_tokens"),
-        ({"max_tokens": 13, "max_tokens_param": "max_completion_tokens"}, "max_completion_tokens"),
-        ({"min_tokens": 13}, "min_tokens"),
-    ],
-)
-async def test_more_than_the_models_limit_is_refused_by_the_clients_parameter_name(
-    tmp_path: Path, stopping: dict[str, Any], param: str
-) -> None:
-    engine = new_engine(tmp_path, max_tokens_limit=12)
-
-    with pytest.raises(InvalidRequest, match="at most 12") as caught:
-        await max_new_tokens(engine, **stopping)
-
-    assert caught.value.param == param
-
-
 async def test_more_answers_than_the_models_limit_are_refused(tmp_path: Path) -> None:
     engine = new_engine(tmp_path, best_of_limit=2)
 
@@ -125,18 +81,6 @@ async def test_without_split_fuse_prompt_and_answer_fit_into_one_step(tmp_path: 
     assert prepared.submits[0].max_new_tokens == 64 - NUM_RAW
     with pytest.raises(ContextTooLong, match="64"):
         await prepared_of(engine, replace(RAW, stopping=Stopping(max_tokens=64)))
-
-
-async def test_min_tokens_must_fit_too(tmp_path: Path) -> None:
-    engine = new_engine(tmp_path, max_context=NUM_RAW + 3)
-
-    assert await max_new_tokens(engine, min_tokens=3) == 3
-    with pytest.raises(ContextTooLong) as caught:
-        await max_new_tokens(engine, min_tokens=4)
-
-    assert f"requested {NUM_RAW + 4} tokens" in caught.value.message
-    assert "(4 in the completion)" not in caught.value.message
-    assert "4 in the completion" in caught.value.message
 
 
 async def test_the_stop_rules_reach_the_engine(engine: Engine) -> None:
@@ -181,7 +125,7 @@ async def test_a_prompt_that_an_npu_was_not_compiled_for_is_refused(tmp_path: Pa
     engine = new_engine(tmp_path, max_prompt_len=NUM_RAW, min_response_len=20)
     longer = replace(RAW, prompt=RawPrompts(("Hi there, friend",)))
 
-    assert await max_new_tokens(engine) == 20
+    assert (await prepared_of(engine, RAW)).submits[0].max_new_tokens == 20
     with pytest.raises(ContextTooLong, match=f"maximum context length is {NUM_RAW} tokens"):
         await prepared_of(engine, longer)
 
@@ -206,10 +150,15 @@ async def test_a_head_proposes_a_number_of_tokens(tmp_path: Path) -> None:
 ROOM = 100
 
 
+def served(home: Path, **options: Any) -> Engine:
+    parsed = parse_options(options)
+    return new_engine(home, **{name: getattr(parsed, name) for name in options})
+
+
 def drafted(
     folder: Path, request: GenerationRequest = RAW, *, options: Any = None, **stopping: Any
 ) -> Draft:
-    engine = new_engine(folder, **{"max_context": NUM_RAW + ROOM, **(options or {})})
+    engine = served(folder, **{"max_context": NUM_RAW + ROOM, **(options or {})})
     return prepare(replace(request, stopping=Stopping(**stopping)), engine, deadline_s=60)
 
 
@@ -218,60 +167,77 @@ def limits_of(draft: Draft) -> set[int]:
 
 
 ALWAYS, NEVER = {"clamp_max_tokens": "always"}, {"clamp_max_tokens": "never"}
-UP_TO_12 = {"max_tokens_limit": 12}
+UP_TO_12, USUALLY_9 = {"max_tokens_limit": 12}, {"defaults": {"max_tokens": 9}}
+LATER_NAME = {"max_tokens": 13, "max_tokens_param": "max_completion_tokens"}
 
 
 @table(
-    "options, stopping, clamped_to",
+    "options, stopping, limit, clamped_to",
     [
+        # A client without a limit gets the model's, or the rest of the context.
+        ({}, {}, ROOM, None),
+        ({}, {"is_unlimited": True}, ROOM, None),
+        (UP_TO_12, {}, 12, None),
+        (UP_TO_12, {"default_max_tokens": 16}, 12, None),
+        (UP_TO_12, {"default_max_tokens": 5}, 5, None),
+        (UP_TO_12, {"default_max_tokens": 5, "min_tokens": 9}, 9, None),
+        (UP_TO_12, {"max_tokens": 12}, 12, None),
+        (UP_TO_12, {"max_tokens": 3, "default_max_tokens": 16}, 3, None),
+        (UP_TO_12, {"is_unlimited": True, "default_max_tokens": 16}, 12, None),
+        # An administrator's default comes before that of the endpoint.
+        (USUALLY_9, {}, 9, None),
+        (USUALLY_9, {"default_max_tokens": 16}, 9, None),
+        (USUALLY_9, {"max_tokens": 3}, 3, None),
+        (USUALLY_9, {"max_tokens": 12}, 12, None),
         # A default of a client gets the rest of the context, if it does not fit.
-        *(({}, {"max_tokens": number}, ROOM) for number in CLIENT_DEFAULTS),
-        ({"max_context": 10_000}, {"max_tokens": 4096}, None),
+        *(({}, {"max_tokens": number}, ROOM, ROOM) for number in CLIENT_DEFAULTS),
+        ({"max_context": 10_000}, {"max_tokens": 4096}, 4096, None),
         # A model may clamp any number, and its own limit clamps too.
-        (ALWAYS, {"max_tokens": 4096}, ROOM),
-        (ALWAYS, {"max_tokens": 4097}, ROOM),
-        (UP_TO_12, {"max_tokens": 4096}, 12),
-        # Without a limit nothing is clamped.
-        ({}, {}, None),
-        ({}, {"is_unlimited": True}, None),
+        (ALWAYS, {"max_tokens": 4096}, ROOM, ROOM),
+        (ALWAYS, {"max_tokens": 4097}, ROOM, ROOM),
+        (UP_TO_12, {"max_tokens": 4096}, 12, 12),
         # The least number of tokens must still fit.
-        ({}, {"max_tokens": 4096, "min_tokens": ROOM}, ROOM),
+        ({}, {"max_tokens": 4096, "min_tokens": ROOM}, ROOM, ROOM),
+        ({}, {"min_tokens": ROOM}, ROOM, None),
     ],
 )
-def test_a_limit_is_clamped(
-    tmp_path: Path, options: dict[str, Any], stopping: dict[str, Any], clamped_to: int | None
-) -> None:
-    draft = drafted(tmp_path, options=options, **stopping)
-
-    assert draft.clamped_to == clamped_to
-    if "max_tokens" in stopping:
-        assert limits_of(draft) == {clamped_to or stopping["max_tokens"]}
-
-
-@table(
-    "options, stopping, kind, words",
-    [
-        ({}, {"max_tokens": 4097}, ContextTooLong, "4097 in the completion"),
-        (NEVER, {"max_tokens": 4096}, ContextTooLong, "4096 in the completion"),
-        (NEVER, {"max_tokens": 4097}, ContextTooLong, "4097 in the completion"),
-        (UP_TO_12, {"max_tokens": 13}, InvalidRequest, "must be at most 12"),
-        # A prompt that fills the context is refused all the same.
-        ({"max_context": NUM_RAW}, {"max_tokens": 4096}, ContextTooLong, "maximum context length"),
-        (
-            *({}, {"max_tokens": 4096, "min_tokens": ROOM + 1}),
-            *(ContextTooLong, "maximum context length"),
-        ),
-    ],
-)
-def test_a_limit_that_is_not_clamped_is_refused(
+def test_the_limit_of_an_answer(
     tmp_path: Path,
     options: dict[str, Any],
     stopping: dict[str, Any],
-    kind: type[InvalidRequest],
-    words: str,
+    limit: int,
+    clamped_to: int | None,
 ) -> None:
-    with pytest.raises(kind, match=words):
+    draft = drafted(tmp_path, options=options, **stopping)
+
+    assert limits_of(draft) == {limit}
+    assert draft.clamped_to == clamped_to
+
+
+@table(
+    "options, stopping, param, words",
+    [
+        (UP_TO_12, {"max_tokens": 13}, "max_tokens", "must be at most 12"),
+        (UP_TO_12, LATER_NAME, "max_completion_tokens", "at most 12"),
+        (UP_TO_12, {"min_tokens": 13}, "min_tokens", "at most 12"),
+        ({}, {"max_tokens": 4097}, "prompt", "4097 in the completion"),
+        (NEVER, {"max_tokens": 4096}, "prompt", "4096 in the completion"),
+        (NEVER, {"max_tokens": 4097}, "prompt", "4097 in the completion"),
+        # A prompt that fills the context is refused all the same.
+        ({"max_context": NUM_RAW}, {"max_tokens": 4096}, "prompt", "maximum context length"),
+        ({}, {"max_tokens": 4096, "min_tokens": ROOM + 1}, "prompt", "maximum context length"),
+        ({}, {"min_tokens": ROOM + 1}, "prompt", f"requested {NUM_RAW + ROOM + 1} tokens"),
+        ({}, {"min_tokens": ROOM + 1}, "prompt", rf"[^(]{ROOM + 1} in the completion"),
+    ],
+)
+def test_a_limit_that_does_not_fit_is_refused_by_the_clients_name_for_it(
+    tmp_path: Path, options: dict[str, Any], stopping: dict[str, Any], param: str, words: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=words) as caught:
         drafted(tmp_path, options=options, **stopping)
+
+    assert caught.value.param == param
+    assert isinstance(caught.value, ContextTooLong) == (param == "prompt")
 
 
 def test_of_several_prompts_the_shortest_limit_is_reported(tmp_path: Path) -> None:
@@ -308,11 +274,6 @@ async def test_the_engine_gets_the_clamped_limit(tmp_path: Path) -> None:
 # -- Defaults and limits that an administrator sets for a model --------------------------
 
 
-def served(home: Path, **options: Any) -> Engine:
-    parsed = parse_options(options)
-    return new_engine(home, **{name: getattr(parsed, name) for name in options})
-
-
 async def sampling_of(engine: Engine, **asked: Any) -> SamplingParams:
     prepared = await prepared_of(engine, replace(HELLO, sampling=Sampling(**asked)))
     return prepared.submits[0].sampling
@@ -334,25 +295,6 @@ def test_a_default_comes_before_that_of_the_folder() -> None:
         do_sample=True, temperature=0.3, top_p=0.8, max_new_tokens=9
     )
     assert defaults_of(parse_options({}), folder) == folder
-
-
-@table(
-    "stopping, expected",
-    [
-        (Stopping(), 9),
-        (Stopping(default_max_tokens=16), 9),
-        (Stopping(max_tokens=3), 3),
-        (Stopping(max_tokens=12), 12),
-    ],
-)
-async def test_a_default_of_output_tokens_comes_before_that_of_the_endpoint(
-    tmp_path: Path, stopping: Stopping, expected: int
-) -> None:
-    engine = served(tmp_path, defaults={"max_tokens": 9})
-
-    prepared = await prepared_of(engine, replace(RAW, stopping=stopping))
-
-    assert prepared.submits[0].max_new_tokens == expected
 
 
 LIMITS = {

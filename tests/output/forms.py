@@ -13,8 +13,8 @@ from vinery_serving.core.request import Tool
 
 from .builders import Folded, a_parser, folded
 
-# By a sentence: a family, a text, and what is read: arguments as their text, or as an object.
-Rows = Mapping[str, tuple[str, str, Sequence[tuple[str, Any]]]]
+Expected = Sequence[tuple[str, Any]]  # arguments as their text, or as an object
+Rows = Mapping[str, tuple[str, str, Expected]]  # by a sentence
 
 TOOLS = [
     Tool(
@@ -40,6 +40,11 @@ TOOLS = [
 ]
 PING = ("ping", "{}")
 COUNT = ("f", '{"count": 1}')
+
+
+def row(name: str, text: str, expected: Expected) -> tuple[str, str, Expected]:
+    """What this family reads in a text."""
+    return name, text, expected
 
 
 def rows(of: Rows) -> Any:
@@ -68,7 +73,7 @@ def read(
     return whole
 
 
-def check(found: Folded, expected: Sequence[tuple[str, Any]]) -> None:
+def check(found: Folded, expected: Expected) -> None:
     """What was read is what a row expects."""
     as_expected = [
         (kind, json.loads(text) if isinstance(value, dict) else text)

@@ -11,7 +11,7 @@ from vinery_serving.core.tools import custom_tool
 
 from . import forms
 from .builders import Folded
-from .forms import COUNT, PING, TOOLS, Rows, check, rows
+from .forms import COUNT, PING, TOOLS, Rows, check, row, rows
 
 DONE = ("text", "Done.")
 PARIS = ("f", {"text": "Paris"})
@@ -68,33 +68,33 @@ QWEN = tagged("qwen3coder", "text", "Paris")
 
 CALLS: Rows = {
     **{
-        f"several calls of gemma may be in one block, with {between!r} between": (
-            *("gemma4", gemma("call:f{count: 1}" + between + "call:ping{}") + "Done."),
+        f"several calls of gemma may be in one block, with {between!r} between": row(
+            "gemma4",
+            gemma("call:f{count: 1}" + between + "call:ping{}") + "Done.",
             [COUNT, PING, DONE],
         )
         for between in ("", ",", " ", "\n")
     },
-    "a blank may follow the word of gemma": ("gemma4", gemma("call: f{count: 1}"), [COUNT]),
+    "a blank may follow the word of gemma": row("gemma4", gemma("call: f{count: 1}"), [COUNT]),
     **{
-        f"quotes in a string of lfm2 need no escape: {text}": (
-            *("lfm2", lfm2(f"f(text='{text}', count=1), ping()")),
+        f"quotes in a string of lfm2 need no escape: {text}": row(
+            "lfm2",
+            lfm2(f"f(text='{text}', count=1), ping()"),
             [("f", {"text": text, "count": 1}), PING],
         )
         for text in ("it's here", "O'Neil's", "a 'word', and more", "don't, won't", "f('x')")
     },
     **{
-        f"a path of windows is raw: {path}": (
-            *("lfm2", lfm2(f"f(text='{path}', count=1)")),
-            [("f", {"text": path, "count": 1})],
+        f"a path of windows is raw: {path}": row(
+            "lfm2", lfm2(f"f(text='{path}', count=1)"), [("f", {"text": path, "count": 1})]
         )
         for path in ("C:\\Users\\new", "C:\\temp\\x", "d:\\new\\u12", "C:\\a b\\", "C:\\U\\x.txt")
     },
-    "a letter and a line break are no path": (
-        *("lfm2", lfm2(r"f(text='Q:\nWho?')")),
-        [("f", {"text": "Q:\nWho?"})],
+    "a letter and a line break are no path": row(
+        "lfm2", lfm2(r"f(text='Q:\nWho?')"), [("f", {"text": "Q:\nWho?"})]
     ),
     **{
-        f"a call of devstral may have no arguments, with {mark!r}": (
+        f"a call of devstral may have no arguments, with {mark!r}": row(
             "devstral",
             f'[TOOL_CALLS]ping{mark}[TOOL_CALLS]f[ARGS]{{"count": 1}}[TOOL_CALLS]ping{mark}',
             [PING, COUNT, PING],
@@ -102,49 +102,48 @@ CALLS: Rows = {
         for mark in ("[ARGS]", "[CALL_ID]abc123XYZ[ARGS]", "")
     },
     **{
-        f"a lost quote ends no more than its string: {arguments}": (
-            *("hermes", broken_hermes(arguments + "}") + f"\n{HERMES_PING}\nDone."),
+        f"a lost quote ends no more than its string: {arguments}": row(
+            "hermes",
+            broken_hermes(arguments + "}") + f"\n{HERMES_PING}\nDone.",
             [PARIS, PING, ("text", "\nDone.")],
         )
         for arguments in (
             *('{"text": "Paris}', '{"text: "Paris"}', '{"text": Paris"}', '{text": "Paris"}'),
         )
     },
-    "a lost quote before a comma leaves the next member": (
-        *("hermes", broken_hermes('{"text": "Paris, "count": 1}}')),
+    "a lost quote before a comma leaves the next member": row(
+        "hermes",
+        broken_hermes('{"text": "Paris, "count": 1}}'),
         [("f", {"text": "Paris", "count": 1})],
     ),
     **{
-        f"a miscounted bracket leaves no markup: {end}": (
-            *("hermes", broken_hermes('{"count": 1' + end) + "\n" + HERMES_PING),
+        f"a miscounted bracket leaves no markup: {end}": row(
+            "hermes",
+            broken_hermes('{"count": 1' + end) + "\n" + HERMES_PING,
             [("f", {"count": 1}), PING],
         )
         for end in ("", "}", "}}", "}}}", "}]", '}}"')
     },
-    "a closing tag may be there twice": (
-        *("hermes", f"{HERMES_PING}\n</tool_call>\n{HERMES_PING}"),
-        [PING, PING],
+    "a closing tag may be there twice": row(
+        "hermes", f"{HERMES_PING}\n</tool_call>\n{HERMES_PING}", [PING, PING]
     ),
     **{
-        f"what is lost before a fence leaves the next call: {arguments}": (
-            *("deepseek_v3", deepseek_v3(("f", arguments), PING)),
-            [PARIS, PING],
+        f"what is lost before a fence leaves the next call: {arguments}": row(
+            "deepseek_v3", deepseek_v3(("f", arguments), PING), [PARIS, PING]
         )
         for arguments in (
             *('{"text": "Paris}', '{"text": "Paris"', '{"text": "Paris"}}', '{"text": "Paris'),
         )
     },
     **{
-        f"arguments that are not JSON are kept whole: {body}": (
-            *("gptoss", gptoss("f", body) + "<|start|>assistant" + gptoss(*PING)),
-            [("f", body), PING],
+        f"arguments that are not JSON are kept whole: {body}": row(
+            "gptoss", gptoss("f", body) + "<|start|>assistant" + gptoss(*PING), [("f", body), PING]
         )
         for body in ("print('a, b')  # {", "{1, 2} | {3}", "Paris, please", '{"a" 1}')
     },
     **{
-        f"line breaks around a value of minicpm are syntax: {text!r}": (
-            *("minicpm5", tagged("minicpm5", key, text)),
-            [("f", {key: value})],
+        f"line breaks around a value of minicpm are syntax: {text!r}": row(
+            "minicpm5", tagged("minicpm5", key, text), [("f", {key: value})]
         )
         for key, text, value in [
             ("text", "\nParis\n", "Paris"),
@@ -154,30 +153,27 @@ CALLS: Rows = {
         ]
     },
     **{
-        f"a lost closing tag leaves the next call: {lost}": (
-            *("qwen3coder", f"{QWEN.replace(lost, '', 1)}\n{QWEN}"),
-            [PARIS, PARIS],
+        f"a lost closing tag leaves the next call: {lost}": row(
+            "qwen3coder", f"{QWEN.replace(lost, '', 1)}\n{QWEN}", [PARIS, PARIS]
         )
         for lost in ("</parameter>\n", "</function>\n</tool_call>", "</tool_call>")
     },
-    "a closing tag in a text may have a lot of space after it": (
+    "a closing tag in a text may have a lot of space after it": row(
         "qwen3coder",
         tagged("qwen3coder", "text", f"a tag: </function>{' ' * 300}and more"),
         [("f", {"text": f"a tag: </function>{' ' * 300}and more"})],
     ),
     **{
-        f"a miscounted bracket in a list leaves the next call: {calls}": (
-            *("lfm2", lfm2(calls)),
-            [COUNT, PING],
+        f"a miscounted bracket in a list leaves the next call: {calls}": row(
+            "lfm2", lfm2(calls), [COUNT, PING]
         )
         for calls in (
             *("f(count=1)), ping()", "f(count=1}), ping()", "f(count=1 , ), ping()"),
             *("f(count=1)\nping()", "f(count=1);ping()"),
         )
     },
-    "a lost bracket of an array ends no more than the array": (
-        *("lfm2", lfm2("f(items=['a', None), ping()")),
-        [("f", '{"items": ["a", null]}'), PING],
+    "a lost bracket of an array ends no more than the array": row(
+        "lfm2", lfm2("f(items=['a', None), ping()"), [("f", '{"items": ["a", null]}'), PING]
     ),
 }
 

@@ -11,7 +11,7 @@ from vinery_serving.core.request import Tool
 
 from .builders import a_parser
 from .families import deepseek_v3, deepseek_v31
-from .forms import COUNT, PING, TOOLS, Rows, check, read, rows
+from .forms import COUNT, PING, TOOLS, Rows, check, read, row, rows
 
 DONE = ("text", "Done.")
 
@@ -34,13 +34,11 @@ BARE_V31 = deepseek_v31([WEATHER]).removesuffix("<｜tool▁calls▁end｜>")
 NO_NAME = "<｜tool▁call▁begin｜>no name<｜tool▁sep｜>{}"
 
 AS_JSON: Rows = {
-    "llama calls may have a type first": (
-        "llama3",
-        f'{{"type": "function", "name": "get_weather", "parameters": {PARIS}}}',
-        [WEATHER],
+    "llama calls may have a type first": row(
+        "llama3", f'{{"type": "function", "name": "get_weather", "parameters": {PARIS}}}', [WEATHER]
     ),
     **{
-        f"{name}: the name may be under function: {call}": (name, opening + call, [WEATHER])
+        f"{name}: the name may be under function: {call}": row(name, opening + call, [WEATHER])
         for name, opening in (("llama3", ""), ("phi4", "functools["), ("hermes", "<tool_call>"))
         for call in (
             f'{{"type": "function", "function": "get_weather", "parameters": {PARIS}}}',
@@ -59,38 +57,38 @@ AS_JSON: Rows = {
         "```json\n{\n}\n```",
         '{"city": "Paris"}',
     ),
-    "after its tag llama may call what is not there": (
-        *("llama3", f'<|python_tag|>{{"name": "other", "parameters": {PARIS}}}'),
-        [("other", PARIS)],
+    "after its tag llama may call what is not there": row(
+        "llama3", f'<|python_tag|>{{"name": "other", "parameters": {PARIS}}}', [("other", PARIS)]
     ),
     **texts("llama3", "python after the tag is text", '<|python_tag|>search.call(query="x")'),
-    "a semicolon after a call that begins no other is text": (
-        *("llama3", f'{{"name": "get_weather", "parameters": {PARIS}}}; done'),
+    "a semicolon after a call that begins no other is text": row(
+        "llama3",
+        f'{{"name": "get_weather", "parameters": {PARIS}}}; done',
         [WEATHER, ("text", "; done")],
     ),
     **texts("phi4", "without a bracket it is Python", "Use functools.partial or functools(x)."),
-    "a call that is none does not spoil the one before": (
-        *("phi4", f'functools[{{"name": "get_weather", "arguments": {PARIS}}}, {{"x": 1}}] Done.'),
+    "a call that is none does not spoil the one before": row(
+        "phi4",
+        f'functools[{{"name": "get_weather", "arguments": {PARIS}}}, {{"x": 1}}] Done.',
         [WEATHER, ("text", ', {"x": 1}] Done.')],
     ),
     **texts("phi4", "no calls", "functools[]", "functools[1, 2]", "<|tool_call|>[no"),
-    "granite may leave the array out": (
-        *("granite", f'<|tool_call|>{{"name": "get_weather", "arguments": {PARIS}}}'),
-        [WEATHER],
+    "granite may leave the array out": row(
+        "granite", f'<|tool_call|>{{"name": "get_weather", "arguments": {PARIS}}}', [WEATHER]
     ),
     **{
-        f"a head of mistral may have an id and a mark: {head}": (
-            *("devstral", f"[TOOL_CALLS] get_weather{head}{PARIS}"),
-            [WEATHER],
+        f"a head of mistral may have an id and a mark: {head}": row(
+            "devstral", f"[TOOL_CALLS] get_weather{head}{PARIS}", [WEATHER]
         )
         for head in (*("", "[ARGS]", "[CALL_ID]abc123XYZ[ARGS]", "[CALL_ID]abc123XYZ", " [ARGS] "),)
     },
-    "a tag that begins nothing does not hide the next": (
-        *("devstral", f"[TOOL_CALLS]?? [TOOL_CALLS]get_weather[ARGS]{PARIS}"),
+    "a tag that begins nothing does not hide the next": row(
+        "devstral",
+        f"[TOOL_CALLS]?? [TOOL_CALLS]get_weather[ARGS]{PARIS}",
         [("text", "[TOOL_CALLS]?? "), WEATHER],
     ),
     **{
-        f"{write.__name__}: the outer tags may be missing": (
+        f"{write.__name__}: the outer tags may be missing": row(
             "deepseek_v3",
             write([WEATHER, PING])
             .removeprefix("<｜tool▁calls▁begin｜>")
@@ -100,22 +98,19 @@ AS_JSON: Rows = {
         for write in (deepseek_v3, deepseek_v31)
     },
     **{
-        f"{write.__name__}: a tool may be called function": (
-            *("deepseek_v3", write([("function", PARIS)])),
-            [("function", PARIS)],
+        f"{write.__name__}: a tool may be called function": row(
+            "deepseek_v3", write([("function", PARIS)]), [("function", PARIS)]
         )
         for write in (deepseek_v3, deepseek_v31)
     },
-    "a call of deepseek that is none does not spoil the one before": (
-        *("deepseek_v31", BARE_V31 + NO_NAME),
-        [WEATHER, ("text", NO_NAME)],
+    "a call of deepseek that is none does not spoil the one before": row(
+        "deepseek_v31", BARE_V31 + NO_NAME, [WEATHER, ("text", NO_NAME)]
     ),
-    "a missing brace does not swallow the next call": (
-        *("deepseek_v31", deepseek_v31([WEATHER, PING]).replace('Paris"}', 'Paris"')),
-        [WEATHER, PING],
+    "a missing brace does not swallow the next call": row(
+        "deepseek_v31", deepseek_v31([WEATHER, PING]).replace('Paris"}', 'Paris"'), [WEATHER, PING]
     ),
     **{
-        f"a head of kimi may have a prefix and a number: {head}": (
+        f"a head of kimi may have a prefix and a number: {head}": row(
             "kimi_k2",
             f"<|tool_call_begin|>{head}<|tool_call_argument_begin|> {PARIS}<|tool_call_end|>",
             [WEATHER],
@@ -181,35 +176,34 @@ CALL = "<|channel|>commentary to=functions.f<|message|>"
 TO_USER = f"<|eom|>{START} to=user<|message|>"
 
 MESSAGES: Rows = {
-    "a message of onyx to itself is reasoning": (
-        *("onyx", f" to=self<|message|>Hm.{TO_USER}Hello!<|eot|>"),
+    "a message of onyx to itself is reasoning": row(
+        "onyx",
+        f" to=self<|message|>Hm.{TO_USER}Hello!<|eot|>",
         [("reasoning", "Hm."), ("text", "Hello!")],
     ),
-    "a call in reasoning is none": (
-        *("onyx", f" to=self<|message|>I might {invoke('f')}{TO_USER}No."),
+    "a call in reasoning is none": row(
+        "onyx",
+        f" to=self<|message|>I might {invoke('f')}{TO_USER}No.",
         [("reasoning", f"I might {invoke('f')}"), ("text", "No.")],
     ),
-    "blanks in a value are the value's": (
-        *("onyx", f" to=f<|message|>{invoke('f', '  a' + chr(10))}<|eot|>"),
-        [f('{"text": "  a\\n"}')],
+    "blanks in a value are the value's": row(
+        "onyx", f" to=f<|message|>{invoke('f', '  a' + chr(10))}<|eot|>", [f('{"text": "  a\\n"}')]
     ),
     **{
-        f"a name space before a known name is dropped: {written}": (
-            *("onyx", f" to={written}<|message|>{invoke(written)}"),
-            [(name, '{"text": "Paris"}')],
+        f"a name space before a known name is dropped: {written}": row(
+            "onyx", f" to={written}<|message|>{invoke(written)}", [(name, '{"text": "Paris"}')]
         )
         for written, name in (("f", "f"), ("f.f", "f"), ("my.f", "f"), ("my.g", "my.g"))
     },
-    "every channel goes where it belongs": (
+    "every channel goes where it belongs": row(
         "gptoss",
         f"{ANALYSIS}Hm.<|end|>{START}{NOTE}I call f.<|end|>{START}<|channel|>commentary "
         'to=functions.f <|constrain|>json<|message|>{"count": 1}<|call|>',
         [("reasoning", "Hm."), ("text", "I call f."), COUNT],
     ),
     **{
-        f"a recipient begins a call wherever it is: {head}": (
-            *("gptoss", f'{head}<|message|>{{"text": "a<|b"}}<|call|>'),
-            [f('{"text": "a<|b"}')],
+        f"a recipient begins a call wherever it is: {head}": row(
+            "gptoss", f'{head}<|message|>{{"text": "a<|b"}}<|call|>', [f('{"text": "a<|b"}')]
         )
         for head in (
             "<|channel|>commentary to=functions.f <|constrain|>json",
@@ -223,26 +217,24 @@ MESSAGES: Rows = {
         )
     },
     **{
-        f"a final answer is sent however it ends: {end}": (
-            *("gptoss", f"{FINAL}The answer{end}"),
-            [("text", "The answer")],
+        f"a final answer is sent however it ends: {end}": row(
+            "gptoss", f"{FINAL}The answer{end}", [("text", "The answer")]
         )
         for end in ("<|end|>", "<|return|>", "<|call|>", "", f"<|end|>{START}")
     },
-    "messages of one kind are parted by a line break": (
+    "messages of one kind are parted by a line break": row(
         "gptoss",
         f"{ANALYSIS}A<|end|>{START}{ANALYSIS}B<|end|>{START}{NOTE}C<|end|>{START}{FINAL}D",
         [("reasoning", "A\nB"), ("text", "C\nD")],
     ),
-    "a call without its end is complete with its last bracket": (
-        *("gptoss", f'{CALL}{{"count": 1}}'),
-        [COUNT],
+    "a call without its end is complete with its last bracket": row(
+        "gptoss", f'{CALL}{{"count": 1}}', [COUNT]
     ),
-    "and open before it": ("gptoss", f'{CALL}{{"count": 1', [("open f", '{"count": 1')]),
-    "a call without arguments": ("gptoss", f"{CALL}<|call|>", [f("{}")]),
+    "and open before it": row("gptoss", f'{CALL}{{"count": 1', [("open f", '{"count": 1')]),
+    "a call without arguments": row("gptoss", f"{CALL}<|call|>", [f("{}")]),
     **texts("gptoss", "an answer without any head is an answer", '{"a": 1}'),
     **{
-        f"a head that is cut is no answer: {text}": ("gptoss", text, [])
+        f"a head that is cut is no answer: {text}": row("gptoss", text, [])
         for text in ("<|channel|>fin", "<|channel|>analysis<|mess", "<|start|>")
     },
 }
@@ -276,9 +268,8 @@ def gemma(arguments: str) -> str:
 
 LITERALS: Rows = {
     **{
-        f"the notation of gemma becomes JSON: {arguments}": (
-            *("gemma4", gemma(arguments)),
-            [f(json_text)],
+        f"the notation of gemma becomes JSON: {arguments}": row(
+            "gemma4", gemma(arguments), [f(json_text)]
         )
         for arguments, json_text in [
             ('text:<|"|>a "b" \\n {,}<|"|>', r'{"text":"a \"b\" \\n {,}"}'),
@@ -291,22 +282,20 @@ LITERALS: Rows = {
             ("any:None", '{"any":null}'),
         ]
     },
-    "a channel before the answer is reasoning": (
-        *("gemma4", f"<|channel>thought\nHm, <b>.\n<channel|>I call.{gemma('count:1')}"),
+    "a channel before the answer is reasoning": row(
+        "gemma4",
+        f"<|channel>thought\nHm, <b>.\n<channel|>I call.{gemma('count:1')}",
         [("reasoning", "Hm, <b>."), ("text", "I call."), f('{"count":1}')],
     ),
-    "empty reasoning leaves no trace": (
-        *("gemma4", "<|channel>thought\n<channel|>Hello"),
-        [("text", "Hello")],
+    "empty reasoning leaves no trace": row(
+        "gemma4", "<|channel>thought\n<channel|>Hello", [("text", "Hello")]
     ),
-    "what is no value is kept up to the closing tag": (
-        *("gemma4", "<|tool_call>call:f{count:1,=}<tool_call|>Done."),
-        [f('{"count":1,=}'), DONE],
+    "what is no value is kept up to the closing tag": row(
+        "gemma4", "<|tool_call>call:f{count:1,=}<tool_call|>Done.", [f('{"count":1,=}'), DONE]
     ),
     **{
-        f"{name}: literals of Python become JSON: {arguments}": (
-            *(name, f"{begin}[f({arguments})]"),
-            [f(json_text)],
+        f"{name}: literals of Python become JSON: {arguments}": row(
+            name, f"{begin}[f({arguments})]", [f(json_text)]
         )
         for name, begin in (
             *(("llama3_pythonic", ""), ("llama4_pythonic", ""), ("lfm2", "<|tool_call_start|>")),
@@ -343,24 +332,23 @@ LITERALS: Rows = {
         "See [1], [f, g] and f(a=1).",
         '<|python_tag|>print("ping()")',
     ),
-    "a single call may do without brackets after a tag": (
-        *("lfm2", "<|tool_call_start|>f(count=1)<|tool_call_end|>Done."),
-        [COUNT, DONE],
+    "a single call may do without brackets after a tag": row(
+        "lfm2", "<|tool_call_start|>f(count=1)<|tool_call_end|>Done.", [COUNT, DONE]
     ),
-    "a forgotten bracket does no harm": (
-        *("lfm2", "<|tool_call_start|>[f(count=1), ping()<|tool_call_end|>Done."),
-        [COUNT, PING, DONE],
+    "a forgotten bracket does no harm": row(
+        "lfm2", "<|tool_call_start|>[f(count=1), ping()<|tool_call_end|>Done.", [COUNT, PING, DONE]
     ),
-    "a word without quotes is a string in a call that has started": (
-        *("llama3_pythonic", "[f(count=1, text=oops)] Done."),
+    "a word without quotes is a string in a call that has started": row(
+        "llama3_pythonic",
+        "[f(count=1, text=oops)] Done.",
         [f('{"count": 1, "text": "oops"}'), ("text", " Done.")],
     ),
-    "what breaks after a call is given back": (
-        *("lfm2", "<|tool_call_start|>[ping(), 7]"),
-        [PING, ("text", ", 7]")],
+    "what breaks after a call is given back": row(
+        "lfm2", "<|tool_call_start|>[ping(), 7]", [PING, ("text", ", 7]")]
     ),
-    "lfm2 thinks before it calls": (
-        *("think+lfm2", "<think>Hm.</think><|tool_call_start|>[ping()]<|tool_call_end|>"),
+    "lfm2 thinks before it calls": row(
+        "think+lfm2",
+        "<think>Hm.</think><|tool_call_start|>[ping()]<|tool_call_end|>",
         [("reasoning", "Hm."), PING],
     ),
 }
@@ -403,9 +391,8 @@ def qwen(key: str, value: str) -> str:
 QWEN_PING = "<function=ping>\n</function>\n"
 TAGS: Rows = {
     **{
-        f"the schema decides what a value is: {key} {value}": (
-            *("qwen3coder", qwen(key, value)),
-            [f(f'{{"{key}": {argument}}}')],
+        f"the schema decides what a value is: {key} {value}": row(
+            "qwen3coder", qwen(key, value), [f(f'{{"{key}": {argument}}}')]
         )
         for key, value, argument in [
             ("text", "5", '"5"'),
@@ -439,13 +426,14 @@ TAGS: Rows = {
             ("text", "\n a\n\n", r'"\n a\n\n"'),
         ]
     },
-    "a value without line breaks is read as well": (
+    "a value without line breaks is read as well": row(
         "qwen3coder",
         "<tool_call><function=f><parameter=text>a</parameter></function></tool_call>",
         [f('{"text": "a"}')],
     ),
-    "two functions may share one pair of outer tags": (
-        *("qwen3coder", f"<tool_call>\n{QWEN_PING}{QWEN_PING}</tool_call>Bye."),
+    "two functions may share one pair of outer tags": row(
+        "qwen3coder",
+        f"<tool_call>\n{QWEN_PING}{QWEN_PING}</tool_call>Bye.",
         [PING, PING, ("text", "Bye.")],
     ),
     **texts(
@@ -457,24 +445,26 @@ TAGS: Rows = {
         "<function=f>some words</function>",
         "Write <tool_call> or <function= to call.",
     ),
-    "words between arguments end the call": (
-        *("qwen3coder", "<function=f>\n<parameter=count>\n1\n</parameter>\nand so on"),
+    "words between arguments end the call": row(
+        "qwen3coder",
+        "<function=f>\n<parameter=count>\n1\n</parameter>\nand so on",
         [COUNT, ("text", "\nand so on")],
     ),
-    "reasoning comes before the calls": (
-        *("think+qwen3coder", f"<think>\nI call f.\n</think>\n\n{qwen('count', '1')}"),
+    "reasoning comes before the calls": row(
+        "think+qwen3coder",
+        f"<think>\nI call f.\n</think>\n\n{qwen('count', '1')}",
         [("reasoning", "I call f."), COUNT],
     ),
-    "a name alone is a call of glm": ("glm4", "<tool_call>ping\n</tool_call>", [PING]),
+    "a name alone is a call of glm": row("glm4", "<tool_call>ping\n</tool_call>", [PING]),
     **texts("glm4", "words after a name", "<tool_call>ping me"),
     **texts("glm4", "a key without a value", "<tool_call>f\n<arg_key>a</arg_key>\nb</tool_call>"),
-    "a section may hold the closing tags": (
+    "a section may hold the closing tags": row(
         "minicpm5",
         '<function name="f"><param name="text"><![CDATA[</param></function>]]></param>'
         '<param name="count"> 3 </param></function>',
         [f('{"text": "</param></function>", "count": 3}')],
     ),
-    "only a section at the beginning of a value is one": (
+    "only a section at the beginning of a value is one": row(
         "minicpm5",
         '<function name="f"><param name="text">a <![CDATA[b]]></param></function>',
         [f('{"text": "a <![CDATA[b]]>"}')],

@@ -9,7 +9,7 @@ from tests.tables import table
 from vinery_serving.core.events import TextDelta, ToolCallDelta
 
 from .builders import a_call_started, a_parser, cut, folded, read
-from .forms import Rows, rows
+from .forms import Rows, row, rows
 
 PARIS = '{"city": "Paris"}'
 WEATHER = ("get_weather", PARIS)
@@ -22,56 +22,54 @@ def a_call(arguments: str = PARIS, name: str = "get_weather") -> str:
 
 UNCLOSED = a_call().removesuffix("\n</tool_call>")
 UNUSUAL: Rows = {
-    "white space alone is an answer where no call is": ("hermes", " \n", [("text", " \n")]),
-    "the last closing tag may be missing": ("hermes", UNCLOSED, [WEATHER]),
-    "a closing tag may be missing between calls": (
-        *("hermes", f"{UNCLOSED}\n{a_call()}"),
-        [WEATHER, WEATHER],
+    "white space alone is an answer where no call is": row("hermes", " \n", [("text", " \n")]),
+    "the last closing tag may be missing": row("hermes", UNCLOSED, [WEATHER]),
+    "a closing tag may be missing between calls": row(
+        "hermes", f"{UNCLOSED}\n{a_call()}", [WEATHER, WEATHER]
     ),
-    "several calls may share one pair of tags": (
+    "several calls may share one pair of tags": row(
         "hermes",
         '<tool_call>{"name": "a", "arguments": {}}\n{"name": "b", "arguments": {}}</tool_call>',
         [("a", "{}"), ("b", "{}")],
     ),
-    "the name may come after the arguments": (
-        *("hermes", f'<tool_call>{{"arguments": {PARIS}, "name": "get_weather"}}</tool_call>'),
+    "the name may come after the arguments": row(
+        "hermes",
+        f'<tool_call>{{"arguments": {PARIS}, "name": "get_weather"}}</tool_call>',
         [WEATHER],
     ),
-    "other keys do no harm": (
+    "other keys do no harm": row(
         "hermes",
         '<tool_call>{"id": 7, "type": "function", "name": "f", "arguments": {}}</tool_call>',
         [("f", "{}")],
     ),
-    "parameters is another word for arguments": (
-        *("hermes", a_call().replace("arguments", "parameters")),
-        [WEATHER],
+    "parameters is another word for arguments": row(
+        "hermes", a_call().replace("arguments", "parameters"), [WEATHER]
     ),
     **{
-        f"a call without arguments gets an empty object: {rest}": (
-            *("hermes", f'<tool_call>{{"name": "ping"{rest}}}</tool_call>'),
-            [PING],
+        f"a call without arguments gets an empty object: {rest}": row(
+            "hermes", f'<tool_call>{{"name": "ping"{rest}}}</tool_call>', [PING]
         )
         for rest in ("", ', "arguments": null', ', "arguments": ""')
     },
     **{
-        f"white space before a value: {value}": (
-            *("hermes", f'<tool_call>{{"name":  "ping", "arguments":  {value}}}</tool_call>'),
-            [PING],
+        f"white space before a value: {value}": row(
+            "hermes", f'<tool_call>{{"name":  "ping", "arguments":  {value}}}</tool_call>', [PING]
         )
         for value in ("{}", '""', "null", '"{}"')
     },
-    "escaped surrogate pairs in a string are one character": (
-        *("hermes", a_call(r'"{\"a\": \"\ud83d\ude00\"}"')),
-        [("get_weather", '{"a": "😀"}')],
+    "escaped surrogate pairs in a string are one character": row(
+        "hermes", a_call(r'"{\"a\": \"\ud83d\ude00\"}"'), [("get_weather", '{"a": "😀"}')]
     ),
-    "white space before what is no call is kept": (
-        *("hermes", "\n<tool_call>?"),
-        [("text", "\n<tool_call>?")],
+    "white space before what is no call is kept": row(
+        "hermes", "\n<tool_call>?", [("text", "\n<tool_call>?")]
     ),
-    "a call cut after its arguments is complete": ("hermes", a_call().split("}\n")[0], [WEATHER]),
-    "a cut closing tag is dropped": ("hermes", a_call()[:-3], [WEATHER]),
-    "a missing brace does not swallow what follows": (
-        *("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1</tool_call>Done.'),
+    "a call cut after its arguments is complete": row(
+        "hermes", a_call().split("}\n")[0], [WEATHER]
+    ),
+    "a cut closing tag is dropped": row("hermes", a_call()[:-3], [WEATHER]),
+    "a missing brace does not swallow what follows": row(
+        "hermes",
+        '<tool_call>{"name": "f", "arguments": {"a": 1</tool_call>Done.',
         [("f", '{"a": 1}'), ("text", "Done.")],
     ),
 }

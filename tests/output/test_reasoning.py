@@ -4,7 +4,7 @@ from tests.tables import table
 from vinery_serving.constraints.families.registry import by_name
 
 from .builders import a_parser, read
-from .forms import Rows, rows
+from .forms import Rows, row, rows
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
 HM, YES = ("reasoning", "Hm."), ("text", "Yes.")
@@ -15,26 +15,26 @@ def text_(text: str) -> list[tuple[str, str]]:
 
 
 READ: Rows = {
-    "it splits reasoning from the answer": (
-        *("think", "<think>\nHm.\n</think>\n\nYes."),
-        [HM, YES],
+    "it splits reasoning from the answer": row(
+        "think", "<think>\nHm.\n</think>\n\nYes.", [HM, YES]
     ),
-    "white space inside reasoning is kept": (
-        *("think", "<think>\none\n\ntwo \n</think>Yes."),
-        [("reasoning", "one\n\ntwo"), YES],
+    "white space inside reasoning is kept": row(
+        "think", "<think>\none\n\ntwo \n</think>Yes.", [("reasoning", "one\n\ntwo"), YES]
     ),
-    "empty reasoning is none": ("think", "<think>\n\n</think>\n\nYes.", [YES]),
-    "an answer without reasoning is text": ("think", " Yes.", text_(" Yes.")),
-    "an answer may speak about the tags": (
-        *("think", "Write <think> and </think> around it."),
+    "empty reasoning is none": row("think", "<think>\n\n</think>\n\nYes.", [YES]),
+    "an answer without reasoning is text": row("think", " Yes.", text_(" Yes.")),
+    "an answer may speak about the tags": row(
+        "think",
+        "Write <think> and </think> around it.",
         text_("Write <think> and </think> around it."),
     ),
-    "reasoning may mention tool calls": (
-        *("think+hermes", f"<think>I write {CALL}.</think>{CALL}"),
+    "reasoning may mention tool calls": row(
+        "think+hermes",
+        f"<think>I write {CALL}.</think>{CALL}",
         [("reasoning", f"I write {CALL}."), ("f", "{}")],
     ),
     **{
-        f"{name} is split from the answer: {text}": (name, text, [HM, YES])
+        f"{name} is split from the answer: {text}": row(name, text, [HM, YES])
         for name, text in [
             ("deepseek_r1", "Hm.\n</think>\n\nYes."),
             ("deepseek_r1", "<think>\nHm.\n</think>\n\nYes."),
@@ -47,7 +47,9 @@ READ: Rows = {
         ]
     },
     **{
-        f"marks around an answer are no part of it: {text}": ("granite_think", text, text_(answer))
+        f"marks around an answer are no part of it: {text}": row(
+            "granite_think", text, text_(answer)
+        )
         for text, answer in [
             ("<response>Yes.", "Yes."),
             ("<response>Yes. </resp", "Yes. </resp"),
@@ -56,27 +58,25 @@ READ: Rows = {
             ("<resp", "<resp"),
         ]
     },
-    "calls may be inside the marks of an answer": (
+    "calls may be inside the marks of an answer": row(
         "granite_think+granite",
         '<response><|tool_call|>[{"name": "get_weather", "arguments": {}}]</response>',
         [("get_weather", "{}")],
     ),
-    "what r1 writes without an end is all reasoning": (
-        *("deepseek_r1", "Hm, let me"),
-        [("reasoning", "Hm, let me")],
+    "what r1 writes without an end is all reasoning": row(
+        "deepseek_r1", "Hm, let me", [("reasoning", "Hm, let me")]
     ),
     **{
-        f"{name} may be missing": (name, "Here is the answer.", text_("Here is the answer."))
+        f"{name} may be missing": row(name, "Here is the answer.", text_("Here is the answer."))
         for name in ("mistral_think", "granite_think")
     },
 }
 # After a prompt that opened the reasoning.
 OPENED: Rows = {
-    "it needs no tag": ("think", "Hm.\n</think>\n\nYes.", [HM, YES]),
-    "it may be opened again": ("think", "\n<think>Hm.</think>Yes.", [HM, YES]),
-    "calls follow it": (
-        *("think+hermes", f"Hm.\n</think>\n\n{CALL}\n{CALL}"),
-        [HM, ("f", "{}"), ("f", "{}")],
+    "it needs no tag": row("think", "Hm.\n</think>\n\nYes.", [HM, YES]),
+    "it may be opened again": row("think", "\n<think>Hm.</think>Yes.", [HM, YES]),
+    "calls follow it": row(
+        "think+hermes", f"Hm.\n</think>\n\n{CALL}\n{CALL}", [HM, ("f", "{}"), ("f", "{}")]
     ),
 }
 

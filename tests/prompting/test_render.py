@@ -77,18 +77,20 @@ def test_the_reference_model_gets_the_prompts_that_it_was_trained_on(case):
     assert rendered(TINY, conversation_of(case)) == case["prompt"]
 
 
+def row(template, chat, *expected):
+    return template, chat, *expected
+
+
 SHOWN = {
-    "a developer is a system to templates that do not know one": (
+    "a developer is a system to templates that do not know one": row(
         templates.CHATML,
         a_chat(("developer", "Be brief."), HI),
         "<|system|>Be brief.\n<|user|>Hi\n<|assistant|>",
     ),
-    "others are shown a developer": (
-        templates.DEVELOPER_AWARE,
-        a_chat(("developer", "Be brief."), HI),
-        "<dev>Be brief.<user>Hi",
+    "others are shown a developer": row(
+        templates.DEVELOPER_AWARE, a_chat(("developer", "Be brief."), HI), "<dev>Be brief.<user>Hi"
     ),
-    "instructions are joined where the template renders one": (
+    "instructions are joined where the template renders one": row(
         templates.LEADING_SYSTEM,
         a_chat(
             *(("system", "One."), ("developer", "Two."), HI, ("assistant", "Hello")),
@@ -96,116 +98,102 @@ SHOWN = {
         ),
         "[SYS]One.\n\nTwo.\n\nThree.[/SYS][user]Hi[assistant]Hello[user]And?",
     ),
-    "instructions stay where the template renders them": (
+    "instructions stay where the template renders them": row(
         templates.CHATML,
         a_chat(("system", "One."), HI, ("system", "Two.")),
         "<|system|>One.\n<|user|>Hi\n<|system|>Two.\n<|assistant|>",
     ),
-    "without a system role instructions begin the first user message": (
+    "without a system role instructions begin the first user message": row(
         templates.NO_SYSTEM,
         a_chat(("system", "Be brief."), HI, ("assistant", "Yes?"), ("user", "So")),
         "<bos><user>Be brief.\n\nHi<assistant>Yes?<user>So",
     ),
-    "without a system role instructions alone are a user message": (
-        templates.NO_SYSTEM,
-        a_chat(("system", "Go.")),
-        "<bos><user>Go.",
+    "without a system role instructions alone are a user message": row(
+        templates.NO_SYSTEM, a_chat(("system", "Go.")), "<bos><user>Go."
     ),
-    "content is parts where the template reads parts": (templates.PARTS, TWO_PARTS, "<user>onetwo"),
-    "content is a text where it reads one": (
-        templates.CHATML,
-        TWO_PARTS,
-        "<|user|>one\ntwo\n<|assistant|>",
+    "content is parts where the template reads parts": row(
+        templates.PARTS, TWO_PARTS, "<user>onetwo"
     ),
-    "arguments keep their text where the template takes text": (
+    "content is a text where it reads one": row(
+        templates.CHATML, TWO_PARTS, "<|user|>one\ntwo\n<|assistant|>"
+    ),
+    "arguments keep their text where the template takes text": row(
         templates.TEXT_ARGUMENTS,
         a_calling_chat('{"city":"Paris"}'),
         '<user>Hi<call>get_weather:{"city":"Paris"}<tool>Sunny',
     ),
-    "a turn with only calls renders no empty answer": (
-        templates.EMPTY_ANSWERS,
-        EARLIER,
-        "<user>Hi<call>get_weather<tool>Sunny",
+    "a turn with only calls renders no empty answer": row(
+        templates.EMPTY_ANSWERS, EARLIER, "<user>Hi<call>get_weather<tool>Sunny"
     ),
-    "arguments are objects where the template reads members": (
+    "arguments are objects where the template reads members": row(
         templates.ITEMIZED_ARGUMENTS,
         a_calling_chat('{"city": "Paris"}'),
         "<user>Hi<assistant>get_weather city=Paris<tool>Sunny",
     ),
-    "a tool answer gets the name of the called tool": (
+    "a tool answer gets the name of the called tool": row(
         "{% for m in messages %}{{ m.content }}{{ '=' + m.name if m.name }};{% endfor %}",
         EARLIER,
         "Hi;;Sunny=get_weather;",
     ),
-    "without calls the prompt has no tools": (
-        templates.TOOLS,
-        a_chat(HI, tools=(WEATHER,), tool_choice=NO_CALLS),
-        "<user>Hi",
+    "without calls the prompt has no tools": row(
+        templates.TOOLS, a_chat(HI, tools=(WEATHER,), tool_choice=NO_CALLS), "<user>Hi"
     ),
-    "and the template may drop tools": (
+    "and the template may drop tools": row(
         templates.CHATML,
         a_chat(HI, tools=(WEATHER,), tool_choice=NO_CALLS),
         "<|user|>Hi\n<|assistant|>",
     ),
-    "clients set variables of the template": (
+    "clients set variables of the template": row(
         templates.CHATML,
         a_chat(HI, template_kwargs={"add_generation_prompt": False}),
         "<|user|>Hi\n",
     ),
-    "a call without an id names no message of the user": (
+    "a call without an id names no message of the user": row(
         "{% for m in messages %}{{ m.name }};{% endfor %}",
         a_caller(ToolCall("", "get_weather", "{}")),
         ";;",
     ),
-    "most templates get the clients' ids": (
+    "most templates get the clients' ids": row(
         "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.id }}{% endfor %}"
         "{% endfor %}",
         EARLIER,
         "call_1",
     ),
-    "a short id stays as it is": (
+    "a short id stays as it is": row(
         templates.SHORT_IDS,
         a_caller(ToolCall("aB3dE6gH9", "get_weather", "{}")),
         "[user]Hi[CALL]get_weather aB3dE6gH9",
     ),
-    "calls without tools are no error": (
-        templates.CALLS_BESIDE_TOOLS,
-        EARLIER,
-        "<user>Hi<assistant>",
+    "calls without tools are no error": row(
+        templates.CALLS_BESIDE_TOOLS, EARLIER, "<user>Hi<assistant>"
     ),
-    "tools that may not be called are not shown beside no calls": (
-        templates.CALLS_BESIDE_TOOLS,
-        a_chat(HI, tools=(WEATHER,), tool_choice=NO_CALLS),
-        "<user>Hi",
+    "tools that may not be called are not shown beside no calls": row(
+        templates.CALLS_BESIDE_TOOLS, a_chat(HI, tools=(WEATHER,), tool_choice=NO_CALLS), "<user>Hi"
     ),
-    "no tools are an empty list where the template reads a list": (
-        templates.LISTED_TOOLS,
-        EARLIER,
-        "<user>Hi<assistant>get_weather{}<tool>Sunny",
+    "no tools are an empty list where the template reads a list": row(
+        templates.LISTED_TOOLS, EARLIER, "<user>Hi<assistant>get_weather{}<tool>Sunny"
     ),
-    "a tool without a description has an empty one where the template reads it": (
-        templates.LISTED_TOOLS,
-        a_chat(HI, tools=(HOST,)),
-        "def ping:  host: <user>Hi",
+    "a tool without a description has an empty one where the template reads it": row(
+        templates.LISTED_TOOLS, a_chat(HI, tools=(HOST,)), "def ping:  host: <user>Hi"
     ),
-    "or joins it": (templates.JOINED_DESCRIPTION, a_chat(HI, tools=(HOST,)), "//  ping<user>Hi"),
-    "a schema without properties needs no description": (
+    "or joins it": row(templates.JOINED_DESCRIPTION, a_chat(HI, tools=(HOST,)), "//  ping<user>Hi"),
+    "a schema without properties needs no description": row(
         templates.JOINED_DESCRIPTION,
         a_chat(HI, tools=(ODD, Tool("pong", None, {"properties": []}))),
         "//  ping//  pong<user>Hi",
     ),
-    "each call has a turn where the template takes one": (
+    "each call has a turn where the template takes one": row(
         templates.SINGLE_CALLS,
         parallel_calls(reasoning="Hm."),
         "<user>Hi<think>Hm.</think>get_weather{}<get_weather>Sunny"
         '<think></think>ping{"n": 1}<ping>Pong<ping>Odd<assistant>Done',
     ),
-    "text joins the reasoning where the template refuses both": (
+    "text joins the reasoning where the template refuses both": row(
         templates.SINGLE_CALLS,
         spoken(),
         "<user>Hi<think>Hm.\nWait.</think>get_weather{}<get_weather>Sunny",
     ),
-    "other templates keep calls together": (
+    "other templates keep calls together": row(
         "{% for m in messages %}{{ m.role }}{{ m.tool_calls | length if m.tool_calls }};"
         "{% for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor %}{% endfor %}",
         a_chat(*parallel_calls().messages[:3]),
@@ -301,34 +289,41 @@ LATE_SYSTEM = templates.ITEMIZED_ARGUMENTS.replace(
 )
 BROKEN = a_calling_chat("{").messages
 REFUSED = {
-    "a refusal of the template reaches the client": (
-        *(templates.NO_SYSTEM, a_chat(HI, ("user", "Hello?"))),
-        *("messages", "must alternate"),
+    "a refusal of the template reaches the client": row(
+        templates.NO_SYSTEM, a_chat(HI, ("user", "Hello?")), "messages", "must alternate"
     ),
-    "arguments that are not JSON": (
-        *(TINY, a_chat(("system", "Hi"), *a_calling_chat('{"city": ').messages)),
-        *(ARGUMENTS.format(2, 0), "not JSON"),
+    "arguments that are not JSON": row(
+        TINY,
+        a_chat(("system", "Hi"), *a_calling_chat('{"city": ').messages),
+        ARGUMENTS.format(2, 0),
+        "not JSON",
     ),
-    "arguments that are no object": (
-        *(TINY, a_chat(("system", "Hi"), *a_calling_chat("[1]").messages)),
-        *(ARGUMENTS.format(2, 0), "must be a JSON object"),
+    "arguments that are no object": row(
+        TINY,
+        a_chat(("system", "Hi"), *a_calling_chat("[1]").messages),
+        ARGUMENTS.format(2, 0),
+        "must be a JSON object",
     ),
-    "the path is the client's even after instructions have moved": (
-        *(LATE_SYSTEM, a_chat(BROKEN[0], ("system", "late"), *BROKEN[1:])),
-        *(ARGUMENTS.format(2, 0), "not JSON"),
+    "the path is the client's even after instructions have moved": row(
+        LATE_SYSTEM,
+        a_chat(BROKEN[0], ("system", "late"), *BROKEN[1:]),
+        ARGUMENTS.format(2, 0),
+        "not JSON",
     ),
-    "and in a turn of its own": (
+    "and in a turn of its own": row(
         templates.SINGLE_CALLS,
         a_caller(ToolCall("a", "f", ""), ToolCall("b", "ping", "[1]")),
-        *(ARGUMENTS.format(1, 1), "must be a JSON object"),
+        ARGUMENTS.format(1, 1),
+        "must be a JSON object",
     ),
-    "clients cannot set the conversation by a variable": (
-        *(templates.CHATML, a_chat(HI, template_kwargs={"messages": []})),
-        *("chat_template_kwargs", "messages"),
+    "clients cannot set the conversation by a variable": row(
+        templates.CHATML,
+        a_chat(HI, template_kwargs={"messages": []}),
+        "chat_template_kwargs",
+        "messages",
     ),
-    "nor the tools": (
-        *(templates.CHATML, a_chat(HI, template_kwargs={"tools": []})),
-        *("chat_template_kwargs", "tools"),
+    "nor the tools": row(
+        templates.CHATML, a_chat(HI, template_kwargs={"tools": []}), "chat_template_kwargs", "tools"
     ),
 }
 

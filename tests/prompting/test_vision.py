@@ -12,7 +12,7 @@ from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import Clip, Detail, MediaKind, MediaPart, Picture
 from vinery_serving.core.request import Conversation, Encoding, Message, Rendering, Role, TextPart
-from vinery_serving.prompting.assets import ModelAssets
+from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.prompting.folder import UnusableFolder
 from vinery_serving.prompting.qwen_vision import QwenProcessor
 
@@ -199,7 +199,7 @@ def test_each_picture_has_its_tokens_where_it_stands(assets):
 
     assert [each.num_tokens for each in prompt.media] == [4, 12]
     assert prompt.num_media_tokens == len(pads(assets, prompt.token_ids)) == 16
-    assert [each.source for each in prompt.media] == [small.source, large.source]
+    assert sources(prompt) == [small.source, large.source]
     for each in prompt.media:
         span = range(each.start, each.start + each.num_tokens)
         assert set(span) <= set(pads(assets, prompt.token_ids))
@@ -207,14 +207,24 @@ def test_each_picture_has_its_tokens_where_it_stands(assets):
     assert prompt.num_tokens == len(unexpanded) - 2 + 16
 
 
+def sources(prompt: Prompt) -> list[object]:
+    return [each.source for each in prompt.media]
+
+
 def test_pictures_of_earlier_turns_and_of_tool_results_keep_their_order(assets):
     first, second = a_picture(), a_picture(4 * SIDE, SIDE)
     result = Message(Role.TOOL, (TextPart("See"), second), tool_call_id="call_1")
     chat = a_chat(a_question(first, "?"), ("assistant", "Red."), result, ("user", "And?"))
 
-    prompt = assets.render(chat)
+    assert sources(assets.render(chat)) == [first.source, second.source]
 
-    assert [each.source for each in prompt.media] == [first.source, second.source]
+
+def test_a_role_whose_pictures_the_template_hides_gets_the_markup_as_text(assets):
+    """The template shows parts of type image in user and tool messages only."""
+    picture = a_picture()
+    chat = a_chat(a_question("Hi"), a_question(picture, role=Role.ASSISTANT), a_question("?"))
+
+    assert sources(assets.render(chat)) == [picture.source]
 
 
 def test_a_clip_has_tokens_for_each_pair_of_frames(assets):
@@ -223,28 +233,18 @@ def test_a_clip_has_tokens_for_each_pair_of_frames(assets):
     assert [each.grid for each in prompt.media] == [(3, 2, 2)]
 
 
-def test_a_role_whose_pictures_the_template_hides_gets_the_markup_as_text(assets):
-    """The template shows parts of type image in user and tool messages only."""
-    picture = a_picture()
-    chat = a_chat(a_question("Hi"), a_question(picture, role=Role.ASSISTANT), a_question("?"))
-
-    assert [each.source for each in assets.render(chat).media] == [picture.source]
-
-
 def test_a_template_for_strings_shows_pictures_too(tmp_path):
     assets = ModelAssets.load(a_vision_folder(tmp_path / "strings", STRINGS))
     picture = a_picture()
 
     prompt = assets.render(a_chat(a_question("Look:", picture, "What is it?")))
 
-    assert [each.source for each in prompt.media] == [picture.source]
+    assert sources(prompt) == [picture.source]
     assert "Look:\n<|vision_start|><|image_pad|><|vision_end|>\nWhat" in (prompt.text or "")
 
 
 def test_a_chat_without_a_template_shows_pictures(assets):
-    chat = Conversation(
-        (a_question("Look", a_picture()),), rendering=Rendering(uses_template=False)
-    )
+    chat = a_chat(a_question("Look", a_picture()), rendering=Rendering(uses_template=False))
 
     assert assets.render(chat).num_media_tokens == 4
 
@@ -259,7 +259,7 @@ def test_instructions_before_a_picture_keep_it(tmp_path):
 
     prompt = assets.render(a_chat(("system", "Be brief."), a_question(picture, "What?")))
 
-    assert [each.source for each in prompt.media] == [picture.source]
+    assert sources(prompt) == [picture.source]
     assert "Be brief." in (prompt.text or "")
 
 
@@ -272,7 +272,6 @@ def refusal(assets: ModelAssets, chat: Conversation, **values: int) -> InvalidRe
     return refused.value
 
 
-HUGE = MediaPart(MediaKind.IMAGE, Picture(1, 1, bytes(25 * 2**20)), "second")
 RENDERED_BY_THE_CLIENT = Rendering(template=STRINGS)
 
 
@@ -281,8 +280,6 @@ RENDERED_BY_THE_CLIENT = Rendering(template=STRINGS)
     [
         # GenAI would give the video the positions of the picture.
         ("v", a_chat(a_question(a_picture(), a_clip()))),
-        # More pixels than a message to the engine may have.
-        ("second", a_chat(a_question(HUGE, HUGE))),
         # A template of the request shows no pictures.
         ("chat_template", a_chat(a_question(a_picture()), rendering=RENDERED_BY_THE_CLIENT)),
         # A text must not have the tokens of pictures.
@@ -295,6 +292,12 @@ RENDERED_BY_THE_CLIENT = Rendering(template=STRINGS)
 )
 def test_what_cannot_be_shown_is_refused(assets, param, chat):
     assert refusal(assets, chat).param == param
+
+
+def test_more_pixels_than_a_message_to_the_engine_may_have_are_refused(assets):
+    huge = MediaPart(MediaKind.IMAGE, Picture(1, 1, bytes(25 * 2**20)), "second")
+
+    assert refusal(assets, a_chat(a_question(huge, huge))).param == "second"
 
 
 def test_videos_come_before_pictures(assets):
