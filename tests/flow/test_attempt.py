@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tests.fakes.engine import InMemoryEngine
 from tests.flow.tiny_chat import RAW, in_memory
+from vinery_serving.core.errors import EngineFailure
 from vinery_serving.core.events import (
     Completed,
     Event,
@@ -14,11 +18,14 @@ from vinery_serving.core.events import (
     FinishReason,
     Started,
     TextDelta,
+    TokensGenerated,
     Usage,
 )
+from vinery_serving.core.request import Handling
+from vinery_serving.flow.attempt import IntervalBuffer
 from vinery_serving.flow.generate import run
 from vinery_serving.flow.meter import Meter
-from vinery_serving.transport.messages import Accepted, TokenOutput
+from vinery_serving.transport.messages import Accepted, Rejected, TokenOutput
 
 
 async def events_of(engine: InMemoryEngine, meter: Meter | None = None) -> list[Event]:
@@ -26,8 +33,8 @@ async def events_of(engine: InMemoryEngine, meter: Meter | None = None) -> list[
     return [event async for batch in run(prepared, None) for event in batch]
 
 
-def output(id_: int, text: str, **fields: Any) -> TokenOutput:
-    return TokenOutput(id_, tuple(text.encode()), finish="stop", **fields)
+def output(id_: int, text: str, finish: str | None = "stop", **fields: Any) -> TokenOutput:
+    return TokenOutput(id_, tuple(text.encode()), finish=finish, **fields)
 
 
 async def test_no_event_is_sent_before_every_choice_is_accepted() -> None:
@@ -74,3 +81,91 @@ def test_a_lost_attempt_costs_nothing() -> None:
     meter.restart()
 
     assert meter.usage == Usage(num_prompt_tokens=9)
+
+
+# -- Chunks of several tokens: no event is lost or held longer than the interval ---------
+
+FINISHED = Finished(0, FinishReason.STOP)
+
+
+def groups_of_tokens(sizes: list[int]) -> list[list[Event]]:
+    return [[TokensGenerated(0, (1,) * size), TextDelta(0, "x" * size)] for size in sizes]
+
+
+def text_of(events: list[Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+@given(st.lists(st.integers(1, 5), min_size=1), st.integers(2, 9))
+def test_all_events_are_released_in_large_chunks(sizes: list[int], interval: int) -> None:
+    buffer = IntervalBuffer(interval)
+    groups = groups_of_tokens(sizes)
+    groups[-1].append(FINISHED)
+
+    released = [buffer.add(group, size) for group, size in zip(groups, sizes, strict=True)]
+
+    assert text_of([event for events in released for event in events]) == "x" * sum(sizes)
+    assert released[0]
+    assert released[-1][-1] == FINISHED
+    chunks = [len(text_of(events)) for events in released if events]
+    assert all(interval <= size < interval + 5 for size in chunks[1:-1])
+    for events in released:
+        deltas = [event for event in events if isinstance(event, TextDelta)]
+        generated = [event for event in events if isinstance(event, TokensGenerated)]
+        assert (len(deltas), len(generated)) == ((1, 1) if events else (0, 0))
+        assert not events or len(generated[0].token_ids) == len(deltas[0].text)
+
+
+def test_tokens_without_events_do_not_delay_the_first_text() -> None:
+    buffer = IntervalBuffer(9)
+
+    assert buffer.add([], 5) == []
+    assert buffer.add([TextDelta(0, "a")], 1) == [TextDelta(0, "a")]
+    assert buffer.add([TextDelta(0, "b")], 1) == []
+
+
+async def batches_of(*script: list[Any], is_streamed: bool = True) -> list[list[Event]]:
+    """Return the batches of events. A failure of the engine is an empty batch at the end."""
+    request = replace(RAW, is_streamed=is_streamed, handling=Handling(stream_interval=3))
+    prepared = in_memory(InMemoryEngine(*script), request)
+    batches: list[list[Event]] = []
+    try:
+        async for batch in run(prepared, None):
+            batches.append(batch)
+    except EngineFailure:
+        batches.append([])
+    return batches
+
+
+def chunk(text: str, finish: str | None = None) -> TokenOutput:
+    return output(1, text, finish)
+
+
+async def test_a_stream_has_a_chunk_for_so_many_tokens() -> None:
+    first, *rest = await batches_of(
+        [Accepted(1), chunk("a")],
+        [chunk("b")],
+        [chunk("c")],
+        [chunk("d")],
+        [chunk("e", "length")],
+    )
+
+    assert text_of(first) == "a"
+    assert [text_of(batch) for batch in rest] == ["bcd", "e"]
+    assert isinstance(rest[-1][-1], Completed)
+
+
+async def test_held_events_precede_an_error() -> None:
+    first, second, end = await batches_of(
+        [Accepted(1), chunk("a")], [chunk("b")], [Rejected(1, "engine_error", "It failed.")]
+    )
+
+    assert (text_of(first), text_of(second), end) == ("a", "b", [])
+
+
+async def test_whole_answers_are_not_held() -> None:
+    batches = await batches_of(
+        [Accepted(1), chunk("a")], [chunk("b")], [chunk("c", "stop")], is_streamed=False
+    )
+
+    assert [text_of(batch) for batch in batches] == ["a", "b", "c"]

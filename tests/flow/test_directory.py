@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -12,15 +13,17 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.engine import FakeEngine, Gateway
+from tests.flow.tiny_chat import ASSETS, NOW, TINY_CHAT, new_engine
+from tests.prompting.builders import a_chat
 from vinery_serving.constraints.families.registry import select_family
 from vinery_serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady
+from vinery_serving.core.request import Rendering
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.flow.abilities import Abilities, abilities_of
 from vinery_serving.flow.directory import Engine, LocalDirectory, ModelEntry, ModelState
+from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.transport.client import EngineClient
 
-TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = datetime(2026, 1, 2, tzinfo=UTC)
 LOADED = ModelEntry(1, "a", TINY_CHAT, EngineOptions(), True, NOW, NOW)
 OTHER = replace(LOADED, id=2, name="b")
@@ -277,3 +280,29 @@ async def test_a_change_of_what_only_web_processes_use_keeps_the_connection(dire
         assert changed is not first
         assert (await changed.ready())[0] is changed
         assert (await first.ready())[1] is changed.replicas.hello
+
+
+# -- The reasoning tags of an engine's family, and waiting for an engine -----------------
+
+
+def test_a_prompt_that_ends_with_the_familys_reasoning_tag_opens_reasoning(tmp_path: Path) -> None:
+    assets = ModelAssets.load(TINY_CHAT)
+    new_engine(tmp_path, assets, output_format="mistral_think")
+    rendering = Rendering(continues_final_message=True, adds_generation_prompt=False)
+    chat = a_chat(("user", "Hi"), ("assistant", "[THINK]so"), rendering=rendering)
+    assert assets.render(chat).opens_reasoning
+    assert not ASSETS.render(chat).opens_reasoning
+
+
+@pytest.mark.parametrize(
+    ("event", "words"), [("is_gone", "not loaded any more"), ("is_failing", "failed to load")]
+)
+async def test_waiting_for_an_engine_that_cannot_start_ends_early(
+    event: str, words: str, tmp_path: Path
+) -> None:
+    engine = new_engine(tmp_path)
+    waiting = asyncio.create_task(engine.ready())
+    await asyncio.sleep(0)
+    setattr(engine, event, True)
+    with pytest.raises(ModelNotReady, match=words):
+        await asyncio.wait_for(waiting, 30)

@@ -1,5 +1,7 @@
 """Which family a template uses, and what forces its calls."""
 
+from __future__ import annotations
+
 import json
 import re
 from dataclasses import replace
@@ -8,10 +10,16 @@ import pytest
 
 from tests.tables import table
 from vinery_serving.constraints.answers import answer_grammar, tool_grammar
-from vinery_serving.constraints.families.registry import by_name, detect
+from vinery_serving.constraints.families.registry import by_name, detect, family_names
 from vinery_serving.constraints.family import GrammarFamily
 from vinery_serving.constraints.json_schema.translator import json_grammar
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.core.output_formats import (
+    CALL_FORMATS,
+    PLAIN,
+    REASONING_FORMATS,
+    check_output_format,
+)
 from vinery_serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
 from vinery_serving.output.parsers.base import THINK
 
@@ -94,10 +102,18 @@ def test_names_of_other_servers_are_understood(other, name):
     assert by_name(other).name == name
 
 
-@table("name", ["german", "hermes+think", "think+think", "", "+", "think+"])
+@table("name", ["german", "hermes+think", "think+think", "", "+", "think+", "think+none", "a+b+c"])
 def test_an_unknown_family_is_refused_with_the_known_ones(name):
     with pytest.raises(ValueError, match=f"'{re.escape(name)}'.*hermes, "):
         by_name(name)
+    with pytest.raises(ValueError, match="Known formats are deepseek_r1, "):
+        check_output_format(name)
+
+
+def test_every_name_has_a_family_and_every_family_a_name():
+    both = {f"{reasoning}+{calls}" for reasoning in REASONING_FORMATS for calls in CALL_FORMATS}
+
+    assert set(family_names()) == {PLAIN, *REASONING_FORMATS, *CALL_FORMATS} | both
 
 
 def test_without_a_format_a_call_cannot_be_forced_and_none_is_read():
