@@ -15,6 +15,7 @@ from PIL import Image
 
 from tests.conftest import REPOSITORY
 from tests.media.pdfs import pages, pdf, words
+from tests.tables import table
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import Organization, Project, Role, Scope, User
 from vinery_accounts.resources.base import Conflict
@@ -176,7 +177,7 @@ def test_a_file_of_an_allowed_folder_is_read(tmp_path: Path, project: Project) -
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("text", ["", "cat.png", "ftp://a.example/", "http://u:p@a.example/", "\0"])
+@table("text", ["", "cat.png", "ftp://a.example/", "http://u:p@a.example/", "\0"])
 def test_what_is_no_url_is_refused_in_a_sentence(text: str) -> None:
     verdict = tester.test(text, None, None)
 
@@ -215,7 +216,7 @@ def test_a_file_is_decoded_in_a_process_of_its_own() -> None:
     assert (found.kind, found.width, found.height, found.number) == ("image", 7, 5, 1)
 
 
-@pytest.mark.parametrize("data", [b"", b"<html>", picture()[:40], b"\x89PNG\r\n\x1a\n"])
+@table("data", [b"", b"<html>", picture()[:40], b"\x89PNG\r\n\x1a\n"])
 def test_a_bad_file_is_reported(data: bytes) -> None:
     assert probe(data, 1000).error
 

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from playwright import sync_api
 
-from tests.conftest import Running, until
+from tests.conftest import REPOSITORY, Running
 from tests.system.commands import vinery
 
-_TIMEOUT_MS = 15_000  # the slowest page takes a tenth of it on a busy machine
+TINY_CHAT: Final = REPOSITORY / "models" / "tiny-chat"
+DESK: Final = sync_api.ViewportSize(width=1280, height=800)
+PHONE: Final = sync_api.ViewportSize(width=360, height=740)
+# A job starts a process, and then an engine; pages take a hundredth of it on a busy machine.
+_TIMEOUT_MS: Final = 90_000
+_FITS: Final = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
 
 
 class Administrator:
@@ -31,20 +38,60 @@ class Administrator:
         page.on("requestfailed", lambda request: self._note(request.url, request.failure))
         page.on("response", self._look_at)
 
+    def go(self, path: str) -> sync_api.Page:
+        """Open a page of the platform, such as `console/keys/`."""
+        self.page.goto(f"{self.platform.base_url}/{path}")
+        return self.page
+
     def visit(self, path: str) -> None:
         """Open a page of the admin, such as `serving/servedmodel/`."""
-        self.page.goto(f"{self.platform.base_url}/admin/{path}")
+        self.go(f"admin/{path}")
 
-    def log_in(self) -> None:
+    def log_in(self, name: str | None = None, password: str | None = None) -> None:
         """From wherever the login page has come up."""
-        self.page.get_by_label("Username").fill(self.platform.admin_user)
-        self.page.get_by_label("Password").fill(self.platform.admin_password)
-        follow(self.page.get_by_role("button", name="Log in"))
-        self.page.get_by_text("Log out").wait_for()
+        self.page.get_by_label("Username").fill(name or self.platform.admin_user)
+        self.page.get_by_label("Password").fill(password or self.platform.admin_password)
+        self.press("Log in")
 
-    def save(self) -> None:
-        """Press the first button of a form, and see the page that it leads to."""
-        follow(self.page.get_by_role("button", name="Save", exact=True))
+    def press(self, button: str) -> None:
+        """Press the button of this name, and see the page that it leads to."""
+        follow(self.page.get_by_role("button", name=button, exact=True))
+
+    def follow(self, link: str) -> None:
+        """Click the link of this name, and see its page."""
+        follow(self.page.get_by_role("link", name=link, exact=True))
+
+    def focus(self, wanted: sync_api.Locator) -> None:
+        """Move the focus by the keyboard until this element has it."""
+        for _ in range(120):
+            if wanted.evaluate("element => element === document.activeElement"):
+                return
+            self.page.keyboard.press("Tab")
+        raise AssertionError(f"{wanted} cannot be reached with the keyboard")
+
+    def enter(self, wanted: sync_api.Locator) -> None:
+        """Press Enter on a link or button, by the keyboard alone, and see the page it leads to."""
+        self.focus(wanted)
+        with self.page.expect_navigation():
+            self.page.keyboard.press("Enter")
+
+    def fits(self) -> bool:
+        """Whether nothing has to be scrolled sideways, at a desk and on a phone."""
+        self.page.wait_for_load_state()  # a page that has just been left has no document
+        before, fitting = self.page.viewport_size, []
+        for size in (DESK, PHONE):
+            self.page.set_viewport_size(size)
+            fitting.append(bool(self.page.evaluate(_FITS)))
+        self.page.set_viewport_size(before or DESK)
+        return all(fitting)
+
+    def main(self) -> str:
+        """The text of a page of the console."""
+        return self.page.inner_text("main")
+
+    def wait_for_message(self, text: str) -> None:
+        """Wait for the page's message about the last action."""
+        self.page.get_by_role("status").get_by_text(text).wait_for()
 
     def row(self, text: str) -> sync_api.Locator:
         """The row of a list with a cell of exactly this text."""
@@ -100,39 +147,39 @@ def chromium() -> Iterator[sync_api.Browser]:
 @pytest.fixture
 def stranger(chromium: sync_api.Browser, running: Running) -> Iterator[Administrator]:
     """The administrator, not yet logged in. Fails when a page had errors."""
-    context = chromium.new_context(viewport={"width": 1280, "height": 800})
+    with someone_at(chromium, running) as someone:
+        yield someone
+
+
+@contextmanager
+def someone_at(
+    browser: sync_api.Browser, platform: Running, **options: Any
+) -> Iterator[Administrator]:
+    """Someone with a window of their own, which keeps nothing. Fails when a page had errors."""
+    context = browser.new_context(**{"viewport": DESK, **options})
     context.set_default_timeout(_TIMEOUT_MS)
-    someone = Administrator(context.new_page(), running)
+    someone = Administrator(context.new_page(), platform)
     yield someone
     context.close()
     assert someone.complaints == []
 
 
 @pytest.fixture(scope="package")
-def session_cookies(chromium: sync_api.Browser, running: Running) -> list[sync_api.Cookie]:
-    """Those of a login. Hashing a password is slow by design: once is enough."""
-    context = chromium.new_context()
-    someone = Administrator(context.new_page(), running)
-    someone.visit("")
-    someone.log_in()
-    cookies = context.cookies()
-    context.close()
-    return cookies
+def session(chromium: sync_api.Browser, running: Running) -> sync_api.StorageState:
+    """That of a login. Hashing a password is slow by design: once is enough."""
+    with someone_at(chromium, running) as someone:
+        someone.visit("")
+        someone.log_in()
+        return someone.page.context.storage_state()
 
 
 @pytest.fixture
-def admin(stranger: Administrator, session_cookies: list[sync_api.Cookie]) -> Administrator:
-    """The administrator, logged in."""
-    stranger.page.context.add_cookies(session_cookies)
-    return stranger
-
-
-@pytest.fixture
-def loaded_again(running: Running) -> Iterator[None]:
-    """Afterwards tiny-chat answers, whatever the test did to it."""
-    yield
-    vinery(running, "model", "load", "tiny-chat")
-    until(lambda: ask(running).status_code == 200)
+def admin(
+    chromium: sync_api.Browser, running: Running, session: sync_api.StorageState
+) -> Iterator[Administrator]:
+    """The administrator, logged in. Fails when a page had errors."""
+    with someone_at(chromium, running, storage_state=session) as someone:
+        yield someone
 
 
 def follow(link: sync_api.Locator) -> None:
@@ -142,6 +189,16 @@ def follow(link: sync_api.Locator) -> None:
     """
     with link.page.expect_navigation():
         link.click()
+
+
+@contextmanager
+def removed_after(platform: Running, model: str) -> Iterator[None]:
+    """Whatever a test does, this model is no longer served after it."""
+    try:
+        yield
+    finally:
+        if model in vinery(platform, "model", "list"):
+            vinery(platform, "model", "remove", model)
 
 
 def ask(platform: Running, key: str | None = None, model: str = "tiny-chat") -> httpx.Response:
@@ -154,5 +211,5 @@ def ask(platform: Running, key: str | None = None, model: str = "tiny-chat") -> 
             "messages": [{"role": "user", "content": "Hello!"}],
             "max_completion_tokens": 5,
         },
-        timeout=30.0,
+        timeout=60.0,
     )

@@ -1,134 +1,197 @@
-"""An administrator adds a model in the console, watches it load, acts on it and removes it."""
+"""An administrator adds models in the console, watches them load, acts on them and removes them."""
 
 from __future__ import annotations
 
+import re
+import shutil
+import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from playwright import sync_api
 
-from tests.browser.conftest import Administrator, ask, follow
-from tests.conftest import REPOSITORY, Running, until
+from tests.browser.conftest import TINY_CHAT, Administrator, ask, follow, removed_after
+from tests.conftest import Running, until
+from tests.fakes.hub import FakeHub, Fault
 from tests.system.commands import vinery
 from vinery_serving.logs.file import LogBounds, LogFile
 from vinery_serving.logs.folder import engine_name, log_path
 from vinery_serving.logs.lines import time_text
 
 pytestmark = pytest.mark.system
-TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
 
 
 @pytest.fixture
-def name(running: Running) -> Iterator[str]:
-    """The name of a model that a test adds."""
-    yield "from-the-browser"
-    if "from-the-browser" in vinery(running, "model", "list"):
-        vinery(running, "model", "remove", "from-the-browser")
+def folder_model(running: Running) -> Iterator[str]:
+    with removed_after(running, "from-the-browser"):
+        yield "from-the-browser"
 
 
-def _go(admin: Administrator, path: str = "") -> sync_api.Page:
-    admin.page.goto(f"{admin.platform.base_url}/console/models/{path}")
-    return admin.page
-
-
-def _fits(page: sync_api.Page) -> bool:
-    """Return whether nothing is wider than the screen."""
-    wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    return int(page.evaluate(wide)) <= 0
-
-
-def _press(page: sync_api.Page, wanted: sync_api.Locator) -> None:
-    """Move the focus by the keyboard to this element, and press Enter."""
-    for _ in range(120):
-        if wanted.evaluate("element => element === document.activeElement"):
-            break
-        page.keyboard.press("Tab")
-    with page.expect_navigation():
-        page.keyboard.press("Enter")
-
-
-def _wait_for_state(page: sync_api.Page, state: str) -> None:
-    """Wait, without a reload, until the page shows this state."""
-    page.locator("#state").get_by_text(state, exact=True).wait_for()
-
-
-@pytest.mark.parametrize("width", [390, 1280])
 def test_a_model_is_added_from_a_folder_watched_used_and_removed_by_the_keyboard(
-    admin: Administrator, name: str, width: int
+    admin: Administrator, running: Running, folder_model: str
 ) -> None:
-    admin.page.set_viewport_size({"width": width, "height": 800})
-    page = _go(admin)
-    _press(page, page.get_by_role("link", name="Add a model"))
-    _press(page, page.get_by_role("link", name="From a folder"))
-    page.get_by_label("Name").fill(name)
+    page = admin.go("console/models/")
+    admin.enter(page.get_by_role("link", name="Add a model"))
+    admin.enter(page.get_by_role("link", name="From a folder"))
+    page.get_by_label("Name").fill(folder_model)
     page.get_by_label("Folder").fill("/nowhere")
-    _press(page, page.get_by_role("button", name="Add"))
+    admin.enter(page.get_by_role("button", name="Add"))
     assert "There is no folder /nowhere." in page.locator(".errorlist").inner_text()
-    assert _fits(page)
+    assert admin.fits()
 
     page.get_by_label("Folder").fill(str(TINY_CHAT))
-    _press(page, page.get_by_role("button", name="Add"))
-    _wait_for_state(page, "Ready")
+    admin.enter(page.get_by_role("button", name="Add"))
+    state = page.locator("#state")  # follows the engine without a reload
+    state.get_by_text("Ready", exact=True).wait_for()
     page.locator("#history").get_by_text("Ready").first.wait_for()
     page.locator("#engine").get_by_text("2,048 tokens").wait_for()
-    assert f'"model": "{name}"' in page.locator("#curl").inner_text()
+    assert f'"model": "{folder_model}"' in page.locator("#curl").inner_text()
     assert "ready" in page.locator("#log").inner_text()
-    assert _fits(page)
-    until(lambda: ask(admin.platform, model=name).status_code == 200)
+    assert admin.fits()
+    until(lambda: ask(admin.platform, model=folder_model).status_code == 200)
 
-    _press(page, page.get_by_role("button", name="Unload"))
-    _wait_for_state(page, "Unloaded")
-    _press(page, page.get_by_role("button", name="Load"))
-    _wait_for_state(page, "Ready")
-    assert page.locator("#history").get_by_text("Unloaded").count() >= 1
-
-    page = _go(admin)
-    assert _fits(page)
-    _press(page, page.get_by_role("link", name=name))
-    _press(page, page.get_by_role("link", name="Remove"))
-    _press(page, page.get_by_role("button", name="Remove"))
-    assert f"{name} is no longer served." in page.inner_text("main")
-
-
-def test_settings_are_changed_on_the_page_and_the_list_follows_the_engine(
-    admin: Administrator, running: Running, name: str
-) -> None:
-    vinery(running, "model", "add", str(TINY_CHAT), "--name", name, "--no-load")
-    page = _go(admin)
-    follow(page.get_by_role("link", name=name))
+    admin.enter(page.get_by_role("button", name="Unload"))
+    state.get_by_text("Unloaded", exact=True).wait_for()
     page.get_by_text("Engine options").click()
     page.get_by_label("max_running", exact=True).fill("many")
-    follow(page.get_by_role("button", name="Save"))
+    admin.press("Save")
     assert "max_running must be a whole number" in page.locator(".errorlist").inner_text()
     page.get_by_label("max_running", exact=True).fill("3")
-    follow(page.get_by_role("button", name="Save"))
-    assert "is changed." in page.inner_text("main")
-    assert '{"max_running": 3}' in vinery(running, "model", "show", name)
+    admin.press("Save")
+    assert "is changed." in admin.main()
+    assert '{"max_running": 3}' in vinery(running, "model", "show", folder_model)
 
-    page = _go(admin)
-    row = page.get_by_role("row").filter(has_text=name)
-    follow(row.get_by_role("button", name="Load"))
+    page = admin.go("console/models/")
+    assert admin.fits()
+    row = page.get_by_role("row").filter(has_text=folder_model)
+    admin.enter(row.get_by_role("button", name="Load"))
     row.get_by_text("Ready", exact=True).wait_for()
     until(lambda: row.locator("[data-name=Running]").inner_text() == "0")
 
+    admin.enter(page.get_by_role("link", name=folder_model))
+    assert page.locator("#history").get_by_text("Unloaded").count() >= 1
+    admin.enter(page.get_by_role("link", name="Remove"))
+    admin.enter(page.get_by_role("button", name="Remove"))
+    assert f"{folder_model} is no longer served." in admin.main()
+
 
 def test_the_log_of_an_engine_is_followed_in_the_browser(admin: Administrator) -> None:
-    page = _go(admin)
-    follow(page.get_by_role("link", name="tiny-chat", exact=True))
-    follow(page.get_by_role("link", name="Follow the log"))
+    page = admin.go("console/models/")
+    admin.follow("tiny-chat")
+    admin.follow("Follow the log")
     log = page.locator("#log")
     page.get_by_text("New lines appear by themselves.").wait_for()
     before = log.inner_text()
     path = log_path(admin.platform.home / "logs", engine_name("tiny-chat"))
-    file = LogFile(path, LogBounds())
 
-    file.write(f"{time_text(time.time())} INFO engine-tiny-chat room: <b>new</b>\n".encode())
+    _log(path, "<b>new</b>")
     log.get_by_text("<b>new</b>").wait_for()
     path.rename(path.with_name(f"{path.name}.1"))  # as when it is full
-    LogFile(path, LogBounds()).write(
-        f"{time_text(time.time())} INFO engine-tiny-chat room: in the next file\n".encode()
-    )
+    _log(path, "in the next file")
 
     log.get_by_text("in the next file").wait_for()
     assert log.inner_text().startswith(before.splitlines()[0] if before else "")
+
+
+def _log(path: Path, text: str) -> None:
+    line = f"{time_text(time.time())} INFO engine-tiny-chat room: {text}\n"
+    LogFile(path, LogBounds()).write(line.encode())
+
+
+@pytest.fixture
+def archive(running: Running, tmp_path: Path) -> Iterator[Path]:
+    """An archive of a model, whose name it has when it is served."""
+    with removed_after(running, "from-an-archive"):
+        base = str(tmp_path / "from-an-archive")
+        yield Path(shutil.make_archive(base, "zip", TINY_CHAT.parent, TINY_CHAT.name))
+        if "archived" in vinery(running, "alias", "list"):
+            vinery(running, "alias", "remove", "archived")
+
+
+def test_a_model_of_an_archive_is_named_and_tuned(admin: Administrator, archive: Path) -> None:
+    page = admin.go("console/models/add/")
+    admin.follow("From an archive or GGUF file")
+    page.get_by_label("URL or path").fill("http://store/m.zip")
+    admin.press("Fetch and serve")
+    assert "needs its SHA-256" in page.locator(".field-what .errorlist").inner_text()
+    assert admin.fits()
+    page.get_by_label("URL or path").fill(str(archive))
+    admin.press("Fetch and serve")
+    page.locator("#state").get_by_text("Ready", exact=True).wait_for()
+
+    admin.follow("Other name")
+    page.get_by_label("Name:").fill("archived")
+    admin.press("Save")
+    assert "archived is another name now." in admin.main()
+    assert admin.fits()
+    until(lambda: ask(admin.platform, model="archived").status_code == 200)
+
+    admin.follow(archive.stem)
+    admin.follow("Tune")
+    page.get_by_label("Time limit in seconds").fill("10")
+    admin.press("Start")
+    page.locator("#search").get_by_text("trial 1 of").wait_for()
+    follow(page.get_by_role("link", name="Cancel the search"))
+    admin.press("Cancel the job")
+    page.locator("#jobs").get_by_text("Cancelled", exact=True).wait_for()
+    follow(page.get_by_role("link", name="Log of the tune"))
+    page.get_by_text("New lines appear by themselves.").wait_for()
+    assert admin.fits()
+    page.goto("about:blank")  # its script would miss the model that is removed now
+
+
+def test_a_checkpoint_that_cannot_be_converted_is_explained(admin: Administrator) -> None:
+    page = admin.go("console/models/add/")
+    admin.follow("Convert a checkpoint")
+    page.get_by_label("Folder of the checkpoint").fill(str(TINY_CHAT))
+    page.get_by_label("Name:").fill("converted")
+    page.get_by_text("More options").click()
+    page.get_by_label("Group size").fill("64")
+    admin.press("Convert and serve")
+    assert "for int4 and not for int8" in page.locator(".field-group_size").inner_text()
+    page.get_by_label("Precision").select_option("int4")
+    admin.press("Convert and serve")
+    assert "holds an OpenVINO model already" in page.locator(".field-folder").inner_text()
+    assert admin.fits()
+
+
+@pytest.fixture
+def rest_of_the_weights(hub_of_running: FakeHub, running: Running) -> Iterator[threading.Event]:
+    """The event for which the hub holds the second half of the weights."""
+    event = threading.Event()
+    hub_of_running.add_folder("acme/tiny-browser", TINY_CHAT, tags=["openvino"], downloads=7)
+    hub_of_running.fault("openvino_model.bin", Fault(held_by=event))
+    with removed_after(running, "from-the-hub"):
+        yield event
+        event.set()
+
+
+def test_a_model_is_found_on_a_hub_judged_and_pulled_with_a_pause(
+    admin: Administrator, rest_of_the_weights: threading.Event
+) -> None:
+    page = admin.go("console/models/add/")
+    admin.follow("From a hub")
+    page.get_by_label("Search for words").fill("browser")
+    admin.press("Search or check")
+    follow(page.get_by_role("link", name="Check acme/tiny-browser"))
+    assert page.get_by_role("heading", name="It will load.").is_visible()
+    page.get_by_label("Name:", exact=True).fill("from-the-hub")
+    admin.press("Fetch and serve")
+
+    state, jobs = page.locator("#state"), page.locator("#jobs")
+    state.get_by_text("Pulling").wait_for()
+    jobs.get_by_text(re.compile(r"B of [\d.]+ MB")).wait_for()
+    assert 0 <= int(jobs.get_by_role("progressbar").get_attribute("value") or -1) < 100
+    assert admin.fits()
+    follow(jobs.get_by_role("button", name="Pause"))
+    jobs.get_by_text("Paused", exact=True).wait_for()
+    rest_of_the_weights.set()
+    follow(jobs.get_by_role("button", name="Resume"))
+    state.get_by_text("Ready").wait_for()
+    jobs.get_by_text("Done", exact=True).wait_for()
+    until(lambda: ask(admin.platform, model="from-the-hub").status_code == 200)
+
+    admin.follow("Remove")
+    admin.press("Remove")
+    assert "from-the-hub is no longer served." in admin.main()

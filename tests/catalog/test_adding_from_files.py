@@ -9,29 +9,21 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tests.catalog.test_adding_from_hubs import machine, root, text_of
-from tests.conftest import REPOSITORY
+from tests.catalog.conftest import ADD, LIST, TINY_CHAT, error_at, text_of
+from tests.catalog.test_adding_from_hubs import machine
 from tests.convert.checkpoints import write_checkpoint
 from tests.fakes.hub import FakeHub
 from tests.hub.archives import FILES, write_zip
 from tests.hub.conftest import hub
 from tests.hub.gguf_files import write_gguf
-from vinery_accounts.models import User
+from tests.tables import table
 from vinery_serving.catalog import registry
 from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
 from vinery_serving.catalog.models import ServedModel
 
-__all__ = ["hub", "machine", "root"]  # fixtures
+__all__ = ["hub", "machine"]  # fixtures
 pytestmark = pytest.mark.django_db
-FILE, CONVERT = "/console/models/add/file/", "/console/models/add/convert/"
-HUB = "/console/models/add/hub/"
-TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
-
-
-def error_at(text: str, field: str) -> str:
-    """The error of a form beside one field."""
-    beside = text.partition(f'class="field-{field}"')[2].partition('<div class="field-')[0]
-    return beside.partition('class="errorlist"')[2].partition("</ul>")[0]
+FILE, CONVERT, HUB = f"{ADD}file/", f"{ADD}convert/", f"{ADD}hub/"
 
 
 # -- Archives and files
@@ -63,8 +55,8 @@ def test_a_gguf_file_of_the_server_is_pulled(root: Client, tmp_path: Path) -> No
     assert not job.model.is_loaded
 
 
-@pytest.mark.parametrize(
-    ("what", "sentence"),
+@table(
+    "what, sentence",
     [
         ("", "This field is required."),
         ("models/tiny.zip", "Write a URL, or an absolute path"),
@@ -123,6 +115,11 @@ def test_a_url_on_the_page_of_hubs_leads_to_the_page_for_it(
 # -- Checkpoints
 
 
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return write_checkpoint(tmp_path / "tiny")
+
+
 def test_a_checkpoint_is_converted_with_the_options_of_the_form(
     root: Client, tmp_path: Path
 ) -> None:
@@ -145,8 +142,8 @@ def test_a_checkpoint_is_converted_with_the_options_of_the_form(
     assert "Converting tiny. This page shows the progress." in text_of(response)
 
 
-@pytest.mark.parametrize(
-    ("changed", "field", "sentence"),
+@table(
+    "changed, field, sentence",
     [
         ({"folder": "/nowhere"}, "folder", "There is no folder /nowhere."),
         ({"folder": "tiny"}, "folder", "Write an absolute path"),
@@ -161,10 +158,9 @@ def test_a_checkpoint_is_converted_with_the_options_of_the_form(
     ],
 )
 def test_a_wrong_value_is_explained_beside_its_field(
-    root: Client, tmp_path: Path, changed: dict[str, str], field: str, sentence: str
+    root: Client, checkpoint: Path, changed: dict[str, str], field: str, sentence: str
 ) -> None:
-    source = write_checkpoint(tmp_path / "tiny")
-    form = {"folder": str(source), "device": "CPU", "precision": "int8"}
+    form = {"folder": str(checkpoint), "device": "CPU", "precision": "int8"}
 
     text = text_of(root.post(CONVERT, form | changed))
 
@@ -180,7 +176,7 @@ def test_a_pulled_checkpoint_is_suggested_and_converted_again(root: Client, tmp_
     ModelJob.objects.create(kind=JobKind.PULL, result=result, **done)
     assert f'<option value="{source}">' in text_of(root.get(CONVERT))
 
-    page = f"/console/models/{model.pk}/"
+    page = f"{LIST}{model.pk}/"
     assert "Convert again" not in text_of(root.get(page))
     ModelJob.objects.create(kind=JobKind.CONVERT, parameters={"source": str(source)}, **done)
     assert f"{CONVERT}?model={model.pk}" in text_of(root.get(page))
@@ -195,14 +191,6 @@ def test_a_pulled_checkpoint_is_suggested_and_converted_again(root: Client, tmp_
     assert ModelJob.objects.first().parameters["precision"] == "fp16"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("wanted", ["x", "0", "9" * 30])
+@table("wanted", ["x", "0", "9" * 30])
 def test_a_model_that_does_not_exist_leaves_the_form_empty(root: Client, wanted: str) -> None:
     assert 'name="folder"' in text_of(root.get(CONVERT, {"model": wanted}))
-
-
-@pytest.mark.parametrize("address", [FILE, CONVERT])
-def test_a_user_adds_nothing(client: Client, address: str) -> None:
-    client.force_login(User.objects.create_user("alice"))
-
-    assert client.get(address).status_code == 403
-    assert client.post(address, {"what": "/etc", "folder": "/etc"}).status_code == 403

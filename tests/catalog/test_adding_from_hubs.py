@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import threading
-from html import unescape
-from typing import Any
 
 import pytest
 from django.test import Client
 
-from tests.conftest import REPOSITORY, until
+from tests.catalog.conftest import ADD, LIST, TINY_CHAT, text_of
+from tests.conftest import until
 from tests.fakes.hub import FakeHub, Fault
 from tests.hub.conftest import hub as hub
 from tests.hub.models import checkpoint_files, openvino_files
-from vinery_accounts.models import User
+from tests.tables import table
 from vinery_serving.catalog import hub_questions, pulls, registry
 from vinery_serving.catalog.jobs import ModelJob
 from vinery_serving.catalog.models import ServedModel
@@ -23,8 +22,7 @@ from vinery_serving.hub.machine import Machine
 from vinery_serving.hub.search import search
 
 pytestmark = pytest.mark.django_db
-CATALOGUE, HUB = "/console/models/add/", "/console/models/add/hub/"
-TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
+HUB = f"{ADD}hub/"
 NAME = "acme/tiny"
 GB = 10**9
 
@@ -37,22 +35,11 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def root(client: Client) -> Client:
-    client.force_login(User.objects.create_superuser("root"))
-    return client
-
-
-@pytest.fixture
 def tiny(hub: FakeHub) -> FakeHub:
     hub.add(
         NAME, openvino_files(), tags=["openvino"], downloads=1234, pipeline_tag="text-generation"
     )
     return hub
-
-
-def text_of(response: Any, status: int = 200) -> str:
-    assert response.status_code == status, response
-    return unescape(response.content.decode())
 
 
 # -- Searching
@@ -82,12 +69,13 @@ def test_a_hub_that_does_not_answer_is_explained_on_the_page(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda _: None)
 
     for words in ("tiny", NAME):
         assert "127.0.0.1:9 cannot be reached" in text_of(root.get(HUB, {"q": words}))
 
 
-@pytest.mark.parametrize("body", [b"[{}]", b"[1]", b"{", b'[{"id": "a", "downloads": "many"}]'])
+@table("body", [b"[{}]", b"[1]", b"{", b'[{"id": "a", "downloads": "many"}]'])
 def test_an_answer_that_is_no_list_of_models_is_refused(tiny: FakeHub, body: bytes) -> None:
     tiny.fault("api", Fault(body=body))
 
@@ -161,7 +149,7 @@ def test_a_pull_is_a_job_of_a_model_without_files(root: Client, tiny: FakeHub) -
     assert job.model.name == "mine"
     assert job.model.options == {"max_running": 4}
     assert (job.kind, job.parameters["repository"]) == ("pull", NAME)
-    assert response.redirect_chain[-1][0] == f"/console/models/{job.model_id}/"
+    assert response.redirect_chain[-1][0] == f"{LIST}{job.model_id}/"
     assert "Pulling mine." in text_of(response)
 
 
@@ -202,19 +190,19 @@ def test_a_revision_and_files_are_chosen(root: Client, tiny: FakeHub) -> None:
 
 
 def test_the_catalogue_shows_what_fits_this_machine(root: Client) -> None:
-    text = text_of(root.get(CATALOGUE))
+    text = text_of(root.get(ADD))
 
     assert "tiny-chat" in text
     assert "too large" not in text.replace("too large for this machine", "")
-    assert "<span" in text_of(root.get(CATALOGUE, {"all": "on"}))
-    assert ">tiny-vision<" not in text_of(root.get(CATALOGUE, {"task": "chat"})).replace("\n", "")
+    assert "<span" in text_of(root.get(ADD, {"all": "on"}))
+    assert ">tiny-vision<" not in text_of(root.get(ADD, {"task": "chat"})).replace("\n", "")
 
 
 def test_a_shipped_model_is_served_with_one_click(root: Client) -> None:
-    response = root.post(CATALOGUE, {"name": "tiny-vision"}, follow=True)
+    response = root.post(ADD, {"name": "tiny-vision"}, follow=True)
 
-    assert response.redirect_chain[-1][0] == f"/console/models/{ServedModel.objects.get().pk}/"
-    again = text_of(root.post(CATALOGUE, {"name": "tiny-vision"}, follow=True))
+    assert response.redirect_chain[-1][0] == f"{LIST}{ServedModel.objects.get().pk}/"
+    again = text_of(root.post(ADD, {"name": "tiny-vision"}, follow=True))
     assert "A model is served as tiny-vision already." in again
 
 
@@ -222,7 +210,7 @@ def test_a_model_of_the_catalogue_is_pulled_with_one_click(root: Client, hub: Fa
     entry = next(each for each in pulls.catalogue.catalogue() if not each.shipped)
     hub.add(entry.repository, openvino_files())
 
-    root.post(CATALOGUE, {"name": entry.name})
+    root.post(ADD, {"name": entry.name})
 
     job = ModelJob.objects.get()
     assert (job.model.name, job.parameters["repository"]) == (entry.name, entry.repository)
@@ -231,16 +219,7 @@ def test_a_model_of_the_catalogue_is_pulled_with_one_click(root: Client, hub: Fa
 def test_a_model_of_the_catalogue_needs_a_hub(root: Client, hub: FakeHub) -> None:
     entry = next(each for each in pulls.catalogue.catalogue() if not each.shipped)
 
-    text = text_of(root.post(CATALOGUE, {"name": entry.name}, follow=True))
+    text = text_of(root.post(ADD, {"name": entry.name}, follow=True))
 
     assert f"has no repository {entry.repository}" in text
     assert not ServedModel.objects.exists()
-
-
-@pytest.mark.parametrize("address", [CATALOGUE, f"{HUB}?q={NAME}"])
-def test_a_user_asks_no_hub(client: Client, tiny: FakeHub, address: str) -> None:
-    client.force_login(User.objects.create_user("alice"))
-
-    assert client.get(address).status_code == 403
-    assert client.post(address, {"name": "x"}).status_code == 403
-    assert tiny.requests == []

@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from tests.catalog.test_model_pages import address, chat, folder_of_logs, page, root, text_of
-from vinery_accounts.models import User
+from tests.catalog.conftest import LIST, error_at, page, text_of
+from tests.tables import table
 from vinery_serving.catalog.aliases import ModelAlias
 from vinery_serving.catalog.models import ServedModel
 
-__all__ = ["chat", "folder_of_logs", "root"]  # fixtures
 pytestmark = pytest.mark.django_db
-LIST, NEW = "/console/models/", "/console/models/aliases/new/"
+NEW = f"{LIST}aliases/new/"
 
 
 def test_a_model_gets_another_name_from_its_page(root: Client, chat: ServedModel) -> None:
@@ -45,8 +44,8 @@ def test_a_name_is_divided_between_models_changed_and_removed(
     assert ServedModel.objects.filter(pk=other.pk).exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "targets", "field", "sentence"),
+@table(
+    "name, targets, field, sentence",
     [
         ("chat", "chat", "name", "A model is served under this name."),
         ("a b", "chat", "name", "Use letters, digits"),
@@ -61,19 +60,5 @@ def test_a_wrong_value_is_explained_beside_its_field(
     root: Client, chat: ServedModel, name: str, targets: str, field: str, sentence: str
 ) -> None:
     text = text_of(root.post(NEW, {"name": name, "targets": targets}))
-    beside = text.partition(f'class="field-{field}"')[2].partition('<div class="field-')[0]
-    assert sentence in beside
+    assert sentence in error_at(text, field)
     assert not ModelAlias.objects.exists()
-
-
-def test_users_give_no_names(client: Client, chat: ServedModel) -> None:
-    alias = ModelAlias.objects.create(name="x", targets={"chat": 1})
-    client.force_login(User.objects.create_user("alice"))
-    assert client.post(NEW, {"name": "y", "targets": "chat"}).status_code == 403
-    for rest in ("", "remove/"):
-        assert client.get(f"{LIST}aliases/{alias.pk}/{rest}").status_code in (403, 404)
-        assert client.post(f"{LIST}aliases/{alias.pk}/{rest}").status_code in (403, 404)
-    text = text_of(client.get(LIST))
-    assert f"aliases/{alias.pk}" not in text and NEW not in text
-    assert ModelAlias.objects.filter(name="x").exists() and "chat" in text
-    assert address(chat) not in text

@@ -10,7 +10,8 @@ from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
 
-from tests.conftest import REPOSITORY
+from tests.catalog.conftest import TINY_CHAT
+from tests.tables import table
 from vinery_accounts.models import AuditEntry
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_accounts.services import changes
@@ -20,7 +21,6 @@ from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import MODELS
 
 pytestmark = pytest.mark.django_db
-TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +41,8 @@ def test_an_alias_names_models_by_their_weights() -> None:
     assert AuditEntry.objects.filter(target="chat", action="alias.create").count() == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "targets", "message"),
+@table(
+    "name, targets, message",
     [
         ("qwen-b", {"qwen-a": 1}, "A model is served under this name."),
         ("a b", {"qwen-a": 1}, "Use letters, digits"),

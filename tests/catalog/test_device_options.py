@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
-from tests.conftest import REPOSITORY
+from tests.catalog.conftest import MODELS, TINY_CHAT
+from tests.tables import table
 from vinery_serving.catalog import devices
 from vinery_serving.catalog.device_options import check_device_options
 from vinery_serving.catalog.devices import Device, DeviceList
@@ -17,8 +18,6 @@ from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.tasks import check_folder
 from vinery_serving.engine.option_parsing import parse_options
 
-MODELS = REPOSITORY / "models"
-TINY_CHAT = MODELS / "tiny-chat"
 CPU = Device("CPU", "Intel Core", properties=("NUM_STREAMS", "INFERENCE_PRECISION_HINT"))
 GPU = Device("GPU", "Intel Arc", properties=("GPU_HOST_TASK_PRIORITY", "NUM_STREAMS"))
 NPU = Device("NPU", "Intel AI Boost", properties=("NPU_TURBO",))
@@ -30,8 +29,8 @@ def check(device: str, known: DeviceList | None = KNOWN, **options: Any) -> None
     check_device_options(parse_options(options), device, known)
 
 
-@pytest.mark.parametrize(
-    ("device", "options"),
+@table(
+    "device, options",
     [
         ("CPU", {"kv_cache_precision": "u4", "num_threads": 2}),
         ("GPU.0", {"kv_cache_precision": "i8"}),
@@ -126,7 +125,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("device", "options", "message"), REFUSED)
+@table("device, options, message", REFUSED)
 def test_an_option_that_a_device_does_not_take_is_refused(
     device: str, options: dict[str, Any], message: str
 ) -> None:
@@ -141,8 +140,8 @@ def test_properties_are_accepted_until_those_of_the_device_are_known() -> None:
     check("CPU", DeviceList((Device("CPU", "Intel Core"),), 0.0), plugin={"NUM_STREAM": 1})
 
 
-@pytest.mark.parametrize(
-    ("folder", "options", "words"),
+@table(
+    "folder, options, words",
     [
         ("tiny-vision", {"prompt_lookup": True}, "A vision model cannot have the option prompt_"),
         (
@@ -202,7 +201,7 @@ def test_a_folder_of_another_kind_proposes_no_tokens(
         )
 
 
-@pytest.mark.parametrize("option", ["draft_model", "eagle3_head"])
+@table("option", ["draft_model", "eagle3_head"])
 def test_a_head_needs_a_path_from_the_root(option: str) -> None:
     with pytest.raises(ValueError, match=f"{option} must be an absolute path"):
         check_folder_options(parse_options({option: "head"}), TINY_CHAT)

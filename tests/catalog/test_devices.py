@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.catalog import devices
 from vinery_serving.catalog.devices import Device, DeviceList, check_device
 
@@ -18,7 +19,7 @@ def known(*found: Device) -> DeviceList:
     return DeviceList(found, 0.0)
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         *("CPU", "AUTO", "AUTO:CPU", "AUTO:-NPU", "AUTO:-NPU,CPU", "HETERO:CPU"),
@@ -29,18 +30,18 @@ def test_a_machine_without_a_gpu_has_these(text: str) -> None:
     check_device(text, known(CPU))
 
 
-@pytest.mark.parametrize("text", ["GPU", "GPU.0", "AUTO:GPU,CPU", "HETERO:GPU.0, CPU", "BATCH:GPU"])
+@table("text", ["GPU", "GPU.0", "AUTO:GPU,CPU", "HETERO:GPU.0, CPU", "BATCH:GPU"])
 def test_one_gpu_has_two_names(text: str) -> None:
     check_device(text, known(CPU, GPU))
 
 
-@pytest.mark.parametrize("text", ["GPU", "GPU.0", "GPU.1", "AUTO:GPU.1,GPU.0"])
+@table("text", ["GPU", "GPU.0", "GPU.1", "AUTO:GPU.1,GPU.0"])
 def test_gpu_is_the_first_of_several(text: str) -> None:
     check_device(text, known(CPU, GPU_0, GPU_1))
 
 
-@pytest.mark.parametrize(
-    ("text", "missing"),
+@table(
+    "text, missing",
     [
         *(("GPU", "GPU"), ("GPU.1", "GPU.1"), ("NPU", "NPU"), ("CPU.0", "CPU.0")),
         *(("AUTO:GPU,CPU", "GPU"), ("HETERO:CPU,GPU.1", "GPU.1"), ("BATCH:GPU(4)", "GPU")),
@@ -56,14 +57,14 @@ def test_a_device_that_is_not_there_is_refused_with_those_that_are(text: str, mi
     )
 
 
-@pytest.mark.parametrize("text", ["cpu", "Cpu", "AUTO:cpu"])
+@table("text", ["cpu", "Cpu", "AUTO:cpu"])
 def test_devices_are_written_in_capitals(text: str) -> None:
     with pytest.raises(ValueError, match=r"Did you mean CPU\?"):
         check_device(text, known(CPU))
 
 
-@pytest.mark.parametrize("text", ["", "AUTO:", "AUTO:,", "HETERO:CPU,", "GPU 1", "CPU;GPU", "é"])
-@pytest.mark.parametrize("list_", [None, known(CPU)])
+@table("text", ["", "AUTO:", "AUTO:,", "HETERO:CPU,", "GPU 1", "CPU;GPU", "é"])
+@table("list_", [None, known(CPU)])
 def test_what_cannot_be_a_device_is_refused_even_when_none_is_known(
     text: str, list_: DeviceList | None
 ) -> None:
@@ -71,19 +72,19 @@ def test_what_cannot_be_a_device_is_refused_even_when_none_is_known(
         check_device(text, list_)
 
 
-@pytest.mark.parametrize("compound", ["HETERO", "BATCH"])
+@table("compound", ["HETERO", "BATCH"])
 def test_a_compound_of_nothing_is_refused(compound: str) -> None:
     with pytest.raises(ValueError, match=f"{compound} needs devices, such as {compound}:GPU"):
         check_device(compound, None)
 
 
-@pytest.mark.parametrize("list_", [None, known(CPU)])
+@table("list_", [None, known(CPU)])
 def test_multi_is_refused_with_what_does_the_same(list_: DeviceList | None) -> None:
     with pytest.raises(ValueError, match="Write AUTO:GPU,CPU to let OpenVINO choose a device"):
         check_device("MULTI:GPU,CPU", list_)
 
 
-@pytest.mark.parametrize("text", ["GPU", "AUTO:GPU,NPU", "XYZ"])
+@table("text", ["GPU", "AUTO:GPU,NPU", "XYZ"])
 def test_any_device_is_accepted_until_they_are_known(text: str) -> None:
     check_device(text, None)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPOSITORY
+from tests.catalog.conftest import MODELS
+from tests.tables import table
 from vinery.cli.commands import parser
 from vinery.cli.shape import Failure
 from vinery_serving.allowlist.models import MediaFolder, MediaRule
@@ -25,7 +26,6 @@ from vinery_serving.catalog.ovms.sources import (
 )
 from vinery_serving.catalog.ovms.translation import Translation, translate
 
-MODELS = REPOSITORY / "models"
 Run = Callable[..., tuple[int, str]]
 
 # As the model server's documentation has it, with most of the options that it lists.
@@ -84,8 +84,8 @@ def test_the_text_form_of_protocol_buffers_is_read() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
+@table(
+    "text, message",
     [
         ("a: {", "line 1: the end of the file is not expected"),
         ("a: 1\n}", "line 2: } is not expected"),
@@ -199,7 +199,7 @@ def test_a_command_line_comes_before_the_graph_of_its_folder(repository: Path) -
     assert found.server["rest_port"] == "8000"
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "ovms --cache_size 2 --enable_prefix_caching=true --metrics_enable --model_path /m",

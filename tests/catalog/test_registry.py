@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tests.conftest import REPOSITORY
+from tests.catalog.conftest import TINY_CHAT
 from vinery_accounts.models import AuditEntry, User
 from vinery_accounts.services import changes
 from vinery_serving.catalog import registry
@@ -17,7 +17,6 @@ from vinery_serving.catalog.engine_status import EngineState, EngineStatus
 from vinery_serving.catalog.models import ServedModel
 
 pytestmark = pytest.mark.django_db
-TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
 
 
 def audited() -> list[str]:

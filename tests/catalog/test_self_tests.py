@@ -10,7 +10,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tests.conftest import REPOSITORY
+from tests.catalog.conftest import LIST
+from tests.catalog.conftest import MODELS as FOLDERS
 from vinery.cli import model as command
 from vinery_accounts.models import AuditEntry, User
 from vinery_accounts.resources.base import EVERYTHING, Conflict
@@ -20,21 +21,14 @@ from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import MODELS
 
 pytestmark = pytest.mark.django_db
-PAGE, CHANGES = "/console/models/", "admin:serving_servedmodel_changelist"
+CHANGES = "admin:serving_servedmodel_changelist"
 SUMMARY = "Some different pictures look alike to the model: red and blue."
 TESTED_AT = datetime(2026, 11, 26, 2, 30, tzinfo=UTC)
 WORDS = f"cannot distinguish pictures. {SUMMARY} (GPU.1, 2026-11-26 02:30:00 UTC)"
 
 
-@pytest.fixture
-def root(client: Client) -> User:
-    root = User.objects.create_superuser("root")
-    client.force_login(root)
-    return root
-
-
 def served(name: str, folder: str, state: EngineState = EngineState.READY) -> ServedModel:
-    model = registry.add_model(REPOSITORY / "models" / folder, name=name)
+    model = registry.add_model(FOLDERS / folder, name=name)
     EngineStatus.objects.create(model=model, state=state)
     return model
 
@@ -57,14 +51,14 @@ def actions() -> list[str]:
 
 
 def by_console(client: Client, model: ServedModel) -> str:
-    response = client.post(f"{PAGE}{model.pk}/self-test/", follow=True)
-    return unescape(response.content.decode())
+    response = client.post(f"{LIST}{model.pk}/self-test/", follow=True)
+    return unescape(response)
 
 
 # The admin writes the first letter of a message large.
 def by_admin(client: Client, model: ServedModel) -> str:
     form = {"action": "self_test", "_selected_action": [model.pk]}
-    return unescape(client.post(reverse(CHANGES), form, follow=True).content.decode())
+    return unescape(client.post(reverse(CHANGES), form, follow=True))
 
 
 Ask = Callable[[Client, ServedModel], str]
@@ -73,21 +67,21 @@ ASKS = pytest.mark.parametrize("ask", [by_console, by_admin])
 
 @ASKS
 def test_a_button_asks_for_a_test_which_is_audited(
-    client: Client, root: User, seer: ServedModel, ask: Ask
+    root: Client, seer: ServedModel, ask: Ask
 ) -> None:
-    assert "Testing seer" in ask(client, seer)
+    assert "Testing seer" in ask(root, seer)
 
     seer.refresh_from_db()
     assert seer.test_asked_at is not None
     assert "model.self-test" in actions()
-    assert "Being tested" in client.get(PAGE).content.decode()
+    assert "Being tested" in root.get(LIST)
 
 
 @ASKS
-def test_a_text_model_is_refused_with_a_sentence(client: Client, root: User, ask: Ask) -> None:
+def test_a_text_model_is_refused_with_a_sentence(root: Client, ask: Ask) -> None:
     model = served("chat", "tiny-chat")
 
-    assert "hat takes text only: there is no picture to show it." in ask(client, model)
+    assert "hat takes text only: there is no picture to show it." in ask(root, model)
     assert "model.self-test" not in actions()
 
 
@@ -101,22 +95,22 @@ def test_a_text_model_is_refused_with_a_sentence(client: Client, root: User, ask
     ],
 )
 def test_a_model_without_an_engine_must_be_loaded_first(
-    client: Client, root: User, ask: Ask, is_loaded: bool, state: EngineState, advice: str
+    root: Client, ask: Ask, is_loaded: bool, state: EngineState, advice: str
 ) -> None:
     model = served("seer", "tiny-vision", state)
     ServedModel.objects.update(is_loaded=is_loaded)
 
-    assert f"eer is not loaded, {advice}" in ask(client, model)
+    assert f"eer is not loaded, {advice}" in ask(root, model)
 
 
 def test_the_result_stands_with_the_model_for_administrators_alone(
-    client: Client, root: User, seer: ServedModel
+    root: Client, seer: ServedModel
 ) -> None:
     page = reverse("admin:serving_servedmodel_change", args=[seer.pk])
     body = MODELS.serializer(seer, context={"access": EVERYTHING}).data["engine"]["picture_test"]
 
-    assert f"C{WORDS[1:]}" in client.get(PAGE).content.decode()
-    assert WORDS in client.get(page).content.decode()
+    assert f"C{WORDS[1:]}" in root.get(LIST)
+    assert WORDS in root.get(page)
     assert body == {
         "verdict": "alike",
         "summary": SUMMARY,
@@ -125,19 +119,19 @@ def test_the_result_stands_with_the_model_for_administrators_alone(
     }
     assert MODELS.columns["pictures"](seer) == "cannot distinguish pictures"
     assert command._lines(seer)[-1] == ("pictures", WORDS)
-    client.force_login(User.objects.create_user("alice"))
-    assert "distinguish pictures" not in client.get(PAGE).content.decode()
-    assert client.post(f"{PAGE}{seer.pk}/self-test/").status_code == 404
+    root.force_login(User.objects.create_user("alice"))
+    assert "distinguish pictures" not in root.get(LIST)
+    assert root.post(f"{LIST}{seer.pk}/self-test/").status_code == 404
 
 
-def test_a_text_model_has_no_result(client: Client, root: User) -> None:
+def test_a_text_model_has_no_result(root: Client) -> None:
     model = served("chat", "tiny-chat")
 
     assert (
         MODELS.serializer(model, context={"access": EVERYTHING}).data["engine"]["picture_test"]
         is None
     )
-    assert "Self-test" not in client.get(PAGE).content.decode()
+    assert "Self-test" not in root.get(LIST)
 
 
 def test_the_api_conflicts_where_no_test_is_possible() -> None:

@@ -11,24 +11,17 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 from django.urls import reverse
 
-from tests.conftest import REPOSITORY
+from tests.catalog.conftest import TINY_CHAT as FOLDER
+from tests.tables import table
 from vinery_accounts.models import AuditEntry, ModelWeight, User
 from vinery_serving.catalog import devices
 from vinery_serving.catalog.devices import Device
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus
 from vinery_serving.catalog.models import ServedModel
 
-TINY_CHAT = str(REPOSITORY / "models" / "tiny-chat")
+TINY_CHAT = str(FOLDER)
 MODELS = "admin:serving_servedmodel_changelist"
 ADD = "admin:serving_servedmodel_add"
-
-
-@pytest.fixture
-def root(db: None, client: Client) -> User:
-    """A superuser, logged in."""
-    root = User.objects.create_superuser("root")
-    client.force_login(root)
-    return root
 
 
 def errors_of(client: Client, **values: str) -> dict[str, Any]:
@@ -39,14 +32,14 @@ def errors_of(client: Client, **values: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("options", ["", "{}", "null"])
-def test_no_options_are_an_empty_object(client: Client, root: User, options: str) -> None:
-    assert errors_of(client, options=options) == {}
+def test_no_options_are_an_empty_object(root: Client, options: str) -> None:
+    assert errors_of(root, options=options) == {}
 
     assert ServedModel.objects.get().options == {}
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@table(
+    "options, message",
     [
         ("{max_running: 3}", "This is not JSON: line 1, column 2: Expecting property name"),
         ('{\n"max_running": 3,,\n}', "This is not JSON: line 2, column 18"),
@@ -60,18 +53,16 @@ def test_no_options_are_an_empty_object(client: Client, root: User, options: str
         ('{"output_format": "german"}', "Known formats are deepseek_r1, "),
     ],
 )
-def test_wrong_options_are_refused_at_their_field(
-    client: Client, root: User, options: str, message: str
-) -> None:
-    errors = errors_of(client, options=options)
+def test_wrong_options_are_refused_at_their_field(root: Client, options: str, message: str) -> None:
+    errors = errors_of(root, options=options)
 
     assert errors.keys() == {"options"}
     assert message in errors["options"][0]
     assert not ServedModel.objects.exists()
 
 
-def test_a_wrong_folder_and_wrong_options_are_refused_together(client: Client, root: User) -> None:
-    errors = errors_of(client, folder="/nowhere", options="[]")
+def test_a_wrong_folder_and_wrong_options_are_refused_together(root: Client) -> None:
+    errors = errors_of(root, folder="/nowhere", options="[]")
 
     assert errors == {
         "folder": ["There is no folder /nowhere."],
@@ -86,10 +77,8 @@ def with_devices(settings: Any, tmp_path: Path) -> None:
     devices.write(tmp_path, [Device("CPU", "Intel Core")])
 
 
-def test_a_device_that_this_machine_lacks_is_refused(
-    client: Client, root: User, with_devices: None
-) -> None:
-    errors = errors_of(client, device="GPU")
+def test_a_device_that_this_machine_lacks_is_refused(root: Client, with_devices: None) -> None:
+    errors = errors_of(root, device="GPU")
 
     assert errors.keys() == {"device"}
     assert (
@@ -97,30 +86,28 @@ def test_a_device_that_this_machine_lacks_is_refused(
     )
 
 
-def test_the_form_names_the_devices_of_this_machine(
-    client: Client, root: User, with_devices: None
-) -> None:
-    page = client.get(reverse(ADD)).content.decode()
+def test_the_form_names_the_devices_of_this_machine(root: Client, with_devices: None) -> None:
+    page = root.get(reverse(ADD)).content.decode()
 
     assert '<option value="CPU">Intel Core</option>' in page
     assert "The devices of this machine: CPU (Intel Core)." in page
 
 
 def test_a_model_whose_folder_and_device_are_gone_can_be_renamed(
-    client: Client, root: User, with_devices: None
+    root: Client, with_devices: None
 ) -> None:
     model = ServedModel.objects.create(name="chat", folder="/nowhere", device="GPU")
     page = reverse("admin:serving_servedmodel_change", args=[model.pk])
     form = {"name": "new", "folder": "/nowhere", "device": "GPU", "options": "{}"}
 
-    assert client.post(page, form).status_code == 302
+    assert root.post(page, form).status_code == 302
 
     model.refresh_from_db()
     assert model.name == "new"
 
 
-def test_a_missing_folder_is_refused_once(client: Client, root: User) -> None:
-    assert errors_of(client, folder="") == {"folder": ["This field is required."]}
+def test_a_missing_folder_is_refused_once(root: Client) -> None:
+    assert errors_of(root, folder="") == {"folder": ["This field is required."]}
 
 
 @pytest.mark.parametrize(
@@ -137,18 +124,16 @@ def test_a_missing_folder_is_refused_once(client: Client, root: User) -> None:
     ],
 )
 def test_the_list_shows_the_state(
-    client: Client, root: User, is_loaded: bool, state: EngineState | None, shown: str
+    root: Client, is_loaded: bool, state: EngineState | None, shown: str
 ) -> None:
     model = ServedModel.objects.create(name="chat", folder=TINY_CHAT, is_loaded=is_loaded)
     if state:
         EngineStatus.objects.create(model=model, state=state)
 
-    assert f">{shown}</span>" in client.get(reverse(MODELS)).content.decode()
+    assert f">{shown}</span>" in root.get(reverse(MODELS)).content.decode()
 
 
-def test_an_engine_with_earlier_settings_is_not_reported_as_ready(
-    client: Client, root: User
-) -> None:
+def test_an_engine_with_earlier_settings_is_not_reported_as_ready(root: Client) -> None:
     model = ServedModel.objects.create(name="chat", folder=TINY_CHAT, is_loaded=True)
     EngineStatus.objects.create(
         model=model, state=EngineState.READY, settings_digest=model.settings_digest
@@ -156,25 +141,21 @@ def test_an_engine_with_earlier_settings_is_not_reported_as_ready(
     model.options = {"max_running": 3}
     model.save()
 
-    assert ">Waiting to load</span>" in client.get(reverse(MODELS)).content.decode()
+    assert ">Waiting to load</span>" in root.get(reverse(MODELS)).content.decode()
 
 
-def test_a_long_error_is_cut_in_the_list_and_complete_on_the_page(
-    client: Client, root: User
-) -> None:
+def test_a_long_error_is_cut_in_the_list_and_complete_on_the_page(root: Client) -> None:
     model = ServedModel.objects.create(name="chat", folder=TINY_CHAT)
     error = "It went wrong, " * 20 + "here."
     EngineStatus.objects.create(model=model, state=EngineState.FAILED, last_error=error)
     page = reverse("admin:serving_servedmodel_change", args=[model.pk])
 
-    assert "went wrong" in client.get(reverse(MODELS)).content.decode()
-    assert "here." not in client.get(reverse(MODELS)).content.decode()
-    assert error in unescape(client.get(page).content.decode())
+    assert "went wrong" in root.get(reverse(MODELS)).content.decode()
+    assert "here." not in root.get(reverse(MODELS)).content.decode()
+    assert error in unescape(root.get(page).content.decode())
 
 
-def test_the_page_of_a_model_that_is_tried_again_shows_how_often(
-    client: Client, root: User
-) -> None:
+def test_the_page_of_a_model_that_is_tried_again_shows_how_often(root: Client) -> None:
     model = ServedModel.objects.create(name="chat", folder=TINY_CHAT)
     EngineStatus.objects.create(
         model=model,
@@ -183,52 +164,52 @@ def test_the_page_of_a_model_that_is_tried_again_shows_how_often(
         num_attempts=1,
         max_attempts=4,
     )
-    page = client.get(reverse("admin:serving_servedmodel_change", args=[model.pk]))
+    page = root.get(reverse("admin:serving_servedmodel_change", args=[model.pk]))
 
     assert ">Retrying (2 of 4)</span>" in page.content.decode()
     assert "1 of 4 failed" in page.content.decode()
     assert "There is not enough memory.<br><br>std::bad_alloc" in page.content.decode()
-    rows = client.get(reverse(MODELS)).content.decode()
+    rows = root.get(reverse(MODELS)).content.decode()
     assert "There is not enough memory." in rows
     assert "bad_alloc" not in rows
 
 
-def test_a_failed_model_is_tried_again_by_the_action_to_load(client: Client, root: User) -> None:
+def test_a_failed_model_is_tried_again_by_the_action_to_load(root: Client) -> None:
     model = ServedModel.objects.create(name="chat", folder=TINY_CHAT)
     EngineStatus.objects.create(model=model, state=EngineState.FAILED)
 
-    client.post(reverse(MODELS), {"action": "load", "_selected_action": [model.pk]})
+    root.post(reverse(MODELS), {"action": "load", "_selected_action": [model.pk]})
 
     model.refresh_from_db()
     assert model.retried_at is not None
     assert AuditEntry.objects.get(target_kind="model").action == "model.retry"
 
 
-def test_a_new_name_warns_of_what_has_the_old_one(client: Client, root: User) -> None:
+def test_a_new_name_warns_of_what_has_the_old_one(root: Client) -> None:
     model = ServedModel.objects.create(name="chat", folder=TINY_CHAT)
     ModelWeight.objects.create(model="chat")
     form = {"name": "new", "folder": TINY_CHAT, "device": "CPU", "options": "{}"}
 
     page = reverse("admin:serving_servedmodel_change", args=[model.pk])
-    response = client.post(page, form, follow=True)
+    response = root.post(page, form, follow=True)
 
     assert "The token weights are for chat: they do not count for new." in unescape(
         response.content.decode()
     )
 
 
-def test_no_internal_row_is_named_before_a_model_is_deleted(client: Client, root: User) -> None:
+def test_no_internal_row_is_named_before_a_model_is_deleted(root: Client) -> None:
     model = ServedModel.objects.create(name="chat", folder=TINY_CHAT)
     EngineStatus.objects.create(model=model, state=EngineState.FAILED)
     page = reverse("admin:serving_servedmodel_delete", args=[model.pk])
     chosen = {"action": "delete_selected", "_selected_action": [model.pk]}
 
-    for response in (client.get(page), client.post(reverse(MODELS), chosen)):
+    for response in (root.get(page), root.post(reverse(MODELS), chosen)):
         text = response.content.decode()
         assert "chat" in text
         assert "ngine status" not in text
 
-    assert client.post(page, {"post": "yes"}).status_code == 302
+    assert root.post(page, {"post": "yes"}).status_code == 302
     assert not ServedModel.objects.exists()
     assert not EngineStatus.objects.exists()
 

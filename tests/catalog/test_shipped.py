@@ -9,6 +9,7 @@ from django.test import Client
 from django.urls import reverse
 
 from tests.conftest import REPOSITORY
+from tests.tables import table
 from vinery_serving.catalog import registry
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.shipped import shipped_folder, shipped_models
@@ -22,7 +23,7 @@ def test_the_reference_models_ship_with_vinery() -> None:
     assert shipped_folder("tiny-vision") == FOLDER
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../models/tiny-chat", "training", "tiny"])
+@table("name", ["", ".", "..", "../models/tiny-chat", "training", "tiny"])
 def test_no_other_name_is_one_of_them(name: str) -> None:
     assert shipped_folder(name) is None
 

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tests.catalog.test_model_pages import address, chat, folder_of_logs, page, root, text_of
+from tests.catalog.conftest import address, page, text_of
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus
 from vinery_serving.catalog.jobs import JobKind, ModelJob
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.speed import SpeedResult
 
-__all__ = ["chat", "folder_of_logs", "root"]  # fixtures
 pytestmark = pytest.mark.django_db
 
 

@@ -9,18 +9,17 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ValidationError
 
-from tests.conftest import REPOSITORY
+from tests.catalog.conftest import MODELS
+from tests.tables import table
 from vinery_accounts.services import changes
 from vinery_serving.catalog import registry
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.tasks import UnusableModel, read_task
 from vinery_serving.core.tasks import Task
 
-MODELS = REPOSITORY / "models"
 
-
-@pytest.mark.parametrize(
-    ("name", "task"),
+@table(
+    "name, task",
     [
         ("tiny-chat", Task.CHAT),
         ("tiny-vision", Task.VISION),

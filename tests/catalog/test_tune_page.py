@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tests.catalog.test_model_pages import address, chat, folder_of_logs, page, root, text_of
-from vinery_accounts.models import User
+from tests.catalog.conftest import LIST, address, error_at, page, text_of
+from tests.tables import table
 from vinery_serving.catalog import registry, speed_requests
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus
 from vinery_serving.catalog.job_results import take_result
 from vinery_serving.catalog.jobs import JobState, ModelJob
 from vinery_serving.catalog.models import ServedModel
 
-__all__ = ["chat", "folder_of_logs", "root"]  # fixtures
 pytestmark = pytest.mark.django_db
 BEST = {"prompt_lookup": True}
 
@@ -67,13 +66,12 @@ def test_empty_fields_have_their_defaults(root: Client, chat: ServedModel) -> No
     assert ModelJob.objects.get().parameters["time_limit_s"] == 900
 
 
-@pytest.mark.parametrize("time_limit_s", ["5", "100000", "soon", "nan"])
+@table("time_limit_s", ["5", "100000", "soon", "nan"])
 def test_a_wrong_time_limit_is_explained_beside_its_field(
     root: Client, chat: ServedModel, time_limit_s: str
 ) -> None:
     text = text_of(root.post(address(chat, "tune/"), {"time_limit_s": time_limit_s}))
-    beside = text.partition('class="field-time_limit_s"')[2].partition('<div class="field-')[0]
-    assert "errorlist" in beside
+    assert error_at(text, "time_limit_s")
     assert not ModelJob.objects.exists()
 
 
@@ -139,20 +137,12 @@ def test_models_that_generate_nothing_have_no_speed_card(root: Client) -> None:
     assert not ModelJob.objects.exists()
 
 
-def test_users_see_no_search(client: Client, chat: ServedModel) -> None:
-    client.force_login(User.objects.create_user("alice"))
-    assert client.get(address(chat, "tune/")).status_code == 404
-    assert client.post(address(chat, "tune/"), {}).status_code == 404
-    assert client.post(address(chat, "apply-tuning/")).status_code == 404
-    assert not ModelJob.objects.exists()
-
-
 # -- The log of a job
 
 
 def test_the_log_of_a_job_is_followed(root: Client, chat: ServedModel) -> None:
     job = a_tuning(chat)
-    log = f"/console/models/jobs/{job.pk}/log/"
+    log = f"{LIST}jobs/{job.pk}/log/"
     assert log in page(root, chat)
     assert "has logged nothing" in text_of(root.get(log))
 
@@ -164,10 +154,3 @@ def test_the_log_of_a_job_is_followed(root: Client, chat: ServedModel) -> None:
         file.write("two\n")
     (line,) = root.get(log, {"after": position}).json()["lines"]
     assert line.endswith("two")
-
-
-def test_users_see_no_log_of_a_job(client: Client, chat: ServedModel) -> None:
-    job = a_tuning(chat)
-    client.force_login(User.objects.create_user("alice"))
-    for query in ({}, {"after": ""}):
-        assert client.get(f"/console/models/jobs/{job.pk}/log/", query).status_code == 404

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.convert.checkpoints import write_checkpoint
+from tests.tables import table
 from vinery_serving.convert.checkpoint import Checkpoint
 from vinery_serving.convert.errors import ConvertError
 from vinery_serving.convert.lines import architecture_of, architectures, line_named, lines
@@ -132,8 +133,8 @@ def test_code_of_the_checkpoint_is_trusted_only_when_asked(folder: Path, tmp_pat
     assert "--trust-remote-code" in trusting.arguments(checkpoint, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
+@table(
+    "values, message",
     [
         ({"precision": "int2"}, "int2"),
         ({"speed": 1}, "There is no option speed"),

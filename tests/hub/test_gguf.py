@@ -12,6 +12,7 @@ import pytest
 
 from tests.fakes.hub import FakeHub
 from tests.hub.gguf_files import write_gguf
+from tests.tables import table
 from vinery_serving.hub import gguf_folder
 from vinery_serving.hub.client import Hub
 from vinery_serving.hub.errors import PullFailed
@@ -29,7 +30,7 @@ def test_the_metadata_is_read_without_the_weights(tmp_path: Path) -> None:
     assert len(metadata["tokenizer.ggml.tokens"]) == 3072
 
 
-@pytest.mark.parametrize("size", [0, 3, 20, 60, 5000, -1000])
+@table("size", [0, 3, 20, 60, 5000, -1000])
 def test_a_cut_file_is_refused(tmp_path: Path, size: int) -> None:
     whole = write_gguf(tmp_path / "m.gguf").read_bytes()
     (tmp_path / "cut.gguf").write_bytes(whole[:size])
@@ -38,7 +39,7 @@ def test_a_cut_file_is_refused(tmp_path: Path, size: int) -> None:
         read_metadata(tmp_path / "cut.gguf")
 
 
-@pytest.mark.parametrize(
+@table(
     "body",
     [
         struct.pack("<QQ", 0, 1 << 60),  # keys

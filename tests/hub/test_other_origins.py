@@ -14,6 +14,7 @@ from tests.fakes.hub import FakeHub, Fault
 from tests.hub.archives import FILES, write_tar, write_zip
 from tests.hub.gguf_files import write_gguf
 from tests.hub.models import TINY_CHAT, checkpoint_files
+from tests.tables import table
 from vinery_serving.hub.errors import PullFailed
 from vinery_serving.hub.origins import ArchiveOrigin, FilesOrigin
 from vinery_serving.hub.pull_job import discard, run
@@ -78,8 +79,8 @@ def test_an_archive_that_changes_is_not_mixed_with_the_old_one(
         assert (stream.start, b"".join(stream.parts)) == (0, b"new")
 
 
-@pytest.mark.parametrize(
-    ("url", "sentence"),
+@table(
+    "url, sentence",
     [
         ("https://user:secret@store/m.zip", "Leave the password out"),
         ("ftp://store/m.zip?signature=secret", "begins with https:// or s3://"),
@@ -92,7 +93,7 @@ def test_other_urls_are_refused_without_their_secrets(url: str, sentence: str) -
     assert "secret" not in str(error.value)
 
 
-@pytest.mark.parametrize("host", ["169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]"])
+@table("host", ["169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]"])
 def test_the_metadata_service_of_a_cloud_is_refused(host: str) -> None:
     with pytest.raises(PullFailed, match="metadata service"):
         ArchiveOrigin.look(f"https://{host}/latest/meta-data/m.zip")

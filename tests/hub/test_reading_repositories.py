@@ -6,6 +6,7 @@ import pytest
 
 from tests.fakes.hub import FakeHub, Fault
 from tests.hub.models import TINY_CHAT, openvino_files
+from tests.tables import table
 from vinery_serving.hub.client import Hub
 from vinery_serving.hub.errors import HubUnavailable, PullFailed
 from vinery_serving.hub.repository import Repository
@@ -47,7 +48,7 @@ def test_the_endpoint_comes_from_the_environment(hub: FakeHub) -> None:
     assert Hub.of_environment().endpoint == hub.endpoint
 
 
-@pytest.mark.parametrize("url", ["ftp://hub", "hub.example", "http://"])
+@table("url", ["ftp://hub", "hub.example", "http://"])
 def test_another_endpoint_than_a_url_is_refused(url: str) -> None:
     with pytest.raises(PullFailed, match="HF_ENDPOINT must be a URL"):
         Hub.of_environment(url)
@@ -59,7 +60,7 @@ def test_a_password_in_the_endpoint_is_refused_and_not_shown() -> None:
     assert "secret" not in str(error.value)
 
 
-@pytest.mark.parametrize(
+@table(
     "name", ["../etc", "a/b/c", "/abs", "a/..", "acme/x y", "", "acme/a--b", ".hidden/x", "a\\b"]
 )
 def test_a_name_that_could_not_be_a_folder_is_refused(hub: FakeHub, name: str) -> None:
@@ -68,9 +69,7 @@ def test_a_name_that_could_not_be_a_folder_is_refused(hub: FakeHub, name: str) -
     assert not hub.requests
 
 
-@pytest.mark.parametrize(
-    "path", ["../x.bin", "/etc/passwd", "a/../../x", "a//b", "c:\\x", "a\nb", ".", "x/"]
-)
+@table("path", ["../x.bin", "/etc/passwd", "a/../../x", "a//b", "c:\\x", "a\nb", ".", "x/"])
 def test_a_listed_file_outside_the_folder_is_refused(hub: FakeHub, path: str) -> None:
     hub.add("acme/tiny", {**openvino_files(), path: b"x"})
 
@@ -102,8 +101,8 @@ def test_what_needs_a_token_is_read_with_one(
     assert read(hub).has("openvino_model.xml")
 
 
-@pytest.mark.parametrize(
-    ("fault", "error", "sentence"),
+@table(
+    "fault, error, sentence",
     [
         (Fault(status=403), PullFailed, "refuses acme/tiny with this token"),
         (Fault(status=429), HubUnavailable, "limits requests now"),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.hub.models import QWEN3_8B, TINY_VISION, checkpoint_files, openvino_files
+from tests.tables import table
 from vinery_serving.hub.formats import Format, needed_files
 from vinery_serving.hub.machine import Machine, free_bytes, memory_limit
 from vinery_serving.hub.memory_need import MeasuredEngine, kv_bytes_of_token, memory_need
@@ -47,12 +48,113 @@ def judged(found: Repository, machine: Machine = LARGE) -> Verdict:
     return will_it_load(found, machine)
 
 
-def test_an_openvino_model_that_fits_loads() -> None:
-    verdict = judged(openvino(name="OpenVINO/Qwen3-8B-int4-ov"))
+def without(name: str, **rest: Any) -> Repository:
+    """An OpenVINO model that lacks this file."""
+    found = openvino(**rest)
+    return replace(found, files=tuple(each for each in found.files if each.path != name))
 
-    assert (verdict.answer, verdict.format) == (Answer.YES, Format.OPENVINO)
-    assert (verdict.task, verdict.precision) == ("chat", "int4")
-    assert verdict.reasons == ("It needs about 6.8 GB of the 64.0 GB of memory that CPU has.",)
+
+def gguf(architecture: str, *names: str) -> Repository:
+    return repository(
+        dict.fromkeys(names or ["m-q8_0.gguf"], GB), {}, gguf_architecture=architecture
+    )
+
+
+PICKLE = repository({"config.json": 10, "pytorch_model.bin": GB})
+SEVERAL = gguf("qwen3", "a-q4.gguf", "a-q8.gguf")
+NEW = QWEN3_8B | {"architectures": ["NewForCausalLM"]}
+MINICPM = {"model_type": "minicpmv", "vision_config": {}}
+TOO_LARGE = (
+    "It needs at least 5.6 GB of memory, and GPU has 4.0 GB. Choose a smaller model, or one with "
+    "int4 weights."
+)
+
+
+@table(
+    "found, machine, answer, reason",
+    [
+        (
+            openvino(),
+            {},
+            Answer.YES,
+            "It needs about 6.8 GB of the 64.0 GB of memory that CPU has.",
+        ),
+        (openvino(), {"memory_bytes": 6 * GB}, Answer.YES, "Set cache_size_gb"),
+        (openvino(), {"memory_bytes": 4 * GB, "device": "GPU"}, Answer.NO, TOO_LARGE),
+        (openvino(), {"free_disk_bytes": 4 * GB}, Answer.NO, "4.9 GB"),
+        (openvino(), {"free_disk_bytes": 4 * GB}, Answer.NO, "4.0 GB free"),
+        (openvino(51 * GB), {}, Answer.NO, "openvino_model.bin is above 50 GB"),
+        (openvino(config=NEW), {}, Answer.YES, "does not name NewForCausalLM"),
+        (openvino(config=MINICPM), {}, Answer.NO, "this one is minicpmv"),
+        (without("openvino_model.bin"), {}, Answer.NO, "openvino_model"),
+        (without("tokenizer.json"), {}, Answer.NO, "tokenizer"),
+        (PICKLE, {}, Answer.NO, "can run any code"),
+        (repository({"README.md": 10}), {}, Answer.NO, "neither an OpenVINO model"),
+        (gguf("gemma3"), {}, Answer.NO, "of the architectures llama, qwen2, qwen3"),
+        (SEVERAL, {}, Answer.NO, "--include: a-q4.gguf, a-q8.gguf"),
+    ],
+)
+def test_the_answer_has_a_reason(
+    found: Repository, machine: dict[str, Any], answer: Answer, reason: str
+) -> None:
+    verdict = judged(found, replace(LARGE, **machine))
+
+    assert verdict.answer is answer
+    assert reason in verdict.reasons[0]
+
+
+TIGHT = replace(LARGE, memory_bytes=7 * GB)
+VISION_FILES = {each.name: each.stat().st_size for each in TINY_VISION.iterdir()}
+VISION = repository(VISION_FILES, {"model_type": "qwen2_vl", "vision_config": {}})
+BERT = {"architectures": ["BertModel"]}
+RERANK = {"architectures": ["XLMRobertaForSequenceClassification"]}
+BARE = without("chat_template.jinja")
+
+
+@table(
+    "verdict, expected",
+    [
+        (judged(openvino()), {"answer": Answer.YES, "format": Format.OPENVINO, "task": "chat"}),
+        (judged(openvino(name="OpenVINO/Qwen3-8B-int4-ov")), {"precision": "int4"}),
+        (judged(openvino(openvino_config={"dtype": "int8"})), {"precision": "int8"}),
+        (
+            judged(openvino(openvino_config={"quantization_config": {"bits": 4}})),
+            {"precision": "int4"},
+        ),
+        (judged(openvino(openvino_config={})), {"precision": None}),
+        (judged(checkpoint()), {"answer": Answer.CONVERT, "format": Format.CHECKPOINT}),
+        # By the first precision that fits.
+        (judged(checkpoint()), {"precision": "int8"}),
+        (judged(checkpoint(), TIGHT), {"answer": Answer.CONVERT, "precision": "int4"}),
+        (judged(PICKLE), {"format": Format.PICKLE}),
+        *(
+            (
+                judged(gguf(each)),
+                {"answer": Answer.YES, "format": Format.GGUF, "architecture": each},
+            )
+            for each in ("llama", "qwen2", "qwen3")
+        ),
+        (judged(gguf("llama")), {"answer": Answer.YES}),
+        (judged(SEVERAL.only(["*q4*"])), {"answer": Answer.YES}),
+        (judged(VISION), {"answer": Answer.YES, "task": "vision"}),
+        (judged(openvino(config=MINICPM)), {"task": "vision"}),
+        (judged(openvino(config=BERT)), {"task": "embeddings"}),
+        (judged(openvino(pipeline_tag="feature-extraction")), {"task": "embeddings"}),
+        (judged(openvino(config=RERANK)), {"task": "rerank"}),
+        (judged(openvino(pipeline_tag="text-ranking")), {"task": "rerank"}),
+        (judged(openvino(pipeline_tag="text-generation")), {"task": "chat"}),
+        (judged(BARE), {"task": "completion"}),
+        (judged(replace(BARE, chat_template="{{ messages }}")), {"task": "chat"}),
+    ],
+)
+def test_a_verdict_names_what_the_files_and_the_configuration_show(
+    verdict: Verdict, expected: dict[str, Any]
+) -> None:
+    assert {name: getattr(verdict, name) for name in expected} == expected
+
+
+def test_the_weights_of_a_checkpoint_are_those_after_its_conversion() -> None:
+    assert judged(checkpoint()).need.weights_bytes == int(8_200_000_000 * 1.1)
 
 
 def test_memory_is_weights_kv_cache_and_overhead() -> None:
@@ -103,156 +205,13 @@ def test_a_context_is_at_most_that_of_the_model() -> None:
     assert memory_need(1, {"max_position_embeddings": 2048}, 8192).context_tokens == 2048
 
 
-@pytest.mark.parametrize("key", ["text_config", "llm_config"])
+@table("key", ["text_config", "llm_config"])
 def test_numbers_of_a_vision_model_are_those_of_its_language_model(key: str) -> None:
     assert kv_bytes_of_token({"hidden_size": 9, key: QWEN3_8B}) == 147_456
 
 
 def test_a_configuration_without_numbers_gives_no_cache() -> None:
     assert kv_bytes_of_token({"num_hidden_layers": True, "hidden_size": -1}) == 0
-
-
-def test_a_model_that_is_larger_than_the_memory_does_not_load() -> None:
-    verdict = judged(openvino(), replace(LARGE, memory_bytes=4 * GB, device="GPU"))
-
-    assert verdict.answer is Answer.NO
-    assert verdict.reasons == (
-        "It needs at least 5.6 GB of memory, and GPU has 4.0 GB. Choose a smaller model, or one "
-        "with int4 weights.",
-    )
-
-
-def test_a_model_without_room_for_a_conversation_loads_with_a_warning() -> None:
-    verdict = judged(openvino(), replace(LARGE, memory_bytes=6 * GB))
-
-    assert verdict.answer is Answer.YES
-    assert "Set cache_size_gb" in verdict.reasons[0]
-
-
-def test_a_full_disk_is_named() -> None:
-    verdict = judged(openvino(), replace(LARGE, free_disk_bytes=4 * GB))
-
-    assert verdict.answer is Answer.NO
-    assert "4.9 GB" in verdict.reasons[0] and "4.0 GB free" in verdict.reasons[0]
-
-
-def test_a_file_that_the_hub_does_not_send_is_refused() -> None:
-    verdict = judged(openvino(51 * GB))
-
-    assert "openvino_model.bin is above 50 GB" in verdict.reasons[0]
-
-
-def test_a_checkpoint_needs_a_conversion() -> None:
-    verdict = judged(checkpoint())
-
-    assert (verdict.answer, verdict.format) == (Answer.CONVERT, Format.CHECKPOINT)
-    assert verdict.precision == "int8"
-    assert verdict.need.weights_bytes == int(8_200_000_000 * 1.1)
-
-
-def test_a_checkpoint_is_judged_by_the_first_precision_that_fits() -> None:
-    verdict = judged(checkpoint(), replace(LARGE, memory_bytes=7 * GB))
-
-    assert (verdict.answer, verdict.precision) == (Answer.CONVERT, "int4")
-
-
-def test_weights_in_pickle_format_are_refused() -> None:
-    verdict = judged(repository({"config.json": 10, "pytorch_model.bin": GB}))
-
-    assert (verdict.answer, verdict.format) == (Answer.NO, Format.PICKLE)
-    assert "can run any code" in verdict.reasons[0]
-
-
-def test_a_repository_without_weights_is_refused() -> None:
-    assert "neither an OpenVINO model" in judged(repository({"README.md": 10})).reasons[0]
-
-
-@pytest.mark.parametrize("missing", ["openvino_model.bin", "tokenizer.json"])
-def test_an_incomplete_openvino_model_is_refused(missing: str) -> None:
-    files = tuple(each for each in openvino().files if each.path != missing)
-
-    verdict = judged(replace(openvino(), files=files))
-
-    assert verdict.answer is Answer.NO
-    assert missing.partition(".")[0] in verdict.reasons[0]
-
-
-@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
-def test_a_gguf_file_of_a_known_architecture_loads(name: str) -> None:
-    verdict = judged(repository({"tiny-q8_0.gguf": GB}, {}, gguf_architecture=name))
-
-    assert (verdict.answer, verdict.format) == (Answer.YES, Format.GGUF)
-    assert verdict.architecture == name
-
-
-def test_a_gguf_file_of_another_architecture_is_refused() -> None:
-    verdict = judged(repository({"tiny.gguf": GB}, {}, gguf_architecture="gemma3"))
-
-    assert verdict.answer is Answer.NO
-    assert "reads GGUF files of the architectures llama, qwen2, qwen3" in verdict.reasons[0]
-
-
-def test_one_of_several_gguf_files_must_be_named() -> None:
-    several = repository({"a-q4.gguf": GB, "a-q8.gguf": GB}, {}, gguf_architecture="qwen3")
-
-    assert "--include: a-q4.gguf, a-q8.gguf" in judged(several).reasons[0]
-    assert judged(several.only(["*q4*"])).answer is Answer.YES
-
-
-def test_an_unlisted_text_architecture_is_warned_about() -> None:
-    verdict = judged(openvino(config=QWEN3_8B | {"architectures": ["NewForCausalLM"]}))
-
-    assert verdict.answer is Answer.YES
-    assert "does not name NewForCausalLM" in verdict.reasons[0]
-
-
-def test_a_vision_model_of_an_unknown_type_is_refused() -> None:
-    config = {"model_type": "minicpmv", "vision_config": {}}
-
-    verdict = judged(openvino(config=config))
-
-    assert (verdict.answer, verdict.task) == (Answer.NO, "vision")
-    assert "this one is minicpmv" in verdict.reasons[0]
-
-
-def test_the_shipped_vision_model_is_one() -> None:
-    files = {each.name: each.stat().st_size for each in TINY_VISION.iterdir()}
-
-    verdict = judged(repository(files, {"model_type": "qwen2_vl", "vision_config": {}}))
-
-    assert (verdict.answer, verdict.task) == (Answer.YES, "vision")
-
-
-@pytest.mark.parametrize(
-    ("config", "tag", "task"),
-    [
-        ({"architectures": ["BertModel"]}, None, "embeddings"),
-        (QWEN3_8B, "feature-extraction", "embeddings"),
-        ({"architectures": ["XLMRobertaForSequenceClassification"]}, None, "rerank"),
-        (QWEN3_8B, "text-ranking", "rerank"),
-        (QWEN3_8B, "text-generation", "chat"),
-    ],
-)
-def test_the_task_follows_from_class_and_tag(
-    config: dict[str, Any], tag: str | None, task: str
-) -> None:
-    assert judged(openvino(config=config, pipeline_tag=tag)).task == task
-
-
-def test_a_model_without_chat_template_completes_texts() -> None:
-    files = tuple(each for each in openvino().files if each.path != "chat_template.jinja")
-    bare = replace(openvino(), files=files)
-
-    assert judged(bare).task == "completion"
-    assert judged(replace(bare, chat_template="{{ messages }}")).task == "chat"
-
-
-@pytest.mark.parametrize(
-    ("config", "precision"),
-    [({"quantization_config": {"bits": 4}}, "int4"), ({"dtype": "int8"}, "int8"), ({}, None)],
-)
-def test_the_precision_follows_from_the_export(config: dict[str, Any], precision: str) -> None:
-    assert judged(openvino(openvino_config=config)).precision == precision
 
 
 def test_weights_of_other_formats_are_not_fetched() -> None:

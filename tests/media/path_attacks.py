@@ -19,15 +19,7 @@ _ENCODED_PARENTS: Final = (
     *("%252e%252e", "%c0%ae%c0%ae", "%uff0e%uff0e", "..%00", "%2e%2e%00/", "..;", "..%3b"),
 )
 _OTHER_PARENTS: Final = (
-    "\\..",
-    "..\\",
-    "\uff0e\uff0e",
-    "\u2025",
-    "...",
-    "....//",
-    "..\u200b",
-    ".. ",
-    "..\x00",
+    *("\\..", "..\\", "\uff0e\uff0e", "\u2025", "...", "....//", "..\u200b", ".. ", "..\x00"),
 )
 _SYSTEM: Final = (
     *("/etc/passwd", "/etc/shadow", "/proc/self/environ", "/proc/self/cmdline", "/proc/self/maps"),
@@ -36,58 +28,25 @@ _SYSTEM: Final = (
     *("/", "//", "/.", "/..", "/root/.ssh/id_rsa", "/var/run/secrets/kubernetes.io", "/tmp"),
 )
 _NOT_ABSOLUTE: Final = (
-    *(
-        "",
-        ".",
-        "..",
-        "~",
-        "~/secret",
-        "~root/secret",
-        "secret",
-        "./secret",
-        "$HOME/secret",
-        " /etc",
-    ),
-    *(
-        "C:\\secret",
-        "C:/secret",
-        "\\\\host\\share\\secret",
-        "\\etc\\passwd",
-        "-",
-        "|cat /etc/passwd",
-    ),
+    *("", ".", "..", "~", "~/secret", "~root/secret", "secret", "./secret", "$HOME/secret"),
+    *(" /etc", "C:\\secret", "C:/secret", "\\\\host\\share\\secret", "\\etc\\passwd", "-"),
+    "|cat /etc/passwd",
 )
 _FILE_URLS: Final = (
     *("file://host{outside}/secret", "file://127.0.0.1{outside}/secret", "file://{outside}/secret"),
     *("file:{outside}/secret", "FILE://{outside}/secret", "file:///etc/passwd", "file:etc/passwd"),
-    *(
-        "file://localhost@host{outside}/secret",
-        "file:////host/secret",
-        "file://",
-        "file:",
-        "file:/",
-    ),
-    *("file://localhost:80{outside}/secret", "file://{folder}/a?/../{outside}", "file://~/secret"),
-    *(
-        "file://{folder}/a.png?x",
-        "file://{folder}/a.png#x",
-        "file://{folder}/%",
-        "file://{folder}/%zz",
-    ),
-    *("file://{folder}/%00", "file://{folder}/a%2fb", "file://{folder}/%ff%fe", "file://."),
-    *("local://{outside}/secret", "php://filter/resource={outside}/secret", "fd:0", "data:,x"),
+    *("file://localhost@host{outside}/secret", "file:////host/secret", "file://", "file:"),
+    *("file:/", "file://localhost:80{outside}/secret", "file://{folder}/a?/../{outside}"),
+    *("file://~/secret", "file://{folder}/a.png?x", "file://{folder}/a.png#x", "file://{folder}/%"),
+    *("file://{folder}/%zz", "file://{folder}/%00", "file://{folder}/a%2fb"),
+    *("file://{folder}/%ff%fe", "file://.", "local://{outside}/secret"),
+    *("php://filter/resource={outside}/secret", "fd:0", "data:,x"),
 )
 # Links and other files that `build` makes in the allowed folder.
 _LINKS: Final = (
-    *(
-        "to-secret",
-        "to-outside/secret",
-        "relative",
-        "chain",
-        "inside/to-secret",
-        "to-root/etc/passwd",
-    ),
-    *("to-proc", "to-fd", "to-itself", "to-file-inside", "to-folder-inside/a.png", "dangling"),
+    *("to-secret", "to-outside/secret", "relative", "chain", "inside/to-secret"),
+    *("to-root/etc/passwd", "to-proc", "to-fd", "to-itself", "to-file-inside"),
+    *("to-folder-inside/a.png", "dangling"),
 )
 _NOT_REGULAR: Final = ("pipe", "socket", "inside", "", "inside/", "zero", "missing", "a.png/b")
 

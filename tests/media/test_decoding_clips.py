@@ -32,6 +32,7 @@ from tests.media.drawing import (
     to_size,
 )
 from tests.media.videos import video
+from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import Clip
 from vinery_serving.media.decoding import DecodeLimits, decode_image, decode_video
@@ -68,7 +69,7 @@ def numbers(clip: Clip) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize(("codec", "container"), VIDEOS)
+@table("codec, container", VIDEOS)
 def test_a_video_of_every_common_codec_is_read(codec: str, container: str) -> None:
     data = video([quadrants()] * 12, codec, container)
 
@@ -80,8 +81,8 @@ def test_a_video_of_every_common_codec_is_read(codec: str, container: str) -> No
         assert_shows(frame, tolerance=14)
 
 
-@pytest.mark.parametrize(("codec", "container"), [("libx264", "mp4"), ("libvpx", "webm")])
-@pytest.mark.parametrize("gop", [1, 5, 60])
+@table("codec, container", [("libx264", "mp4"), ("libvpx", "webm")])
+@table("gop", [1, 5, 60])
 def test_frames_are_taken_in_even_steps(codec: str, container: str, gop: int) -> None:
     data = video([grey_frame(index) for index in range(51)], codec, container, 20, g=str(gop))
 
@@ -109,9 +110,7 @@ def test_key_frames_are_taken_where_all_frames_would_take_too_long() -> None:
         decoded(data, replace(few, max_video_pixels=96 * 64 * 3))
 
 
-@pytest.mark.parametrize(
-    ("colorspace", "color_range"), [("ITU601", 1), ("ITU709", 1), ("ITU601", 2)]
-)
+@table("colorspace, color_range", [("ITU601", 1), ("ITU709", 1), ("ITU601", 2)])
 def test_colours_follow_the_matrix_and_range_of_the_video(
     colorspace: str, color_range: int
 ) -> None:
@@ -134,7 +133,7 @@ def test_colours_follow_the_matrix_and_range_of_the_video(
     assert_shows(frames_of(decoded(file.getvalue()))[0], tolerance=8)
 
 
-@pytest.mark.parametrize(("rotation", "turn"), [(90, 90), (-90, 270), (180, 180)])
+@table("rotation, turn", [(90, 90), (-90, 270), (180, 180)])
 def test_a_video_of_a_turned_phone_is_upright(rotation: int, turn: int) -> None:
     stored = quadrants().rotate(-turn, expand=True)
     asked = []
@@ -150,8 +149,8 @@ def test_a_video_of_a_turned_phone_is_upright(rotation: int, turn: int) -> None:
     assert_shows(frames_of(clip)[0], tolerance=14)
 
 
-@pytest.mark.parametrize(
-    ("file_type", "options"),
+@table(
+    "file_type, options",
     [
         ("GIF", {}),
         ("PNG", {}),
@@ -194,8 +193,8 @@ def test_a_still_picture_is_a_clip_of_one_frame() -> None:
     assert (clip.num_frames, clip.frames_per_s) == (1, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("limits", "sentence"),
+@table(
+    "limits, sentence",
     [
         ({"max_pixels": 96 * 64 - 1}, "has 96 x 64 pixels, and at most 6143 are read"),
         ({"max_duration_s": 1.9}, "lasts 2.0 s, and at most 1.9 s are read"),

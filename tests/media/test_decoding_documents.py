@@ -20,6 +20,7 @@ from tests.media.drawing import (
 )
 from tests.media.pdfs import QUADRANTS as DRAWN
 from tests.media.pdfs import pages, pdf, stream, words
+from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import Page
 from vinery_serving.media.decoding import decode_document
@@ -58,7 +59,7 @@ def test_the_model_chooses_the_size_of_a_page_from_that_at_144_pixels_an_inch() 
     assert (page.picture.width, page.picture.height) == (48, 32)
 
 
-@pytest.mark.parametrize("turn", [0, 90, 180, 270])
+@table("turn", [0, 90, 180, 270])
 def test_a_turned_page_is_shown_as_a_viewer_shows_it(turn: int) -> None:
     objects = pages([DRAWN])
     objects[4] = objects[4].replace(b"/Type /Page ", b"/Type /Page /Rotate %d " % turn)

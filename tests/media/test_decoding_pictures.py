@@ -31,6 +31,7 @@ from tests.media.drawing import (
     saved,
     to_size,
 )
+from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import MediaKind
 from vinery_serving.media.decoding import decode_image, kind_of
@@ -66,7 +67,7 @@ colours = st.tuples(*[st.integers(0, 255)] * 3)
 four_colours = st.tuples(colours, colours, colours, colours)
 
 
-@pytest.mark.parametrize("file_type", LOSSLESS)
+@table("file_type", LOSSLESS)
 @given(width=sides, height=sides, shown=four_colours)
 def test_a_lossless_format_keeps_every_pixel(
     file_type: str, width: int, height: int, shown: tuple[Any, ...]
@@ -79,7 +80,7 @@ def test_a_lossless_format_keeps_every_pixel(
     assert picture.pixels == drawn.tobytes()
 
 
-@pytest.mark.parametrize("file_type", LOSSY)
+@table("file_type", LOSSY)
 @given(shown=four_colours)
 def test_a_lossy_format_keeps_the_colours_of_areas(file_type: str, shown: tuple[Any, ...]) -> None:
     options, tolerance = LOSSY[file_type]
@@ -89,8 +90,8 @@ def test_a_lossy_format_keeps_the_colours_of_areas(file_type: str, shown: tuple[
     assert_shows(picture, shown, tolerance)
 
 
-@pytest.mark.parametrize("file_type", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
-@pytest.mark.parametrize("orientation", range(1, 9))
+@table("file_type", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
+@table("orientation", range(1, 9))
 def test_a_picture_stored_in_any_orientation_is_upright(file_type: str, orientation: int) -> None:
     transposition = _TRANSPOSITIONS[orientation]
     stored = quadrants() if transposition is None else quadrants().transpose(transposition)
@@ -127,8 +128,8 @@ def with_alpha(values: tuple[int, ...]) -> Image.Image:
     return image
 
 
-@pytest.mark.parametrize(
-    ("file_type", "options"),
+@table(
+    "file_type, options",
     [
         ("PNG", {}),
         ("WEBP", {"lossless": True, "exact": True}),
@@ -176,7 +177,7 @@ def test_a_palette_gives_its_colours_and_its_transparent_ones_white() -> None:
     assert_shows(decoded(saved(image, "PNG", transparency=alphas)), (WHITE, GREEN, BLUE, BLACK))
 
 
-@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+@table("bits", [1, 2, 4, 8])
 def test_a_palette_of_any_depth_is_read(bits: int) -> None:
     image = Image.new("P", (8, 8), 1)
     image.putpalette([*RED, *GREEN])
@@ -199,7 +200,7 @@ def greys(shown: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(image.getpixel((x, y)) for y in (10, 50) for x in (10, 80))
 
 
-@pytest.mark.parametrize("file_type", ["JPEG", "PNG", "TIFF", "BMP", "WEBP", "AVIF"])
+@table("file_type", ["JPEG", "PNG", "TIFF", "BMP", "WEBP", "AVIF"])
 def test_grey_is_grey(file_type: str) -> None:
     options = {"quality": 95} if file_type in ("JPEG", "WEBP", "AVIF") else {}
 
@@ -215,7 +216,7 @@ def test_grey_with_alpha_is_on_white() -> None:
     assert_shows(picture, (red, WHITE, blue, (127, 127, 127)))
 
 
-@pytest.mark.parametrize("file_type", ["PNG", "TIFF", "BMP"])
+@table("file_type", ["PNG", "TIFF", "BMP"])
 def test_one_bit_is_black_and_white_and_smooth_when_scaled(file_type: str) -> None:
     image = quadrants(colours=(BLACK, WHITE, WHITE, BLACK)).convert("1")
     stripes = Image.new("1", (64, 64))
@@ -227,7 +228,7 @@ def test_one_bit_is_black_and_white_and_smooth_when_scaled(file_type: str) -> No
     assert_shows(half, ((128, 128, 128),) * 4, tolerance=3)
 
 
-@pytest.mark.parametrize("file_type", ["PNG", "TIFF"])
+@table("file_type", ["PNG", "TIFF"])
 def test_16_bits_keep_their_brightness(file_type: str) -> None:
     values = np.asarray(quadrants().convert("L")).astype(np.uint16) * 257
 
@@ -251,8 +252,8 @@ def png_with_transparency(data: bytes, value: int) -> bytes:
     return before + png_chunk(b"tRNS", value.to_bytes(2)) + idat + after
 
 
-@pytest.mark.parametrize(
-    ("values", "seen"),
+@table(
+    "values, seen",
     [
         (np.array([[0, 255]], np.int32), [0, 255]),
         (np.array([[0, 65535]], np.int32), [0, 255]),
@@ -273,7 +274,7 @@ def test_values_of_32_bits_are_scaled_to_their_usual_white(
     assert list(picture.pixels[::3]) == seen
 
 
-@pytest.mark.parametrize("file_type", ["JPEG", "TIFF"])
+@table("file_type", ["JPEG", "TIFF"])
 def test_cmyk_is_shown_in_its_colours_and_not_inverted(file_type: str) -> None:
     image = quadrants(colours=(RED, GREEN, BLUE, WHITE)).convert("CMYK")
     options = {"quality": 95} if file_type == "JPEG" else {}
@@ -296,7 +297,7 @@ def test_lab_colours_are_refused_by_name() -> None:
     assert refusal.value.param == PARAM
 
 
-@pytest.mark.parametrize("file_type", ["GIF", "PNG", "WEBP", "AVIF", "TIFF", "MPO"])
+@table("file_type", ["GIF", "PNG", "WEBP", "AVIF", "TIFF", "MPO"])
 def test_of_several_frames_the_first_is_the_picture(file_type: str) -> None:
     others = [quadrants(colours=(WHITE,) * 4), quadrants(colours=(BLACK,) * 4)]
     options = {"lossless": True} if file_type == "WEBP" else {}
@@ -308,7 +309,7 @@ def test_of_several_frames_the_first_is_the_picture(file_type: str) -> None:
     assert_shows(decoded(data), tolerance=4)
 
 
-@pytest.mark.parametrize("file_type", ["PNG", "BMP", "TIFF"])
+@table("file_type", ["PNG", "BMP", "TIFF"])
 @given(width=st.integers(1, 200), height=st.integers(1, 200))
 def test_scaling_is_bicubic(file_type: str, width: int, height: int) -> None:
     drawn = Image.effect_mandelbrot((90, 70), (-2, -1, 1, 1), 30).convert("RGB")
@@ -341,7 +342,7 @@ def test_a_jpeg_in_any_orientation_is_scaled_far_down_to_the_right_sides() -> No
     assert_shows(picture, tolerance=4)
 
 
-@pytest.mark.parametrize("file_type", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF"])
+@table("file_type", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF"])
 def test_more_pixels_than_allowed_are_refused_with_their_number(file_type: str) -> None:
     data = saved(quadrants(100, 50), file_type)
 
@@ -383,8 +384,8 @@ def test_an_error_of_the_model_is_no_error_of_the_file() -> None:
         decoded(saved(quadrants(), "PNG"), lambda width, height: (width // 0, height))
 
 
-@pytest.mark.parametrize(
-    ("data", "kind"),
+@table(
+    "data, kind",
     [
         (saved(quadrants(), "PNG"), MediaKind.IMAGE),
         (saved(quadrants(), "AVIF"), MediaKind.IMAGE),

@@ -14,6 +14,7 @@ import pytest
 from tests.fakes.clock import FakeClock
 from tests.outbound.recording import RecordedNetwork
 from tests.outbound.servers import Server, answer, certificate, redirect, serving
+from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest, LimitReached, Overloaded
 from vinery_serving.core.media import MediaKind, PathSource, UrlSource
 from vinery_serving.media import fetching
@@ -99,8 +100,8 @@ async def test_nothing_is_allowed_without_a_rule(
     assert network.resolved == network.connected == []
 
 
-@pytest.mark.parametrize(
-    ("host", "url"),
+@table(
+    "host, url",
     [
         ("a.example", "http://b.example:{port}/"),
         ("a.example", "https://a.example:{port}/"),
@@ -191,7 +192,7 @@ async def test_a_message_names_the_rules_and_the_host_but_not_the_path(
     assert "token" not in repr(caught.value.denial)
 
 
-@pytest.mark.parametrize(
+@table(
     "url", ["a.example/x.png", "ftp://a.example/", "http://me:word@a.example/", "http://0x7f.1/"]
 )
 async def test_a_text_that_is_no_url_is_refused_by_its_field(
@@ -260,7 +261,7 @@ async def test_a_redirect_without_a_target_ends_at_the_limit_of_redirects(
 # -- Responses
 
 
-@pytest.mark.parametrize(
+@table(
     "status",
     ["204 No Content", "206 Partial Content", "304 Not Modified", "404 Not Found", "503 x"],
 )
@@ -272,8 +273,8 @@ async def test_only_the_status_200_has_a_file(
     assert f"answered {status[:3]}" in message
 
 
-@pytest.mark.parametrize(
-    ("allowed", "declared", "is_allowed"),
+@table(
+    "allowed, declared, is_allowed",
     [
         ((), "image/png", True),
         ((), "IMAGE/PNG; charset=utf-8", True),
@@ -293,13 +294,14 @@ async def test_only_the_status_200_has_a_file(
     ],
 )
 async def test_the_declared_type_must_be_allowed(
-    fetcher: MediaFetcher,
+    network: RecordedNetwork,
     server: Server,
     allowed: tuple[str, ...],
     declared: str | None,
     *,
     is_allowed: bool,
 ) -> None:
+    fetcher = MediaFetcher(network.client())  # which has kept nothing
     server.answer = answer(headers=() if declared is None else (f"content-type: {declared}",))
     url, policy = f"http://a.example:{server.port}/", policy_of(rule(server, content_types=allowed))
     if is_allowed:

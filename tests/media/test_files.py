@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.media.path_attacks import PATH_ATTACKS, build
+from tests.tables import table
 from vinery_serving.media import files
 from vinery_serving.media.files import (
     FileRefused,
@@ -33,8 +34,8 @@ def test_a_regular_file_is_read(folder: Path) -> None:
     assert read_file(read_path(str(folder / "inside" / "a.png")), MAX_BYTES) == b"another"
 
 
-@pytest.mark.parametrize(
-    ("text", "path"),
+@table(
+    "text, path",
     [
         ("/data/a.png", "/data/a.png"),
         ("//data///./a.png", "/data/a.png"),
@@ -51,8 +52,8 @@ def test_a_path_and_a_url_of_a_file_are_read_as_they_are_written(text: str, path
     assert read_path(text) == path
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
+@table(
+    "text, reason",
     [
         ("data/a.png", "absolute"),
         ("/data/../a.png", "without `..`"),
@@ -104,7 +105,7 @@ def test_without_the_check_of_the_folder_the_secret_is_readable(folder: Path) ->
     assert read_file(str(folder.parent / "outside" / "secret"), MAX_BYTES) == b"secret"
 
 
-@pytest.mark.parametrize("name", ["to-secret", "to-outside/secret", "to-folder-inside/a.png"])
+@table("name", ["to-secret", "to-outside/secret", "to-folder-inside/a.png"])
 def test_links_are_refused_wherever_they_lead(folder: Path, name: str) -> None:
     with pytest.raises(FileRefused):
         read_file(str(folder / name), MAX_BYTES)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.media.hosts import ascii_host, host_pattern, overlaps
 
 
-@pytest.mark.parametrize(
-    ("text", "host"),
+@table(
+    "text, host",
     [
         ("Images.Example.ORG", "images.example.org"),
         (" images.example.org. ", "images.example.org"),
@@ -27,7 +28,7 @@ def test_a_host_has_one_notation(text: str, host: str) -> None:
     assert ascii_host(host) == host
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         *("", ".", "a..example", "-a.example", "a-.example", "a b.example", "a" * 64),
@@ -45,14 +46,14 @@ def test_a_pattern_may_begin_with_a_wildcard() -> None:
     assert host_pattern(" *.CDN.example.org ") == "*.cdn.example.org"
 
 
-@pytest.mark.parametrize("text", ["*", "*.", "*.org", "*.*.example.org", "*example.org", "**.a.b"])
+@table("text", ["*", "*.", "*.org", "*.*.example.org", "*example.org", "**.a.b"])
 def test_a_wildcard_that_allows_too_much_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"\*"):
         host_pattern(text)
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
+@table(
+    "one, other, expected",
     [
         ("a.example.org", "a.example.org", True),
         ("a.example.org", "*.example.org", True),

@@ -1,5 +1,4 @@
-"""Files of very many parts are refused for their number; those of many, as programs and cameras
-write them, are decoded."""
+"""Files of many parts, as programs and cameras write them, are decoded."""
 
 from __future__ import annotations
 
@@ -21,55 +20,9 @@ from tests.media.drawing import (
     same_size,
     saved,
 )
-from tests.media.many_parts import files_of_many_parts
 from tests.media.videos import video
-from vinery_serving.core.errors import InvalidRequest
-from vinery_serving.core.media import MediaKind
-from vinery_serving.media.decoding import decode_document, decode_image, decode_video
-
-DECODERS = {
-    MediaKind.IMAGE: decode_image,
-    MediaKind.VIDEO: decode_video,
-    MediaKind.DOCUMENT: decode_document,
-}
-# What the refusal of a file names. The others are read fast, and refused as damaged.
-NAMED = {
-    "png-400000-texts": "50000 chunks",
-    "png-exif-of-2-million-ratios": "50000 values of the TIFF tag 274",
-    "apng-20000-frames": "20000 frames",
-    "gif-comment-in-bytes": "200000 blocks",
-    "gif-bytes-between-blocks": "65536 bytes between its blocks",
-    "gif-bytes-between-many-blocks": "65536 bytes between its blocks",
-    "gif-a-million-extensions": "200000 blocks",
-    "jpeg-4-million-comments": "10000 segments",
-    "jpeg-9-million-restarts": "65536 bytes between its segments",
-    "jpeg-9000-exif-segments": "16 segments of EXIF data",
-    "jpeg-bytes-behind-markers": "65536 bytes between its segments",
-    "jpeg-10000-scans": "100 scans",
-    "tiff-2-million-strips": "50000 values of the TIFF tag 273",
-    "tiff-2-million-ratios": "50000 values of the TIFF tag 282",
-    "tiff-big-strips": "50000 values of the TIFF tag 273",
-    "webp-100000-frames": "100000 frames",
-    "bmp-9-million-runs": "run lengths of more than 1048576 bytes",
-    "avif-100000-locations": "65536 bytes in its list `iloc`",
-    "avif-100000-items": "65536 bytes in its list `iinf`",
-    "webm-2-million-frames": "more frames than can be read",
-    "pdf-900000-objects": "250000 objects",
-    "pdf-a-million-streams": "20000 streams",
-    "pdf-a-page-of-40-megabytes": "25165824 bytes of drawing",
-}
-
-
-def test_files_of_very_many_parts_are_refused_for_their_number() -> None:
-    seen = set()
-    for name, kind, data in files_of_many_parts():
-        with pytest.raises(InvalidRequest) as refused:
-            DECODERS[kind](data, LIMITS, same_size, PARAM)
-        assert refused.value.param == PARAM
-        assert NAMED.get(name, "is damaged") in refused.value.message
-        seen.add(name)
-
-    assert seen >= NAMED.keys()
+from tests.tables import table
+from vinery_serving.media.decoding import decode_document, decode_video
 
 
 def test_a_png_in_small_chunks_is_decoded() -> None:
@@ -141,8 +94,8 @@ def test_a_progressive_jpeg_of_many_scans_is_decoded() -> None:
     assert_shows(decoded(jpeg), tolerance=4)
 
 
-@pytest.mark.parametrize("compression", [None, "tiff_lzw"])
-@pytest.mark.parametrize("is_big", [False, True])
+@table("compression", [None, "tiff_lzw"])
+@table("is_big", [False, True])
 def test_a_tiff_with_a_strip_for_each_row_is_decoded(
     compression: str | None, *, is_big: bool
 ) -> None:
@@ -165,7 +118,7 @@ def test_a_bmp_with_run_lengths_is_decoded() -> None:
     assert_shows(decoded(data))
 
 
-@pytest.mark.parametrize("flags", ["frag_every_frame+empty_moov", "faststart"])
+@table("flags", ["frag_every_frame+empty_moov", "faststart"])
 def test_a_video_in_fragments_is_decoded(flags: str) -> None:
     data = video([quadrants()] * 400, movflags=flags)
 

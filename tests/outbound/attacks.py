@@ -38,17 +38,8 @@ _UNSEEN: Final = ("\t", "\n", "\r", " ", "\0", "\u200b", "\u202e", "\ufeff", "\u
 _ZONES: Final = ("%25lo", "%lo", "%251")
 _SCHEMES: Final = (
     *("file", "ftp", "ftps", "sftp", "gopher", "dict", "ldap", "tftp", "telnet", "ws", "wss"),
-    *(
-        "data",
-        "javascript",
-        "jar",
-        "netdoc",
-        "unix",
-        "http+unix",
-        "https+ssh",
-        "smb",
-        "view-source",
-    ),
+    *("data", "javascript", "jar", "netdoc", "unix", "http+unix", "https+ssh", "smb"),
+    "view-source",
 )
 
 
@@ -110,16 +101,7 @@ def plain(ip: IPv4Address) -> Iterator[str]:
 
 def ports(ip: IPv4Address) -> Iterator[str]:
     for port in (
-        "0",
-        "00080",
-        "65536",
-        "+80",
-        "-1",
-        "\uff18\uff10",
-        "80 ",
-        "0x50",
-        "80:80",
-        "",
+        *("0", "00080", "65536", "+80", "-1", "\uff18\uff10", "80 ", "0x50", "80:80", ""),
         "80@8.8.8.8",
     ):
         yield f"http://{ip}:{port}/"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.outbound.attacks import FORBIDDEN_IPV4, FORBIDDEN_IPV6, plain
+from tests.tables import table
 from vinery_accounts.outbound.addresses import is_within, read_networks, why_not_public
 
 PUBLIC = ("8.8.8.8", "192.0.1.1", "223.255.255.255", "2606:4700::1111", "2a00::1", "2001:200::1")
 
 
-@pytest.mark.parametrize(
-    ("address", "kind"),
+@table(
+    "address, kind",
     [
         ("127.0.0.1", "loopback"),
         ("::1", "loopback"),
@@ -50,12 +49,12 @@ def test_no_forbidden_address_is_public_in_any_form() -> None:
         assert why_not_public(address, allows_translated=True) is not None, address
 
 
-@pytest.mark.parametrize("address", PUBLIC)
+@table("address", PUBLIC)
 def test_an_ordinary_host_is_public(address: str) -> None:
     assert why_not_public(address) is None
 
 
-@pytest.mark.parametrize("address", ["::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::1"])
+@table("address", ["::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::1"])
 def test_a_translated_public_address_is_public_only_where_the_caller_allows_it(
     address: str,
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.outbound.attacks import ATTACKS, NAMES
 from tests.outbound.recording import RecordedNetwork, listening_everywhere
 from tests.outbound.servers import Server, answer, certificate, serving
+from tests.tables import table
 from vinery_accounts.outbound import client as client_module
 from vinery_accounts.outbound.addresses import (
     AddressRefused,
@@ -212,7 +213,7 @@ async def test_a_redirect_is_returned_and_not_followed(server: Server) -> None:
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("num_bytes", [0, 1, MAX_BYTES])
+@table("num_bytes", [0, 1, MAX_BYTES])
 async def test_a_body_up_to_the_limit_is_read(server: Server, num_bytes: int) -> None:
     assert await fetched(server, answer(b"x" * num_bytes)) == b"x" * num_bytes
 
@@ -246,7 +247,7 @@ async def test_a_length_above_the_limit_is_refused_before_the_body(server: Serve
         await fetched(server, only_head)
 
 
-@pytest.mark.parametrize(
+@table(
     "sent",
     [
         answer(b"x" * 10, length=11),

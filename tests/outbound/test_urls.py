@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.outbound.attacks import FORBIDDEN_IPV4, numbers
+from tests.tables import table
 from vinery_accounts.outbound.addresses import read_address
 from vinery_accounts.outbound.urls import Url, UrlRefused, join, read_url
 
 
-@pytest.mark.parametrize(
-    ("text", "read"),
+@table(
+    "text, read",
     [
         ("https://example.com", "https://example.com/"),
         ("HTTPS://EXAMPLE.Com:443/A?b=C#d", "https://example.com/A?b=C"),
@@ -44,8 +45,8 @@ def test_the_parts_of_a_url_are_those_of_a_connection() -> None:
     assert read_url("https://example.com/").authority == "example.com"
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
+@table(
+    "text, reason",
     [
         ("", "begins with https"),
         ("example.com", "begins with https"),
@@ -102,8 +103,8 @@ def test_a_url_that_can_be_misread_is_refused_with_the_reason(text: str, reason:
         read_url(text)
 
 
-@pytest.mark.parametrize(
-    ("host", "notation"),
+@table(
+    "host, notation",
     [
         ("2130706433", "as one number"),
         ("0x7f000001", "in hexadecimal"),
@@ -130,8 +131,8 @@ def test_no_notation_but_four_decimal_numbers_is_read_as_an_address() -> None:
                 read_url(f"http://{text}/")
 
 
-@pytest.mark.parametrize(
-    ("location", "target"),
+@table(
+    "location, target",
     [
         ("https://b.example/x", "https://b.example/x"),
         ("//b.example/x", "https://b.example/x"),
@@ -146,17 +147,12 @@ def test_a_redirect_leads_to_a_url(location: str, target: str) -> None:
     assert str(join(read_url("https://a.example/d/f?q"), location)) == target
 
 
-@pytest.mark.parametrize(
+@table(
     "location",
     [
         *("file:///etc/passwd", "//user@b.example", "/\\b.example", "https://2130706433", "//[::1"),
-        *(
-            "\thttps://b.example",
-            "https://b.example\n",
-            "gopher://b.example/",
-            "data:,x",
-            "http://",
-        ),
+        *("\thttps://b.example", "https://b.example\n", "gopher://b.example/", "data:,x"),
+        "http://",
     ],
 )
 def test_a_redirect_is_read_as_strictly_as_the_first_url(location: str) -> None:
@@ -166,38 +162,10 @@ def test_a_redirect_is_read_as_strictly_as_the_first_url(location: str) -> None:
 
 _PARTS = st.sampled_from(
     [
-        *(
-            "http",
-            "https",
-            "://",
-            "//",
-            ":",
-            "/",
-            "@",
-            "[",
-            "]",
-            "%",
-            "%2e",
-            "\\",
-            "?",
-            "#",
-            ".",
-            "-",
-        ),
-        *(
-            "0x7f",
-            "0177",
-            "127",
-            "1",
-            "2130706433",
-            "example",
-            "xn--",
-            "xn--bcher-kva",
-            "::1",
-            "80",
-        ),
-        *("\u3002", "\uff0e", "\uff11", "\u0660", "\u212a", "\u0130", "\u00df", "\u200d", "\ud800"),
-        *(" ", "\t", "\n", "\0", "e", "_"),
+        *("http", "https", "://", "//", ":", "/", "@", "[", "]", "%", "%2e", "\\", "?", "#", "."),
+        *("-", "0x7f", "0177", "127", "1", "2130706433", "example", "xn--", "xn--bcher-kva", "::1"),
+        *("80", "\u3002", "\uff0e", "\uff11", "\u0660", "\u212a", "\u0130", "\u00df", "\u200d"),
+        *("\ud800", " ", "\t", "\n", "\0", "e", "_"),
     ]
 )
 

@@ -1,0 +1,85 @@
+"""Every page fits on a phone, however long the names that clients and owners choose.
+
+Errors of scripts, of the content security policy and missing files are looked for after each test.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browser.conftest import PHONE, Administrator, ask
+from tests.conftest import until
+from tests.system.commands import vinery
+
+pytestmark = pytest.mark.system
+
+USAGE = "admin/accounts/usagerecord/"
+LISTS = (
+    *(USAGE, "admin/serving/servedmodel/", "admin/accounts/apikey/"),
+    *("admin/accounts/user/", "admin/auth/group/"),
+)
+PAGES = (
+    *LISTS,
+    *("admin/", "admin/serving/servedmodel/add/", "admin/accounts/apikey/add/"),
+    *("accounts/", "accounts/2fa/", "accounts/sessions/", "accounts/password/change/"),
+    *("accounts/logout/", "accounts/login/", "accounts/password/reset/"),
+    *("console/", "console/usage/", "console/usage/?by=user&period=7d"),
+    *("console/keys/", "console/keys/?search=nothing&state=paused", "console/keys/new/"),
+    *("console/limits/", "console/limits/new/", "console/refusals/", "console/quarantine/"),
+    *("console/members/", "console/members/new/", "console/members/invite/"),
+    *("console/projects/", "console/projects/new/", "console/alerts/", "console/audit/"),
+    *("console/webhooks/", "console/webhooks/new/"),
+    *("console/media/", "console/media/rules/new/", "console/media/folders/new/"),
+    *("console/media/limits/new/", "console/media/test/"),
+    *("console/models/", "console/models/add/", "console/models/add/hub/"),
+    *("console/models/add/folder/", "console/models/add/file/", "console/models/add/convert/"),
+    "console/models/aliases/new/",
+)
+LONG_HOST = f"{'sub-domain.' * 20}example.org"
+OPEN_ALL = "document.querySelectorAll('main details').forEach(each => { each.open = true })"
+FITS = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+# On a phone, the admin's lists are scrolled by themselves.
+LISTS_FIT = """() =>
+    [...document.querySelectorAll('.results')].every(each => each.scrollWidth <= each.clientWidth)
+"""
+GROUND = "getComputedStyle(document.body).backgroundColor"
+
+
+def test_every_page_fits_on_a_phone(admin: Administrator) -> None:
+    long = f"model-{'m' * 120}"
+    assert ask(admin.platform, model=long).status_code == 404
+    vinery(admin.platform, "media", "allow", LONG_HOST, "--note", "word" * 40)
+    try:
+        until(lambda: long in admin.go(USAGE).inner_text("#result_list"))
+        wide_lists = {path for path in LISTS if not admin.go(path).evaluate(LISTS_FIT)}
+        admin.page.set_viewport_size(PHONE)
+        wide_pages = {path for path in PAGES if not _fits(admin, path)}
+    finally:
+        vinery(admin.platform, "media", "deny", LONG_HOST, "--remove")
+
+    assert wide_lists == wide_pages == set()
+
+
+def _fits(admin: Administrator, path: str) -> bool:
+    page = admin.go(path)
+    page.evaluate(OPEN_ALL)
+    return bool(page.evaluate(FITS))
+
+
+@pytest.mark.parametrize(
+    ("path", "light", "dark"),
+    [
+        ("console/", "rgb(246, 246, 248)", "rgb(19, 19, 24)"),
+        ("admin/", "rgb(255, 255, 255)", "rgb(18, 18, 18)"),
+    ],
+)
+def test_the_colours_follow_the_scheme(
+    admin: Administrator, path: str, light: str, dark: str
+) -> None:
+    page = admin.go(path)
+    grounds = []
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        grounds.append(page.evaluate(GROUND))
+
+    assert grounds == [light, dark]

@@ -1,0 +1,280 @@
+"""The commands and programs of the guides, run beside a platform as a reader would run them, and
+their configurations of nginx and Caddy, each in front of it with TLS."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests import forked_commands
+from tests.conftest import REPOSITORY, Running, run_platform, until
+from tests.docs.markdown import blocks
+from tests.docs.test_guide_files import FILES, metric_names, nginx_configuration
+from tests.system.commands import vinery
+from tests.system.ledger import metrics
+
+pytestmark = pytest.mark.system
+
+GUIDES = REPOSITORY / "docs" / "guides"
+# Blocks of `bash` are for every reader as they stand. Other tests run those of these two guides.
+OTHERS = ("backup.md", "management-api.md")
+RUNNABLE = [
+    guide.name
+    for guide in sorted(GUIDES.glob("*.md"))
+    if guide.name not in OTHERS and any(block.language == "bash" for block in blocks(guide))
+]
+# Only with Redis.
+OF_REDIS = {"vinery_limits_store_away"}
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    home = tmp_path_factory.mktemp("guides") / "home"
+    with run_platform(home, {"VINERY_PUBLIC_URL": "https://vinery.example"}) as running:
+        yield running
+
+
+# -- Commands and programs
+
+
+@pytest.fixture(scope="module")
+def commands(platform: Running) -> Iterator[str]:
+    """The address of a server that runs the command `vinery`, with the words that it is sent."""
+
+    class Commands(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            words = self.rfile.read(int(self.headers["content-length"])).decode().split("\0")[:-1]
+            ended = forked_commands.run(*words, environment=platform.environment)
+            self.send_response(500 if ended.returncode else 200)
+            self.end_headers()
+            self.wfile.write((ended.stderr if ended.returncode else ended.stdout).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Tests print nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Commands) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def shell(
+    platform: Running, commands: str, tmp_path_factory: pytest.TempPathFactory
+) -> Mapping[str, str]:
+    """The environment of a reader's shell: a home with a model, and the command `vinery`."""
+    home = tmp_path_factory.mktemp("reader")
+    shutil.copytree(REPOSITORY / "models" / "tiny-chat", home / "models" / "qwen3-0.6b")
+    program = home / "vinery"
+    send = f"curl -sS --fail-with-body --data-binary @- {commands}"
+    program.write_text(f"#!/bin/sh\nprintf '%s\\0' \"$@\" | {send}\n")
+    program.chmod(0o755)
+    path = f"{home}{os.pathsep}{os.environ['PATH']}"
+    own = {"HOME": str(home), "PATH": path, "VINERY_URL": platform.base_url}
+    return {**platform.environment, **own}
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_the_commands_of_a_guide_succeed(name: str, shell: Mapping[str, str]) -> None:
+    script = "\n".join(block.text for block in blocks(GUIDES / name) if block.language == "bash")
+
+    ended = subprocess.run(
+        ("bash", "-eu", "-o", "pipefail", "-c", script),
+        env=dict(shell),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("client", "words"),
+    [
+        ("openai.OpenAI(", "Paris"),
+        ("openai.AzureOpenAI(", "Paris"),
+        ("openai.Client(", "name='Ada' age=36"),
+        ("anthropic.Anthropic(", "Paris"),
+    ],
+)
+def test_a_recipe_of_a_client_answers(
+    client: str,
+    words: str,
+    platform: Running,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    [program] = [
+        block.text
+        for block in blocks(GUIDES / "clients.md")
+        if block.language == "python" and client in block.text
+    ]
+    (tmp_path / "recipe.py").write_text(program)
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{platform.base_url}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", platform.api_key)
+
+    runpy.run_path(str(tmp_path / "recipe.py"), run_name="__main__")
+
+    assert words in capsys.readouterr().out
+
+
+def test_monitoring_names_every_metric(platform: Running) -> None:
+    page = httpx.get(f"{platform.base_url}/metrics").text
+    families = set(re.findall(r"^# TYPE (vinery_\w+)", page, re.M))
+    guide = (GUIDES / "monitoring.md").read_text(encoding="utf-8")
+
+    assert len(families) > 30
+    assert {name for name in families if f"`{name}`" not in guide} == set()
+
+
+def test_every_metric_of_the_dashboard_and_the_alerts_exists(platform: Running) -> None:
+    page = httpx.get(f"{platform.base_url}/metrics").text
+    families = set(re.findall(r"^# TYPE (\w+)", page, re.M))
+    named = {re.sub(r"_(bucket|sum|count)$", "", name) for name in metric_names()}
+
+    assert len(named) > 20
+    assert named - OF_REDIS - families == set()
+
+
+# -- Proxies
+
+LONG = {"model": "tiny-chat", "prompt": "one two", "max_tokens": 1500, "ignore_eos": True}
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def nginx(folder: Path, port: int, upstream: str) -> list[str]:
+    path = nginx_configuration(folder, port=port)
+    path.write_text(path.read_text().replace("127.0.0.1:8000", upstream))
+    return ["nginx", "-p", str(folder), "-c", str(path)]
+
+
+def caddy(folder: Path, port: int, upstream: str) -> list[str]:
+    site = (FILES / "Caddyfile").read_text().replace("127.0.0.1:8000", upstream)
+    site = site.replace("vinery.example {", f"vinery.example:{port} {{\n\ttls internal")
+    path = folder / "Caddyfile"
+    alone = "admin off\n\tauto_https disable_redirects\n\tskip_install_trust"
+    path.write_text(f"{{\n\t{alone}\n\tstorage file_system {folder}\n}}\n{site}")
+    return ["caddy", "run", "--config", str(path), "--adapter", "caddyfile"]
+
+
+@contextmanager
+def in_front_of(
+    platform: Running, folder: Path, command: Callable[[Path, int, str], list[str]]
+) -> Iterator[httpx.Client]:
+    """A client of the proxy, which knows it by its public name."""
+    port, upstream = free_port(), platform.base_url.removeprefix("http://")
+    folder.chmod(0o755)
+    with (folder / "log").open("wb") as log:
+        proxy = subprocess.Popen(
+            command(folder, port, upstream),
+            stdout=log,
+            stderr=log,
+            env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+        )
+    headers = {"host": "vinery.example", "authorization": f"Bearer {platform.api_key}"}
+    try:
+        with httpx.Client(
+            base_url=f"https://127.0.0.1:{port}", headers=headers, verify=False, timeout=60
+        ) as client:
+            until(lambda: _answers(client))
+            yield client
+    finally:
+        proxy.terminate()
+        proxy.wait(20)
+
+
+SNI = {"sni_hostname": "vinery.example"}
+
+
+def _answers(client: httpx.Client) -> bool:
+    try:
+        return client.get("/livez", extensions=SNI).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+@pytest.fixture(params=[nginx, caddy], scope="module")
+def client(
+    request: pytest.FixtureRequest, platform: Running, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[httpx.Client]:
+    command = request.param
+    if shutil.which(command.__name__) is None:
+        pytest.skip(f"needs {command.__name__}")
+    with in_front_of(platform, tmp_path_factory.mktemp(command.__name__), command) as client:
+        yield client
+
+
+def test_a_stream_passes_without_being_buffered(client: httpx.Client, platform: Running) -> None:
+    body = LONG | {"stream": True}
+    with client.stream("POST", "/v1/completions", json=body, extensions=SNI) as answer:
+        lines = (line for line in answer.iter_lines() if line.startswith("data: "))
+        first = next(lines)
+        num_live = sum(
+            value for name, value in metrics(platform).items() if "requests_live" in name
+        )
+        rest = list(lines)
+
+    assert first.startswith("data: {")
+    assert num_live == 1, "the answer had ended before its first token came"
+    assert rest[-1] == "data: [DONE]"
+
+
+def test_a_client_cannot_choose_its_address(client: httpx.Client, platform: Running) -> None:
+    keys = {
+        network: re.findall(
+            r"vny_\w+",
+            vinery(*(platform, "key", "create", "--name", network, "--network", network)),
+        )[-1]
+        for network in ("127.0.0.0/8", "10.0.0.0/8")
+    }
+    statuses = {
+        network: client.get(
+            "/v1/models",
+            headers={"authorization": f"Bearer {key}", "x-forwarded-for": "10.9.9.9"},
+            extensions=SNI,
+        ).status_code
+        for network, key in keys.items()
+    }
+
+    assert statuses == {"127.0.0.0/8": 200, "10.0.0.0/8": 403}
+
+
+def test_the_sign_in_page_is_served_over_tls(client: httpx.Client) -> None:
+    page = client.get("/accounts/login/", extensions=SNI)
+
+    assert page.status_code == 200
+    assert "Secure" in page.headers["set-cookie"]
+    assert "max-age=31536000" in page.headers["strict-transport-security"]
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/startupz"])
+def test_probes_answer_for_the_address_of_a_pod(platform: Running, path: str) -> None:
+    answer = httpx.get(f"{platform.base_url}{path}", headers={"host": "10.42.0.17:8000"})
+
+    assert answer.status_code == 200
+
+
+def test_metrics_do_not_pass_the_proxy_without_the_token(client: httpx.Client) -> None:
+    assert client.get("/metrics", extensions=SNI).status_code == 401

@@ -1,0 +1,36 @@
+"""Every hostile request of the corpus, and every hostile client by itself."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import pytest
+
+from benchmarks.hostile.clients import Client, clients
+from tests.hostile.conftest import MOST_CPU_S, Besieged, cases
+
+pytestmark = pytest.mark.system
+
+KINDS: Final = sorted({case.kind for case in cases()})
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_hostile_request_is_bounded(besieged: Besieged, kind: str) -> None:
+    besieged.attack([case for case in cases() if case.kind == kind and not case.is_extra])
+
+
+@pytest.mark.parametrize("client", clients(), ids=lambda client: client.name)
+def test_each_hostile_client_is_bounded(besieged: Besieged, client: Client) -> None:
+    begun_s, cpu_s = time.monotonic(), besieged.web.cpu_s()
+
+    client.act(besieged.target, 1)
+    besieged.wait_until_idle()
+
+    assert besieged.web.cpu_s() - cpu_s < 10 * MOST_CPU_S
+    assert besieged.failures_of_neighbour(begun_s) == []
+
+
+def test_nothing_is_left_of_it(besieged: Besieged) -> None:
+    besieged.check_that_nothing_is_left()
