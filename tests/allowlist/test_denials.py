@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import pytest
 from django.db import OperationalError
 
-from vinery_accounts.models import Organization, Project
-from vinery_accounts.services import changes
+from vinery_accounts.models import Project
 from vinery_serving.allowlist import denials
 from vinery_serving.allowlist.denials import Count, DenialQueue, Refused
 from vinery_serving.allowlist.models import MediaDenial
 from vinery_serving.media.denials import Denial, DenialReason
 
+pytestmark = pytest.mark.stores
 NO_RULE = Denial(DenialReason.NO_RULE, "platform", scheme="https", host="a.example", port=443)
 TOO_LARGE = Denial(
     DenialReason.MAX_BYTES,
@@ -24,12 +24,6 @@ TOO_LARGE = Denial(
     rule_id=7,
     detail="9 MB",
 )
-
-
-@pytest.fixture
-def project(db: None) -> Project:
-    organization = changes.add(Organization(name="ours"))
-    return changes.add(Project(organization=organization, name="one"))
 
 
 def test_equal_denials_of_a_project_are_one_row_with_a_count(project: Project) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vinery_accounts.base.commits import commit_state
-from vinery_accounts.models import Organization, Project
+from vinery_accounts.models import Project
 from vinery_accounts.services import changes
 from vinery_serving.allowlist.models import MediaFolder, MediaLimit, MediaRule
 from vinery_serving.allowlist.policies import MediaPolicies, Rules, level_of
@@ -28,12 +28,6 @@ def read() -> MediaPolicies:
     policies = MediaPolicies()
     policies.refresh()
     return policies
-
-
-@pytest.fixture
-def project(db: None) -> Project:
-    organization = changes.add(Organization(name="ours"))
-    return changes.add(Project(organization=organization, name="one"))
 
 
 def allow(host: str, **values: Any) -> MediaRule:
@@ -154,6 +148,7 @@ def test_the_smallest_number_of_media_counts(project: Project) -> None:
     assert read().policy_of(None, None).max_media == 8
 
 
+@pytest.mark.stores
 @pytest.mark.django_db(transaction=True)
 def test_another_thread_sees_the_commit_of_a_rule_and_reads_it() -> None:
     """As a web process does it: it looks for a commit, and reads the rules after one."""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.test import Client
-from PIL import Image
 
 from tests.conftest import REPOSITORY
 from tests.media.pdfs import pages, pdf, words
+from tests.media.picture_server import picture, serving_a_picture
 from tests.tables import table
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import Organization, Project, Role, Scope, User
@@ -31,61 +29,26 @@ from vinery_serving.media.probe import probe
 from vinery_serving.prompting.folder import ModelFolder
 from vinery_serving.prompting.vision_families import load_processor
 
-
-def picture(width: int = 40, height: int = 30) -> bytes:
-    file = BytesIO()
-    Image.new("RGB", (width, height), "red").save(file, "PNG")
-    return file.getvalue()
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        if self.path.startswith("/moved"):
-            self.send_response(302)
-            self.send_header("location", "/cat.png")
-            self.end_headers()
-            return
-        is_text = self.path.startswith("/page")
-        body = b"<html></html>" if is_text else picture()
-        self.send_response(200)
-        self.send_header("content-type", "text/html" if is_text else "image/png")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        """Tests print nothing."""
-
-
-@pytest.fixture
+@pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_port
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving_a_picture(picture()) as port:
+        yield port
 
 
 @pytest.fixture
-def rule(db: None, port: int) -> MediaRule:
+def rule(port: int) -> MediaRule:
     return changes.add(
         MediaRule(host="127.0.0.1", schemes=["http"], ports=[port], networks=["127.0.0.0/8"])
     )
-
-
-@pytest.fixture
-def project(db: None) -> Project:
-    organization = changes.add(Organization(name="ours"))
-    return changes.add(Project(organization=organization, name="one"))
 
 
 def shown(verdict: Verdict) -> list[tuple[str, bool | None]]:
     return [(step.name, step.is_ok) for step in verdict.steps]
 
 
-@pytest.mark.django_db(transaction=True)
 def test_an_allowed_picture_is_fetched_and_decoded_step_by_step(port: int, rule: MediaRule) -> None:
     verdict = tester.test(f"http://127.0.0.1:{port}/cat.png?secret=1", None, None)
 
@@ -104,7 +67,6 @@ def test_an_allowed_picture_is_fetched_and_decoded_step_by_step(port: int, rule:
     assert "secret" not in str(verdict)
 
 
-@pytest.mark.django_db(transaction=True)
 def test_each_redirect_is_a_step_with_its_own_rule(port: int, rule: MediaRule) -> None:
     verdict = tester.test(f"http://127.0.0.1:{port}/moved", None, None)
 
@@ -114,9 +76,8 @@ def test_each_redirect_is_a_step_with_its_own_rule(port: int, rule: MediaRule) -
     assert verdict.is_allowed
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(
-    ("values", "path", "step", "text"),
+@table(
+    "values, path, step, text",
     [
         ({"max_bytes": 10}, "cat.png", "denied", "bytes than the 10 "),
         ({"max_pixels": 100}, "cat.png", "decoding", "at most 100 are read"),
@@ -131,17 +92,18 @@ def test_each_redirect_is_a_step_with_its_own_rule(port: int, rule: MediaRule) -
 def test_the_last_step_is_the_one_that_refuses(
     port: int, rule: MediaRule, values: dict[str, Any], path: str, step: str, text: str
 ) -> None:
+    before = {name: getattr(rule, name) for name in values}
     changes.change(rule, **values)
 
     verdict = tester.test(f"http://127.0.0.1:{port}/{path}", None, None)
 
+    changes.change(rule, **before)
     assert not verdict.is_allowed
     assert shown(verdict)[-1] == (step, False)
     assert text in verdict.steps[-1].text
     assert not MediaDenial.objects.exists()
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_narrower_rule_leaves_the_addresses_to_the_platform(
     port: int, rule: MediaRule, project: Project
 ) -> None:
@@ -157,7 +119,6 @@ def test_a_narrower_rule_leaves_the_addresses_to_the_platform(
     assert not tester.test(url, project.organization_id, project.pk).is_allowed
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_file_of_an_allowed_folder_is_read(tmp_path: Path, project: Project) -> None:
     folder = tmp_path.resolve()
     (folder / "cat.png").write_bytes(picture())
@@ -176,7 +137,6 @@ def test_a_file_of_an_allowed_folder_is_read(tmp_path: Path, project: Project) -
     assert "organisation ours" in refused.steps[-1].text
 
 
-@pytest.mark.django_db(transaction=True)
 @table("text", ["", "cat.png", "ftp://a.example/", "http://u:p@a.example/", "\0"])
 def test_what_is_no_url_is_refused_in_a_sentence(text: str) -> None:
     verdict = tester.test(text, None, None)
@@ -185,7 +145,6 @@ def test_what_is_no_url_is_refused_in_a_sentence(text: str) -> None:
     assert verdict.steps[-1].text.endswith(".")
 
 
-@pytest.mark.django_db(transaction=True)
 def test_few_tests_run_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tester, "_RUNNING", threading.BoundedSemaphore(1))
     tester._RUNNING.acquire()
@@ -194,7 +153,6 @@ def test_few_tests_run_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None
         tester.test("https://a.example/", None, None)
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_level_without_rules_is_shown(project: Project) -> None:
     changes.add(MediaFolder(folder="/srv/other", organization=project.organization))
 
@@ -225,7 +183,7 @@ def test_a_bad_file_is_reported(data: bytes) -> None:
 
 
 @pytest.fixture
-def folder(db: None, tmp_path: Path) -> Path:
+def folder(tmp_path: Path) -> Path:
     """A folder whose files may be named."""
     folder = tmp_path.resolve()
     changes.add(MediaFolder(folder=str(folder)))
@@ -233,7 +191,7 @@ def folder(db: None, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def seer(db: None) -> ServedModel:
+def seer() -> ServedModel:
     registry.add_model(REPOSITORY / "models" / "tiny-chat", name="chat")
     return registry.add_model(REPOSITORY / "models" / "tiny-vision", name="seer")
 
@@ -244,7 +202,6 @@ def tokens_of(path: Path, model: str | None = None) -> str:
     return verdict.steps[-1].text
 
 
-@pytest.mark.django_db(transaction=True)
 def test_the_size_and_the_tokens_are_those_of_a_request(folder: Path, seer: ServedModel) -> None:
     (folder / "large.png").write_bytes(picture(4000, 2000))
     processor = load_processor(ModelFolder.read(Path(seer.folder)))
@@ -263,7 +220,6 @@ def test_the_size_and_the_tokens_are_those_of_a_request(folder: Path, seer: Serv
     assert text == f"seer sees {width} x {height} pixels: {num_tokens} tokens"
 
 
-@pytest.mark.django_db(transaction=True)
 def test_the_option_that_limits_pixels_counts(folder: Path, seer: ServedModel) -> None:
     (folder / "large.png").write_bytes(picture(4000, 2000))
     free = tokens_of(folder / "large.png")
@@ -273,7 +229,6 @@ def test_the_option_that_limits_pixels_counts(folder: Path, seer: ServedModel) -
     assert tokens_of(folder / "large.png") != free
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_document_costs_the_sum_of_its_pages(folder: Path, seer: ServedModel) -> None:
     (folder / "a.pdf").write_bytes(pdf(pages([words(b"one"), words(b"two")])))
 
@@ -283,7 +238,6 @@ def test_a_document_costs_the_sum_of_its_pages(folder: Path, seer: ServedModel) 
     assert text.endswith("tokens, and those of their text")
 
 
-@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("name", ["chat", "none", "unloaded"])
 def test_another_model_than_a_loaded_vision_model_is_refused(seer: ServedModel, name: str) -> None:
     tiny = REPOSITORY / "models" / "tiny-vision"
@@ -296,7 +250,6 @@ def test_another_model_than_a_loaded_vision_model_is_refused(seer: ServedModel, 
 # -- The console and the API
 
 
-@pytest.mark.django_db(transaction=True)
 def test_owners_test_for_what_they_own_and_see_no_addresses(
     client: Client, port: int, rule: MediaRule, project: Project
 ) -> None:
@@ -323,7 +276,6 @@ def test_owners_test_for_what_they_own_and_see_no_addresses(
     assert "has the addresses 127.0.0.1" in page
 
 
-@pytest.mark.django_db(transaction=True)
 def test_the_api_tests_for_owners_and_administrators(
     client: Client, port: int, rule: MediaRule, project: Project
 ) -> None:
@@ -359,7 +311,6 @@ def test_the_api_tests_for_owners_and_administrators(
     assert post(what=url, project=project.pk + 1).status_code == 400
 
 
-@pytest.mark.django_db(transaction=True)
 def test_the_list_of_the_admin_leads_to_the_tester(client: Client) -> None:
     client.force_login(User.objects.create_superuser("root"))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -66,12 +67,15 @@ def test_the_listening_socket_notices_a_connection(
     monkeypatch: pytest.MonkeyPatch, network: RecordedNetwork, listening: socket.socket
 ) -> None:
     port = listening.getsockname()[1]
-    rule = UrlRule(1, "127.0.0.1", WEB, frozenset({port}), networks=("127.0.0.0/8",), timeout_s=0.1)
+    rule = UrlRule(1, "127.0.0.1", WEB, frozenset({port}), networks=("127.0.0.0/8",))
     allow(monkeypatch, Level("platform", urls=(rule,), folders=()))
+    listening.settimeout(60)
+    accepting = Thread(target=lambda: listening.accept()[0].close())
+    accepting.start()
 
     assert not tester.test(f"http://127.0.0.1:{port}/", None, None).is_allowed
     assert network.connected == ["127.0.0.1"]
-    listening.accept()[0].close()
+    accepting.join()
 
 
 def test_no_path_of_an_attack_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

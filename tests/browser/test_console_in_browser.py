@@ -279,7 +279,7 @@ def _add_and_remove_a_webhook(admin: Administrator) -> None:
     page.get_by_label("URL").fill("https://hooks.invalid/vinery")
     admin.press("Create")
     assert page.locator("#secret").inner_text().startswith("whsec_")
-    admin.follow("Done")
+    follow(page.get_by_role("link", name="Done"))
     admin.press("Send a test")
     admin.wait_for_message("The test was not delivered.")
     admin.follow("Remove the webhook")

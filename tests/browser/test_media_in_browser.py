@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
-from PIL import Image
 from playwright import sync_api
 
 from tests.browser.conftest import TINY_CHAT, Administrator, follow
 from tests.conftest import Running, until
+from tests.media.picture_server import picture, serving_a_picture
 from tests.system.commands import vinery
 
 pytestmark = pytest.mark.system
@@ -76,27 +73,11 @@ def test_a_host_is_allowed_tested_changed_and_removed(admin: Administrator) -> N
 # -- A refusal of a request
 
 
-class _Picture(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        file = io.BytesIO()
-        Image.new("RGB", (112, 112), "red").save(file, "PNG")
-        self.send_response(200)
-        self.send_header("content-type", "image/png")
-        self.send_header("content-length", str(len(file.getvalue())))
-        self.end_headers()
-        self.wfile.write(file.getvalue())
-
-    def log_message(self, *_: object) -> None:
-        """Tests print nothing."""
-
-
 @pytest.fixture
 def host(running: Running) -> Iterator[str]:
     """The address of a server with a picture. No rule is about it, before and after the test."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Picture) as server:
-        threading.Thread(target=server.serve_forever).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with serving_a_picture(picture(112, 112)) as port:
+        yield f"http://127.0.0.1:{port}"
     vinery(running, "media", "deny", "127.0.0.1", "--remove")
 
 

@@ -20,7 +20,7 @@ from vinery_serving.catalog.aliases import ModelAlias
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import MODELS
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 
 
 @pytest.fixture(autouse=True)

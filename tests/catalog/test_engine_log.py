@@ -10,8 +10,7 @@ from django.conf import settings
 from django.test import Client
 from django.urls import reverse
 
-from tests.conftest import REPOSITORY
-from vinery_accounts.models import User
+from tests.catalog.conftest import LIST, TINY_CHAT
 from vinery_serving.catalog import registry
 from vinery_serving.catalog.engine_log import (
     NUM_FOLLOWED,
@@ -27,32 +26,15 @@ from vinery_serving.logs.folder import engine_name, log_path
 from vinery_serving.logs.lines import time_text
 
 pytestmark = pytest.mark.django_db
-MODELS = "/console/models/"
 # A line of native code could hold anything.
 HOSTILE = "<script>alert(1)</script>"
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, settings: pytest.FixtureRequest) -> Path:
-    settings.VINERY_LOG_DIR = tmp_path  # type: ignore[attr-defined]
-    return tmp_path
-
-
 @pytest.fixture
 def failed() -> ServedModel:
-    model = registry.add_model(REPOSITORY / "models" / "tiny-chat", name="org/tiny")
+    model = registry.add_model(TINY_CHAT, name="org/tiny")
     EngineStatus.objects.create(model=model, state=EngineState.FAILED, last_error="The reason.")
     return model
-
-
-@pytest.fixture
-def alice() -> User:
-    return User.objects.create_user("alice", password="x")
-
-
-@pytest.fixture
-def root() -> User:
-    return User.objects.create_superuser("root", password="x")
 
 
 def write(folder: Path, *messages: str) -> None:
@@ -61,15 +43,14 @@ def write(folder: Path, *messages: str) -> None:
         file.write(f"{time_text(0)} ERROR engine-org/tiny room: {message}\n".encode())
 
 
-def page(client: Client, user: User, url: str) -> str:
-    client.force_login(user)
+def page(client: Client, url: str) -> str:
     response = client.get(url)
     assert response.status_code == 200
     return response.content.decode()
 
 
-def test_the_last_lines_are_returned_the_oldest_first(folder: Path) -> None:
-    write(folder, *map(str, range(80)))
+def test_the_last_lines_are_returned_the_oldest_first(folder_of_logs: Path) -> None:
+    write(folder_of_logs, *map(str, range(80)))
 
     lines = engine_log("org/tiny")
 
@@ -83,12 +64,12 @@ def test_a_model_of_another_host_has_no_log_here() -> None:
 
 
 def test_an_administrator_sees_state_reason_and_log_of_a_model(
-    client: Client, root: User, failed: ServedModel, folder: Path
+    root: Client, failed: ServedModel, folder_of_logs: Path
 ) -> None:
-    write(folder, "the weights do not fit", HOSTILE)
+    write(folder_of_logs, "the weights do not fit", HOSTILE)
 
-    assert "The reason." in page(client, root, MODELS)
-    text = page(client, root, f"{MODELS}{failed.pk}/")
+    assert "The reason." in page(root, LIST)
+    text = page(root, f"{LIST}{failed.pk}/")
 
     for expected in ("org/tiny", "Failed", "The reason.", "the weights do not fit"):
         assert expected in text
@@ -96,11 +77,11 @@ def test_an_administrator_sees_state_reason_and_log_of_a_model(
 
 
 def test_a_user_sees_names_and_states_alone(
-    client: Client, alice: User, failed: ServedModel, folder: Path
+    alice: Client, failed: ServedModel, folder_of_logs: Path
 ) -> None:
-    write(folder, "the weights do not fit")
+    write(folder_of_logs, "the weights do not fit")
 
-    text = page(client, alice, MODELS)
+    text = page(alice, LIST)
 
     assert "org/tiny" in text and "Failed" in text
     assert "The reason." not in text
@@ -108,21 +89,21 @@ def test_a_user_sees_names_and_states_alone(
     assert "vinery logs" not in text
 
 
-def test_a_page_without_models_names_what_to_do(client: Client, root: User, alice: User) -> None:
-    assert "vinery model add" in page(client, root, MODELS)
-    assert "An administrator adds models." in page(client, alice, MODELS)
+def test_a_page_without_models_names_what_to_do(root: Client, alice: Client) -> None:
+    assert "vinery model add" in page(root, LIST)
+    assert "An administrator adds models." in page(alice, LIST)
 
 
 def test_a_visitor_must_sign_in(client: Client) -> None:
-    assert client.get(MODELS).status_code == 302
+    assert client.get(LIST).status_code == 302
 
 
 def test_the_admin_shows_the_log_beside_the_error(
-    client: Client, root: User, failed: ServedModel, folder: Path
+    root: Client, failed: ServedModel, folder_of_logs: Path
 ) -> None:
-    write(folder, "the weights do not fit", HOSTILE)
+    write(folder_of_logs, "the weights do not fit", HOSTILE)
 
-    text = page(client, root, reverse("admin:serving_servedmodel_change", args=[failed.pk]))
+    text = page(root, reverse("admin:serving_servedmodel_change", args=[failed.pk]))
 
     assert "the weights do not fit" in text
     assert HOSTILE not in text
@@ -206,23 +187,19 @@ def test_a_page_gets_the_newest_lines_of_many() -> None:
 
 
 def test_administrators_follow_a_log_and_others_do_not(
-    client: Client, failed: ServedModel, alice: User
+    root: Client, alice: Client, failed: ServedModel
 ) -> None:
-    address = f"{MODELS}{failed.pk}/log/"
+    address = f"{LIST}{failed.pk}/log/"
     append(log_of(failed.name), HOSTILE)
-    for user, status in ((alice, 403), (User.objects.create_superuser("root"), 200)):
-        client.force_login(user)
-        assert client.get(address).status_code in (status, 404 if status == 403 else status)
-        assert client.get(f"{address}?after=").status_code in (
-            status,
-            404 if status == 403 else 200,
-        )
+    for url in (address, f"{address}?after="):
+        assert alice.get(url).status_code in (403, 404)
+        assert root.get(url).status_code == 200
 
-    text = client.get(address).content.decode()
+    text = page(root, address)
     position = re.search(r'data-position="(\d+-\d+)"', text)
     assert HOSTILE not in text
     assert position
     append(log_of(failed.name), "newer")
-    answer = client.get(address, {"after": position[1]}).json()
+    answer = root.get(address, {"after": position[1]}).json()
     assert words(answer["lines"]) == ["newer"]
     assert answer["position"] != position[1]

@@ -231,6 +231,7 @@ def test_a_job_shows_its_progress(root: Client, chat: ServedModel) -> None:
 def test_a_job_has_the_buttons_of_its_state(
     root: Client, chat: ServedModel, state: str, asked: str, actions: set[str]
 ) -> None:
+    ModelJob.objects.all().delete()
     number = job(chat, state=state, asked=asked).pk
 
     text = page(root, chat)

@@ -28,7 +28,7 @@ from vinery_serving.hub.verdict import Answer
 from vinery_serving.node import job_runner
 from vinery_serving.node.job_runner import JobRunner
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 WEIGHTS = "openvino_model.bin"
 
 

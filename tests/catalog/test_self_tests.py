@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from html import unescape
 
 import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tests.catalog.conftest import LIST
+from tests.catalog.conftest import LIST, text_of
 from tests.catalog.conftest import MODELS as FOLDERS
 from vinery.cli import model as command
 from vinery_accounts.models import AuditEntry, User
@@ -51,14 +50,13 @@ def actions() -> list[str]:
 
 
 def by_console(client: Client, model: ServedModel) -> str:
-    response = client.post(f"{LIST}{model.pk}/self-test/", follow=True)
-    return unescape(response)
+    return text_of(client.post(f"{LIST}{model.pk}/self-test/", follow=True))
 
 
 # The admin writes the first letter of a message large.
 def by_admin(client: Client, model: ServedModel) -> str:
     form = {"action": "self_test", "_selected_action": [model.pk]}
-    return unescape(client.post(reverse(CHANGES), form, follow=True))
+    return text_of(client.post(reverse(CHANGES), form, follow=True))
 
 
 Ask = Callable[[Client, ServedModel], str]
@@ -74,7 +72,7 @@ def test_a_button_asks_for_a_test_which_is_audited(
     seer.refresh_from_db()
     assert seer.test_asked_at is not None
     assert "model.self-test" in actions()
-    assert "Being tested" in root.get(LIST)
+    assert "Being tested" in text_of(root.get(LIST))
 
 
 @ASKS
@@ -109,8 +107,8 @@ def test_the_result_stands_with_the_model_for_administrators_alone(
     page = reverse("admin:serving_servedmodel_change", args=[seer.pk])
     body = MODELS.serializer(seer, context={"access": EVERYTHING}).data["engine"]["picture_test"]
 
-    assert f"C{WORDS[1:]}" in root.get(LIST)
-    assert WORDS in root.get(page)
+    assert f"C{WORDS[1:]}" in text_of(root.get(LIST))
+    assert WORDS in text_of(root.get(page))
     assert body == {
         "verdict": "alike",
         "summary": SUMMARY,
@@ -120,7 +118,7 @@ def test_the_result_stands_with_the_model_for_administrators_alone(
     assert MODELS.columns["pictures"](seer) == "cannot distinguish pictures"
     assert command._lines(seer)[-1] == ("pictures", WORDS)
     root.force_login(User.objects.create_user("alice"))
-    assert "distinguish pictures" not in root.get(LIST)
+    assert "distinguish pictures" not in text_of(root.get(LIST))
     assert root.post(f"{LIST}{seer.pk}/self-test/").status_code == 404
 
 
@@ -131,7 +129,7 @@ def test_a_text_model_has_no_result(root: Client) -> None:
         MODELS.serializer(model, context={"access": EVERYTHING}).data["engine"]["picture_test"]
         is None
     )
-    assert "Self-test" not in root.get(LIST)
+    assert "Self-test" not in text_of(root.get(LIST))
 
 
 def test_the_api_conflicts_where_no_test_is_possible() -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client
-from django.urls import reverse
 
 from tests.catalog.conftest import TINY_CHAT as FOLDER
+from tests.catalog.conftest import text_of
 from tests.tables import table
 from vinery_accounts.models import AuditEntry, ModelWeight, User
 from vinery_serving.catalog import devices
@@ -20,14 +19,26 @@ from vinery_serving.catalog.engine_status import EngineState, EngineStatus
 from vinery_serving.catalog.models import ServedModel
 
 TINY_CHAT = str(FOLDER)
-MODELS = "admin:serving_servedmodel_changelist"
-ADD = "admin:serving_servedmodel_add"
+MODELS = "/admin/serving/servedmodel/"
+ADD = f"{MODELS}add/"
+
+
+def address(model: ServedModel, page: str = "change/") -> str:
+    return f"{MODELS}{model.pk}/{page}"
+
+
+def served(state: EngineState | None = None, **status: Any) -> ServedModel:
+    """A model in a row, with the status of its engine if it has one."""
+    model = ServedModel.objects.create(name="chat", folder=TINY_CHAT)
+    if state is not None:
+        EngineStatus.objects.create(model=model, state=state, **status)
+    return model
 
 
 def errors_of(client: Client, **values: str) -> dict[str, Any]:
     """The form's errors by field. Empty when the model was added."""
     form = {"name": "chat", "folder": TINY_CHAT, "device": "CPU", "options": "{}"} | values
-    response = client.post(reverse(ADD), form)
+    response = client.post(ADD, form)
     return {} if response.status_code == 302 else dict(response.context["adminform"].form.errors)
 
 
@@ -87,7 +98,7 @@ def test_a_device_that_this_machine_lacks_is_refused(root: Client, with_devices:
 
 
 def test_the_form_names_the_devices_of_this_machine(root: Client, with_devices: None) -> None:
-    page = root.get(reverse(ADD)).content.decode()
+    page = text_of(root.get(ADD))
 
     assert '<option value="CPU">Intel Core</option>' in page
     assert "The devices of this machine: CPU (Intel Core)." in page
@@ -97,10 +108,9 @@ def test_a_model_whose_folder_and_device_are_gone_can_be_renamed(
     root: Client, with_devices: None
 ) -> None:
     model = ServedModel.objects.create(name="chat", folder="/nowhere", device="GPU")
-    page = reverse("admin:serving_servedmodel_change", args=[model.pk])
     form = {"name": "new", "folder": "/nowhere", "device": "GPU", "options": "{}"}
 
-    assert root.post(page, form).status_code == 302
+    assert root.post(address(model), form).status_code == 302
 
     model.refresh_from_db()
     assert model.name == "new"
@@ -110,8 +120,8 @@ def test_a_missing_folder_is_refused_once(root: Client) -> None:
     assert errors_of(root, folder="") == {"folder": ["This field is required."]}
 
 
-@pytest.mark.parametrize(
-    ("is_loaded", "state", "shown"),
+@table(
+    "is_loaded, state, shown",
     [
         (True, EngineState.READY, "Ready"),
         (True, EngineState.LOADING, "Loading"),
@@ -126,11 +136,11 @@ def test_a_missing_folder_is_refused_once(root: Client) -> None:
 def test_the_list_shows_the_state(
     root: Client, is_loaded: bool, state: EngineState | None, shown: str
 ) -> None:
-    model = ServedModel.objects.create(name="chat", folder=TINY_CHAT, is_loaded=is_loaded)
-    if state:
-        EngineStatus.objects.create(model=model, state=state)
+    ServedModel.objects.all().delete()
+    served(state)
+    ServedModel.objects.update(is_loaded=is_loaded)
 
-    assert f">{shown}</span>" in root.get(reverse(MODELS)).content.decode()
+    assert f">{shown}</span>" in text_of(root.get(MODELS))
 
 
 def test_an_engine_with_earlier_settings_is_not_reported_as_ready(root: Client) -> None:
@@ -141,44 +151,35 @@ def test_an_engine_with_earlier_settings_is_not_reported_as_ready(root: Client) 
     model.options = {"max_running": 3}
     model.save()
 
-    assert ">Waiting to load</span>" in root.get(reverse(MODELS)).content.decode()
+    assert ">Waiting to load</span>" in text_of(root.get(MODELS))
 
 
 def test_a_long_error_is_cut_in_the_list_and_complete_on_the_page(root: Client) -> None:
-    model = ServedModel.objects.create(name="chat", folder=TINY_CHAT)
     error = "It went wrong, " * 20 + "here."
-    EngineStatus.objects.create(model=model, state=EngineState.FAILED, last_error=error)
-    page = reverse("admin:serving_servedmodel_change", args=[model.pk])
+    model = served(EngineState.FAILED, last_error=error)
 
-    assert "went wrong" in root.get(reverse(MODELS)).content.decode()
-    assert "here." not in root.get(reverse(MODELS)).content.decode()
-    assert error in unescape(root.get(page).content.decode())
+    assert "went wrong" in text_of(root.get(MODELS))
+    assert "here." not in text_of(root.get(MODELS))
+    assert error in text_of(root.get(address(model)))
 
 
 def test_the_page_of_a_model_that_is_tried_again_shows_how_often(root: Client) -> None:
-    model = ServedModel.objects.create(name="chat", folder=TINY_CHAT)
-    EngineStatus.objects.create(
-        model=model,
-        state=EngineState.RETRYING,
-        last_error="There is not enough memory.\n\nstd::bad_alloc",
-        num_attempts=1,
-        max_attempts=4,
-    )
-    page = root.get(reverse("admin:serving_servedmodel_change", args=[model.pk]))
+    error = "There is not enough memory.\n\nstd::bad_alloc"
+    model = served(EngineState.RETRYING, last_error=error, num_attempts=1, max_attempts=4)
+    page = text_of(root.get(address(model)))
 
-    assert ">Retrying (2 of 4)</span>" in page.content.decode()
-    assert "1 of 4 failed" in page.content.decode()
-    assert "There is not enough memory.<br><br>std::bad_alloc" in page.content.decode()
-    rows = root.get(reverse(MODELS)).content.decode()
+    assert ">Retrying (2 of 4)</span>" in page
+    assert "1 of 4 failed" in page
+    assert "There is not enough memory.<br><br>std::bad_alloc" in page
+    rows = text_of(root.get(MODELS))
     assert "There is not enough memory." in rows
     assert "bad_alloc" not in rows
 
 
 def test_a_failed_model_is_tried_again_by_the_action_to_load(root: Client) -> None:
-    model = ServedModel.objects.create(name="chat", folder=TINY_CHAT)
-    EngineStatus.objects.create(model=model, state=EngineState.FAILED)
+    model = served(EngineState.FAILED)
 
-    root.post(reverse(MODELS), {"action": "load", "_selected_action": [model.pk]})
+    root.post(MODELS, {"action": "load", "_selected_action": [model.pk]})
 
     model.refresh_from_db()
     assert model.retried_at is not None
@@ -186,26 +187,22 @@ def test_a_failed_model_is_tried_again_by_the_action_to_load(root: Client) -> No
 
 
 def test_a_new_name_warns_of_what_has_the_old_one(root: Client) -> None:
-    model = ServedModel.objects.create(name="chat", folder=TINY_CHAT)
+    model = served()
     ModelWeight.objects.create(model="chat")
     form = {"name": "new", "folder": TINY_CHAT, "device": "CPU", "options": "{}"}
 
-    page = reverse("admin:serving_servedmodel_change", args=[model.pk])
-    response = root.post(page, form, follow=True)
+    text = text_of(root.post(address(model), form, follow=True))
 
-    assert "The token weights are for chat: they do not count for new." in unescape(
-        response.content.decode()
-    )
+    assert "The token weights are for chat: they do not count for new." in text
 
 
 def test_no_internal_row_is_named_before_a_model_is_deleted(root: Client) -> None:
-    model = ServedModel.objects.create(name="chat", folder=TINY_CHAT)
-    EngineStatus.objects.create(model=model, state=EngineState.FAILED)
-    page = reverse("admin:serving_servedmodel_delete", args=[model.pk])
+    model = served(EngineState.FAILED)
+    page = address(model, "delete/")
     chosen = {"action": "delete_selected", "_selected_action": [model.pk]}
 
-    for response in (root.get(page), root.post(reverse(MODELS), chosen)):
-        text = response.content.decode()
+    for response in (root.get(page), root.post(MODELS, chosen)):
+        text = text_of(response)
         assert "chat" in text
         assert "ngine status" not in text
 
@@ -221,13 +218,12 @@ def test_a_user_with_view_permission_cannot_load(client: Client, db: None) -> No
     client.force_login(staff)
     load = {"action": "load", "_selected_action": [model.pk]}
 
-    client.post(reverse(MODELS), load)
+    client.post(MODELS, load)
     model.refresh_from_db()
     assert not model.is_loaded
-    page = reverse("admin:serving_servedmodel_change", args=[model.pk])
-    assert client.get(page).status_code == 200
+    assert client.get(address(model)).status_code == 200
 
     staff.user_permissions.add(Permission.objects.get(codename="change_servedmodel"))
-    client.post(reverse(MODELS), load)
+    client.post(MODELS, load)
     model.refresh_from_db()
     assert model.is_loaded

@@ -1,20 +1,17 @@
 """Programs of other environments: their limits, their output and their end."""
 
 import asyncio
-import os
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.convert.waiting import until
 from vinery_serving.convert import child
 from vinery_serving.convert.child import ChildFailed, ChildLimits, MemoryExceeded
 
 _FOREVER = "import time\nwhile True: time.sleep(1)"
-_DEADLINE_S = 30.0
 
 
 def python(code: str) -> tuple[str, ...]:
@@ -28,10 +25,23 @@ async def run(code: str, memory_bytes: int = 0, timeout_s: float = 60.0) -> tupl
     return peak, bytes(output)
 
 
-async def test_its_output_is_passed_on_and_its_memory_measured() -> None:
-    peak, output = await run("import time; a = b'x' * (80 << 20); print('done'); time.sleep(0.6)")
+async def test_its_output_is_passed_on_and_its_memory_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = tmp_path / "measured"
+
+    class Memory(child._Memory):
+        async def watch(self) -> None:
+            watching = asyncio.create_task(super().watch())
+            await until(lambda: self.peak_bytes > 80 << 20)
+            measured.touch()
+            watching.cancel()
+
+    monkeypatch.setattr(child, "_Memory", Memory)
+    wait = f"while not os.path.exists({str(measured)!r}): time.sleep(0.02)"
+    peak, output = await run(f"import os, time; a = b'x' * (90 << 20)\nprint('done')\n{wait}")
     assert output == b"done\n"
-    assert peak > 80 << 20
+    assert 80 << 20 < peak < 800 << 20
 
 
 async def test_a_failure_has_the_last_line() -> None:
@@ -116,10 +126,3 @@ def has_ended(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + _DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < deadline_s, os.getpid()
-        await asyncio.sleep(0.05)

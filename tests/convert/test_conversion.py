@@ -6,7 +6,6 @@ They copy the reference model, so the check of the result is the real one.
 import asyncio
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 
 from tests.convert.checkpoints import write_checkpoint
 from tests.convert.fake_environment import write_environment
+from tests.convert.waiting import until
 from vinery_serving.convert import conversion
 from vinery_serving.convert.conversion import Converted, Progress, Workshop, convert
 from vinery_serving.convert.errors import ConvertError
@@ -28,7 +28,6 @@ def main():
     print("scratch is", tempfile.gettempdir(), flush=True)
     shutil.copytree({str(_TINY_CHAT)!r}, sys.argv[-1])
 """
-_DEADLINE_S = 60.0
 
 
 class Running:
@@ -124,10 +123,7 @@ async def test_too_small_a_disk_is_refused_before_the_export(
 async def test_a_cancelled_conversion_leaves_nothing(tmp_path: Path) -> None:
     running = Running(tmp_path, f"{COPY}    import time; time.sleep(600)\n")
     task = asyncio.create_task(running.convert())
-    deadline_s = time.monotonic() + _DEADLINE_S
-    while b"scratch is" not in running.log:
-        assert time.monotonic() < deadline_s
-        await asyncio.sleep(0.02)
+    await until(lambda: b"scratch is" in running.log)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -154,10 +150,7 @@ async def test_a_conversion_that_was_killed_begins_again(tmp_path: Path) -> None
     running = Running(tmp_path, waits)
     words = map(str, (running.source, running.output, tmp_path / "environments"))
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", _CONVERT, *words)
-    deadline_s = time.monotonic() + _DEADLINE_S
-    while not once.exists():
-        assert time.monotonic() < deadline_s
-        await asyncio.sleep(0.02)
+    await until(once.exists)
     process.kill()
     await process.wait()
     assert not running.output.exists()

@@ -4,12 +4,12 @@ import asyncio
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from tests.conftest import until
 from tests.convert.wheels import write_wheels
 from vinery_serving.convert import environments as module
 from vinery_serving.convert.environments import Environments
@@ -64,10 +64,7 @@ def made(line: Line, wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def kill_while_it_makes(folder: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", _MAKE, str(folder)])
-    deadline_s = time.monotonic() + 30
-    while not (folder / ".test.new" / "bin").exists():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
+    until((folder / ".test.new" / "bin").exists, timeout_s=60)
     process.kill()
     process.wait()
 

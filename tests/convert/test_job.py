@@ -5,13 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
 
+from tests.conftest import until
 from tests.convert.checkpoints import write_checkpoint
 from tests.convert.fake_environment import write_environment
 from tests.convert.test_conversion import COPY
@@ -92,10 +92,7 @@ def test_sigterm_ends_its_exporter_and_leaves_nothing(tmp_path: Path) -> None:
     home = Home(tmp_path, f"{COPY}    import time; time.sleep(600)\n")
     process = home.start()
     draft = home.output.with_name(f".{home.output.name}.converting")
-    deadline_s = time.monotonic() + _DEADLINE_S
-    while not (draft / "config.json").exists():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
+    until((draft / "config.json").exists, timeout_s=_DEADLINE_S)
     process.send_signal(signal.SIGTERM)
     _, log = process.communicate(timeout=_DEADLINE_S)
     assert process.returncode == 1

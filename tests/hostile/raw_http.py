@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 # A server that waits for the rest of a request is left after this; one that works answers sooner.
-_PATIENCE_S: Final = 3.0
+_PATIENCE_S: Final = 60.0
 _AT_ONCE: Final = 32
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: [^\r\n]*)?\r\n")
 

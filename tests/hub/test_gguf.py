@@ -102,6 +102,7 @@ def test_a_hub_that_lists_no_architecture_is_asked_for_the_first_bytes(
     assert [each.gguf_architecture for each in found] == ["gemma3", "llama", None]
 
 
+@pytest.mark.live
 def test_a_pulled_gguf_file_answers_as_a_model(hub: FakeHub, tmp_path: Path) -> None:
     content = write_gguf(tmp_path / "m.gguf").read_bytes()
     hub.add("acme/gguf", {"q8/tiny-q8_0.gguf": content, "README.md": b"x"})

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, until
 from tests.fakes.hub import FakeHub, Fault
 from tests.hub.models import TINY_CHAT
 from vinery_serving.hub import pull as pulling
@@ -21,7 +20,7 @@ from vinery_serving.hub.pull import pull
 from vinery_serving.hub.transfer import Patience
 from vinery_serving.prompting.folder import ModelFolder
 
-QUICK = Patience(max_attempts=2, first_wait_s=0, stall_s=0.5)
+QUICK = Patience(max_attempts=2, first_wait_s=0, stall_s=60)
 WEIGHTS = "openvino_model.bin"
 WEIGHTS_BYTES = 4_780_421
 SMALL = "config.json"
@@ -111,8 +110,10 @@ def test_a_cut_connection_goes_on_at_the_next_byte(tiny: FakeHub, tmp_path: Path
 def test_a_silent_connection_is_ended(tiny: FakeHub, tmp_path: Path) -> None:
     tiny.fault(WEIGHTS, Fault(stall_after=1_000_000))
 
-    assert is_like_the_model(pulled(tiny, tmp_path))
-    assert tiny.fetches(WEIGHTS)[-1].first_byte == 1_000_000
+    # On a busy machine, more attempts may have to wait so long.
+    patience = replace(QUICK, stall_s=0.5, max_attempts=20)
+    assert is_like_the_model(pulled(tiny, tmp_path, patience))
+    assert 1_000_000 in {each.first_byte for each in tiny.fetches(WEIGHTS)}
 
 
 def test_a_server_that_knows_no_ranges_sends_all_again(tiny: FakeHub, tmp_path: Path) -> None:
@@ -203,7 +204,7 @@ def test_a_killed_pull_fetches_only_the_missing_bytes(tiny: FakeHub, tmp_path: P
     tiny.fault(WEIGHTS, Fault(stall_after=1_000_000))
     process = subprocess.Popen([sys.executable, "-c", _PROGRAM, str(tmp_path)], cwd=REPOSITORY)
     try:
-        _until_bytes(tmp_path, 1_000_000)
+        until(lambda: _has_begun(tmp_path, 1_000_000), timeout_s=60)
     finally:
         process.kill()
         process.wait()
@@ -217,15 +218,9 @@ def test_a_killed_pull_fetches_only_the_missing_bytes(tiny: FakeHub, tmp_path: P
     assert is_like_the_model(folder)
 
 
-def _until_bytes(models: Path, num_bytes: int) -> None:
-    """Wait until a file has begun that far."""
-    for _ in range(1000):
-        if any(
-            each.stat().st_size >= num_bytes for each in models.glob(".partial/*/*/unfinished/*")
-        ):
-            return
-        time.sleep(0.02)
-    raise AssertionError("The pull did not begin.")
+def _has_begun(models: Path, num_bytes: int) -> bool:
+    files = models.glob(".partial/*/*/unfinished/*")
+    return any(each.stat().st_size >= num_bytes for each in files)
 
 
 def test_a_new_commit_leaves_the_folder_of_the_old_one(tiny: FakeHub, tmp_path: Path) -> None:

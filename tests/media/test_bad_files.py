@@ -221,7 +221,7 @@ def test_the_corpus_has_hundreds_of_different_files(outcomes: dict[str, Outcome]
 
 
 async def test_changed_bytes_end_in_no_other_error() -> None:
-    files = mutated_files(examples(500))
+    files = mutated_files(examples(1500))
 
     outcomes = await _outcomes(files)
 

@@ -360,7 +360,7 @@ async def test_a_connection_whose_encryption_breaks_is_reported(tmp_path: Path) 
     async def no_tls(writer: asyncio.StreamWriter) -> None:
         """Send bytes below the encryption."""
         writer.transport._ssl_protocol._transport.write(b"\x17\x03\x03\x00\x10" + b"x" * 16)  # type: ignore[attr-defined]
-        await asyncio.sleep(0.05)
+        await asyncio.Event().wait()
 
     async with serving(tls=server_tls) as server:
         server.answer = no_tls
