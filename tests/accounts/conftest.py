@@ -10,6 +10,7 @@ import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client
 
+from tests.accounts.api.api_client import Tenant, make_tenant
 from tests.accounts.key_tables import past_clock
 from tests.accounts.oidc_issuer import TestIssuer, running_issuer
 from tests.accounts.usage_builders import NewLedger, Shelf, die
@@ -75,6 +76,23 @@ def acme(db: None) -> Organization:
 @pytest.fixture
 def search(acme: Organization) -> Project:
     return changes.add(Project(organization=acme, name="search"))
+
+
+@pytest.fixture
+def ours(db: None) -> Tenant:
+    return make_tenant("ours")
+
+
+@pytest.fixture
+def theirs(db: None) -> Tenant:
+    return make_tenant("theirs")
+
+
+@pytest.fixture
+def owner(ours: Tenant, alice: User) -> User:
+    """Return alice, who is an owner of ours."""
+    changes.set_role(alice, ours.organization, Role.OWNER)
+    return alice
 
 
 @pytest.fixture

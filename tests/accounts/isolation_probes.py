@@ -4,8 +4,6 @@ A new endpoint, filter or field is probed without a line here: routes come from 
 methods and bodies from the views and their serializers.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +16,6 @@ from django.contrib import admin
 from django.test import Client
 from django.urls import URLResolver, get_resolver
 from django.utils.regex_helper import normalize
-from isolation_tenants import NUM_IDS
 from rest_framework import serializers
 
 from vinery_accounts.models import OWNERS
@@ -80,21 +77,19 @@ def _walk(patterns: Iterable[Any], prefix: str) -> Iterator[Route]:
 # -- Reading
 
 
-def reads(found: Iterable[Route], first_id: int) -> Iterator[Probe]:
-    """Yield a GET of each page and row."""
+def reads(found: Iterable[Route], first_id: int, num_ids: int = 1) -> Iterator[Probe]:
+    """Yield a GET of each page and of its first rows."""
     for route in found:
-        if "get" not in route.actions:
-            continue
-        is_admin = route.template.startswith("admin/")
-        num_ids = (1 if is_admin else NUM_IDS) if route.has_id else 1
-        for number in range(num_ids):
-            yield Probe("GET", route.path(first_id + number))
+        if "get" in route.actions:
+            for number in range(num_ids if route.has_id else 1):
+                yield Probe("GET", route.path(first_id + number))
 
 
 def searches(
-    found: Iterable[Route], foreign_id: int, name: str, max_choices: int
+    found: Iterable[Route], foreign_id: int, name: str, max_choices: int = 0
 ) -> Iterator[Probe]:
-    """Yield lists and reports with each of their filters, for a foreign id or name."""
+    """Yield lists and reports with each filter that takes an id or a name, for a foreign one, and
+    with the other filters if some of their choices are to be tried."""
     for route in found:
         for query in _queries(route):
             for field_name, field in query().fields.items():
@@ -121,9 +116,9 @@ def _values(field: Any, foreign_id: int, name: str, max_choices: int) -> Iterabl
         case serializers.IntegerField():
             return (foreign_id,)
         case serializers.BooleanField():
-            return ("true",)
+            return ("true",)[:max_choices]
         case serializers.DateTimeField():
-            return ("2020-01-01T00:00Z",)
+            return ("2020-01-01T00:00Z",)[:max_choices]
         case _:
             return (name, f"project:{foreign_id}")
 
@@ -135,7 +130,9 @@ def _console_filters(foreign_id: int, name: str) -> dict[str, object]:
     return {**dict.fromkeys(OWNERS, foreign_id), **names, "before": foreign_id + 1}
 
 
-def searches_of_admin(foreign_id: int | str, name: str) -> Iterator[Probe]:
+def searches_of_admin(
+    foreign_id: int | str, name: str, lookups: Iterable[str] = ("__id__exact",)
+) -> Iterator[Probe]:
     """Yield the lists of the admin with a search, and with a filter by each related row."""
     for model, page in admin.site._registry.items():
         path = f"/admin/{model._meta.app_label}/{model._meta.model_name}/"
@@ -144,20 +141,11 @@ def searches_of_admin(foreign_id: int | str, name: str) -> Iterator[Probe]:
         for each in page.list_filter:
             field = each[0] if isinstance(each, tuple) else each
             if isinstance(field, str) and model._meta.get_field(field).is_relation:
-                for lookup in (field, f"{field}__id__exact"):
-                    yield Probe("GET", f"{path}?{urlencode({lookup: foreign_id})}")
+                for lookup in lookups:
+                    yield Probe("GET", f"{path}?{urlencode({field + lookup: foreign_id})}")
 
 
 # -- Writing
-
-
-def writes(found: Iterable[Route], foreign_id: int) -> Iterator[Probe]:
-    """Yield every change and action of a foreign row."""
-    for route in found:
-        if route.has_id:
-            for method in route.actions:
-                if method not in ("get", "head"):
-                    yield Probe(method.upper(), route.path(foreign_id), {})
 
 
 def changes_of(found: Iterable[Route], row_id: int) -> Iterator[Probe]:

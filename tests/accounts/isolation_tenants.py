@@ -4,8 +4,6 @@ All rows of an organisation begin at the same id in every table, so that one id 
 for each endpoint, also for one that this file does not know.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,16 +32,7 @@ from usage_builders import admission, settlement
 
 from vinery_accounts.alerts.webhooks import make as make_webhook
 from vinery_accounts.keys.lifecycle import NewKey, create_key
-from vinery_accounts.models import (
-    ApiKey,
-    Delivery,
-    Limit,
-    Organization,
-    Project,
-    Role,
-    Scope,
-    User,
-)
+from vinery_accounts.models import ApiKey, Delivery, Limit, Organization, Project, Role, Scope, User
 from vinery_accounts.services import changes
 from vinery_accounts.usage.store import store_settlements
 from vinery_serving.allowlist.denials import Count, Refused, store_denials
@@ -52,6 +41,8 @@ from vinery_serving.media.denials import Denial, DenialReason
 
 NUM_IDS: Final = 4
 """So many ids from the first one exist in the tables that have several rows of a tenant."""
+OURS, THEIRS = "evil", "acme"
+OWN_ID, FOREIGN_ID = 5_000_001, 7_000_001
 
 
 @dataclass(frozen=True)

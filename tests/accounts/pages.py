@@ -1,7 +1,5 @@
 """Pages of the console and the admin, and the usage that they show."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from datetime import timedelta
@@ -44,6 +42,17 @@ def text_of(response: Any, status: int = 200) -> str:
     """The text of a response with this status, without escapes."""
     assert response.status_code == status, response
     return unescape(response.content.decode())
+
+
+def sent(client: Client, address: str, form: Any = None) -> str:
+    """The text of the page that follows a form."""
+    return text_of(client.post(address, form, follow=True))
+
+
+def statuses(client: Client, *addresses: str, form: Any = None) -> set[int]:
+    """The statuses of these pages and of their forms."""
+    asked = [(client.get(each), client.post(each, form)) for each in addresses]
+    return {response.status_code for both in asked for response in both}
 
 
 def tile(text: str, id_: str) -> str:

@@ -1,7 +1,5 @@
 """Complete rows of records; tests name the values that matter."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,19 +1,20 @@
 """Rows that a user may see, and actions that a user may do, by role and scope."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import AnonymousUser, Group
 from django.db import connection, transaction
 from django.db.models import Model
 from django.test.utils import CaptureQueriesContext
+from isolation_tenants import rolled_back
 from pytest_django import DjangoDbBlocker
 from row_builders import stored_quarantined, stored_refusal
 
+from tests.tables import table
 from vinery_accounts.base.actors import Actor
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import (
@@ -46,11 +47,22 @@ ALL_USERS = (*WHOLE, *SINGLE, "stranger", "superuser")
 class Scenario:
     """Two organisations with two projects each. All have the same kinds of rows."""
 
-    rows: dict[str, Model]
+    rows: dict[str, Any]
     people: dict[str, User]
 
     def access(self, actor: str) -> Access:
         return Access.of(self.people[actor])
+
+    def key_of(self, actor: str, *scopes: str) -> ApiKey:
+        """A new key of a user in the first project."""
+        more = {"scopes": list(scopes)} if scopes else {}
+        owner, project = self.people[actor], self.rows["project one"]
+        return create_key(owner=owner, name="own", project=project, **more).key
+
+    def allowed(self, access: Access, action: Action) -> set[str]:
+        """The names of the rows; of those that are not stored yet, too, if they may be managed."""
+        rows = {name: row for name, row in self.rows.items() if row.pk or action is Action.MANAGE}
+        return {name for name, row in rows.items() if access.may(action, row)}
 
 
 def limit(scope: str, scope_id: int = 0, **more: object) -> Limit:
@@ -58,7 +70,7 @@ def limit(scope: str, scope_id: int = 0, **more: object) -> Limit:
     return changes.add(Limit(scope=scope, scope_id=scope_id, **values))
 
 
-def fill(name: str) -> dict[str, Model]:
+def fill(name: str) -> dict[str, Any]:
     """Create an organisation `name` with the projects `one` and `two`, and its users."""
     organization = changes.add(Organization(name=name))
     one, two = (
@@ -100,7 +112,6 @@ def scenario(stored: Scenario) -> Scenario:
 def new_scenario() -> Scenario:
     ours, theirs = fill("ours"), fill("theirs")
     one = ours["project one"]
-    assert isinstance(one, Project)
     people = {actor: User.objects.create_user(actor.replace(" ", "-")) for actor in ALL_USERS}
     for role in WHOLE:
         changes.set_role(people[role], one.organization, role)
@@ -130,15 +141,12 @@ SEEN_IN_ALL = {
 SEEN_IN_ONE = {*PARTS_OF_ONE, *FOR_ALL, "organization", "service", "limit of organization"}
 
 
-@pytest.mark.parametrize("actor", ALL_USERS)
+@table("actor", ALL_USERS)
 def test_each_user_sees_only_the_rows_of_their_scope(scenario: Scenario, actor: str) -> None:
-    access = scenario.access(actor)
-    stored = {name: row for name, row in scenario.rows.items() if row.pk is not None}
-
-    seen = {name for name, row in stored.items() if access.may(Action.VIEW, row)}
+    seen = scenario.allowed(scenario.access(actor), Action.VIEW)
 
     if actor == "superuser":
-        assert seen == set(stored)
+        assert seen == {name for name, row in scenario.rows.items() if row.pk is not None}
     elif actor == "stranger":
         assert seen == FOR_ALL
     else:
@@ -165,13 +173,9 @@ MANAGED = {
 }
 
 
-@pytest.mark.parametrize("actor", MANAGED)
+@table("actor", MANAGED)
 def test_each_user_manages_the_rows_of_their_role_and_scope(scenario: Scenario, actor: str) -> None:
-    access = scenario.access(actor)
-
-    managed = {name for name, row in scenario.rows.items() if access.may(Action.MANAGE, row)}
-
-    assert managed == MANAGED[actor]
+    assert scenario.allowed(scenario.access(actor), Action.MANAGE) == MANAGED[actor]
 
 
 def test_a_superuser_manages_everything(scenario: Scenario) -> None:
@@ -182,8 +186,8 @@ def test_a_superuser_manages_everything(scenario: Scenario) -> None:
     assert all(access.may(action, row) for action in actions for row in scenario.rows.values())
 
 
-@pytest.mark.parametrize(
-    ("actor", "makes", "stops"),
+@table(
+    "actor, makes, stops",
     [
         ("viewer", False, True),
         ("member", True, True),
@@ -193,12 +197,10 @@ def test_a_superuser_manages_everything(scenario: Scenario) -> None:
         ("stranger", False, True),
     ],
 )
-def test_rights_on_an_own_key_depend_on_the_role(
+def test_rights_on_own_keys_follow_the_role(
     scenario: Scenario, actor: str, makes: bool, stops: bool
 ) -> None:
-    mine = create_key(
-        owner=scenario.people[actor], name="mine", project=scenario.rows["project one"]
-    ).key  # type: ignore[arg-type]
+    mine = scenario.key_of(actor)
     access = scenario.access(actor)
 
     assert access.may(Action.VIEW, mine)
@@ -206,53 +208,45 @@ def test_rights_on_an_own_key_depend_on_the_role(
     assert access.may(Action.STOP, mine) is stops
 
 
-@pytest.mark.parametrize("actor", ["member", "project member", "viewer"])
-def test_members_stop_no_key_of_others(scenario: Scenario, actor: str) -> None:
-    assert not scenario.access(actor).may(Action.STOP, scenario.rows["key in one"])
+def test_members_stop_no_key_of_others(scenario: Scenario) -> None:
+    for actor in ("member", "project member", "viewer"):
+        assert not scenario.access(actor).may(Action.STOP, scenario.rows["key in one"])
 
 
-def test_only_superusers_switch_an_organisation(scenario: Scenario) -> None:
-    allowed = {
-        actor
-        for actor in ALL_USERS
-        if scenario.access(actor).may(Action.SWITCH, scenario.rows["organization"])
-    }
-    assert allowed == {"superuser"}
+@table(
+    "action, what",
+    [
+        (Action.SWITCH, "organization"),
+        *((Action.REMOVE, what) for what in ("organization", "person", "service")),
+    ],
+)
+def test_only_superusers_switch_organisations_and_remove_them_and_people(
+    scenario: Scenario, action: Action, what: str
+) -> None:
+    row = scenario.rows[what]
 
-
-@pytest.mark.parametrize("what", ["organization", "person", "service"])
-def test_only_superusers_remove_people_and_organisations(scenario: Scenario, what: str) -> None:
-    allowed = {
-        actor
-        for actor in ALL_USERS
-        if scenario.access(actor).may(Action.REMOVE, scenario.rows[what])
-    }
-    assert allowed == {"superuser"}
+    assert {each for each in ALL_USERS if scenario.access(each).may(action, row)} == {"superuser"}
 
 
 def test_a_user_of_two_organisations_is_managed_by_neither(scenario: Scenario) -> None:
     person = scenario.rows["person"]
-    assert isinstance(person, User)
     owner = scenario.access("owner")
     assert owner.may(Action.MANAGE, person)
 
-    changes.set_role(person, scenario.rows["their organization"], Role.VIEWER)  # type: ignore[arg-type]
+    changes.set_role(person, scenario.rows["their organization"], Role.VIEWER)
 
     assert not owner.may(Action.MANAGE, person)
     assert owner.may(Action.VIEW, person)
 
 
-@pytest.mark.parametrize("mark", ["is_superuser", "is_staff"])
-def test_an_owner_does_not_manage_an_administrator(scenario: Scenario, mark: str) -> None:
-    person = scenario.rows["person"]
-    User.objects.filter(pk=person.pk).update(**{mark: True})
-    person.refresh_from_db()
-
-    assert not scenario.access("owner").may(Action.MANAGE, person)
-
-
-def test_no_user_manages_themselves(scenario: Scenario) -> None:
-    assert not scenario.access("owner").may(Action.MANAGE, scenario.people["owner"])
+def test_an_owner_manages_neither_an_administrator_nor_themselves(scenario: Scenario) -> None:
+    owner, person = scenario.access("owner"), scenario.rows["person"]
+    assert not owner.may(Action.MANAGE, scenario.people["owner"])
+    for mark in ("is_superuser", "is_staff"):
+        marks = {"is_superuser": False, "is_staff": False} | {mark: True}
+        User.objects.filter(pk=person.pk).update(**marks)
+        person.refresh_from_db()
+        assert not owner.may(Action.MANAGE, person)
 
 
 def test_an_inactive_or_anonymous_user_sees_no_rows(scenario: Scenario) -> None:
@@ -267,8 +261,8 @@ def test_an_inactive_or_anonymous_user_sees_no_rows(scenario: Scenario) -> None:
 # -- Keys with the manage scope
 
 
-@pytest.mark.parametrize(
-    ("actor", "same_as"),
+@table(
+    "actor, same_as",
     [
         ("viewer", "project viewer"),
         ("owner", "project owner"),
@@ -279,24 +273,15 @@ def test_an_inactive_or_anonymous_user_sees_no_rows(scenario: Scenario) -> None:
 def test_a_managing_key_has_its_owner_s_rights_in_its_project_only(
     scenario: Scenario, actor: str, same_as: str
 ) -> None:
-    project = scenario.rows["project one"]
-    assert isinstance(project, Project)
-    key = create_key(
-        owner=scenario.people[actor], name="robot", project=project, scopes=["manage"]
-    ).key
+    with rolled_back():
+        access = Access.of_key(scenario.key_of(actor, "manage"))
 
-    access = Access.of_key(key)
-
-    stored = {name: row for name, row in scenario.rows.items() if row.pk is not None}
-    seen = {name for name, row in stored.items() if access.may(Action.VIEW, row)}
-    assert seen == SEEN_IN_ONE
-    managed = {name for name, row in scenario.rows.items() if access.may(Action.MANAGE, row)}
-    assert managed == MANAGED[same_as]
+        assert scenario.allowed(access, Action.VIEW) == SEEN_IN_ONE
+        assert scenario.allowed(access, Action.MANAGE) == MANAGED[same_as]
 
 
 def test_a_managing_key_has_no_rights_if_its_owner_has_no_role(scenario: Scenario) -> None:
-    project = scenario.rows["project one"]
-    key = create_key(owner=scenario.people["stranger"], name="x", project=project).key  # type: ignore[arg-type]
+    key = scenario.key_of("stranger")
 
     access = Access.of_key(key)
 
@@ -305,11 +290,8 @@ def test_a_managing_key_has_no_rights_if_its_owner_has_no_role(scenario: Scenari
     assert not access.may(Action.STOP, key)
 
 
-def test_a_user_may_not_hold_a_managing_key_of_an_owner_with_more_rights(
-    scenario: Scenario,
-) -> None:
+def test_no_user_may_hold_a_managing_key_of_an_owner_with_more_rights(scenario: Scenario) -> None:
     project = scenario.rows["project one"]
-    assert isinstance(project, Project)
 
     def may_hold(actor: str, owner: str, *scopes: str) -> bool:
         key = ApiKey(owner=scenario.people[owner], project=project, scopes=list(scopes))
@@ -329,10 +311,9 @@ def test_a_user_may_not_hold_a_managing_key_of_an_owner_with_more_rights(
     assert may_hold("owner", "admin", "manage")
 
 
-@pytest.mark.parametrize("owner", ["owner", "superuser"])
+@table("owner", ["owner", "superuser"])
 def test_an_inactive_owner_counts_with_their_former_rights(scenario: Scenario, owner: str) -> None:
     project, person = scenario.rows["project one"], scenario.people[owner]
-    assert isinstance(project, Project)
     person.is_active = False
     key = ApiKey(owner=person, project=project, scopes=["manage"])
 
@@ -341,16 +322,13 @@ def test_an_inactive_owner_counts_with_their_former_rights(scenario: Scenario, o
     assert not scenario.access("project admin").may_act_as(key)
 
 
-@pytest.mark.parametrize(("actor", "may"), [("admin", True), ("project admin", False)])
+@table("actor, may", [("admin", True), ("project admin", False)])
 def test_a_managing_key_may_hold_keys_of_admins_if_its_owner_is_one(
     scenario: Scenario, actor: str, may: bool
 ) -> None:
     project, admin = scenario.rows["project one"], scenario.people["admin"]
-    assert isinstance(project, Project)
     changes.set_role(other_admin := scenario.people["viewer"], project.organization, Role.ADMIN)
-    own = create_key(
-        owner=scenario.people[actor], name="own", project=project, scopes=["manage"]
-    ).key
+    own = scenario.key_of(actor, "manage")
     access = Access.of_key(own)
 
     for owner in (admin, other_admin):
@@ -378,14 +356,14 @@ def test_usage_is_visible_by_role_and_to_its_user(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize(
-    ("store", "table", "column"),
+    ("store", "model", "column"),
     [
         (stored_refusal, RefusedRequest, "request_id"),
         (stored_quarantined, QuarantinedRequest, "digest"),
     ],
 )
 def test_refusals_and_the_quarantine_are_visible_like_usage(
-    scenario: Scenario, store: Callable[..., Model], table: type[Model], column: str
+    scenario: Scenario, store: Callable[..., Model], model: type[Model], column: str
 ) -> None:
     ours, one = scenario.rows["organization"].pk, scenario.rows["project one"].pk
     stranger = scenario.people["stranger"].pk
@@ -397,7 +375,7 @@ def test_refusals_and_the_quarantine_are_visible_like_usage(
         store(name, **scope)
 
     def seen(actor: str) -> set[str]:
-        rows = scenario.access(actor).rows(table)
+        rows = scenario.access(actor).rows(model)
         return set(rows.values_list(column, flat=True))
 
     assert seen("viewer") == {"in one", "in all"}
@@ -406,9 +384,7 @@ def test_refusals_and_the_quarantine_are_visible_like_usage(
     assert seen("superuser") == {"in one", "in all", "elsewhere"}
 
 
-def test_admins_see_the_log_of_their_scope_and_users_see_their_own_actions(
-    scenario: Scenario,
-) -> None:
+def test_admins_see_the_log_of_their_scope_and_users_their_own_actions(scenario: Scenario) -> None:
     def seen(actor: str) -> set[int]:
         return set(
             scenario.access(actor).rows(AuditEntry).values_list("organization_id", flat=True)
@@ -424,14 +400,12 @@ def test_admins_see_the_log_of_their_scope_and_users_see_their_own_actions(
     assert member.rows(AuditEntry).get().action == "key.look"
 
 
-def test_the_rights_of_a_user_are_read_with_one_query(scenario: Scenario) -> None:
+def test_rights_take_one_query_and_tables_without_a_rule_are_hidden(scenario: Scenario) -> None:
     with CaptureQueriesContext(connection) as queries:
         scenario.access("owner")
         scenario.access("superuser")
     assert len(queries) == 1
 
-
-def test_a_table_without_a_rule_is_visible_to_no_user(scenario: Scenario) -> None:
     with pytest.raises(TypeError, match="visibility of Group"):
         scenario.access("owner").rows(Group)
     assert not scenario.access("owner").may(Action.MANAGE, Group(name="x"))
@@ -459,15 +433,23 @@ LIMITED = {
 LIMITED_BY_KEY = dict.fromkeys((*LIMITED, "superuser"), LIMITED_IN_ONE)
 
 
-@pytest.mark.parametrize("as_key", [False, True])
-@pytest.mark.parametrize("actor", ALL_USERS)
+@table("actor", ALL_USERS)
+@table("as_key", [False, True])
 def test_each_user_sets_the_limits_below_their_role_and_not_their_own(
     scenario: Scenario, actor: str, as_key: bool
 ) -> None:
-    one, elsewhere = scenario.rows["project one"], scenario.rows["their project two"]
-    assert isinstance(one, Project)
-    assert isinstance(elsewhere, Project)
-    key = create_key(owner=scenario.people[actor], name="key", project=one, scopes=["manage"]).key
+    with rolled_back():
+        found, permitted, names = limited_by(scenario, actor, as_key)
+
+    expected = (LIMITED_BY_KEY if as_key else LIMITED).get(actor, NOTHING) - {actor}
+    is_chief = actor == "superuser" and not as_key
+    assert found == permitted == (names if is_chief else expected)
+
+
+def limited_by(scenario: Scenario, actor: str, as_key: bool) -> tuple[set[str], set[str], set[str]]:
+    """Return the rows whose limits a user finds and may set, and all such rows, by their names."""
+    elsewhere = scenario.rows["their project two"]
+    key = scenario.key_of(actor, "manage")
     access = Access.of_key(ApiKey.objects.get(pk=key.pk)) if as_key else scenario.access(actor)
     # This user has a second role in an organisation where the others have no role.
     changes.set_role(scenario.people["project viewer"], elsewhere, Role.VIEWER)
@@ -475,20 +457,14 @@ def test_each_user_sets_the_limits_below_their_role_and_not_their_own(
     names = {(type(row), row.pk): name for name, row in rows.items()}
 
     found = {
-        names[table, pk]
-        for table in OWNERS.values()
-        for pk in access.rows_to_limit(table).values_list("pk", flat=True)
+        names[model, pk]
+        for model in OWNERS.values()
+        for pk in access.rows_to_limit(model).values_list("pk", flat=True)
     }
+    of_all = [(kind, row) for kind, model in OWNERS.items() for row in model.objects.all()]
     permitted = {
-        names[table, row.pk]
-        for kind, table in OWNERS.items()
-        for row in table.objects.all()
+        names[type(row), row.pk]
+        for kind, row in of_all
         if access.may(Action.MANAGE, Limit(scope=kind, scope_id=row.pk))
     }
-
-    expected = (LIMITED_BY_KEY if as_key else LIMITED).get(actor, NOTHING) - {actor}
-    if actor == "superuser" and not as_key:
-        expected = {
-            names[table, row.pk] for table in OWNERS.values() for row in table.objects.all()
-        }
-    assert found == permitted == expected
+    return found, permitted, {names[type(row), row.pk] for _, row in of_all}

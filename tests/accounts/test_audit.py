@@ -1,8 +1,5 @@
 """The audit log records every change with its actor, and no secrets."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -10,8 +7,10 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 
+from tests.accounts.api.api_client import Keys
+from tests.tables import table
 from vinery_accounts.base.actors import SYSTEM, Actor, acting_as, current_actor
-from vinery_accounts.keys.lifecycle import NewKey, pause_key, resume_key, revoke_key, rotate_key
+from vinery_accounts.keys.lifecycle import pause_key, resume_key, revoke_key, rotate_key
 from vinery_accounts.models import (
     ApiKey,
     AuditEntry,
@@ -51,18 +50,14 @@ def test_an_entry_has_actor_action_target_and_address(db: None) -> None:
 
     entry = newest()
     assert (entry.actor_id, entry.actor, entry.ip) == (1, "root", "192.0.2.1")
-    assert (entry.action, entry.target_kind, entry.target_id, entry.target) == (
-        "organization.update",
-        "organization",
-        str(organization.pk),
-        "Acme",
-    )
+    assert (entry.action, entry.target_kind) == ("organization.update", "organization")
+    assert (entry.target_id, entry.target) == (str(organization.pk), "Acme")
     assert (entry.before, entry.after) == ({"name": "acme"}, {"name": "Acme"})
     assert entry.organization_id == organization.pk
     assert entry.number == 2
 
 
-def test_every_change_of_a_key_is_logged(new_key: Callable[..., NewKey], alice: User) -> None:
+def test_every_change_of_a_key_is_logged(new_key: Keys, alice: User) -> None:
     key = new_key().key
     start = len(actions()) - 1
     changes.change(key, name="renamed", allowed_models=["small"])
@@ -74,25 +69,16 @@ def test_every_change_of_a_key_is_logged(new_key: Callable[..., NewKey], alice: 
     revoke_key(key)
     revoke_key(key)
 
-    assert actions()[start:] == [
-        "key.create",
-        "key.update",
-        "key.pause",
-        "key.resume",
-        "key.create",
-        "key.rotate",
-        "key.revoke",
+    assert [each.removeprefix("key.") for each in actions()[start:]] == [
+        *("create", "update", "pause", "resume", "create", "rotate", "revoke")
     ]
     update = AuditEntry.objects.get(action="key.update")
     assert update.before == {"name": "laptop", "allowed_models": []}
     assert update.after == {"name": "renamed", "allowed_models": ["small"]}
-    assert set(AuditEntry.objects.get(action="key.rotate").after) == {
-        "expires_at",
-        "replaced_by_id",
-    }
-    assert {entry.organization_id for entry in AuditEntry.objects.filter(target_kind="key")} == {
-        key.project.organization_id
-    }
+    rotation = AuditEntry.objects.get(action="key.rotate")
+    assert set(rotation.after) == {"expires_at", "replaced_by_id"}
+    of_keys = AuditEntry.objects.filter(target_kind="key")
+    assert {entry.organization_id for entry in of_keys} == {key.project.organization_id}
 
 
 def test_changes_of_limits_weights_users_and_projects_are_logged(alice: User) -> None:
@@ -114,42 +100,26 @@ def test_changes_of_limits_weights_users_and_projects_are_logged(alice: User) ->
     changes.remove(member)
 
     assert actions() == [
-        "organization.create",
-        "project.create",
-        "membership.create",
-        "membership.update",
-        "limit.create",
-        "limit.update",
-        "limit.delete",
-        "weight.create",
-        "weight.update",
-        "user.deactivate",
-        "project.deactivate",
-        "project.activate",
-        "membership.delete",
+        *("organization.create", "project.create", "membership.create", "membership.update"),
+        *("limit.create", "limit.update", "limit.delete", "weight.create", "weight.update"),
+        *("user.deactivate", "project.deactivate", "project.activate", "membership.delete"),
     ]
     assert verify().broken is None
     in_acme = AuditEntry.objects.filter(organization_id=acme.pk)
     assert in_acme.count() == len(actions()) - 2  # a weight belongs to the platform
 
 
-def test_rows_deleted_with_a_user_are_logged_too(
-    new_key: Callable[..., NewKey], alice: User
-) -> None:
+def test_rows_deleted_with_a_user_are_logged_too(new_key: Keys, alice: User) -> None:
     key = new_key().key
     changes.remove(alice)
 
     deleted = AuditEntry.objects.filter(action__endswith=".delete").order_by("number")
-    assert [entry.action for entry in deleted] == [
-        "key.delete",
-        "membership.delete",
-        "user.delete",
-    ]
+    assert [each.action for each in deleted] == ["key.delete", "membership.delete", "user.delete"]
     assert deleted[0].target_id == str(key.pk)
     assert not ApiKey.objects.exists()
 
 
-def test_no_secret_is_logged(new_key: Callable[..., NewKey], alice: User) -> None:
+def test_no_secret_is_logged(new_key: Keys, alice: User) -> None:
     new = new_key()
     changes.set_password(alice, "correct-horse-7")
     rotated = rotate_key(new.key, grace=timedelta(0))
@@ -175,7 +145,7 @@ def test_a_change_to_the_same_value_is_not_logged(alice: User) -> None:
     assert acme.updated_at == stamp
 
 
-def test_every_change_moves_the_stamp(new_key: Callable[..., NewKey]) -> None:
+def test_every_change_moves_the_stamp(new_key: Keys) -> None:
     key = new_key().key
     limit = changes.add(
         Limit(scope="key", scope_id=key.pk, metric="requests", window="day", amount=1)
@@ -211,9 +181,7 @@ def test_invalid_values_are_neither_stored_nor_logged(alice: User) -> None:
     assert actions() == ["limit.create"]
 
 
-def test_an_organisation_keeps_an_owner_and_the_platform_an_administrator(
-    alice: User, bob: User
-) -> None:
+def test_organisations_keep_an_owner_and_the_platform_a_superuser(alice: User, bob: User) -> None:
     acme = changes.add(Organization(name="acme"))
     first = changes.set_role(alice, acme, Role.OWNER)
     with pytest.raises(ValidationError, match="alice is the last owner of acme"):
@@ -278,6 +246,7 @@ async def test_the_actor_of_an_asynchronous_request_is_its_user() -> None:
 # -- Searching
 
 
+@pytest.mark.stores
 def test_the_log_is_searched_by_actor_action_address_and_target(chain: list[AuditEntry]) -> None:
     def found(text: str) -> int:
         return audit.search(AuditEntry.objects.all(), text).count()
@@ -289,12 +258,12 @@ def test_the_log_is_searched_by_actor_action_address_and_target(chain: list[Audi
     assert found("192.0.2.2") == found("mallory") == 0
 
 
-@pytest.mark.parametrize("text", ["Old name", "grün", 'the "best"', "a\\b", "100 %"])
+@pytest.mark.stores
+@table("text", ["Old name", "grün", 'the "best"', "a\\b", "100 %"])
 def test_the_log_is_searched_in_old_and_new_values(text: str) -> None:
-    organization = changes.add(Organization(name="acme"))
-    changes.change(organization, name=f"acme, {text}.")
-    changes.change(organization, name="acme again")
+    organization = changes.add(Organization(name=f"acme, {text}."))
+    changes.change(organization, name=f"again {hash(text)}")
 
-    found = audit.search(AuditEntry.objects.filter(target="acme again"), text)
+    found = audit.search(AuditEntry.objects.filter(action="organization.update"), text)
 
     assert [entry.before for entry in found] == [{"name": f"acme, {text}."}]

@@ -1,7 +1,5 @@
 """The console shows users their own usage, with the numbers of the usage records."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,6 +9,7 @@ from django.test import Client
 from pages import limit_of, numbers, page, signed_in, store, tile, used
 from usage_builders import NOON, admission, settlement
 
+from tests.tables import table
 from vinery_accounts.alerts.quotas import Quota
 from vinery_accounts.console import words
 from vinery_accounts.console.limits import closest, quota_rows
@@ -27,22 +26,17 @@ pytestmark = pytest.mark.django_db
 # -- Sign-in
 
 
-def test_an_anonymous_user_is_redirected_to_the_sign_in() -> None:
-    assert Client().get("/console/").url == "/accounts/login/?next=/console/"  # type: ignore[attr-defined]
+def url_after(client: Client, address: str) -> str:
+    response: Any = client.get(address)
+    return str(response.url)
 
 
-def test_the_start_page_redirects_users_to_the_console_and_others_to_the_sign_in(
-    root: User, alice: User
-) -> None:
-    scopes = [signed_in(user).get("/").url for user in (root, alice)]  # type: ignore[attr-defined]
-
-    assert scopes == ["/console/", "/console/"]
-    assert Client().get("/").url == "/accounts/login/"  # type: ignore[attr-defined]
-
-
-def test_only_administrators_see_a_link_to_the_admin(root: User, alice: User) -> None:
-    assert "Administration" in page(signed_in(root), "/console/")
-    assert "Administration" not in page(signed_in(alice), "/console/")
+def test_users_are_led_to_the_console_and_others_to_the_sign_in(root: User, alice: User) -> None:
+    assert url_after(Client(), "/console/") == "/accounts/login/?next=/console/"
+    assert url_after(Client(), "/") == "/accounts/login/"
+    for user, is_administrator in ((root, True), (alice, False)):
+        assert url_after(signed_in(user), "/") == "/console/"
+        assert ("Administration" in page(signed_in(user), "/console/")) is is_administrator
 
 
 def test_pages_forbid_inline_and_foreign_code(root: User) -> None:
@@ -58,9 +52,7 @@ def test_pages_forbid_inline_and_foreign_code(root: User) -> None:
 # -- Overview
 
 
-def test_all_numbers_are_zero_before_the_first_request_and_the_page_shows_advice(
-    alice: User,
-) -> None:
+def test_before_the_first_request_numbers_are_zero_and_there_is_advice(alice: User) -> None:
     text = page(signed_in(alice), "/console/")
 
     assert numbers(text) == ["0", "0", "0", "0"]
@@ -91,8 +83,8 @@ def test_energy_is_shown_if_it_was_measured(alice: User) -> None:
     assert re.findall(r'data-name="Energy">(.*?)<', usage) == ["2 Wh", "", "2 Wh"]
 
 
-@pytest.mark.parametrize(
-    ("millijoules", "result"),
+@table(
+    "millijoules, result",
     [
         (40.0, "0.0111 mWh"),
         (1_800_000, "500 mWh"),
@@ -112,10 +104,7 @@ def test_users_see_their_own_usage_and_admins_that_of_their_organisation(
     for user, role in ((alice, Role.ADMIN), (bob, Role.MEMBER)):
         set_role(user, organization, role)
     elsewhere = User.objects.create_user("eve")
-    store(
-        used(bob, "r1", organization_id=organization.pk),
-        used(elsewhere, "r2"),
-    )
+    store(used(bob, "r1", organization_id=organization.pk), used(elsewhere, "r2"))
 
     seen = {
         user.username: tile(page(signed_in(user), "/console/"), "requests")
@@ -133,8 +122,13 @@ def test_a_filter_is_applied_and_can_be_removed(alice: User) -> None:
     assert '<a href="/console/?period=1h" title="Show all again">model: a' in text
 
 
-@pytest.mark.parametrize(
-    ("query", "complaint"),
+@pytest.fixture
+def one_request(alice: User) -> None:
+    store(used(alice, "r1"))
+
+
+@table(
+    "query, complaint",
     [
         ("period=own&since=2026-03-02T00:00&until=2026-03-01T00:00", "ends before it begins"),
         ("period=90d&granularity=minute", "makes more than 1500"),
@@ -147,10 +141,8 @@ def test_a_filter_is_applied_and_can_be_removed(alice: User) -> None:
     ],
 )
 def test_an_invalid_period_is_reported_and_the_last_day_is_shown(
-    alice: User, query: str, complaint: str
+    alice: User, one_request: None, query: str, complaint: str
 ) -> None:
-    store(used(alice, "r1"))
-
     text = page(signed_in(alice), f"/console/?{query}")
 
     assert complaint in text
@@ -166,6 +158,8 @@ def quota_cells(text: str, name: str) -> list[str]:
 
 
 def test_the_overview_shows_the_quotas_near_their_limit(alice: User, root: User) -> None:
+    store(used(alice, "r0", weighted_tokens=0.0))
+    assert "Quotas near" not in page(signed_in(alice), "/console/")  # there is no quota
     limit_of(alice, Metric.WEIGHTED_TOKENS, Window.NONE, 2000)
     assert "Quotas near" not in page(signed_in(alice), "/console/")  # there is no usage yet
     changes.add(Limit(scope="platform", metric="weighted_tokens", window="none", amount=1000))
@@ -183,12 +177,6 @@ def test_the_overview_shows_the_quotas_near_their_limit(alice: User, root: User)
     # She may not see the usage of all users.
     assert quota_cells(all_, "Used") == ["150 %", "75 %"]
     assert quota_cells(all_, "Projected")[0] == '<strong class="bad">exhausted</strong>'
-
-
-def test_the_overview_has_no_quotas_if_there_are_none(alice: User) -> None:
-    store(used(alice, "r1"))
-
-    assert "Quotas near" not in page(signed_in(alice), "/console/")
 
 
 def test_a_quota_shows_when_it_resets_and_that_it_lasts_until_then(alice: User) -> None:

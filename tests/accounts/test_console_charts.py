@@ -1,16 +1,17 @@
-"""Charts are well-formed SVG and contain every number."""
-
-from __future__ import annotations
+"""Charts are well-formed SVG and contain every number; tables and marks are tags of templates."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
+from django.template import Context, Template
 from django.template.loader import render_to_string
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
+from tests.tables import table
 from vinery_accounts.console import charts
 from vinery_accounts.console.charts import Chart, Series
 from vinery_accounts.usage.reports import Figures, Point
@@ -45,9 +46,14 @@ def drawn(shown: Chart) -> ElementTree.Element:
     return root
 
 
+def labels_of(root: ElementTree.Element) -> list[str | None]:
+    return [label.text for label in root.findall(".//text[@class='x']")]
+
+
 numbers = st.floats(0, 1e12) | st.integers(0, 10)
 
 
+@settings(max_examples=examples(20))
 @given(
     st.integers(1, 40).flatmap(
         lambda length: st.lists(
@@ -80,43 +86,39 @@ def test_heights_are_in_proportion() -> None:
     ]
 
 
-def test_a_chart_without_values_has_an_axis_from_zero_to_one() -> None:
+def test_a_chart_of_zeros_has_an_axis_to_one_and_names_are_escaped() -> None:
     root = drawn(chart([0, 0, 0]))
 
     assert [mark.text for mark in root.findall(".//text[@class='y']")] == ["0", "1"]
     assert root.attrib["aria-label"] == "Requests: How many there were. At most 0."
 
+    text = page(chart([1], names="<")).replace("&lt;", "")
 
-def test_a_line_is_interrupted_where_values_are_missing() -> None:
+    assert "<:" not in text
+
+
+def test_lines_end_where_values_are_missing_and_reach_the_largest() -> None:
     root = drawn(chart([1, 2, None, 3, None, 4, 5], is_of_durations=True))
 
     assert [len(line.attrib["points"].split()) for line in root.iter("polyline")] == [2, 2]
     assert len(list(root.iter("circle"))) == 1
     assert "a: not measured" in (root.findall(".//title")[2].text or "")
 
-
-def test_numbers_without_a_sum_are_lines_up_to_the_largest() -> None:
     shown = chart([10, 20], [30, 40], is_of_lines=True)
     assert len(list(drawn(shown).iter("polyline"))) == 2
     assert shown.largest_text == "40"
 
 
-def test_names_are_escaped() -> None:
-    text = page(chart([1], names="<")).replace("&lt;", "")
-
-    assert "<:" not in text
-
-
-@pytest.mark.parametrize(
-    ("number", "result"),
+@table(
+    "number, result",
     [(0, "0"), (7, "7"), (999, "999"), (999.9, "1k"), (1234, "1.23k"), (2_000_000, "2M")],
 )
 def test_numbers_are_short(number: float, result: str) -> None:
     assert charts.short(number) == result
 
 
-@pytest.mark.parametrize(
-    ("ms", "result"),
+@table(
+    "ms, result",
     [(0, "0 ms"), (12.34, "12.3 ms"), (999.7, "1 s"), (1250, "1.25 s"), (180_000, "3 min")],
 )
 def test_durations_have_their_unit(ms: float, result: str) -> None:
@@ -132,8 +134,8 @@ def test_steps_are_round_and_large_enough(least: float) -> None:
     assert f"{step:e}"[0] in "125"
 
 
-@pytest.mark.parametrize(
-    ("minute", "length", "result"),
+@table(
+    "minute, length, result",
     [
         (23, timedelta(minutes=1), ["12:30", "12:40", "12:50", "13:00", "13:10", "13:20"]),
         (0, timedelta(hours=1), ["02 Mar 00:00", "03 Mar 00:00"]),
@@ -141,15 +143,12 @@ def test_steps_are_round_and_large_enough(least: float) -> None:
         (30, timedelta(hours=1), ["01 Mar 22:30", "02 Mar 18:30", "03 Mar 14:30"]),
     ],
 )
-def test_ticks_are_at_round_times_if_there_are_any(
-    minute: int, length: timedelta, result: list[str]
-) -> None:
+def test_ticks_are_at_round_times(minute: int, length: timedelta, result: list[str]) -> None:
     start = START + timedelta(hours=12, minutes=minute)
 
     root = drawn(chart([0] * 60, points=points(start, length, 60)))
 
-    labels = [label.text for label in root.findall(".//text[@class='x']")]
-    assert labels == result
+    assert labels_of(root) == result
 
 
 def test_a_part_of_an_hour_has_a_column_as_wide_as_the_others() -> None:
@@ -168,8 +167,7 @@ def test_thirty_days_have_labels_every_five_days_without_a_time() -> None:
 
     root = drawn(chart([0] * 31, points=[*days, part]))
 
-    labels = [label.text for label in root.findall(".//text[@class='x']")]
-    assert labels == ["03 Mar", "08 Mar", "13 Mar", "18 Mar", "23 Mar", "28 Mar"]
+    assert labels_of(root) == ["03 Mar", "08 Mar", "13 Mar", "18 Mar", "23 Mar", "28 Mar"]
 
 
 def test_a_series_of_failures_has_a_colour_of_its_own() -> None:
@@ -180,3 +178,29 @@ def test_a_series_of_failures_has_a_colour_of_its_own() -> None:
     assert [bar.attrib["class"] for bar in root.findall("g[@class='shapes']/rect")] == [
         "colour-failed"
     ]
+
+
+# -- Tags
+
+
+def rendered(text: str, **context: object) -> str:
+    return " ".join(Template(text).render(Context(context)).split())
+
+
+def test_a_table_has_its_escaped_columns_and_figures_are_marked() -> None:
+    row = "{% for each in rows %}<tr><td>{{ each }}</td></tr>{% endfor %}"
+
+    page = rendered('{% table "Host|#Bytes|" %}' + row + "{% endtable %}", rows=["<b>"])
+
+    assert '<tr><th>Host</th><th class="figure">Bytes</th><th></th></tr>' in page
+    assert "<tbody> <tr><td>&lt;b&gt;</td></tr> </tbody>" in page
+    assert page.count("<table>") == page.count("</table>") == 1
+
+    page = rendered("{% table columns %}{% endtable %}", columns=["<b>", "#<i>"])
+
+    assert '<th>&lt;b&gt;</th><th class="figure">&lt;i&gt;</th>' in page
+
+
+def test_an_active_row_has_a_mark_and_another_one_its_own_word() -> None:
+    assert rendered('{% state 1 "disabled" %}') == '<span class="state state-active">active</span>'
+    assert rendered('{% state 0 "disabled" %}') == '<span class="state">disabled</span>'

@@ -1,16 +1,16 @@
 """The console shows what is left of limits, and explains what they refused."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from html import unescape
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
 from pages import limit_of, page, signed_in, store, used
 
+from tests.tables import table
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.limits.failover import FailoverLimiter, UnavailablePolicy
 from vinery_accounts.limits.memory import MemoryLimiter
@@ -25,6 +25,8 @@ from vinery_accounts.usage.entries import BoundLimit, Outcome
 
 pytestmark = pytest.mark.django_db
 
+ShowStore = Callable[[MemoryLimiter, UnavailablePolicy], None]
+
 
 @pytest.fixture
 def limiter() -> Iterator[MemoryLimiter]:
@@ -36,7 +38,7 @@ def limiter() -> Iterator[MemoryLimiter]:
 
 
 @pytest.fixture
-def store_is() -> Iterator[Callable[[MemoryLimiter, UnavailablePolicy], None]]:
+def store_is() -> Iterator[ShowStore]:
     """Return a function that shows in pages the limits of a store."""
 
     def count(store: MemoryLimiter, when_unavailable: UnavailablePolicy) -> None:
@@ -53,23 +55,20 @@ class _Dead(MemoryLimiter):
         raise LimitsUnavailable("it is dead")
 
 
-def bound_limit(user: User, number: int) -> BoundLimit:
-    return BoundLimit(
-        limit_id=number,
-        scope=f"user:{user.pk}",
-        metric="tokens",
-        window="day",
-        amount=10,
-        level=3,
-        needed=20,
-        wait_s=None,
-        is_shadow=False,
-    )
+def bound_limit(user: User, number: int, **more: Any) -> BoundLimit:
+    usual = {"metric": "tokens", "window": "day", "amount": 10, "level": 3, "needed": 20}
+    values = {"scope": f"user:{user.pk}", "wait_s": None, "is_shadow": False, **usual, **more}
+    return BoundLimit(limit_id=number, **values)
 
 
-def test_limits_show_the_remaining_amount_and_the_reset(
+def limits_page(user: User) -> str:
+    return page(signed_in(user), "/console/limits/")
+
+
+def test_limits_show_what_is_left_and_the_reset(
     alice: User, bob: User, limiter: MemoryLimiter
 ) -> None:
+    assert "No limits yet." in limits_page(alice)
     limit = limit_of(alice, Metric.REQUESTS, Window.DAY, 10)
     limit_of(alice, Metric.TOKENS, Window.MINUTE, 1000)
     limit_of(alice, Metric.TOKENS, Window.WEEK, 5000, week_start="sunday")
@@ -77,7 +76,7 @@ def test_limits_show_the_remaining_amount_and_the_reset(
     claim = ReservationRequest("r1", (rule_of(limit),), num_input_tokens=5, num_output_tokens=5)
     async_to_sync(limiter.acquire)(claim)
 
-    text = page(signed_in(alice), "/console/limits/")
+    text = limits_page(alice)
 
     cells = re.findall(r'data-name="(\w+)">(.*?)<', text)
     assert cells[:3] == [("Maximum", "10"), ("Used", "1"), ("Left", "9")]
@@ -95,7 +94,7 @@ def test_limits_show_the_forecast(alice: User, root: User, limiter: MemoryLimite
     store(used(alice, "r1", weighted_tokens=1500.0))
 
     def num_forecasts(user: User) -> int:
-        text = page(signed_in(user), "/console/limits/")
+        text = limits_page(user)
         return len(re.findall(r">Used up in [^<]+, at the current rate<", text))
 
     assert num_forecasts(root) == 2
@@ -104,17 +103,8 @@ def test_limits_show_the_forecast(alice: User, root: User, limiter: MemoryLimite
     assert num_forecasts(alice) == 0  # the quota is used up
 
 
-def test_limits_are_listed_if_their_usage_is_unknown(alice: User) -> None:
-    limit_of(alice, Metric.REQUESTS, Window.DAY, 10)
-
-    text = page(signed_in(alice), "/console/limits/")
-
-    assert "current use cannot be read" in text
-    assert 'data-name="Left">unknown<' in text
-
-
-@pytest.mark.parametrize(
-    ("when_unavailable", "result", "is_known"),
+@table(
+    "when_unavailable, result, is_known",
     [
         (UnavailablePolicy.REFUSE, "Requests are refused until it is back.", False),
         (UnavailablePolicy.ALLOW, "Requests run without limits until it is back.", False),
@@ -122,16 +112,16 @@ def test_limits_are_listed_if_their_usage_is_unknown(alice: User) -> None:
     ],
 )
 def test_while_the_store_is_unavailable_the_page_shows_the_policy(
+    daily: Limit,
     alice: User,
-    store_is: Callable[[MemoryLimiter, UnavailablePolicy], None],
+    store_is: ShowStore,
     when_unavailable: UnavailablePolicy,
     result: str,
     is_known: bool,
 ) -> None:
-    limit_of(alice, Metric.REQUESTS, Window.DAY, 10)
     store_is(_Dead(), when_unavailable)
 
-    text = page(signed_in(alice), "/console/limits/")
+    text = limits_page(alice)
 
     assert re.search(r"The store of the limits has not answered for \d+ s\. ", text)
     assert result in text
@@ -139,20 +129,23 @@ def test_while_the_store_is_unavailable_the_page_shows_the_policy(
     assert "The limits hold all the same" not in text
 
 
-def test_the_page_has_no_warning_if_the_store_answers(
-    alice: User, store_is: Callable[[MemoryLimiter, UnavailablePolicy], None]
-) -> None:
-    limit_of(alice, Metric.REQUESTS, Window.DAY, 10)
+@pytest.fixture
+def daily(alice: User) -> Limit:
+    return limit_of(alice, Metric.REQUESTS, Window.DAY, 10)
+
+
+def test_limits_of_unknown_usage_are_listed(alice: User, daily: Limit, store_is: ShowStore) -> None:
+    text = limits_page(alice)
+
+    assert "current use cannot be read" in text
+    assert 'data-name="Left">unknown<' in text
+    # The page has no warning if the store answers.
     store_is(MemoryLimiter(), UnavailablePolicy.REFUSE)
-
-    text = page(signed_in(alice), "/console/limits/")
-
+    text = limits_page(alice)
     assert 'data-name="Left">10<' in text
     assert "The store of the limits" not in text
-
-
-def test_the_page_reports_that_there_are_no_limits(alice: User, limiter: MemoryLimiter) -> None:
-    assert "No limits yet." in page(signed_in(alice), "/console/limits/")
+    # A meter is red when the limit is used up.
+    assert 'max="10" low="8.0" high="9.9" optimum="0"' in text
 
 
 def test_keys_with_the_same_name_are_shown_separately(alice: User, limiter: MemoryLimiter) -> None:
@@ -176,17 +169,8 @@ def test_keys_with_the_same_name_are_shown_separately(alice: User, limiter: Memo
 
 
 def test_a_refusal_is_explained_to_its_user(alice: User, bob: User) -> None:
-    bound = BoundLimit(
-        limit_id=1,
-        scope=f"user:{alice.pk}",
-        metric="requests",
-        window="minute",
-        amount=10,
-        level=10,
-        needed=1,
-        wait_s=5.2,
-        is_shadow=False,
-    )
+    kind = {"metric": "requests", "window": "minute"}
+    bound = bound_limit(alice, 1, **kind, level=10, needed=1, wait_s=5.2)
     store(used(alice, "r1", outcome=Outcome.REJECTED, http_status=429, bound_limits=(bound,)))
 
     sentence = (
@@ -235,13 +219,11 @@ def test_older_refusals_are_on_the_next_page(alice: User) -> None:
     assert page(client, older).count("<code>r") == 10
 
 
-def test_a_limit_that_was_just_set_shows_the_usage_of_its_window(
-    alice: User, limiter: MemoryLimiter
-) -> None:
+def test_a_new_limit_shows_the_usage_of_its_window(alice: User, limiter: MemoryLimiter) -> None:
     store(used(alice, "r1", minutes_ago=0), used(alice, "r2", minutes_ago=0))
 
     def cells() -> list[str]:
-        text = page(signed_in(alice), "/console/limits/")
+        text = limits_page(alice)
         return re.findall(r'data-name="(?:Used|Left)">(.*?)<', text)
 
     limit = limit_of(alice, Metric.REQUESTS, Window.MONTH, 10)
@@ -251,15 +233,7 @@ def test_a_limit_that_was_just_set_shows_the_usage_of_its_window(
     assert cells() == ["2", "0"]
 
 
-def test_a_meter_is_red_when_the_limit_is_used_up(alice: User, limiter: MemoryLimiter) -> None:
-    limit_of(alice, Metric.REQUESTS, Window.DAY, 10)
-
-    assert 'max="10" low="8.0" high="9.9" optimum="0"' in page(signed_in(alice), "/console/limits/")
-
-
-def test_the_overview_reports_until_when_the_user_cannot_make_requests(
-    alice: User, bob: User
-) -> None:
+def test_the_overview_reports_how_long_requests_are_impossible(alice: User, bob: User) -> None:
     store(used(alice, "r1", minutes_ago=0), used(bob, "r2", minutes_ago=0))
     limit_of(alice, Metric.REQUESTS, Window.MONTH, 1)
     limit_of(bob, Metric.REQUESTS, Window.MONTH, 100)
@@ -279,16 +253,16 @@ def test_events_are_summed_up_and_filtered_by_effect_and_limit(alice: User, bob:
     )
     client = signed_in(alice)
 
-    def requests(query: str) -> list[str]:
-        text = page(client, f"/console/refusals/?{query}")
-        return re.findall(r'data-name="Request"><code>(.*?)<', text)
-
-    assert requests("") == ["r3", "r2", "r1"]
-    assert requests("effect=refused") == ["r2", "r1"]
-    assert requests("effect=cut_short") == ["r3"]
-    assert requests("limit=2") == ["r3"]
     text = page(client, "/console/refusals/")
-    found = re.search(r'data-name="Events"><a href="(.*?)">2<', text)
-    assert found is not None
-    assert requests(unescape(found[1]).partition("?")[2]) == ["r2", "r1"]
+    summed_up = re.search(r'data-name="Events"><a href="(.*?)">2<', text)
+    assert summed_up is not None
+    for query, requests in {
+        "": ["r3", "r2", "r1"],
+        "effect=refused": ["r2", "r1"],
+        "effect=cut_short": ["r3"],
+        "limit=2": ["r3"],
+        unescape(summed_up[1]).partition("?")[2]: ["r2", "r1"],
+    }.items():
+        text = page(client, f"/console/refusals/?{query}")
+        assert re.findall(r'data-name="Request"><code>(.*?)<', text) == requests
     assert "effect=nonsense" in page(client, "/console/refusals/?effect=nonsense")

@@ -1,7 +1,5 @@
 """Error pages of the console have its layout, its security headers and advice."""
 
-from __future__ import annotations
-
 from html import unescape
 from typing import Any
 
@@ -11,6 +9,7 @@ from django.core.exceptions import SuspiciousOperation
 from django.db import DataError, InterfaceError, OperationalError, connections
 from django.test import AsyncClient, Client
 
+from tests.tables import table
 from vinery_accounts.console.overview import Overview
 from vinery_accounts.models import User
 
@@ -18,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 
 def signed_in(user: User, **more: Any) -> Client:
-    client = Client(**more)
+    client = Client(raise_request_exception=False, **more)
     client.force_login(user)
     return client
 
@@ -36,28 +35,20 @@ def console_page(response: Any, status: int) -> str:
     return text
 
 
-@pytest.mark.parametrize("path", ["nothing/", "limits/999/", "keys/999/revoke/", "limits/x/"])
-def test_a_missing_page_is_404(alice: User, path: str) -> None:
-    text = console_page(signed_in(alice).get(f"/console/{path}"), 404)
-
-    assert "There is no such page" in text
-    assert ">alice</a>" in text
-    assert "999" not in text
-
-
-def test_a_missing_page_is_404_for_an_anonymous_user() -> None:
-    text = console_page(Client().get("/console/nothing/"), 404)
-
-    assert "Log out" not in text
+def test_a_missing_page_is_404(alice: User) -> None:
+    for path in ("nothing/", "limits/999/", "keys/999/revoke/", "limits/x/"):
+        text = console_page(signed_in(alice).get(f"/console/{path}"), 404)
+        assert "There is no such page" in text
+        assert ">alice</a>" in text
+        assert "999" not in text
+    assert "Log out" not in console_page(Client().get("/console/nothing/"), 404)
 
 
-def test_a_forbidden_page_is_403(alice: User) -> None:
+def test_a_forbidden_page_and_an_expired_form_are_403(alice: User) -> None:
     text = console_page(signed_in(alice).get("/console/limits/new/"), 403)
 
     assert "You may not do this" in text
 
-
-def test_an_expired_form_is_403(alice: User) -> None:
     client = signed_in(alice, enforce_csrf_checks=True)
 
     text = console_page(client.post("/console/keys/new/", {"name": "x"}), 403)
@@ -65,8 +56,8 @@ def test_an_expired_form_is_403(alice: User) -> None:
     assert "open for too long" in text
 
 
-@pytest.mark.parametrize(
-    ("raised", "status"),
+@table(
+    "raised, status",
     [
         (RuntimeError("secret of mine"), 500),
         (DataError("secret of mine"), 500),
@@ -81,7 +72,7 @@ def test_a_broken_page_is_500(
     def broken(*_: Any, **__: Any) -> None:
         raise raised
 
-    client = signed_in(alice, raise_request_exception=False)
+    client = signed_in(alice)
     monkeypatch.setattr(Overview, "get_context_data", broken)
 
     text = console_page(client.get("/console/"), status)
@@ -104,7 +95,7 @@ def _unavailable(*_: Any, **__: Any) -> None:
 def test_every_page_reports_that_the_database_is_unavailable(
     alice: User, monkeypatch: pytest.MonkeyPatch, reader: str
 ) -> None:
-    client = signed_in(alice, raise_request_exception=False)
+    client = signed_in(alice)
     monkeypatch.setattr(reader, _unavailable)
 
     for path in ("", "keys/", "limits/"):

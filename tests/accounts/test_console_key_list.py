@@ -1,7 +1,5 @@
 """The list of keys in the console: its search, its pages, and the way back to it."""
 
-from __future__ import annotations
-
 import re
 from html import unescape
 from typing import Any
@@ -13,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pages import signed_in
 
+from tests.tables import table
 from vinery_accounts.keys.lifecycle import create_key, pause_key
 from vinery_accounts.models import ApiKey, Project, Role, User
 from vinery_accounts.services import changes
@@ -55,6 +54,11 @@ def add_many(owner: User, num_keys: int, **values: Any) -> None:
 
 
 @pytest.fixture
+def client(member: User) -> Client:
+    return signed_in(member)
+
+
+@pytest.fixture
 def laptop(member: User, bob: User) -> ApiKey:
     """Create a key of alice, and one of bob in another project."""
     first = first_project()
@@ -63,39 +67,29 @@ def laptop(member: User, bob: User) -> ApiKey:
     return create_key(owner=member, name="laptop", project=first).key
 
 
-@pytest.mark.parametrize("text", ["nightl", "BOB", "crawl"])
-def test_a_key_is_found_by_part_of_the_name_of_the_key_its_owner_or_its_project(
-    member: User, laptop: ApiKey, text: str
+def test_a_visible_key_is_found_by_part_of_the_name_of_the_key_its_owner_or_its_project(
+    client: Client, bob: User, laptop: ApiKey
 ) -> None:
-    client = signed_in(member)
     assert listed(page(client)) == ["laptop", "Nightly"]
-
-    found = page(client, f"?search={text}")
-
-    assert listed(found) == ["Nightly"]
-    assert f'value="{text}"' in found
-    assert link(found, "Show all keys") == KEYS
-
-
-def test_a_key_is_found_by_part_of_its_hint(member: User, laptop: ApiKey) -> None:
-    assert listed(page(signed_in(member), f"?search={laptop.hint[-4:]}")) == ["laptop"]
+    for text in ("nightl", "BOB", "crawl"):
+        found = page(client, f"?search={text}")
+        assert listed(found) == ["Nightly"]
+        assert f'value="{text}"' in found
+        assert link(found, "Show all keys") == KEYS
+    assert listed(page(client, f"?search={laptop.hint[-4:]}")) == ["laptop"]
+    assert listed(page(signed_in(bob), "?search=laptop")) == []
+    assert "<script>x" not in client.get(KEYS, {"search": '"><script>x</script>'}).content.decode()
 
 
-def test_the_list_is_filtered_by_state(member: User, laptop: ApiKey) -> None:
+def test_the_list_is_filtered_by_state(client: Client, laptop: ApiKey) -> None:
     pause_key(laptop)
-    client = signed_in(member)
 
     assert listed(page(client, "?state=paused")) == ["laptop"]
     assert listed(page(client, "?state=active")) == ["Nightly"]
     assert listed(page(client, "?state=active&search=lap")) == []
 
 
-def test_a_search_finds_only_visible_keys(bob: User, laptop: ApiKey) -> None:
-    assert listed(page(signed_in(bob), "?search=laptop")) == []
-
-
-def test_an_empty_list_and_an_empty_search_result_have_different_messages(member: User) -> None:
-    client = signed_in(member)
+def test_an_empty_list_and_an_empty_search_have_advice(client: Client, member: User) -> None:
     assert "There are no keys yet" in page(client)
     assert 'name="search"' not in page(client)
 
@@ -106,8 +100,13 @@ def test_an_empty_list_and_an_empty_search_result_have_different_messages(member
     assert link(text, "see all keys") == KEYS
 
 
-@pytest.mark.parametrize(
-    ("query", "complaint"),
+@pytest.fixture
+def two_keys(member: User) -> None:
+    add_many(member, 2)
+
+
+@table(
+    "query, complaint",
     [
         ("?state=dead", "State: Select a valid choice"),
         ("?search=%00", "Search: Null characters are not allowed"),
@@ -116,25 +115,16 @@ def test_an_empty_list_and_an_empty_search_result_have_different_messages(member
     ],
 )
 def test_an_invalid_query_is_reported_and_filters_no_keys(
-    member: User, query: str, complaint: str
+    client: Client, two_keys: None, query: str, complaint: str
 ) -> None:
-    add_many(member, 2)
-
-    text = page(signed_in(member), query)
+    text = page(client, query)
 
     assert complaint in text
     assert listed(text) == ["key 1", "key 0"]
 
 
-def test_the_text_of_a_search_is_escaped(member: User, laptop: ApiKey) -> None:
-    response = signed_in(member).get(KEYS, {"search": '"><script>x</script>'})
-
-    assert "<script>x" not in response.content.decode()
-
-
-def test_a_long_list_has_pages_in_both_directions(member: User) -> None:
+def test_a_long_list_has_pages_in_both_directions(client: Client, member: User) -> None:
     add_many(member, 120)
-    client = signed_in(member)
     first = page(client)
     assert link(first, "Newer ones") == ""
 
@@ -149,10 +139,9 @@ def test_a_long_list_has_pages_in_both_directions(member: User) -> None:
     assert listed(page(client, link(second, "Newer ones"))) == names[0]
 
 
-def test_pages_keep_the_search(member: User) -> None:
+def test_pages_keep_the_search(client: Client, member: User) -> None:
     add_many(member, 60)
     add_many(member, 60, paused_at=timezone.now())
-    client = signed_in(member)
 
     first = page(client, "?state=paused&search=key")
     second = page(client, link(first, "Older ones"))
@@ -162,9 +151,8 @@ def test_pages_keep_the_search(member: User) -> None:
     assert listed(page(client, link(second, "Newer ones"))) == listed(first)
 
 
-def test_a_page_without_keys_links_to_the_remaining_keys(member: User) -> None:
+def test_a_page_without_keys_links_to_the_remaining_keys(client: Client, member: User) -> None:
     add_many(member, 51)
-    client = signed_in(member)
     last = link(page(client, "?state=active"), "Older ones")
 
     ApiKey.objects.order_by("pk")[0].delete()
@@ -172,13 +160,8 @@ def test_a_page_without_keys_links_to_the_remaining_keys(member: User) -> None:
     assert len(listed(page(client, last))) == 50
 
 
-@pytest.mark.parametrize("step", ["pause", "resume", "revoke"])
-def test_an_action_returns_to_the_search_that_found_the_key(
-    member: User, laptop: ApiKey, step: str
-) -> None:
-    client = signed_in(member)
-    if step == "resume":
-        client.post(f"{KEYS}{laptop.pk}/pause/")
+@table("step", ["pause", "resume", "revoke"])
+def test_an_action_returns_to_the_search(client: Client, laptop: ApiKey, step: str) -> None:
     view = "?search=lap&before=999999"
     address = f"{KEYS}{laptop.pk}/{step}/{view}"
     assert f'"{address}"' in page(client, view)
@@ -191,8 +174,7 @@ def test_an_action_returns_to_the_search_that_found_the_key(
     assert listed(page(client, view)) == ["laptop"]
 
 
-def test_a_rotation_returns_to_the_search_that_found_the_key(member: User, laptop: ApiKey) -> None:
-    client = signed_in(member)
+def test_a_rotation_returns_to_the_search(client: Client, laptop: ApiKey) -> None:
     view = "?search=lap&state=active"
     address = f"{KEYS}{laptop.pk}/rotate/{view}"
     assert link(page(client, view), "Rotate") == address

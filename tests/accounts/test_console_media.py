@@ -1,16 +1,16 @@
 """Media rules in the console: owners narrow, administrators allow, a refusal proposes its rule."""
 
-from __future__ import annotations
-
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
-from api.api_client import Tenant, make_tenant
+from api.api_client import Tenant
 from django.test import Client
 from django.utils import timezone
-from pages import signed_in, text_of
+from pages import page, sent, signed_in, statuses, text_of
 
+from tests.tables import table
 from vinery_accounts.models import AuditEntry, Role, User
 from vinery_accounts.services import changes
 from vinery_serving.allowlist.denials import Count, Refused, store_denials
@@ -22,33 +22,28 @@ pytestmark = pytest.mark.django_db
 MEDIA = "/console/media/"
 NEW_RULE = f"{MEDIA}rules/new/"
 NUMBERS = {"max_bytes": 1000, "max_pixels": 1000, "max_redirects": 1, "timeout_s": "2.5"}
+HTTPS = {"schemes": ["https"]}
 
 
 @pytest.fixture
-def ours() -> Tenant:
-    return make_tenant("ours")
-
-
-@pytest.fixture
-def root() -> Client:
+def chief() -> Client:
     return signed_in(User.objects.create_superuser("root"))
 
 
 @pytest.fixture
-def owner(ours: Tenant, alice: User) -> Client:
-    changes.set_role(alice, ours.organization, Role.OWNER)
-    return signed_in(alice)
+def client(owner: User) -> Client:
+    """A client of the owner of ours."""
+    return signed_in(owner)
 
 
 def rule_form(of: str, host: str = "a.example.org", **more: Any) -> dict[str, Any]:
-    return {"of": of, "host": host, "schemes": ["https"], "is_active": "on", **NUMBERS, **more}
+    return {"of": of, "host": host, "is_active": "on", **HTTPS, **NUMBERS, **more}
 
 
-def values(text: str) -> dict[str, str]:
+def values(client: Client, address: str) -> dict[str, str]:
     """Return the values of the inputs of a page, by name."""
-    inputs = re.findall(r"<input [^>]*>", text)
-    found = {}
-    for each in inputs:
+    text, found = text_of(client.get(address)), {}
+    for each in re.findall(r"<input [^>]*>", text):
         name, value = re.search(r'name="(.*?)"', each), re.search(r'value="(.*?)"', each)
         is_box = 'type="checkbox"' in each
         if name and (not is_box or "checked" in each):
@@ -57,179 +52,168 @@ def values(text: str) -> dict[str, str]:
     return {**found, **({"of": chosen[1]} if chosen else {})}
 
 
-def refused(tenant: Tenant, reason: DenialReason = DenialReason.NO_RULE, **more: Any) -> int:
-    """Store a refusal of a project's request, and return its id."""
-    where = (
-        {"scheme": "https", "host": "a.example.org", "port": 443} if "folder" not in more else {}
-    )
-    denial = Denial(reason, **{"level": "platform", **where, **more})
-    now = timezone.now()
-    whose = Refused(tenant.organization.pk, tenant.one.pk, denial)
+def refused(tenant: Tenant, reason: DenialReason = DenialReason.NO_RULE, **more: Any) -> str:
+    """Store a refusal of a project's request, and return the address that allows it."""
+    url = {"scheme": "https", "host": "a.example.org", "port": 443}
+    denial = Denial(reason, **{"level": "platform", **({} if "folder" in more else url), **more})
+    whose, now = Refused(tenant.organization.pk, tenant.one.pk, denial), timezone.now()
     store_denials({whose: Count(3, now, now, denial.detail, denial.rule_id)})
-    return MediaDenial.objects.latest("pk").pk
+    return f"{MEDIA}denials/{MediaDenial.objects.latest('pk').pk}/allow/"
+
+
+def parts(rule: MediaRule) -> tuple[str, list[int], list[str]]:
+    return rule.host, rule.ports, rule.schemes
+
+
+# -- Rules
 
 
 def test_without_a_rule_the_page_explains_that_nothing_is_allowed(
-    root: Client, owner: Client
+    chief: Client, client: Client
 ) -> None:
-    assert "Nothing is allowed until a rule allows it." in text_of(root.get(MEDIA))
-    assert "Allow the first host" in text_of(root.get(MEDIA))
-    assert "Administrators write these rules" in text_of(owner.get(MEDIA))
-    assert "Allow the first host" not in text_of(owner.get(MEDIA))
-    assert "Nothing was refused." in text_of(owner.get(MEDIA))
+    for_chief, for_owner = (text_of(each.get(MEDIA)) for each in (chief, client))
+
+    assert "Nothing is allowed until a rule allows it." in for_chief
+    assert "Allow the first host" in for_chief
+    assert "Administrators write these rules" in for_owner
+    assert "Allow the first host" not in for_owner
+    assert "Nothing was refused." in for_owner
 
 
-def test_an_administrator_allows_a_host_which_is_shown_in_punycode(root: Client) -> None:
-    form = rule_form("platform", "Bücher.example", ports="8443, 443", note="pictures")
+def test_an_administrator_allows_a_host_which_is_shown_in_punycode(chief: Client) -> None:
+    text = sent(chief, NEW_RULE, rule_form("platform", "Bücher.example", ports="8443, 443"))
 
-    page = text_of(root.post(NEW_RULE, form, follow=True))
-
-    assert "Saved. It is in force within a second." in page
-    assert "xn--bcher-kva.example" in page
-    assert "Nothing is allowed until" not in page
+    assert "Saved. It is in force within a second." in text
+    assert "xn--bcher-kva.example" in text
+    assert "Nothing is allowed until" not in text
     rule = MediaRule.objects.get()
     assert (rule.scope, rule.ports, rule.timeout_s) == ("platform", [443, 8443], 2.5)
     assert AuditEntry.objects.get(action="media_rule.create").actor == "root"
 
 
-def test_a_wrong_value_is_shown_at_its_field(root: Client) -> None:
-    page = text_of(root.post(NEW_RULE, rule_form("platform", "*", ports="http")))
-    assert "Give numbers from 1 to 65535" in page
+@table(
+    "more, messages",
+    [
+        ({"ports": "http"}, ["Give numbers from 1 to 65535"]),
+        ({"max_bytes": ""}, ["This field is required"]),
+        ({"networks": "10.0.0.1/8"}, ["would allow every host", "10.0.0.1/8 is no network"]),
+    ],
+)
+def test_a_wrong_value_is_shown(chief: Client, more: dict[str, Any], messages: list[str]) -> None:
+    text = sent(chief, NEW_RULE, rule_form("platform", "*", **more))
 
-    page = text_of(root.post(NEW_RULE, rule_form("platform", "*", max_bytes="")))
-    assert "This field is required" in page
-
-    page = text_of(root.post(NEW_RULE, rule_form("platform", "*", networks="10.0.0.1/8")))
-    assert "would allow every host" in page
-    assert "10.0.0.1/8 is no network" in page
+    assert [each for each in messages if each not in text] == []
     assert not MediaRule.objects.exists()
 
 
-def test_an_owner_narrows_and_sees_where_a_rule_has_no_effect(
-    owner: Client, root: Client, ours: Tenant
+def test_an_owner_narrows_and_sees_idle_rules(client: Client, chief: Client, ours: Tenant) -> None:
+    text = page(client, NEW_RULE)
+    assert "The whole platform" not in text
+    assert "Networks" not in text
+    assert "Choose an entry of the list." in sent(client, NEW_RULE, rule_form("platform"))
+    assert not MediaRule.objects.exists()
+
+    client.post(NEW_RULE, rule_form(f"organization:{ours.organization.pk}"))
+    assert "no effect: the platform does not allow it" in text_of(client.get(MEDIA))
+
+    chief.post(NEW_RULE, rule_form("platform", "*.example.org"))
+    assert "no effect" not in text_of(client.get(MEDIA))
+
+
+def test_others_open_no_page_of_media_and_owners_no_rule_of_the_platform(
+    client: Client, ours: Tenant, bob: User
 ) -> None:
-    page = text_of(owner.get(NEW_RULE))
-    assert "The whole platform" not in page
-    assert "Networks" not in page
+    for role in (Role.ADMIN, Role.MEMBER):
+        changes.set_role(bob, ours.organization, role)
+        assert [signed_in(bob).get(each).status_code for each in (MEDIA, NEW_RULE)] == [403, 403]
+    address = f"{MEDIA}rules/{changes.add(MediaRule(host='a.example.org')).pk}/"
 
-    owner.post(NEW_RULE, rule_form(f"organization:{ours.organization.pk}"))
-    assert "no effect: the platform does not allow it" in text_of(owner.get(MEDIA))
-
-    root.post(NEW_RULE, rule_form("platform", "*.example.org"))
-    assert "no effect" not in text_of(owner.get(MEDIA))
-
-
-def test_an_owner_stores_no_rule_of_the_platform(owner: Client) -> None:
-    page = text_of(owner.post(NEW_RULE, rule_form("platform")))
-
-    assert "Choose an entry of the list." in page
-    assert not MediaRule.objects.exists()
-
-
-@pytest.mark.parametrize("role", [Role.ADMIN, Role.MEMBER])
-def test_the_page_is_for_owners_and_administrators(ours: Tenant, bob: User, role: Role) -> None:
-    changes.set_role(bob, ours.organization, role)
-    client = signed_in(bob)
-
-    assert client.get(MEDIA).status_code == 403
-    assert client.get(NEW_RULE).status_code == 403
-
-
-def test_a_rule_is_changed_and_removed(root: Client) -> None:
-    rule = changes.add(MediaRule(host="a.example.org", networks=["10.0.0.0/8"]))
-    address = f"{MEDIA}rules/{rule.pk}/"
-    form = values(text_of(root.get(address)))
-    assert (form["host"], form["networks"]) == ("a.example.org", "10.0.0.0/8")
-
-    root.post(address, {**form, "schemes": ["https"], "host": "b.example.org"})
-    rule.refresh_from_db()
-    assert (rule.host, rule.networks) == ("b.example.org", ["10.0.0.0/8"])
-
-    assert "Remove b.example.org?" in text_of(root.get(f"{address}remove/"))
-    root.post(f"{address}remove/")
-    assert not MediaRule.objects.exists()
-
-
-def test_an_owner_changes_no_rule_of_the_platform(owner: Client) -> None:
-    rule = changes.add(MediaRule(host="a.example.org"))
-
-    assert owner.get(f"{MEDIA}rules/{rule.pk}/").status_code == 403
-    assert owner.post(f"{MEDIA}rules/{rule.pk}/remove/").status_code == 403
+    assert client.get(address).status_code == 403
+    assert client.post(f"{address}remove/").status_code == 403
     assert MediaRule.objects.exists()
 
 
-def test_folders_and_numbers_have_forms_too(owner: Client, ours: Tenant) -> None:
-    of = f"project:{ours.two.pk}"
-    sizes = {"max_bytes": 1000, "max_pixels": 1000}
-    owner.post(f"{MEDIA}folders/new/", {"of": of, "folder": "/srv/a", "is_active": "on", **sizes})
-    owner.post(f"{MEDIA}limits/new/", {"of": of, "max_media": 2})
+def test_a_rule_is_changed_and_removed(chief: Client) -> None:
+    rule = changes.add(MediaRule(host="a.example.org", networks=["10.0.0.0/8"]))
+    address = f"{MEDIA}rules/{rule.pk}/"
+    form = values(chief, address)
+    assert (form["host"], form["networks"]) == ("a.example.org", "10.0.0.0/8")
 
-    page = text_of(owner.get(MEDIA))
-    assert "/srv/a" in page
+    chief.post(address, {**form, **HTTPS, "host": "b.example.org"})
+    rule.refresh_from_db()
+    assert (rule.host, rule.networks) == ("b.example.org", ["10.0.0.0/8"])
+
+    assert "Remove b.example.org?" in page(chief, f"{address}remove/")
+    chief.post(f"{address}remove/")
+    assert not MediaRule.objects.exists()
+
+
+def test_folders_and_numbers_have_forms_too(client: Client, ours: Tenant) -> None:
+    of = {"of": f"project:{ours.two.pk}"}
+    folder = {"folder": "/srv/a", "is_active": "on", "max_bytes": 1000, "max_pixels": 1000}
+    client.post(f"{MEDIA}folders/new/", of | folder)
+    client.post(f"{MEDIA}limits/new/", of | {"max_media": 2})
+
+    assert "/srv/a" in page(client, MEDIA)
     assert MediaFolder.objects.get().project == MediaLimit.objects.get().project == ours.two
     number = MediaLimit.objects.get()
-    owner.post(f"{MEDIA}limits/{number.pk}/", {"max_media": 5})
+    client.post(f"{MEDIA}limits/{number.pk}/", {"max_media": 5})
     number.refresh_from_db()
     assert number.max_media == 5
 
 
+# -- Refusals and the rules that they propose
+
+
 def test_a_refusal_is_shown_with_its_reason_and_allowed_with_one_click(
-    root: Client, owner: Client, ours: Tenant
+    chief: Client, client: Client, ours: Tenant
 ) -> None:
-    number = refused(ours, port=8443)
-    page = text_of(owner.get(MEDIA))
-    assert "https://a.example.org:8443" in page
-    assert "No rule of the platform allows it." in page
-    assert "ask an administrator" in page
+    address = refused(ours, port=8443)
+    for text in (
+        "https://a.example.org:8443",
+        "No rule of the platform allows it.",
+        "ask an administrator",
+    ):
+        assert text in text_of(client.get(MEDIA))
+    assert statuses(client, address, form=rule_form("platform")) == {403}
 
-    address = f"{MEDIA}denials/{number}/allow/"
-    assert address in text_of(root.get(MEDIA))
-    text = text_of(root.get(address))
-    assert "was refused 3 times" in text
-    form = values(text)
+    assert address in page(chief, MEDIA)
+    assert "was refused 3 times" in page(chief, address)
+    form = values(chief, address)
     assert (form["of"], form["host"], form["ports"]) == ("platform", "a.example.org", "8443")
-    root.post(address, {**form, "schemes": ["https"]})
+    chief.post(address, {**form, **HTTPS})
 
-    rule = MediaRule.objects.get()
-    assert (rule.host, rule.ports, rule.schemes) == ("a.example.org", [8443], ["https"])
-    assert "allowed now" in text_of(root.get(MEDIA))
-    assert address not in text_of(root.get(MEDIA))
+    assert parts(MediaRule.objects.get()) == ("a.example.org", [8443], ["https"])
+    assert "allowed now" in page(chief, MEDIA)
+    assert address not in page(chief, MEDIA)
 
 
-def test_an_owner_allows_what_their_organisation_refused(owner: Client, ours: Tenant) -> None:
+def test_an_owner_allows_what_their_organisation_refused(client: Client, ours: Tenant) -> None:
     changes.add(MediaRule(host="a.example.org"))
     changes.add(MediaRule(host="b.example.org", organization=ours.organization))
-    number = refused(ours, level="organization")
+    address = refused(ours, level="organization")
 
-    form = values(text_of(owner.get(f"{MEDIA}denials/{number}/allow/")))
+    form = values(client, address)
     assert form["of"] == f"organization:{ours.organization.pk}"
-    owner.post(f"{MEDIA}denials/{number}/allow/", {**form, "schemes": ["https"]})
+    client.post(address, {**form, **HTTPS})
 
-    assert "allowed now" in text_of(owner.get(MEDIA))
+    assert "allowed now" in page(client, MEDIA)
 
 
 def test_the_address_of_a_refused_host_is_for_administrators_alone(
-    root: Client, owner: Client, ours: Tenant
+    chief: Client, client: Client, ours: Tenant
 ) -> None:
     rule = changes.add(MediaRule(host="a.example.org"))
     refused(ours, DenialReason.ADDRESS, rule_id=rule.pk, detail="10.1.2.3")
 
-    assert "The address 10.1.2.3 is not public." in text_of(root.get(MEDIA))
-    page = text_of(owner.get(MEDIA))
-    assert "The address of the host is not public." in page
-    assert "10.1.2.3" not in page
+    assert "The address 10.1.2.3 is not public." in page(chief, MEDIA)
+    text = page(client, MEDIA)
+    assert "The address of the host is not public." in text
+    assert "10.1.2.3" not in text
 
 
-def test_an_owner_cannot_allow_what_the_platform_refused(owner: Client, ours: Tenant) -> None:
-    address = f"{MEDIA}denials/{refused(ours)}/allow/"
-
-    assert owner.get(address).status_code == 403
-    assert owner.post(address, rule_form("platform")).status_code == 403
-    assert not MediaRule.objects.exists()
-
-
-@pytest.mark.parametrize(
-    ("reason", "detail", "column", "value"),
+@table(
+    "reason, detail, column, value",
     [
         (DenialReason.ADDRESS, "10.1.2.3", "networks", ["10.1.2.3/32"]),
         (DenialReason.CONTENT_TYPE, "image/bmp", "content_types", ["image/bmp", "image/png"]),
@@ -240,65 +224,63 @@ def test_an_owner_cannot_allow_what_the_platform_refused(owner: Client, ours: Te
     ],
 )
 def test_the_rule_that_refused_is_proposed_with_the_value_that_allows(
-    root: Client, ours: Tenant, reason: DenialReason, detail: str, column: str, value: Any
+    chief: Client, ours: Tenant, reason: DenialReason, detail: str, column: str, value: Any
 ) -> None:
-    rule = changes.add(
-        MediaRule(
-            host="a.example.org", content_types=["image/png"], max_bytes=1000, max_pixels=1000
-        )
-    )
-    number = refused(ours, reason, rule_id=rule.pk, detail=detail)
+    MediaRule.objects.all().delete()
+    MediaDenial.objects.all().delete()
+    limits = {"content_types": ["image/png"], "max_bytes": 1000, "max_pixels": 1000}
+    rule = changes.add(MediaRule(host="a.example.org", **limits))
+    address = refused(ours, reason, rule_id=rule.pk, detail=detail)
 
-    address = f"{MEDIA}denials/{number}/allow/"
-    assert address in text_of(root.get(MEDIA))
-    root.post(address, {**values(text_of(root.get(address))), "schemes": ["https"]})
+    assert address in page(chief, MEDIA)
+    chief.post(address, {**values(chief, address), **HTTPS})
 
     rule.refresh_from_db()
     assert getattr(rule, column) == value
-    assert "allowed now" in text_of(root.get(MEDIA))
-    assert address not in text_of(root.get(MEDIA))
+    text = page(chief, MEDIA)
+    assert "allowed now" in text
+    assert address not in text
     changes.change(rule, is_active=False)
-    assert "allowed now" not in text_of(root.get(MEDIA))
+    assert "allowed now" not in page(chief, MEDIA)
 
 
 def test_an_inactive_rule_is_proposed_again_with_the_scheme_and_port_of_the_refusal(
-    root: Client, ours: Tenant
+    chief: Client, ours: Tenant
 ) -> None:
     changes.add(MediaRule(host="a.example.org", is_active=False))
-    number = refused(ours, scheme="http", port=8080)
+    address = refused(ours, scheme="http", port=8080)
 
-    address = f"{MEDIA}denials/{number}/allow/"
-    text = text_of(root.get(address))
-    root.post(address, {**values(text), "schemes": ["https", "http"]})
+    assert page(chief, address).count("checked") == 3
+    chief.post(address, {**values(chief, address), "schemes": ["https", "http"]})
 
     rule = MediaRule.objects.get()
     assert (rule.is_active, rule.ports) == (True, [443, 8080])
-    assert text.count("checked") == 3
 
 
-def test_a_refused_folder_is_proposed(root: Client, ours: Tenant, tmp_path: Any) -> None:
+def test_a_refused_folder_is_proposed(chief: Client, ours: Tenant, tmp_path: Path) -> None:
     folder = str(tmp_path.resolve())
-    number = refused(ours, folder=folder)
+    address = refused(ours, folder=folder)
 
-    address = f"{MEDIA}denials/{number}/allow/"
-    root.post(address, values(text_of(root.get(address))))
+    chief.post(address, values(chief, address))
 
     assert MediaFolder.objects.get().folder == folder
-    assert "allowed now" in text_of(root.get(MEDIA))
+    assert "allowed now" in page(chief, MEDIA)
 
 
-def test_a_refusal_whose_rule_is_gone_has_no_button(root: Client, ours: Tenant) -> None:
-    number = refused(ours, DenialReason.MAX_BYTES, rule_id=99)
+def test_a_refusal_whose_rule_is_gone_has_no_button(chief: Client, ours: Tenant) -> None:
+    address = refused(ours, DenialReason.MAX_BYTES, rule_id=99)
 
-    assert root.get(f"{MEDIA}denials/{number}/allow/").status_code == 404
-    assert f"denials/{number}" not in text_of(root.get(MEDIA))
+    assert chief.get(address).status_code == 404
+    assert address not in page(chief, MEDIA)
 
 
 # -- The tester
 
+in_threads = pytest.mark.django_db(transaction=True)
+
 
 def result_of(client: Client, what: str, of: str = "platform") -> str:
-    return text_of(client.post(f"{MEDIA}test/", {"what": what, "of": of}))
+    return sent(client, f"{MEDIA}test/", {"what": what, "of": of})
 
 
 def proposed(text: str) -> str:
@@ -307,47 +289,35 @@ def proposed(text: str) -> str:
     return found[1]
 
 
-@pytest.mark.django_db(transaction=True)
-def test_the_tester_proposes_the_rule_that_would_allow_what_it_refused(root: Client) -> None:
-    page = result_of(root, "https://a.example.org:8443/cat.png?secret=1")
-    assert "Allow https://a.example.org:8443" in page
-    address = proposed(page)
-    text = text_of(root.get(address))
-    assert "was refused. No rule of the platform allows it." in text
-    form = values(text)
+@in_threads
+def test_the_tester_proposes_the_rule_that_would_allow_it(chief: Client, client: Client) -> None:
+    text = result_of(chief, "https://a.example.org:8443/cat.png?secret=1")
+    assert "Allow https://a.example.org:8443" in text
+    address = proposed(text)
+    assert "was refused. No rule of the platform allows it." in text_of(chief.get(address))
+    form = values(chief, address)
     assert (form["of"], form["host"], form["ports"]) == ("platform", "a.example.org", "8443")
+    # It is for its user alone.
+    for other in (client, signed_in(User.objects.create_superuser("other"))):
+        assert other.get(address).status_code == 404
+    for wrong in (address.partition("?")[0], f"{address[:-2]}xx"):
+        assert chief.get(wrong).status_code == 404
 
-    assert "Saved." in text_of(root.post(address, {**form, "schemes": ["https"]}, follow=True))
+    assert "Saved." in sent(chief, address, {**form, **HTTPS})
 
-    rule = MediaRule.objects.get()
-    assert (rule.host, rule.ports, rule.schemes) == ("a.example.org", [8443], ["https"])
+    assert parts(MediaRule.objects.get()) == ("a.example.org", [8443], ["https"])
     assert not MediaDenial.objects.exists()
 
 
-@pytest.mark.django_db(transaction=True)
-def test_a_proposal_of_the_tester_is_for_its_user_alone(root: Client, owner: Client) -> None:
-    address = proposed(result_of(root, "https://a.example.org/"))
-    other = signed_in(User.objects.create_superuser("other"))
-
-    for client in (owner, other):
-        assert client.get(address).status_code == 404
-    assert root.get(address.partition("?")[0]).status_code == 404
-    assert root.get(f"{address[:-2]}xx").status_code == 404
-
-
-@pytest.mark.django_db(transaction=True)
+@in_threads
 def test_the_tester_names_who_can_allow_what_the_platform_refuses(
-    owner: Client, ours: Tenant
+    client: Client, chief: Client, ours: Tenant
 ) -> None:
-    page = result_of(owner, "https://a.example.org/", f"project:{ours.one.pk}")
+    text = result_of(client, "https://a.example.org/", f"project:{ours.one.pk}")
 
-    assert "An administrator can allow https://a.example.org." in page
-    assert "media/test/allow" not in page
-
-
-@pytest.mark.django_db(transaction=True)
-def test_what_no_rule_can_allow_has_no_proposal(root: Client) -> None:
-    page = result_of(root, "ftp://a.example.org/cat.png")
-
-    assert "is refused" in page
-    assert "Allow ftp" not in page and "can allow" not in page
+    assert "An administrator can allow https://a.example.org." in text
+    assert "media/test/allow" not in text
+    # What no rule can allow has no proposal.
+    text = result_of(chief, "ftp://a.example.org/cat.png")
+    assert "is refused" in text
+    assert "Allow ftp" not in text and "can allow" not in text

@@ -1,7 +1,5 @@
 """The console names the requests that ended two engines, and lets administrators release them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The console shows usage by every dimension, and exports the records that it counts."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -11,9 +9,11 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.test import Client
 from django.utils import timezone
 from pages import page, signed_in, store, tile, used
 
+from tests.tables import table
 from vinery_accounts.console.period import PeriodForm
 from vinery_accounts.models import User
 from vinery_accounts.usage.entries import Outcome
@@ -22,12 +22,20 @@ from vinery_accounts.usage.filters import Dimension
 pytestmark = pytest.mark.django_db
 
 
-def test_a_request_refused_before_its_model_was_known_has_a_name(alice: User) -> None:
+def test_requests_without_a_model_have_a_name_and_no_export(alice: User) -> None:
     store(used(alice, "r1", model=""))
 
     text = page(signed_in(alice), "/console/usage/?by=model")
 
     assert re.search(r'<a href="[^"]*model=">\(none\)</a>', text)
+
+    """The API cannot filter by an empty model. An export without a filter has all records."""
+    store(used(alice, "r1", model=""), used(alice, "r2", model="a"))
+
+    text = page(signed_in(alice), "/console/usage/?model=")
+
+    assert 'Requests">1<' in text
+    assert "/api/usage/export" not in text
 
 
 def test_an_interval_is_chosen_by_its_name(alice: User) -> None:
@@ -52,15 +60,16 @@ def test_each_group_of_usage_has_a_link_to_its_records(alice: User) -> None:
     ]
 
 
-@pytest.mark.parametrize("by", list(Dimension))
-def test_usage_is_shown_by_every_dimension(alice: User, by: str) -> None:
+def test_usage_is_shown_by_every_dimension(alice: User) -> None:
     store(used(alice, "r1"))
 
-    text = page(signed_in(alice), f"/console/usage/?by={by}&most=num_tokens")
+    client = signed_in(alice)
 
-    name = "organisation" if by is Dimension.ORGANIZATION else by
-    assert f"<title>Usage by {name} | Vinery</title>" in text
-    assert f'aria-label="Tokens by {name}' in text
+    for by in Dimension:
+        text = page(client, f"/console/usage/?by={by}&most=num_tokens")
+        name = "organisation" if by is Dimension.ORGANIZATION else by
+        assert f"<title>Usage by {name} | Vinery</title>" in text
+        assert f'aria-label="Tokens by {name}' in text
 
 
 def test_small_groups_are_summed_as_others(alice: User) -> None:
@@ -73,51 +82,33 @@ def test_small_groups_are_summed_as_others(alice: User) -> None:
 
 def test_the_export_has_the_rows_that_the_page_counts(alice: User, bob: User) -> None:
     store(used(alice, "r1", model="a"), used(alice, "r2", model="b"), used(bob, "r3", model="a"))
+
+    assert exported(signed_in(alice), "/console/usage/?period=1h&model=a") == ["r1"]
+
+
+def exported(client: Client, address: str) -> list[str]:
+    """The ids of the requests in the export that a page links to."""
+    found = re.search(r'href="(/api/usage/export.*?)"', page(client, address))
+    assert found is not None
+    response: Any = client.get(unescape(found[1]))
+    text = async_to_sync(_all_of)(response)
+    return [row["request_id"] for row in csv.DictReader(io.StringIO(text))]
+
+
+def test_a_status_links_to_its_records(alice: User) -> None:
+    none: dict[str, Any] = {"outcome": Outcome.FAILED, "http_status": None}
+    store(used(alice, "r1"), used(alice, "r2", http_status=404), used(alice, "r3", **none))
     client = signed_in(alice)
-
-    text = page(client, "/console/usage/?period=1h&model=a")
-    address = unescape(re.search(r'href="(/api/usage/export.*?)"', text)[1])  # type: ignore[index]
-    response = client.get(address)
-    chunks = async_to_sync(_all_of)(response)
-
-    rows = list(csv.DictReader(io.StringIO(chunks)))
-    assert [row["request_id"] for row in rows] == ["r1"]
-
-
-def test_requests_without_a_model_have_no_export(alice: User) -> None:
-    """The API cannot filter by an empty model. An export without a filter has all records."""
-    store(used(alice, "r1", model=""), used(alice, "r2", model="a"))
-
-    text = page(signed_in(alice), "/console/usage/?model=")
-
-    assert 'Requests">1<' in text
-    assert "/api/usage/export" not in text
-
-
-@pytest.mark.parametrize(("status", "request_id"), [("4xx", "r2"), ("none", "r3")])
-def test_a_status_links_to_its_records(alice: User, status: str, request_id: str) -> None:
-    store(
-        used(alice, "r1"),
-        used(alice, "r2", http_status=404),
-        used(alice, "r3", outcome=Outcome.FAILED, http_status=None),
-    )
-    client = signed_in(alice)
-
     grouped = page(client, "/console/usage/?by=status&period=1h")
-    result = {"4xx": "4xx", "none": "(no answer)"}[status]
-    led_to = unescape(
-        re.search(rf'<a href="([^"]*status={status})">{re.escape(result)}</a>', grouped)[1]  # type: ignore[index]
-    )
-    alone = page(client, led_to)
-    address = unescape(re.search(r'href="(/api/usage/export.*?)"', alone)[1])  # type: ignore[index]
-    chunks = async_to_sync(_all_of)(client.get(address))
 
-    rows = list(csv.DictReader(io.StringIO(chunks)))
-    assert [row["request_id"] for row in rows] == [request_id]
+    for status, name, request_id in (("4xx", "4xx", "r2"), ("none", "(no answer)", "r3")):
+        link = re.search(rf'<a href="([^"]*status={status})">{re.escape(name)}</a>', grouped)
+        assert link is not None
+        assert exported(client, unescape(link[1])) == [request_id]
 
 
-@pytest.mark.parametrize(
-    ("path", "query", "left_out"),
+@table(
+    "path, query, left_out",
     [
         ("", "status=fine", "status=fine"),
         ("", "from=abc&key=x&key=7", "from=abc, key=x"),
@@ -129,9 +120,7 @@ def test_a_status_links_to_its_records(alice: User, status: str, request_id: str
         ("refusals/", "before=&zone=", ""),
     ],
 )
-def test_invalid_parameters_are_ignored_and_reported(
-    alice: User, path: str, query: str, left_out: str
-) -> None:
+def test_wrong_parameters_are_ignored(alice: User, path: str, query: str, left_out: str) -> None:
     text = page(signed_in(alice), f"/console/{path}?{query}")
 
     result = re.findall(r"Ignored, because it is invalid here: (.*?)\.<", text)
@@ -235,13 +224,6 @@ def test_media_have_columns_a_tile_and_a_chart_where_there_are_some(alice: User)
     assert sorted(cells) == ["0", "1,234", "1,234"]
     response = signed_in(alice).get("/console/usage/table.csv?by=model")
     rows = list(csv.DictReader(io.StringIO(response.content.decode())))
-    assert {row["model"]: row["num_image_tokens"] for row in rows} == {
-        "chat": "0",
-        "seer": "1234",
-        "all": "1234",
-    }
-    assert {row["model"]: row["num_media_pixels"] for row in rows} == {
-        "chat": "0",
-        "seer": "3100000",
-        "all": "3100000",
-    }
+    for column, number in (("num_image_tokens", "1234"), ("num_media_pixels", "3100000")):
+        of_models = {row["model"]: row[column] for row in rows}
+        assert of_models == {"chat": "0", "seer": number, "all": number}

@@ -1,17 +1,16 @@
 """Creation, rotation, revocation and restrictions of keys."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
+from tests.accounts.api.api_client import Keys
+from tests.tables import table
 from vinery_accounts.base.errors import NotAllowed
 from vinery_accounts.keys.grants import ALL, Grants, read_grants
-from vinery_accounts.keys.lifecycle import NewKey, rotate_key
+from vinery_accounts.keys.lifecycle import rotate_key
 from vinery_accounts.models import KeyState, Membership, Organization, Project, Role, Scope, User
 from vinery_accounts.services.changes import home_project, set_role
 
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.django_db
 WEEK = timedelta(days=7)
 
 
-def test_a_rotated_key_works_during_its_grace_period(new_key: Callable[..., NewKey]) -> None:
+def test_a_rotated_key_works_during_its_grace_period(new_key: Keys) -> None:
     old = new_key(allowed_models=["small"], allowed_networks=["10.0.0.0/8"])
 
     new = rotate_key(old.key, grace=WEEK)
@@ -35,14 +34,12 @@ def test_a_rotated_key_works_during_its_grace_period(new_key: Callable[..., NewK
     assert new.key.state_at(now + WEEK) is KeyState.ACTIVE
 
 
-def test_a_grace_period_does_not_extend_the_expiry(new_key: Callable[..., NewKey]) -> None:
+def test_a_grace_period_ends_by_the_expiry_and_without_one_a_key_is_revoked(new_key: Keys) -> None:
     soon = timezone.now() + timedelta(hours=1)
     old = new_key(expires_at=soon)
     rotate_key(old.key, grace=WEEK)
     assert old.key.expires_at == soon
 
-
-def test_a_key_that_is_rotated_without_grace_is_revoked(new_key: Callable[..., NewKey]) -> None:
     later = timezone.now() + WEEK
     old = new_key(expires_at=later)
 
@@ -56,7 +53,7 @@ def test_a_key_that_is_rotated_without_grace_is_revoked(new_key: Callable[..., N
         rotate_key(old.key, grace=timedelta(0))
 
 
-def test_a_key_can_be_rotated_once_before_its_expiry(new_key: Callable[..., NewKey]) -> None:
+def test_a_key_can_be_rotated_once_before_its_expiry(new_key: Keys) -> None:
     old = new_key()
     new = rotate_key(old.key, grace=WEEK)
     with pytest.raises(ValueError, match="rotated already"):
@@ -66,7 +63,7 @@ def test_a_key_can_be_rotated_once_before_its_expiry(new_key: Callable[..., NewK
         rotate_key(new.key, grace=WEEK)
 
 
-@pytest.mark.parametrize(
+@table(
     "wrong",
     [
         {"scopes": []},
@@ -77,16 +74,12 @@ def test_a_key_can_be_rotated_once_before_its_expiry(new_key: Callable[..., NewK
         {"name": ""},
     ],
 )
-def test_an_invalid_key_is_refused(
-    new_key: Callable[..., NewKey], wrong: dict[str, object]
-) -> None:
+def test_an_invalid_key_is_refused(new_key: Keys, wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         new_key(**wrong)
 
 
-def test_the_first_key_of_an_installation_creates_a_project_of_its_owner(
-    new_key: Callable[..., NewKey], alice: User
-) -> None:
+def test_the_first_key_of_all_creates_a_project_of_its_owner(new_key: Keys, alice: User) -> None:
     project = new_key().key.project
     assert str(project) == "default / default"
     assert alice.memberships.get().role == Role.MEMBER
@@ -117,8 +110,8 @@ SMALL_IN_THE_OFFICE = read_grants(
 )
 
 
-@pytest.mark.parametrize(
-    ("check", "allowed", "other", "code"),
+@table(
+    "check, allowed, other, code",
     [
         ("check_scope", Scope.INFERENCE, Scope.MANAGE, "missing_scope"),
         ("check_model", "small", "large", "model_not_allowed"),

@@ -3,25 +3,16 @@
 Only the pausing user resumes a key.
 """
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
+from tests.tables import table
 from vinery_accounts.base.actors import Actor, acting_as
 from vinery_accounts.keys.lifecycle import create_key, pause_key, rotate_key
-from vinery_accounts.models import (
-    ApiKey,
-    AuditEntry,
-    KeyState,
-    Organization,
-    Project,
-    Role,
-    User,
-)
+from vinery_accounts.models import ApiKey, AuditEntry, KeyState, Organization, Project, Role, User
 from vinery_accounts.services import changes
 from vinery_accounts.services.access import Access, Action
 from vinery_accounts.signin.issuer import Issuer
@@ -48,8 +39,8 @@ def shop(acme: Organization) -> Project:
 
 
 @pytest.fixture
-def bob(db: None) -> User:
-    return User.objects.create_user("bob")
+def elsewhere(db: None) -> Project:
+    return changes.add(Project(organization=changes.add(Organization(name="b")), name="b"))
 
 
 def key_of(owner: User, project: Project) -> ApiKey:
@@ -62,11 +53,10 @@ def state(key: ApiKey) -> KeyState:
 
 
 def test_a_former_administrator_keeps_keys_in_projects_with_a_role(
-    acme: Organization, search: Project
+    acme: Organization, search: Project, elsewhere: Project
 ) -> None:
     User.objects.create_superuser("other")
     root = User.objects.create_superuser("root")
-    elsewhere = changes.add(Project(organization=changes.add(Organization(name="b")), name="b"))
     changes.set_role(root, acme, Role.MEMBER)
     key, other = key_of(root, search), key_of(root, elsewhere)
 
@@ -99,10 +89,9 @@ def test_a_change_of_issuer_groups_pauses_no_key_that_stays_allowed(
 
 
 def test_keys_of_a_user_removed_from_an_organisation_are_paused(
-    acme: Organization, search: Project, bob: User
+    acme: Organization, search: Project, elsewhere: Project, bob: User
 ) -> None:
     role = changes.set_role(bob, acme, Role.MEMBER)
-    elsewhere = changes.add(Project(organization=changes.add(Organization(name="b")), name="b"))
     changes.set_role(bob, elsewhere, Role.MEMBER)
     key, other = key_of(bob, search), key_of(bob, elsewhere)
 
@@ -114,7 +103,7 @@ def test_keys_of_a_user_removed_from_an_organisation_are_paused(
     assert (entry.action, entry.target_id) == ("key.pause", str(key.pk))
 
 
-@pytest.mark.parametrize("role", [Role.MEMBER, Role.ADMIN, Role.OWNER])
+@table("role", [Role.MEMBER, Role.ADMIN, Role.OWNER])
 def test_keys_of_a_user_who_becomes_a_viewer_are_paused(
     acme: Organization, search: Project, bob: User, role: Role
 ) -> None:
@@ -141,9 +130,7 @@ def test_a_remaining_role_keeps_keys_active(
     assert (state(in_search), state(in_shop)) == (KeyState.ACTIVE, KeyState.PAUSED)
 
 
-def test_losing_a_role_in_one_project_pauses_only_its_keys(
-    search: Project, shop: Project, bob: User
-) -> None:
+def test_a_role_that_is_lost_pauses_its_keys(search: Project, shop: Project, bob: User) -> None:
     roles = [changes.set_role(bob, project, Role.MEMBER) for project in (search, shop)]
     in_search, in_shop = key_of(bob, search), key_of(bob, shop)
 
@@ -152,7 +139,9 @@ def test_losing_a_role_in_one_project_pauses_only_its_keys(
     assert (state(in_search), state(in_shop)) == (KeyState.PAUSED, KeyState.ACTIVE)
 
 
-def test_keys_of_an_administrator_need_no_role(acme: Organization, search: Project) -> None:
+def test_administrators_and_service_accounts_need_no_role(
+    acme: Organization, search: Project
+) -> None:
     root = User.objects.create_superuser("root")
     role = changes.set_role(root, acme, Role.MEMBER)
     key = key_of(root, search)
@@ -161,8 +150,6 @@ def test_keys_of_an_administrator_need_no_role(acme: Organization, search: Proje
 
     assert state(key) is KeyState.ACTIVE
 
-
-def test_a_service_account_without_any_role_keeps_its_keys(search: Project) -> None:
     robot = changes.add_user("robot", is_service=True)
     key = key_of(robot, search)
 
@@ -171,29 +158,17 @@ def test_a_service_account_without_any_role_keeps_its_keys(search: Project) -> N
     assert state(key) is KeyState.ACTIVE
 
 
-@pytest.mark.parametrize(("by", "may"), [("bob", True), ("owner", False)])
-def test_a_user_resumes_only_keys_that_they_have_paused(
-    acme: Organization, search: Project, bob: User, by: str, may: bool
-) -> None:
+def test_users_resume_keys_they_have_paused(acme: Organization, search: Project, bob: User) -> None:
     changes.set_role(bob, acme, Role.MEMBER)
     owner = User.objects.get(username="owner")
-    key, pauser = key_of(bob, search), {"bob": bob, "owner": owner}[by]
-    with acting_as(Actor(user_id=pauser.pk, name=by)):
-        pause_key(key)
+    for pauser, may in ((bob, True), (owner, False)):
+        key = key_of(bob, search)
+        with acting_as(Actor(user_id=pauser.pk, name=pauser.username)):
+            pause_key(key)
 
-    assert Access.of(bob).may(Action.RESUME, key) is may
-    assert Access.of(owner).may(Action.RESUME, key)
-    assert Access.of(bob).may(Action.STOP, key)
-
-
-def test_a_paused_key_is_not_rotated(search: Project, bob: User) -> None:
-    key = key_of(bob, search)
-    pause_key(key)
-
-    with pytest.raises(ValueError, match="paused"):
-        rotate_key(key, grace=timedelta(0))
-
-    assert ApiKey.objects.count() == 1
+        assert Access.of(bob).may(Action.RESUME, key) is may
+        assert Access.of(owner).may(Action.RESUME, key)
+        assert Access.of(bob).may(Action.STOP, key)
 
 
 def test_a_key_is_not_resumed_without_the_role_that_it_needs(
@@ -203,14 +178,13 @@ def test_a_key_is_not_resumed_without_the_role_that_it_needs(
     key = key_of(bob, search)
     changes.remove(role)
     client.force_login(bob)
+    resume = f"/api/keys/{key.pk}/resume/"
 
-    assert client.post(
-        f"/api/keys/{key.pk}/resume/", content_type="application/json"
-    ).status_code in (403, 404)
+    assert client.post(resume, content_type="application/json").status_code in (403, 404)
 
     changes.set_role(bob, acme, Role.MEMBER)
-    assert (
-        client.post(f"/api/keys/{key.pk}/resume/", content_type="application/json").status_code
-        == 403
-    )
+    assert client.post(resume, content_type="application/json").status_code == 403
     assert state(key) is KeyState.PAUSED
+    with pytest.raises(ValueError, match="paused"):
+        rotate_key(key, grace=timedelta(0))
+    assert ApiKey.objects.count() == 1

@@ -1,11 +1,9 @@
 """Unreadable names are refused at every entry point. Stored ones are escaped."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,9 +12,11 @@ from django.db.models import Model
 from django.test import Client
 from django.urls import reverse
 
+from tests.accounts.api.api_client import Keys
+from tests.tables import table
 from vinery.cli import main
 from vinery_accounts.alerts import webhooks
-from vinery_accounts.keys.lifecycle import NewKey, create_key, rotate_key
+from vinery_accounts.keys.lifecycle import create_key, rotate_key
 from vinery_accounts.models import ApiKey, Organization, Project, Role, User
 from vinery_accounts.services import changes
 
@@ -26,73 +26,46 @@ WRONG = [*HIDDEN, *BLANK]
 GOOD = ["Größe 10", "\u0645\u06cc\u200c\u062e\u0648\u0627", "क्\u200dष", "👩\u200d💻"]
 
 
-@dataclass
-class Kind:
-    """A kind of rows with a name, and an existing row."""
-
-    word: str
-    make: Callable[[str], Model]
-
-    def __post_init__(self) -> None:
-        self.existing = self.make("existing")
-
-    def acts(self, name: str) -> Iterator[Callable[[], Model]]:
-        """Yield functions that create and rename a row with this name."""
-        yield lambda: self.make(name)
-        yield lambda: changes.change(self.existing, name=f"{name}{name}")
-
-
-@pytest.fixture(params=["key", "webhook", "organization", "project"])
-def kind(request: pytest.FixtureRequest, search: Project, root: User) -> Kind:
+@pytest.fixture
+def kinds(search: Project, root: User) -> dict[str, Callable[[str], Model]]:
+    """Functions that create a row with a name, by the kind of the rows."""
     url = "https://hooks.example.com"
-    kinds: dict[str, Callable[[str], Model]] = {
+    return {
         "key": lambda name: create_key(owner=root, project=search, name=name).key,
         "webhook": lambda name: changes.add(webhooks.make(name, url)[0]),
         "organization": lambda name: changes.add(Organization(name=name)),
         "project": lambda name: changes.add(Project(name=name, organization=search.organization)),
     }
-    return Kind(request.param, kinds[request.param])
 
 
-def refuse(kind: Kind, name: str) -> None:
-    for act in kind.acts(name):
-        with pytest.raises(ValidationError) as error:
-            act()
-        assert set(error.value.message_dict) == {"name"}
+def refuse(act: Callable[[], Any]) -> None:
+    with pytest.raises(ValidationError) as error:
+        act()
+    assert set(error.value.message_dict) == {"name"}
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_unreadable_names_are_refused(kind: Kind, name: str) -> None:
-    refuse(kind, name)
+@pytest.mark.stores
+def test_rows_have_readable_names_in_any_script(kinds: dict[str, Callable[[str], Model]]) -> None:
+    for kind, make in kinds.items():
+        stored = make("existing")
+        for name in WRONG if kind in ("key", "webhook") else [*WRONG, "a/b"]:
+            refuse(partial(make, name))
+            refuse(partial(changes.change, stored, name=f"{name}{name}"))
+        for name in [*GOOD, "a/b"] if kind in ("key", "webhook") else GOOD:
+            assert make(name).pk
+            assert changes.change(stored, name=f"{name}{name}").pk
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_names_in_any_script_are_accepted(kind: Kind, name: str) -> None:
-    for act in kind.acts(name):
-        assert act().pk
-
-
-def test_names_of_organisations_and_projects_have_no_slash(kind: Kind) -> None:
-    if kind.word in ("organization", "project"):
-        refuse(kind, "a/b")
-    else:
-        assert kind.make("a/b").pk
-
-
-@pytest.mark.parametrize("field", ["first_name", "last_name", "username"])
-@pytest.mark.parametrize("name", HIDDEN)
+@table("field", ["first_name", "last_name", "username"])
+@table("name", HIDDEN)
 def test_unreadable_names_of_users_are_refused(alice: User, field: str, name: str) -> None:
     with pytest.raises(ValidationError):
         changes.change(alice, **{field: name})
 
 
-@pytest.mark.parametrize("name", HIDDEN[:3])
+@table("name", HIDDEN[:3])
 def test_an_unreadable_name_is_reported_by_api_console_admin_and_command(
-    client: Client,
-    root: User,
-    search: Project,
-    name: str,
-    capsys: pytest.CaptureFixture[str],
+    client: Client, root: User, search: Project, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = "has an invisible character"
     key: dict[str, Any] = {"name": name, "project": search.pk, "scopes": ["usage"]}
@@ -114,18 +87,7 @@ def test_an_unreadable_name_is_reported_by_api_console_admin_and_command(
     assert not ApiKey.objects.exists()
 
 
-@pytest.mark.parametrize("command", ["organization", "project"])
-@pytest.mark.parametrize("name", ["  ", "a/b"])
-def test_a_command_creates_no_scope_with_an_invalid_name(
-    db: None, command: str, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([command, "create", name]) == 1
-
-    assert capsys.readouterr().err.count("\n") == 1
-    assert not Project.objects.filter(name=name).exists()
-    assert not Organization.objects.filter(name=name).exists()
-
-
+@pytest.mark.stores
 def test_user_names_are_unique_in_any_case(alice: User) -> None:
     for act in (
         lambda: changes.add_user("Alice"),
@@ -147,7 +109,7 @@ def named(row: Model, name: str) -> None:
 
 
 def test_a_stored_unreadable_name_is_escaped_in_the_terminal(
-    search: Project, new_key: Callable[..., NewKey], capsys: pytest.CaptureFixture[str]
+    search: Project, new_key: Keys, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changes.set_role(User.objects.get(username="alice"), search.organization, Role.MEMBER)
     key = new_key(project=search).key
@@ -165,9 +127,9 @@ def test_a_stored_unreadable_name_is_escaped_in_the_terminal(
     assert capsys.readouterr().out.rstrip("\n").isprintable()
 
 
-@pytest.mark.parametrize(("before", "after"), [("x\ny", "xy"), ("  ", "unnamed"), (" a ", " a ")])
+@table("before, after", [("x\ny", "xy"), ("  ", "unnamed"), (" a ", " a ")])
 def test_a_key_with_a_stored_unreadable_name_can_be_rotated(
-    search: Project, new_key: Callable[..., NewKey], before: str, after: str
+    search: Project, new_key: Keys, before: str, after: str
 ) -> None:
     key = new_key(project=search).key
     named(key, before)

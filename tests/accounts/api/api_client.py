@@ -1,15 +1,14 @@
 """A client of the management API, and organisations for its tests."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from django.test import Client
 
-from vinery_accounts.keys.lifecycle import NewKey
-from vinery_accounts.models import Organization, Project
+from vinery_accounts.keys.lifecycle import NewKey, create_key
+from vinery_accounts.models import Organization, Project, Role, User
 from vinery_accounts.services import changes
 
 
@@ -64,11 +63,35 @@ def _body(response: Any, status: int) -> Any:
 
 @dataclass
 class Tenant:
-    """An organisation with two projects."""
+    """An organisation with two projects, to which users and keys are added."""
 
     organization: Organization
     one: Project
     two: Project
+
+    def user(self, name: str, role: str | None = None, scope: Any = None) -> User:
+        """Create a user. The scope of the role is the organisation by default."""
+        user = User.objects.create_user(name)
+        if role is not None:
+            changes.set_role(user, scope or self.organization, role)
+        return user
+
+    def as_role(self, role: str, scope: Any = None) -> Api:
+        """Create a user with the role. Returns a client with their session."""
+        return as_user(self.user(str(role), role, scope))
+
+    def key(
+        self, project: Project, name: str = "key", owner: User | None = None, **values: Any
+    ) -> NewKey:
+        """Create a key. Its owner is a member of the project by default, one for each project."""
+        holder = f"holder of {project.pk}"
+        owner = owner or User.objects.filter(username=holder).first()
+        owner = owner or self.user(holder, Role.MEMBER, project)
+        return create_key(owner=owner, project=project, name=name, **values)
+
+    def with_key(self, project: Project, **values: Any) -> Api:
+        """Return a client that sends such a key."""
+        return with_key(self.key(project, **values))
 
 
 def make_tenant(name: str) -> Tenant:
@@ -84,3 +107,13 @@ def make_tenant(name: str) -> Tenant:
 def with_key(new: NewKey) -> Api:
     """Return a client that sends the key."""
     return Api(headers={"Authorization": f"Bearer {new.secret}"})
+
+
+def as_user(user: User) -> Api:
+    """Return a client with a session of the user."""
+    api = Api()
+    api.client.force_login(user)
+    return api
+
+
+Keys = Callable[..., NewKey]

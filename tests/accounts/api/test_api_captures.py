@@ -1,17 +1,13 @@
 """Captured texts in the management API. Only admins of the organisation read them, and the audit
 log records each read."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-import pytest
-from api_client import Api, Tenant, with_key
+from api_client import Api, Tenant
 
+from tests.tables import table
 from vinery_accounts.captures.store import CapturedRequest, store_captured
-from vinery_accounts.keys.lifecycle import NewKey
-from vinery_accounts.models import AuditEntry, Capture, Project, Role, User
+from vinery_accounts.models import AuditEntry, Capture, Project, Role
 from vinery_accounts.services import changes
 
 PROMPT = b'{"prompt": "Tell nobody: \xff"}'
@@ -43,49 +39,42 @@ def test_the_list_of_captures_has_filters_and_no_texts(root: Api, ours: Tenant) 
     assert b"Tell" not in page.content
     assert [row["request_id"] for row in page.json()["data"]] == ["req_3", "req_2", "req_1"]
     row = page.json()["data"][0]
-    assert (row["project_id"], row["num_body_bytes"], row["is_redacted"]) == (
-        ours.two.pk,
-        len(PROMPT),
-        False,
-    )
+    assert (row["project_id"], row["num_body_bytes"]) == (ours.two.pk, len(PROMPT))
+    assert row["is_redacted"] is False
     since = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
-    assert root.column("captures/", "request_id", project_id=ours.one.pk, **{"from": since}) == [
-        "req_2"
-    ]
+    query = {"project_id": ours.one.pk, "from": since}
+    assert root.column("captures/", "request_id", **query) == ["req_2"]
     assert root.column("captures/", "request_id", to=since) == ["req_1"]
     assert not AuditEntry.objects.filter(action="capture.read").exists()
 
 
-@pytest.mark.parametrize("role", [Role.OWNER, Role.ADMIN])
+@table("role", [Role.OWNER, Role.ADMIN])
 def test_owners_and_admins_read_and_delete_captures_and_the_audit_log_records_it(
-    as_role: Callable[..., Api], ours: Tenant, theirs: Tenant, role: str
+    ours: Tenant, theirs: Tenant, role: str
 ) -> None:
-    store_capture(ours.one, "req_1")
-    store_capture(theirs.one, "req_2")
-    reader = as_role(role)
+    name = f"req_of_{role}"
+    store_capture(ours.one, name)
+    store_capture(theirs.one, f"{name}_2")
+    reader = ours.as_role(role)
 
-    assert reader.column("captures/", "request_id") == ["req_1"]
-    assert reader.get("captures/req_1/")["body"] == '{"prompt": "Tell nobody: �"}'
-    entry = AuditEntry.objects.get(action="capture.read")
-    assert (entry.actor, entry.target) == (role, "req_1")
-    reader.delete("captures/req_1/")
-    assert [row.request_id for row in Capture.stored.all()] == ["req_2"]
+    assert reader.column("captures/", "request_id") == [name]
+    assert reader.get(f"captures/{name}/")["body"] == '{"prompt": "Tell nobody: �"}'
+    entry = AuditEntry.objects.get(action="capture.read", target=name)
+    assert entry.actor == role
+    reader.delete(f"captures/{name}/")
+    assert not Capture.stored.filter(request_id=name).exists()
     for method in ("GET", "DELETE"):
-        assert reader.error(method, "captures/req_2/") == (404, "not_found", None)
+        assert reader.error(method, f"captures/{name}_2/") == (404, "not_found", None)
+    assert Capture.stored.filter(request_id=f"{name}_2").exists()
 
 
-def test_other_users_see_no_captures_and_change_no_capture_settings(
-    as_role: Callable[..., Api],
-    make_user: Callable[..., User],
-    as_user: Callable[[User], Api],
-    ours: Tenant,
-) -> None:
+def test_other_users_see_no_captures_and_change_no_capture_settings(ours: Tenant) -> None:
     store_capture(ours.one, "req_1")
     changes.change(ours.one, capture_redactions=["Nightingale"])
     clients = [
-        as_role(Role.MEMBER),
-        as_role(Role.VIEWER),
-        as_user(make_user("p", Role.ADMIN, ours.one)),
+        ours.as_role(Role.MEMBER),
+        ours.as_role(Role.VIEWER),
+        ours.as_role(Role.ADMIN, ours.one),
     ]
     path = f"projects/{ours.one.pk}/"
     for client in clients:
@@ -111,17 +100,14 @@ def test_an_admin_sets_the_capture_hours_and_redactions(admin: Api, ours: Tenant
     assert not Capture.stored.exists()
 
 
-def test_a_key_reads_captures_if_it_has_the_scope_and_its_owner_is_an_admin(
-    make_user: Callable[..., User], make_key: Callable[..., NewKey], ours: Tenant
-) -> None:
+def test_a_key_reads_captures_if_it_has_the_scope_and_its_owner_is_an_admin(ours: Tenant) -> None:
     store_capture(ours.one, "req_1")
-    admin = make_user("admin", Role.ADMIN)
-    for scopes, owner, status in (
-        (["manage"], admin, 200),
-        (["usage", "inference"], admin, 403),
-        (["manage"], None, 404),
+    admin = ours.user("admin", Role.ADMIN)
+    for project, scopes, owner, status in (
+        (ours.one, ["manage"], admin, 200),
+        (ours.one, ["usage", "inference"], admin, 403),
+        (ours.one, ["manage"], None, 404),
+        (ours.two, ["manage"], admin, 404),
     ):
-        key = make_key(ours.one, scopes=scopes, owner=owner)
-        assert with_key(key).request("GET", "captures/req_1/").status_code == status
-    key_of_other_project = make_key(ours.two, scopes=["manage"], owner=admin)
-    assert with_key(key_of_other_project).request("GET", "captures/req_1/").status_code == 404
+        client = ours.with_key(project, scopes=scopes, owner=owner)
+        assert client.request("GET", "captures/req_1/").status_code == status

@@ -1,16 +1,29 @@
-"""Models of a hub in the management API: judged, pulled, listed. Administrators only."""
+"""Models of a hub and conversions in the management API: judged, pulled, converted, listed.
+Administrators only."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from api_client import Api
+from api_client import Api, Tenant, as_user
 
+from tests.convert.checkpoints import write_checkpoint
 from tests.fakes.hub import FakeHub, Fault
 from tests.hub.conftest import hub as hub
 from tests.hub.models import TINY_CHAT, checkpoint_files, openvino_files
-from vinery_accounts.models import User
+from tests.tables import table
+
+
+def refused(root: Api, path: str, body: dict[str, object]) -> str:
+    """Return the sentence of the refusal."""
+    response = root.request("POST", path, body)
+    assert response.status_code == 400
+    return str(response.json()["error"]["message"])
+
+
+@pytest.fixture
+def tiny(hub: FakeHub) -> str:
+    """A model of the hub. Returns its commit."""
+    return hub.add("acme/tiny", openvino_files(), tags=["openvino"], downloads=5)
 
 
 def test_a_model_is_judged_before_it_is_fetched(root: Api, hub: FakeHub) -> None:
@@ -23,8 +36,7 @@ def test_a_model_is_judged_before_it_is_fetched(root: Api, hub: FakeHub) -> None
     assert not hub.fetches("openvino_model.bin")
 
 
-def test_a_hub_is_searched(root: Api, hub: FakeHub) -> None:
-    hub.add("acme/tiny", openvino_files(), tags=["openvino"], downloads=5)
+def test_a_hub_is_searched(root: Api, hub: FakeHub, tiny: str) -> None:
     hub.add("acme/tiny-checkpoint", openvino_files())
 
     (found,) = root.post("models/search/", {"text": "tiny"}, 200)["data"]
@@ -34,19 +46,17 @@ def test_a_hub_is_searched(root: Api, hub: FakeHub) -> None:
     assert [each["name"] for each in every] == ["acme/tiny", "acme/tiny-checkpoint"]
 
 
-def test_a_pull_is_a_job_of_a_new_model(root: Api, hub: FakeHub) -> None:
-    commit = hub.add("acme/tiny", openvino_files())
-
+def test_a_pull_is_a_job_of_a_new_model(root: Api, tiny: str) -> None:
     job = root.post("models/pull/", {"repository": "acme/tiny", "name": "mine"})
 
     assert (job["kind"], job["state"], job["model"]) == ("pull", "waiting", "mine")
-    assert job["parameters"]["commit"] == commit
+    assert job["parameters"]["commit"] == tiny
     (model,) = root.get("models/", name="mine")["data"]
     assert (model["state"], model["source"]) == ("pulling", {})
 
 
-@pytest.mark.parametrize(
-    ("body", "sentence"),
+@table(
+    "body, sentence",
     [
         ({"repository": "acme/none"}, "has no repository acme/none"),
         ({"repository": "../../etc"}, "no name of a repository"),
@@ -56,18 +66,12 @@ def test_a_pull_is_a_job_of_a_new_model(root: Api, hub: FakeHub) -> None:
     ],
 )
 def test_what_cannot_be_pulled_is_refused_with_a_sentence(
-    root: Api, hub: FakeHub, body: dict[str, object], sentence: str
+    root: Api, tiny: str, body: dict[str, object], sentence: str
 ) -> None:
-    hub.add("acme/tiny", openvino_files())
-
-    response = root.request("POST", "models/pull/", body)
-
-    assert response.status_code == 400
-    assert sentence in response.json()["error"]["message"]
+    assert sentence in refused(root, "models/pull/", body)
 
 
-def test_a_hub_that_does_not_answer_is_named(root: Api, hub: FakeHub) -> None:
-    hub.add("acme/tiny", openvino_files())
+def test_a_hub_that_does_not_answer_is_named(root: Api, hub: FakeHub, tiny: str) -> None:
     hub.fault("api", Fault(status=503))
 
     response = root.request("POST", "models/check/", {"repository": "acme/tiny"})
@@ -82,22 +86,34 @@ def test_the_catalogue_has_what_fits(root: Api) -> None:
     assert entries["qwen3-8b"]["memory"]["total_bytes"] > 4_900_000_000
 
 
-@pytest.mark.parametrize(
-    ("method", "path"), [("POST", "models/check/"), ("POST", "models/pull/"), ("GET", "catalog/")]
-)
-def test_others_may_not(
-    make_user: Callable[..., User], as_user: Callable[[User], Api], method: str, path: str
-) -> None:
-    api = as_user(make_user("member"))
-    body = {"repository": "acme/tiny"} if method == "POST" else None
-
-    assert api.request(method, path, body).status_code == 403
-
-
 def test_a_checkpoint_is_pulled_for_a_chosen_precision(root: Api, hub: FakeHub) -> None:
     hub.add("acme/tiny-checkpoint", checkpoint_files())
     body = {"repository": "acme/tiny-checkpoint", "precision": "fp16"}
 
     assert root.post("models/pull/", body)["parameters"]["precision"] == "fp16"
-    refused = root.request("POST", "models/pull/", body | {"precision": "int1"})
-    assert refused.status_code == 400
+    refused(root, "models/pull/", body | {"precision": "int1"})
+
+
+def test_an_administrator_converts_a_checkpoint_into_a_new_model(root: Api, tmp_path: Path) -> None:
+    source = str(write_checkpoint(tmp_path / "tiny"))
+    body = {"folder": source, "name": "tiny", "options": {"precision": "int1"}}
+    assert "int1" in refused(root, "models/convert/", body)
+    assert root.get("models/", name="tiny")["data"] == []
+
+    options = {"precision": "int4", "ratio": 0.8}
+    job = root.post("models/convert/", body | {"options": options, "is_loaded": False})
+
+    assert (job["kind"], job["state"], job["model"]) == ("convert", "waiting", "tiny")
+    assert job["parameters"] == {"source": source, **options}
+    (model,) = root.get("models/", name="tiny")["data"]
+    assert (model["state"], model["is_loaded"]) == ("converting", False)
+
+
+def test_others_may_not(ours: Tenant) -> None:
+    api, of_hub = as_user(ours.user("member")), {"repository": "acme/tiny"}
+
+    assert api.request("GET", "catalog/").status_code == 403
+    for path in ("models/check/", "models/pull/"):
+        assert api.request("POST", path, of_hub).status_code == 403
+    body = {"folder": "/tmp", "name": "tiny"}
+    assert api.request("POST", "models/convert/", body).status_code == 403

@@ -1,8 +1,5 @@
 """Media rules in the management API: administrators allow, owners narrow, members see."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +7,7 @@ import pytest
 from api_client import Api, Tenant, with_key
 from django.utils import timezone
 
+from tests.tables import table
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import AuditEntry, Role, Scope, User
 from vinery_accounts.services import changes
@@ -17,6 +15,14 @@ from vinery_serving.allowlist import resource
 from vinery_serving.allowlist.denials import Count, Refused, store_denials
 from vinery_serving.allowlist.models import MediaDenial, MediaRule
 from vinery_serving.media.denials import Denial, DenialReason
+
+RULES, FOLDERS, LIMITS, DENIALS = (
+    "media-rules/",
+    "media-folders/",
+    "media-limits/",
+    "media-denials/",
+)
+A, B = "a.example.org", "b.example.org"
 
 
 def refused(api: Api, path: str, body: object, method: str = "POST") -> tuple[str, str]:
@@ -27,29 +33,34 @@ def refused(api: Api, path: str, body: object, method: str = "POST") -> tuple[st
     return error["param"], error["message"]
 
 
-def test_an_administrator_allows_a_host_and_the_log_has_each_change(root: Api) -> None:
-    rule = root.post("media-rules/", {"host": "Images.Example.org", "note": "our pictures"})
+def of(tenant: Tenant) -> dict[str, int]:
+    return {"organization": tenant.organization.pk}
 
-    assert (rule["host"], rule["scope"], rule["schemes"]) == (
-        "images.example.org",
-        "platform",
-        ["https"],
-    )
-    path = f"media-rules/{rule['id']}/"
+
+def store_denial(
+    tenant: Tenant, reason: DenialReason, host: str, num: int = 1, address: str = ""
+) -> None:
+    denial = Denial(reason, "platform", scheme="https", host=host, port=8443)
+    whose, now = Refused(tenant.organization.pk, tenant.one.pk, denial), timezone.now()
+    store_denials({whose: Count(num, now, now, address, None)})
+
+
+def test_an_administrator_allows_a_host_and_the_log_has_each_change(root: Api) -> None:
+    rule = root.post(RULES, {"host": "Images.Example.org", "note": "our pictures"})
+
+    assert (rule["host"], rule["scope"]) == ("images.example.org", "platform")
+    assert rule["schemes"] == ["https"]
+    path = f"{RULES}{rule['id']}/"
     assert root.patch(path, {"ports": [8443, 443, 443]})["ports"] == [443, 8443]
     root.delete(path)
     entries = AuditEntry.objects.filter(target_kind="media_rule").order_by("number")
     assert [entry.action.partition(".")[2] for entry in entries] == ["create", "update", "delete"]
+    punycode = root.post(RULES, {"host": "*.BÜCHER.example"})["host"]
+    assert punycode == "*.xn--bcher-kva.example"
 
 
-def test_a_host_with_other_letters_is_stored_as_punycode(root: Api) -> None:
-    assert root.post("media-rules/", {"host": "*.BÜCHER.example"})["host"] == (
-        "*.xn--bcher-kva.example"
-    )
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "text"),
+@table(
+    "field, value, text",
     [
         ("host", "*", "would allow every host"),
         ("host", "*.com", "allows too much"),
@@ -73,127 +84,116 @@ def test_a_host_with_other_letters_is_stored_as_punycode(root: Api) -> None:
         ("max_bytes", 0, "1"),
     ],
 )
-def test_a_wrong_value_is_refused_with_what_to_write(
+def test_a_wrong_value_is_refused_with_advice(
     root: Api, field: str, value: object, text: str
 ) -> None:
-    param, message = refused(root, "media-rules/", {"host": "ok.example.org", field: value})
+    param, message = refused(root, RULES, {"host": "ok.example.org", field: value})
 
     assert param.startswith(field)
     assert text in message
 
 
 def test_a_host_has_one_rule_in_each_scope(root: Api, ours: Tenant) -> None:
-    for scope in ({}, {"organization": ours.organization.pk}, {"project": ours.one.pk}):
-        root.post("media-rules/", {"host": "a.example.org", **scope})
-        _, message = refused(root, "media-rules/", {"host": "A.example.org", **scope})
-        assert "already" in message
+    for scope in ({}, of(ours), {"project": ours.one.pk}):
+        root.post(RULES, {"host": A, **scope})
+        assert "already" in refused(root, RULES, {"host": A.upper(), **scope})[1]
+    other = root.post(RULES, {"host": B})
+
+    assert "already" in refused(root, f"{RULES}{other['id']}/", {"host": A.upper()}, "PATCH")[1]
 
 
-def test_a_changed_host_may_not_be_that_of_another_rule(root: Api) -> None:
-    root.post("media-rules/", {"host": "a.example.org"})
-    other = root.post("media-rules/", {"host": "b.example.org"})
-
-    _, message = refused(root, f"media-rules/{other['id']}/", {"host": "A.example.org"}, "PATCH")
-
-    assert "already" in message
-
-
-def test_a_project_that_is_named_alone_belongs_to_its_organisation(
+def test_a_project_named_alone_has_its_organisation(
     root: Api, ours: Tenant, theirs: Tenant
 ) -> None:
-    rule = root.post("media-rules/", {"host": "a.example.org", "project": ours.one.pk})
+    rule = root.post(RULES, {"host": A, "project": ours.one.pk})
 
     assert (rule["scope"], rule["organization"]) == ("project", ours.organization.pk)
-    both = {"project": ours.one.pk, "organization": theirs.organization.pk}
-    assert refused(root, "media-rules/", {"host": "b.example.org", **both})[0] == "project"
+    assert refused(root, RULES, {"host": B, "project": ours.one.pk, **of(theirs)})[0] == "project"
 
 
-def test_owners_narrow_their_organisation_and_its_projects(owner: Api, ours: Tenant) -> None:
-    own = {"organization": ours.organization.pk}
-    rule = owner.post("media-rules/", {"host": "a.example.org", **own})
-    owner.post("media-rules/", {"host": "a.example.org", "project": ours.two.pk})
-    owner.post("media-folders/", {"folder": "/srv/pictures", **own})
-    owner.post("media-limits/", {"max_media": 2, **own})
+def test_owners_narrow_their_organisation_and_change_no_rule_of_the_platform(
+    root: Api, owner: Api, ours: Tenant
+) -> None:
+    rule = owner.post(RULES, {"host": A, **of(ours)})
+    owner.post(RULES, {"host": A, "project": ours.two.pk})
+    owner.post(FOLDERS, {"folder": "/srv/pictures", **of(ours)})
+    owner.post(LIMITS, {"max_media": 2, **of(ours)})
+    path = f"{RULES}{rule['id']}/"
+    assert owner.patch(path, {"is_active": False})["is_active"] is False
+    owner.delete(path)
 
-    assert owner.patch(f"media-rules/{rule['id']}/", {"is_active": False})["is_active"] is False
-    owner.delete(f"media-rules/{rule['id']}/")
-
-
-def test_owners_change_no_rule_of_the_platform(root: Api, owner: Api) -> None:
-    rule = root.post("media-rules/", {"host": "a.example.org"})
-
-    assert owner.error("POST", "media-rules/", {"host": "b.example.org"})[0] == 403
-    assert owner.error("PATCH", f"media-rules/{rule['id']}/", {"is_active": False})[0] == 403
-    assert owner.error("DELETE", f"media-rules/{rule['id']}/")[0] == 403
-    assert owner.error("POST", "media-folders/", {"folder": "/"})[0] == 403
-    assert owner.error("POST", "media-limits/", {"max_media": 9})[0] == 403
+    path = f"{RULES}{root.post(RULES, {'host': A})['id']}/"
+    for method, where, body in (
+        ("POST", RULES, {"host": B}),
+        ("PATCH", path, {"is_active": False}),
+        ("DELETE", path, None),
+        ("POST", FOLDERS, {"folder": "/"}),
+        ("POST", LIMITS, {"max_media": 9}),
+    ):
+        assert owner.error(method, where, body)[0] == 403
 
 
 def test_only_rules_of_the_platform_have_private_networks_which_administrators_see(
     root: Api, owner: Api, ours: Tenant
 ) -> None:
     networks = {"networks": ["10.1.0.0/16"]}
-    rule = root.post("media-rules/", {"host": "intranet", **networks})
-    own = {"host": "intranet", "organization": ours.organization.pk}
+    rule = root.post(RULES, {"host": "intranet", **networks})
 
-    assert refused(owner, "media-rules/", {**own, **networks})[0] == "networks"
-    assert refused(root, "media-rules/", {**own, **networks})[0] == "networks"
+    for api in (owner, root):
+        assert refused(api, RULES, {"host": "intranet", **of(ours), **networks})[0] == "networks"
     assert rule["networks"] == ["10.1.0.0/16"]
-    assert "networks" not in owner.get(f"media-rules/{rule['id']}/")
+    assert "networks" not in owner.get(f"{RULES}{rule['id']}/")
 
 
-@pytest.mark.parametrize("role", [Role.ADMIN, Role.MEMBER, Role.VIEWER])
+@table("role", [Role.ADMIN, Role.MEMBER, Role.VIEWER])
 def test_members_see_the_rules_that_hold_for_them_and_change_none(
-    root: Api, as_role: Callable[..., Api], ours: Tenant, theirs: Tenant, role: Role
+    four_rules: int, ours: Tenant, role: Role
 ) -> None:
-    member, own = as_role(role), {"organization": ours.organization.pk}
-    root.post("media-rules/", {"host": "a.example.org"})
-    rule = root.post("media-rules/", {"host": "b.example.org", **own})
-    root.post("media-rules/", {"host": "c.example.org", "project": ours.one.pk})
-    root.post("media-rules/", {"host": "d.example.org", "organization": theirs.organization.pk})
+    member = ours.as_role(role)
 
-    seen = member.column("media-rules/", "host")
-    assert seen == ["a.example.org", "b.example.org", "c.example.org"]
-    assert member.error("DELETE", f"media-rules/{rule['id']}/")[0] == 403
-    assert member.error("POST", "media-rules/", {"host": "e.example.org", **own})[0] == 403
+    assert member.column(RULES, "host") == [A, B, "c.example.org"]
+    assert member.error("DELETE", f"{RULES}{four_rules}/")[0] == 403
+    assert member.error("POST", RULES, {"host": "e.example.org", **of(ours)})[0] == 403
 
 
-def test_a_member_of_one_project_sees_no_rule_of_another_one(
-    root: Api, as_role: Callable[..., Api], ours: Tenant
+@pytest.fixture
+def four_rules(root: Api, ours: Tenant, theirs: Tenant) -> int:
+    """Rules of the platform, of ours, of our project one and of theirs. Returns that of ours."""
+    root.post(RULES, {"host": A})
+    rule = root.post(RULES, {"host": B, **of(ours)})
+    root.post(RULES, {"host": "c.example.org", "project": ours.one.pk})
+    root.post(RULES, {"host": "d.example.org", **of(theirs)})
+    return int(rule["id"])
+
+
+def test_a_member_of_a_project_sees_no_other_rule(four_rules: int, root: Api, ours: Tenant) -> None:
+    member = ours.as_role(Role.MEMBER, ours.one)
+    root.post(RULES, {"host": "e.example.org", "project": ours.two.pk})
+
+    assert member.column(RULES, "host") == [A, B, "c.example.org"]
+    assert member.column(RULES, "host", scope="project") == ["c.example.org"]
+
+
+def test_a_manage_key_narrows_its_project_and_an_admin_key_allows_a_host(ours: Tenant) -> None:
+    user, chief = ours.user("olga", Role.OWNER), User.objects.create_superuser("chief")
+    api, robot = (
+        with_key(create_key(owner=owner, project=ours.one, name="k", scopes=[scope]))
+        for owner, scope in ((user, Scope.MANAGE), (chief, Scope.ADMIN))
+    )
+
+    api.post(RULES, {"host": A, "project": ours.one.pk})
+    assert api.error("POST", RULES, {"host": A, **of(ours)})[0] == 403
+    assert robot.post(RULES, {"host": A})["scope"] == "platform"
+
+
+def test_a_folder_of_the_platform_must_exist_and_have_no_links(
+    root: Api, owner: Api, ours: Tenant, tmp_path: Path
 ) -> None:
-    member = as_role(Role.MEMBER, ours.one)
-    root.post("media-rules/", {"host": "a.example.org", "organization": ours.organization.pk})
-    root.post("media-rules/", {"host": "b.example.org", "project": ours.one.pk})
-    root.post("media-rules/", {"host": "c.example.org", "project": ours.two.pk})
-
-    assert member.column("media-rules/", "host") == ["a.example.org", "b.example.org"]
-    assert member.column("media-rules/", "host", scope="project") == ["b.example.org"]
-
-
-def test_a_manage_key_of_an_owner_narrows_its_project_alone(
-    ours: Tenant, make_user: Callable[..., User]
-) -> None:
-    user = make_user("olga", Role.OWNER)
-    api = with_key(create_key(owner=user, project=ours.one, name="k", scopes=[Scope.MANAGE]))
-
-    api.post("media-rules/", {"host": "a.example.org", "project": ours.one.pk})
-    organization = {"organization": ours.organization.pk}
-    assert api.error("POST", "media-rules/", {"host": "a.example.org", **organization})[0] == 403
-
-
-def test_an_admin_key_allows_a_host(ours: Tenant) -> None:
-    root = User.objects.create_superuser("chief")
-    api = with_key(create_key(owner=root, project=ours.one, name="k", scopes=[Scope.ADMIN]))
-
-    assert api.post("media-rules/", {"host": "a.example.org"})["scope"] == "platform"
-
-
-def test_a_folder_of_the_platform_must_exist_and_have_no_links(root: Api, tmp_path: Path) -> None:
     real = tmp_path.resolve() / "pictures"
     real.mkdir()
     (tmp_path / "link").symlink_to(real)
 
-    assert root.post("media-folders/", {"folder": f"{real}/"})["folder"] == str(real)
+    assert root.post(FOLDERS, {"folder": f"{real}/"})["folder"] == str(real)
     for folder, text in {
         "pictures": "not an absolute path",
         "/": "every file",
@@ -201,76 +201,58 @@ def test_a_folder_of_the_platform_must_exist_and_have_no_links(root: Api, tmp_pa
         f"{real}/none": "There is no folder",
         f"{tmp_path}/link": f"Write the folder itself: {real}",
     }.items():
-        param, message = refused(root, "media-folders/", {"folder": folder})
+        param, message = refused(root, FOLDERS, {"folder": folder})
         assert (param, text in message) == ("folder", True), message
-
-
-def test_an_owner_does_not_learn_which_folders_the_server_has(
-    owner: Api, ours: Tenant, tmp_path: Path
-) -> None:
-    own = {"organization": ours.organization.pk}
-
+    # An owner does not learn which folders the server has.
     for folder in (str(tmp_path), f"{tmp_path}/none"):
-        assert owner.post("media-folders/", {"folder": folder, **own})["folder"] == folder
+        assert owner.post(FOLDERS, {"folder": folder, **of(ours)})["folder"] == folder
 
 
 def test_an_organisation_has_a_bounded_number_of_rules(
     owner: Api, root: Api, ours: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource, "MAX_ROWS", 1)
-    owner.post("media-rules/", {"host": "a.example.org", "organization": ours.organization.pk})
+    owner.post(RULES, {"host": A, **of(ours)})
 
-    _, message = refused(owner, "media-rules/", {"host": "b.example.org", "project": ours.one.pk})
-
+    message = refused(owner, RULES, {"host": B, "project": ours.one.pk})[1]
     assert "Remove some first" in message
-    root.post("media-rules/", {"host": "b.example.org"})
+    root.post(RULES, {"host": B})
 
 
-def test_removing_a_project_removes_its_rules_with_entries_in_the_log(
-    root: Api, ours: Tenant
-) -> None:
-    root.post("media-rules/", {"host": "a.example.org", "project": ours.one.pk})
-    root.post("media-rules/", {"host": "a.example.org", "organization": ours.organization.pk})
+def test_removing_a_project_removes_its_rules_and_logs_it(root: Api, ours: Tenant) -> None:
+    root.post(RULES, {"host": A, "project": ours.one.pk})
+    root.post(RULES, {"host": A, **of(ours)})
 
     changes.remove(ours.one)
 
     assert [rule.scope for rule in MediaRule.objects.all()] == ["organization"]
     removed = AuditEntry.objects.get(action="media_rule.delete")
-    assert (removed.target, removed.organization_id) == ("a.example.org", ours.organization.pk)
+    assert (removed.target, removed.organization_id) == (A, ours.organization.pk)
 
 
-def test_refused_media_are_listed_for_those_who_see_their_project(
-    root: Api, as_role: Callable[..., Api], ours: Tenant, theirs: Tenant
-) -> None:
-    now = timezone.now()
+def test_refused_media_are_listed_in_their_project(root: Api, ours: Tenant, theirs: Tenant) -> None:
     for tenant in (ours, theirs):
         host = f"{tenant.organization.name}.example"
-        denial = Denial(DenialReason.NO_RULE, "platform", scheme="https", host=host, port=8443)
-        whose = Refused(tenant.organization.pk, tenant.one.pk, denial)
-        store_denials({whose: Count(3, now, now, "", None)})
+        store_denial(tenant, DenialReason.NO_RULE, host, num=3)
 
-    (seen,) = as_role(Role.VIEWER).get("media-denials/")["data"]
+    (seen,) = ours.as_role(Role.VIEWER).get(DENIALS)["data"]
 
     assert (seen["what"], seen["num"]) == ("https://ours.example:8443", 3)
     assert (seen["project_name"], seen["reason"]) == ("ours one", "no_rule")
-    assert len(root.get("media-denials/")["data"]) == 2
-    assert root.column("media-denials/", "host", host="theirs.example") == ["theirs.example"]
+    assert len(root.get(DENIALS)["data"]) == 2
+    assert root.column(DENIALS, "host", host="theirs.example") == ["theirs.example"]
     assert MediaDenial.objects.count() == 2
 
 
 def test_the_address_of_a_refused_host_is_for_administrators_alone(
-    root: Api, as_role: Callable[..., Api], ours: Tenant
+    root: Api, owner: Api, ours: Tenant
 ) -> None:
-    now = timezone.now()
-    denial = Denial(DenialReason.ADDRESS, "platform", scheme="https", host="a.example", port=443)
-    whose = Refused(ours.organization.pk, ours.one.pk, denial)
-    store_denials({whose: Count(1, now, now, "10.1.2.3", None)})
+    store_denial(ours, DenialReason.ADDRESS, "a.example", address="10.1.2.3")
 
-    owner = as_role(Role.OWNER)
-    (seen,) = owner.get("media-denials/")["data"]
+    (seen,) = owner.get(DENIALS)["data"]
     assert (seen["reason"], seen["detail"]) == ("address", "")
-    assert owner.get(f"media-denials/{seen['id']}/")["detail"] == ""
-    assert root.column("media-denials/", "detail") == ["10.1.2.3"]
+    assert owner.get(f"{DENIALS}{seen['id']}/")["detail"] == ""
+    assert root.column(DENIALS, "detail") == ["10.1.2.3"]
 
 
 def test_the_document_of_the_api_has_the_media_rules(root: Api) -> None:

@@ -1,15 +1,11 @@
 """Requests in quarantine in the management API: their organisation sees them, superusers release
 them."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
-from api_client import Api, Tenant, with_key
+from api_client import Api, Tenant
 from row_builders import stored_quarantined
 
-from vinery_accounts.keys.lifecycle import NewKey
+from tests.tables import table
 from vinery_accounts.models import AuditEntry, QuarantinedRequest, Role
 
 OURS, THEIRS = "a" * 32, "b" * 32
@@ -18,30 +14,22 @@ OURS, THEIRS = "a" * 32, "b" * 32
 @pytest.fixture(autouse=True)
 def rows(ours: Tenant, theirs: Tenant) -> None:
     for digest, tenant in ((OURS, ours), (THEIRS, theirs)):
-        stored_quarantined(
-            digest,
-            organization_id=tenant.organization.pk,
-            project_id=tenant.one.pk,
-            request_id=f"req_{digest[0]}",
-        )
+        ids = {"organization_id": tenant.organization.pk, "project_id": tenant.one.pk}
+        stored_quarantined(digest, request_id=f"req_{digest[0]}", **ids)
 
 
-def test_users_see_the_requests_of_their_organisation(viewer: Api, ours: Tenant) -> None:
+def test_users_see_the_requests_of_their_organisation_and_filter_them(
+    viewer: Api, root: Api, ours: Tenant, theirs: Tenant
+) -> None:
     assert viewer.column("quarantine/", "digest") == [OURS]
     row = viewer.get(f"quarantine/{OURS}/")
     assert (row["digest"], row["request_id"], row["model"]) == (OURS, "req_a", "tiny-chat")
     assert row["project_id"] == ours.one.pk
     assert viewer.error("GET", f"quarantine/{THEIRS}/") == (404, "not_found", None)
 
-
-def test_the_list_has_filters(root: Api, theirs: Tenant) -> None:
     assert sorted(root.column("quarantine/", "digest")) == [OURS, THEIRS]
-    for name, value in {
-        "organization_id": theirs.organization.pk,
-        "project_id": theirs.one.pk,
-        "digest": THEIRS,
-        "request_id": "req_b",
-    }.items():
+    ids = {"organization_id": theirs.organization.pk, "project_id": theirs.one.pk}
+    for name, value in {**ids, "digest": THEIRS, "request_id": "req_b"}.items():
         assert root.column("quarantine/", "digest", **{name: value}) == [THEIRS]
     assert root.column("quarantine/", "digest", model="other") == []
 
@@ -57,25 +45,21 @@ def test_a_superuser_releases_a_request(root: Api) -> None:
         assert root.error(method, f"quarantine/{THEIRS}/", {})[0] == 405
 
 
-@pytest.mark.parametrize("role", [Role.OWNER, Role.ADMIN, Role.MEMBER, Role.VIEWER])
-def test_no_role_in_an_organisation_releases_a_request(
-    as_role: Callable[..., Api], role: str
-) -> None:
-    client = as_role(role)
+@table("role", [Role.OWNER, Role.ADMIN, Role.MEMBER, Role.VIEWER])
+def test_no_role_in_an_organisation_releases_a_request(ours: Tenant, role: str) -> None:
+    client = ours.as_role(role)
 
     assert client.error("POST", f"quarantine/{OURS}/release/")[:2] == (403, "forbidden")
     assert client.error("POST", f"quarantine/{THEIRS}/release/")[0] == 404
     assert QuarantinedRequest.stored.count() == 2
 
 
-def test_a_key_reads_the_requests_of_its_project(
-    make_key: Callable[..., NewKey], ours: Tenant
-) -> None:
+def test_a_key_reads_the_requests_of_its_project(ours: Tenant) -> None:
     stored_quarantined("c" * 32, organization_id=ours.organization.pk, project_id=ours.two.pk)
 
     for scopes in (["usage"], ["manage"]):
-        client = with_key(make_key(ours.one, scopes=scopes))
+        client = ours.with_key(ours.one, scopes=scopes)
         assert client.column("quarantine/", "digest") == [OURS]
         assert client.error("POST", f"quarantine/{OURS}/release/")[0] == 403
-    only_inference = with_key(make_key(ours.one, scopes=["inference"]))
+    only_inference = ours.with_key(ours.one, scopes=["inference"])
     assert only_inference.error("GET", "quarantine/")[0] == 403

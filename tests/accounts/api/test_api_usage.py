@@ -1,22 +1,21 @@
 """Usage over the management API: visibility, filters, groups, points over time, and the export."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from api_client import Api, Tenant, with_key
+from api_client import Api, Tenant
 from asgiref.sync import async_to_sync
 from django.test import AsyncClient
 from usage_builders import NOON, admission, settlement
 
-from vinery_accounts.keys.lifecycle import NewKey
+from tests.tables import table
 from vinery_accounts.models import User
 from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.store import store_settlements
+
+pytestmark = pytest.mark.stores
 
 PERIOD = {"from": "2026-03-01T00:00Z", "to": "2026-03-02T00:00Z"}
 
@@ -54,14 +53,16 @@ def records(ours: Tenant, theirs: Tenant, viewer: Api) -> None:
 
 
 def test_users_see_the_usage_of_their_projects(
-    viewer: Api, root: Api, as_role: Callable[..., Api], ours: Tenant, records: None
+    viewer: Api, root: Api, ours: Tenant, theirs: Tenant, records: None
 ) -> None:
-    project_member = as_role("member", ours.one)
+    project_member = ours.as_role("member", ours.one)
     for api, num_requests in ((viewer, 3), (project_member, 2), (root, 4)):
         usage = api.get("usage/", **PERIOD)
         assert usage["totals"]["num_requests"] == num_requests
         assert usage["totals"]["num_tokens"] == 41 * num_requests
         assert (usage["points"], usage["groups"], usage["num_groups"]) == ([], [], 0)
+    for query in ({"project": theirs.one.pk}, {"organization": theirs.organization.pk}):
+        assert viewer.get("usage/", **PERIOD, **query)["totals"]["num_requests"] == 0
 
 
 def test_usage_is_grouped_by_each_dimension(viewer: Api, ours: Tenant, records: None) -> None:
@@ -91,13 +92,6 @@ def test_usage_is_grouped_by_each_dimension(viewer: Api, ours: Tenant, records: 
     assert groups("model", project=ours.two.pk) == {("reference-chat",): 1}
     (group, _) = viewer.get("usage/", group_by="project", **PERIOD)["groups"]
     assert group["names"] == {"project": "ours one"}
-
-
-def test_filters_reveal_no_usage_of_other_organizations(
-    viewer: Api, theirs: Tenant, records: None
-) -> None:
-    for query in ({"project": theirs.one.pk}, {"organization": theirs.organization.pk}):
-        assert viewer.get("usage/", **PERIOD, **query)["totals"]["num_requests"] == 0
 
 
 def test_usage_has_points_over_time(viewer: Api, records: None) -> None:
@@ -144,8 +138,8 @@ def test_usage_has_the_media_of_each_group_and_point(viewer: Api, ours: Tenant) 
             assert [number for number in found if number] == [2, 1]
 
 
-@pytest.mark.parametrize(
-    ("query", "param"),
+@table(
+    "query, param",
     [
         ({"group_by": "colour"}, "group_by"),
         ({"group_by": "key,colour"}, "group_by"),
@@ -183,23 +177,19 @@ def test_a_request_without_a_response_has_no_status(viewer: Api, ours: Tenant) -
     assert viewer.get("usage/", status="5xx", **PERIOD)["totals"]["num_requests"] == 0
 
 
-def test_a_key_with_the_usage_scope_reads_usage_of_its_project(
-    ours: Tenant, records: None, make_key: Callable[..., NewKey]
-) -> None:
-    usage_client = with_key(make_key(ours.one, scopes=["usage"]))
+def test_a_key_with_the_usage_scope_reads_usage_of_its_project(ours: Tenant, records: None) -> None:
+    usage_client = ours.with_key(ours.one, scopes=["usage"])
     assert usage_client.get("usage/", **PERIOD)["totals"]["num_requests"] == 2
-    inference_client = with_key(make_key(ours.one, scopes=["inference"]))
+    inference_client = ours.with_key(ours.one, scopes=["inference"])
     for path in ("usage/", "usage/export/"):
         assert inference_client.error("GET", path) == (403, "missing_scope", None)
         assert Api().error("GET", path)[0] == 401
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_the_server_streams_the_usage_records_as_a_file(
-    ours: Tenant, records: None, make_key: Callable[..., NewKey], form: str
-) -> None:
-    new = make_key(ours.one, scopes=["usage"])
+@table("form", ["csv", "jsonl"])
+def test_the_server_streams_usage_records_as_a_file(ours: Tenant, records: None, form: str) -> None:
+    new = ours.key(ours.one, scopes=["usage"])
 
     async def fetch() -> tuple[Any, str]:
         response = await AsyncClient().get(

@@ -1,7 +1,5 @@
 """Commands that run in the process of the test, and their organisation and project."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,12 +8,8 @@ from typing import Any
 import pytest
 
 import vinery.cli
-from vinery_accounts.models import (
-    Organization,
-    Project,
-    Role,
-    User,
-)
+from vinery_accounts.keys.lifecycle import find_key
+from vinery_accounts.models import ApiKey, Organization, Project, Role, User
 from vinery_accounts.services import changes
 
 
@@ -26,12 +20,25 @@ class Result:
     err: str
 
     @property
+    def refusal(self) -> str:
+        """The one line of a command that was refused."""
+        assert (self.status, self.out, self.err.count("\n")) == (1, "", 1), self
+        assert self.err.startswith("vinery: ")
+        return self.err.removeprefix("vinery: ")
+
+    @property
     def rows(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = json.loads(self.out)
         return rows
 
 
 Vinery = Callable[..., Result]
+
+
+def created_key(vinery_: Vinery, *words: str) -> ApiKey:
+    """Create the key ci of alice by command."""
+    found = vinery_("key", "create", "--name", "ci", "--user", "alice", *words)
+    return find_key(found.out.strip())
 
 
 @pytest.fixture

@@ -1,14 +1,12 @@
 """`vinery media`: allow and deny, list, limit, test, and import from OpenVINO Model Server."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
-import pytest
 from django.utils import timezone
 
 from tests.accounts.commands.conftest import Vinery
+from tests.tables import table
 from vinery_accounts.models import AuditEntry, Project
 from vinery_accounts.services import changes
 from vinery_serving.allowlist.denials import Count, Refused, store_denials
@@ -69,17 +67,14 @@ def test_a_folder_is_allowed_without_options_of_hosts(vinery_: Vinery, tmp_path:
 
     assert vinery_("media", "allow", f"{folder}/", "--max-pixels", "9").status == 0
     assert MediaFolder.objects.get().max_pixels == 9
-    wrong = vinery_("media", "allow", folder, "--port", "80")
-    assert (wrong.status, wrong.err) == (
-        1,
-        "vinery: --port is for hosts: leave it out for a folder.\n",
-    )
+    wrong = vinery_("media", "allow", folder, "--port", "80").refusal
+    assert wrong == "--port is for hosts: leave it out for a folder.\n"
     assert vinery_("media", "deny", folder, "--remove").status == 0
     assert not MediaFolder.objects.exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
+@table(
+    "words, text",
     [
         (("allow", "*"), "would allow every host"),
         (("allow", "a.example.org", "--port", "0"), "A port is a whole number"),
@@ -92,12 +87,8 @@ def test_a_folder_is_allowed_without_options_of_hosts(vinery_: Vinery, tmp_path:
         (("import",), "There is no --allowed_media_domains"),
     ],
 )
-def test_what_is_wrong_is_refused_with_what_to_write(
-    vinery_: Vinery, words: tuple[str, ...], text: str
-) -> None:
-    result = vinery_("media", *words)
-
-    assert (result.status, text in result.err) == (1, True), result.err
+def test_what_is_wrong_is_refused(vinery_: Vinery, words: tuple[str, ...], text: str) -> None:
+    assert text in vinery_("media", *words).refusal
 
 
 def test_a_number_of_media_is_set_and_removed(vinery_: Vinery, search: Project) -> None:
@@ -133,21 +124,14 @@ def test_the_test_shows_what_each_level_decides(vinery_: Vinery, search: Project
 
     assert result.status == 1
     assert "The media rules of the organisation acme do not allow" in result.out
-    body = json.loads(
-        vinery_("media", "test", "https://a.example.org/x", "--project", "search", "--json").out
-    )
+    url = "https://a.example.org/x"
+    body = json.loads(vinery_("media", "test", url, "--project", "search", "--json").out)
     assert body["is_allowed"] is False
-    assert [(step["name"], step["is_ok"]) for step in body["steps"]] == [
-        ("rule", True),
-        ("denied", False),
-    ]
-
-
-def test_a_text_that_is_no_url_is_explained(vinery_: Vinery) -> None:
-    result = vinery_("media", "test", "https://user:secret@a.example.org/")
-
-    assert result.status == 1
-    assert "Leave out the user and the password" in result.out
+    steps = [(step["name"], step["is_ok"]) for step in body["steps"]]
+    assert steps == [("rule", True), ("denied", False)]
+    wrong = vinery_("media", "test", "https://user:secret@a.example.org/")
+    assert wrong.status == 1
+    assert "Leave out the user and the password" in wrong.out
 
 
 # -- Importing
@@ -162,18 +146,13 @@ def test_the_options_of_openvino_model_server_are_imported(vinery_: Vinery, tmp_
         *("--allowed_local_media_path", folder),
     )
 
-    assert result.out == (f"Imported: a.example.org, {folder}. 1 existed: b.example.org.\n"), (
-        result.err
-    )
-    rules = {rule.host: rule for rule in MediaRule.objects.all()}
-    assert (rules["a.example.org"].schemes, rules["a.example.org"].max_redirects) == (
-        ["http", "https"],
-        0,
-    )
-    assert rules["b.example.org"].max_redirects == 5
+    assert result.out == f"Imported: a.example.org, {folder}. 1 existed: b.example.org.\n"
+    rules = {rule.host: (rule.schemes, rule.max_redirects) for rule in MediaRule.objects.all()}
+    assert rules["a.example.org"] == (["http", "https"], 0)
+    assert rules["b.example.org"][1] == 5
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "ovms --rest_port 8000 --allowed_media_domains a.example,b.example "
@@ -189,8 +168,9 @@ def test_the_options_of_openvino_model_server_are_imported(vinery_: Vinery, tmp_
 def test_a_file_with_the_command_line_of_the_model_server_is_imported(
     vinery_: Vinery, tmp_path: Path, text: str
 ) -> None:
-    folder = str(tmp_path.resolve())
-    file = tmp_path / "start"
+    MediaRule.objects.all().delete()
+    MediaFolder.objects.all().delete()
+    folder, file = str(tmp_path.resolve()), tmp_path / "start"
     file.write_text(text.replace("{folder}", folder))
 
     result = vinery_("media", "import", "--file", str(file))
@@ -198,19 +178,13 @@ def test_a_file_with_the_command_line_of_the_model_server_is_imported(
     assert result.out == f"Imported: a.example, b.example, {folder}.\n", result.err
 
 
-def test_all_hosts_and_patterns_are_not_imported(vinery_: Vinery, tmp_path: Path) -> None:
-    for domains in ("a.example.org,all", "a.example.org,*.example.org"):
-        result = vinery_("media", "import", "--allowed_media_domains", domains)
-        assert result.status == 1
-        assert "vinery media allow" in result.err
-    assert not MediaRule.objects.exists()
+@table("domains", ["a.example.org,all", "a.example.org,*.example.org", "a.example.org"])
+def test_one_wrong_value_imports_nothing(vinery_: Vinery, domains: str) -> None:
+    words = ("media", "import", "--allowed_media_domains", domains)
+    is_wrong = "," in domains
+    refusal = vinery_(
+        *words, *(() if is_wrong else ("--allowed_local_media_path", "/none/such"))
+    ).refusal
 
-
-def test_one_wrong_value_imports_nothing(vinery_: Vinery) -> None:
-    result = vinery_(
-        *("media", "import", "--allowed_media_domains", "a.example.org"),
-        *("--allowed_local_media_path", "/none/such"),
-    )
-
-    assert "There is no folder /none/such" in result.err
+    assert ("vinery media allow" if is_wrong else "There is no folder /none/such") in refusal
     assert not MediaRule.objects.exists()

@@ -1,35 +1,24 @@
-"""Usage and refusals by command."""
-
-from __future__ import annotations
+"""Usage, refusals and requests in quarantine by command."""
 
 import json
 
-import pytest
 from django.utils import timezone
-from row_builders import stored_refusal
+from row_builders import stored_quarantined, stored_refusal
 from usage_builders import admission, settlement
 
-from tests.accounts.commands.conftest import Vinery
-from vinery_accounts.keys.lifecycle import find_key
-from vinery_accounts.models import (
-    Project,
-    User,
-)
+from tests.accounts.commands.conftest import Vinery, created_key
+from vinery_accounts.models import AuditEntry, Project, QuarantinedRequest, User
 from vinery_accounts.usage.store import store_settlements
+
+DIGEST, OTHER = "a" * 32, "b" * 32
 
 
 def test_usage_and_refusals_are_filtered_by_names_and_by_ids_of_deleted_rows(
     vinery_: Vinery, search: Project
 ) -> None:
-    alice = User.objects.get(username="alice")
-    key = find_key(vinery_("key", "create", "--name", "ci", "--user", "alice").out.strip())
-    acme = search.organization
-    owners = {
-        "user_id": alice.pk,
-        "key_id": key.pk,
-        "project_id": search.pk,
-        "organization_id": acme.pk,
-    }
+    alice, key, acme = User.objects.get(username="alice"), created_key(vinery_), search.organization
+    owners = {"user_id": alice.pk, "key_id": key.pk, "project_id": search.pk}
+    owners["organization_id"] = acme.pk
     now = timezone.now()
     store_settlements(
         [
@@ -40,46 +29,24 @@ def test_usage_and_refusals_are_filtered_by_names_and_by_ids_of_deleted_rows(
     for request_id, more in (("hers", owners), ("gone", {"user_id": 4711})):
         stored_refusal(request_id, limit_id=1, **more)
 
+    def exported(*words: str) -> list[str]:
+        lines = vinery_("usage", "export", "--format", "jsonl", *words).out.splitlines()
+        return [json.loads(line)["request_id"] for line in lines]
+
     for words in (
         ("--user", "alice"),
         ("--key", key.hint),
         ("--project", "acme/search"),
         ("--organization", "acme"),
     ):
-        (exported,) = vinery_("usage", "export", "--format", "jsonl", *words).out.splitlines()
-        assert json.loads(exported)["request_id"] == "hers"
-        assert [
-            row["request_id"] for row in vinery_("refusals", "list", "--json", *words).rows
-        ] == ["hers"]
-    (exported,) = vinery_("usage", "export", "--format", "jsonl", "--user", "4711").out.splitlines()
-    assert json.loads(exported)["request_id"] == "gone"
+        rows = vinery_("refusals", "list", "--json", *words).rows
+        assert exported(*words) == [row["request_id"] for row in rows] == ["hers"]
+    assert exported("--user", "4711") == ["gone"]
     for command in (("usage", "show"), ("usage", "export"), ("refusals", "list")):
-        result = vinery_(*command, "--user", "zoe")
-        assert (result.status, result.err) == (
-            1,
-            "vinery: There is no user zoe. See: vinery user list\n",
-        )
-
-
-def test_an_unknown_outcome_is_refused_in_one_line(vinery_: Vinery) -> None:
-    result = vinery_("usage", "show", "--outcome", "fine")
-
-    assert result.status == 1
-    assert "There is no outcome fine. There are: ok, " in result.err
-
-
-def test_invalid_percentages_are_refused_with_the_forms_that_the_command_accepts(
-    vinery_: Vinery, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        vinery_(
-            *("limit", "set", "--platform", "--metric", "tokens", "--window", "day"),
-            *("--amount", "9", "--alert-at", "half"),
-        )
-
-    assert "'half' is neither percentages like 50,80,100 nor off nor platform" in (
-        capsys.readouterr().err
-    )
+        refusal = vinery_(*command, "--user", "zoe").refusal
+        assert refusal == "There is no user zoe. See: vinery user list\n"
+    refusal = vinery_("usage", "show", "--outcome", "fine").refusal
+    assert "There is no outcome fine. There are: ok, " in refusal
 
 
 def test_media_have_columns_where_there_are_some(vinery_: Vinery) -> None:
@@ -98,3 +65,25 @@ def test_media_have_columns_where_there_are_some(vinery_: Vinery) -> None:
         assert "IMAGE" in heads and "MEDIA" in heads
         assert "PIXELS" not in heads
         assert "1,234" in row and "56" in row
+
+
+def test_requests_are_listed_and_released(vinery_: Vinery) -> None:
+    stored_quarantined(DIGEST, username="alice", key_id=12, key_name="laptop")
+    stored_quarantined(OTHER, model="other")
+
+    heads, *lines = vinery_("quarantine", "list").out.splitlines()
+    assert heads.split() == [
+        *("SINCE", "DIGEST", "MODEL", "USER", "KEY", "PROJECT", "REQUEST", "ID", "EXPIRES")
+    ]
+    assert len(lines) == 2
+    (row,) = vinery_("quarantine", "list", "--model", "tiny-chat", "--json").rows
+    assert (row["digest"], row["user"], row["key"]) == (DIGEST, "alice", "laptop")
+
+    result = vinery_("quarantine", "release", DIGEST)
+
+    assert (result.status, result.out) == (0, f"{DIGEST} is released.\n")
+    assert [each.digest for each in QuarantinedRequest.stored.all()] == [OTHER]
+    entry = AuditEntry.objects.get(action="quarantine.release")
+    assert entry.actor.startswith("command line (")
+    refusal = vinery_("quarantine", "release", DIGEST).refusal
+    assert refusal.startswith(f"Nothing with the digest {DIGEST} is in quarantine.")

@@ -1,13 +1,10 @@
 """`vinery model check`, `vinery model pull` and `vinery catalog`."""
 
-from __future__ import annotations
-
-import pytest
-
 from tests.accounts.commands.conftest import Vinery
 from tests.fakes.hub import FakeHub
 from tests.hub.conftest import hub as hub
 from tests.hub.models import TINY_CHAT, checkpoint_files
+from tests.tables import table
 from vinery_serving.catalog.jobs import ModelJob
 from vinery_serving.catalog.models import ServedModel
 
@@ -29,12 +26,9 @@ def test_check_prints_the_verdict_and_its_figures(vinery_: Vinery, hub: FakeHub)
     assert "loads:    yes" in result.out
     assert "KV cache of 2,048 tokens" in result.out
 
-
-def test_check_of_what_will_not_load_has_status_one(vinery_: Vinery, hub: FakeHub) -> None:
+    # What will not load has status one.
     hub.add("acme/pickle", {"config.json": b"{}", "pytorch_model.bin": b"x"})
-
     result = vinery_("model", "check", "acme/pickle", "--json")
-
     assert (result.status, '"answer": "no"' in result.out) == (1, True)
 
 
@@ -61,7 +55,7 @@ def test_pull_of_a_missing_repository_is_a_sentence(vinery_: Vinery, hub: FakeHu
     assert (result.status, "has no repository acme/none" in result.err) == (1, True)
 
 
-@pytest.mark.parametrize("word", ["--fits", "--json"])
+@table("word", ["--fits", "--json"])
 def test_the_catalogue_is_listed(vinery_: Vinery, word: str) -> None:
     result = vinery_("catalog", "list", "--task", "chat", word)
 
