@@ -169,7 +169,7 @@ def different(
     }
 
 
-# -- Whoever asks for more than is theirs
+# -- Requests for more than belongs to their sender
 
 
 def greedy_probes(
