@@ -14,11 +14,13 @@ from tests.accounts.api.api_client import Tenant, make_tenant
 from tests.accounts.key_tables import past_clock
 from tests.accounts.oidc_issuer import TestIssuer, running_issuer
 from tests.accounts.usage_builders import NewLedger, Shelf, die
+from tests.accounts.webhook_receiver import Receiver, receiving
 from tests.fakes.clock import FakeClock
 from vinery_accounts.base.actors import Actor, acting_as
 from vinery_accounts.keys.lifecycle import NewKey, create_key
 from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.models import AuditEntry, Organization, Project, Role, User
+from vinery_accounts.outbound.addresses import read_networks
 from vinery_accounts.services import changes
 from vinery_accounts.usage.ledger import UsageLedger
 
@@ -118,6 +120,14 @@ def issuer(settings: Any) -> Iterator[TestIssuer]:
         }
         settings.VINERY_OIDC = issuer.settings(makes_accounts=True)
         yield issuer
+
+
+@pytest.fixture
+def receiver(settings: Any) -> Iterator[Receiver]:
+    """Run a receiver of webhooks."""
+    settings.VINERY_WEBHOOK_NETWORKS = read_networks(["127.0.0.0/8"])
+    with receiving() as started:
+        yield started
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ def _values(field: Any, foreign_id: int, name: str, max_choices: int) -> Iterabl
         case serializers.DateTimeField():
             return ("2020-01-01T00:00Z",)[:max_choices]
         case _:
-            return (name, f"project:{foreign_id}")
+            return (name, f"project:{foreign_id}")[: 1 + bool(max_choices)]
 
 
 def _console_filters(foreign_id: int, name: str) -> dict[str, object]:

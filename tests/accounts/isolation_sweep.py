@@ -23,7 +23,6 @@ from isolation_probes import (
     references,
     routes,
     searches,
-    searches_of_admin,
 )
 from isolation_tenants import FOREIGN_ID, OURS, OWN_ID, THEIRS, Tenant, fill, rolled_back, rows_of
 from pytest_django import DjangoDbBlocker
@@ -105,7 +104,6 @@ def probes_of(identity: Identity, num_ids: int = 1, max_choices: int = 0) -> lis
         *reads(found, FOREIGN_ID, num_ids),
         *changes_of((route for route in found if route.has_id), FOREIGN_ID),
         *searches(found, FOREIGN_ID, THEIRS, max_choices),
-        *(searches_of_admin(FOREIGN_ID, THEIRS) if ADMIN in identity.prefixes else ()),
         *(forms(OWN_ID, FOREIGN_ID, THEIRS) if CONSOLE in identity.prefixes else ()),
     ]
     return [each for each in probes if each.path not in SHOWS_NEW_SECRETS]

@@ -162,9 +162,7 @@ def test_a_long_list_needs_no_query_for_each_key(client: Client, new_key: Keys) 
     assert len(for_many) == len(for_one)
 
 
-def test_staff_revoke_and_superusers_delete_keys(
-    client: Client, staff: User, new_key: Keys
-) -> None:
+def test_staff_revoke_superusers_delete_keys(client: Client, staff: User, new_key: Keys) -> None:
     key, other = new_key("chosen").key, new_key("other").key
     before = timezone.now()
 

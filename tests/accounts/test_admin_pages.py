@@ -104,9 +104,7 @@ def test_staff_may_not_rotate_a_managing_key_of_a_user_with_more_rights(
 
 
 @table("wrong", [{"scopes": []}, {"allowed_networks": "the office"}])
-def test_an_invalid_key_is_reported_at_its_field(
-    client: Client, root: User, wrong: dict[str, Any]
-) -> None:
+def test_an_invalid_key_is_reported(client: Client, root: User, wrong: dict[str, Any]) -> None:
     assert errors_of(client.post(ADD_KEY, key_for(root) | wrong)) == set(wrong)
     assert not ApiKey.objects.exists()
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,14 +11,13 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 from row_builders import stored_alert, stored_reminder
-from webhook_receiver import Receiver, receiving
+from webhook_receiver import Receiver
 
 from tests.tables import table
 from vinery.cli import main
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import Alert, AuditEntry, Delivery, Organization, Project, User, Webhook
-from vinery_accounts.outbound.addresses import read_networks
 from vinery_accounts.services import changes
 
 Run = Callable[..., tuple[int, str, str]]
@@ -34,13 +33,6 @@ def run(db: None, capsys: pytest.CaptureFixture[str]) -> Run:
         return status, printed.out, printed.err
 
     return call
-
-
-@pytest.fixture
-def receiver(settings: Any) -> Iterator[Receiver]:
-    settings.VINERY_WEBHOOK_NETWORKS = read_networks(["127.0.0.0/8"])
-    with receiving() as found:
-        yield found
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ def limits_page(user: User) -> str:
     return page(signed_in(user), "/console/limits/")
 
 
-def test_limits_show_what_is_left_and_the_reset(
+def test_limits_show_what_is_left_and_resets(
     alice: User, bob: User, limiter: MemoryLimiter
 ) -> None:
     assert "No limits yet." in limits_page(alice)

@@ -68,9 +68,7 @@ def parts(rule: MediaRule) -> tuple[str, list[int], list[str]]:
 # -- Rules
 
 
-def test_without_a_rule_the_page_explains_that_nothing_is_allowed(
-    chief: Client, client: Client
-) -> None:
+def test_without_a_rule_the_page_explains_that_none_is(chief: Client, client: Client) -> None:
     for_chief, for_owner = (text_of(each.get(MEDIA)) for each in (chief, client))
 
     assert "Nothing is allowed until a rule allows it." in for_chief
@@ -200,7 +198,7 @@ def test_an_owner_allows_what_their_organisation_refused(client: Client, ours: T
     assert "allowed now" in page(client, MEDIA)
 
 
-def test_the_address_of_a_refused_host_is_for_administrators_alone(
+def test_addresses_of_refused_hosts_are_for_administrators(
     chief: Client, client: Client, ours: Tenant
 ) -> None:
     rule = changes.add(MediaRule(host="a.example.org"))

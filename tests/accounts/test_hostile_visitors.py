@@ -2,6 +2,7 @@
 other spellings of a name, or give names that are HTML or have line ends."""
 
 import re
+from itertools import islice
 from urllib.parse import urlencode
 
 import pytest
@@ -168,7 +169,7 @@ def test_names_are_text_on_every_page(administrator: Client) -> None:
     probes = [
         *reads(found, FIRST_ID),
         *searches(found, FIRST_ID, HTML),
-        *searches_of_admin(FIRST_ID, HTML),
+        *islice(searches_of_admin(FIRST_ID, HTML), 3),  # all have the same form for it
     ]
 
     pages = [(probe.path, answer(administrator, probe)) for probe in probes]

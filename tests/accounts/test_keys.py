@@ -70,9 +70,7 @@ def test_a_key_with_an_unknown_environment_is_invalid(env: str) -> None:
     assert not looks_like_key(new_secret(env))
 
 
-def test_only_the_digest_of_the_new_pepper_is_stored(
-    new_key: Keys, peppers: dict[int, bytes]
-) -> None:
+def test_only_the_digest_of_a_pepper_is_stored(new_key: Keys, peppers: dict[int, bytes]) -> None:
     created = new_key()
 
     row = ApiKey.objects.filter(pk=created.key.pk).values().get()

@@ -139,9 +139,7 @@ def test_a_role_that_is_lost_pauses_its_keys(search: Project, shop: Project, bob
     assert (state(in_search), state(in_shop)) == (KeyState.PAUSED, KeyState.ACTIVE)
 
 
-def test_administrators_and_service_accounts_need_no_role(
-    acme: Organization, search: Project
-) -> None:
+def test_administrators_and_service_accounts_keep_keys(acme: Organization, search: Project) -> None:
     root = User.objects.create_superuser("root")
     role = changes.set_role(root, acme, Role.MEMBER)
     key = key_of(root, search)

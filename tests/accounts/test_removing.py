@@ -84,9 +84,7 @@ def test_a_user_is_deleted_with_their_keys_their_roles_and_all_their_limits(
     assert verify().broken is None
 
 
-def test_organisations_and_projects_are_deleted_with_what_they_have(
-    alice: User, acme: Tenant
-) -> None:
+def test_scopes_are_deleted_with_what_they_have(alice: User, acme: Tenant) -> None:
     changes.set_role(alice, acme.one, Role.MEMBER)
     limit("project", acme.one.pk)
     since = AuditEntry.objects.count()

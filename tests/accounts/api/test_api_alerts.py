@@ -1,34 +1,20 @@
 """Quotas, alerts and webhooks under `/api/`: permissions, and secrets that are shown once."""
 
-import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-import pytest
 from api_client import Api, Tenant
+from usage_builders import admission, settlement
+from webhook_receiver import Receiver
 
 from tests.tables import table
 from vinery_accounts.alerts import thresholds, webhooks
 from vinery_accounts.models import Alert, AuditEntry, Limit, Role, Scope, User, Webhook
-from vinery_accounts.outbound.addresses import read_networks
 from vinery_accounts.services import changes
 from vinery_accounts.usage.store import store_settlements
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from usage_builders import admission, settlement
-from webhook_receiver import Receiver, receiving
-
 URL = "https://hooks.example.com/vinery"
 PLATFORM_TOKENS = {"scope": "platform", "metric": "tokens", "amount": 10}
-
-
-@pytest.fixture
-def receiver(settings: Any) -> Iterator[Receiver]:
-    settings.VINERY_WEBHOOK_NETWORKS = read_networks(["127.0.0.0/8"])
-    with receiving() as started:
-        yield started
 
 
 def store_quota(scope: str, scope_id: int = 0, **more: Any) -> Limit:

@@ -33,9 +33,7 @@ def test_a_deeply_nested_body_returns_400(root: Api, opening: str) -> None:
         ("POST", "organizations/{}/activate/", {"\udc00": "x"}),
     ],
 )
-def test_half_a_pair_returns_400(
-    root: Api, ours: Tenant, method: str, path: str, body: object
-) -> None:
+def test_half_a_pair_is_400(root: Api, ours: Tenant, method: str, path: str, body: object) -> None:
     error = root.error(method, path.format(ours.organization.pk), body)
 
     assert error == (400, "invalid_json", None)

@@ -118,10 +118,10 @@ def test_a_wrong_value_is_refused_at_its_field(
     root: Api, path: str, values: dict[str, Any], param: str, message: str
 ) -> None:
     body = {"name": "new", "folder": TINY_CHAT} | values
-    is_own_name = values == {"name": "chat"}
-    for method, where, each in (("POST", "models/", body), ("PATCH", path, values))[
-        : 1 if is_own_name else 2
-    ]:
+    asked = [("POST", "models/", body)]
+    if values != {"name": "chat"}:  # its own name
+        asked.append(("PATCH", path, values))
+    for method, where, each in asked:
         response = root.request(method, where, each)
 
         error = response.json()["error"]
@@ -143,9 +143,7 @@ def test_models_are_loaded_and_unloaded(root: Api, path: str) -> None:
 
 @table("action", ["retry", "load"])
 @table("state", [EngineState.FAILED, EngineState.RETRYING])
-def test_a_failed_model_is_tried_again(
-    root: Api, path: str, action: str, state: EngineState
-) -> None:
+def test_failed_models_are_retried(root: Api, path: str, action: str, state: EngineState) -> None:
     ServedModel.objects.update(retried_at=None)
     num_before = len(audited())
     report(state, last_error="The weights are cut.", num_attempts=1, max_attempts=1)
@@ -168,9 +166,7 @@ def test_a_model_that_has_not_failed_is_not_tried_again(
     assert audited() == []
 
 
-def test_the_state_has_reason_and_original_error(
-    root: Api, chat: dict[str, Any], path: str
-) -> None:
+def test_the_state_has_reason_and_first_error(root: Api, chat: dict[str, Any], path: str) -> None:
     error = "There is not enough memory.\n\nstd::bad_alloc"
     report(EngineState.RETRYING, last_error=error, num_attempts=1, max_attempts=4)
 

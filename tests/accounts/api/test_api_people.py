@@ -264,9 +264,7 @@ def test_a_membership_needs_a_project_of_its_own(root: Api, ours: Tenant, theirs
 # -- Lost passwords and second factors
 
 
-def test_administrators_give_new_passwords(
-    root: Api, owner: Api, ours: Tenant, alice: User
-) -> None:
+def test_superusers_give_new_passwords(root: Api, owner: Api, ours: Tenant, alice: User) -> None:
     path = f"users/{alice.pk}/password/"
     given = "a password that is long"
 

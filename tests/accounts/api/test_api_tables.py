@@ -49,9 +49,7 @@ def test_an_id_is_the_number_of_a_visible_object(owner: Api, ours: Tenant, their
         assert error_message(absent) == text
 
 
-def test_a_missing_row_is_named_by_its_id(
-    owner: Api, root: Api, ours: Tenant, theirs: Tenant
-) -> None:
+def test_missing_rows_are_named_by_id(owner: Api, root: Api, ours: Tenant, theirs: Tenant) -> None:
     robot = ours.with_key(ours.one, scopes=["manage"])
 
     def message(api: Api, row_id: int) -> str:
@@ -212,9 +210,7 @@ def test_refusals_show_the_limit_and_have_filters(owner: Api, ours: Tenant, thei
     assert owner.error("POST", "refusals/", {}) == (405, "method_not_allowed", None)
 
 
-def test_owners_search_the_audit_log_superusers_verify_it(
-    root: Api, owner: Api, ours: Tenant
-) -> None:
+def test_owners_search_the_log_superusers_verify_it(root: Api, owner: Api, ours: Tenant) -> None:
     owner.patch(f"projects/{ours.one.pk}/", {"name": "renamed"})
 
     (entry,) = owner.get("audit/", search="renamed")["data"]

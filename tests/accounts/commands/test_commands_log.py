@@ -97,9 +97,7 @@ LISTS = ("audit list", "refusals list", "capture list", "quarantine list", "aler
         ("usage show --last 5y", "is not a period like 30m, 12h"),
     ],
 )
-def test_wrong_filters_are_refused(
-    words: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_filters_fail(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as error:
         vinery.cli.main(words.split())
 
