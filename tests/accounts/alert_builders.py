@@ -6,12 +6,11 @@ import itertools
 from datetime import datetime
 from typing import Any
 
-from usage_builders import NOON, admission, settlement
+from usage_builders import NOON, store, tokens
 
 from vinery_accounts.alerts import thresholds
 from vinery_accounts.models import Limit, Project, User
 from vinery_accounts.services import changes
-from vinery_accounts.usage.store import store_settlements
 
 USUAL = (50, 80, 100)
 _numbers = itertools.count(1)
@@ -25,13 +24,8 @@ def tokens_a_day(project: Project, amount: int = 1000, **more: Any) -> Limit:
 
 
 def use(num_tokens: int, project: Project | None = None, at: datetime = NOON) -> None:
-    request_id = f"r{next(_numbers)}"
     scope = {} if project is None else {"project_id": project.pk}
-    identity = admission(request_id, started_at=at, **scope)
-    tokens = {"num_prompt_tokens": num_tokens, "num_cached_tokens": 0, "num_output_tokens": 0}
-    store_settlements(
-        [settlement(request_id, admission=identity, num_reasoning_tokens=0, **tokens)]
-    )
+    store(f"r{next(_numbers)}", started_at=at, **scope, **tokens(num_tokens))
 
 
 def check(at: datetime = NOON, usual: tuple[int, ...] = USUAL) -> list[int]:

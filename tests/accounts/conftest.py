@@ -22,7 +22,6 @@ from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.models import AuditEntry, Organization, Project, Role, User
 from vinery_accounts.outbound.addresses import read_networks
 from vinery_accounts.services import changes
-from vinery_accounts.usage.ledger import UsageLedger
 
 PEPPERS = {1: b"the first pepper", 2: b"the second pepper"}
 
@@ -118,7 +117,8 @@ def issuer(settings: Any) -> Iterator[TestIssuer]:
             "email": "ada@example.com",
             "email_verified": True,
         }
-        settings.VINERY_OIDC = issuer.settings(makes_accounts=True)
+        issuer.django_settings = settings
+        issuer.allow(makes_accounts=True)
         yield issuer
 
 
@@ -146,17 +146,10 @@ def shelf() -> Shelf:
 
 
 @pytest.fixture
-def new_ledger(tmp_path: Path, shelf: Shelf) -> Iterator[NewLedger]:
-    ledgers = []
-
-    def make(**changes: object) -> UsageLedger:
-        store = changes.pop("store", shelf)
-        ledger = UsageLedger(tmp_path, store=store, store_dead=store, **changes)  # type: ignore[arg-type]
-        ledgers.append(ledger)
-        return ledger
-
+def new_ledger(tmp_path: Path) -> Iterator[NewLedger]:
+    make = NewLedger(tmp_path)
     yield make
-    for ledger in ledgers:
+    for ledger in make.made:
         die(ledger)
 
 

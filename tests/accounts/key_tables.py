@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,8 +11,10 @@ from django.utils import timezone
 
 from tests.fakes.clock import FakeClock
 from vinery_accounts.base.errors import KeyRefused, Refusal
+from vinery_accounts.keys.lifecycle import NewKey
 from vinery_accounts.keys.table import KeyTable
 
+MakeKey = Callable[..., NewKey]
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
@@ -34,6 +35,12 @@ def new_key() -> rsa.RSAPrivateKey:
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
+@cache
+def _own_key() -> rsa.RSAPrivateKey:
+    """One for all issuers: it takes a tenth of a second to find one."""
+    return new_key()
+
+
 @dataclass
 class TestIssuer:
     """The state of the issuer. Each `wrong_` field changes one value that the issuer sends."""
@@ -43,7 +50,7 @@ class TestIssuer:
     url: str = ""
     claims: dict[str, Any] = field(default_factory=lambda: {"sub": "1234"})
     userinfo: dict[str, Any] = field(default_factory=dict)
-    key: rsa.RSAPrivateKey = field(default_factory=new_key)
+    key: rsa.RSAPrivateKey = field(default_factory=_own_key)
     signing_key: Any = None
     algorithm: str = "RS256"
     wrong_in_discovery: dict[str, Any] = field(default_factory=dict)
@@ -52,6 +59,11 @@ class TestIssuer:
     is_down: bool = False
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
     asked: list[dict[str, str]] = field(default_factory=list)
+    django_settings: Any = None
+
+    def allow(self, **more: Any) -> None:
+        """Let Vinery use this issuer, and allow it so much."""
+        self.django_settings.VINERY_OIDC = self.settings(**more)
 
     def settings(self, **more: Any) -> Issuer:
         """Return Vinery's settings for this issuer."""

@@ -61,6 +61,15 @@ def enter_code(client: Client, code: str) -> Any:
     return client.post(reverse("mfa_authenticate"), {"code": code})
 
 
+def offered_secret(client: Client) -> str:
+    """Of the second factor that the setup page offers."""
+    return client.get(reverse("mfa_activate_totp")).context["form"].secret
+
+
+def set_up_factor(client: Client, code: str, **extra: Any) -> Any:
+    return client.post(reverse("mfa_activate_totp"), {"code": code}, **extra)
+
+
 def confirm_password(client: Client) -> None:
     client.post(reverse("account_reauthenticate"), {"password": PASSWORD})
 
@@ -78,6 +87,10 @@ def finish_oidc(client: Client, to_issuer: Any) -> Any:
 
 def oidc_sign_in(client: Client, **query: str) -> Any:
     return finish_oidc(client, start_oidc(client, **query))
+
+
+def text_of(response: Any) -> str:
+    return response.content.decode()
 
 
 def is_oidc_refused(response: Any) -> bool:

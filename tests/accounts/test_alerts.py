@@ -1,17 +1,35 @@
-"""An alert that a quota is nearly used up is written once in a window for each threshold."""
+"""An alert that a quota is nearly used up is written once in a window for each threshold, for
+admins, the limit's user, superusers and webhooks."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 import pytest
 from alert_builders import check, person, tokens_a_day, use
+from django.db.models import Model
+from hypothesis import given
+from hypothesis import strategies as st
 from together import four_at_once
-from usage_builders import NOON
+from usage_builders import NOON, store
 
-from vinery_accounts.alerts import quotas
-from vinery_accounts.models import Alert, Delivery, Limit, Organization, Project, Role
+from tests.tables import table
+from vinery_accounts.alerts import quotas, webhooks
+from vinery_accounts.alerts.quotas import BEFORE_S, DAY_S, Use, runs_out_at
+from vinery_accounts.keys.lifecycle import create_key
+from vinery_accounts.models import (
+    Alert,
+    Delivery,
+    Limit,
+    Organization,
+    Project,
+    Role,
+    User,
+    Webhook,
+)
 from vinery_accounts.services import changes
+from vinery_accounts.services.access import Access
 
 
 def test_each_threshold_sends_one_alert_in_a_window(search: Project) -> None:
@@ -58,9 +76,7 @@ def test_a_week_begins_on_the_limit_s_first_day(search: Project) -> None:
     assert check(NOON - timedelta(hours=23)) == [50]
 
 
-def test_several_thresholds_at_once_are_stored_and_sent_in_one_message(
-    search: Project, acme: Organization
-) -> None:
+def test_several_thresholds_are_sent_in_one_message(search: Project, acme: Organization) -> None:
     changes.set_role(person("olga"), acme, Role.OWNER)
     tokens_a_day(search)
     use(900, search)
@@ -91,6 +107,7 @@ def test_a_limit_that_is_not_a_quota_has_no_thresholds(search: Project) -> None:
     assert check() == []
 
 
+@pytest.mark.stores
 @pytest.mark.django_db(transaction=True)
 def test_many_processes_write_each_alert_once(search: Project, acme: Organization) -> None:
     changes.set_role(person("olga"), acme, Role.OWNER)
@@ -116,3 +133,221 @@ def test_an_alert_contains_the_time_at_which_the_quota_runs_out(search: Project)
     [quota] = quotas.read_quotas([limit], NOON)
     assert (quota.num_left, quota.percent) == (200, 80)
     assert quota.runs_out_at == alert.runs_out_at
+
+
+# -- The time at which a quota is used up, from its window and the last days
+
+HOUR_S = 3600.0
+
+
+def of_day(num_used: int, *, num_before: int = 0, amount: int = 1000) -> Use:
+    return Use(amount, num_used, num_before, 0.0, DAY_S)
+
+
+@table(
+    "use, at_h, out_after_h",
+    [
+        (of_day(500), 6, 12),
+        # It lasts until its reset.
+        (of_day(200), 6, None),
+        (of_day(0), 6, None),
+        # It is used up now.
+        (of_day(1000), 6, 6),
+        (of_day(1200), 6, 6),
+        # The week before counts as an eighth of a day: three hours. So a busy one shortens the
+        # forecast of a quiet day,
+        (of_day(30), 1, None),
+        (of_day(30, num_before=7 * 3000), 1, 1 + 970 / ((30 + 3000 / 8) / 4)),
+        # and a quiet one does not hide a busy afternoon.
+        (of_day(800), 12, 15),
+        (of_day(800, num_before=7), 12, 12 + 200 / ((800 + 1 / 8) / 15)),
+        # A budget without a reset follows the last days.
+        (Use(amount=1000, num_used=300, num_before=70), 0, 70 * 24),
+        (Use(amount=1000, num_used=300), 0, None),
+    ],
+)
+def test_a_quota_runs_out_at_the_pace_of_its_window_and_of_the_week_before(
+    use: Use, at_h: int, out_after_h: float | None
+) -> None:
+    expected = None if out_after_h is None else pytest.approx(out_after_h * HOUR_S)
+
+    assert runs_out_at(use, at_h * HOUR_S) == expected
+
+
+@given(
+    amount=st.integers(1, 10**11),
+    num_used=st.integers(0, 10**11),
+    num_before=st.integers(0, 10**11),
+    at_s=st.floats(0, DAY_S, exclude_max=True),
+)
+def test_the_forecast_is_before_the_reset_and_sooner_with_more_usage(
+    amount: int, num_used: int, num_before: int, at_s: float
+) -> None:
+    found = runs_out_at(of_day(num_used, num_before=num_before, amount=amount), at_s)
+    more = runs_out_at(of_day(num_used + 1, num_before=num_before, amount=amount), at_s)
+
+    assert found is None or at_s <= found < DAY_S
+    if found is not None:
+        assert more is not None and more <= found + 1e-6
+
+
+def test_the_last_days_are_a_week() -> None:
+    assert BEFORE_S == 7 * DAY_S
+
+
+# -- Who receives the alert of a limit
+
+
+def test_admins_get_alerts_of_their_organisation_and_superusers_of_the_platform(
+    search: Project, acme: Organization
+) -> None:
+    other = changes.add(Organization(name="Other"))
+    for name, scope, role in (
+        ("olga", acme, Role.OWNER),
+        ("adam", acme, Role.ADMIN),
+        ("mia", acme, Role.MEMBER),
+        ("paul", search, Role.ADMIN),
+        ("eve", other, Role.OWNER),
+    ):
+        changes.set_role(person(name), scope, role)
+    changes.set_role(User.objects.create_user("nomail"), acme, Role.OWNER)
+    changes.set_role(person("gone", is_active=False), acme, Role.OWNER)
+    person("root", is_superuser=True)
+    tokens_a_day(search)
+    changes.add(Limit(scope="platform", metric="tokens", window="month", amount=1000))
+    use(500, search)
+
+    check()
+
+    receivers = {
+        scope: {each.user.username for each in Delivery.objects.filter(alert__scope=scope)}
+        for scope in (f"project:{search.pk}", "platform")
+    }
+    assert receivers == {f"project:{search.pk}": {"olga", "adam", "paul"}, "platform": {"root"}}
+
+
+def quota(scope: str, owner: Model) -> Limit:
+    """Create a quota of one token, which is used up."""
+    return changes.add(
+        Limit(scope=scope, scope_id=owner.pk, metric="tokens", window="day", amount=1)
+    )
+
+
+def readers_of(limit: Limit) -> list[User]:
+    """Return the receivers of a limit's alerts, sorted by name, once for each message."""
+    written = Delivery.objects.filter(alert__limit_id=limit.pk, webhook=None)
+    return [each.user for each in written.order_by("user__username").select_related("user")]
+
+
+def names(people: Iterable[User]) -> list[str]:
+    return [each.username for each in people]
+
+
+@pytest.fixture
+def people(search: Project, acme: Organization) -> dict[str, User]:
+    """Create admins of the organisation, of the project and of another project, and a member."""
+    elsewhere = changes.add(Project(organization=acme, name="elsewhere"))
+    scopes = {
+        "adam": (acme, Role.ADMIN),
+        "paul": (search, Role.ADMIN),
+        "peter": (elsewhere, Role.ADMIN),
+        "mia": (search, Role.MEMBER),
+        "vera": (acme, Role.VIEWER),
+    }
+    found = {name: person(name) for name in scopes}
+    for name, (scope, role) in scopes.items():
+        changes.set_role(found[name], scope, role)
+    person("root", is_superuser=True)
+    return found
+
+
+def test_the_user_of_a_limit_gets_the_alert_too(search: Project, people: dict[str, User]) -> None:
+    mia = people["mia"]
+    key = create_key(owner=mia, project=search, name="laptop").key
+    limits = [quota("key", key), quota("user", mia), quota("project", search)]
+    store("r", user_id=mia.pk, key_id=key.pk, project_id=search.pk)
+
+    check()
+
+    assert [names(readers_of(limit)) for limit in limits] == [
+        ["adam", "mia", "paul"],
+        ["adam", "mia"],
+        ["adam", "paul"],
+    ]
+
+
+def test_alerts_of_a_user_of_several_organisations_go_to_both(people: dict[str, User]) -> None:
+    mia = people["mia"]
+    changes.set_role(mia, changes.add(Organization(name="Other")), Role.MEMBER)
+    limit = quota("user", mia)
+    store("r", user_id=mia.pk)
+
+    check()
+
+    # The user belongs to no single organisation, so only superusers are informed.
+    assert names(readers_of(limit)) == ["mia", "root"]
+
+
+def test_a_user_with_several_roles_gets_one_message(
+    search: Project, acme: Organization, people: dict[str, User]
+) -> None:
+    paul = people["paul"]
+    changes.set_role(paul, acme, Role.OWNER)
+    key = create_key(owner=paul, project=search, name="laptop").key
+    limit = quota("key", key)
+    store("r", key_id=key.pk)
+
+    check()
+
+    assert names(readers_of(limit)) == ["adam", "paul"]
+
+
+def test_users_without_mail_are_no_receivers(search: Project, people: dict[str, User]) -> None:
+    for holder in ("service", "no address", "inactive"):
+        robot = User.objects.create_user(
+            holder,
+            email="" if holder == "no address" else "robot@example.com",
+            is_service=holder == "service",
+        )
+        changes.set_role(robot, search, Role.MEMBER)
+        key = create_key(owner=robot, project=search, name="nightly").key
+        limits = [quota("key", key), quota("user", robot)]
+        if holder == "inactive":
+            changes.set_active(robot, is_active=False)
+        store(holder, user_id=robot.pk, key_id=key.pk)
+
+        check()
+
+        found = [names(readers_of(limit)) for limit in limits]
+        assert found == [["adam", "paul"], ["adam"]], holder
+
+
+def test_only_receivers_see_the_alert(search: Project, people: dict[str, User]) -> None:
+    mia = people["mia"]
+    changes.set_role(mia, changes.add(Organization(name="Other")), Role.MEMBER)
+    own = changes.add(Project(organization_id=search.organization_id, name="own"))
+    key = create_key(owner=mia, project=own, name="laptop").key
+    limits = [quota("key", key), quota("user", mia), quota("project", search)]
+    store("r", user_id=mia.pk, key_id=key.pk, project_id=search.pk)
+
+    check()
+
+    for limit in limits:
+        assert readers_of(limit)
+        for reader in readers_of(limit):
+            assert Access.of(reader).rows(Alert).filter(limit_id=limit.pk).exists()
+    assert not Access.of(people["peter"]).rows(Alert).exists()
+
+
+def test_a_webhook_gets_alerts_of_its_organisation(search: Project, acme: Organization) -> None:
+    other = changes.add(Organization(name="Other"))
+    for name, scope in (("ours", acme), ("theirs", other), ("the platform's", None)):
+        changes.add(webhooks.make(name, "https://hooks.example.com/", scope)[0])
+    changes.add(webhooks.make("silent", "https://hooks.example.com/", acme)[0])
+    Webhook.objects.filter(name="silent").update(is_active=False)
+    tokens_a_day(search)
+    use(500, search)
+
+    check()
+
+    assert [each.webhook.name for each in Delivery.objects.all()] == ["ours"]

@@ -1,4 +1,5 @@
-"""The delivery of an alert is tried again until it arrives or is given up."""
+"""The delivery of an alert is tried again until it arrives or is given up. Alerts and reminders are
+deleted when they are old and no longer needed."""
 
 from __future__ import annotations
 
@@ -8,15 +9,32 @@ from typing import Any
 
 import pytest
 from alert_builders import USUAL, check, person, tokens_a_day, use
+from django.contrib.sessions.models import Session
 from django.core import mail
+from django.utils import timezone
+from row_builders import stored_alert, stored_reminder
 from usage_builders import NOON
 from webhook_receiver import Receiver, receiving
 
 from vinery_accounts import tasks
 from vinery_accounts.alerts import deliveries, thresholds, webhooks
-from vinery_accounts.models import Alert, Delivery, DeliveryState, Organization, Project, Role
+from vinery_accounts.alerts.deliveries import delete_before
+from vinery_accounts.keys.lifecycle import create_key
+from vinery_accounts.models import (
+    Alert,
+    Delivery,
+    DeliveryState,
+    KeyReminder,
+    Limit,
+    Organization,
+    Project,
+    Role,
+    User,
+)
 from vinery_accounts.outbound.addresses import read_networks
 from vinery_accounts.services import changes
+
+pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 
 
 @pytest.fixture(autouse=True)
@@ -31,25 +49,16 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture
-def due(
-    search: Project, acme: Organization, receiver: Receiver
-) -> Callable[[], tuple[Delivery, str]]:
-    """Return a function that creates an alert for the receiver's webhook."""
-
-    def make() -> tuple[Delivery, str]:
-        webhook, secret = webhooks.make("ours", receiver.url, acme)
-        changes.add(webhook)
-        tokens_a_day(search)
-        use(500, search)
-        check()
-        return Delivery.objects.get(), secret
-
-    return make
+def delivery(search: Project, acme: Organization, receiver: Receiver) -> Delivery:
+    """Of an alert for the receiver's webhook."""
+    changes.add(webhooks.make("ours", receiver.url, acme)[0])
+    tokens_a_day(search)
+    use(500, search)
+    check()
+    return Delivery.objects.get()
 
 
-def test_a_message_is_sent_once(due: Any, receiver: Receiver) -> None:
-    delivery, _ = due()
-
+def test_a_message_is_sent_once(delivery: Delivery, receiver: Receiver) -> None:
     assert deliveries.due_ids(NOON) == [delivery.pk]
     assert deliveries.deliver(delivery.pk, NOON) is DeliveryState.SENT
     assert deliveries.deliver(delivery.pk, NOON + timedelta(days=1)) is None
@@ -59,9 +68,8 @@ def test_a_message_is_sent_once(due: Any, receiver: Receiver) -> None:
 
 
 def test_a_failed_delivery_is_tried_again_later_and_given_up_in_the_end(
-    due: Any, receiver: Receiver
+    delivery: Delivery, receiver: Receiver
 ) -> None:
-    delivery, _ = due()
     receiver.statuses = [500]
     now, waits = NOON, []
 
@@ -81,8 +89,7 @@ def test_a_failed_delivery_is_tried_again_later_and_given_up_in_the_end(
     }
 
 
-def test_a_successful_retry_ends_the_delivery(due: Any, receiver: Receiver) -> None:
-    delivery, _ = due()
+def test_a_successful_retry_ends_the_delivery(delivery: Delivery, receiver: Receiver) -> None:
     receiver.statuses = [503, 200]
 
     assert deliveries.deliver(delivery.pk, NOON) is DeliveryState.PENDING
@@ -93,14 +100,13 @@ def test_a_successful_retry_ends_the_delivery(due: Any, receiver: Receiver) -> N
     assert (delivery.error, delivery.sent_at) == ("", later)
 
 
+def die(_: Delivery) -> None:
+    raise SystemExit
+
+
 def test_a_delivery_of_a_dead_worker_is_due_again(
-    due: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    delivery: Delivery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    delivery, _ = due()
-
-    def die(_: Delivery) -> None:
-        raise SystemExit
-
     with monkeypatch.context() as patch:
         patch.setattr(deliveries, "_send", die)
         with pytest.raises(SystemExit):
@@ -112,13 +118,9 @@ def test_a_delivery_of_a_dead_worker_is_due_again(
 
 
 def test_a_delivery_that_kills_its_workers_is_given_up(
-    due: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    delivery: Delivery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    delivery, _ = due()
     now = NOON
-
-    def die(_: Delivery) -> None:
-        raise SystemExit
 
     monkeypatch.setattr(deliveries, "_send", die)
     for _ in range(len(deliveries.BACKOFF) + 1):
@@ -130,8 +132,15 @@ def test_a_delivery_that_kills_its_workers_is_given_up(
     assert deliveries.due_ids(now + timedelta(days=9)) == []
 
 
-def test_an_e_mail_contains_the_usage_and_the_forecast(search: Project, acme: Organization) -> None:
-    changes.set_role(person("olga"), acme, Role.OWNER)
+@pytest.fixture
+def olga(acme: Organization) -> User:
+    """The organisation's owner."""
+    olga = person("olga")
+    changes.set_role(olga, acme, Role.OWNER)
+    return olga
+
+
+def test_an_e_mail_contains_the_usage_and_the_forecast(search: Project, olga: User) -> None:
     tokens_a_day(search)
     use(800, search, NOON - timedelta(hours=1))
     check()
@@ -148,8 +157,7 @@ def test_an_e_mail_contains_the_usage_and_the_forecast(search: Project, acme: Or
     )
 
 
-def test_a_line_break_in_a_name_adds_no_header(search: Project, acme: Organization) -> None:
-    changes.set_role(person("olga"), acme, Role.OWNER)
+def test_a_line_break_in_a_name_adds_no_header(search: Project, olga: User) -> None:
     Project.objects.filter(pk=search.pk).update(name="search\nBcc: all@example.com")
     tokens_a_day(search)
     use(500, search)
@@ -159,8 +167,7 @@ def test_a_line_break_in_a_name_adds_no_header(search: Project, acme: Organizati
     assert "\n" not in mail.outbox[0].subject
 
 
-def test_without_a_mail_server_no_mail_is_sent(search: Project, acme: Organization) -> None:
-    changes.set_role(person("olga"), acme, Role.OWNER)
+def test_without_a_mail_server_no_mail_is_sent(search: Project, olga: User) -> None:
     tokens_a_day(search)
     use(500, search)
 
@@ -185,3 +192,95 @@ def test_tasks_check_quotas_queue_deliveries_and_send_them(
 
     assert len(receiver.requests) == 1
     assert Delivery.objects.get().state == DeliveryState.SENT
+
+
+# -- Retention: rows are deleted when they are old and no longer needed
+
+
+YEAR = timedelta(days=365)
+OLD = NOON - YEAR - timedelta(days=1)
+YOUNG = NOON - YEAR + timedelta(days=1)
+
+
+def alert(at: Any, *, resets_at: Any, limit_id: int = 999_999, percent: int = 80) -> Alert:
+    window = "day" if resets_at else "none"
+    return stored_alert(
+        limit_id=limit_id,
+        window=window,
+        percent=percent,
+        window_start=at,
+        resets_at=resets_at,
+        created_at=at,
+    )
+
+
+def reminder(at: Any, *, happens_at: Any) -> KeyReminder:
+    key = create_key(owner=User.objects.get_or_create(username="ann")[0], name="k").key
+    return stored_reminder(key, happens_at=happens_at, created_at=at)
+
+
+def test_old_alerts_are_deleted_with_their_deliveries() -> None:
+    old = alert(OLD, resets_at=OLD + timedelta(hours=12))
+    young = alert(YOUNG, resets_at=YOUNG + timedelta(hours=12))
+    user = User.objects.create_user("ann")
+    for each in (old, young):
+        Delivery.objects.create(alert=each, user=user, due_at=each.created_at)
+
+    assert delete_before(NOON - YEAR) == 1
+
+    assert list(Alert.objects.all()) == [young]
+    assert [delivery.alert for delivery in Delivery.objects.all()] == [young]
+
+
+def test_an_alert_of_a_budget_is_kept_while_its_limit_exists() -> None:
+    limit = Limit.objects.create(scope="platform", metric="tokens", window="none", amount=100)
+    kept = alert(OLD, resets_at=None, limit_id=limit.pk)
+    alert(OLD, resets_at=None)
+
+    assert delete_before(NOON - YEAR) == 1
+    assert list(Alert.objects.all()) == [kept]
+
+    limit.delete()
+    assert delete_before(NOON - YEAR) == 1
+
+
+def test_a_reminder_is_kept_until_long_after_its_event() -> None:
+    reminder(OLD, happens_at=OLD + timedelta(hours=1))
+    kept = reminder(OLD, happens_at=NOON)
+
+    assert delete_before(NOON - YEAR) == 1
+    assert list(KeyReminder.objects.all()) == [kept]
+
+
+def test_batches_of_any_size_delete_the_same_rows() -> None:
+    for batch_size in (1, 2, 100):
+        for percent in (50, 80, 100):
+            alert(OLD, resets_at=OLD, percent=percent)
+        assert delete_before(NOON - YEAR, batch_size=batch_size) == 3
+
+
+def test_the_worker_deletes_by_the_setting(settings: Any) -> None:
+    long_ago = timezone.now() - 2 * YEAR
+    alert(long_ago, resets_at=long_ago)
+
+    for days, num_left in ((0, 1), (365, 0)):
+        settings.VINERY_RETENTION_ALERTS_DAYS = days
+        tasks.delete_old_alerts()
+        assert Alert.objects.count() == num_left
+
+
+def test_the_worker_deletes_expired_sessions() -> None:
+    now = timezone.now()
+    for name, ends_at in (("over", now - timedelta(1)), ("open", now + timedelta(1))):
+        Session.objects.create(session_key=name, session_data="", expire_date=ends_at)
+
+    tasks.delete_expired_sessions()
+
+    assert [session.session_key for session in Session.objects.all()] == ["open"]
+
+
+def test_every_scheduled_job_exists(settings: Any) -> None:
+    for job in settings.CELERY_BEAT_SCHEDULE.values():
+        name = job["task"].removeprefix("vinery_accounts.tasks.")
+        task: Callable[[], None] = getattr(tasks, name)
+        assert task.name == job["task"]  # type: ignore[attr-defined]

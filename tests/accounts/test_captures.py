@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.db import OperationalError, connection
 
+from tests.tables import table as rows
 from vinery_accounts.captures import encrypted, store
 from vinery_accounts.captures.encrypted import CaptureUnreadable
 from vinery_accounts.captures.queue import CaptureQueue
@@ -19,6 +20,8 @@ from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.models import ApiKey, AuditEntry, Capture, Organization, Project, Role, User
 from vinery_accounts.services import audit, changes
 from vinery_accounts.services.access import Access, Action
+
+pytestmark = pytest.mark.stores
 
 BODY = b'{"model": "tiny-chat", "prompt": "My e-mail is anna@mail.example"}'
 ANSWER = b'{"choices": [{"text": "So it is anna@mail.example, Anna"}]}'
@@ -87,7 +90,9 @@ def test_a_cut_capture_is_marked(project: Project) -> None:
     assert (row.is_body_cut, row.is_answer_cut, row.num_body_bytes) == (True, False, 262145)
 
 
-def test_an_encrypted_capture_cannot_be_moved_to_another_row(project: Project) -> None:
+def test_a_capture_is_unreadable_in_another_row_and_with_another_secret_key(
+    project: Project, settings: Any
+) -> None:
     store_captured([taken(project), taken(project, "req_2")])
     first, second = Capture.objects.order_by("request_id")
     first.encrypted_texts = second.encrypted_texts
@@ -95,36 +100,28 @@ def test_an_encrypted_capture_cannot_be_moved_to_another_row(project: Project) -
     with pytest.raises(CaptureUnreadable, match="another request"):
         texts_of("req_1")
 
-
-def test_a_capture_cannot_be_read_with_another_secret_key(project: Project, settings: Any) -> None:
-    store_captured([taken(project)])
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another key", []
     with pytest.raises(CaptureUnreadable, match="secret key"):
-        texts_of()
+        texts_of("req_2")
     assert not AuditEntry.objects.filter(action="capture.read").exists()
 
 
 # -- Deletion
 
 
-def test_a_capture_is_not_stored_if_captures_were_turned_off_meanwhile(project: Project) -> None:
-    late = taken(project)
-    changes.change(project, capture_hours=0)
-    assert store_captured([late])
-    assert not Capture.stored.exists()
-
-
-def test_turning_captures_off_during_a_write_stores_nothing(
+def test_nothing_is_stored_if_captures_are_turned_off_before_or_during_a_write(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encrypt = store.encrypt
+    encrypt, late = store.encrypt, taken(project)
 
     def slowly(texts: Any) -> bytes:
         changes.change(project, capture_hours=0)
         return encrypt(texts)
 
-    monkeypatch.setattr(store, "encrypt", slowly)
-    assert not store_captured([taken(project)])
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "encrypt", slowly)
+        assert not store_captured([late])
+    assert store_captured([late])
     assert not Capture.stored.exists()
 
 
@@ -139,9 +136,7 @@ def test_turning_captures_off_or_removing_the_project_deletes_them(project: Proj
     assert not Capture.stored.exists()
 
 
-def test_a_shorter_retention_applies_to_stored_captures_and_a_longer_one_does_not(
-    project: Project,
-) -> None:
+def test_a_shorter_retention_applies_to_stored_captures_a_longer_not(project: Project) -> None:
     now = datetime.now(UTC)
     store_captured(
         [taken(project, created_at=now - timedelta(minutes=90)), taken(project, "req_2")]
@@ -163,15 +158,10 @@ def test_an_expired_capture_is_hidden_before_it_is_deleted(project: Project) -> 
     assert not Capture.stored.exists()
 
 
-@pytest.mark.parametrize(
-    "values",
-    [{"capture_hours": 721}, {"capture_hours": -1}, {"capture_redactions": ["x"] * 21}],
-)
-def test_invalid_settings_of_a_project_are_refused(
-    project: Project, values: dict[str, Any]
-) -> None:
+@rows("name, value", [("hours", 721), ("hours", -1), ("redactions", ["x"] * 21)])
+def test_invalid_settings_are_refused(project: Project, name: str, value: object) -> None:
     with pytest.raises(ValidationError):
-        changes.change(project, **values)
+        changes.change(Project.objects.get(pk=project.pk), **{f"capture_{name}": value})
 
 
 def test_changes_and_reads_are_logged_without_the_text(project: Project) -> None:
@@ -207,34 +197,23 @@ def test_the_key_table_has_the_capture_settings_of_projects(
     assert not table.authenticate(key).captures
 
 
-@pytest.mark.parametrize(
-    ("role", "is_in_project", "may"),
-    [
-        (Role.OWNER, False, True),
-        (Role.ADMIN, False, True),
-        (Role.MEMBER, False, False),
-        (Role.VIEWER, False, False),
-        (Role.ADMIN, True, False),
-    ],
-)
 def test_only_owners_and_admins_of_the_organisation_read_and_configure_captures(
-    project: Project,
-    alice: User,
-    new_key: Callable[..., Any],
-    role: str,
-    *,
-    is_in_project: bool,
-    may: bool,
+    project: Project, alice: User, new_key: Callable[..., Any]
 ) -> None:
-    changes.set_role(alice, project if is_in_project else project.organization, role)
     store_captured([taken(project)])
     row = Capture.objects.get()
     key: ApiKey = new_key(project=project).key
+    changes.set_role(alice, project, Role.ADMIN)
+    organization = project.organization
+    rights = {Role.VIEWER: False, Role.MEMBER: False, Role.ADMIN: True, Role.OWNER: True}
 
-    for access in (Access.of(alice), Access.of_key(key)):
-        assert access.rows(Capture).exists() is may
-        assert access.may(Action.MANAGE, row) is may
-        assert access.may(Action.CAPTURE, project) is may
+    for role, may in {None: False, **rights}.items():
+        if role is not None:
+            changes.set_role(alice, organization, role)
+        for access in (Access.of(alice), Access.of_key(key)):
+            assert access.rows(Capture).exists() is may, role
+            assert access.may(Action.MANAGE, row) is may, role
+            assert access.may(Action.CAPTURE, project) is may, role
 
 
 def test_a_role_in_another_organisation_shows_no_captures(
@@ -274,18 +253,12 @@ class Database:
         return True
 
 
-@pytest.fixture
-def database() -> Iterator[Database]:
-    yield Database()
-
-
 def a(request_id: str, num_bytes: int = 10) -> CapturedRequest:
     return taken(Project(pk=1), request_id, body=b"x" * num_bytes, answer=b"")
 
 
-def test_while_the_database_is_unavailable_the_newest_are_dropped_and_counted(
-    database: Database,
-) -> None:
+def test_while_the_database_is_unavailable_the_newest_are_dropped_and_counted() -> None:
+    database = Database()
     queue = CaptureQueue(store=database.store, max_captures=3)
     database.is_unavailable = True
     for number in range(5):
@@ -301,7 +274,8 @@ def test_while_the_database_is_unavailable_the_newest_are_dropped_and_counted(
     assert len(queue) == 0
 
 
-def test_the_queue_is_limited_in_bytes(database: Database) -> None:
+def test_the_queue_is_limited_in_bytes() -> None:
+    database = Database()
     queue = CaptureQueue(store=database.store, max_bytes=100)
     for number, size in enumerate((60, 41, 40, 1)):
         queue.put(a(str(number), size))
@@ -312,9 +286,8 @@ def test_the_queue_is_limited_in_bytes(database: Database) -> None:
     assert len(queue) == 1
 
 
-def test_a_capture_that_cannot_be_stored_does_not_block_others(
-    database: Database, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_capture_that_cannot_be_stored_blocks_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    database = Database()
     queue = CaptureQueue(store=database.store)
     database.poison = "1"
     for number in range(4):
@@ -326,7 +299,8 @@ def test_a_capture_that_cannot_be_stored_does_not_block_others(
     assert "odd" not in caplog.text
 
 
-def test_concurrent_threads_lose_no_captures(database: Database) -> None:
+def test_concurrent_threads_lose_no_captures() -> None:
+    database = Database()
     queue = CaptureQueue(store=database.store)
     putting = threading.Thread(target=lambda: [queue.put(a(str(at))) for at in range(900)])
     putting.start()

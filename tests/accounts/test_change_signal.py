@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 
 from vinery_accounts.base.change_signal import Listener, send, send_after_commit
+from vinery_accounts.base.commits import commit_state
 from vinery_accounts.models import Organization
 from vinery_accounts.services import changes
 
@@ -97,8 +100,9 @@ async def test_the_pipe_of_a_killed_listener_is_removed(folder: Path) -> None:
         assert names(folder) == [living]
 
 
+@pytest.mark.stores
 @pytest.mark.django_db(transaction=True)
-def test_a_change_is_signalled_once_and_when_it_is_committed(
+def test_changes_are_signalled_once_when_they_are_committed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     signals: list[int] = []
@@ -111,18 +115,47 @@ def test_a_change_is_signalled_once_and_when_it_is_committed(
         for name in ("a", "b", "c"):
             changes.add(Organization(name=name))
         assert signals == []
-
     assert signals == [3]
 
-
-@pytest.mark.django_db(transaction=True)
-def test_a_change_that_is_rolled_back_is_not_signalled(monkeypatch: pytest.MonkeyPatch) -> None:
-    signals: list[None] = []
-    monkeypatch.setattr("vinery_accounts.base.change_signal.send", lambda: signals.append(None))
     with pytest.raises(ZeroDivisionError), transaction.atomic():
-        changes.add(Organization(name="a"))
+        changes.add(Organization(name="rolled back"))
         raise ZeroDivisionError
-
-    assert signals == []
+    assert signals == [3]
     send_after_commit()
-    assert signals == [None]
+    assert signals == [3, 3]
+
+
+# -- Commits, which a thread sees without reading their rows
+
+
+def in_another_connection(name: str) -> None:
+    def write() -> None:
+        Organization.objects.create(name=name)
+        connection.close()
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(write).result()
+
+
+@pytest.mark.stores
+@pytest.mark.django_db(transaction=True)
+def test_the_state_changes_with_each_commit_of_another_connection_and_else_not() -> None:
+    # Other tests may write to the same server between two looks.
+    assert any(commit_state() == commit_state() for _ in range(1000))
+
+    states = [commit_state()]
+    for name in ("a", "b"):
+        in_another_connection(name)
+        states.append(commit_state())
+
+    assert len({str(state) for state in states}) == 3
+
+
+@pytest.mark.stores
+@pytest.mark.django_db(transaction=True)
+def test_only_the_state_of_sqlite_belongs_to_its_connection() -> None:
+    own, _ = cast("tuple[object, object]", commit_state())
+    connection.close()
+
+    is_shared = cast("tuple[object, object]", commit_state())[0] is own
+    assert is_shared == (connection.vendor == "postgresql")

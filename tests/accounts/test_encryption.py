@@ -1,37 +1,92 @@
-"""Secrets in the database are encrypted with Django's key, and each purpose has its own key."""
+"""Secrets in the database are encrypted with Django's key, and each purpose has its own key. After
+reencryption, the newest key is enough to read them."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from cryptography.fernet import InvalidToken
+from signin_helpers import (
+    code_of,
+    enter_code,
+    give_factor,
+    person,
+    recovery_codes,
+    sign_in,
+    signed_in_name,
+)
 
+from vinery.cli import main
+from vinery_accounts.alerts import webhooks
 from vinery_accounts.base.encryption import cipher
+from vinery_accounts.models import Webhook
+from vinery_accounts.reencryption import Reencrypted, reencrypt
+from vinery_accounts.services import changes
 
 OLD, NEW = "an old key of Django, quite long and random", "a new key of Django, long and random"
 
 
-def test_an_encrypted_text_is_decrypted_again(settings: Any) -> None:
-    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = OLD, []
-    encrypted = cipher(b"one").encrypt(b"secret")
+@pytest.fixture
+def keys(settings: Any) -> Any:
+    """Set Django's keys, the newest first."""
 
+    def these(newest: str, *older: str) -> None:
+        settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = newest, list(older)
+
+    these(OLD)
+    return these
+
+
+def test_a_text_is_decrypted_with_the_key_of_its_purpose_while_that_is_known(keys: Any) -> None:
+    encrypted = cipher(b"one").encrypt(b"secret")
     assert b"secret" not in encrypted
-    assert cipher(b"one").decrypt(encrypted) == b"secret"
-
-
-def test_a_secret_cannot_be_decrypted_for_another_purpose() -> None:
     with pytest.raises(InvalidToken):
-        cipher(b"another").decrypt(cipher(b"one").encrypt(b"secret"))
+        cipher(b"another").decrypt(encrypted)
 
-
-def test_an_old_key_decrypts_while_it_is_a_fallback(settings: Any) -> None:
-    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = OLD, []
-    encrypted = cipher(b"one").encrypt(b"secret")
-
-    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = NEW, [OLD]
-    assert cipher(b"one").decrypt(encrypted) == b"secret"
-
-    settings.SECRET_KEY_FALLBACKS = []
+    for known in ((OLD,), (NEW, OLD)):
+        keys(*known)
+        assert cipher(b"one").decrypt(encrypted) == b"secret"
+    keys(NEW)
     with pytest.raises(InvalidToken):
         cipher(b"one").decrypt(encrypted)
+
+
+@pytest.mark.django_db
+def test_second_factors_and_webhooks_are_reencrypted(client: Any, keys: Any) -> None:
+    alice = person("alice")
+    secret = give_factor(alice)
+    codes = recovery_codes(alice)
+    webhook, first = webhooks.make("pager", "https://hooks.example.com/")
+    changes.add(webhook)
+    second = webhooks.rotate(webhook, timedelta(days=1))
+
+    keys(NEW, OLD)
+    assert reencrypt() == Reencrypted(3, 0)
+    keys(NEW)
+
+    assert list(webhooks._secrets(Webhook.objects.get())) == [second, first]
+    assert recovery_codes(alice) == codes
+    sign_in(client, "alice")
+    enter_code(client, code_of(secret))
+    assert signed_in_name(client) == "alice"
+    assert reencrypt() == Reencrypted(3, 0)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("command", ["reencrypt", "reseal"])
+def test_an_undecryptable_secret_is_reported_and_does_not_block_others(
+    keys: Any, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes.add(webhooks.make("lost", "https://hooks.example.com/")[0])
+    keys(NEW)
+    webhook, secret = webhooks.make("pager", "https://hooks.example.com/")
+    changes.add(webhook)
+
+    assert main(["admin", command]) == 1
+
+    printed = capsys.readouterr()
+    assert printed.out.startswith("1 webhooks and second factors")
+    assert printed.err.startswith("vinery: 1 more are encrypted with a key that is not configured.")
+    assert list(webhooks._secrets(Webhook.objects.get(name="pager"))) == [secret]

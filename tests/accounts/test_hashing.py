@@ -23,9 +23,7 @@ def test_the_hash_is_that_of_django() -> None:
     assert not PatientHasher().verify("another", encoded)
 
 
-def test_many_are_hashed_one_after_the_other_with_a_lower_priority(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_many_are_hashed_in_turn_with_a_lower_priority(monkeypatch: pytest.MonkeyPatch) -> None:
     running, most, priorities = 0, 0, set()
 
     def compute(*_: object, **__: object) -> bytes:
@@ -42,12 +40,11 @@ def test_many_are_hashed_one_after_the_other_with_a_lower_priority(
         list(threads.map(lambda number: PatientHasher().encode(str(number), "salt"), range(8)))
 
     assert most == 1
-    assert min(priorities) > os.getpriority(os.PRIO_PROCESS, 0)
+    # The tests themselves may have been started with `nice`.
+    assert priorities == {max(5, os.getpriority(os.PRIO_PROCESS, 0))}
 
 
-def test_a_process_that_was_started_with_nice_keeps_its_lower_priority(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_process_started_with_nice_keeps_its_priority(monkeypatch: pytest.MonkeyPatch) -> None:
     def priority(*_: object, **__: object) -> bytes:
         return str(os.getpriority(os.PRIO_PROCESS, threading.get_native_id())).encode()
 

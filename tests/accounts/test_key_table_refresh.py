@@ -1,32 +1,37 @@
-"""The key table follows the database with few queries, and misses no change."""
+"""The key table follows the database with few queries, and misses no change: every way to write a
+row updates its stamp."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.db import OperationalError, connection
 from django.utils import timezone
 
-from tests.accounts.key_tables import LONG_AGO, bearer, refusal
+from tests.accounts.key_tables import LONG_AGO, MakeKey, bearer, refusal
 from tests.fakes.clock import FakeClock
+from tests.tables import table
 from vinery_accounts.base.errors import Refusal
 from vinery_accounts.base.querysets import Stamped
-from vinery_accounts.keys.lifecycle import NewKey, create_key, revoke_key
+from vinery_accounts.keys.lifecycle import create_key, revoke_key
 from vinery_accounts.keys.rows import _FINGERPRINT_SQL, KeyRow, all_rows
 from vinery_accounts.keys.table import OVERLAP_S, KeyTable
-from vinery_accounts.models import ApiKey, Organization, Project, User
+from vinery_accounts.models import ApiKey, KeyUse, Organization, Project, User
+
+pytestmark = pytest.mark.stores
+Settle = Callable[[], KeyTable]
 
 
 @pytest.fixture
-def settled_table(table: KeyTable, clock: FakeClock) -> Callable[[], KeyTable]:
+def settle(table: KeyTable, clock: FakeClock) -> Settle:
     """Return a function that loads the table after a long time without changes, so that no late
     write is expected.
     """
 
-    def settle() -> KeyTable:
+    def settled() -> KeyTable:
         ApiKey.objects.update(updated_at=LONG_AGO)
         User.objects.update(updated_at=LONG_AGO)
         table.refresh()
@@ -34,34 +39,25 @@ def settled_table(table: KeyTable, clock: FakeClock) -> Callable[[], KeyTable]:
         table.refresh()
         return table
 
-    return settle
-
-
-def test_the_table_is_loaded_by_the_first_refresh(table: KeyTable, db: None) -> None:
-    assert not table.is_loaded
-    table.refresh()
-    assert table.is_loaded
+    return settled
 
 
 def test_a_refresh_without_changes_needs_one_query(
-    settled_table: Callable[[], KeyTable],
-    new_key: Callable[..., NewKey],
-    django_assert_num_queries: Any,
+    table: KeyTable, settle: Settle, new_key: MakeKey, django_assert_num_queries: Any
 ) -> None:
     new_key()
-    table = settled_table()
+    assert not table.is_loaded
+    assert settle().is_loaded
 
     with django_assert_num_queries(1):
         table.refresh()
 
 
 def test_a_new_key_is_read_without_the_others(
-    settled_table: Callable[[], KeyTable],
-    new_key: Callable[..., NewKey],
-    django_assert_num_queries: Any,
+    settle: Settle, new_key: MakeKey, django_assert_num_queries: Any
 ) -> None:
     new_key("old")
-    table = settled_table()
+    table = settle()
     # A read of the row would return the new name, but the row has no newer stamp.
     ApiKey.objects.filter(name="old").update(name="changed", updated_at=LONG_AGO)
     Project.objects.update(updated_at=LONG_AGO)
@@ -78,14 +74,11 @@ def test_a_new_key_is_read_without_the_others(
 
 @pytest.mark.parametrize("table_of", [ApiKey, User, Project, Organization])
 def test_a_change_is_read_once_while_late_writes_are_expected(
-    settled_table: Callable[[], KeyTable],
-    new_key: Callable[..., NewKey],
-    clock: FakeClock,
-    table_of: type[Stamped],
+    settle: Settle, new_key: MakeKey, clock: FakeClock, table_of: type[Stamped]
 ) -> None:
     """For example the owner of a hundred thousand keys signs in, or their project is renamed."""
     created = new_key("old")
-    table = settled_table()
+    table = settle()
     table_of.objects.update(updated_at=clock.moment())
     table.refresh()
     # A read of the row would return the new name, but the row has no newer stamp.
@@ -98,8 +91,8 @@ def test_a_change_is_read_once_while_late_writes_are_expected(
     assert table.authenticate(bearer(created.secret)).key_name == "old"
 
 
-def test_a_change_just_before_the_table_was_loaded_is_not_read_again(
-    table: KeyTable, new_key: Callable[..., NewKey]
+def test_a_change_before_the_table_was_loaded_is_read_once(
+    table: KeyTable, new_key: MakeKey
 ) -> None:
     created = new_key("old")
     table.refresh()
@@ -113,9 +106,7 @@ def test_a_change_just_before_the_table_was_loaded_is_not_read_again(
 # -- New keys -----------------------------------------------------------------------------------
 
 
-def test_a_new_key_waits_until_it_is_admitted(
-    table: KeyTable, new_key: Callable[..., NewKey]
-) -> None:
+def test_a_new_key_waits_until_it_is_admitted(table: KeyTable, new_key: MakeKey) -> None:
     old = new_key("old")
     table.refresh()
     created = new_key("new")
@@ -130,9 +121,7 @@ def test_a_new_key_waits_until_it_is_admitted(
     assert table.is_valid(created.key.pk)
 
 
-def test_a_later_key_waits_for_its_own_admission(
-    table: KeyTable, new_key: Callable[..., NewKey]
-) -> None:
+def test_a_later_key_waits_for_its_own_admission(table: KeyTable, new_key: MakeKey) -> None:
     table.refresh()
     first = new_key("first")
     table.follow()
@@ -147,7 +136,7 @@ def test_a_later_key_waits_for_its_own_admission(
 
 
 def test_a_key_that_is_revoked_is_refused_without_waiting(
-    table: KeyTable, new_key: Callable[..., NewKey], monkeypatch: pytest.MonkeyPatch
+    table: KeyTable, new_key: MakeKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = new_key("known")
     table.refresh()
@@ -166,9 +155,7 @@ def test_a_key_that_is_revoked_is_refused_without_waiting(
     assert refusal(table, bearer(coming.secret)) is Refusal.REVOKED
 
 
-def test_a_key_deleted_before_its_admission_is_never_accepted(
-    table: KeyTable, new_key: Callable[..., NewKey]
-) -> None:
+def test_a_key_deleted_before_its_admission_is_unknown(table: KeyTable, new_key: MakeKey) -> None:
     known = new_key("known")
     table.refresh()
     coming = new_key("coming")
@@ -184,12 +171,10 @@ def test_a_key_deleted_before_its_admission_is_never_accepted(
 
 
 def test_waiting_keys_do_not_cause_a_full_load(
-    settled_table: Callable[[], KeyTable],
-    new_key: Callable[..., NewKey],
-    monkeypatch: pytest.MonkeyPatch,
+    settle: Settle, new_key: MakeKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new_key("old")
-    table = settled_table()
+    table = settle()
     new_key("new")
     table.follow()
     monkeypatch.setattr(table, "_load", pytest.fail)
@@ -236,14 +221,10 @@ CHANGES: dict[str, tuple[Callable[[ApiKey], object], Refusal]] = {
 
 @pytest.mark.parametrize(("change", "reason"), CHANGES.values(), ids=CHANGES)
 def test_a_stopped_key_is_refused_after_the_next_refresh(
-    settled_table: Callable[[], KeyTable],
-    new_key: Callable[..., NewKey],
-    bob: User,
-    change: Callable[[ApiKey], object],
-    reason: Refusal,
+    settle: Settle, new_key: MakeKey, bob: User, change: Callable[[ApiKey], object], reason: Refusal
 ) -> None:
     created, others = new_key(), new_key(owner=bob)
-    table = settled_table()
+    table = settle()
     change(created.key)
 
     table.refresh()
@@ -252,25 +233,13 @@ def test_a_stopped_key_is_refused_after_the_next_refresh(
     assert table.authenticate(bearer(others.secret)).username == "bob"
 
 
-def test_keys_of_a_reactivated_user_are_accepted_again(
-    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
+def test_users_that_are_active_again_and_new_names_are_read(
+    settle: Settle, new_key: MakeKey
 ) -> None:
     created = new_key()
     User.objects.update(is_active=False)
-    table = settled_table()
-    User.objects.update(is_active=True)
-
-    table.refresh()
-
-    assert table.authenticate(bearer(created.secret)).username == "alice"
-
-
-def test_new_names_are_read(
-    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
-) -> None:
-    created = new_key()
-    table = settled_table()
-    User.objects.update(username="alicia")
+    table = settle()
+    User.objects.update(is_active=True, username="alicia")
     ApiKey.objects.update(name="desktop")
 
     table.refresh()
@@ -279,20 +248,21 @@ def test_new_names_are_read(
     assert (caller.username, caller.key_name) == ("alicia", "desktop")
 
 
-@pytest.mark.parametrize("age_s", [0.0, 0.001, 5.0, OVERLAP_S - 1])
+@pytest.mark.parametrize(
+    # The last one: there was no refresh for long, as when the database is unavailable.
+    ("age_s", "pause_s"),
+    [(0.0, 1), (0.001, 1), (5.0, 1), (OVERLAP_S - 1, 1), (0.0, 10 * OVERLAP_S)],
+)
 def test_a_late_write_with_an_older_stamp_is_read(
-    settled_table: Callable[[], KeyTable],
-    new_key: Callable[..., NewKey],
-    clock: FakeClock,
-    age_s: float,
+    settle: Settle, new_key: MakeKey, clock: FakeClock, age_s: float, pause_s: float
 ) -> None:
     """A transaction may commit after a younger one. Count and newest stamp stay the same."""
     late, quick = new_key("late"), new_key("quick")
-    table = settled_table()
+    table = settle()
     seen = clock.moment()
     ApiKey.objects.filter(pk=quick.key.pk).update(name="seen", updated_at=seen)
     table.refresh()
-    clock.now_s += 1
+    clock.now_s += pause_s
     ApiKey.objects.filter(pk=late.key.pk).update(
         name="committed later", updated_at=seen - timedelta(seconds=age_s)
     )
@@ -302,28 +272,11 @@ def test_a_late_write_with_an_older_stamp_is_read(
     assert table.authenticate(bearer(late.secret)).key_name == "committed later"
 
 
-def test_a_late_write_is_read_after_a_long_time_without_a_refresh(
-    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey], clock: FakeClock
-) -> None:
-    late, quick = new_key("late"), new_key("quick")
-    table = settled_table()
-    seen = clock.moment()
-    ApiKey.objects.filter(pk=quick.key.pk).update(name="seen", updated_at=seen)
-    table.refresh()
-    # There is no refresh for a long time, for example because the database is unavailable.
-    ApiKey.objects.filter(pk=late.key.pk).update(name="committed later", updated_at=seen)
-    clock.now_s += 10 * OVERLAP_S
-
-    table.refresh()
-
-    assert table.authenticate(bearer(late.secret)).key_name == "committed later"
-
-
 def test_changes_are_read_after_the_clock_was_set_back(
-    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey], clock: FakeClock
+    settle: Settle, new_key: MakeKey, clock: FakeClock
 ) -> None:
     created = new_key()
-    table = settled_table()
+    table = settle()
     clock.now_s -= 3600
     ApiKey.objects.update(name="renamed", updated_at=clock.moment())
 
@@ -332,11 +285,9 @@ def test_changes_are_read_after_the_clock_was_set_back(
     assert table.authenticate(bearer(created.secret)).key_name == "renamed"
 
 
-def test_a_deleted_and_a_new_key_are_noticed_together(
-    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
-) -> None:
+def test_a_deleted_and_a_new_key_are_noticed_together(settle: Settle, new_key: MakeKey) -> None:
     gone = new_key("gone")
-    table = settled_table()
+    table = settle()
     gone.key.delete()
     come = new_key("come")
 
@@ -347,49 +298,33 @@ def test_a_deleted_and_a_new_key_are_noticed_together(
     assert table.authenticate(bearer(come.secret)).key_name == "come"
 
 
-def test_the_old_keys_are_used_while_the_database_is_unavailable(
-    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
+@pytest.mark.parametrize("num_before", [0, 1])
+def test_the_old_keys_are_used_while_the_database_fails_and_changes_are_read_afterwards(
+    settle: Settle, new_key: MakeKey, num_before: int
 ) -> None:
     created = new_key()
-    table = settled_table()
-
-    def fail(*args: object) -> None:
-        raise OperationalError("no database")
-
-    with connection.execute_wrapper(fail), pytest.raises(OperationalError):
-        table.refresh()
-
-    assert table.authenticate(bearer(created.secret)).username == "alice"
-
-
-def test_changes_missed_by_a_failed_refresh_are_read_by_the_next(
-    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
-) -> None:
-    created = new_key()
-    table = settled_table()
+    table = settle()
     revoke_key(created.key)
     queries = iter(range(100))
 
-    def breaks_after_the_fingerprint(execute: Any, *args: Any) -> Any:
-        if next(queries) == 1:
-            raise OperationalError("gone in the middle")
+    def fails(execute: Any, *args: Any) -> Any:
+        if next(queries) >= num_before:
+            raise OperationalError("no database")
         return execute(*args)
 
-    with connection.execute_wrapper(breaks_after_the_fingerprint):
-        with pytest.raises(OperationalError):
-            table.refresh()
+    with connection.execute_wrapper(fails), pytest.raises(OperationalError):
         table.refresh()
 
+    assert table.authenticate(bearer(created.secret)).username == "alice"
+    table.refresh()
     assert refusal(table, bearer(created.secret)) is Refusal.REVOKED
 
 
 def test_the_old_keys_are_used_during_a_full_load(
-    settled_table: Callable[[], KeyTable],
-    new_key: Callable[..., NewKey],
-    monkeypatch: pytest.MonkeyPatch,
+    settle: Settle, new_key: MakeKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stays, goes = new_key("stays"), new_key("goes")
-    table = settled_table()
+    table = settle()
     goes.key.delete()
     answers = []
 
@@ -429,3 +364,86 @@ def postgresql_scans() -> list[str]:
         cursor.execute("EXPLAIN " + _FINGERPRINT_SQL)
         steps = [str(row[0]) for row in cursor.fetchall()]
     return [step for step in steps if "Scan" in step and " on accounts_" in step]
+
+
+# -- Stamps, which every way to write a row updates
+
+
+@pytest.fixture
+def key(new_key: MakeKey) -> ApiKey:
+    """Return a key of alice. Neither has changed for years."""
+    key = new_key().key
+    ApiKey.objects.update(updated_at=LONG_AGO)
+    User.objects.update(updated_at=LONG_AGO)
+    key.refresh_from_db()
+    return key
+
+
+def stamp_of(row: ApiKey | User) -> datetime:
+    row.refresh_from_db()
+    return row.updated_at
+
+
+def test_a_save_of_no_field_writes_nothing(key: ApiKey) -> None:
+    key.save(update_fields=[])
+
+    assert stamp_of(key) == LONG_AGO
+
+
+KEY_WRITES: list[Callable[[ApiKey], object]] = [
+    lambda key: key.save(),
+    lambda key: key.owner.api_keys.update(name="renamed"),
+    lambda key: ApiKey.objects.bulk_update([key], ["name"]),
+    lambda key: ApiKey.objects.update_or_create(digest=key.digest, defaults={"name": "renamed"}),
+]
+USER_WRITES: list[Callable[[ApiKey], object]] = [
+    lambda key: key.owner.save(update_fields=["is_active"]),
+    lambda key: User.objects.all().update(is_active=False),
+    lambda key: User._default_manager.filter(username="alice").update(is_active=False),
+    lambda key: User.objects.exclude(username="bob").order_by("id").update(is_active=False),
+]
+
+
+@table("write", [*KEY_WRITES, *USER_WRITES])
+def test_a_write_moves_the_stamp(key: ApiKey, write: Callable[[ApiKey], object]) -> None:
+    ApiKey.objects.update(updated_at=LONG_AGO)
+    User.objects.update(updated_at=LONG_AGO)
+    key.name = "renamed"
+
+    write(key)
+
+    assert stamp_of(key if write in KEY_WRITES else key.owner) > LONG_AGO
+
+
+def test_a_use_of_a_key_does_not_move_the_stamp(key: ApiKey) -> None:
+    used_at = timezone.now()
+
+    ApiKey.objects.mark_used([KeyUse(key.pk, used_at, "10.0.0.7", "tiny-chat")])
+
+    assert stamp_of(key) == LONG_AGO
+    assert key.last_used_at == used_at
+
+
+def test_an_earlier_use_does_not_hide_a_later_one(key: ApiKey) -> None:
+    used_at = timezone.now()
+
+    ApiKey.objects.mark_used([KeyUse(key.pk, used_at, "10.0.0.7", "tiny-chat")])
+    ApiKey.objects.mark_used([KeyUse(key.pk, LONG_AGO, None, "other")])
+
+    key.refresh_from_db()
+    assert key.last_used_at == used_at
+    assert (key.last_used_ip, key.last_used_model) == ("10.0.0.7", "tiny-chat")
+
+
+def test_the_uses_of_many_keys_are_stored_together(key: ApiKey, new_key: MakeKey) -> None:
+    other = new_key().key
+    used_at = timezone.now()
+
+    ApiKey.objects.mark_used(
+        [KeyUse(other.pk, used_at, "::1", "a"), KeyUse(key.pk, used_at, None, "b")]
+    )
+
+    for each in (key, other):
+        each.refresh_from_db()
+    assert (key.last_used_at, key.last_used_ip, key.last_used_model) == (used_at, None, "b")
+    assert (other.last_used_at, other.last_used_ip, other.last_used_model) == (used_at, "::1", "a")

@@ -6,12 +6,13 @@ from ipaddress import ip_address
 
 import pytest
 
+from tests.tables import table
 from vinery_accounts.base.networks import check_address
 from vinery_accounts.outbound.addresses import AddressRefused, is_within, read_networks
 
 
-@pytest.mark.parametrize(
-    ("network", "inside", "outside"),
+@table(
+    "network, inside, outside",
     [
         ("10.0.0.0/8", "10.1.2.3", "11.0.0.1"),
         ("10.0.0.0/8", "::ffff:10.1.2.3", "::ffff:11.0.0.1"),
@@ -32,13 +33,13 @@ def test_an_address_is_matched_with_the_networks(network: str, inside: str, outs
     assert not is_within(outside, networks)
 
 
-@pytest.mark.parametrize("text", ["10.0.0.1/8", "10.0.0.0/33", "the office", "", "fe80::1%eth0/64"])
+@table("text", ["10.0.0.1/8", "10.0.0.0/33", "the office", "", "fe80::1%eth0/64"])
 def test_an_invalid_network_is_named(text: str) -> None:
     with pytest.raises(ValueError, match=text or "''"):
         read_networks([text])
 
 
-@pytest.mark.parametrize(
+@table(
     "address",
     [
         # Global by some releases of Python.
@@ -58,7 +59,7 @@ def test_a_webhook_is_not_sent_to_a_special_address(address: str) -> None:
         check_address(address, is_tls=True)
 
 
-@pytest.mark.parametrize(
+@table(
     "address",
     [
         *("8.8.8.8", "192.0.1.1", "192.89.0.1", "223.255.255.255", "2606:4700::1111"),

@@ -3,25 +3,24 @@ released."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import DataError, OperationalError, connection
+from django.db import DataError, OperationalError
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pages import text_of
 from row_builders import stored_quarantined
 
-from vinery_accounts.keys.lifecycle import NewKey
+from tests.accounts.key_tables import MakeKey
 from vinery_accounts.models import AuditEntry, Organization, Project, QuarantinedRequest, User
 from vinery_accounts.quarantine.queue import QuarantineQueue
 from vinery_accounts.quarantine.store import FatalRequest, digests_in_force, release, store_fatal
 from vinery_accounts.services import audit, changes
 from vinery_accounts.tasks import delete_old_quarantine
 
+pytestmark = pytest.mark.stores
 DAY_S = 24 * 3600
 DIGEST = "0123456789abcdef" * 2
 OTHER = "f" * 32
@@ -42,7 +41,7 @@ def fatal(digest: str = DIGEST, **more: Any) -> FatalRequest:
 
 
 def test_a_request_is_stored_with_the_names_of_its_key_which_it_outlives(
-    new_key: Callable[..., NewKey], search: Project, alice: User
+    new_key: MakeKey, search: Project, alice: User
 ) -> None:
     key = new_key(project=search).key
 
@@ -58,20 +57,15 @@ def test_a_request_is_stored_with_the_names_of_its_key_which_it_outlives(
     assert timedelta(hours=23) < row.expires_at - row.created_at <= timedelta(hours=25)
 
 
-def test_a_request_without_a_key_has_no_names(db: None) -> None:
+def test_a_request_has_the_ids_and_names_that_are_known(acme: Organization) -> None:
     store_fatal(fatal(model="m" * 300), DAY_S)
+    store_fatal(fatal(OTHER, key_id=999_999, organization_id=acme.pk), DAY_S)
 
-    row = QuarantinedRequest.objects.get()
+    row, gone = QuarantinedRequest.objects.order_by("digest")
     assert (row.key_id, row.user_id, row.project_id, row.organization_id) == (None,) * 4
     assert (row.username, row.key_name) == ("", "")
     assert row.model == "m" * 255
-
-
-def test_a_request_of_a_key_that_is_gone_keeps_its_ids(acme: Organization) -> None:
-    store_fatal(fatal(key_id=999_999, organization_id=acme.pk), DAY_S)
-
-    row = QuarantinedRequest.objects.get()
-    assert (row.key_id, row.organization_id, row.key_name) == (999_999, acme.pk, "")
+    assert (gone.key_id, gone.organization_id, gone.key_name) == (999_999, acme.pk, "")
 
 
 def test_the_same_request_of_two_processes_is_stored_once_and_expires_later(db: None) -> None:
@@ -155,9 +149,7 @@ def test_a_request_waits_while_the_database_is_unavailable() -> None:
     assert (queue.waiting, queue.num_in_force) == (frozenset(), 2)
 
 
-def test_a_request_that_cannot_be_stored_does_not_hold_up_others(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_request_that_cannot_be_stored_blocks_no_other(caplog: pytest.LogCaptureFixture) -> None:
     database = Database()
     queue = database.queue()
     queue.put(fatal("a" * 32))
@@ -180,20 +172,15 @@ def test_no_more_requests_wait_than_the_queue_holds(caplog: pytest.LogCaptureFix
     assert f"digest={DIGEST}: too many wait" in caplog.text
 
 
-def test_nothing_is_in_quarantine_if_it_is_turned_off(db: None) -> None:
+def test_reading_the_quarantine_is_one_query_and_none_if_it_is_turned_off(
+    db: None, django_assert_num_queries: Any
+) -> None:
     stored_quarantined(OTHER)
 
-    with CaptureQueriesContext(connection) as queries:
-        assert QuarantineQueue(0).sync() == frozenset()
-    assert len(queries) == 0
-
-
-def test_reading_the_quarantine_is_one_query(db: None) -> None:
-    stored_quarantined(OTHER)
-
-    with CaptureQueriesContext(connection) as queries:
+    with django_assert_num_queries(1):
         assert QuarantineQueue(DAY_S).sync() == {OTHER}
-    assert len(queries) == 1
+    with django_assert_num_queries(0):
+        assert QuarantineQueue(0).sync() == frozenset()
 
 
 # -- The admin

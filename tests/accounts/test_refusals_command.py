@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 from row_builders import stored_refusal
+from usage_builders import store
 
+from tests.tables import table
 from vinery.cli import main
-from vinery_accounts.models import RefusedRequest, UsageRecord, User
+from vinery_accounts.models import RefusedRequest, User
 
 Run = Callable[..., str]
 
@@ -59,15 +61,7 @@ def refused(request_id: str, **values: Any) -> RefusedRequest:
 
 def answered(request_id: str, http_status: int) -> None:
     """Store the usage record of the request."""
-    values = {"username": "alice", "key_name": "laptop", "model": "tiny-chat", "outcome": "ok"}
-    values |= {"endpoint": "chat/completions", "dialect": "v1"}
-    UsageRecord.objects.create(
-        request_id=request_id,
-        created_at=NOW,
-        http_status=http_status,
-        is_streamed=False,
-        **values,
-    )
+    store(request_id, http_status=http_status, started_at=NOW)
 
 
 def ids(text: str) -> list[str]:
@@ -119,8 +113,8 @@ def test_the_requested_number_of_newest_refusals_is_listed(run: Run) -> None:
     assert ids(run("list", "--json", "--num", "2")) == ["r2", "r1"]
 
 
-@pytest.mark.parametrize(
-    ("words", "different"),
+@table(
+    "words, different",
     [
         (("--key", "12"), {"key_id": 13}),
         (("--key", "12", "--key", "14"), {"key_id": 13}),
@@ -141,6 +135,7 @@ def test_the_requested_number_of_newest_refusals_is_listed(run: Run) -> None:
 def test_each_filter_selects_its_refusals(
     run: Run, words: tuple[str, ...], different: dict[str, Any]
 ) -> None:
+    RefusedRequest.objects.all().delete()
     refused("ours")
     refused("other", **different)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from allauth.mfa.models import Authenticator
 from asgiref.sync import sync_to_async
+from django.core.cache import cache
 from django.db import connection, connections
 from django.test import AsyncClient, Client
 from django.test.client import ClientHandler
@@ -21,8 +21,10 @@ from signin_helpers import (
     confirm_password,
     enter_code,
     give_factor,
+    offered_secret,
     person,
     recovery_codes,
+    set_up_factor,
     sign_in,
     signed_in_name,
 )
@@ -32,6 +34,12 @@ from vinery_accounts.signin.attempts import has_second_factor
 from vinery_accounts.signin.recovery import reset_second_factor
 
 pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def alice(db: None) -> User:
+    """She has a password."""
+    return person("alice")
 
 
 def five_minutes_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,9 +52,8 @@ def five_minutes_later(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_setup_asks_for_the_password_again_some_minutes_after_the_sign_in(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch, alice: User
 ) -> None:
-    person("alice")
     sign_in(client, "alice")
     assert client.get(reverse("mfa_activate_totp")).status_code == 200
 
@@ -56,14 +63,13 @@ def test_setup_asks_for_the_password_again_some_minutes_after_the_sign_in(
     assert page.redirect_chain[-1][0].startswith(reverse("account_reauthenticate"))
 
 
-def test_setup_needs_a_code_and_returns_recovery_codes_to_save(client: Client) -> None:
-    alice = person("alice")
+def test_setup_needs_a_code_and_returns_recovery_codes_to_save(client: Client, alice: User) -> None:
     sign_in(client, "alice")
 
     page = client.get(reverse("mfa_activate_totp"))
     secret = page.context["form"].secret
     assert page.context["totp_svg_data_uri"].startswith("data:image/svg+xml;base64,")
-    done = client.post(reverse("mfa_activate_totp"), {"code": code_of(secret)}, follow=True)
+    done = set_up_factor(client, code_of(secret), follow=True)
 
     assert has_second_factor(alice)
     shown = re.search(r'<pre id="recovery-codes">([^<]*)</pre>', done.content.decode())
@@ -73,13 +79,16 @@ def test_setup_needs_a_code_and_returns_recovery_codes_to_save(client: Client) -
     assert "I have saved them" in done.content.decode()
 
 
-def test_the_code_of_the_setup_cannot_be_used_to_sign_in(client: Client) -> None:
-    person("alice")
+def test_a_wrong_code_sets_nothing_up_and_the_right_one_cannot_be_used_to_sign_in(
+    client: Client, alice: User
+) -> None:
     sign_in(client, "alice")
     confirm_password(client)
-    secret = client.get(reverse("mfa_activate_totp")).context["form"].secret
+    secret = offered_secret(client)
+    set_up_factor(client, code_of(secret, periods_from_now=9))
+    assert not has_second_factor(alice)
     code = code_of(secret)
-    client.post(reverse("mfa_activate_totp"), {"code": code})
+    set_up_factor(client, code)
 
     thief = Client()
     sign_in(thief, "alice")
@@ -90,44 +99,25 @@ def test_the_code_of_the_setup_cannot_be_used_to_sign_in(client: Client) -> None
     assert signed_in_name(thief) == "alice"
 
 
-def test_a_wrong_code_does_not_set_up_a_factor(client: Client) -> None:
-    alice = person("alice")
-    sign_in(client, "alice")
-    confirm_password(client)
-    secret = client.get(reverse("mfa_activate_totp")).context["form"].secret
-
-    client.post(reverse("mfa_activate_totp"), {"code": code_of(secret, periods_from_now=9)})
-
-    assert not has_second_factor(alice)
-
-
-def test_secrets_are_encrypted_in_the_database() -> None:
-    alice = person("alice")
-    secret = give_factor(alice)
+def test_secrets_are_encrypted_in_the_database_and_readable_with_an_old_key(
+    settings: Any, alice: User
+) -> None:
+    secret, codes = give_factor(alice), recovery_codes(alice)
 
     with connection.cursor() as cursor:
         cursor.execute("SELECT data FROM mfa_authenticator")
         stored = " ".join(str(row[0]) for row in cursor.fetchall())
 
     assert secret not in stored
-    assert not set(recovery_codes(alice)) & set(re.findall(r"\w+", stored))
-
-
-def test_secrets_are_readable_with_an_old_key_of_django(settings: Any) -> None:
-    alice = person("alice")
-    give_factor(alice)
-    codes = recovery_codes(alice)
-
+    assert not set(codes) & set(re.findall(r"\w+", stored))
     settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
     settings.SECRET_KEY = "a new one, made today"
-
     assert recovery_codes(alice) == codes
 
 
 def test_turning_the_factor_off_needs_a_confirmation_and_deletes_the_recovery_codes(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch, alice: User
 ) -> None:
-    alice = person("alice")
     secret = give_factor(alice)
     sign_in(client, "alice")
     enter_code(client, code_of(secret))
@@ -144,20 +134,15 @@ def test_turning_the_factor_off_needs_a_confirmation_and_deletes_the_recovery_co
 # -- Sign-in
 
 
-def test_the_password_alone_is_not_enough(client: Client) -> None:
-    give_factor(person("root", is_staff=True, is_superuser=True))
-
+def test_the_password_alone_is_not_enough_and_the_code_leads_to_the_requested_page(
+    client: Client,
+) -> None:
+    secret = give_factor(person("root", is_staff=True, is_superuser=True))
     response = sign_in(client, "root", next="/admin/")
-
+    half_way = client.session.session_key
     assert response.url.startswith(reverse("mfa_authenticate"))
     assert signed_in_name(client) == ""
     assert client.get("/admin/").status_code == 302
-
-
-def test_the_code_leads_to_the_requested_page(client: Client) -> None:
-    secret = give_factor(person("root", is_staff=True, is_superuser=True))
-    sign_in(client, "root", next="/admin/")
-    half_way = client.session.session_key
 
     response = enter_code(client, code_of(secret))
 
@@ -166,27 +151,24 @@ def test_the_code_leads_to_the_requested_page(client: Client) -> None:
     assert client.session.session_key != half_way
 
 
-@pytest.mark.parametrize("periods", [-1, 0, 1])
-def test_the_clock_of_a_phone_may_be_half_a_minute_off(client: Client, periods: int) -> None:
-    secret = give_factor(person("alice"))
-    sign_in(client, "alice")
-
-    enter_code(client, code_of(secret, periods_from_now=periods))
-
-    assert signed_in_name(client) == "alice"
+def stop_the_clock_of_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no code expires between its making and its use."""
+    now_s = time.time()
+    for module in ("signin_helpers", "allauth.mfa.totp.internal.auth"):
+        monkeypatch.setattr(f"{module}.time", SimpleNamespace(time=lambda: now_s))
 
 
 @pytest.mark.parametrize("periods", [-1, 0, 1])
-def test_a_code_can_be_used_only_once(
-    client: Client, periods: int, monkeypatch: pytest.MonkeyPatch
+def test_a_code_of_a_phone_that_is_half_a_minute_off_can_be_used_only_once(
+    client: Client, monkeypatch: pytest.MonkeyPatch, periods: int
 ) -> None:
+    stop_the_clock_of_codes(monkeypatch)
     secret = give_factor(person("alice"))
     code = code_of(secret, periods_from_now=periods)
     sign_in(client, "alice")
     enter_code(client, code)
+    assert signed_in_name(client) == "alice"
     # Allauth forgets the used code after one period, when the code may still be valid.
-    from django.core.cache import cache
-
     cache.delete(f"allauth.mfa.totp.used?user={User.objects.get().pk}&code={code}")
 
     thief = Client()
@@ -197,8 +179,7 @@ def test_a_code_can_be_used_only_once(
     assert signed_in_name(thief) == ""
 
 
-def test_any_recovery_code_works_once(client: Client) -> None:
-    alice = person("alice")
+def test_any_recovery_code_works_once(client: Client, alice: User) -> None:
     give_factor(alice)
     code = recovery_codes(alice)[3]
     sign_in(client, "alice")
@@ -213,8 +194,7 @@ def test_any_recovery_code_works_once(client: Client) -> None:
     assert len(recovery_codes(alice)) == 9
 
 
-def test_codes_cannot_be_guessed(client: Client) -> None:
-    alice = person("alice")
+def test_codes_cannot_be_guessed(client: Client, alice: User) -> None:
     secret = give_factor(alice)
     sign_in(client, "alice")
     for _ in range(5):
@@ -226,8 +206,9 @@ def test_codes_cannot_be_guessed(client: Client) -> None:
     assert signed_in_name(client) == ""
 
 
-def test_a_user_deactivated_between_password_and_code_is_refused(client: Client) -> None:
-    alice = person("alice")
+def test_a_user_deactivated_between_password_and_code_is_refused(
+    client: Client, alice: User
+) -> None:
     secret = give_factor(alice)
     sign_in(client, "alice")
 
@@ -240,19 +221,7 @@ def test_a_user_deactivated_between_password_and_code_is_refused(client: Client)
 # -- Recovery
 
 
-def test_after_a_reset_the_password_is_enough_again(client: Client) -> None:
-    alice = person("alice")
-    give_factor(alice)
-
-    assert reset_second_factor(alice)
-    assert not reset_second_factor(alice)
-
-    sign_in(client, "alice")
-    assert signed_in_name(client) == "alice"
-
-
-def test_administrators_reset_the_factor_in_the_admin(client: Client) -> None:
-    alice = person("alice")
+def test_administrators_reset_the_factor_in_the_admin(client: Client, alice: User) -> None:
     give_factor(alice)
     client.force_login(person("root", is_staff=True, is_superuser=True))
 
@@ -264,13 +233,17 @@ def test_administrators_reset_the_factor_in_the_admin(client: Client) -> None:
 
     assert "Reset for alice." in response.content.decode()
     assert not has_second_factor(alice)
+    assert not reset_second_factor(alice)
+    client.logout()
+    sign_in(client, "alice")
+    assert signed_in_name(client) == "alice"
 
 
 # -- Enforcement
 
 
 @pytest.fixture
-def required(settings: Any) -> Iterator[Any]:
+def required(settings: Any) -> Any:
     """Set the users who must have a factor.
 
     Middleware reads the setting once, when the server starts.
@@ -282,7 +255,7 @@ def required(settings: Any) -> Iterator[Any]:
         client.handler = ClientHandler(enforce_csrf_checks=False)
         return client
 
-    yield demand
+    return demand
 
 
 def test_a_user_who_needs_a_factor_gets_only_the_setup_pages(required: Any) -> None:
@@ -296,47 +269,32 @@ def test_a_user_who_needs_a_factor_gets_only_the_setup_pages(required: Any) -> N
     assert refused.json()["error"]["code"] == "second_factor_required"
 
     confirm_password(client)
-    secret = client.get(reverse("mfa_activate_totp")).context["form"].secret
-    client.post(reverse("mfa_activate_totp"), {"code": code_of(secret)})
+    secret = offered_secret(client)
+    set_up_factor(client, code_of(secret))
     assert has_second_factor(root)
     assert client.get("/admin/").status_code == 200
 
 
-@pytest.mark.parametrize(("of", "is_enforced"), [("off", False), ("staff", False), ("all", True)])
-def test_the_setting_selects_the_users_who_need_a_factor(
-    required: Any, of: str, is_enforced: bool
-) -> None:
-    client = required(of)
+def test_the_setting_selects_the_users_who_need_a_factor(required: Any, alice: User) -> None:
+    for of, is_enforced in (("off", False), ("staff", False), ("all", True)):
+        client = required(of)
+        sign_in(client, "alice")
+        assert (client.get("/").url == reverse("mfa_activate_totp")) == is_enforced
+
+
+def test_paths_without_sessions_need_no_factor_and_ignore_sessions(required: Any) -> None:
+    client, anonymous = required("all"), required("all")
     person("alice")
     sign_in(client, "alice")
 
-    response = client.get("/")
-
-    assert (response.url == reverse("mfa_activate_totp")) == is_enforced
-
-
-def test_the_api_needs_no_factor(required: Any) -> None:
-    client = required("all")
-
-    assert client.get("/v1/models").status_code == 401
+    for path in ("/v1/models", "/v3/models/tiny", "/v1/nothing"):
+        without, answer = anonymous.get(path), client.get(path)
+        assert without.status_code in (401, 404)
+        assert (answer.status_code, answer.content) == (without.status_code, without.content)
+    assert anonymous.get("/v1/models").status_code == 401
 
 
-@pytest.mark.parametrize("path", ["/v1/models", "/v3/models/tiny", "/v1/nothing"])
-def test_paths_without_sessions_answer_as_for_an_anonymous_client(required: Any, path: str) -> None:
-    client = required("all")
-    anonymous = client.get(path)
-    person("alice")
-    sign_in(client, "alice")
-
-    with_session = client.get(path)
-
-    assert anonymous.status_code in (401, 404)
-    assert (with_session.status_code, with_session.content) == (
-        anonymous.status_code,
-        anonymous.content,
-    )
-
-
+@pytest.mark.stores
 @pytest.mark.django_db(transaction=True)
 async def test_the_asynchronous_server_demands_the_factor_too(settings: Any) -> None:
     settings.VINERY_REQUIRE_2FA = "all"

@@ -19,9 +19,11 @@ from signin_helpers import (
     confirm_password,
     enter_code,
     give_factor,
+    offered_secret,
     oidc_sign_in,
     person,
     recovery_codes,
+    set_up_factor,
     sign_in,
     signed_in_name,
 )
@@ -35,12 +37,23 @@ HERE = "192.0.2.7"
 
 
 @pytest.fixture
+def alice(db: None) -> User:
+    """She has a password."""
+    return person("alice")
+
+
+@pytest.fixture
 def client() -> Client:
     return Client(REMOTE_ADDR=HERE)
 
 
 def logged(action: str) -> list[AuditEntry]:
     return list(AuditEntry.objects.filter(action=f"user.{action}").order_by("number"))
+
+
+def only(action: str) -> AuditEntry:
+    [entry] = logged(action)
+    return entry
 
 
 def a_minute_later() -> None:
@@ -57,48 +70,49 @@ def everything() -> str:
 # -- Successful sign-ins
 
 
-def test_a_sign_in_is_logged_with_its_address_and_method(client: Client) -> None:
-    alice = person("alice")
+def test_a_sign_in_is_logged_with_its_address_and_method(client: Client, alice: User) -> None:
     sign_in(client, "alice")
 
-    [entry] = logged("sign_in")
+    entry = only("sign_in")
     assert (entry.actor_id, entry.actor, entry.ip) == (alice.pk, "alice", HERE)
     assert (entry.target_kind, entry.target_id) == ("user", str(alice.pk))
     assert entry.after == {"with": ["password"]}
     assert PASSWORD not in everything()
 
 
-def test_a_second_factor_is_logged_and_a_password_alone_is_not(client: Client) -> None:
-    secret = give_factor(person("alice"))
+def test_a_second_factor_is_logged_and_a_password_or_a_used_code_is_not(client: Client) -> None:
+    code = code_of(give_factor(person("alice")))
     sign_in(client, "alice")
     assert logged("sign_in") == []
 
-    enter_code(client, code_of(secret))
+    enter_code(client, code)
+    assert only("sign_in").after == {"with": ["password", "totp"]}
 
-    [entry] = logged("sign_in")
-    assert entry.after == {"with": ["password", "totp"]}
+    thief = Client(REMOTE_ADDR=HERE)
+    sign_in(thief, "alice")
+    enter_code(thief, code)
+    assert len(logged("sign_in")) == len(logged("sign_in_failed")) == 1
 
 
-def test_a_recovery_code_is_logged_with_the_number_of_remaining_codes(client: Client) -> None:
-    alice = person("alice")
+def test_a_recovery_code_is_logged_with_the_number_of_remaining_codes(
+    client: Client, alice: User
+) -> None:
     give_factor(alice)
     code, *_ = recovery_codes(alice)
     sign_in(client, "alice")
     enter_code(client, code)
 
-    [entry] = logged("recovery_code_used")
+    entry = only("recovery_code_used")
     assert (entry.actor, entry.ip, entry.after) == ("alice", HERE, {"num_left": 9})
     assert (logged("sign_in")[0].after or {})["with"] == ["password", "recovery_codes"]
     assert code not in everything()
 
 
-def test_a_sign_in_through_the_issuer_is_logged_with_its_method(
-    client: Client, issuer: TestIssuer
-) -> None:
+def test_a_sign_in_through_the_issuer_is_logged(client: Client, issuer: TestIssuer) -> None:
     oidc_sign_in(client)
 
     assert signed_in_name(client) == "ada"
-    [entry] = logged("sign_in")
+    entry = only("sign_in")
     assert (entry.actor, entry.after) == ("ada", {"with": ["issuer"]})
 
 
@@ -107,18 +121,17 @@ def test_a_failure_of_the_issuer_is_logged(client: Client, issuer: TestIssuer) -
     oidc_sign_in(client)
 
     assert signed_in_name(client) == ""
-    [entry] = logged("sign_in_failed")
+    entry = only("sign_in_failed")
     assert (entry.target, entry.after) == ("unknown account", {"at": "issuer", "num_times": 1})
 
 
 # -- Failures
 
 
-def test_a_wrong_password_is_logged_for_its_user(client: Client) -> None:
-    alice = person("alice")
+def test_a_wrong_password_is_logged_for_its_user(client: Client, alice: User) -> None:
     sign_in(client, "alice", "not it")
 
-    [entry] = logged("sign_in_failed")
+    entry = only("sign_in_failed")
     assert (entry.actor_id, entry.actor, entry.ip) == (None, "anonymous", HERE)
     assert (entry.target, entry.target_id) == ("alice", str(alice.pk))
     assert entry.after == {"at": "password", "num_times": 1}
@@ -128,13 +141,12 @@ def test_a_wrong_password_is_logged_for_its_user(client: Client) -> None:
 def test_a_password_in_the_wrong_field_is_not_logged(client: Client) -> None:
     sign_in(client, PASSWORD, PASSWORD)
 
-    [entry] = logged("sign_in_failed")
+    entry = only("sign_in_failed")
     assert (entry.target, entry.target_id) == ("unknown account", "")
     assert PASSWORD not in everything()
 
 
-def test_failures_are_counted_and_logged_once_a_minute(client: Client) -> None:
-    person("alice")
+def test_failures_are_counted_and_logged_once_a_minute(client: Client, alice: User) -> None:
     for _ in range(4):
         sign_in(client, "alice", "not it")
     assert [entry.after for entry in logged("sign_in_failed")] == [
@@ -147,8 +159,9 @@ def test_failures_are_counted_and_logged_once_a_minute(client: Client) -> None:
     assert (logged("sign_in_failed")[1].after or {})["num_times"] == 4
 
 
-def test_a_sign_in_is_logged_with_the_number_of_earlier_failures(client: Client) -> None:
-    person("alice")
+def test_a_sign_in_is_logged_with_the_number_of_earlier_failures(
+    client: Client, alice: User
+) -> None:
     for _ in range(3):
         sign_in(client, "alice", "not it")
     sign_in(client, "alice")
@@ -160,8 +173,7 @@ def test_a_sign_in_is_logged_with_the_number_of_earlier_failures(client: Client)
     assert second.after == {"with": ["password"]}
 
 
-def test_each_network_and_each_user_has_its_own_counter() -> None:
-    person("alice")
+def test_each_network_and_each_user_has_its_own_counter(alice: User) -> None:
     person("bob")
     for address in ("192.0.2.1", "2001:db8::1", "2001:db8::2", "2001:db8:1::1"):
         for name in ("alice", "bob"):
@@ -182,12 +194,11 @@ def test_unknown_names_share_one_entry(client: Client) -> None:
     assert len(logged("sign_in_failed")) == 1
 
 
-def test_a_lockout_is_logged_once_a_minute(client: Client) -> None:
-    alice = person("alice")
+def test_a_lockout_is_logged_once_a_minute(client: Client, alice: User) -> None:
     for _ in range(8):
         sign_in(client, "ALICE", "not it")
 
-    [entry] = logged("locked_out")
+    entry = only("locked_out")
     assert (entry.target_id, entry.ip, entry.after) == (str(alice.pk), HERE, {"num_times": 1})
     a_minute_later()
     sign_in(client, "alice")
@@ -206,24 +217,12 @@ def test_wrong_codes_are_failures_and_cause_a_lockout(client: Client) -> None:
     assert logged("sign_in") == []
 
 
-def test_a_used_code_is_a_failure(client: Client) -> None:
-    secret = give_factor(person("alice"))
-    code = code_of(secret)
-    for each in (client, Client(REMOTE_ADDR=HERE)):
-        sign_in(each, "alice")
-        enter_code(each, code)
+def test_refused_users_are_logged(client: Client) -> None:
+    for name, fields in (("gone", {"is_active": False}), ("robot", {"is_service": True})):
+        person(name, **fields)
+        sign_in(client, name)
 
-    assert len(logged("sign_in")) == 1
-    assert len(logged("sign_in_failed")) == 1
-
-
-@pytest.mark.parametrize("fields", [{"is_active": False}, {"is_service": True}])
-def test_a_refused_user_is_logged(client: Client, fields: dict[str, bool]) -> None:
-    person("robot", **fields)
-    sign_in(client, "robot")
-
-    [entry] = logged("sign_in_failed")
-    assert entry.target == "robot"
+    assert [entry.target for entry in logged("sign_in_failed")] == ["gone", "robot"]
     assert logged("sign_in") == []
 
 
@@ -231,14 +230,13 @@ def test_a_refused_user_is_logged(client: Client, fields: dict[str, bool]) -> No
 
 
 def test_setup_and_removal_of_a_second_factor_are_logged(
-    client: Client, django_capture_on_commit_callbacks: Any
+    client: Client, django_capture_on_commit_callbacks: Any, alice: User
 ) -> None:
-    alice = person("alice")
     sign_in(client, "alice")
     confirm_password(client)
-    secret = client.get(reverse("mfa_activate_totp")).context["form"].secret
+    secret = offered_secret(client)
     with django_capture_on_commit_callbacks(execute=True):
-        client.post(reverse("mfa_activate_totp"), {"code": code_of(secret)})
+        set_up_factor(client, code_of(secret))
         codes = recovery_codes(alice)
         client.post(reverse("mfa_generate_recovery_codes"))
     client.post(reverse("mfa_deactivate_totp"))
@@ -255,8 +253,7 @@ def test_setup_and_removal_of_a_second_factor_are_logged(
     assert not [each for each in (secret, *codes) if each in everything()]
 
 
-def test_a_changed_password_is_logged(client: Client) -> None:
-    person("alice")
+def test_a_changed_password_is_logged(client: Client, alice: User) -> None:
     sign_in(client, "alice")
     confirm_password(client)
     new = "staple of a battery"
@@ -265,7 +262,7 @@ def test_a_changed_password_is_logged(client: Client) -> None:
         {"oldpassword": PASSWORD, "password1": new, "password2": new},
     )
 
-    [entry] = logged("password")
+    entry = only("password")
     assert (entry.actor, entry.ip, entry.target) == ("alice", HERE, "alice")
     assert new not in everything()
 
@@ -280,7 +277,7 @@ def test_a_password_reset_by_mail_is_logged(client: Client, settings: Any) -> No
     client.post(page.request["PATH_INFO"], {"password1": new, "password2": new})
 
     assert User.objects.get().check_password(new)
-    [entry] = logged("password")
+    entry = only("password")
     assert (entry.actor, entry.ip, entry.target) == ("anonymous", HERE, "alice")
     assert entry.after == {"by": "link"}
 

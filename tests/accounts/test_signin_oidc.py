@@ -1,26 +1,38 @@
-"""Sign-in through an OpenID Connect issuer that runs on loopback."""
+"""Sign-in through an OpenID Connect issuer that runs on loopback: rights, accounts that it opens,
+and wrong answers of the issuer."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
+import httpx
 import pytest
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
 from allauth.socialaccount.models import SocialAccount, SocialToken
 from django.test import Client
 from django.urls import reverse
-from oidc_issuer import TestIssuer
+from oidc_issuer import CLIENT_ID, TestIssuer, new_key
 from signin_helpers import (
+    PASSWORD,
     code_of,
+    confirm_password,
     finish_oidc,
     give_factor,
+    is_oidc_refused,
     oidc_sign_in,
     person,
+    sign_in,
     signed_in_name,
     start_oidc,
+    text_of,
 )
 
-from vinery_accounts.models import Membership, Organization, Role, User
+from tests.tables import table
+from vinery_accounts.models import AuditEntry, Membership, Organization, Role, User
+from vinery_accounts.services import changes
 
 pytestmark = pytest.mark.django_db
 
@@ -28,9 +40,7 @@ pytestmark = pytest.mark.django_db
 # -- Accounts
 
 
-def test_a_new_user_gets_an_account_if_the_settings_allow_it(
-    client: Client, issuer: TestIssuer
-) -> None:
+def test_a_new_user_gets_an_account_if_allowed(client: Client, issuer: TestIssuer) -> None:
     response = oidc_sign_in(client, process="login", next="/accounts/sessions/")
 
     assert response.url == "/accounts/sessions/"
@@ -44,8 +54,7 @@ def test_a_new_user_gets_an_account_if_the_settings_allow_it(
 
 
 def test_the_next_sign_in_finds_the_same_account(client: Client, issuer: TestIssuer) -> None:
-    oidc_sign_in(client)
-    client.logout()
+    oidc_sign_in(Client())
     issuer.claims |= {"preferred_username": "countess", "email": "countess@example.com"}
 
     oidc_sign_in(client)
@@ -54,10 +63,8 @@ def test_the_next_sign_in_finds_the_same_account(client: Client, issuer: TestIss
     assert User.objects.count() == 1
 
 
-def test_a_new_user_gets_no_account_by_default(
-    client: Client, issuer: TestIssuer, settings: Any
-) -> None:
-    settings.VINERY_OIDC = issuer.settings()
+def test_a_new_user_gets_no_account_by_default(client: Client, issuer: TestIssuer) -> None:
+    issuer.allow()
 
     response = oidc_sign_in(client)
 
@@ -74,7 +81,7 @@ def test_a_new_user_with_a_taken_name_gets_another_name(client: Client, issuer: 
     assert not User.objects.get(username=signed_in_name(client)).is_superuser
 
 
-def test_vinery_asks_for_the_second_factor_after_the_issuer(
+def test_the_second_factor_is_asked_for_after_the_issuer(
     client: Client, issuer: TestIssuer
 ) -> None:
     ada = person("ada")
@@ -88,34 +95,27 @@ def test_vinery_asks_for_the_second_factor_after_the_issuer(
     assert signed_in_name(client) == "ada"
 
 
-def test_a_user_of_the_issuer_cannot_set_a_password(client: Client, issuer: TestIssuer) -> None:
+def test_a_user_of_the_issuer_cannot_set_a_password_and_its_tokens_are_not_kept(
+    client: Client, issuer: TestIssuer
+) -> None:
     oidc_sign_in(client)
 
     page = client.get(reverse("account_change_password"), follow=True)
     client.post(reverse("account_set_password"), {"password1": "x" * 20, "password2": "x" * 20})
 
-    assert "Your account has no password" in page.content.decode()
+    assert "Your account has no password" in text_of(page)
     assert not User.objects.get().has_usable_password()
-
-
-def test_the_issuer_s_tokens_are_not_kept(client: Client, issuer: TestIssuer) -> None:
-    oidc_sign_in(client)
-
     assert not SocialToken.objects.exists()
-    kept = SocialAccount.objects.get().extra_data
-    assert kept.keys() == {
-        "sub", "iss", "aud", "email", "email_verified", "preferred_username", "name"
-    }  # fmt: skip
+    known = {"sub", "iss", "aud", "email", "email_verified", "preferred_username", "name"}
+    assert SocialAccount.objects.get().extra_data.keys() == known
 
 
 # -- Rights
 
 
-def test_groups_decide_about_superusers_and_roles_at_each_sign_in(
-    client: Client, issuer: TestIssuer, settings: Any
-) -> None:
+def test_groups_decide_about_rights_at_each_sign_in(client: Client, issuer: TestIssuer) -> None:
     User.objects.create_superuser("root")
-    settings.VINERY_OIDC = issuer.settings(
+    issuer.allow(
         makes_accounts=True,
         organization="Analytical Engines",
         groups_claim="groups",
@@ -140,10 +140,8 @@ def test_groups_decide_about_superusers_and_roles_at_each_sign_in(
     assert not Membership.objects.filter(user=ada).exists()
 
 
-def test_the_last_superuser_keeps_the_right(
-    client: Client, issuer: TestIssuer, settings: Any
-) -> None:
-    settings.VINERY_OIDC = issuer.settings(groups_claim="groups", admin_group="operators")
+def test_the_last_superuser_keeps_the_right(client: Client, issuer: TestIssuer) -> None:
+    issuer.allow(groups_claim="groups", admin_group="operators")
     root = person("root", is_superuser=True, is_staff=True)
     SocialAccount.objects.create(user=root, provider="oidc", uid="1234")
 
@@ -156,7 +154,7 @@ def test_the_last_superuser_keeps_the_right(
 # -- Requests
 
 
-def test_each_request_to_the_issuer_has_a_new_state_nonce_and_challenge(
+def test_each_request_has_a_new_state_nonce_and_challenge(
     client: Client, issuer: TestIssuer
 ) -> None:
     oidc_sign_in(client)
@@ -179,15 +177,15 @@ def test_a_link_cannot_change_the_request_to_the_issuer(client: Client, issuer: 
 
 
 def test_a_link_alone_does_not_sign_in(client: Client, issuer: TestIssuer) -> None:
+    assert "Log in with single sign-on" in text_of(client.get(reverse("account_login")))
+
     response = client.get(reverse("openid_connect_login"))
 
     assert response.status_code == 200
-    assert "You will be redirected to single sign-on" in response.content.decode()
+    assert "You will be redirected to single sign-on" in text_of(response)
 
 
-def test_the_callback_is_under_the_public_url(
-    client: Client, issuer: TestIssuer, settings: Any
-) -> None:
+def test_the_callback_has_the_public_url(client: Client, issuer: TestIssuer, settings: Any) -> None:
     settings.VINERY_PUBLIC_URL = "https://vinery.example"
 
     to_issuer = start_oidc(client)
@@ -203,7 +201,285 @@ def test_the_pages_do_not_exist_without_an_issuer(client: Client) -> None:
     assert "Log in with" not in client.get(reverse("account_login")).content.decode()
 
 
-def test_the_sign_in_page_offers_the_issuer(client: Client, issuer: TestIssuer) -> None:
-    page = client.get(reverse("account_login")).content.decode()
+# -- The account that a sign-in opens, by the user's address
 
-    assert "Log in with single sign-on" in page
+
+def test_a_verified_address_is_linked_if_allowed(client: Client, issuer: TestIssuer) -> None:
+    person("countess", email="ADA@example.com")
+
+    response = oidc_sign_in(client)
+    assert response.status_code == 403
+    assert "This address has an account already" in response.content.decode()
+    assert signed_in_name(client) == ""
+
+    issuer.allow(links_by_email=True)
+    oidc_sign_in(client)
+    assert signed_in_name(client) == "countess"
+    assert not User.objects.get().has_usable_password()
+
+
+def test_a_link_removes_the_access_of_the_former_user(client: Client, issuer: TestIssuer) -> None:
+    """The first user knows the password, and may have added a second factor or an issuer's
+    account.
+    """
+    maker, countess = Client(), person("countess", email="ada@example.com")
+    sign_in(maker, "countess")
+    assert signed_in_name(maker) == "countess"
+    give_factor(countess)
+    SocialAccount.objects.create(user=countess, provider="oidc", uid="maker")
+    issuer.allow(links_by_email=True)
+
+    oidc_sign_in(client)
+
+    assert signed_in_name(client) == "countess"
+    assert signed_in_name(maker) == ""
+    countess.refresh_from_db()
+    assert not countess.has_usable_password()
+    assert not Authenticator.objects.exists()
+    assert SocialAccount.objects.get().uid == "1234"
+    entry = AuditEntry.objects.get(action="user.link")
+    assert (entry.actor, entry.target, entry.ip) == ("countess", "countess", "127.0.0.1")
+    assert entry.after == {
+        "by": "e-mail",
+        "forgotten": ["password", "second_factor", "connections"],
+    }
+
+
+def test_credentials_added_after_the_link_are_kept(client: Client, issuer: TestIssuer) -> None:
+    countess = person("countess", email="ada@example.com")
+    issuer.allow(links_by_email=True)
+    oidc_sign_in(Client())
+    countess.refresh_from_db()
+    changes.set_password(countess, PASSWORD)
+
+    oidc_sign_in(client)
+
+    countess.refresh_from_db()
+    assert countess.has_usable_password()
+    assert AuditEntry.objects.filter(action="user.link").count() == 1
+
+
+@table("verified", [False, None, "true", 1])
+def test_an_unverified_address_is_not_linked_or_stored(
+    issuer: TestIssuer, verified: object
+) -> None:
+    User.objects.all().delete()
+    client, _ = Client(), person("countess", email="ada@example.com")
+    issuer.allow(links_by_email=True, makes_accounts=True)
+    issuer.claims |= {"email_verified": verified}
+
+    oidc_sign_in(client)
+
+    assert signed_in_name(client) == "ada"
+    assert User.objects.get(username="ada").email == ""
+
+
+def test_a_user_without_password_and_second_factor_cannot_sign_in_again_by_a_mailed_code(
+    client: Client, issuer: TestIssuer
+) -> None:
+    """Vinery has no pages for codes by mail, which allauth offers for a verified address."""
+    issuer.allow(makes_accounts=True)
+    oidc_sign_in(client)
+    EmailAddress.objects.update(verified=True)
+
+    for page in ("account_reauthenticate", "mfa_reauthenticate"):
+        assert client.get(reverse(page)).status_code == 403
+
+
+def test_an_address_of_two_accounts_links_to_neither(client: Client, issuer: TestIssuer) -> None:
+    person("one", email="ada@example.com")
+    person("two", email="ada@example.com")
+    issuer.allow(links_by_email=True, makes_accounts=True)
+
+    assert oidc_sign_in(client).status_code == 403
+    assert not SocialAccount.objects.exists()
+
+
+@table("links_by_email", [False, True])
+@table("has_account", [False, True])
+def test_an_address_that_an_owner_gave_to_another_account_does_not_count(
+    issuer: TestIssuer, links_by_email: bool, has_account: bool
+) -> None:
+    """An owner of another organisation could block a person's sign-in, or get them into it."""
+    User.objects.all().delete()
+    client = Client()
+    issuer.allow(links_by_email=links_by_email, makes_accounts=True)
+    if has_account:
+        oidc_sign_in(Client())
+    stub = person("stub", email="Ada@example.com", is_email_confirmed=False)
+
+    oidc_sign_in(client)
+
+    assert signed_in_name(client) == "ada"
+    assert User.objects.get(username="ada").email == "ada@example.com"
+    assert not SocialAccount.objects.filter(user=stub).exists()
+    assert stub.has_usable_password()
+
+
+def test_an_unconfirmed_address_blocks_no_link(client: Client, issuer: TestIssuer) -> None:
+    person("countess", email="ada@example.com")
+    person("stub", email="ada@example.com", is_email_confirmed=False)
+    issuer.allow(links_by_email=True)
+
+    oidc_sign_in(client)
+
+    assert signed_in_name(client) == "countess"
+
+
+def test_a_former_address_of_a_user_is_not_linked(client: Client, issuer: TestIssuer) -> None:
+    """A company may give the address of a former employee to a new one."""
+    issuer.allow(links_by_email=True, makes_accounts=True)
+    oidc_sign_in(Client())
+    User.objects.update(email="ada@private.example")
+    issuer.claims |= {"sub": "5678", "preferred_username": "successor"}
+
+    response = client.get(oidc_sign_in(client).url)
+
+    assert "This address has an account already" in response.content.decode()
+    assert signed_in_name(client) == ""
+    assert User.objects.count() == 1
+
+
+@table("field, value", [("is_active", False), ("is_service", True)])
+def test_an_account_that_may_not_sign_in_is_neither_linked_nor_opened(
+    issuer: TestIssuer, field: str, value: bool
+) -> None:
+    User.objects.all().delete()
+    client, robot = Client(), person("robot", email="ada@example.com", **{field: value})
+    issuer.allow(links_by_email=True, makes_accounts=True)
+    assert oidc_sign_in(client).status_code == 403
+
+    SocialAccount.objects.create(user=robot, provider="oidc", uid="1234")
+    assert oidc_sign_in(client).url == reverse("account_inactive")
+    assert signed_in_name(client) == ""
+
+
+def test_a_user_connects_and_disconnects_their_account(client: Client, issuer: TestIssuer) -> None:
+    issuer.allow()
+    person("countess")
+    sign_in(client, "countess")
+    confirm_password(client)
+
+    response = oidc_sign_in(client, process="connect")
+    assert response.url == reverse("socialaccount_connections")
+    connected = SocialAccount.objects.get(user__username="countess")
+    assert connected.uid == "1234"
+
+    elsewhere = Client()
+    oidc_sign_in(elsewhere)
+    assert signed_in_name(elsewhere) == "countess"
+
+    client.post(reverse("socialaccount_connections"), {"account": connected.pk})
+    assert not SocialAccount.objects.exists()
+
+
+# -- Wrong answers of the issuer, which are refused
+
+
+_OTHER_ISSUER = "https://another.example"
+
+
+@table(
+    "claims",
+    [
+        {"nonce": "of another sign-in"},
+        {"nonce": None},
+        {"iss": _OTHER_ISSUER},
+        {"iss": None},
+        {"aud": "another client"},
+        {"aud": None},
+        {"aud": [CLIENT_ID, "another client"]},
+        {"azp": "another client"},
+        {"exp": 1},
+        {"exp": None},
+        {"iat": 4_000_000_000},
+        {"sub": None},
+        {"sub": ""},
+    ],
+)
+def test_a_token_with_a_wrong_claim_is_refused(
+    issuer: TestIssuer, claims: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    client, issuer.wrong_in_token = Client(), claims
+    caplog.clear()
+
+    assert is_oidc_refused(oidc_sign_in(client))
+    assert signed_in_name(client) == ""
+    assert not User.objects.exists()
+    assert "A sign-in through the issuer failed: The ID token" in caplog.text
+    assert "ada@example.com" not in caplog.text
+
+
+@table(
+    "algorithm, key",
+    [
+        ("RS256", new_key()),
+        ("HS256", "the client's secret, which is long enough to sign with"),
+        ("none", ""),
+    ],
+)
+def test_a_token_of_another_signer_is_refused(issuer: TestIssuer, algorithm: str, key: Any) -> None:
+    client, issuer.algorithm, issuer.signing_key = Client(), algorithm, key
+
+    assert is_oidc_refused(oidc_sign_in(client))
+    assert signed_in_name(client) == ""
+
+
+def test_false_answers_of_the_issuer_are_refused(client: Client, issuer: TestIssuer) -> None:
+    issuer.leaves_out_token = True
+    assert is_oidc_refused(oidc_sign_in(client))
+
+    issuer.leaves_out_token, issuer.userinfo = False, {"sub": "another"}
+    assert is_oidc_refused(oidc_sign_in(client))
+
+    issuer.userinfo, issuer.wrong_in_discovery = {}, {"issuer": _OTHER_ISSUER}
+    assert is_oidc_refused(start_oidc(client))
+
+
+def test_an_issuer_may_end_in_a_slash(client: Client, issuer: TestIssuer, settings: Any) -> None:
+    name = f"{issuer.url}/"
+    settings.VINERY_OIDC = replace(issuer.settings(makes_accounts=True), url=name)
+    assert is_oidc_refused(start_oidc(client))
+
+    issuer.wrong_in_discovery, issuer.wrong_in_token = {"issuer": name}, {"iss": name}
+    oidc_sign_in(client)
+    assert signed_in_name(client) == "ada"
+
+
+def test_an_unavailable_issuer_is_reported_at_each_step(client: Client, issuer: TestIssuer) -> None:
+    to_issuer = start_oidc(client)
+    back = httpx.get(to_issuer.url).headers["location"]
+    issuer.is_down = True
+
+    assert is_oidc_refused(client.get(back))
+    assert is_oidc_refused(start_oidc(client))
+
+
+def test_an_answer_is_valid_once_in_its_own_session(client: Client, issuer: TestIssuer) -> None:
+    back = httpx.get(start_oidc(client).url).headers["location"]
+
+    assert is_oidc_refused(Client().get(back))
+    client.get(back)
+    assert signed_in_name(client) == "ada"
+    assert is_oidc_refused(client.get(back))
+
+
+def test_a_code_of_another_session_is_refused(client: Client, issuer: TestIssuer) -> None:
+    """The code fits neither the verifier nor the nonce of the session that receives it."""
+    stolen = httpx.get(start_oidc(Client()).url).headers["location"]
+    mine = httpx.get(start_oidc(client).url).headers["location"]
+    code = httpx.URL(stolen).params["code"]
+    state = httpx.URL(mine).params["state"]
+
+    planted = client.get(f"{reverse('openid_connect_callback')}?code={code}&state={state}")
+
+    assert is_oidc_refused(planted)
+
+
+def test_a_cancelled_sign_in_is_reported(client: Client, issuer: TestIssuer) -> None:
+    back = httpx.URL(httpx.get(start_oidc(client).url).headers["location"])
+    query = urlencode({"error": "access_denied", "state": back.params["state"]})
+
+    response = client.get(f"{back.path}?{query}", follow=True)
+
+    assert "You are not logged in" in response.content.decode()

@@ -1,4 +1,5 @@
-"""Sign-in with a password: accepted and refused users, and the limits of attempts."""
+"""Sign-in with a password: accepted and refused users, and the limits of attempts, with which
+strangers cannot lock a user out of a known device, or out of an account with a second factor."""
 
 from __future__ import annotations
 
@@ -7,20 +8,39 @@ from typing import Any
 
 import pytest
 from django.core import mail
+from django.core.cache import cache
 from django.core.exceptions import ValidationError
+from django.core.signing import TimestampSigner
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
-from signin_helpers import PASSWORD, WAIT, person, sign_in, signed_in_name
+from signin_helpers import (
+    PASSWORD,
+    WAIT,
+    code_of,
+    enter_code,
+    give_factor,
+    person,
+    sign_in,
+    signed_in_name,
+    text_of,
+)
 
 from vinery.cli import main
 from vinery_accounts.models import User
 from vinery_accounts.services.changes import set_password
+from vinery_accounts.signin import devices
 
 pytestmark = pytest.mark.django_db
 
 
-def test_a_user_with_the_right_password_gets_a_new_session(client: Client) -> None:
-    person("alice")
+@pytest.fixture
+def alice(db: None) -> User:
+    """She has a password."""
+    return person("alice")
+
+
+def test_a_user_with_the_right_password_gets_a_new_session(client: Client, alice: User) -> None:
     client.get(reverse("account_login"))
     client.session["planted"] = "by an attacker"
     before = client.session.session_key
@@ -32,27 +52,19 @@ def test_a_user_with_the_right_password_gets_a_new_session(client: Client) -> No
     assert client.session.session_key != before
 
 
-def test_a_wrong_password_is_refused_without_a_reason(client: Client) -> None:
-    person("alice")
+def test_who_may_not_sign_in_is_refused_without_a_reason(client: Client, alice: User) -> None:
+    person("gone", is_staff=True, is_active=False)
+    person("robot", is_staff=True, is_service=True)
 
-    wrong = sign_in(client, "alice", "not it").content.decode()
-    unknown = sign_in(client, "unknown", "not it").content.decode()
-
-    assert "username and/or password you specified are not correct" in wrong
-    assert "username and/or password you specified are not correct" in unknown
-    assert signed_in_name(client) == ""
-
-
-@pytest.mark.parametrize("fields", [{"is_active": False}, {"is_service": True}])
-def test_a_user_who_may_not_sign_in_is_answered_like_an_unknown_one(
-    client: Client, fields: dict[str, bool]
-) -> None:
-    person("robot", is_staff=True, **fields)
-
-    response = sign_in(client, "robot")
-
-    assert "username and/or password" in response.content.decode()
-    assert signed_in_name(client) == ""
+    for name, password in (
+        ("alice", "not it"),
+        ("unknown", "not it"),
+        ("gone", PASSWORD),
+        ("robot", PASSWORD),
+    ):
+        page = text_of(sign_in(client, name, password))
+        assert "username and/or password you specified are not correct" in page, name
+        assert signed_in_name(client) == ""
 
 
 @pytest.mark.parametrize("field", ["is_active", "is_service"])
@@ -67,21 +79,14 @@ def test_a_deactivated_user_loses_the_session_at_once(client: Client, field: str
     assert signed_in_name(client) == ""
 
 
-def test_there_is_no_page_to_sign_up(client: Client) -> None:
+def test_there_is_one_page_to_sign_in_and_none_to_sign_up(client: Client) -> None:
+    person("root", is_staff=True, is_superuser=True)
     assert client.get("/accounts/signup/").status_code == 404
 
-
-def test_the_admin_redirects_to_the_sign_in_page(client: Client) -> None:
     response = client.get("/admin/accounts/user/", follow=True)
-
-    assert response.redirect_chain[-1][0] == "/accounts/login/?next=/admin/accounts/user/"
-
-
-def test_the_admin_s_own_login_takes_no_password(client: Client) -> None:
-    person("root", is_staff=True, is_superuser=True)
-
     client.post("/admin/login/", {"username": "root", "password": PASSWORD})
 
+    assert response.redirect_chain[-1][0] == "/accounts/login/?next=/admin/accounts/user/"
     assert signed_in_name(client) == ""
 
 
@@ -94,29 +99,16 @@ def test_the_sign_in_leads_to_the_requested_page_and_to_no_other_server(client: 
 
 
 def test_a_user_without_admin_rights_gets_the_console_and_not_the_admin(
-    client: Client,
+    client: Client, alice: User
 ) -> None:
-    person("alice")
 
     assert sign_in(client, "alice").url == reverse("console:overview")
     response = client.get("/admin/", follow=True)
     assert response.status_code == 403
-    assert "Access denied" in response.content.decode()
+    assert "Access denied" in text_of(response)
 
 
 # -- Attempts
-
-
-def test_five_wrong_passwords_lock_the_user_out_even_with_the_right_one(
-    client: Client,
-) -> None:
-    person("alice")
-    for _ in range(5):
-        sign_in(client, "alice", "wrong")
-
-    response = sign_in(Client(REMOTE_ADDR="198.51.100.7"), "ALICE")
-
-    assert re.search(WAIT, response.content.decode())
 
 
 @pytest.mark.parametrize("command", [["user", "password", "root"], ["admin", "reset-password"]])
@@ -135,8 +127,7 @@ def test_a_new_password_by_command_ends_a_lockout(
     assert signed_in_name(client) == "root"
 
 
-def test_a_new_password_in_the_admin_ends_a_lockout(client: Client) -> None:
-    alice = person("alice")
+def test_a_new_password_in_the_admin_ends_a_lockout(client: Client, alice: User) -> None:
     client.force_login(person("root", is_superuser=True, is_staff=True))
     close_the_endpoint("alice")
     new = "another horse altogether"
@@ -157,19 +148,22 @@ def close_the_endpoint(username: str) -> None:
     assert re.search(WAIT, sign_in(Client(), username, "wrong").content.decode())
 
 
-def test_another_host_name_gives_no_more_attempts(client: Client, settings: Any) -> None:
+def test_five_wrong_passwords_lock_the_user_out_whatever_the_host_address_or_password(
+    client: Client, settings: Any
+) -> None:
     settings.ALLOWED_HOSTS = ["*"]
     person("alice")
     for number in range(5):
         sign_in(client, "alice", "wrong", headers={"host": f"name{number}.example"})
 
-    response = sign_in(client, "alice", headers={"host": "another.example"})
+    for refused in (
+        sign_in(client, "alice", headers={"host": "another.example"}),
+        sign_in(Client(REMOTE_ADDR="198.51.100.7"), "ALICE"),
+    ):
+        assert re.search(WAIT, text_of(refused))
 
-    assert re.search(WAIT, response.content.decode())
 
-
-def test_one_address_may_try_ten_names_in_a_minute() -> None:
-    person("alice")
+def test_one_address_may_try_ten_names_in_a_minute(alice: User) -> None:
     for number in range(10):
         sign_in(Client(REMOTE_ADDR="198.51.100.7"), f"name{number}", "wrong")
 
@@ -177,12 +171,11 @@ def test_one_address_may_try_ten_names_in_a_minute() -> None:
     elsewhere = Client(REMOTE_ADDR="203.0.113.9")
     sign_in(elsewhere, "alice")
 
-    assert re.search(WAIT, refused.content.decode())
+    assert re.search(WAIT, text_of(refused))
     assert signed_in_name(elsewhere) == "alice"
 
 
-def test_right_passwords_do_not_count_as_attempts(client: Client) -> None:
-    person("alice")
+def test_right_passwords_do_not_count_as_attempts(client: Client, alice: User) -> None:
     for _ in range(12):
         sign_in(client, "alice")
         client.logout()
@@ -191,10 +184,8 @@ def test_right_passwords_do_not_count_as_attempts(client: Client) -> None:
     assert signed_in_name(client) == "alice"
 
 
+@pytest.mark.stores
 def test_attempts_are_counted_across_processes(settings: Any) -> None:
-    from django.core.cache import cache
-    from django.db import connection
-
     cache.set("count", [1.0], 60)
 
     assert settings.CACHES["default"]["LOCATION"] in connection.introspection.table_names()
@@ -206,8 +197,7 @@ def test_attempts_are_counted_across_processes(settings: Any) -> None:
 # -- Passwords
 
 
-def test_a_changed_password_ends_the_other_sessions(client: Client) -> None:
-    person("alice")
+def test_a_changed_password_ends_the_other_sessions(client: Client, alice: User) -> None:
     elsewhere = Client()
     sign_in(client, "alice")
     sign_in(elsewhere, "alice")
@@ -262,30 +252,18 @@ def test_a_link_in_a_mail_sets_a_new_password_once(client: Client, e_mail: None)
     assert signed_in_name(client) == "alice"
 
 
-@pytest.mark.parametrize("fields", [{"is_active": False}, {"is_service": True}])
-def test_no_mail_goes_to_users_without_sign_in(
-    client: Client, e_mail: None, fields: dict[str, bool]
-) -> None:
-    person("robot", email="robot@example.com", **fields)
+def test_no_mail_goes_to_users_without_a_password_or_sign_in(client: Client, e_mail: None) -> None:
+    User.objects.create_user("alice", email="alice@example.com")  # of the issuer
+    person("gone", email="gone@example.com", is_active=False)
+    person("robot", email="robot@example.com", is_service=True)
 
-    _ask_for_reset(client, "robot@example.com")
-
-    assert mail.outbox == []
-
-
-def test_no_mail_gives_a_first_password_to_users_of_the_issuer(
-    client: Client, e_mail: None
-) -> None:
-    User.objects.create_user("alice", email="alice@example.com")
-
-    _ask_for_reset(client, "alice@example.com")
-    _ask_for_reset(client, "unknown@example.com")
+    for name in ("alice", "gone", "robot", "unknown"):
+        _ask_for_reset(client, f"{name}@example.com")
 
     assert mail.outbox == []
 
 
-def test_an_administrator_can_set_a_password_by_command(client: Client) -> None:
-    alice = person("alice")
+def test_an_administrator_can_set_a_password_by_command(client: Client, alice: User) -> None:
     sign_in(client, "alice")
 
     set_password(alice, "another horse altogether")
@@ -310,8 +288,8 @@ def test_sign_in_pages_are_not_cached_and_run_no_foreign_script(client: Client) 
 
     assert response.headers["Cache-Control"] == "no-store, private"
     assert "script-src 'self'" in response.headers["Content-Security-Policy"]
-    assert not re.search(r"<script(?![^>]*\bsrc=)", response.content.decode())
-    assert not re.search(r"\son\w+=", response.content.decode())
+    assert not re.search(r"<script(?![^>]*\bsrc=)", text_of(response))
+    assert not re.search(r"\son\w+=", text_of(response))
 
 
 def test_other_requests_do_not_run_the_middleware_of_allauth(client: Client) -> None:
@@ -320,8 +298,7 @@ def test_other_requests_do_not_run_the_middleware_of_allauth(client: Client) -> 
     assert not hasattr(client.get("/admin/").wsgi_request, "allauth")
 
 
-def test_a_user_sees_their_sessions_and_can_end_the_others(client: Client) -> None:
-    person("alice")
+def test_a_user_sees_their_sessions_and_can_end_the_others(client: Client, alice: User) -> None:
     elsewhere = Client(headers={"user-agent": "The other browser"})
     sign_in(elsewhere, "alice")
     sign_in(client, "alice")
@@ -333,3 +310,117 @@ def test_a_user_sees_their_sessions_and_can_end_the_others(client: Client) -> No
 
     assert signed_in_name(client) == "alice"
     assert signed_in_name(elsewhere) == ""
+
+
+# -- Known devices, which strangers do not lock out
+
+
+HOME, STRANGER = "198.51.100.7", "203.0.113.9"
+
+
+def lock(name: str, address: str = STRANGER) -> None:
+    for _ in range(5):
+        sign_in(Client(REMOTE_ADDR=address), name, "wrong")
+
+
+def is_locked(response: Any) -> bool:
+    return bool(re.search(WAIT, response.content.decode()))
+
+
+def cookie_of(client: Client, user: User) -> Any:
+    return client.cookies[f"known_device_{user.pk}"]
+
+
+@pytest.fixture
+def known(client: Client) -> Client:
+    """A browser in which alice has signed in before."""
+    person("alice")
+    sign_in(client, "alice", REMOTE_ADDR=HOME)
+    client.post("/accounts/logout/")
+    assert signed_in_name(client) == ""
+    return client
+
+
+def test_wrong_passwords_of_strangers_do_not_lock_out_a_known_device(known: Client) -> None:
+    lock("alice")
+    for number in range(10):  # in the same network
+        sign_in(Client(REMOTE_ADDR=HOME), f"name{number}", "wrong")
+    assert is_locked(sign_in(Client(REMOTE_ADDR=HOME), "alice"))
+
+    sign_in(known, "alice", REMOTE_ADDR=HOME)
+
+    assert signed_in_name(known) == "alice"
+
+
+def test_a_known_device_has_five_attempts(known: Client) -> None:
+    for _ in range(5):
+        assert not is_locked(sign_in(known, "alice", "wrong"))
+
+    assert is_locked(sign_in(known, "alice"))
+
+
+def test_a_known_device_of_one_user_is_unknown_for_another(known: Client) -> None:
+    alice, bob = User.objects.get(username="alice"), person("bob")
+    lock("bob")
+    assert is_locked(sign_in(known, "bob"))
+
+    known.cookies[f"known_device_{bob.pk}"] = cookie_of(known, alice).value
+
+    assert is_locked(sign_in(known, "bob"))
+
+
+def test_a_new_password_makes_all_devices_unknown(known: Client) -> None:
+    set_password(User.objects.get(username="alice"), "another horse battery")
+    lock("alice")
+
+    assert is_locked(sign_in(known, "alice", "another horse battery"))
+
+
+def test_a_device_is_known_for_90_days(known: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    alice = User.objects.get(username="alice")
+    cookie = cookie_of(known, alice)
+    assert cookie["max-age"] == devices._LIFE_S == 90 * 24 * 3600
+    lock("alice")
+    monkeypatch.setattr(devices, "_LIFE_S", -1)
+
+    assert is_locked(sign_in(known, "alice"))
+
+
+def test_a_cookie_without_our_signature_is_ignored(client: Client, alice: User) -> None:
+    lock("alice")
+    for value in ("", "x", "a.b.c:d:e", "\x00", TimestampSigner(salt="other").sign("a.b")):
+        client.cookies[f"known_device_{alice.pk}"] = value
+        assert is_locked(sign_in(client, "alice")), value
+
+
+def test_the_cookie_is_for_sign_in_pages_and_not_for_scripts(known: Client, settings: Any) -> None:
+    cookie = cookie_of(known, User.objects.get(username="alice"))
+    assert (cookie["path"], cookie["httponly"], cookie["samesite"]) == ("/accounts/", True, "Lax")
+    assert not cookie["secure"]
+
+    settings.SESSION_COOKIE_SECURE = True
+    sign_in(known, "alice", secure=True)
+
+    assert cookie_of(known, User.objects.get(username="alice"))["secure"]
+
+
+def test_a_device_is_known_only_after_the_second_factor(client: Client, alice: User) -> None:
+    secret = give_factor(alice)
+
+    sign_in(client, "alice")
+    assert f"known_device_{alice.pk}" not in client.cookies
+
+    enter_code(client, code_of(secret))
+    assert signed_in_name(client) == "alice"
+    assert f"known_device_{alice.pk}" in client.cookies
+
+
+def test_wrong_passwords_lock_out_no_user_with_a_second_factor(client: Client) -> None:
+    secret = give_factor(person("alice"))
+    lock("alice")
+    assert is_locked(sign_in(Client(REMOTE_ADDR=STRANGER), "alice"))
+
+    assert not is_locked(sign_in(client, "alice", REMOTE_ADDR=HOME))
+    enter_code(client, code_of(secret))
+
+    assert signed_in_name(client) == "alice"

@@ -193,15 +193,14 @@ def full_disk() -> Iterator[None]:
         yield
 
 
+@pytest.mark.stores
 @pytest.mark.django_db
-def test_every_admitted_request_gets_exactly_one_record(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_every_admitted_request_gets_exactly_one_record(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("CRITICAL")
     run_state_machine_as_test(
         Ledger,
         settings=settings(
-            max_examples=examples(60),
+            max_examples=examples(20),
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow],

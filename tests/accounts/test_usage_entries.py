@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from usage_builders import NOON, admission, settlement
+from usage_builders import admission, settlement
 
 from vinery_accounts.usage.entries import (
     Admission,
@@ -31,7 +31,7 @@ def test_an_entry_is_written_as_one_line_and_read_again(
     model: str, code: str, num_tokens: int, total_ms: float | None
 ) -> None:
     entry = settlement(
-        admission=admission(model=model),
+        model=model,
         error_code=code,
         num_output_tokens=num_tokens,
         total_ms=total_ms if total_ms not in (float("inf"), float("-inf")) else None,
@@ -51,7 +51,7 @@ def test_a_part_of_a_line_is_not_an_entry(num_bytes: int) -> None:
 
 
 def test_half_a_character_in_a_model_name_loses_no_record() -> None:
-    line = encode(settlement(admission=admission(model="a\ud800b")))
+    line = encode(settlement(model="a\ud800b"))
 
     (entry,) = entries_in(line)
     assert isinstance(entry, Settlement)
@@ -97,17 +97,22 @@ def test_a_time_without_a_zone_is_refused_at_once() -> None:
         admission(started_at=datetime(2026, 3, 1))
 
 
-def test_open_requests_are_interrupted_with_their_last_counts() -> None:
+def opened(*entries: Admission | Checkpoint | Settlement) -> OpenRequests:
     requests = OpenRequests()
-    for entry in (
+    for each in entries:
+        requests.take(each)
+    return requests
+
+
+def test_open_requests_are_interrupted_with_their_last_counts() -> None:
+    requests = opened(
         admission("r1"),
         admission("r2"),
         admission("r3"),
         Checkpoint((("r1", 5, 4, 1, 0), ("stranger", 9, 9, 9, 9))),
         Checkpoint((("r1", 5, 4, 7, 2), ("r2", 6, 0, 0, 0))),
         settlement("r2"),
-    ):
-        requests.take(entry)
+    )
 
     first, last = requests.interrupted({})
     assert first == Settlement(
@@ -129,13 +134,8 @@ PICTURES = Media(
 
 
 def test_an_interrupted_request_has_the_pictures_of_its_last_admission() -> None:
-    requests = OpenRequests()
-    for entry in (
-        admission("r1"),
-        admission("r1", media=PICTURES),
-        Checkpoint((("r1", 30, 4, 7, 2),)),
-    ):
-        requests.take(entry)
+    counts = Checkpoint((("r1", 30, 4, 7, 2),))
+    requests = opened(admission("r1"), admission("r1", media=PICTURES), counts)
 
     [row] = requests.interrupted({})
 
@@ -145,8 +145,7 @@ def test_an_interrupted_request_has_the_pictures_of_its_last_admission() -> None
 
 
 def test_pictures_that_no_engine_has_got_have_no_tokens() -> None:
-    requests = OpenRequests()
-    requests.take(admission(media=PICTURES))
+    requests = opened(admission(media=PICTURES))
 
     [row] = requests.interrupted({})
     [counted] = requests.interrupted({"r1": ("r1", 30, 0, 2, 0)})
@@ -167,36 +166,24 @@ def test_the_field_names_of_pictures_are_fixed() -> None:
 
 
 def test_the_entries_of_open_requests_restore_them() -> None:
-    requests, copy = OpenRequests(), OpenRequests()
-    for entry in (admission("r1"), admission("r2"), Checkpoint((("r1", 5, 4, 1, 0),))):
-        requests.take(entry)
+    requests = opened(admission("r1"), admission("r2"), Checkpoint((("r1", 5, 4, 1, 0),)))
 
-    for entry in requests.entries():
-        copy.take(entry)
+    copy = opened(*requests.entries())
 
     assert list(copy.interrupted({})) == list(requests.interrupted({}))
 
 
 def test_a_repeated_admission_keeps_the_counts() -> None:
-    requests = OpenRequests()
-    for entry in (admission(), Checkpoint((("r1", 5, 4, 1, 0),)), admission()):
-        requests.take(entry)
+    requests = opened(admission(), Checkpoint((("r1", 5, 4, 1, 0),)), admission())
 
     (interrupted,) = requests.interrupted({})
     assert interrupted.num_prompt_tokens == 5
 
 
 def test_the_last_admission_of_a_request_counts() -> None:
-    requests = OpenRequests()
-    for entry in (admission(model=""), admission("r2"), admission(model="reference-chat")):
-        requests.take(entry)
+    last = admission(model="reference-chat")
+    requests = opened(admission(model=""), admission("r2"), last)
 
     models = [each.admission.model for each in requests.interrupted({})]
     assert models == ["reference-chat", "reference-chat"]
     assert list(requests.entries()) == [admission("r1"), admission("r2")]
-
-
-def test_admissions_are_compared_by_value() -> None:
-    assert isinstance(admission(), Admission)
-    assert admission() == admission()
-    assert admission().started_at == NOON

@@ -5,37 +5,28 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from usage_builders import NOON, admission, settlement
+from usage_builders import NOON, store
 
-from vinery_accounts.keys.lifecycle import NewKey
+from tests.accounts.key_tables import MakeKey
 from vinery_accounts.models import User
 from vinery_accounts.usage import export as export_module
 from vinery_accounts.usage.export import COLUMNS, Format, Selection, export
 from vinery_accounts.usage.filters import Dimension
 from vinery_accounts.usage.reports import Question, groups
-from vinery_accounts.usage.store import store_settlements
+
+pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 
 
-def store(num: int, **changes: Any) -> None:
-    """Store requests, some at the same moment, so that a page ends between equal times."""
-    store_settlements(
-        [
-            settlement(
-                f"r{n}",
-                admission=admission(
-                    f"r{n}", started_at=NOON + timedelta(seconds=n // 3), **changes
-                ),
-            )
-            for n in range(num)
-        ]
-    )
+def store_requests(num: int, **changes: Any) -> None:
+    """Some at the same moment, so that a page ends between equal times."""
+    for n in range(num):
+        store(f"r{n}", started_at=NOON + timedelta(seconds=n // 3), **changes)
 
 
 def csv_rows(selection: Selection) -> list[dict[str, str]]:
@@ -50,30 +41,21 @@ def json_rows(selection: Selection) -> list[dict[str, Any]]:
 EVERYTHING = Selection(visible=None)
 
 
-@pytest.mark.django_db
-@pytest.mark.parametrize("page_size", [1, 2, 7, 1000])
-def test_every_record_is_exported_once_in_order_of_time(
-    page_size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(export_module, "_PAGE_SIZE", page_size)
-    store(14)
+def test_every_record_is_exported_once_in_order_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    store_requests(14)
 
-    for rows in (csv_rows(EVERYTHING), json_rows(EVERYTHING)):
-        assert [row["request_id"] for row in rows] == [f"r{n}" for n in range(14)]
+    for page_size in (1, 2, 7, 1000):
+        monkeypatch.setattr(export_module, "_PAGE_SIZE", page_size)
+        for rows in (csv_rows(EVERYTHING), json_rows(EVERYTHING)):
+            assert [row["request_id"] for row in rows] == [f"r{n}" for n in range(14)], page_size
 
 
-@pytest.mark.django_db
-def test_the_columns_and_their_order_are_fixed() -> None:
-    store(1)
+def test_both_formats_have_the_same_values_in_columns_of_a_fixed_order() -> None:
+    store_requests(1)
 
     assert next(export(EVERYTHING, Format.CSV)) == ",".join(COLUMNS) + "\r\n"
     assert list(json_rows(EVERYTHING)[0]) == list(COLUMNS)
     assert COLUMNS[:3] == ("request_id", "client_request_id", "created_at")
-
-
-@pytest.mark.django_db
-def test_both_formats_contain_the_same_values() -> None:
-    store(1)
 
     result, exact = csv_rows(EVERYTHING)[0], json_rows(EVERYTHING)[0]
 
@@ -83,9 +65,8 @@ def test_both_formats_contain_the_same_values() -> None:
     assert (result["total_ms"], exact["total_ms"]) == ("340.0", 340.0)
 
 
-@pytest.mark.django_db
 def test_an_export_is_filtered_and_limited_to_what_is_visible() -> None:
-    store(6, user_id=7)
+    store_requests(6, user_id=7)
     at = NOON + timedelta(seconds=1)
 
     def num(**changes: Any) -> int:
@@ -99,30 +80,19 @@ def test_an_export_is_filtered_and_limited_to_what_is_visible() -> None:
     assert num(visible={}) == 0
 
 
-@pytest.mark.django_db
 def test_an_export_has_the_records_that_reports_count_by_status() -> None:
-    statuses = [200, 200, 400, 429, 499, 500, None]
-    store_settlements(
-        [
-            settlement(f"r{at}", admission=admission(f"r{at}"), http_status=status)
-            for at, status in enumerate(statuses)
-        ]
-    )
+    for number, status in enumerate([200, 200, 400, 429, 499, 500, None]):
+        store(f"r{number}", http_status=status)
     question = Question(since=NOON, until=NOON + timedelta(hours=1), visible=None)
 
     counted = {
         group.values: group.figures.num_requests
         for group in groups(question, [Dimension.STATUS]).groups
     }
-    exported = {
-        (name,): [
-            row["http_status"]
-            for row in json_rows(
-                Selection(visible=None, filters={Dimension.STATUS: frozenset({name})})
-            )
-        ]
-        for name in ("2xx", "4xx", "5xx", None)
-    }
+    exported = {}
+    for name in ("2xx", "4xx", "5xx", None):
+        of_class = Selection(visible=None, filters={Dimension.STATUS: frozenset({name})})
+        exported[(name,)] = [row["http_status"] for row in json_rows(of_class)]
 
     assert exported == {
         ("2xx",): [200, 200],
@@ -133,12 +103,9 @@ def test_an_export_has_the_records_that_reports_count_by_status() -> None:
     assert counted == {name: len(rows) for name, rows in exported.items()}
 
 
-@pytest.mark.django_db
-def test_an_export_shows_whether_the_owner_still_exists(
-    alice: User, new_key: Callable[..., NewKey]
-) -> None:
+def test_an_export_shows_whether_the_owner_still_exists(alice: User, new_key: MakeKey) -> None:
     key = new_key().key
-    store(1, user_id=alice.pk, key_id=key.pk, project_id=key.project_id)
+    store_requests(1, user_id=alice.pk, key_id=key.pk, project_id=key.project_id)
     before = json_rows(EVERYTHING)[0]
     key.delete()
 
@@ -150,13 +117,13 @@ def test_an_export_shows_whether_the_owner_still_exists(
     assert before["organization_exists"] is False  # the request had no organisation
 
 
-@pytest.mark.django_db
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
-def test_no_cell_is_a_formula_of_a_spreadsheet(text: str) -> None:
-    store(1, key_name=text, client_request_id=text)
+def test_no_cell_is_a_formula_of_a_spreadsheet() -> None:
+    texts = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"]
+    for number, text in enumerate(texts):
+        store(f"r{number}", key_name=text, client_request_id=text)
 
-    assert csv_rows(EVERYTHING)[0]["key_name"] == f"'{text}"
-    assert json_rows(EVERYTHING)[0]["key_name"] == text
+    assert [row["key_name"] for row in csv_rows(EVERYTHING)] == [f"'{text}" for text in texts]
+    assert [row["key_name"] for row in json_rows(EVERYTHING)] == texts
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
@@ -170,12 +137,11 @@ def test_any_text_is_read_again_from_its_cell(text: str) -> None:
     assert (number, nothing) == ("5", "")
 
 
-@pytest.mark.django_db
 def test_a_page_needs_a_fixed_number_of_queries(
     monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
 ) -> None:
     monkeypatch.setattr(export_module, "_PAGE_SIZE", 5)
-    store(10)
+    store_requests(10)
 
     # Two full pages and an empty one. Each page needs four queries about owners, except for
     # owners that no record has.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from django.db import OperationalError
-from usage_builders import NewLedger, Shelf, admission, die, settlement
+from usage_builders import NewLedger, Shelf, admission, die, serve, settlement
 
 from vinery_accounts.usage import losses
 from vinery_accounts.usage.entries import Outcome
@@ -41,10 +41,7 @@ def only_allocated(fd: int, content: bytes, offset: int) -> int:
 
 
 def test_a_running_request_is_settled_on_a_disk_that_fails(
-    new_ledger: NewLedger,
-    shelf: Shelf,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger = new_ledger()
     ledger.admit(admission())
@@ -54,16 +51,13 @@ def test_a_running_request_is_settled_on_a_disk_that_fails(
 
     ledger.flush()
 
-    assert shelf.outcomes == {"r1": Outcome.OK}
+    assert new_ledger.shelf.outcomes == {"r1": Outcome.OK}
     assert ledger.num_lost == 0
     assert caplog.text.count("cannot write the usage journal") == 1
 
 
 def test_a_request_that_cannot_be_written_is_not_admitted(
-    new_ledger: NewLedger,
-    shelf: Shelf,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = new_ledger()
     fill_disk(monkeypatch)
@@ -72,42 +66,36 @@ def test_a_request_that_cannot_be_written_is_not_admitted(
     monkeypatch.undo()
     die(ledger)
 
-    recover_orphans(tmp_path, shelf)
+    shelf = new_ledger.recover()
 
     assert shelf.rows == {}
 
 
 def test_the_journal_is_completed_after_the_disk_is_repaired(
-    new_ledger: NewLedger,
-    shelf: Shelf,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = new_ledger()
     ledger.admit(admission("done"))
     ledger.admit(admission("running"))
     fill_disk(monkeypatch)
     ledger.settle(settlement("done"))
-    shelf.num_failures_to_come = 1
+    new_ledger.shelf.num_failures_to_come = 1
     with pytest.raises(OperationalError):
         ledger.flush()
 
     monkeypatch.undo()
-    shelf.num_failures_to_come = 1
+    new_ledger.shelf.num_failures_to_come = 1
     with pytest.raises(OperationalError):
         ledger.flush()
     die(ledger)
-    recover_orphans(tmp_path, shelf)
+    shelf = new_ledger.recover()
 
     assert shelf.outcomes == {"running": Outcome.INTERRUPTED, "done": Outcome.OK}
-    assert list(losses.read(tmp_path, LONG_AGO, LATER)) == []
+    assert list(losses.read(new_ledger.folder, LONG_AGO, LATER)) == []
 
 
 def test_a_kill_reports_settlements_that_could_not_be_written(
-    new_ledger: NewLedger,
-    shelf: Shelf,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = new_ledger(max_spilled=2)
     for number in range(5):
@@ -118,19 +106,16 @@ def test_a_kill_reports_settlements_that_could_not_be_written(
             ledger.settle(settlement(f"r{number}"))
     die(ledger)
 
-    recover_orphans(tmp_path, shelf)
+    shelf = new_ledger.recover()
 
     assert set(shelf.outcomes.values()) == {Outcome.INTERRUPTED}
-    [loss] = losses.read(tmp_path, LONG_AGO, LATER)
+    [loss] = losses.read(new_ledger.folder, LONG_AGO, LATER)
     assert loss.num_requests == 3
-    assert list(losses.read(tmp_path, LONG_AGO, LONG_AGO)) == []
+    assert list(losses.read(new_ledger.folder, LONG_AGO, LONG_AGO)) == []
 
 
 def test_stored_settlements_are_no_longer_reported(
-    new_ledger: NewLedger,
-    shelf: Shelf,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = new_ledger()
     ledger.admit(admission())
@@ -140,17 +125,14 @@ def test_stored_settlements_are_no_longer_reported(
     ledger.flush()
     die(ledger)
 
-    recover_orphans(tmp_path, shelf)
+    shelf = new_ledger.recover()
 
     assert shelf.outcomes == {"r1": Outcome.OK}
-    assert list(losses.read(tmp_path, LONG_AGO, LATER)) == []
+    assert list(losses.read(new_ledger.folder, LONG_AGO, LATER)) == []
 
 
 def test_the_reserve_takes_each_admitted_request_to_its_end(
-    new_ledger: NewLedger,
-    shelf: Shelf,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = new_ledger(reserve_bytes=100_000)
     monkeypatch.setattr(os, "posix_fallocate", failing)
@@ -168,13 +150,13 @@ def test_the_reserve_takes_each_admitted_request_to_its_end(
     assert ledger._spilled == []
     die(ledger)
 
-    recover_orphans(tmp_path, shelf)
+    shelf = new_ledger.recover()
 
     assert shelf.outcomes == dict.fromkeys(admitted, Outcome.OK)
 
 
 def test_a_full_disk_stops_no_request_while_the_database_stores_usage(
-    new_ledger: NewLedger, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = new_ledger(reserve_bytes=100_000)
     ledger.flush()
@@ -182,13 +164,12 @@ def test_a_full_disk_stops_no_request_while_the_database_stores_usage(
     monkeypatch.setattr(os, "pwrite", only_allocated)
 
     for number in range(2000):
-        ledger.admit(admission(f"r{number}"))
-        ledger.settle(settlement(f"r{number}"))
+        serve(ledger, f"r{number}")
         if number % 20 == 0:
             ledger.flush()
     ledger.flush()
 
-    assert len(shelf.rows) == 2000
+    assert len(new_ledger.shelf.rows) == 2000
 
 
 def test_requests_are_admitted_again_after_there_is_disk_space(
@@ -233,7 +214,7 @@ def test_a_full_disk_and_a_kill_lose_no_admitted_request(tmp_path: Path, shelf: 
 
 
 def test_records_that_fit_neither_disk_nor_memory_are_counted(
-    new_ledger: NewLedger, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = new_ledger(max_spilled=2)
     for number in range(5):
@@ -244,7 +225,7 @@ def test_records_that_fit_neither_disk_nor_memory_are_counted(
         ledger.settle(settlement(f"r{number}"))
     ledger.flush()
 
-    assert sorted(shelf.rows) == ["r0", "r1"]
+    assert sorted(new_ledger.shelf.rows) == ["r0", "r1"]
     assert ledger.num_lost == 3
 
 

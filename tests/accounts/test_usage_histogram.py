@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import table
 from vinery_accounts.usage import histogram
 from vinery_accounts.usage.histogram import RELATIVE_ERROR, Latency
 
@@ -59,7 +60,7 @@ def test_counts_of_more_than_32_bits_are_kept() -> None:
     assert histogram.decode(histogram.encode(counts)) == counts
 
 
-@pytest.mark.parametrize("invalid", [0.0, -1.0, math.nan, math.inf, 1e300])
+@table("invalid", [0.0, -1.0, math.nan, math.inf, 1e300])
 def test_invalid_durations_are_counted_in_the_first_or_last_bucket(invalid: float) -> None:
     bucket = histogram.bucket_index_of(Latency.FIRST_TOKEN, invalid)
 

@@ -9,13 +9,7 @@ from pathlib import Path
 import pytest
 
 from vinery_accounts.usage import journal as journal_module
-from vinery_accounts.usage.journal import (
-    Journal,
-    is_owned,
-    journals_in,
-    read_lines,
-    sweep_drafts,
-)
+from vinery_accounts.usage.journal import Journal, is_owned, journals_in, read_lines, sweep_drafts
 
 
 @pytest.fixture
@@ -23,25 +17,29 @@ def journal(tmp_path: Path) -> Journal:
     return Journal.create(tmp_path / "usage")
 
 
+def orphaned(journal: Journal) -> Journal:
+    """The journal after its owner has died, and another process has adopted it."""
+    journal.close()
+    adopted = Journal.adopt(journal.path)
+    assert adopted is not None
+    return adopted
+
+
 def written_to(journal: Journal) -> bytes:
     return journal.path.read_bytes()
 
 
-def test_a_journal_creates_its_directory_and_a_file_for_its_owner_only(tmp_path: Path) -> None:
+def test_every_journal_has_a_file_of_its_own_for_its_owner_only(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path / "deep" / "usage")
 
     assert journal.path.stat().st_mode & 0o777 == 0o600
     assert journal.path.parent == tmp_path / "deep" / "usage"
-
-
-def test_every_journal_has_a_file_of_its_own(tmp_path: Path) -> None:
-    assert Journal.create(tmp_path).path != Journal.create(tmp_path).path
+    assert Journal.create(journal.path.parent).path != journal.path
 
 
 def test_appended_entries_are_read_in_whole_lines(journal: Journal) -> None:
-    journal.append(b"one\n")
-    journal.append(b"two\n")
-    journal.append(b"three\n")
+    for line in (b"one\n", b"two\n", b"three\n"):
+        journal.append(line)
 
     assert journal.read(0, 100) == b"one\ntwo\nthree\n"
     assert journal.read(0, 6) == b"one\n"
@@ -50,23 +48,16 @@ def test_appended_entries_are_read_in_whole_lines(journal: Journal) -> None:
     assert journal.read(14, 100) == b""
 
 
-def test_a_journal_of_a_living_owner_cannot_be_adopted(journal: Journal) -> None:
+def test_a_journal_can_be_adopted_once_after_its_owner_has_died(journal: Journal) -> None:
+    journal.append(b"one\n")
     assert Journal.adopt(journal.path) is None
 
+    adopted = orphaned(journal)
 
-def test_an_orphan_can_be_adopted_once(journal: Journal) -> None:
-    journal.append(b"one\n")
-    journal.close()
-
-    adopted = Journal.adopt(journal.path)
-
-    assert adopted is not None
     assert adopted.read(0, 100) == b"one\n"
     assert Journal.adopt(journal.path) is None
-
-
-def test_a_deleted_journal_cannot_be_adopted(tmp_path: Path) -> None:
-    assert Journal.adopt(tmp_path / "gone.jsonl") is None
+    adopted.path.unlink()
+    assert Journal.adopt(journal.path) is None
 
 
 def test_a_journal_removed_before_its_lock_is_not_adopted(
@@ -105,13 +96,11 @@ def test_a_journal_rewritten_before_its_lock_is_not_adopted(
 
 def test_a_torn_last_line_is_left_out(journal: Journal) -> None:
     journal.append(b"one\n")
-    journal.close()
     with journal.path.open("ab") as torn:
         torn.write(b"tw")
 
-    adopted = Journal.adopt(journal.path)
+    adopted = orphaned(journal)
 
-    assert adopted is not None
     assert adopted.read(0, 100) == b"one\n"
     assert adopted.read(4, 100) == b""
     assert adopted.read(0, 1) == b"one\n"
@@ -129,11 +118,7 @@ def test_a_short_write_is_undone(journal: Journal, monkeypatch: pytest.MonkeyPat
     monkeypatch.undo()
     journal.append(b"two\n")
     assert journal.read(0, 100) == b"one\ntwo\n"
-    journal.close()
-    adopted = Journal.adopt(journal.path)
-
-    assert adopted is not None
-    assert adopted.read(0, 100) == b"one\ntwo\n"
+    assert orphaned(journal).read(0, 100) == b"one\ntwo\n"
 
 
 def test_a_replaced_journal_keeps_its_owner(journal: Journal) -> None:
@@ -149,9 +134,7 @@ def test_a_replaced_journal_keeps_its_owner(journal: Journal) -> None:
     assert list(journal.path.parent.iterdir()) == [journal.path]
 
 
-def test_a_failed_replacement_keeps_the_old_journal(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_replacement_is_undone(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     journal.append(b"old\n")
     monkeypatch.setattr(os, "pwrite", lambda fd, lines, at: 0)
 
@@ -174,23 +157,18 @@ def test_a_journal_can_be_replaced_again_and_again(journal: Journal) -> None:
         journal.append(b"new\n")
 
     assert journal.read(0, 100) == b"4\nnew\n"
-    journal.close()
-    adopted = Journal.adopt(journal.path)
-    assert adopted is not None
-    assert adopted.read(0, 1000) == b"4\nnew\n"
+    assert orphaned(journal).read(0, 1000) == b"4\nnew\n"
 
 
 def test_allocated_space_is_no_part_of_the_lines(journal: Journal) -> None:
     journal.allocate(1000)
     journal.append(b"one\n")
-    journal.close()
     with journal.path.open("r+b") as torn:
         torn.seek(4)
         torn.write(b"tw")
 
-    adopted = Journal.adopt(journal.path)
+    adopted = orphaned(journal)
 
-    assert adopted is not None
     assert adopted.path.stat().st_size > 1000
     assert adopted.read(0, 10_000) == b"one\n"
     assert adopted.size_bytes == 6
@@ -207,7 +185,7 @@ def test_allocated_space_shrinks_with_each_line_and_is_allocated_again(journal: 
     assert journal.room_bytes >= room_bytes
 
 
-def test_a_file_system_that_cannot_allocate_gets_zeros(
+def test_without_allocation_zeros_are_written(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unsupported(*_: int) -> None:
@@ -247,7 +225,7 @@ def test_a_replaced_file_gives_back_what_a_long_backlog_took(journal: Journal) -
     assert journal.path.with_suffix(".draft").read_bytes() == bytes(1000)
 
 
-def test_a_replacement_without_links_keeps_no_old_file(
+def test_without_links_no_old_file_is_kept(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_links(*names: object) -> None:
@@ -310,14 +288,18 @@ def test_a_draft_that_was_removed_is_created_again(journal: Journal) -> None:
     assert written_to(journal) == b"new\n"
 
 
-def test_drafts_of_dead_processes_are_removed(journal: Journal) -> None:
+def test_a_directory_lists_its_journals_and_loses_drafts_of_dead_processes(
+    journal: Journal, tmp_path: Path
+) -> None:
     draft = journal.path.with_suffix(".draft")
     draft.write_bytes(b"half a rewri")
+    assert journals_in(journal.path.parent) == [journal.path]
 
     sweep_drafts(journal.path.parent)
 
-    assert not draft.exists()
-    assert journal.path.exists()
+    assert list(journal.path.parent.iterdir()) == [journal.path]
+    assert journals_in(tmp_path / "nowhere") == []
+    sweep_drafts(tmp_path / "nowhere")
 
 
 def test_a_closed_journal_takes_no_more_lines(journal: Journal) -> None:
@@ -328,26 +310,10 @@ def test_a_closed_journal_takes_no_more_lines(journal: Journal) -> None:
         journal.append(b"late\n")
 
 
-def test_a_directory_lists_its_journals_and_not_their_drafts(journal: Journal) -> None:
-    journal.path.with_suffix(".draft").touch()
-
-    assert journals_in(journal.path.parent) == [journal.path]
+# -- Copies
 
 
-def test_a_missing_directory_has_no_journals(tmp_path: Path) -> None:
-    assert journals_in(tmp_path / "nowhere") == []
-    sweep_drafts(tmp_path / "nowhere")
-
-
-# Copies
-
-
-def lines_of(path: Path) -> list[bytes]:
-    return read_lines(path).splitlines()
-
-
-def test_the_lines_of_a_journal_are_copied_while_its_owner_has_it(tmp_path: Path) -> None:
-    journal = Journal.create(tmp_path)
+def test_the_lines_of_a_journal_are_copied_while_its_owner_has_it(journal: Journal) -> None:
     journal.allocate(100_000)
     for line in (b"first\n", b"second\n"):
         journal.append(line)
@@ -365,31 +331,29 @@ def test_the_lines_of_a_journal_are_copied_while_its_owner_has_it(tmp_path: Path
 
 
 def test_a_copy_is_not_that_of_a_draft_that_has_become_the_journal_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file is opened, becomes a draft, is cleared and read, and is the journal again."""
-    owner = Journal.create(tmp_path)
-    owner.append(b"first\n")
+    journal.append(b"first\n")
     find_end, reads = journal_module._find_end, iter(range(100))
 
     def find_end_meanwhile(fd: int) -> int:
         number = next(reads)
         if number == 0:
-            owner.replace(b"second\n")
-            owner.clear_draft(1_000_000)
+            journal.replace(b"second\n")
+            journal.clear_draft(1_000_000)
         end = find_end(fd)
         if number == 1:
-            owner.replace(b"third\n")
+            journal.replace(b"third\n")
         return end
 
     monkeypatch.setattr(journal_module, "_find_end", find_end_meanwhile)
-    assert read_lines(owner.path) == b"third\n"
+    assert read_lines(journal.path) == b"third\n"
 
 
-def test_a_copy_has_all_unstored_lines_whatever_is_replaced_meanwhile(tmp_path: Path) -> None:
+def test_a_copy_has_all_unstored_lines_whatever_is_replaced_meanwhile(journal: Journal) -> None:
     """The owner appends numbers, and replaces the lines up to one that is named as stored. So
     each copy has a first line with the last stored number, and then all others without a gap."""
-    journal = Journal.create(tmp_path)
     journal.append(b"%09d\n" % 0)
     is_over = threading.Event()
     written = [0]
@@ -410,7 +374,7 @@ def test_a_copy_has_all_unstored_lines_whatever_is_replaced_meanwhile(tmp_path: 
     try:
         for _ in range(300):
             at_least = written[0]
-            numbers = [int(line) for line in lines_of(journal.path)]
+            numbers = [int(line) for line in read_lines(journal.path).splitlines()]
             assert numbers == list(range(numbers[0], numbers[-1] + 1))
             assert numbers[-1] >= at_least
     finally:

@@ -5,69 +5,33 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from django.db import OperationalError
-from usage_builders import NewLedger, Shelf, admission, die, settlement
+from usage_builders import NewLedger, admission, die, serve, settlement
 
 from vinery_accounts.models import UsageRecord
 from vinery_accounts.usage.entries import Outcome, Settlement
 from vinery_accounts.usage.journal import Journal
-from vinery_accounts.usage.recovery import recover_orphans
 from vinery_accounts.usage.store import store_settlements
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
+MANY = [f"r{number}" for number in range(50)]
 
 
 # -- The queue
 
 
-def test_a_settled_request_is_stored_by_the_next_flush(new_ledger: NewLedger, shelf: Shelf) -> None:
+def test_a_settled_request_is_stored_by_the_next_flush(new_ledger: NewLedger) -> None:
     ledger = new_ledger()
     ledger.admit(admission())
     ledger.flush()
-    assert shelf.rows == {}
+    assert new_ledger.shelf.rows == {}
 
     ledger.settle(settlement())
     ledger.flush()
 
-    assert shelf.rows == {"r1": settlement()}
-
-
-def test_records_wait_on_the_disk_while_the_database_is_unavailable(
-    new_ledger: NewLedger, shelf: Shelf
-) -> None:
-    ledger = new_ledger()
-    shelf.num_failures_to_come = 3
-    for number in range(50):
-        ledger.admit(admission(f"r{number}"))
-        ledger.settle(settlement(f"r{number}"))
-        if number % 20 == 0:
-            with pytest.raises(OperationalError):
-                ledger.flush()
-    assert list(ledger._requests.entries()) == []
-    assert ledger.backlog_bytes > 0
-    assert ledger._spilled == []
-
-    ledger.flush()
-
-    assert len(shelf.rows) == 50
-    assert ledger.backlog_bytes == 0
-
-
-def test_several_batches_are_stored(
-    new_ledger: NewLedger, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vinery_accounts.usage.ledger.BATCH_BYTES", 700)
-    ledger = new_ledger()
-    for number in range(20):
-        ledger.admit(admission(f"r{number}"))
-        ledger.settle(settlement(f"r{number}"))
-
-    ledger.flush()
-
-    assert len(shelf.rows) == 20
+    assert new_ledger.shelf.rows == {"r1": settlement()}
 
 
 def test_an_empty_checkpoint_writes_nothing(new_ledger: NewLedger) -> None:
@@ -78,22 +42,47 @@ def test_an_empty_checkpoint_writes_nothing(new_ledger: NewLedger) -> None:
     assert ledger.backlog_bytes == 0
 
 
+def test_records_wait_on_the_disk_while_the_database_is_unavailable(new_ledger: NewLedger) -> None:
+    ledger = new_ledger()
+    new_ledger.shelf.num_failures_to_come = 3
+    for number, request_id in enumerate(MANY):
+        serve(ledger, request_id)
+        if number % 20 == 0:
+            with pytest.raises(OperationalError):
+                ledger.flush()
+    assert list(ledger._requests.entries()) == []
+    assert ledger.backlog_bytes > 0
+    assert ledger._spilled == []
+
+    ledger.flush()
+
+    assert len(new_ledger.shelf.rows) == 50
+    assert ledger.backlog_bytes == 0
+
+
+def test_several_batches_are_stored(new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vinery_accounts.usage.ledger.BATCH_BYTES", 700)
+    ledger = new_ledger()
+    serve(ledger, *MANY)
+
+    ledger.flush()
+
+    assert len(new_ledger.shelf.rows) == 50
+
+
 # -- Shutdown and kills
 
 
-def test_a_running_request_is_interrupted_with_its_last_counts(
-    new_ledger: NewLedger, shelf: Shelf, tmp_path: Path
-) -> None:
+def test_a_running_request_is_interrupted_with_its_last_counts(new_ledger: NewLedger) -> None:
     ledger = new_ledger()
-    ledger.admit(admission("done"))
-    ledger.admit(admission("running"))
-    ledger.admit(admission("waiting"))
+    for request_id in ("running", "waiting"):
+        ledger.admit(admission(request_id))
     ledger.checkpoint([("running", 11, 8, 3, 1)])
     ledger.checkpoint([("running", 11, 8, 9, 1)])
-    ledger.settle(settlement("done"))
+    serve(ledger, "done")
     die(ledger)
 
-    recover_orphans(tmp_path, shelf)
+    shelf = new_ledger.recover()
 
     assert shelf.outcomes == {
         "done": Outcome.OK,
@@ -101,80 +90,64 @@ def test_a_running_request_is_interrupted_with_its_last_counts(
         "waiting": Outcome.INTERRUPTED,
     }
     assert shelf.rows["running"].num_output_tokens == 9
-    assert list(tmp_path.iterdir()) == []
+    assert list(new_ledger.folder.iterdir()) == []
 
 
-def test_stopping_settles_all_requests(new_ledger: NewLedger, shelf: Shelf, tmp_path: Path) -> None:
+def test_stopping_settles_all_requests(new_ledger: NewLedger) -> None:
     ledger = new_ledger()
-    ledger.admit(admission("done"))
     ledger.admit(admission("running"))
-    ledger.settle(settlement("done"))
+    serve(ledger, "done")
 
     ledger.stop()
 
-    assert shelf.outcomes == {"done": Outcome.OK, "running": Outcome.INTERRUPTED}
-    assert list(tmp_path.iterdir()) == []
+    assert new_ledger.shelf.outcomes == {"done": Outcome.OK, "running": Outcome.INTERRUPTED}
+    assert list(new_ledger.folder.iterdir()) == []
 
 
 def test_stopping_without_a_database_leaves_the_journal_to_the_next_process(
-    new_ledger: NewLedger,
-    shelf: Shelf,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    new_ledger: NewLedger, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger = new_ledger()
-    ledger.admit(admission())
-    ledger.settle(settlement())
-    shelf.num_failures_to_come = 1
+    serve(ledger, "r1")
+    new_ledger.shelf.num_failures_to_come = 1
 
     ledger.stop()
-    assert "until the next start" in caplog.text
-    recover_orphans(tmp_path, shelf)
 
-    assert shelf.outcomes == {"r1": Outcome.OK}
+    assert "until the next start" in caplog.text
+    assert new_ledger.recover().outcomes == {"r1": Outcome.OK}
 
 
 # -- Compaction
 
 
-def test_the_journal_has_a_bounded_size(new_ledger: NewLedger, shelf: Shelf) -> None:
+def test_the_journal_has_a_bounded_size(new_ledger: NewLedger) -> None:
     ledger = new_ledger(max_journal_bytes=4000)
     for number in range(100):
-        ledger.admit(admission(f"r{number}"))
-        ledger.settle(settlement(f"r{number}"))
+        serve(ledger, f"r{number}")
         ledger.flush()
 
-    assert len(shelf.rows) == 100
+    assert len(new_ledger.shelf.rows) == 100
     assert ledger._journal.size_bytes < 8000
 
 
-def test_a_rewrite_keeps_open_requests_and_unstored_records(
-    new_ledger: NewLedger, shelf: Shelf, tmp_path: Path
-) -> None:
+def test_a_rewrite_keeps_open_requests_and_unstored_records(new_ledger: NewLedger) -> None:
     ledger = new_ledger(max_journal_bytes=1)
     ledger.admit(admission("long"))
     ledger.checkpoint([("long", 5, 4, 3, 2)])
-    ledger.admit(admission("stored"))
-    ledger.settle(settlement("stored"))
+    serve(ledger, "stored")
     ledger.flush()
-    ledger.admit(admission("late"))
-    ledger.settle(settlement("late"))
+    serve(ledger, "late")
     ledger._rewrite()
     ledger.flush()
-    assert sorted(shelf.rows) == ["late", "stored"]
+    assert sorted(new_ledger.shelf.rows) == ["late", "stored"]
 
-    ledger.admit(admission("later"))
-    ledger.settle(settlement("later"))
+    serve(ledger, "later")
     ledger._rewrite()
     die(ledger)
-    recover_orphans(tmp_path, shelf)
+    shelf = new_ledger.recover()
 
-    assert shelf.outcomes == {
-        "stored": Outcome.OK,
-        "late": Outcome.OK,
-        "later": Outcome.OK,
-        "long": Outcome.INTERRUPTED,
-    }
+    settled = dict.fromkeys(("stored", "late", "later"), Outcome.OK)
+    assert shelf.outcomes == {**settled, "long": Outcome.INTERRUPTED}
     assert shelf.rows["long"].num_output_tokens == 3
 
 
@@ -182,8 +155,8 @@ def test_many_open_requests_are_not_rewritten_in_every_pass(
     new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = new_ledger(max_journal_bytes=1000)
-    for number in range(20):
-        ledger.admit(admission(f"r{number}"))
+    for request_id in MANY:
+        ledger.admit(admission(request_id))
     rewrites = []
     replace = Journal.replace
     monkeypatch.setattr(Journal, "replace", lambda *args: rewrites.append(args) or replace(*args))
@@ -196,55 +169,53 @@ def test_many_open_requests_are_not_rewritten_in_every_pass(
 
 
 def test_a_long_backlog_is_not_copied(
-    new_ledger: NewLedger, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = new_ledger(max_journal_bytes=1000)
-    for number in range(20):
-        ledger.settle(settlement(f"r{number}"))
-    shelf.num_failures_to_come = 1
+    for request_id in MANY:
+        ledger.settle(settlement(request_id))
+    new_ledger.shelf.num_failures_to_come = 1
     monkeypatch.setattr(Journal, "replace", lambda *args: pytest.fail("it was copied"))
 
     with pytest.raises(OperationalError):
         ledger.flush()
 
-    assert len(shelf.rows) == 0
+    assert new_ledger.shelf.rows == {}
 
 
 # -- The thread
 
 
+@pytest.mark.stores
 @pytest.mark.django_db(transaction=True)
-def test_the_thread_also_stores_records_of_dead_processes(
-    new_ledger: NewLedger, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_thread_also_stores_records_of_dead_processes(new_ledger: NewLedger) -> None:
     dead = new_ledger()
     dead.admit(admission("orphan"))
     die(dead)
-    stored, is_stored = [], threading.Event()
+    stored, is_stored = set[str](), threading.Event()
 
     def watched(settlements: Sequence[Settlement]) -> None:
         store_settlements(settlements)
-        stored.extend(row.admission.request_id for row in settlements)
-        if {"orphan", "fresh"} <= set(stored):
+        stored.update(row.admission.request_id for row in settlements)
+        if {"orphan", "fresh"} <= stored:
             is_stored.set()
 
     ledger = new_ledger(store=watched, interval_s=0.01)
-    ledger.admit(admission("fresh"))
-    ledger.settle(settlement("fresh"))
+    serve(ledger, "fresh")
 
     ledger.start()
 
     assert is_stored.wait(DEADLINE_S)
     ledger.admit(admission("running"))
     ledger.stop()
-    rows = UsageRecord.objects.values_list("request_id", "outcome")
-    assert set(rows) == {
+    assert set(UsageRecord.objects.values_list("request_id", "outcome")) == {
         ("orphan", "interrupted"),
         ("fresh", "ok"),
         ("running", "interrupted"),
     }
 
 
+@pytest.mark.stores
 @pytest.mark.django_db(transaction=True)
 def test_a_temporary_failure_of_the_database_loses_no_records(
     new_ledger: NewLedger, caplog: pytest.LogCaptureFixture
@@ -263,13 +234,11 @@ def test_a_temporary_failure_of_the_database_loses_no_records(
 
     ledger = new_ledger(store=fails_three_times, interval_s=0.01)
     ledger.start()
-    for number in range(200):
-        ledger.admit(admission(f"r{number}"))
-        ledger.settle(settlement(f"r{number}"))
+    serve(ledger, *MANY)
 
     assert is_stored.wait(DEADLINE_S)
     ledger.stop()
-    assert UsageRecord.objects.filter(outcome="ok").count() == 200
+    assert UsageRecord.objects.filter(outcome="ok").count() == 50
     assert caplog.text.count("usage is not stored") == 3
 
 
@@ -283,10 +252,10 @@ def test_a_ledger_can_be_started_once(new_ledger: NewLedger) -> None:
 
 
 def test_the_thread_waits_longer_after_each_failure_up_to_a_limit(
-    new_ledger: NewLedger, shelf: Shelf, caplog: pytest.LogCaptureFixture
+    new_ledger: NewLedger, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)
-    shelf.num_failures_to_come = 8
+    new_ledger.shelf.num_failures_to_come = 8
     ledger = new_ledger(interval_s=0.5)
     ledger.settle(settlement())
 

@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
+from tests.tables import table
 from vinery_accounts.usage import periods
 from vinery_accounts.usage.periods import Granularity, Kept, Part, TooManyPoints
 from vinery_accounts.usage.rollups import DAY_S, HOUR_S, MINUTE_S
@@ -24,6 +26,7 @@ zones = st.sampled_from(
 )
 
 
+@settings(max_examples=examples(25))
 @given(
     moments,
     st.timedeltas(timedelta(seconds=1), timedelta(days=60)),
@@ -103,8 +106,8 @@ def test_a_long_period_is_read_from_days_and_its_ends_from_shorter_units() -> No
     ]
 
 
-@pytest.mark.parametrize(
-    ("zone", "hours", "sign"),
+@table(
+    "zone, hours, sign",
     [
         ("Europe/Berlin", 2, 1),  # before midnight in UTC, so these hours are added to the next day
         ("America/New_York", 4, -1),
@@ -126,17 +129,15 @@ def test_days_of_other_zones_are_read_from_days_and_the_hours_between_two_midnig
     assert dict(of_hours.targets(7)) == {7: sign, 6: -sign}
 
 
-@pytest.mark.parametrize(
-    ("length", "granularity"),
+@table(
+    "length, granularity",
     [
         (timedelta(hours=1), Granularity.MINUTE),
         (timedelta(days=1), Granularity.HOUR),
         (timedelta(days=30), Granularity.DAY),
     ],
 )
-def test_the_granularity_follows_the_length_of_the_period(
-    length: timedelta, granularity: Granularity
-) -> None:
+def test_the_granularity_follows_the_length(length: timedelta, granularity: Granularity) -> None:
     since = datetime(2026, 1, 1, tzinfo=UTC)
 
     assert periods.usual_granularity(since, since + length) is granularity

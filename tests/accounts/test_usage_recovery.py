@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from django.db import connections
+from together import four_at_once
 from usage_builders import Shelf, admission, settlement
 
 from vinery_accounts.models import UsageRecord
 from vinery_accounts.usage import recovery
-from vinery_accounts.usage.entries import Checkpoint, Outcome, Settlement, encode
+from vinery_accounts.usage.entries import Admission, Checkpoint, Outcome, Settlement, encode
 from vinery_accounts.usage.journal import Journal, journals_in
 from vinery_accounts.usage.ledger import UsageLedger
 from vinery_accounts.usage.recovery import Recovered, recover_orphans
@@ -26,23 +26,36 @@ class Killed(BaseException):
     """Simulates the end of the process at this point."""
 
 
+def write(journal: Journal, *entries: Admission | Settlement) -> None:
+    """The owner of the journal writes these lines, and dies."""
+    for each in entries:
+        journal.append(encode(each))
+    journal.close()
+
+
 @pytest.fixture
 def orphan(tmp_path: Path) -> Path:
     """Return the journal of a dead process, with one settled and one running request."""
     journal = Journal.create(tmp_path)
-    for entry in (admission("done"), admission("running"), settlement("done")):
-        journal.append(encode(entry))
-    journal.close()
+    write(journal, admission("done"), admission("running"), settlement("done"))
     return journal.path
 
 
 BOTH = {"done": Outcome.OK, "running": Outcome.INTERRUPTED}
 
 
-def test_recovery_returns_its_numbers(orphan: Path, shelf: Shelf) -> None:
+def test_recovery_returns_its_numbers_and_spares_the_living(orphan: Path, shelf: Shelf) -> None:
+    living = UsageLedger(orphan.parent, store=shelf, store_dead=shelf)
+    living.admit(admission())
+
     assert recover_orphans(orphan.parent, shelf) == Recovered(1, 1, 1)
     assert shelf.outcomes == BOTH
-    assert not orphan.exists()
+    assert journals_in(orphan.parent) == [living._journal.path]
+
+    assert recover_orphans(orphan.parent, shelf) == Recovered()
+    living.settle(settlement())
+    living.stop()
+    assert shelf.outcomes == {**BOTH, "r1": Outcome.OK}
 
 
 def test_tokens_generated_after_the_gateway_died_are_charged_and_their_file_is_kept(
@@ -59,9 +72,7 @@ def test_tokens_generated_after_the_gateway_died_are_charged_and_their_file_is_k
     assert file.exists()
 
 
-def test_tokens_of_an_engine_that_died_before_the_gateway_are_not_charged(
-    orphan: Path, shelf: Shelf
-) -> None:
+def test_tokens_of_an_engine_that_died_before_are_not_charged(orphan: Path, shelf: Shelf) -> None:
     with orphan.open("ab") as journal:
         journal.write(encode(Checkpoint((("running", 9, 0, 50, 20),))))
     (orphan.parent / "77-1.lost").write_text('["running", 9, 0, 12]\n')
@@ -79,18 +90,6 @@ def test_a_damaged_file_of_an_engine_does_not_block_recovery(orphan: Path, shelf
 
     assert shelf.outcomes == BOTH
     assert not shelf.rows["running"].is_exact
-
-
-def test_recovery_finds_no_journals_without_dead_processes(tmp_path: Path, shelf: Shelf) -> None:
-    living = UsageLedger(tmp_path, store=shelf, store_dead=shelf)
-    living.admit(admission())
-
-    assert recover_orphans(tmp_path, shelf) == Recovered()
-    assert shelf.rows == {}
-
-    living.settle(settlement())
-    living.stop()
-    assert shelf.outcomes == {"r1": Outcome.OK}
 
 
 def test_a_torn_last_line_is_a_request_that_was_not_settled(orphan: Path, shelf: Shelf) -> None:
@@ -112,7 +111,7 @@ def test_a_journal_of_many_batches_is_recovered(
     assert shelf.outcomes == BOTH
 
 
-@pytest.mark.parametrize("num_stores_survived", [0, 1, 2])
+@pytest.mark.parametrize("num_stores_survived", [0, 1])
 @pytest.mark.parametrize("is_stored_before_death", [True, False])
 def test_recovery_may_be_killed_while_it_stores(
     orphan: Path, shelf: Shelf, num_stores_survived: int, is_stored_before_death: bool
@@ -121,16 +120,15 @@ def test_recovery_may_be_killed_while_it_stores(
 
     def killed_at_last(settlements: Sequence[Settlement]) -> None:
         nonlocal num_stores
-        if num_stores == num_stores_survived:
-            if is_stored_before_death:
-                shelf(settlements)
+        is_last = num_stores == num_stores_survived
+        if is_stored_before_death or not is_last:
+            shelf(settlements)
+        if is_last:
             raise Killed
         num_stores += 1
-        shelf(settlements)
 
-    if num_stores_survived < 2:
-        with pytest.raises(Killed):
-            recover_orphans(orphan.parent, killed_at_last)
+    with pytest.raises(Killed):
+        recover_orphans(orphan.parent, killed_at_last)
     recover_orphans(orphan.parent, shelf)
 
     assert shelf.outcomes == BOTH
@@ -181,39 +179,31 @@ def test_two_processes_do_not_recover_one_journal(
     assert shelf.outcomes == BOTH
 
 
+@pytest.mark.stores
 @pytest.mark.django_db(transaction=True)
 def test_concurrent_recoveries_store_every_record_once(tmp_path: Path) -> None:
     for number in range(12):
-        journal = Journal.create(tmp_path)
-        for entry in (
-            admission(f"done{number}"),
-            admission(f"running{number}"),
-            settlement(f"done{number}"),
-        ):
-            journal.append(encode(entry))
-        journal.close()
-    found: list[Recovered] = []
-    barrier = threading.Barrier(3)
+        done, running = f"done{number}", f"running{number}"
+        write(Journal.create(tmp_path), admission(done), admission(running), settlement(done))
 
-    def recover() -> None:
-        barrier.wait()
-        found.append(recover_orphans(tmp_path))
-        connections.close_all()
+    found = four_at_once(lambda: [recover_orphans(tmp_path)])
 
-    threads = [threading.Thread(target=recover) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert sum((each for each in found), Recovered()) == Recovered(12, 12, 12)
+    assert sum(found, Recovered()) == Recovered(12, 12, 12)
     assert UsageRecord.objects.filter(outcome="ok").count() == 12
     assert UsageRecord.objects.filter(outcome="interrupted").count() == 12
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_second_recovery_waits_for_the_first(orphan: Path, shelf: Shelf) -> None:
-    is_storing, may_store = threading.Event(), threading.Event()
+def test_a_second_recovery_waits_for_the_first(
+    orphan: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_storing, may_store, is_waiting = (threading.Event() for _ in range(3))
+    is_ours = recovery._is_ours
+
+    def tell_who_waits(fd: int) -> bool:
+        if not (found := is_ours(fd)):
+            is_waiting.set()
+        return found
 
     def store_slowly(settlements: Sequence[Settlement]) -> None:
         is_storing.set()
@@ -226,13 +216,13 @@ def test_a_second_recovery_waits_for_the_first(orphan: Path, shelf: Shelf) -> No
 
     found: list[Recovered] = []
     seen: list[dict[str, str]] = []
+    monkeypatch.setattr(recovery, "_is_ours", tell_who_waits)
     first = threading.Thread(target=recover_orphans, args=(orphan.parent, store_slowly))
     second = threading.Thread(target=recover_second)
     first.start()
     is_storing.wait(60)
     second.start()
-    second.join(0.2)
-    assert second.is_alive()
+    assert is_waiting.wait(60)
     may_store.set()
     for each in (first, second):
         each.join(60)
@@ -311,16 +301,3 @@ def run_until_killed(directory: Path, num_requests: int) -> int:
         process.wait()
         rest = [int(line) for line in file if line.endswith("\n")]
     return rest[-1] if rest else last
-
-
-def test_journals_of_running_processes_are_not_recovered(
-    tmp_path: Path, shelf: Shelf, orphan: Path
-) -> None:
-    living = UsageLedger(tmp_path, store=shelf, store_dead=shelf)
-    living.admit(admission("alive"))
-
-    recover_orphans(tmp_path, shelf)
-
-    assert shelf.outcomes == BOTH
-    assert journals_in(tmp_path) == [living._journal.path]
-    living.stop()

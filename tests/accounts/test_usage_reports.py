@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase as HypothesisTestCase
-from usage_builders import NOON, admission, settlement
+from usage_builders import NOON, settlement, store
 
 from tests.examples import examples
 from vinery_accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord
@@ -26,14 +26,9 @@ from vinery_accounts.usage.periods import Granularity, TooManyPoints
 from vinery_accounts.usage.reports import Question, groups, series, totals
 from vinery_accounts.usage.store import store_settlements
 
+pytestmark = [pytest.mark.django_db, pytest.mark.stores]
+
 ZONES = ["UTC", "Europe/Berlin", "Asia/Kolkata"]
-
-
-def request(request_id: str, **changes: Any) -> Settlement:
-    names = {"model", "endpoint", "started_at", "key_name", "username"}
-    names |= {f"{owner}_id" for owner in ("key", "user", "project", "organization")}
-    identity = {name: changes.pop(name) for name in names & changes.keys()}
-    return settlement(request_id, admission=admission(request_id, **identity), **changes)
 
 
 def day(**changes: Any) -> Question:
@@ -47,7 +42,7 @@ def day(**changes: Any) -> Question:
 
 ids = st.sampled_from([1, 2, None])
 requests = st.builds(
-    lambda number, offset_s, outcome, failed_with, **changes: request(
+    lambda number, offset_s, outcome, failed_with, **changes: settlement(
         f"r{number}",
         started_at=NOON + timedelta(seconds=offset_s),
         outcome=outcome,
@@ -107,7 +102,7 @@ questions = st.builds(
 class AgainstTheRecords(HypothesisTestCase):
     """Tests with an empty database for each example."""
 
-    @settings(max_examples=examples(60), deadline=None)
+    @settings(max_examples=examples(30), deadline=None)
     @given(st.lists(st.lists(requests, max_size=12), max_size=3), questions, st.data())
     def test_reports_are_the_sums_of_the_records(
         self, batches: list[list[Settlement]], question: Question, data: st.DataObject
@@ -184,21 +179,18 @@ def check(figures: Any, rows: list[UsageRecord]) -> None:
 # -- Chosen questions ----------------------------------------------------------------
 
 
-@pytest.mark.django_db
 def test_a_reader_without_access_sees_no_records() -> None:
-    store_settlements([request("r1", user_id=7)])
+    store("r1", user_id=7)
 
     assert totals(day(visible={})).figures.num_requests == 0
     assert groups(day(visible={}), [Dimension.MODEL]).groups == ()
     assert totals(day(visible={Dimension.USER: frozenset({7})})).figures.num_requests == 1
 
 
-@pytest.mark.django_db
 def test_the_largest_groups_come_first_and_the_others_are_counted() -> None:
-    store_settlements(
-        [request(f"a{n}", model="often") for n in range(3)]
-        + [request("b", model="long", num_output_tokens=10_000), request("c", model="rare")]
-    )
+    store("a0", "a1", "a2", model="often")
+    store("b", model="long", num_output_tokens=10_000)
+    store("c", model="rare")
 
     by_requests = groups(day(), [Dimension.MODEL], max_groups=2)
     by_tokens = groups(day(), [Dimension.MODEL], max_groups=1, largest="num_tokens")
@@ -210,10 +202,10 @@ def test_the_largest_groups_come_first_and_the_others_are_counted() -> None:
         groups(day(), [Dimension.MODEL], largest="id")
 
 
-@pytest.mark.django_db
 def test_a_group_has_the_latest_name_of_its_id() -> None:
-    store_settlements([request("r1", key_id=4, key_name="old")])
-    store_settlements([request("r2", key_id=4, key_name="new"), request("r3", key_name="")])
+    store("r1", key_id=4, key_name="old")
+    store("r2", key_id=4, key_name="new")
+    store("r3", key_name="")
 
     found = groups(day(), [Dimension.KEY])
 
@@ -223,10 +215,9 @@ def test_a_group_has_the_latest_name_of_its_id() -> None:
     ]
 
 
-@pytest.mark.django_db
 def test_status_classes_have_names_and_unanswered_requests_have_none() -> None:
-    statuses = [200, 400, 429, 429, None]
-    store_settlements([request(f"r{at}", http_status=each) for at, each in enumerate(statuses)])
+    for number, status in enumerate([200, 400, 429, 429, None]):
+        store(f"r{number}", http_status=status)
 
     found = groups(day(), [Dimension.STATUS])
 
@@ -237,11 +228,9 @@ def test_status_classes_have_names_and_unanswered_requests_have_none() -> None:
     ]
 
 
-@pytest.mark.django_db
-def test_a_month_of_statuses_is_read_from_days_with_few_dimensions(
-    django_assert_num_queries: Any,
-) -> None:
-    store_settlements([request("r1", http_status=404), request("r2")])
+def test_a_month_of_statuses_is_read_from_few_days(django_assert_num_queries: Any) -> None:
+    store("r1", http_status=404)
+    store("r2")
     UsageRecord.objects.all().delete()
     MinuteRollup.objects.all().delete()
     HourRollup.objects.all().delete()
@@ -257,9 +246,9 @@ def test_a_month_of_statuses_is_read_from_days_with_few_dimensions(
     assert (group.values, group.figures.num_requests) == (("4xx",), 1)
 
 
-@pytest.mark.django_db
 def test_a_series_has_points_without_usage() -> None:
-    store_settlements([request("r1"), request("r2", started_at=NOON + timedelta(hours=2))])
+    store("r1")
+    store("r2", started_at=NOON + timedelta(hours=2))
 
     points = series(day(granularity=Granularity.HOUR))
 
@@ -267,10 +256,9 @@ def test_a_series_has_points_without_usage() -> None:
     assert [point.figures.num_requests for point in points[11:16]] == [0, 1, 0, 1, 0]
 
 
-@pytest.mark.django_db
 def test_days_follow_the_reader_s_time_zone() -> None:
     berlin = ZoneInfo("Europe/Berlin")
-    store_settlements([request("r1", started_at=datetime(2026, 3, 1, 23, 30, tzinfo=UTC))])
+    store("r1", started_at=datetime(2026, 3, 1, 23, 30, tzinfo=UTC))
 
     march = Question(
         since=datetime(2026, 3, 1, tzinfo=berlin),
@@ -283,9 +271,8 @@ def test_days_follow_the_reader_s_time_zone() -> None:
     assert [point.figures.num_requests for point in series(march)] == [0, 1, 0]
 
 
-@pytest.mark.django_db
 def test_a_month_is_read_only_from_days(django_assert_num_queries: Any) -> None:
-    store_settlements([request("r1")])
+    store("r1")
     MinuteRollup.objects.all().delete()
     HourRollup.objects.all().delete()
 
@@ -296,7 +283,6 @@ def test_a_month_is_read_only_from_days(django_assert_num_queries: Any) -> None:
         assert totals(month).figures.num_requests == 1
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("age", "widened_to"),
     [
@@ -305,10 +291,8 @@ def test_a_month_is_read_only_from_days(django_assert_num_queries: Any) -> None:
         (timedelta(days=500), timedelta(days=1)),
     ],
 )
-def test_a_period_is_widened_to_the_units_that_are_kept(
-    age: timedelta, widened_to: timedelta
-) -> None:
-    store_settlements([request("r1", started_at=NOON - age)])
+def test_a_period_is_widened_to_the_kept_units(age: timedelta, widened_to: timedelta) -> None:
+    store("r1", started_at=NOON - age)
     retention.delete_old({"rows": 10, "by_minute": 7, "by_hour": 365}, NOON)
 
     found = totals(day(since=NOON - age, until=NOON - age + timedelta(seconds=1)))
@@ -317,14 +301,10 @@ def test_a_period_is_widened_to_the_units_that_are_kept(
     assert found.figures.num_requests == 1
 
 
-def test_a_period_must_have_a_length_and_a_zone() -> None:
+def test_a_question_has_a_length_a_zone_and_not_too_many_points() -> None:
     with pytest.raises(ValueError, match="ends before it begins"):
         day(until=NOON - timedelta(days=1))
     with pytest.raises(ValueError, match="need a time zone"):
         day(since=datetime(2026, 1, 1))
-
-
-@pytest.mark.django_db
-def test_a_series_of_too_many_points_is_refused() -> None:
     with pytest.raises(TooManyPoints):
         series(day(since=NOON - timedelta(days=90), granularity=Granularity.HOUR))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import models
-from usage_builders import NOON, admission, settlement
+from usage_builders import NOON, settlement, store
 
 from vinery_accounts.models import DayRollup, HourRollup, MinuteRollup, RefusedRequest, UsageRecord
 from vinery_accounts.usage import retention
@@ -17,7 +17,7 @@ from vinery_accounts.usage.reports import Figures, Question, totals
 from vinery_accounts.usage.retention import TABLES, delete_old
 from vinery_accounts.usage.store import store_settlements
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 
 USUAL = {"rows": 30, "refusals": 30, "by_minute": 7, "by_hour": 365, "by_day": 0}
 AGES = (0, 5, 20, 200, 500)
@@ -25,16 +25,9 @@ AGES = (0, 5, 20, 200, 500)
 
 def fill() -> None:
     bound = BoundLimit(9, "key:12", "tokens", "minute", 1000, 950.0, 80.0, 1.8)
+    refused = {"outcome": Outcome.REJECTED, "bound_limits": (bound,)}
     store_settlements(
-        [
-            settlement(
-                f"r{age}",
-                admission=admission(f"r{age}", started_at=NOON - timedelta(days=age)),
-                outcome=Outcome.REJECTED,
-                bound_limits=(bound,),
-            )
-            for age in AGES
-        ]
+        [settlement(f"r{age}", started_at=NOON - timedelta(days=age), **refused) for age in AGES]
     )
 
 
@@ -85,24 +78,18 @@ def test_batches_of_any_size_delete_the_same_rows(batch_size: int) -> None:
 def test_whole_days_are_deleted() -> None:
     fill()
 
-    delete_old({"rows": 5}, NOON)
+    delete_old({"rows": 5, "by_minute": 7}, NOON)
 
     assert retention.kept_since(UsageRecord) == datetime(2026, 2, 24, tzinfo=UTC)
     assert UsageRecord.objects.filter(request_id="r5").exists()
-
-
-def test_a_longer_retention_does_not_restore_deleted_records() -> None:
-    fill()
-    delete_old({"by_minute": 7}, NOON)
+    # A longer retention does not restore deleted records.
 
     delete_old({"by_minute": 300}, NOON)
 
     assert retention.kept_since(MinuteRollup) == datetime(2026, 2, 22, tzinfo=UTC)
 
 
-def test_requests_older_than_the_records_are_not_counted_twice(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_requests_older_than_the_records_count_once(caplog: pytest.LogCaptureFixture) -> None:
     fill()
     before = all_of_it()
     delete_old(USUAL, NOON)
@@ -118,7 +105,6 @@ def test_a_late_record_within_the_retention_is_counted_without_minutes() -> None
     fill()
     delete_old(USUAL, NOON)
 
-    late = admission("late", started_at=NOON - timedelta(days=20))
-    store_settlements([settlement("late", admission=late)])
+    store("late", started_at=NOON - timedelta(days=20))
 
     assert all_of_it().num_requests == len(AGES) + 1

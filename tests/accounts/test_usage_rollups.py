@@ -9,33 +9,23 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.db import OperationalError, connection
-from usage_builders import NOON, admission, settlement
+from usage_builders import NOON, settlement, store
 
 from vinery_accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord, UsageSlice
 from vinery_accounts.usage import histogram, rollups
 from vinery_accounts.usage.dimensions import RollupDimensions
-from vinery_accounts.usage.entries import Outcome, Settlement
+from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.histogram import Latency
 from vinery_accounts.usage.store import store_settlements
 from vinery_accounts.usage.verify import verify
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 
-MEDIA = {
-    "num_image_tokens": 6,
-    "num_media": 2,
-    "num_media_bytes": 5000,
-    "num_media_pixels": 25_088,
-}
+MEDIA = {"num_image_tokens": 6, "num_media": 2, "num_media_bytes": 5000, "num_media_pixels": 25_088}
 
 
-def request(request_id: str, *, after: timedelta = timedelta(), **changes: Any) -> Settlement:
-    identity = {
-        name: changes.pop(name) for name in ("model", "key_id", "project_id") if name in changes
-    }
-    return settlement(
-        request_id, admission=admission(request_id, started_at=NOON + after, **identity), **changes
-    )
+NOW = (NOON, NOON + timedelta(hours=1))
+THEN = (NOON - timedelta(days=40), NOON - timedelta(days=39))
 
 
 def finest(table: type[rollups.Rollup]) -> list[rollups.Rollup]:
@@ -45,8 +35,8 @@ def finest(table: type[rollups.Rollup]) -> list[rollups.Rollup]:
 
 
 def test_a_request_is_counted_by_minute_hour_and_day() -> None:
-    after = timedelta(hours=1, minutes=2, seconds=3)
-    store_settlements([request("r1", after=after, num_audio_tokens=4, energy_mj=250, **MEDIA)])
+    at = NOON + timedelta(hours=1, minutes=2, seconds=3)
+    store("r1", started_at=at, num_audio_tokens=4, energy_mj=250, **MEDIA)
 
     noon_s = int(NOON.timestamp())
     starts = [finest(table)[0].start_s for table in rollups.LEVELS.values()]
@@ -63,41 +53,38 @@ def test_a_request_is_counted_by_minute_hour_and_day() -> None:
 
 
 def test_a_request_without_measured_energy_adds_none() -> None:
-    store_settlements([request("r1", energy_mj=70), request("r2", energy_mj=None)])
+    store("r1", energy_mj=70)
+    store("r2", energy_mj=None)
     assert [row.energy_mj for row in finest(MinuteRollup)] == [70]
-    [checked] = verify(NOON, NOON + timedelta(hours=1))
+    [checked] = verify(*NOW)
     assert (checked.num_rows, checked.differences) == (2, ())
 
 
 def test_requests_of_one_slice_share_a_roll_up() -> None:
-    store_settlements([request("r1"), request("r2", after=timedelta(seconds=59))])
-    store_settlements([request("r3", after=timedelta(seconds=30))])
-    store_settlements([request("r4", after=timedelta(minutes=1))])
+    times_s = {"r1": 0, "r2": 59, "r3": 30, "r4": 60}
+    requests = [
+        settlement(each, started_at=NOON + timedelta(seconds=at_s))
+        for each, at_s in times_s.items()
+    ]
+    store_settlements(requests[:2])
+    store_settlements(requests[2:])
 
     assert [row.num_requests for row in finest(MinuteRollup)] == [3, 1]
     assert [row.num_requests for row in finest(HourRollup)] == [4]
     assert [row.num_output_tokens for row in finest(DayRollup)] == [120]
 
 
-def test_a_repeated_settlement_counts_once() -> None:
-    store_settlements([request("r1"), request("r1", num_output_tokens=99)])
-    store_settlements([request("r1"), request("r2")])
-
-    assert [row.num_requests for row in finest(DayRollup)] == [2]
-    assert [row.num_output_tokens for row in finest(DayRollup)] == [60]
-
-
 def test_a_late_request_is_counted_at_its_start_time() -> None:
-    store_settlements([request("r1")])
-    store_settlements([request("late", after=timedelta(days=-3))])
+    store("r1")
+    store("late", started_at=NOON - timedelta(days=3))
 
     noon_s = int(NOON.timestamp())
     assert [row.start_s for row in finest(MinuteRollup)] == [noon_s - 3 * 86_400, noon_s]
 
 
 def test_every_set_of_dimensions_counts_every_request() -> None:
-    store_settlements([request("r1"), request("r2", model="other", key_id=4)])
-    store_settlements([request("r3", project_id=9, outcome=Outcome.FAILED, http_status=500)])
+    store_settlements([settlement("r1"), settlement("r2", model="other", key_id=4)])
+    store("r3", project_id=9, outcome=Outcome.FAILED, http_status=500)
 
     for dimensions in RollupDimensions:
         for table in (HourRollup, DayRollup):
@@ -111,7 +98,7 @@ def test_every_set_of_dimensions_counts_every_request() -> None:
 
 
 def test_columns_of_other_dimensions_are_empty_in_a_slice() -> None:
-    store_settlements([request("r1", key_id=3, project_id=5)])
+    store("r1", key_id=3, project_id=5)
 
     key = UsageSlice.objects.get(dimensions=RollupDimensions.KEY)
     assert (key.key_id, key.key_name, key.project_id) == (3, "laptop", 5)
@@ -122,32 +109,33 @@ def test_columns_of_other_dimensions_are_empty_in_a_slice() -> None:
 
 def test_names_of_unknown_models_do_not_fill_the_tables() -> None:
     unknown = {"outcome": Outcome.REJECTED, "http_status": 404}
-    store_settlements([request(f"r{n}", model=f"made-up-{n}", **unknown) for n in range(3)])
+    store_settlements([settlement(f"r{n}", model=f"made-up-{n}", **unknown) for n in range(3)])
 
     assert [(row.num_requests, row.slice.model) for row in finest(DayRollup)] == [(3, "")]
     assert UsageRecord.objects.filter(model="made-up-1").exists()
 
 
 def test_an_upgrade_sums_up_the_media_of_stored_records() -> None:
-    old = timedelta(days=-40)
     unknown = {"outcome": Outcome.REJECTED, "http_status": 404, "model": "made-up"}
-    store_settlements([request("r1", **MEDIA), request("r2"), request("r3", **MEDIA, key_id=4)])
-    store_settlements([request("old", after=old, **MEDIA), request("r4", **MEDIA, **unknown)])
+    store_settlements([settlement("r1", **MEDIA), settlement("r2")])
+    store("r3", **MEDIA, key_id=4)
+    store("old", started_at=THEN[0], **MEDIA)
+    store("r4", **MEDIA, **unknown)
     for table in rollups.LEVELS.values():
         table._default_manager.update(num_media=0, num_media_bytes=0, num_media_pixels=0)
-    assert any(each.differences for each in verify(NOON + old, NOON + timedelta(hours=1)))
+    assert any(each.differences for each in [*verify(*THEN), *verify(*NOW)])
 
     migration = import_module("vinery_accounts.migrations.0013_media_in_rollups")
     migration.add_media(apps, None)
 
-    for checked in verify(NOON + old, NOON + timedelta(hours=1)):
+    for checked in [*verify(*THEN), *verify(*NOW)]:
         assert checked.differences == ()
 
 
 def test_long_histograms_are_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollups, "_LONG_ROW_BYTES", 40)
     for n in range(10):
-        store_settlements([request(f"r{n}", total_ms=100.0 + n)])
+        store(f"r{n}", total_ms=100.0 + n)
 
     row = finest(DayRollup)[0]
     counts = histogram.decode(bytes(row.histograms))
@@ -161,11 +149,8 @@ def test_records_and_sums_are_stored_together_or_not_at_all() -> None:
             raise OperationalError("gone in the middle")
         return execute(sql, *args)
 
-    with (
-        connection.execute_wrapper(fails_at_the_last_level),
-        pytest.raises(OperationalError),
-    ):
-        store_settlements([request("r1")])
+    with connection.execute_wrapper(fails_at_the_last_level), pytest.raises(OperationalError):
+        store("r1")
 
     assert not UsageRecord.objects.exists()
     assert not MinuteRollup.objects.exists()
@@ -173,7 +158,7 @@ def test_records_and_sums_are_stored_together_or_not_at_all() -> None:
 
 
 def test_the_digest_of_a_slice_does_not_change() -> None:
-    store_settlements([request("r1")])
+    store("r1")
 
     # Databases contain the digest. Another one would separate old and new usage of a slice.
     assert (

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import OperationalError, connection
-from usage_builders import NOON, admission, settlement
+from usage_builders import NOON, settlement, store
 
-from vinery_accounts.keys.lifecycle import NewKey
+from tests.accounts.key_tables import MakeKey
+from tests.tables import table
 from vinery_accounts.models import ApiKey, ModelWeight, RefusedRequest, UsageRecord
 from vinery_accounts.usage.entries import BoundLimit, Media, Outcome
 from vinery_accounts.usage.store import store_settlements
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 
 
 IDENTITY = {
@@ -49,8 +49,7 @@ USED = {
 
 
 def test_a_settlement_is_stored_as_a_record() -> None:
-    asked = admission(**IDENTITY)
-    store_settlements([settlement(admission=asked, outcome=Outcome.CLIENT_GONE, **USED)])
+    store("r1", outcome=Outcome.CLIENT_GONE, **IDENTITY, **USED)
 
     row = UsageRecord.objects.values().get()
     del row["id"]
@@ -94,14 +93,6 @@ def test_the_limits_that_bound_a_request_are_stored_once() -> None:
     assert (second.is_shadow, second.wait_s) == (True, None)
 
 
-@pytest.mark.parametrize(
-    ("given", "stored"), [("::1", "::1"), ("testclient", None), ("", None), (None, None)]
-)
-def test_an_invalid_address_is_stored_as_null(given: str | None, stored: str | None) -> None:
-    store_settlements([settlement(admission=admission(ip=given))])
-    assert UsageRecord.objects.get().ip == stored
-
-
 def test_the_first_settlement_of_a_request_is_kept() -> None:
     store_settlements([settlement(num_output_tokens=1), settlement("r2")])
     store_settlements([settlement(num_output_tokens=2), settlement("r3")])
@@ -115,12 +106,16 @@ def test_an_empty_batch_needs_no_query(django_assert_num_queries: Any) -> None:
         store_settlements([])
 
 
-@pytest.mark.parametrize(
-    ("invalid", "column", "stored"),
+@table(
+    "invalid, column, stored",
     [
-        ({"admission": admission(model="m" * 300)}, "model", "m" * 255),
-        ({"admission": admission(model="a\0b")}, "model", "ab"),
-        ({"admission": admission(key_name="é" * 101)}, "key_name", "é" * 100),
+        ({"model": "m" * 300}, "model", "m" * 255),
+        ({"model": "a\0b"}, "model", "ab"),
+        ({"key_name": "é" * 101}, "key_name", "é" * 100),
+        ({"ip": "::1"}, "ip", "::1"),
+        ({"ip": "testclient"}, "ip", None),
+        ({"ip": ""}, "ip", None),
+        ({"ip": None}, "ip", None),
         ({"error_code": "e" * 65}, "error_code", "e" * 64),
         ({"num_output_tokens": -1}, "num_output_tokens", 0),
         ({"num_prompt_tokens": 2**40}, "num_prompt_tokens", 2**31 - 1),
@@ -129,20 +124,21 @@ def test_an_empty_batch_needs_no_query(django_assert_num_queries: Any) -> None:
 def test_an_invalid_value_is_adjusted_to_its_column(
     invalid: dict[str, Any], column: str, stored: object
 ) -> None:
-    store_settlements([settlement(**invalid)])
+    UsageRecord.objects.all().delete()
+    store("r1", **invalid)
 
     assert UsageRecord.objects.values_list(column, flat=True).get() == stored
 
 
-def test_a_key_has_the_time_of_its_last_use(new_key: Callable[..., NewKey]) -> None:
+def test_a_key_has_the_time_of_its_last_use(new_key: MakeKey) -> None:
     used, unused = new_key("used").key, new_key("unused").key
     stamp = used.updated_at
-    uses = [
-        settlement(admission=admission(f"r{minute}", key_id=used.pk, started_at=NOON + offset))
-        for minute, offset in enumerate((timedelta(0), timedelta(minutes=5), timedelta(minutes=-9)))
-    ]
-
-    store_settlements(uses)
+    store_settlements(
+        [
+            settlement(f"r{minute}", key_id=used.pk, started_at=NOON + timedelta(minutes=minute))
+            for minute in (0, 5, -9)
+        ]
+    )
 
     used.refresh_from_db()
     unused.refresh_from_db()
@@ -151,18 +147,18 @@ def test_a_key_has_the_time_of_its_last_use(new_key: Callable[..., NewKey]) -> N
     assert unused.last_used_at is None
 
 
-def test_records_of_deleted_keys_are_stored(new_key: Callable[..., NewKey]) -> None:
+def test_records_of_deleted_keys_are_stored(new_key: MakeKey) -> None:
     key = new_key().key
     key_id = key.pk
     key.owner.delete()
     assert not ApiKey.objects.exists()
 
-    store_settlements([settlement(admission=admission(key_id=key_id))])
+    store("r1", key_id=key_id)
 
     assert UsageRecord.objects.get().key_id == key_id
 
 
-def test_a_batch_is_stored_completely_or_not_at_all(new_key: Callable[..., NewKey]) -> None:
+def test_a_batch_is_stored_completely_or_not_at_all(new_key: MakeKey) -> None:
     key = new_key().key
 
     def fails_when_the_key_is_marked(execute: Any, sql: str, *args: Any) -> Any:
@@ -170,39 +166,28 @@ def test_a_batch_is_stored_completely_or_not_at_all(new_key: Callable[..., NewKe
             raise OperationalError("gone in the middle")
         return execute(sql, *args)
 
-    with (
-        connection.execute_wrapper(fails_when_the_key_is_marked),
-        pytest.raises(OperationalError),
-    ):
-        store_settlements([settlement(admission=admission(key_id=key.pk))])
+    with connection.execute_wrapper(fails_when_the_key_is_marked), pytest.raises(OperationalError):
+        store("r1", key_id=key.pk)
 
     assert not UsageRecord.objects.exists()
 
 
 def test_settlements_of_dead_processes_are_weighted_when_they_are_stored() -> None:
+    store("without weights")
     ModelWeight.objects.create(model="reference-chat", uncached=2, cached=0.5, output=3)
 
     store_settlements([settlement("weighed", weighted_tokens=1.0), settlement("dead")])
 
     weights = dict(UsageRecord.objects.values_list("request_id", "weighted_tokens"))
-    assert weights == {"weighed": 1.0, "dead": 3 * 2 + 8 * 0.5 + 30 * 3}
+    assert weights == {"without weights": 41.0, "weighed": 1.0, "dead": 3 * 2 + 8 * 0.5 + 30 * 3}
 
 
 def test_new_tokens_of_pictures_are_weighted_for_dead_processes_too() -> None:
     ModelWeight.objects.create(model="reference-chat", uncached=2, cached=0.5, output=3, image=10)
     # 16 tokens of a picture, the first two of them cached.
     pictures = Media(num_files=1, num_bytes=5, num_pixels=9, spans=((6, 22),))
-    begun = admission("dead", media=pictures)
-    dead = settlement("dead", admission=begun, num_prompt_tokens=30, num_image_tokens=16)
-
-    store_settlements([dead])
+    store("dead", media=pictures, num_prompt_tokens=30, num_image_tokens=16)
 
     row = UsageRecord.objects.get()
     assert row.weighted_tokens == 8 * 0.5 + 14 * 10 + 8 * 2 + 30 * 3
     assert row.num_image_tokens == 16
-
-
-def test_tokens_of_a_model_without_weights_count_once() -> None:
-    store_settlements([settlement()])
-
-    assert UsageRecord.objects.get().weighted_tokens == 41.0

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
-from datetime import timedelta
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, transaction
 from django.db.models import F, Sum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase as HypothesisTestCase
-from usage_builders import NOON, admission, settlement
+from usage_builders import NOON, settlement, store
 
 from tests.examples import examples
+from tests.tables import table
 from vinery_accounts.models import DayRollup, HourRollup, MinuteRollup, Rollup, UsageRecord
 from vinery_accounts.usage import histogram
 from vinery_accounts.usage.entries import Outcome, Settlement
@@ -25,36 +28,26 @@ from vinery_accounts.usage.rollups import OF_ROWS, SUMS
 from vinery_accounts.usage.store import store_settlements
 from vinery_accounts.usage.verify import Difference, verify
 
+pytestmark = [pytest.mark.django_db, pytest.mark.stores]
+
 EVER = (NOON - timedelta(days=20), NOON + timedelta(days=2))
+TODAY = (NOON, NOON + timedelta(hours=2))
 THESE_DAYS = (NOON - timedelta(days=4), NOON + timedelta(days=1))
 
 
 def differences() -> list[Difference]:
-    return [difference for checked in verify(*EVER) for difference in checked.differences]
-
-
-def store(
-    *request_ids: str, age: timedelta = timedelta(), key_id: int | None = None, **changes: Any
-) -> None:
-    started = {"started_at": NOON - age, "key_id": key_id}
-    store_settlements(
-        [settlement(each, admission=admission(each, **started), **changes) for each in request_ids]
-    )
+    return [difference for checked in verify(*TODAY) for difference in checked.differences]
 
 
 def store_some_requests() -> None:
     """Store two requests in the same minute, and one an hour later with another key."""
     store("r0", "r1")
-    store("r2", age=-timedelta(hours=1), key_id=2)
+    store("r2", started_at=NOON + timedelta(hours=1), key_id=2)
 
 
 requests = st.builds(
-    lambda number, age_s, model, key_id, **changes: settlement(
-        f"r{number}",
-        admission=admission(
-            f"r{number}", started_at=NOON - timedelta(seconds=age_s), model=model, key_id=key_id
-        ),
-        **changes,
+    lambda number, age_s, **changes: settlement(
+        f"r{number}", started_at=NOON - timedelta(seconds=age_s), **changes
     ),
     number=st.integers(0, 30),
     age_s=st.integers(0, 4 * 86_400),
@@ -84,7 +77,7 @@ class DatabaseUnavailable(OperationalError):
 class AfterAnything(HypothesisTestCase):
     """Tests with an empty database for each example."""
 
-    @settings(max_examples=examples(25), deadline=None)
+    @settings(max_examples=examples(12), deadline=None)
     @given(
         st.lists(st.tuples(st.lists(requests, max_size=8), deaths), max_size=6),
         st.none() | st.integers(1, 3),
@@ -129,7 +122,6 @@ def store_and_perhaps_die(batch: Sequence[Settlement], death: int | None) -> Non
         pass
 
 
-@pytest.mark.django_db
 def test_a_wrong_sum_is_found_and_repaired() -> None:
     store("r1", "r2")
     HourRollup.objects.filter(slice__dimensions="all").update(num_output_tokens=61)
@@ -143,7 +135,9 @@ def test_a_wrong_sum_is_found_and_repaired() -> None:
         61,
     )
     assert "alice / laptop / reference-chat / chat/completions / ok" in str(difference)
-    assert [len(each.differences) for each in verify(*EVER, repair=True) if each.differences] == [1]
+    assert [len(each.differences) for each in verify(*TODAY, repair=True) if each.differences] == [
+        1
+    ]
     assert differences() == []
 
 
@@ -161,52 +155,52 @@ def test_a_checked_day_blocks_no_writer_and_stays_repaired() -> None:
     assert not differences()
 
 
-@pytest.mark.django_db
-@pytest.mark.parametrize("table", [MinuteRollup, HourRollup, DayRollup])
-def test_a_missing_sum_is_found_and_repaired(table: type[HourRollup]) -> None:
-    store("r1")
-    table.objects.all().delete()
+UNITS = {"minute": MinuteRollup, "hour": HourRollup, "day": DayRollup}
 
-    assert {each.unit for each in differences()} == {table.__name__.removesuffix("Rollup").lower()}
-    list(verify(*EVER, repair=True))
+
+@table("unit", UNITS)
+def test_a_missing_sum_is_found_and_repaired(unit: str) -> None:
+    store("r1")
+    UNITS[unit].objects.all().delete()
+
+    assert {each.unit for each in differences()} == {unit}
+    list(verify(*TODAY, repair=True))
     assert differences() == []
 
 
-@pytest.mark.django_db
-def test_a_missing_record_is_found() -> None:
-    store("r1", "r2", age=timedelta(days=1))
-    UsageRecord.objects.filter(request_id="r1").delete()
+def with_changed_roll_up(rollups: type[Rollup], **changes: Any) -> list[Difference]:
+    """Return what is found when the last roll-up is another, and undo the change."""
+    with transaction.atomic():
+        last = rollups._default_manager.latest("id")
+        rollups._default_manager.filter(pk=last.pk).update(**changes)
+        found = differences()
+        transaction.set_rollback(True)
+    return found
 
-    assert {each.unit for each in differences()} == {"minute", "hour", "day"}
 
-
-@pytest.mark.django_db
-@pytest.mark.parametrize("column", SUMS)
-@pytest.mark.parametrize("table", [MinuteRollup, HourRollup, DayRollup])
-def test_a_sum_that_is_one_too_large_is_found(table: type[Rollup], column: str) -> None:
+@pytest.fixture
+def stored(db: None) -> None:
     store_some_requests()
-    last = table._default_manager.latest("id")
-
-    table._default_manager.filter(pk=last.pk).update(**{column: F(column) + 1})
-
-    assert [each.column for each in differences()] == [column]
 
 
-@pytest.mark.django_db
-@pytest.mark.parametrize("table", [MinuteRollup, HourRollup, DayRollup])
-@pytest.mark.parametrize("counts", [{}, {Latency.TOTAL * histogram.NUM_BUCKETS: 3}])
-def test_a_wrong_histogram_is_found(table: type[Rollup], counts: dict[int, int]) -> None:
-    store_some_requests()
-    last = table._default_manager.latest("id")
+@table("rollups", UNITS.values())
+def test_each_sum_that_is_one_too_large_is_found(stored: None, rollups: type[Rollup]) -> None:
+    found = with_changed_roll_up(rollups, **{column: F(column) + 1 for column in SUMS})
 
-    table._default_manager.filter(pk=last.pk).update(histograms=histogram.encode(counts))
+    assert sorted(each.column for each in found) == sorted(SUMS)
 
-    [difference] = differences()
+
+@table("rollups", UNITS.values())
+@table("counts", [{}, {Latency.TOTAL * histogram.NUM_BUCKETS: 3}])
+def test_a_wrong_histogram_is_found(
+    stored: None, rollups: type[Rollup], counts: dict[int, int]
+) -> None:
+    [difference] = with_changed_roll_up(rollups, histograms=histogram.encode(counts))
+
     assert (difference.column, difference.in_rows) == ("histograms", "3 measured")
     assert difference.in_rollups == f"{sum(counts.values())} measured"
 
 
-@pytest.mark.django_db
 def test_concatenated_histograms_are_equal_to_one_histogram() -> None:
     for number in range(3):
         store(f"r{number}", total_ms=5.0 - number)
@@ -214,7 +208,6 @@ def test_concatenated_histograms_are_equal_to_one_histogram() -> None:
     assert differences() == []
 
 
-@pytest.mark.django_db
 def test_a_roll_up_without_records_is_found() -> None:
     store_some_requests()
 
@@ -225,21 +218,61 @@ def test_a_roll_up_without_records_is_found() -> None:
     assert {each.column for each in found} >= {"num_requests", "histograms"}
 
 
-@pytest.mark.django_db
 def test_a_day_without_records_balances() -> None:
-    checked = list(verify(*EVER))
+    checked = list(verify(*TODAY))
 
     assert {(each.num_rows, each.differences) for each in checked} == {(0, ())}
 
 
-@pytest.mark.django_db
 def test_only_days_with_all_their_records_are_checked() -> None:
-    store("old", age=timedelta(days=15))
-    store("young", age=timedelta(days=1))
+    store("old", started_at=NOON - timedelta(days=15))
+    store("young", started_at=NOON - timedelta(days=1))
     delete_old({"rows": 10}, NOON)
 
     checked = list(verify(*EVER))
 
     assert min(each.day for each in checked) == NOON - timedelta(days=10, hours=12)
     assert sum(each.num_rows for each in checked) == 1
-    assert differences() == []
+    assert not any(each.differences for each in checked)
+
+
+# -- Concurrent writers
+
+DAY = datetime(2026, 3, 1, tzinfo=UTC)
+NUM_REQUESTS = 200
+
+
+def numbered(number: int) -> Settlement:
+    return settlement(
+        f"r{number}",
+        user_id=number % 3,
+        key_id=number % 5,
+        model=f"m{number % 2}",
+        started_at=DAY + timedelta(hours=12, seconds=7 * number),
+        num_output_tokens=number,
+        total_ms=10.0 + number,
+    )
+
+
+def store_all(seed: int) -> None:
+    """Store all settlements. The seed sets their order and batches."""
+    numbers = list(range(NUM_REQUESTS))
+    random.Random(seed).shuffle(numbers)
+    try:
+        for at in range(0, NUM_REQUESTS, 20):
+            store_settlements([numbered(number) for number in numbers[at : at + 20]])
+    finally:
+        connection.close()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_concurrent_writers_count_each_request_once() -> None:
+    with ThreadPoolExecutor(4) as writers:
+        list(writers.map(store_all, range(4)))
+
+    [checked] = verify(DAY, DAY + timedelta(days=1))
+    question = Question(since=DAY, until=DAY + timedelta(days=1), visible=None)
+    figures = totals(question).figures
+    assert (checked.num_rows, checked.differences) == (NUM_REQUESTS, ())
+    assert figures.num_requests == figures.total_ms.num == NUM_REQUESTS
+    assert figures.num_output_tokens == sum(range(NUM_REQUESTS))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from django.db import OperationalError
 
 from vinery_accounts.usage.entries import Admission, Outcome, Settlement
 from vinery_accounts.usage.ledger import UsageLedger
+from vinery_accounts.usage.recovery import recover_orphans
+from vinery_accounts.usage.store import store_settlements
 
-NewLedger = Callable[..., UsageLedger]
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
@@ -31,9 +33,14 @@ def admission(request_id: str = "r1", **changes: Any) -> Admission:
     return Admission(**{**filled, **changes})
 
 
+_IDENTITY = frozenset(Admission.__struct_fields__)
+
+
 def settlement(request_id: str = "r1", **changes: Any) -> Settlement:
+    """The changes may be those of its admission, too."""
+    identity = {name: changes.pop(name) for name in _IDENTITY & changes.keys()}
     filled = {
-        "admission": admission(request_id),
+        "admission": admission(request_id, **identity),
         "outcome": Outcome.OK,
         "http_status": 200,
         "num_prompt_tokens": 11,
@@ -45,6 +52,17 @@ def settlement(request_id: str = "r1", **changes: Any) -> Settlement:
         "total_ms": 340.0,
     }
     return Settlement(**{**filled, **changes})
+
+
+def store(*request_ids: str, **changes: Any) -> None:
+    """Store a usage record for each of these requests."""
+    store_settlements([settlement(each, **changes) for each in request_ids])
+
+
+def tokens(num_input: int, num_output: int = 0) -> dict[str, int]:
+    """Changes of a settlement: it has used these tokens and no others."""
+    counts = {"num_prompt_tokens": num_input, "num_output_tokens": num_output}
+    return {**counts, "num_cached_tokens": 0, "num_reasoning_tokens": 0}
 
 
 class Shelf:
@@ -64,6 +82,32 @@ class Shelf:
     @property
     def outcomes(self) -> dict[str, Outcome]:
         return {request_id: row.outcome for request_id, row in self.rows.items()}
+
+
+def serve(ledger: UsageLedger, *request_ids: str) -> None:
+    """Admit these requests one after the other, and settle each at once."""
+    for each in request_ids:
+        ledger.admit(admission(each))
+        ledger.settle(settlement(each))
+
+
+class NewLedger:
+    """Makes ledgers of one folder, which store in one shelf."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.shelf = Shelf()
+        self.made: list[UsageLedger] = []
+
+    def __call__(self, **changes: Any) -> UsageLedger:
+        store = changes.pop("store", self.shelf)
+        self.made.append(UsageLedger(self.folder, store=store, store_dead=store, **changes))
+        return self.made[-1]
+
+    def recover(self) -> Shelf:
+        """The shelf after the next process has recovered the journals of dead ones."""
+        recover_orphans(self.folder, self.shelf)
+        return self.shelf
 
 
 def die(ledger: UsageLedger) -> None:

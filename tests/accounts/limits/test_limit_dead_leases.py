@@ -12,21 +12,20 @@ from typing import Any, TypeVar
 import pytest
 from msgspec import structs
 from redis import Redis
-from usage_builders import admission, settlement
+from usage_builders import admission, store, tokens
 
 from tests.accounts.limits.builders import granted, request_for, rule, slots, used
 from tests.conftest import until
 from vinery_accounts.limits.recovery import settle_dead_leases, settle_in_redis
 from vinery_accounts.limits.redis import DEFAULT_PREFIX, RedisLimiter, connect
-from vinery_accounts.limits.reservations import ActualUsage
+from vinery_accounts.limits.reservations import ActualUsage, ReservationRequest
 from vinery_accounts.limits.rules import Metric, Rule, Window
 from vinery_accounts.usage.entries import Checkpoint, encode
 from vinery_accounts.usage.journal import Journal
 from vinery_accounts.usage.ledger import UsageLedger
 from vinery_accounts.usage.recovery import store_then
-from vinery_accounts.usage.store import store_settlements
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 
 RULES = (
     rule(Metric.TOKENS, Window.DAY, 1000),
@@ -55,15 +54,20 @@ class Process:
 
         return asyncio.run(live())
 
+    def reserve(self, asked: ReservationRequest) -> str:
+        """Return the id of the lease."""
+
+        async def reserve(limiter: RedisLimiter) -> str:
+            return (await granted(limiter, asked)).id
+
+        return self.run(reserve)
+
     def used(self) -> list[int]:
         return self.run(lambda limiter: used(limiter, *RULES))
 
     def store_usage_of(self, request_id: str, *, num_prompt: int, num_output: int) -> None:
-        who = admission(request_id)
-        counts = {"num_prompt_tokens": num_prompt, "num_output_tokens": num_output}
         weighted = num_prompt + 2.5 * num_output
-        row = settlement(admission=who, weighted_tokens=weighted, num_cached_tokens=0, **counts)
-        store_settlements([row])
+        store(request_id, weighted_tokens=weighted, **tokens(num_prompt, num_output))
         with Redis.from_url(self.url) as client:
             settle_in_redis(client, [request_id, "stranger"], prefix=self.prefix)
 
@@ -107,12 +111,7 @@ def test_a_request_that_no_engine_took_counts_as_none(process: Process) -> None:
 
 
 def test_a_slot_is_free_at_once(process: Process) -> None:
-    asked = request_for(*RULES)
-
-    async def reserve(limiter: RedisLimiter) -> str:
-        return (await granted(limiter, asked)).id
-
-    lease_id = process.run(reserve)
+    lease_id = process.reserve(request_for(*RULES))
     assert process.used()[-1] == 1
 
     process.store_usage_of(lease_id, num_prompt=1, num_output=1)
@@ -142,9 +141,7 @@ def served(process: Process, settings: Any) -> Process:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_running_web_process_gives_back_what_the_dead_had(
-    served: Process, tmp_path: Path
-) -> None:
+def test_a_running_process_gives_back_what_the_dead_had(served: Process, tmp_path: Path) -> None:
     lease_id, mine = some_lease(served)
     journal = Journal.create(tmp_path)
     for entry in (admission(lease_id), Checkpoint(((lease_id, 10, 0, 8, 0),))):
@@ -179,9 +176,4 @@ def some_lease(process: Process) -> tuple[str, Rule]:
     # Its id separates it from the limits of other users of this Redis.
     mine = replace(rule(Metric.TOKENS, Window.DAY, 1000), id=uuid.uuid4().int)
     asked = request_for(mine, num_input_tokens=10, num_output_tokens=100)
-    asked = structs.replace(asked, lease_id=lease_id)
-
-    async def reserve(limiter: RedisLimiter) -> str:
-        return (await granted(limiter, asked)).id
-
-    return process.run(reserve), mine
+    return process.reserve(structs.replace(asked, lease_id=lease_id)), mine

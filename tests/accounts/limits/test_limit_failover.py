@@ -23,11 +23,14 @@ from tests.accounts.limits.builders import (
 from tests.accounts.limits.conftest import MakeFailover
 from tests.fakes.clock import FakeClock
 from tests.fakes.limiter import FakeLimiter
+from tests.tables import table
 from vinery_accounts.limits.failover import FailoverLimiter, UnavailablePolicy
+from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.reservations import (
     NO_USAGE,
     ActualUsage,
     Denial,
+    Lease,
     Level,
     LimitsUnavailable,
     UsageBaseline,
@@ -40,13 +43,31 @@ def store(clock: FakeClock) -> FakeLimiter:
     return FakeLimiter(clock)
 
 
-async def become_available(store: FakeLimiter, limiter: FailoverLimiter) -> None:
-    await answer_again(store, limiter)
+@pytest.fixture
+def refusing(store: FakeLimiter, failover: MakeFailover) -> FailoverLimiter:
+    return failover(store, UnavailablePolicy.REFUSE)
+
+
+@pytest.fixture
+def sharing(store: FakeLimiter, failover: MakeFailover) -> FailoverLimiter:
+    """It is one of four processes."""
+    return failover(store, UnavailablePolicy.SHARE)
+
+
+def store_of(limiter: FailoverLimiter) -> FakeLimiter:
+    store = limiter._store
+    assert isinstance(store, FakeLimiter)
+    return store
+
+
+async def become_available(limiter: FailoverLimiter) -> None:
+    await answer_again(limiter)
     limiter.resume(limiter.num_outages)
     assert not limiter.state.is_degraded
 
 
-async def answer_again(store: FakeLimiter, limiter: FailoverLimiter) -> None:
+async def answer_again(limiter: FailoverLimiter) -> None:
+    store = store_of(limiter)
     store.is_unavailable = store.hangs = False
     await until(lambda: limiter.is_answering and not limiter.state.num_waiting)
 
@@ -61,20 +82,17 @@ async def notice(limiter: FailoverLimiter) -> None:
 # -- Unavailable ------------------------------------------------------------------------------
 
 
-async def test_while_it_answers_nothing_is_different(
-    store: FakeLimiter, failover: MakeFailover
-) -> None:
-    limiter = failover(store, UnavailablePolicy.REFUSE)
+async def test_nothing_differs_while_it_answers(refusing: FailoverLimiter) -> None:
     tokens = rule(amount=100)
 
-    lease = await granted(limiter, request_for(tokens, num_input_tokens=9))
-    assert (await limiter.extend(lease, 1000)).num_output_tokens == 90
-    await limiter.renew([lease])
-    await denied(limiter, request_for(tokens))
-    await limiter.settle(lease, ActualUsage(9, 1))
+    lease = await granted(refusing, request_for(tokens, num_input_tokens=9))
+    assert (await refusing.extend(lease, 1000)).num_output_tokens == 90
+    await refusing.renew([lease])
+    await denied(refusing, request_for(tokens))
+    await refusing.settle(lease, ActualUsage(9, 1))
 
-    assert await used(limiter, tokens) == [10]
-    assert not limiter.state.is_degraded
+    assert await used(refusing, tokens) == [10]
+    assert not refusing.state.is_degraded
     assert not lease.is_local
 
 
@@ -105,21 +123,18 @@ async def test_no_request_waits_for_a_store_that_is_known_to_be_unavailable(
     assert store.num_calls == num_calls
 
 
-async def test_refuse_lets_nothing_run_that_is_not_counted(
-    store: FakeLimiter, failover: MakeFailover
-) -> None:
-    limiter = failover(store, UnavailablePolicy.REFUSE)
+async def test_refuse_lets_nothing_run_that_is_not_counted(refusing: FailoverLimiter) -> None:
     tokens = rule()
-    lease = await granted(limiter, request_for(tokens))
-    store.is_unavailable = True
+    lease = await granted(refusing, request_for(tokens))
+    store_of(refusing).is_unavailable = True
 
-    assert (await limiter.extend(lease, 9)).num_output_tokens == 0
+    assert (await refusing.extend(lease, 9)).num_output_tokens == 0
     with pytest.raises(LimitsUnavailable):
-        await limiter.acquire(request_for(tokens))
+        await refusing.acquire(request_for(tokens))
     with pytest.raises(LimitsUnavailable):
-        await limiter.levels([tokens])
+        await refusing.levels([tokens])
     with pytest.raises(LimitsUnavailable):
-        await limiter.restore([UsageBaseline(tokens, 1)])
+        await refusing.restore([UsageBaseline(tokens, 1)])
 
 
 async def test_allow_runs_all_requests_and_reports_how_many_were_not_counted(
@@ -142,66 +157,61 @@ async def test_allow_runs_all_requests_and_reports_how_many_were_not_counted(
         await limiter.levels([tokens])
 
 
-async def test_share_counts_a_share_in_this_process(
-    store: FakeLimiter, failover: MakeFailover
-) -> None:
-    limiter = failover(store, UnavailablePolicy.SHARE)
+async def test_each_process_counts_a_share(sharing: FailoverLimiter) -> None:
     tokens, slot = rule(amount=100), slots(8)
-    store.is_unavailable = True
+    store_of(sharing).is_unavailable = True
 
-    lease = await granted(limiter, request_for(tokens, slot, num_input_tokens=19))
+    lease = await granted(sharing, request_for(tokens, slot, num_input_tokens=19))
     assert lease.is_local
-    assert (await limiter.extend(lease, 10)).num_output_tokens == 5
-    await granted(limiter, request_for(slot))
-    await denied(limiter, request_for(slot))
-    levels = await limiter.levels([tokens])
+    assert (await sharing.extend(lease, 10)).num_output_tokens == 5
+    await granted(sharing, request_for(slot))
+    await denied(sharing, request_for(slot))
+    levels = await sharing.levels([tokens])
     assert [(level.num_used, level.num_remaining) for level in levels] == [(25, 0)]
-    await limiter.settle(lease, ActualUsage(19, 1))
+    await sharing.settle(lease, ActualUsage(19, 1))
 
-    assert await used(limiter, tokens) == [20]
+    assert await used(sharing, tokens) == [20]
 
 
 @pytest.mark.parametrize("is_restored_before", [True, False])
 async def test_a_share_of_a_quota_begins_with_a_share_of_what_was_used(
-    store: FakeLimiter, failover: MakeFailover, is_restored_before: bool
+    sharing: FailoverLimiter, is_restored_before: bool
 ) -> None:
-    limiter = failover(store, UnavailablePolicy.SHARE)
     quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
     if is_restored_before:
-        await limiter.restore([UsageBaseline(quota, 80)])
-    store.is_unavailable = True
+        await sharing.restore([UsageBaseline(quota, 80)])
+    store_of(sharing).is_unavailable = True
     if not is_restored_before:
-        await limiter.levels([quota])
+        await sharing.levels([quota])
         with pytest.raises(LimitsUnavailable):
-            await limiter.restore([UsageBaseline(quota, 80)])
+            await sharing.restore([UsageBaseline(quota, 80)])
 
     # Of four processes each has 25, and 20 of them were used.
-    await granted(limiter, request_for(quota, num_input_tokens=4))
-    await denied(limiter, request_for(quota))
+    await granted(sharing, request_for(quota, num_input_tokens=4))
+    await denied(sharing, request_for(quota))
 
 
 @pytest.mark.parametrize("window", [Window.NONE, Window.DAY])
 async def test_a_share_begins_with_what_the_store_has_counted_and_no_record_has_yet(
-    store: FakeLimiter, failover: MakeFailover, window: Window
+    sharing: FailoverLimiter, window: Window
 ) -> None:
-    limiter = failover(store, UnavailablePolicy.SHARE)
     quota = rule(Metric.TOKENS, window, amount=100)
-    running = await granted(limiter, request_for(quota, num_input_tokens=40))
-    await granted(limiter, request_for(quota, num_input_tokens=40))
-    store.is_unavailable = True
+    running = await granted(sharing, request_for(quota, num_input_tokens=40))
+    await granted(sharing, request_for(quota, num_input_tokens=40))
+    store_of(sharing).is_unavailable = True
 
     # Of four processes each has 25, and 21 of them were used when the store answered last.
-    assert (await limiter.extend(running, 2)).num_output_tokens == 2
-    await granted(limiter, request_for(quota, num_input_tokens=1))
-    await denied(limiter, request_for(quota))
+    assert (await sharing.extend(running, 2)).num_output_tokens == 2
+    await granted(sharing, request_for(quota, num_input_tokens=1))
+    await denied(sharing, request_for(quota))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@table("seed", range(20))
 async def test_processes_in_an_outage_exceed_a_quota_by_no_more_than_was_under_way(
-    store: FakeLimiter, failover: MakeFailover, seed: int
+    failover: MakeFailover, clock: FakeClock, seed: int
 ) -> None:
     """Each process knows of the others what the store had counted at its own last request."""
-    dice = random.Random(seed)
+    store, dice = FakeLimiter(clock), random.Random(seed)
     processes = [failover(store, UnavailablePolicy.SHARE) for _ in range(4)]
     quota = rule(Metric.TOKENS, Window.NONE, amount=1000)
     used, num_before = 0, dice.randrange(40, 200)
@@ -218,53 +228,34 @@ async def test_processes_in_an_outage_exceed_a_quota_by_no_more_than_was_under_w
     assert used <= 1000
 
 
-async def test_running_answers_continue_within_the_share(
-    store: FakeLimiter, failover: MakeFailover
-) -> None:
-    limiter = failover(store, UnavailablePolicy.SHARE)
+async def test_answers_go_on_within_the_share(sharing: FailoverLimiter) -> None:
     tokens, requests, slot = rule(amount=100), rule(amount=100), slots(1)
-    lease = await granted(limiter, request_for(tokens, requests, slot, num_input_tokens=49))
-    store.is_unavailable = True
+    lease = await granted(sharing, request_for(tokens, requests, slot, num_input_tokens=49))
+    store_of(sharing).is_unavailable = True
 
-    grants = [(await limiter.extend(lease, 10)).num_output_tokens for _ in range(4)]
+    grants = [(await sharing.extend(lease, 10)).num_output_tokens for _ in range(4)]
     # The store had counted 50 of 100, so 12 are left to each of four processes.
     assert grants == [10, 2, 0, 0]
-    await limiter.settle(lease, ActualUsage(49, 13))
+    await sharing.settle(lease, ActualUsage(49, 13))
 
-    await become_available(store, limiter)
-    assert await used(limiter, tokens, slot) == [62, 0]
+    await become_available(sharing)
+    assert await used(sharing, tokens, slot) == [62, 0]
 
 
-async def test_the_share_is_one_of_the_amount_as_it_is_now(
-    store: FakeLimiter, failover: MakeFailover
-) -> None:
-    limiter = failover(store, UnavailablePolicy.SHARE)
+async def test_the_share_is_one_of_the_amount_as_it_is_now(sharing: FailoverLimiter) -> None:
     tokens, slot = rule(amount=100), slots(4)
-    of_store = await granted(limiter, request_for(slot, tokens))
-    store.is_unavailable = True
-    of_share = await granted(limiter, request_for(tokens))
+    of_store = await granted(sharing, request_for(slot, tokens))
+    store_of(sharing).is_unavailable = True
+    of_share = await granted(sharing, request_for(tokens))
     raised = replace(tokens, amount=200)
 
-    assert (await limiter.extend(of_store, 20)).num_output_tokens == 20
-    assert (await limiter.extend(of_share, 20)).num_output_tokens == 3
-    assert (await limiter.extend(under(of_share, raised), 15)).num_output_tokens == 15
-    assert (await limiter.extend(under(of_store, slot, raised), 15)).num_output_tokens == 10
+    assert (await sharing.extend(of_store, 20)).num_output_tokens == 20
+    assert (await sharing.extend(of_share, 20)).num_output_tokens == 3
+    assert (await sharing.extend(under(of_share, raised), 15)).num_output_tokens == 15
+    assert (await sharing.extend(under(of_store, slot, raised), 15)).num_output_tokens == 10
 
 
 # -- Available again-----------------------------------------------------------------------------
-
-
-async def test_an_outage_ends_by_itself(store: FakeLimiter, failover: MakeFailover) -> None:
-    limiter = failover(store, UnavailablePolicy.REFUSE)
-    store.is_unavailable = True
-    with pytest.raises(LimitsUnavailable):
-        await limiter.acquire(request_for(rule()))
-
-    await become_available(store, limiter)
-
-    lease = await granted(limiter, request_for(rule()))
-    assert not lease.is_local
-    assert limiter.state.unavailable_since_s is None
 
 
 @pytest.mark.parametrize("policy", UnavailablePolicy)
@@ -279,7 +270,7 @@ async def test_a_store_without_its_data_counts_again_when_it_has_its_baselines(
     await notice(limiter)
 
     store.forget()
-    await answer_again(store, limiter)
+    await answer_again(limiter)
 
     assert limiter.state.is_degraded
     match policy:
@@ -297,88 +288,61 @@ async def test_a_store_without_its_data_counts_again_when_it_has_its_baselines(
 
 
 async def test_answers_get_no_more_of_a_store_without_its_baselines(
-    store: FakeLimiter, failover: MakeFailover
+    refusing: FailoverLimiter,
 ) -> None:
-    limiter = failover(store, UnavailablePolicy.REFUSE)
-    lease = await granted(limiter, request_for(rule()))
-    store.is_unavailable = True
-    await notice(limiter)
+    lease = await granted(refusing, request_for(rule()))
+    store_of(refusing).is_unavailable = True
+    await notice(refusing)
 
-    await answer_again(store, limiter)
+    await answer_again(refusing)
 
-    assert (await limiter.extend(lease, 9)).num_output_tokens == 0
-    limiter.resume(limiter.num_outages)
-    assert (await limiter.extend(lease, 9)).num_output_tokens == 9
+    assert (await refusing.extend(lease, 9)).num_output_tokens == 0
+    refusing.resume(refusing.num_outages)
+    assert (await refusing.extend(lease, 9)).num_output_tokens == 9
+    assert not (await granted(refusing, request_for(rule()))).is_local
+    assert refusing.state.unavailable_since_s is None
 
 
 async def test_baselines_from_before_another_outage_do_not_end_it(
-    store: FakeLimiter, failover: MakeFailover
+    refusing: FailoverLimiter,
 ) -> None:
-    limiter = failover(store, UnavailablePolicy.REFUSE)
     for _ in range(2):
-        num_outages_when_read = limiter.num_outages
-        store.is_unavailable = True
+        num_outages_when_read = refusing.num_outages
+        store_of(refusing).is_unavailable = True
         with contextlib.suppress(LimitsUnavailable):
-            await limiter.restore([])
-        await notice(limiter)
-        await answer_again(store, limiter)
+            await refusing.restore([])
+        await notice(refusing)
+        refusing.resume(refusing.num_outages)
+        assert refusing.state.is_degraded  # it does not answer yet
+        await answer_again(refusing)
 
-        limiter.resume(num_outages_when_read)
-        assert limiter.state.is_degraded
+        refusing.resume(num_outages_when_read)
+        assert refusing.state.is_degraded
 
 
-async def test_a_store_that_does_not_answer_stays_unavailable(
-    store: FakeLimiter, failover: MakeFailover
+@table(
+    "max_waiting, waiting, left",
+    # What two of them had reserved counts as used, and their slots end with their leases.
+    [(100, (5, 0), [45, 0]), (3, (3, 2), [47, 2])],
+)
+async def test_as_many_settlements_as_may_wait_until_the_store_is_available(
+    clock: FakeClock, failover: MakeFailover, max_waiting: int, waiting: object, left: list[int]
 ) -> None:
-    limiter = failover(store, UnavailablePolicy.REFUSE)
-    store.is_unavailable = True
-    await notice(limiter)
-
-    limiter.resume(limiter.num_outages)
-
-    assert limiter.state.is_degraded
-
-
-async def test_settlements_wait_until_the_store_is_available(
-    store: FakeLimiter, failover: MakeFailover
-) -> None:
-    limiter = failover(store, UnavailablePolicy.REFUSE)
-    tokens, slot = rule(amount=100), slots(9)
-    leases = [
-        await granted(limiter, request_for(tokens, slot, num_input_tokens=9)) for _ in range(5)
-    ]
+    store, tokens, slot = FakeLimiter(clock), rule(amount=100), slots(9)
+    limiter = failover(store, UnavailablePolicy.REFUSE, max_waiting=max_waiting)
+    asked = [request_for(tokens, slot, num_input_tokens=9) for _ in range(5)]
+    leases = [await granted(limiter, each) for each in asked]
     store.is_unavailable = True
     for lease in leases:
         await limiter.settle(lease, ActualUsage(9, 0))
-    assert limiter.state.num_waiting == 5
+    assert (limiter.state.num_waiting, limiter.state.num_dropped) == waiting
 
-    await become_available(store, limiter)
+    await become_available(limiter)
 
-    assert await used(limiter, tokens, slot) == [45, 0]
-
-
-async def test_the_number_of_waiting_settlements_is_limited(
-    store: FakeLimiter, failover: MakeFailover
-) -> None:
-    limiter = failover(store, UnavailablePolicy.REFUSE, max_waiting=3)
-    tokens, slot = rule(amount=100), slots(9)
-    leases = [
-        await granted(limiter, request_for(tokens, slot, num_input_tokens=9)) for _ in range(5)
-    ]
-    store.is_unavailable = True
-    for lease in leases:
-        await limiter.settle(lease, NO_USAGE)
-
-    assert (limiter.state.num_waiting, limiter.state.num_dropped) == (3, 2)
-    await become_available(store, limiter)
-
-    # What two of them had reserved counts as used, and their slots end with their leases.
-    assert await used(limiter, tokens, slot) == [20, 2]
+    assert await used(limiter, tokens, slot) == left
 
 
-async def test_a_reservation_whose_answer_is_lost_is_taken_back(
-    store: FakeLimiter, failover: MakeFailover
-) -> None:
+async def test_a_lost_reservation_is_taken_back(store: FakeLimiter, failover: MakeFailover) -> None:
     limiter = failover(store, UnavailablePolicy.REFUSE, deadline_s=0.01)
     tokens, slot = rule(), slots(1)
     store.loses_answers = True
@@ -386,46 +350,42 @@ async def test_a_reservation_whose_answer_is_lost_is_taken_back(
     with pytest.raises(LimitsUnavailable):
         await limiter.acquire(request_for(tokens, slot))
     assert await used(store.inner, tokens, slot) == [1, 1]
-    await become_available(store, limiter)
+    await become_available(limiter)
 
     assert await used(store.inner, tokens, slot) == [0, 0]
 
 
 async def test_a_caller_that_leaves_during_a_call_leaves_nothing_behind(
-    store: FakeLimiter, failover: MakeFailover
+    refusing: FailoverLimiter,
 ) -> None:
-    limiter = failover(store, UnavailablePolicy.REFUSE)
     tokens, slot = rule(), slots(1)
-    store.loses_answers = True
-    caller = asyncio.create_task(limiter.acquire(request_for(tokens, slot)))
-    while await used(store.inner, slot) == [0]:  # noqa: ASYNC110
+    store_of(refusing).loses_answers = True
+    caller = asyncio.create_task(refusing.acquire(request_for(tokens, slot)))
+    while await used(store_of(refusing).inner, slot) == [0]:  # noqa: ASYNC110
         await asyncio.sleep(0)
 
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
-    assert not limiter.state.is_degraded
-    await become_available(store, limiter)
+    assert not refusing.state.is_degraded
+    await become_available(refusing)
 
-    assert await used(store.inner, tokens, slot) == [0, 0]
+    assert await used(store_of(refusing).inner, tokens, slot) == [0, 0]
 
 
-async def test_a_settlement_that_is_interrupted_still_arrives(
-    store: FakeLimiter, failover: MakeFailover
-) -> None:
-    limiter = failover(store, UnavailablePolicy.REFUSE)
+async def test_a_settlement_that_is_interrupted_still_arrives(refusing: FailoverLimiter) -> None:
     tokens, slot = rule(), slots(1)
-    lease = await granted(limiter, request_for(tokens, slot))
-    store.hangs = True
-    settling = asyncio.create_task(limiter.settle(lease, NO_USAGE))
+    lease = await granted(refusing, request_for(tokens, slot))
+    store_of(refusing).hangs = True
+    settling = asyncio.create_task(refusing.settle(lease, NO_USAGE))
     await asyncio.sleep(0.01)
 
     settling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await settling
-    await become_available(store, limiter)
+    await become_available(refusing)
 
-    assert await used(store.inner, tokens, slot) == [0, 0]
+    assert await used(store_of(refusing).inner, tokens, slot) == [0, 0]
 
 
 async def test_a_store_that_has_lost_a_lease_is_treated_as_unavailable(
@@ -445,15 +405,62 @@ async def test_a_store_that_has_lost_a_lease_is_treated_as_unavailable(
 
 
 async def test_a_share_begins_with_the_outage_also_after_an_update(
-    store: FakeLimiter, failover: MakeFailover
+    sharing: FailoverLimiter,
 ) -> None:
-    limiter = failover(store, UnavailablePolicy.SHARE)
     quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
 
-    await limiter.restore([UsageBaseline(quota, 60, is_update=True)])
-    store.is_unavailable = True
+    await sharing.restore([UsageBaseline(quota, 60, is_update=True)])
+    store_of(sharing).is_unavailable = True
 
-    assert await used(limiter, quota) == [15]
+    assert await used(sharing, quota) == [15]
+
+
+# -- Shares of processes without a store in common ---------------------------------------------
+
+
+async def test_shares_together_are_no_more_than_the_whole(clock: FakeClock) -> None:
+    tokens = rule(amount=103)
+    processes = [MemoryLimiter(4, clock=clock) for _ in range(4)]
+    num_granted = 0
+
+    for process in processes:
+        while isinstance(await process.acquire(request_for(tokens)), Lease):
+            num_granted += 1
+
+    assert num_granted == 100
+
+
+async def test_a_share_is_at_least_one_unless_the_amount_is_zero(clock: FakeClock) -> None:
+    process = MemoryLimiter(4, clock=clock)
+
+    await granted(process, request_for(slots(2)))
+    await denied(process, request_for(slots(0)))
+
+
+async def test_baselines_are_shared_too(clock: FakeClock) -> None:
+    process = MemoryLimiter(4, clock=clock)
+    budget = rule(amount=100)
+    (level,) = await process.levels([budget])
+    today_ms = int((clock() + level.reset_s - 86_400) * 1000)  # type: ignore[operator]
+
+    await process.restore([UsageBaseline(budget, 41, since_ms=today_ms)])
+
+    assert await used(process, budget) == [11]
+
+
+async def test_an_update_leaves_a_process_what_others_have_left(clock: FakeClock) -> None:
+    process = MemoryLimiter(2, clock=clock)
+    quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
+    await granted(process, request_for(quota, num_input_tokens=9))
+
+    for used_by_all, used_here in ((60, 10), (50, 10), (80, 30), (120, 50)):
+        await process.restore([UsageBaseline(quota, used_by_all, is_update=True)])
+        assert await used(process, quota) == [used_here]
+
+
+def test_shares_between_no_processes_are_an_error() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        MemoryLimiter(0)
 
 
 # -- Closing ---------------------------------------------------------------------------------------
@@ -474,7 +481,7 @@ class LosesACancellation(FakeLimiter):
             raise LimitsUnavailable("the attempt was cancelled") from None
 
 
-async def test_a_limiter_closes_although_a_cancellation_is_lost(
+async def test_a_lost_cancellation_does_not_keep_it_open(
     clock: FakeClock, failover: MakeFailover
 ) -> None:
     store = LosesACancellation(clock)

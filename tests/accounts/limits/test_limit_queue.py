@@ -12,6 +12,7 @@ from msgspec import structs
 
 from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, used
 from tests.fakes.clock import FakeClock
+from tests.tables import table
 from vinery_accounts.limits import reservations
 from vinery_accounts.limits.failover import FailoverLimiter, UnavailablePolicy
 from vinery_accounts.limits.memory import MemoryLimiter
@@ -76,6 +77,12 @@ def on_failover(store: Limiter) -> FailoverLimiter:
     )
 
 
+async def one_slot(limiter: Queueing) -> tuple[Rule, Lease]:
+    """A rule of one slot, and the lease that has it."""
+    slot = slots(1)
+    return slot, await granted(limiter, request_for(slot))
+
+
 async def queued(limiter: Queueing, asked: ReservationRequest) -> asyncio.Task[Lease | Denial]:
     """Start a request that waits."""
     before = limiter.num_waiting
@@ -91,16 +98,10 @@ async def lease_of(task: asyncio.Task[Lease | Denial]) -> Lease:
     return answer
 
 
-async def test_a_request_that_fits_does_not_wait() -> None:
-    limiter = Queueing()
-    await granted(limiter, request_for(slots(1)))
-
-    assert limiter.num_waiting == 0
-
-
 async def test_a_slot_goes_to_the_request_that_waits_for_it() -> None:
-    limiter, slot = Queueing(), slots(1)
-    first = await granted(limiter, request_for(slot))
+    limiter = Queueing()
+    slot, first = await one_slot(limiter)
+    assert limiter.num_waiting == 0
     waiting = await queued(limiter, request_for(slot))
 
     await limiter.settle(first, ActualUsage())
@@ -119,9 +120,7 @@ async def test_a_bucket_is_waited_for() -> None:
     await granted(limiter, request_for(bucket, num_input_tokens=5_000))
 
 
-async def test_a_bucket_does_not_wait_for_a_slot_of_another_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_bucket_does_not_wait_for_another_s_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reservations, "SLOT_WAIT_S", 3600.0)
     limiter, slot = Queueing(), slots(1)
     bucket = rule(window=Window.MINUTE, amount=60_000_000)
@@ -147,8 +146,8 @@ async def test_a_limit_that_does_not_free_up_in_a_moment_refuses_at_once() -> No
 
 
 async def test_after_its_time_a_wait_is_a_refusal() -> None:
-    limiter, slot = Queueing(max_wait_s=0.02), slots(1)
-    lease = await granted(limiter, request_for(slot))
+    limiter = Queueing(max_wait_s=0.02)
+    slot, lease = await one_slot(limiter)
 
     denial = await denied(limiter, request_for(slot))
 
@@ -159,8 +158,8 @@ async def test_after_its_time_a_wait_is_a_refusal() -> None:
 
 
 async def test_no_request_overtakes_in_a_queue() -> None:
-    limiter, slot = Queueing(), slots(1)
-    lease = await granted(limiter, request_for(slot))
+    limiter = Queueing()
+    slot, lease = await one_slot(limiter)
     waiting = [await queued(limiter, request_for(slot, owner="one")) for _ in range(5)]
 
     for task in waiting:
@@ -170,8 +169,8 @@ async def test_no_request_overtakes_in_a_queue() -> None:
 
 
 async def test_owners_are_served_in_turn() -> None:
-    limiter, slot = Queueing(), slots(1)
-    lease = await granted(limiter, request_for(slot))
+    limiter = Queueing()
+    slot, lease = await one_slot(limiter)
     greedy = [await queued(limiter, request_for(slot, owner="greedy")) for _ in range(4)]
     modest = await queued(limiter, request_for(slot, owner="modest"))
 
@@ -198,8 +197,8 @@ async def test_a_slot_that_is_freed_between_two_attempts_goes_to_the_queue_befor
                 await limiter.settle(lease, ActualUsage())
             return answer
 
-    limiter, slot = Queueing(Store()), slots(1)
-    lease = await granted(limiter, request_for(slot))
+    limiter = Queueing(Store())
+    slot, lease = await one_slot(limiter)
     first = await queued(limiter, request_for(slot, owner="first"))
     second = await queued(limiter, request_for(slot, owner="second"))
 
@@ -209,10 +208,10 @@ async def test_a_slot_that_is_freed_between_two_attempts_goes_to_the_queue_befor
     await lease_of(second)
 
 
-@pytest.mark.parametrize("owner", ["one", "two"])
+@table("owner", ["one", "two"])
 async def test_a_later_request_does_not_take_what_an_earlier_one_waits_for(owner: str) -> None:
-    limiter, slot, other = Queueing(), slots(1), slots(1)
-    lease = await granted(limiter, request_for(slot))
+    limiter = Queueing()
+    slot, lease = await one_slot(limiter)
     waiting = await queued(limiter, request_for(slot, owner="one"))
 
     async def newcomer() -> Lease | Denial:
@@ -223,7 +222,7 @@ async def test_a_later_request_does_not_take_what_an_earlier_one_waits_for(owner
     won = await lease_of(waiting)
     assert not late.done()
     # A request for something else is granted.
-    await granted(limiter, request_for(other, owner=owner))
+    await granted(limiter, request_for(slots(1), owner=owner))
     await limiter.settle(won, ActualUsage())
     await lease_of(late)
 
@@ -242,8 +241,8 @@ async def test_an_owner_that_is_stuck_does_not_delay_another() -> None:
 
 
 async def test_queues_are_bounded() -> None:
-    limiter, slot = Queueing(max_waiting=3, max_waiting_per_owner=2), slots(1)
-    await granted(limiter, request_for(slot))
+    limiter = Queueing(max_waiting=3, max_waiting_per_owner=2)
+    slot, _ = await one_slot(limiter)
     for owner in ("one", "one", "two"):
         await queued(limiter, request_for(slot, owner=owner))
 
@@ -253,12 +252,12 @@ async def test_queues_are_bounded() -> None:
     assert limiter.num_waiting == 3
 
 
-@pytest.mark.parametrize("bounds", [{"max_waiting": 1}, {"max_wait_s": 0.01}])
+@table("bounds", [{"max_waiting": 1}, {"max_wait_s": 0.01}])
 async def test_the_denial_of_a_later_request_has_nothing_of_the_limits_of_an_earlier_one(
     bounds: dict[str, float],
 ) -> None:
-    limiter, slot = Queueing(**bounds), slots(1)
-    await granted(limiter, request_for(slot))
+    limiter = Queueing(**bounds)
+    slot, _ = await one_slot(limiter)
     theirs = rule(window=Window.MINUTE, amount=777_777, scope="key:1")
     first = await queued(limiter, request_for(slot, theirs, num_input_tokens=100, owner="1"))
 
@@ -339,7 +338,7 @@ async def test_an_error_is_raised_where_it_belongs() -> None:
     await lease_of(last)
 
 
-@pytest.mark.parametrize("num_owners", [1, 20])
+@table("num_owners", [1, 20])
 async def test_queues_do_not_leak(num_owners: int) -> None:
     limiter = Queueing()
     slot: Rule = slots(2)

@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, used
+from tests.tables import table
 from vinery_accounts.limits import windows
 from vinery_accounts.limits.redis import RedisLimiter, connect
 from vinery_accounts.limits.reservations import NO_USAGE, ActualUsage, LimitsUnavailable
@@ -79,9 +80,7 @@ async def test_every_call_is_one_round_trip(
     assert commands == ["EVALSHA"] * 5
 
 
-async def test_a_server_that_has_lost_the_scripts_gets_them_again(
-    limiter: RedisLimiter, redis_client: Redis
-) -> None:
+async def test_lost_scripts_are_sent_again(limiter: RedisLimiter, redis_client: Redis) -> None:
     tokens = rule()
     lease = await granted(limiter, request_for(tokens))
     await redis_client.script_flush()
@@ -105,20 +104,12 @@ async def test_all_keys_have_the_prefix_and_an_end_but_budgets(
     assert without_end == [f"rule:{ALL_KINDS[-2].key}"]
     # Full again in 0.62 s, and a margin of a minute.
     assert ours[f"rule:{ALL_KINDS[0].key}"] <= 61_000
-
-
-async def test_nothing_is_left_of_a_request_that_did_not_happen(
-    limiter: RedisLimiter, redis_client: Redis, prefix: str
-) -> None:
-    lease = await granted(limiter, request_for(*ALL_KINDS, num_input_tokens=60))
+    # Nothing is left of a request that did not happen.
     await limiter.settle(lease, NO_USAGE)
-
     assert [key async for key in redis_client.scan_iter(f"{prefix}*")] == []
 
 
-async def test_buckets_refill_and_leases_expire_by_the_servers_clock(
-    redis_client: Redis, prefix: str
-) -> None:
+async def test_buckets_and_leases_have_the_servers_clock(redis_client: Redis, prefix: str) -> None:
     limiter = RedisLimiter(redis_client, prefix=prefix, lease_ttl_s=0.05)
     # A hundred a millisecond.
     bucket, slot = rule(window=Window.MINUTE, amount=6_000_000), slots(1)
@@ -132,7 +123,7 @@ async def test_buckets_refill_and_leases_expire_by_the_servers_clock(
     await granted(limiter, request_for(slot))
 
 
-@pytest.mark.parametrize("by_s", [-86_000.0, -3.0, 3.0, 86_000.0])
+@table("by_s", [-86_000.0, -3.0, 3.0, 86_000.0])
 async def test_clocks_of_web_processes_may_differ_by_a_day(
     limiter: RedisLimiter, skewed: Callable[..., RedisLimiter], by_s: float
 ) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.accounts.limits.builders import rule, slots
+from tests.tables import table
 from vinery_accounts.limits.reservations import Denial, Reading, denial_of
 from vinery_accounts.limits.responses import duration, headers_of, refusal_of, retry_after
 from vinery_accounts.limits.rules import MAX_AMOUNT, SCALE, Metric, Rule, Weekday, Window
@@ -28,8 +28,8 @@ def denial(rule: Rule, used: int, needed: int, *others: tuple[Rule, int]) -> Den
     return denial_of(rule, used * SCALE, needed * SCALE, reading((rule, used), *others))
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
+@table(
+    "seconds, words",
     [
         (0.0, "0s"),
         (0.0004, "0s"),
@@ -137,19 +137,85 @@ def test_a_rule_that_lets_nothing_through_has_the_least_share() -> None:
     assert headers(reading(open_, closed))["x-ratelimit-limit-requests"] == "0"
 
 
-def test_too_many_tokens_in_a_minute() -> None:
-    other = (rule(Metric.REQUESTS, Window.MINUTE, 60), 3)
+RATE = "Rate limit reached for tiny-chat on"
+QUOTA = "You exceeded your current quota of"
 
-    refusal = refusal_of(
-        denial(rule(window=Window.MINUTE, amount=50_000), 47_949, 3_006, other), "tiny-chat"
+
+@table(
+    "limited, used, needed, message, refused_as",
+    [
+        (
+            rule(window=Window.MINUTE, amount=50_000),
+            *(47_949, 3_006),
+            f"{RATE} tokens per min (TPM) of this API key: Limit 50000, Used 47949, "
+            "Requested 3006. Please try again in 1.146s.",
+            ("tokens", "rate_limit_exceeded"),
+        ),
+        (
+            rule(Metric.REQUESTS, Window.MINUTE, 60, scope="project:7"),
+            *(60, 1),
+            f"{RATE} requests per min (RPM) of this key's project: Limit 60, Used 60, Requested 1. "
+            "Please try again in 1s.",
+            ("requests", "rate_limit_exceeded"),
+        ),
+        (
+            slots(4, scope="model:m"),
+            *(4, 1),
+            f"{RATE} concurrent answers of this model: Limit 4, Used 4, Requested 1. "
+            "Please try again in 1s.",
+            ("requests", "rate_limit_exceeded"),
+        ),
+        (
+            rule(window=Window.MINUTE, amount=100),
+            *(0, 101),
+            "Request too large for tiny-chat on tokens per min (TPM) of this API key: Limit 100, "
+            "Requested 101. Shorten the input or ask for fewer output tokens.",
+            ("tokens", "rate_limit_exceeded"),
+        ),
+        (
+            rule(window=Window.DAY, amount=100),
+            *(99, 5),
+            f"{QUOTA} tokens per day (TPD) of this API key: Limit 100, Used 99, Requested 5. "
+            "It resets in 12h0m.",
+            ("insufficient_quota", "insufficient_quota"),
+        ),
+        (
+            rule(window=Window.WEEK, week_start=Weekday.SUNDAY),
+            *(99, 5),
+            f"{QUOTA} tokens per week of this API key: Limit 100, Used 99, Requested 5. "
+            "It resets in 36h0m.",
+            ("insufficient_quota", "insufficient_quota"),
+        ),
+        (
+            rule(Metric.WEIGHTED_TOKENS, Window.NONE, 100, scope="organization:1"),
+            *(99, 5),
+            f"{QUOTA} weighted tokens in total of this key's organization: Limit 100, Used 99, "
+            "Requested 5. Ask an administrator to raise it.",
+            ("insufficient_quota", "insufficient_quota"),
+        ),
+    ],
+)
+def test_a_refusal_says_what_is_left_and_what_to_do(
+    limited: Rule, used: int, needed: int, message: str, refused_as: tuple[str, str]
+) -> None:
+    refusal = refusal_of(denial(limited, used, needed), "tiny-chat")
+
+    assert refusal.message == message
+    assert (refusal.type, refusal.code) == refused_as
+    may_retry = "try again" in message
+    assert refusal.headers.get("x-should-retry") == (None if may_retry else "false")
+    assert ("retry-after" in refusal.headers) is may_retry
+    assert ("retry-after-ms" in refusal.headers) is may_retry
+
+
+def test_the_headers_of_a_refusal_are_those_of_the_limit_that_refused() -> None:
+    minute = rule(window=Window.MINUTE, amount=50_000)
+    others = (
+        (rule(Metric.REQUESTS, Window.MINUTE, 60), 3),
+        (rule(window=Window.MONTH, amount=100_000), 99_000),
     )
 
-    assert refusal.message == (
-        "Rate limit reached for tiny-chat on tokens per min (TPM) of this API key: Limit 50000, "
-        "Used 47949, Requested 3006. Please try again in 1.146s."
-    )
-    assert (refusal.type, refusal.code) == ("tokens", "rate_limit_exceeded")
-    assert refusal.headers == {
+    assert refusal_of(denial(minute, 47_949, 3_006, *others), "m").headers == {
         "x-ratelimit-limit-requests": "60",
         "x-ratelimit-remaining-requests": "57",
         "x-ratelimit-reset-requests": "3s",
@@ -159,89 +225,10 @@ def test_too_many_tokens_in_a_minute() -> None:
         "retry-after": "2",
         "retry-after-ms": "1146",
     }
-
-
-def test_too_many_requests_in_a_minute() -> None:
-    bucket = rule(Metric.REQUESTS, Window.MINUTE, 60, scope="project:7")
-
-    refusal = refusal_of(denial(bucket, 60, 1), "tiny-chat")
-
-    assert refusal.message == (
-        "Rate limit reached for tiny-chat on requests per min (RPM) of this key's project: Limit "
-        "60, Used 60, Requested 1. Please try again in 1s."
-    )
-    assert (refusal.type, refusal.code) == ("requests", "rate_limit_exceeded")
-
-
-def test_too_many_at_a_time() -> None:
-    refusal = refusal_of(denial(slots(4, scope="model:m"), 4, 1), "m")
-
-    assert refusal.message == (
-        "Rate limit reached for m on concurrent answers of this model: Limit 4, "
-        "Used 4, Requested 1. Please try again in 1s."
-    )
-    assert refusal.type == "requests"
-    assert refusal.headers == {"retry-after": "1", "retry-after-ms": "1000"}
-
-
-def test_a_request_that_can_never_fit() -> None:
-    refusal = refusal_of(denial(rule(window=Window.MINUTE, amount=100), 0, 101), "tiny-chat")
-
-    assert refusal.message == (
-        "Request too large for tiny-chat on tokens per min (TPM) of this API key: Limit 100, "
-        "Requested 101. Shorten the input or ask for fewer output tokens."
-    )
-    assert (refusal.type, refusal.code) == ("tokens", "rate_limit_exceeded")
-    assert refusal.headers["x-should-retry"] == "false"
-    assert "retry-after" not in refusal.headers
-
-
-def test_the_headers_of_a_refusal_are_those_of_the_limit_that_refused() -> None:
-    minute = rule(window=Window.MINUTE, amount=1000)
-    month = rule(window=Window.MONTH, amount=100_000)
-
-    refused = refusal_of(denial(minute, 600, 500, (month, 99_000)), "m")
-
-    assert refused.headers["x-ratelimit-limit-tokens"] == "1000"
-    assert refused.headers["x-ratelimit-remaining-tokens"] == "400"
-    assert refused.headers["x-ratelimit-reset-tokens"] == "36s"
-    assert refused.headers["retry-after-ms"] == "6000"
-
-
-def test_a_quota_that_is_used_up_until_midnight() -> None:
-    refusal = refusal_of(denial(rule(window=Window.DAY, amount=100), 99, 5), "tiny-chat")
-
-    assert refusal.message == (
-        "You exceeded your current quota of tokens per day (TPD) of this API key: Limit 100, "
-        "Used 99, Requested 5. It resets in 12h0m."
-    )
-    assert (refusal.type, refusal.code) == ("insufficient_quota", "insufficient_quota")
-    assert refusal.headers["x-should-retry"] == "false"
-    assert "retry-after" not in refusal.headers
-    assert "retry-after-ms" not in refusal.headers
-
-
-def test_a_budget_that_is_used_up() -> None:
-    budget = rule(Metric.WEIGHTED_TOKENS, Window.NONE, 100, scope="organization:1")
-
-    refusal = refusal_of(denial(budget, 99, 5), "tiny-chat")
-
-    assert refusal.message == (
-        "You exceeded your current quota of weighted tokens in total of this key's organization: "
-        "Limit 100, Used 99, Requested 5. Ask an administrator to raise it."
-    )
-    assert refusal.code == "insufficient_quota"
-
-
-def test_the_refusal_of_a_week_has_the_start_of_the_next() -> None:
-    week = rule(window=Window.WEEK, week_start=Weekday.SUNDAY)
-
-    refusal = refusal_of(denial(week, 99, 5), "m")
-
-    assert refusal.message == (
-        "You exceeded your current quota of tokens per week of this API key: "
-        "Limit 100, Used 99, Requested 5. It resets in 36h0m."
-    )
+    assert refusal_of(denial(slots(4), 4, 1), "m").headers == {
+        "retry-after": "1",
+        "retry-after-ms": "1000",
+    }
 
 
 @given(st.floats(0.0, 1e6))
@@ -263,7 +250,7 @@ every_rule = [
 ]
 
 
-@pytest.mark.parametrize("limited", every_rule, ids=lambda limited: limited.key)
+@table("limited", every_rule)
 def test_every_rule_has_words_for_its_refusal(limited: Rule) -> None:
     refused = refusal_of(denial(limited, MAX_AMOUNT, 1), "tiny-chat")
 

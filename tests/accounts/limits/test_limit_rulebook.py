@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
+from tests.tables import table
 from vinery_accounts.keys.table import ANONYMOUS, Caller
 from vinery_accounts.limits.rulebook import RuleBook
 from vinery_accounts.limits.rules import (
@@ -21,7 +22,7 @@ from vinery_accounts.limits.rules import (
 from vinery_accounts.models import Limit, ModelWeight
 from vinery_accounts.usage.weights import EQUAL_WEIGHTS, Weights
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 
 CALLER = Caller(
     user_id=7, username="alice", key_id=12, key_name="laptop", project_id=3, organization_id=2
@@ -51,25 +52,14 @@ def test_a_request_is_bound_by_all_that_it_belongs_to_and_by_nothing_else() -> N
     limit("model", model="large")
     scopes = [rule.scope for rule in book().rules_for(CALLER, "small")]
     assert scopes == ["platform", "organization:2", "project:3", "user:7", "key:12", "model:small"]
-
-
-def test_without_keys_the_platform_and_its_models_are_limited_all_the_same() -> None:
-    limit("platform")
-    limit("model", model="small")
-    limit("user", scope_id=7)
+    # Without keys the platform and its models are limited all the same.
     scopes = [rule.scope for rule in book().rules_for(ANONYMOUS, "small")]
     assert scopes == ["platform", "model:small"]
 
 
 def test_a_row_becomes_a_rule() -> None:
-    row = limit(
-        "key",
-        scope_id=12,
-        window="week",
-        week_start="sunday",
-        time_zone="Asia/Tokyo",
-        is_shadow=True,
-    )
+    week = {"window": "week", "week_start": "sunday", "time_zone": "Asia/Tokyo"}
+    row = limit("key", scope_id=12, is_shadow=True, **week)
     (rule,) = book().rules_for(CALLER, "small")
     assert (rule.id, rule.metric, rule.window) == (row.pk, Metric.TOKENS, Window.WEEK)
     assert (rule.amount, rule.time_zone, rule.is_shadow) == (1000, "Asia/Tokyo", True)
@@ -77,17 +67,14 @@ def test_a_row_becomes_a_rule() -> None:
 
 
 def test_a_row_that_means_nothing_keeps_no_other_from_being_followed() -> None:
-    Limit.objects.create(scope="platform", metric="concurrency", window="day", amount=1)
-    Limit.objects.create(
-        scope="platform", metric="tokens", window="day", amount=1, time_zone="Moon/Sea"
-    )
+    of_day = {"scope": "platform", "window": "day", "amount": 1}
+    Limit.objects.create(metric="concurrency", **of_day)
+    Limit.objects.create(metric="tokens", time_zone="Moon/Sea", **of_day)
     limit("platform")
     assert len(book().rules_for(CALLER, "small")) == 1
 
 
-def test_changes_are_followed_and_nothing_is_read_without_one(
-    django_assert_num_queries: Any,
-) -> None:
+def test_changes_are_followed_and_nothing_else_is_read(django_assert_num_queries: Any) -> None:
     row = limit("platform")
     following = book()
     with django_assert_num_queries(1):
@@ -116,11 +103,8 @@ def test_rules_that_bound_a_request_are_found_again_when_they_have_changed() -> 
     following.follow(following.read())
 
     assert [rule.key for rule in following.current(before)] == [rule.key for rule in before]
-    assert [rule.amount for rule in following.current(before)] == [
-        500,
-        before[1].amount,
-        MAX_AMOUNT,
-    ]
+    amounts = [rule.amount for rule in following.current(before)]
+    assert amounts == [500, before[1].amount, MAX_AMOUNT]
 
 
 def test_a_change_that_becomes_visible_behind_a_later_one_is_seen() -> None:
@@ -137,22 +121,18 @@ def test_weights_are_in_thousandths() -> None:
     assert book().weights_of("large") == EQUAL_WEIGHTS
 
 
-@pytest.mark.parametrize(
-    ("stored", "uncached_milli"),
-    [(5000.0, 1_000_000), (1e308, 1000), (float("inf"), 1000), (-3.0, 0)],
-)
-def test_a_weight_that_no_form_accepts_does_not_affect_the_others(
-    stored: float, uncached_milli: int
-) -> None:
+def test_a_weight_that_no_form_accepts_does_not_affect_the_others() -> None:
     ModelWeight.objects.create(model="small")
-    ModelWeight.objects.filter(model="small").update(uncached=stored)
     limit("platform", amount=7)
-    following = book()
-    assert following.weights_of("small").uncached_milli == uncached_milli
-    assert [rule.amount for rule in following.rules] == [7]
+    milli = {5000.0: 1_000_000, 1e308: 1000, float("inf"): 1000, -3.0: 0}
+    for stored, uncached_milli in milli.items():
+        ModelWeight.objects.filter(model="small").update(uncached=stored)
+        following = book()
+        assert following.weights_of("small").uncached_milli == uncached_milli, stored
+        assert [rule.amount for rule in following.rules] == [7]
 
 
-@pytest.mark.parametrize(
+@table(
     "wrong",
     [
         {"scope": "key"},

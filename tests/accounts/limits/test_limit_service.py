@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from django.utils import timezone
+from usage_builders import store as store_usage
+from usage_builders import tokens
 
+from tests.accounts.limits.builders import rule
 from tests.fakes.clock import FakeClock
 from tests.fakes.limiter import FakeLimiter
 from vinery_accounts.limits.failover import FailoverLimiter, UnavailablePolicy
@@ -17,10 +21,8 @@ from vinery_accounts.limits.recovery import FIRST_PAUSE_S, LONGEST_PAUSE_S, Reco
 from vinery_accounts.limits.reservations import ActualUsage, Lease, ReservationRequest
 from vinery_accounts.limits.service import LimitService, LimitSettings
 from vinery_accounts.models import Limit
-from vinery_accounts.usage.entries import Admission, Outcome, Settlement
-from vinery_accounts.usage.store import store_settlements
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 
 
 @pytest.fixture
@@ -50,22 +52,7 @@ def twelve_used() -> None:
 
 def use_twelve(request_id: str) -> None:
     """Store the usage record of a request that has just used twelve tokens."""
-    admission = Admission(
-        request_id=request_id,
-        user_id=1,
-        username="alice",
-        key_id=1,
-        key_name="laptop",
-        model="small",
-        endpoint="completions",
-        dialect="v1",
-        is_streamed=False,
-        started_at=timezone.now(),
-    )
-    used = {"num_prompt_tokens": 7, "num_output_tokens": 5}
-    store_settlements(
-        [Settlement(admission=admission, outcome=Outcome.OK, http_status=200, **used)]
-    )
+    store_usage(request_id, user_id=1, key_id=1, started_at=timezone.now(), **tokens(7, 5))
 
 
 def platform_limit(window: str, amount: int = 100) -> Limit:
@@ -91,28 +78,19 @@ def restored(store: FakeLimiter) -> list[int]:
     return [baseline.num_used for baseline in store.restored]
 
 
-def test_a_new_quota_begins_with_what_was_used(
-    limits: LimitService, store: FakeLimiter, quota: Limit
-) -> None:
-    follow(limits)
-    assert restored(store) == [12]
-    assert [rule.id for rule in limits.book.rules] == [quota.pk]
-    follow(limits)
-    assert restored(store) == [12]
-
-
-def test_redis_receives_the_baselines_after_an_outage(
+def test_a_new_quota_begins_once_with_what_was_used_when_redis_answers(
     limits: LimitService, store: FakeLimiter, quota: Limit
 ) -> None:
     store.is_unavailable = True
     follow(limits)
     assert [rule.id for rule in limits.book.rules] == [quota.pk]
     store.is_unavailable = False
-    follow(limits)
-    assert restored(store) == [12]
+    for _ in range(2):
+        follow(limits)
+        assert restored(store) == [12]
 
 
-def test_a_bucket_continues_after_a_start(
+def test_buckets_go_on_after_a_start(
     limits: LimitService, store: FakeLimiter, bucket: Limit
 ) -> None:
     follow(limits)
@@ -192,6 +170,11 @@ class OnRedis:
     def follow(self) -> None:
         self.run(self.limits.follow(self.limits.read_update()))
 
+    def restart_redis(self) -> None:
+        """Without its data."""
+        self.stop_redis()
+        self.start_redis()
+
     def reserve(self) -> Lease:
         """Reserve twelve tokens of all limits."""
         request = ReservationRequest("r2", tuple(self.limits.book.rules), 7, 5)
@@ -233,82 +216,72 @@ def on_redis(monkeypatch: pytest.MonkeyPatch) -> Iterator[OnRedis]:
 
 
 @pytest.fixture
-def quota_on_redis(quota: Limit, on_redis: OnRedis) -> OnRedis:
+def redis(quota: Limit, on_redis: OnRedis) -> OnRedis:
+    """It has the quota."""
     on_redis.follow()
     return on_redis
 
 
-def test_redis_without_its_data_counts_when_it_has_the_baselines(quota_on_redis: OnRedis) -> None:
-    assert quota_on_redis.state == (False, [12])
-    quota_on_redis.stop_redis()
-    quota_on_redis.start_redis()
-    assert quota_on_redis.state == (True, [0])
+def test_redis_without_its_data_counts_when_it_has_the_baselines(redis: OnRedis) -> None:
+    assert redis.state == (False, [12])
+    redis.restart_redis()
+    assert redis.state == (True, [0])
 
-    quota_on_redis.follow()
+    redis.follow()
 
-    assert quota_on_redis.state == (False, [12])
+    assert redis.state == (False, [12])
 
 
-def test_an_outage_between_two_checks_is_noticed(quota_on_redis: OnRedis) -> None:
-    limits = quota_on_redis.limits
+def test_an_outage_between_two_checks_is_noticed(redis: OnRedis) -> None:
+    limits = redis.limits
     read_before = limits.read_update()
-    quota_on_redis.stop_redis()
-    quota_on_redis.start_redis()
+    redis.restart_redis()
 
-    quota_on_redis.run(limits.follow(read_before))
-    assert quota_on_redis.state == (True, [0])
+    redis.run(limits.follow(read_before))
+    assert redis.state == (True, [0])
 
-    quota_on_redis.follow()
-    assert quota_on_redis.state == (False, [12])
-
-
-def test_redis_receives_its_baselines_again_after_an_outage_meanwhile(
-    quota_on_redis: OnRedis,
-) -> None:
-    quota_on_redis.stop_redis()
-    quota_on_redis.start_redis()
-    quota_on_redis.store.is_unavailable = True
-    quota_on_redis.follow()
-    assert quota_on_redis.failover.state.is_degraded
-
-    quota_on_redis.start_redis()
-    quota_on_redis.follow()
-    assert quota_on_redis.state == (False, [12])
+    redis.follow()
+    assert redis.state == (False, [12])
 
 
-def test_a_request_that_ran_when_redis_lost_its_data_counts_after_its_end(
-    quota_on_redis: OnRedis,
-) -> None:
-    lease = quota_on_redis.reserve()
-    quota_on_redis.stop_redis()
-    quota_on_redis.start_redis()
-    quota_on_redis.follow()
+def test_redis_receives_its_baselines_again_after_an_outage_meanwhile(redis: OnRedis) -> None:
+    redis.restart_redis()
+    redis.store.is_unavailable = True
+    redis.follow()
+    assert redis.failover.state.is_degraded
+
+    redis.start_redis()
+    redis.follow()
+    assert redis.state == (False, [12])
+
+
+def test_a_request_that_ran_when_redis_lost_its_data_counts_after_its_end(redis: OnRedis) -> None:
+    lease = redis.reserve()
+    redis.restart_redis()
+    redis.follow()
     for _ in range(5):  # it runs until checks have become rare
-        quota_on_redis.clock.pass_s(LONGEST_PAUSE_S)
-        quota_on_redis.follow()
-    assert quota_on_redis.state == (False, [12])
+        redis.clock.pass_s(LONGEST_PAUSE_S)
+        redis.follow()
+    assert redis.state == (False, [12])
 
-    quota_on_redis.settle(lease)
-    quota_on_redis.clock.pass_s(FIRST_PAUSE_S)
-    quota_on_redis.follow()
+    redis.settle(lease)
+    redis.clock.pass_s(FIRST_PAUSE_S)
+    redis.follow()
 
-    assert quota_on_redis.state == (False, [24])
+    assert redis.state == (False, [24])
 
 
-def test_a_request_that_ended_while_baselines_were_read_counts_soon(
-    quota_on_redis: OnRedis,
-) -> None:
-    quota_on_redis.stop_redis()
-    quota_on_redis.start_redis()
-    update = quota_on_redis.limits.read_update()
+def test_a_request_that_ended_while_baselines_were_read_counts_soon(redis: OnRedis) -> None:
+    redis.restart_redis()
+    update = redis.limits.read_update()
     use_twelve("meanwhile")
-    quota_on_redis.run(quota_on_redis.limits.follow(update))
-    assert quota_on_redis.state == (False, [12])
+    redis.run(redis.limits.follow(update))
+    assert redis.state == (False, [12])
 
-    quota_on_redis.clock.pass_s(FIRST_PAUSE_S)
-    quota_on_redis.follow()
+    redis.clock.pass_s(FIRST_PAUSE_S)
+    redis.follow()
 
-    assert quota_on_redis.state == (False, [24])
+    assert redis.state == (False, [24])
 
 
 def test_a_bucket_continues_after_an_outage_of_redis(bucket: Limit, on_redis: OnRedis) -> None:
@@ -323,3 +296,75 @@ def test_a_bucket_continues_after_an_outage_of_redis(bucket: Limit, on_redis: On
     is_degraded, [num_used] = on_redis.state
     assert 0 < num_used <= 12
     assert not is_degraded
+
+
+# -- When baselines are read again --------------------------------------------------------------
+
+
+@pytest.fixture
+def now() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def schedule(now: FakeClock) -> ReconciliationSchedule:
+    return ReconciliationSchedule(now)
+
+
+def test_a_quota_is_due_until_it_was_restored(schedule: ReconciliationSchedule) -> None:
+    quota = rule()
+    assert schedule.due([quota]) == schedule.due([quota]) == [quota]
+    schedule.note_restored([quota])
+    assert schedule.due([quota]) == []
+
+
+def test_reads_are_soon_at_first_and_then_less_and_less_often(
+    schedule: ReconciliationSchedule, now: FakeClock
+) -> None:
+    quota = rule()
+    pauses: list[float] = []
+    for _ in range(9):
+        schedule.note_restored([quota])
+        pauses.append(0.0)
+        while not schedule.due([quota]):
+            now.pass_s(1.0)
+            pauses[-1] += 1.0
+    assert pauses[0] == FIRST_PAUSE_S
+    assert pauses == sorted(pauses)
+    assert pauses[-2:] == [LONGEST_PAUSE_S] * 2
+
+
+def test_a_shadow_rule_is_restored_once_and_again_when_it_is_enforced(
+    schedule: ReconciliationSchedule, now: FakeClock
+) -> None:
+    shadow = rule(is_shadow=True)
+    schedule.note_restored([shadow])
+    now.pass_s(LONGEST_PAUSE_S)
+
+    assert schedule.due([shadow]) == []
+    enforced = replace(shadow, is_shadow=False)
+    assert schedule.due([enforced]) == [enforced]
+
+
+def test_a_quota_that_was_removed_and_comes_back_is_new(schedule: ReconciliationSchedule) -> None:
+    quota, other = rule(), rule()
+    schedule.note_restored([quota, other])
+
+    schedule.keep([other])
+
+    assert not schedule.knows(quota)
+    assert schedule.due([quota, other]) == [quota]
+
+
+def test_a_read_can_be_hurried_but_not_delayed(
+    schedule: ReconciliationSchedule, now: FakeClock
+) -> None:
+    quota, unknown = rule(), rule()
+    for _ in range(5):
+        schedule.note_restored([quota])
+    schedule.hurry([quota, unknown])
+    now.pass_s(FIRST_PAUSE_S - 1)
+    schedule.hurry([quota])
+    now.pass_s(1)
+    assert schedule.due([quota]) == [quota]
+    assert not schedule.knows(unknown)

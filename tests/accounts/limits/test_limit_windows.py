@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.accounts.limits.builders import rule
+from tests.tables import table
 from vinery_accounts.limits.reservations import Reading, denial_of
 from vinery_accounts.limits.responses import duration
 from vinery_accounts.limits.rules import SCALE, Metric, Rule, Weekday, Window
@@ -22,8 +23,8 @@ MONTH_TICK_MS = 30 * 24 * HOUR_MS // SCALE
 # -- Buckets: one formula explains the numbers that OpenAI's API sends --------------------------
 
 
-@pytest.mark.parametrize(
-    ("limit", "remaining", "reset"),
+@table(
+    "limit, remaining, reset",
     [
         (5_000, 4_999, "12ms"),
         (160_000, 159_976, "9ms"),
@@ -37,8 +38,8 @@ def test_resets_are_those_of_openai(limit: int, remaining: int, reset: str) -> N
     assert duration(full_after_s or 0.0) == reset
 
 
-@pytest.mark.parametrize(
-    ("limit", "used", "requested", "tick_ms", "wait"),
+@table(
+    "limit, used, requested, tick_ms, wait",
     [
         (50_000, 47_949, 3_006, 1, "1.146s"),
         (30_000, 22_999, 12_528, 1, "11.054s"),
@@ -56,16 +57,17 @@ def test_waits_are_those_of_openai(
     assert duration(wait_s or 0.0) == wait
 
 
-@pytest.mark.parametrize(("requested", "wait_s"), [(101, None), (100, 0.0)])
+@table("requested, wait_s", [(101, None), (100, 0.0)])
 def test_a_request_that_never_fits_has_no_wait(requested: int, wait_s: float | None) -> None:
     bucket = rule(Metric.TOKENS, Window.MINUTE, 100)
 
     assert denial_of(bucket, 0, requested * SCALE, Reading((bucket,), (0,), 0)).wait_s == wait_s
 
 
-def test_a_bucket_that_never_refills_has_no_reset() -> None:
+def test_nothing_refills_of_an_amount_of_nothing_or_when_the_clock_was_set_back() -> None:
     assert refill_s(1, 0) is None
     assert refill_s(0, 0) == 0.0
+    assert used_after(500, 60, 1_000, 0) == 500
 
 
 @given(
@@ -84,10 +86,6 @@ def test_a_bucket_that_is_read_often_refills_as_much_as_one_that_is_not(
         step_by_step = used_after(step_by_step, amount, before_ms, now_ms, tick_ms)
 
     assert step_by_step == used_after(used, amount, start_ms, now_ms, tick_ms)
-
-
-def test_a_clock_that_was_set_back_refills_nothing() -> None:
-    assert used_after(500, 60, 1_000, 0) == 500
 
 
 # The time that passes, and then an addition, or how much of which was not used.
@@ -171,8 +169,8 @@ def ms(*fields: int, zone: str) -> int:
     return int(datetime(*fields, tzinfo=ZoneInfo(zone)).timestamp() * 1000)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("zone", "day", "num_hours"),
+@table(
+    "zone, day, num_hours",
     [
         ("Europe/Berlin", (2026, 3, 28), 24),
         ("Europe/Berlin", (2026, 3, 29), 23),
@@ -198,8 +196,8 @@ def test_days_are_as_long_as_people_live_them(
     assert end_ms - start_ms == num_hours * HOUR_MS
 
 
-@pytest.mark.parametrize(
-    ("month", "num_hours"),
+@table(
+    "month, num_hours",
     [
         ((2026, 1), 31 * 24),
         ((2026, 2), 28 * 24),
@@ -218,8 +216,8 @@ def test_months_are_as_long_as_they_are(month: tuple[int, int], num_hours: int) 
         assert (start_ms, end_ms) == (first_ms, first_ms + num_hours * HOUR_MS)
 
 
-@pytest.mark.parametrize(
-    ("week_start", "first", "num_hours"),
+@table(
+    "week_start, first, num_hours",
     [
         # A Sunday of the week, on which clocks are put forward or back.
         (Weekday.MONDAY, (2026, 3, 23), 7 * 24 - 1),
@@ -268,9 +266,7 @@ def test_a_week_is_made_of_seven_days(zone: str, week_start: Weekday, at_ms: int
 
 
 @given(calendars, moments_ms)
-def test_a_window_holds_its_moment_and_has_neighbours_without_gaps(
-    window: Rule, at_ms: int
-) -> None:
+def test_a_window_holds_its_moment_and_has_close_neighbours(window: Rule, at_ms: int) -> None:
     before_ms, start_ms, end_ms, after_ms = boundaries_at(window, at_ms)
 
     assert before_ms < start_ms <= at_ms < end_ms < after_ms

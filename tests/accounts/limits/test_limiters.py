@@ -10,6 +10,7 @@ import pytest
 from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, under, used
 from tests.accounts.limits.conftest import Fresh
 from tests.fakes.clock import FakeClock
+from tests.tables import table
 from vinery_accounts.limits.reservations import (
     NO_USAGE,
     ActualUsage,
@@ -17,8 +18,10 @@ from vinery_accounts.limits.reservations import (
     Lease,
     LeaseExists,
     Limiter,
+    UsageBaseline,
 )
 from vinery_accounts.limits.rules import Metric, Rule, Window
+from vinery_accounts.limits.windows import window_at
 from vinery_accounts.usage.weights import Weights
 
 MINUTE = Window.MINUTE
@@ -28,13 +31,8 @@ MINUTE = Window.MINUTE
 
 
 async def test_a_request_reserves_its_input_and_its_first_output(limiter: Limiter) -> None:
-    tokens, inputs, outputs, requests = (
-        rule(Metric.TOKENS),
-        rule(Metric.INPUT_TOKENS),
-        rule(Metric.OUTPUT_TOKENS),
-        rule(Metric.REQUESTS),
-    )
-    asked = request_for(tokens, inputs, outputs, requests, num_input_tokens=30, num_output_tokens=8)
+    metrics = (Metric.TOKENS, Metric.INPUT_TOKENS, Metric.OUTPUT_TOKENS, Metric.REQUESTS)
+    asked = request_for(*map(rule, metrics), num_input_tokens=30, num_output_tokens=8)
 
     lease = await granted(limiter, asked)
 
@@ -82,8 +80,8 @@ async def test_what_was_used_beyond_the_reservation_is_owed(limiter: Limiter) ->
     assert level.num_remaining == -20
 
 
-@pytest.mark.parametrize("window", [Window.DAY, Window.WEEK, Window.MONTH, Window.NONE])
-@pytest.mark.parametrize("metric", [Metric.TOKENS, Metric.OUTPUT_TOKENS, Metric.WEIGHTED_TOKENS])
+@table("window", [Window.DAY, Window.WEEK, Window.MONTH, Window.NONE])
+@table("metric", [Metric.TOKENS, Metric.OUTPUT_TOKENS, Metric.WEIGHTED_TOKENS])
 async def test_a_quota_is_returnable_until_all_its_leases_are_settled(
     limiter: Limiter, metric: Metric, window: Window
 ) -> None:
@@ -98,8 +96,8 @@ async def test_a_quota_is_returnable_until_all_its_leases_are_settled(
     assert not (await denied(limiter, request_for(quota))).is_returnable
 
 
-@pytest.mark.parametrize(
-    ("metric", "window"),
+@table(
+    "metric, window",
     [
         (Metric.TOKENS, MINUTE),
         (Metric.INPUT_TOKENS, Window.DAY),
@@ -116,9 +114,7 @@ async def test_a_limit_that_is_not_returned_or_that_refills_soon_is_not_returnab
     assert not (await denied(limiter, request_for(limit, num_input_tokens=1))).is_returnable
 
 
-async def test_a_lease_on_another_quota_does_not_make_the_one_that_refuses_returnable(
-    limiter: Limiter,
-) -> None:
+async def test_a_lease_on_another_quota_makes_none_returnable(limiter: Limiter) -> None:
     mine, yours = rule(amount=10), rule(amount=100)
     lease = await granted(limiter, request_for(mine, num_output_tokens=10))
     await limiter.settle(lease, ActualUsage(num_output_tokens=10))
@@ -137,7 +133,7 @@ async def test_an_id_cannot_be_leased_twice_at_a_time(limiter: Limiter) -> None:
         await limiter.acquire(asked)
     await limiter.settle(lease, NO_USAGE)
 
-    assert isinstance(await limiter.acquire(asked), Lease)
+    await granted(limiter, asked)
 
 
 async def test_a_request_without_rules_is_granted(limiter: Limiter) -> None:
@@ -156,12 +152,8 @@ async def test_weighted_tokens_count_by_their_weights(limiter: Limiter) -> None:
     await limiter.extend(lease, 5)
     assert await used(limiter, budget) == [160]
 
-    await limiter.settle(
-        lease,
-        ActualUsage(
-            num_input_tokens=100, num_cached_tokens=60, num_image_tokens=8, num_output_tokens=3
-        ),
-    )
+    spent = ActualUsage(100, 3, num_cached_tokens=60, num_image_tokens=8)
+    await limiter.settle(lease, spent)
 
     # 32 x 1 + 60 x 0.125 + 8 x 2.5 + 3 x 4, and a part of a token is not left any more.
     assert await used(limiter, budget) == [72]
@@ -303,9 +295,7 @@ def refusing_rule(grant: Grant) -> Rule | None:
     return None if grant.denial is None else grant.denial.rule
 
 
-async def test_an_extension_grants_what_is_left_and_returns_what_is_used_up(
-    limiter: Limiter,
-) -> None:
+async def test_an_extension_grants_what_is_left_and_names_what_is_used_up(limiter: Limiter) -> None:
     tokens, outputs = rule(Metric.TOKENS, amount=100), rule(Metric.OUTPUT_TOKENS, amount=50)
     lease = await granted(limiter, request_for(tokens, outputs, num_input_tokens=20))
 
@@ -379,9 +369,7 @@ async def test_a_shadow_rule_gives_up_an_answer_that_it_would_have_ended(limiter
     assert await used(limiter, shadow) == [20]
 
 
-async def test_a_shadow_slot_is_only_taken_when_it_is_free(
-    limiter: Limiter, clock: FakeClock
-) -> None:
+async def test_a_shadow_slot_is_only_taken_when_it_is_free(limiter: Limiter) -> None:
     shadow = slots(1, is_shadow=True)
     first = await granted(limiter, request_for(shadow))
     second = await granted(limiter, request_for(shadow))
@@ -425,3 +413,65 @@ async def test_five_hundred_requests_share_ten_thousand_tokens_exactly(fresh: Fr
 
     assert 9_500 < num_spent <= 10_000
     assert await used(limiters[0], quota, all_slots) == [num_spent, 0]
+
+
+# -- Baselines ---------------------------------------------------------------------------------
+
+
+async def test_a_baseline_raises_what_is_used_in_its_window_and_never_lowers_it(
+    limiter: Limiter, clock: FakeClock
+) -> None:
+    today_ms, _ = window_at(rule(), int(clock() * 1000))
+    day, other_day, budget = rule(amount=100), rule(amount=100), rule(window=Window.NONE)
+    yesterday = rule(amount=100)
+    await granted(limiter, request_for(other_day, num_input_tokens=79))
+
+    days = [UsageBaseline(each, 70, since_ms=today_ms) for each in (day, other_day)]
+    before = UsageBaseline(yesterday, 70, since_ms=today_ms - 86_400_000)
+    await limiter.restore([*days, before, UsageBaseline(budget, 55)])
+
+    assert await used(limiter, day, other_day, budget, yesterday) == [70, 80, 55, 0]
+
+
+async def test_a_bucket_continues_from_its_baseline(limiter: Limiter, clock: FakeClock) -> None:
+    bucket, slow, slot = rule(window=MINUTE, amount=600), rule(window=MINUTE), slots(1)
+    read_at_ms = int(clock() * 1000)
+    clock.pass_s(3.0)
+
+    await limiter.restore(
+        [UsageBaseline(each, 90, since_ms=read_at_ms) for each in (bucket, slow)]
+        + [UsageBaseline(slot, 1)]
+    )
+
+    assert await used(limiter, bucket, slow, slot) == [60, 85, 0]
+    denial = await denied(limiter, request_for(bucket, num_input_tokens=569))
+    assert denial.wait_s == pytest.approx(3.0)
+    clock.pass_s(3.0)
+    await granted(limiter, request_for(bucket, num_input_tokens=569))
+
+
+async def test_a_bucket_with_a_record_keeps_it(limiter: Limiter, clock: FakeClock) -> None:
+    bucket, refilled = rule(window=MINUTE, amount=600), rule(window=MINUTE, amount=600)
+    await granted(limiter, request_for(bucket, num_input_tokens=9))
+
+    now_ms = int(clock() * 1000)
+    await limiter.restore(
+        [
+            UsageBaseline(bucket, 500, since_ms=now_ms),
+            UsageBaseline(refilled, 500, since_ms=now_ms - 60_000),
+        ]
+    )
+
+    assert await used(limiter, bucket, refilled) == [10, 0]
+
+
+async def test_the_baseline_of_a_bucket_is_taken_over_once(fresh: Fresh, clock: FakeClock) -> None:
+    first, second = fresh(2)
+    bucket = rule(window=MINUTE, amount=600)
+    baseline = UsageBaseline(bucket, 500, since_ms=int(clock() * 1000))
+
+    await first.restore([baseline])
+    clock.pass_s(1.0)
+    await second.restore([baseline])
+
+    assert await used(first, bucket) == [490]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from usage_builders import admission, settlement
+from usage_builders import store, tokens
 
-from vinery_accounts.keys.lifecycle import NewKey, rotate_key
+from tests.accounts.key_tables import MakeKey
+from vinery_accounts.keys.lifecycle import rotate_key
 from vinery_accounts.keys.table import Caller
 from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.recovery import read_baselines, read_bucket_baselines
@@ -18,14 +18,13 @@ from vinery_accounts.limits.rulebook import RuleBook
 from vinery_accounts.limits.rules import Rule
 from vinery_accounts.models import ApiKey, AuditEntry, Limit
 from vinery_accounts.services import changes
-from vinery_accounts.usage.store import store_settlements
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-def key(new_key: Callable[..., NewKey]) -> ApiKey:
+def key(new_key: MakeKey) -> ApiKey:
     """One with a hundred tokens a day."""
     made = new_key().key
     changes.add(Limit(scope="key", scope_id=made.pk, metric="tokens", window="day", amount=100))
@@ -42,9 +41,7 @@ def rules_of(key: ApiKey, book: RuleBook | None = None) -> tuple[Rule, ...]:
 def use(key: ApiKey, num_tokens: int) -> datetime:
     """When it was used."""
     now = datetime.now(UTC)
-    who = admission(f"{key.pk}-{num_tokens}", key_id=key.pk, started_at=now)
-    counts = {"num_prompt_tokens": num_tokens, "num_cached_tokens": 0, "num_output_tokens": 0}
-    store_settlements([settlement(who.request_id, admission=who, **counts)])
+    store(f"{key.pk}-{num_tokens}", key_id=key.pk, started_at=now, **tokens(num_tokens))
     return now
 
 
@@ -54,12 +51,8 @@ def test_the_limit_is_that_of_the_new_key_and_binds_the_old_one_meanwhile(key: A
     assert Limit.objects.get().scope_id == new.pk
     assert [rule.amount for rule in rules_of(new)] == [100]
     assert rules_of(key) == rules_of(new)
-
-
-def test_a_key_that_is_rotated_twice_in_its_grace_is_bound_all_the_same(key: ApiKey) -> None:
-    newest = rotate_key(rotate_key(key, grace=HOUR).key, grace=HOUR).key
-
-    assert rules_of(key) == rules_of(newest) != ()
+    entry = AuditEntry.objects.filter(target_kind="limit").latest("number")
+    assert (entry.before, entry.after) == ({"scope_id": key.pk}, {"scope_id": new.pk})
 
 
 def limit(key: ApiKey, amount: int, metric: str = "tokens", window: str = "day") -> None:
@@ -68,6 +61,23 @@ def limit(key: ApiKey, amount: int, metric: str = "tokens", window: str = "day")
 
 def amounts_of(key: ApiKey) -> list[int]:
     return [rule.amount for rule in rules_of(key)]
+
+
+def rotated(key: ApiKey, num_times: int = 1) -> tuple[ApiKey, ...]:
+    """The key, and those that took each other's slot after it."""
+    keys = [key]
+    for _ in range(num_times):
+        keys.append(rotate_key(keys[-1], grace=HOUR).key)
+    return tuple(keys)
+
+
+@pytest.fixture
+def chain(key: ApiKey) -> tuple[ApiKey, ...]:
+    """Three that took each other's slot, with 7, 8 and 100 tokens a day."""
+    keys = rotated(key, 2)
+    limit(keys[0], 7)
+    limit(keys[1], 8)
+    return keys
 
 
 def test_a_further_limit_of_the_old_key_binds_it_beside_that_of_the_new_one(key: ApiKey) -> None:
@@ -79,40 +89,21 @@ def test_a_further_limit_of_the_old_key_binds_it_beside_that_of_the_new_one(key:
     assert amounts_of(new) == [100]
 
 
-def test_each_key_of_a_chain_has_its_own_limits_and_those_of_all_after_it(
-    chain: tuple[ApiKey, ...],
-) -> None:
+def test_each_key_has_its_own_limits_and_those_of_all_after_it(chain: tuple[ApiKey, ...]) -> None:
     assert [amounts_of(key) for key in chain] == [[7, 8, 100], [8, 100], [100]]
 
 
 def test_a_key_without_a_limit_of_its_own_hands_on_those_of_all_after_it(key: ApiKey) -> None:
-    second = rotate_key(key, grace=HOUR).key
-    third = rotate_key(second, grace=HOUR).key
-    newest = rotate_key(third, grace=HOUR).key
+    keys = rotated(key, 3)
+    assert len({rules_of(each) for each in keys}) == 1
 
-    limit(third, 8)
+    limit(keys[2], 8)
 
-    assert [amounts_of(each) for each in (key, second, third, newest)] == [
-        [8, 100],
-        [8, 100],
-        [8, 100],
-        [100],
-    ]
-
-
-@pytest.fixture
-def chain(key: ApiKey) -> tuple[ApiKey, ...]:
-    """Three that took each other's slot, with 7, 8 and 100 tokens a day."""
-    second = rotate_key(key, grace=HOUR).key
-    third = rotate_key(second, grace=HOUR).key
-    limit(key, 7)
-    limit(second, 8)
-    return key, second, third
+    assert [amounts_of(each) for each in keys] == [[8, 100], [8, 100], [8, 100], [100]]
 
 
 def test_a_key_in_between_may_be_deleted(key: ApiKey) -> None:
-    second = rotate_key(key, grace=HOUR).key
-    newest = rotate_key(second, grace=HOUR).key
+    _, second, newest = rotated(key, 2)
 
     changes.remove(second)
 
@@ -120,7 +111,7 @@ def test_a_key_in_between_may_be_deleted(key: ApiKey) -> None:
     assert rules_of(key) == rules_of(newest) != ()
 
 
-def test_a_key_without_a_limit_has_none_after_it(new_key: Callable[..., NewKey]) -> None:
+def test_a_key_without_a_limit_has_none_after_it(new_key: MakeKey) -> None:
     assert rules_of(rotate_key(new_key().key, grace=HOUR).key) == ()
 
 
@@ -166,9 +157,7 @@ def test_a_baseline_has_the_usage_of_all_keys_of_a_chain(key: ApiKey) -> None:
     assert baseline.num_used == 90
 
 
-def test_a_key_counts_what_those_before_it_have_used_and_not_those_after_it(
-    chain: tuple[ApiKey, ...],
-) -> None:
+def test_a_key_counts_what_those_before_it_have_used_alone(chain: tuple[ApiKey, ...]) -> None:
     first, second, third = chain
     use(first, 20)
     use(second, 30)
@@ -176,33 +165,23 @@ def test_a_key_counts_what_those_before_it_have_used_and_not_those_after_it(
 
     baselines = read_baselines(rules_of(first), now.timestamp())
 
-    assert {baseline.rule.amount: baseline.num_used for baseline in baselines} == {
-        7: 20,
-        8: 50,
-        100: 90,
-    }
+    found = {baseline.rule.amount: baseline.num_used for baseline in baselines}
+    assert found == {7: 20, 8: 50, 100: 90}
 
 
-def test_a_request_of_an_old_key_fills_the_bucket_of_each_key_after_it_once(
-    new_key: Callable[..., NewKey],
-) -> None:
-    first = new_key().key
-    second = rotate_key(first, grace=HOUR).key
-    third = rotate_key(second, grace=HOUR).key
-    for each, amount in zip((first, second, third), (100, 200, 300), strict=True):
+def test_a_request_of_an_old_key_fills_each_bucket_after_it_once(new_key: MakeKey) -> None:
+    keys = rotated(new_key().key, 2)
+    for each, amount in zip(keys, (100, 200, 300), strict=True):
         limit(each, amount, window="minute")
-    now = use(first, 50)
+    now = use(keys[0], 50)
 
-    baselines = read_bucket_baselines(rules_of(first), now.timestamp())
+    baselines = read_bucket_baselines(rules_of(keys[0]), now.timestamp())
 
-    assert {baseline.rule.amount: baseline.num_used for baseline in baselines} == {
-        100: 50,
-        200: 50,
-        300: 50,
-    }
+    found = {baseline.rule.amount: baseline.num_used for baseline in baselines}
+    assert found == {100: 50, 200: 50, 300: 50}
 
 
-def test_the_baseline_of_a_bucket_has_the_usage_of_all_keys(new_key: Callable[..., NewKey]) -> None:
+def test_the_baseline_of_a_bucket_has_the_usage_of_all_keys(new_key: MakeKey) -> None:
     old = new_key().key
     limit(old, 100_000, window="minute")
     now = use(old, 90_000)
@@ -211,11 +190,3 @@ def test_the_baseline_of_a_bucket_has_the_usage_of_all_keys(new_key: Callable[..
     (baseline,) = read_bucket_baselines(rules_of(new), now.timestamp())
 
     assert baseline.num_used == 90_000
-
-
-def test_the_change_is_in_the_log(key: ApiKey) -> None:
-    new = rotate_key(key, grace=HOUR).key
-
-    entry = AuditEntry.objects.filter(target_kind="limit").latest("number")
-    assert entry.before == {"scope_id": key.pk}
-    assert entry.after == {"scope_id": new.pk}
