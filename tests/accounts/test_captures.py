@@ -90,7 +90,7 @@ def test_a_cut_capture_is_marked(project: Project) -> None:
     assert (row.is_body_cut, row.is_answer_cut, row.num_body_bytes) == (True, False, 262145)
 
 
-def test_a_capture_is_unreadable_in_another_row_and_with_another_secret_key(
+def test_a_capture_is_unreadable_elsewhere_and_with_another_key(
     project: Project, settings: Any
 ) -> None:
     store_captured([taken(project), taken(project, "req_2")])

@@ -102,9 +102,7 @@ async def test_the_pipe_of_a_killed_listener_is_removed(folder: Path) -> None:
 
 @pytest.mark.stores
 @pytest.mark.django_db(transaction=True)
-def test_changes_are_signalled_once_when_they_are_committed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_changes_are_signalled_once_they_are_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     signals: list[int] = []
 
     def note() -> None:

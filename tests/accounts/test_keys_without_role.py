@@ -48,11 +48,11 @@ def state(key: ApiKey) -> KeyState:
     return key.state_at(timezone.now())
 
 
-def test_a_former_administrator_keeps_keys_of_roles(acme: Organization, search: Project) -> None:
+def test_a_former_administrator_keeps_keys_of_roles(search: Project) -> None:
     User.objects.create_superuser("other")
     root = User.objects.create_superuser("root")
     elsewhere = another_project()
-    changes.set_role(root, acme, Role.MEMBER)
+    changes.set_role(root, search.organization, Role.MEMBER)
     key, other = key_of(root, search), key_of(root, elsewhere)
 
     changes.change(root, is_superuser=False, is_staff=False)
@@ -63,7 +63,7 @@ def test_a_former_administrator_keeps_keys_of_roles(acme: Organization, search: 
 
 
 def test_a_change_of_issuer_groups_pauses_no_key_that_stays_allowed(
-    acme: Organization, search: Project, bob: User
+    search: Project, bob: User
 ) -> None:
     User.objects.create_superuser("other")
     issuer = Issuer(
@@ -83,10 +83,8 @@ def test_a_change_of_issuer_groups_pauses_no_key_that_stays_allowed(
     assert state(key) is KeyState.PAUSED
 
 
-def test_keys_of_a_user_removed_from_an_organisation_are_paused(
-    acme: Organization, search: Project, bob: User
-) -> None:
-    role = changes.set_role(bob, acme, Role.MEMBER)
+def test_keys_of_a_user_removed_from_an_organisation_are_paused(search: Project, bob: User) -> None:
+    role = changes.set_role(bob, search.organization, Role.MEMBER)
     elsewhere = another_project()
     changes.set_role(bob, elsewhere, Role.MEMBER)
     key, other = key_of(bob, search), key_of(bob, elsewhere)
@@ -99,26 +97,22 @@ def test_keys_of_a_user_removed_from_an_organisation_are_paused(
     assert (entry.action, entry.target_id) == ("key.pause", str(key.pk))
 
 
-def test_keys_of_a_user_who_becomes_a_viewer_are_paused(
-    acme: Organization, search: Project, bob: User
-) -> None:
+def test_keys_of_a_user_who_becomes_a_viewer_are_paused(search: Project, bob: User) -> None:
     for role in (Role.MEMBER, Role.ADMIN, Role.OWNER):
-        changes.set_role(bob, acme, role)
+        changes.set_role(bob, search.organization, role)
         key = key_of(bob, search)
 
-        changes.set_role(bob, acme, Role.VIEWER)
+        changes.set_role(bob, search.organization, Role.VIEWER)
 
         assert state(key) is KeyState.PAUSED, role
 
 
-def test_a_remaining_role_keeps_keys_active(
-    acme: Organization, search: Project, shop: Project, bob: User
-) -> None:
-    whole = changes.set_role(bob, acme, Role.MEMBER)
+def test_a_remaining_role_keeps_keys_active(search: Project, shop: Project, bob: User) -> None:
+    whole = changes.set_role(bob, search.organization, Role.MEMBER)
     changes.set_role(bob, search, Role.MEMBER)
     in_search, in_shop = key_of(bob, search), key_of(bob, shop)
 
-    changes.set_role(bob, acme, Role.ADMIN)
+    changes.set_role(bob, search.organization, Role.ADMIN)
     assert (state(in_search), state(in_shop)) == (KeyState.ACTIVE, KeyState.ACTIVE)
     whole.refresh_from_db()
     changes.remove(whole)
@@ -137,13 +131,11 @@ def test_losing_a_role_in_one_project_pauses_only_its_keys(
     assert (state(in_search), state(in_shop)) == (KeyState.PAUSED, KeyState.ACTIVE)
 
 
-def test_keys_of_administrators_and_services_need_no_role(
-    acme: Organization, search: Project
-) -> None:
+def test_keys_of_superusers_and_services_need_no_role(search: Project) -> None:
     root, robot = User.objects.create_superuser("root"), changes.add_user("robot", is_service=True)
     keys = [key_of(each, search) for each in (root, robot)]
 
-    changes.remove(changes.set_role(root, acme, Role.MEMBER))
+    changes.remove(changes.set_role(root, search.organization, Role.MEMBER))
     changes.remove(changes.set_role(robot, another_project().organization, Role.VIEWER))
 
     assert [state(key) for key in keys] == [KeyState.ACTIVE] * 2
@@ -151,9 +143,9 @@ def test_keys_of_administrators_and_services_need_no_role(
 
 @pytest.mark.parametrize(("by", "may"), [("bob", True), ("owner", False)])
 def test_a_user_resumes_only_keys_that_they_have_paused(
-    acme: Organization, search: Project, bob: User, by: str, may: bool
+    search: Project, bob: User, by: str, may: bool
 ) -> None:
-    changes.set_role(bob, acme, Role.MEMBER)
+    changes.set_role(bob, search.organization, Role.MEMBER)
     owner = User.objects.get(username="owner")
     key, pauser = key_of(bob, search), {"bob": bob, "owner": owner}[by]
     with acting_as(Actor(user_id=pauser.pk, name=by)):
@@ -175,9 +167,9 @@ def test_a_paused_key_is_not_rotated(search: Project, bob: User) -> None:
 
 
 def test_a_key_is_not_resumed_without_the_role_that_it_needs(
-    acme: Organization, search: Project, bob: User, client: Any
+    search: Project, bob: User, client: Any
 ) -> None:
-    role = changes.set_role(bob, acme, Role.MEMBER)
+    role = changes.set_role(bob, search.organization, Role.MEMBER)
     key = key_of(bob, search)
     changes.remove(role)
     client.force_login(bob)
@@ -188,6 +180,6 @@ def test_a_key_is_not_resumed_without_the_role_that_it_needs(
 
     assert resumed() in (403, 404)
 
-    changes.set_role(bob, acme, Role.MEMBER)
+    changes.set_role(bob, search.organization, Role.MEMBER)
     assert resumed() == 403
     assert state(key) is KeyState.PAUSED

@@ -98,9 +98,7 @@ def test_the_sign_in_leads_to_the_requested_page_and_to_no_other_server(client: 
     assert sign_in(client, "root", next="https://evil.example/").url == "/console/"
 
 
-def test_a_user_without_admin_rights_gets_the_console_and_not_the_admin(
-    client: Client, alice: User
-) -> None:
+def test_a_user_without_rights_gets_the_console_and_no_admin(client: Client, alice: User) -> None:
 
     assert sign_in(client, "alice").url == reverse("console:overview")
     response = client.get("/admin/", follow=True)
@@ -404,23 +402,15 @@ def test_the_cookie_is_for_sign_in_pages_and_not_for_scripts(known: Client, sett
     assert cookie_of(known, User.objects.get(username="alice"))["secure"]
 
 
-def test_a_device_is_known_only_after_the_second_factor(client: Client, alice: User) -> None:
+def test_wrong_passwords_lock_out_no_user_with_a_second_factor(client: Client, alice: User) -> None:
     secret = give_factor(alice)
-
-    sign_in(client, "alice")
-    assert f"known_device_{alice.pk}" not in client.cookies
-
-    enter_code(client, code_of(secret))
-    assert signed_in_name(client) == "alice"
-    assert f"known_device_{alice.pk}" in client.cookies
-
-
-def test_wrong_passwords_lock_out_no_user_with_a_second_factor(client: Client) -> None:
-    secret = give_factor(person("alice"))
     lock("alice")
     assert is_locked(sign_in(Client(REMOTE_ADDR=STRANGER), "alice"))
 
     assert not is_locked(sign_in(client, "alice", REMOTE_ADDR=HOME))
+    # A device is known only after the second factor.
+    assert f"known_device_{alice.pk}" not in client.cookies
     enter_code(client, code_of(secret))
 
     assert signed_in_name(client) == "alice"
+    assert f"known_device_{alice.pk}" in client.cookies

@@ -168,9 +168,7 @@ def test_many_open_requests_are_not_rewritten_in_every_pass(
     assert len(rewrites) == 1
 
 
-def test_a_long_backlog_is_not_copied(
-    new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_long_backlog_is_copied(new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = new_ledger(max_journal_bytes=1000)
     for request_id in MANY:
         ledger.settle(settlement(request_id))

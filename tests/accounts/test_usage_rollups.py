@@ -73,13 +73,9 @@ def test_requests_of_one_slice_share_a_roll_up() -> None:
     assert [row.num_requests for row in finest(HourRollup)] == [4]
     assert [row.num_output_tokens for row in finest(DayRollup)] == [120]
 
-
-def test_a_late_request_is_counted_at_its_start_time() -> None:
-    store("r1")
+    # A late one is counted at its start time.
     store("late", started_at=NOON - timedelta(days=3))
-
-    noon_s = int(NOON.timestamp())
-    assert [row.start_s for row in finest(MinuteRollup)] == [noon_s - 3 * 86_400, noon_s]
+    assert finest(MinuteRollup)[0].start_s == int(NOON.timestamp()) - 3 * 86_400
 
 
 def test_every_set_of_dimensions_counts_every_request() -> None:

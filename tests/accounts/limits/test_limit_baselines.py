@@ -107,7 +107,7 @@ requests = st.builds(
 class BaselinesTest(HypothesisTestCase):
     """The records are of random requests."""
 
-    @settings(max_examples=examples(10), deadline=None)
+    @settings(max_examples=examples(6), deadline=None)
     @given(
         requests_=st.lists(requests, max_size=30),
         zones=st.lists(st.sampled_from(ZONES), min_size=2, max_size=2, unique=True),
@@ -247,9 +247,7 @@ def store_ones(*moments: datetime) -> None:
 
 
 @pytest.mark.parametrize(("window", "num_minutes"), [(Window.MINUTE, 1), (Window.HOUR, 60)])
-def test_a_bucket_that_was_always_used_up_is_used_up(
-    db: None, window: Window, num_minutes: int
-) -> None:
+def test_a_bucket_always_used_up_is_used_up(db: None, window: Window, num_minutes: int) -> None:
     rule = Rule(1, "key:1", Metric.REQUESTS, window, 60)
     start = NOON - timedelta(minutes=10 * num_minutes)
     store_ones(*(start + timedelta(seconds=number * num_minutes) for number in range(600)))

@@ -157,7 +157,7 @@ def test_a_running_process_gives_back_what_the_dead_had(served: Process, tmp_pat
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_web_process_that_ends_gives_back_what_it_did_not_settle(
+def test_a_process_that_ends_gives_back_what_it_has_not_settled(
     served: Process, tmp_path: Path
 ) -> None:
     lease_id, mine = some_lease(served)

@@ -287,9 +287,7 @@ async def test_a_store_without_its_data_counts_again_when_it_has_its_baselines(
     assert not limiter.state.is_degraded
 
 
-async def test_answers_get_no_more_of_a_store_without_its_baselines(
-    refusing: FailoverLimiter,
-) -> None:
+async def test_answers_get_no_more_of_a_store_without_baselines(refusing: FailoverLimiter) -> None:
     lease = await granted(refusing, request_for(rule()))
     store_of(refusing).is_unavailable = True
     await notice(refusing)
@@ -303,9 +301,7 @@ async def test_answers_get_no_more_of_a_store_without_its_baselines(
     assert refusing.state.unavailable_since_s is None
 
 
-async def test_baselines_from_before_another_outage_do_not_end_it(
-    refusing: FailoverLimiter,
-) -> None:
+async def test_baselines_from_before_an_outage_do_not_end_it(refusing: FailoverLimiter) -> None:
     for _ in range(2):
         num_outages_when_read = refusing.num_outages
         store_of(refusing).is_unavailable = True
@@ -355,9 +351,7 @@ async def test_a_lost_reservation_is_taken_back(store: FakeLimiter, failover: Ma
     assert await used(store.inner, tokens, slot) == [0, 0]
 
 
-async def test_a_caller_that_leaves_during_a_call_leaves_nothing_behind(
-    refusing: FailoverLimiter,
-) -> None:
+async def test_a_caller_that_leaves_leaves_nothing_behind(refusing: FailoverLimiter) -> None:
     tokens, slot = rule(), slots(1)
     store_of(refusing).loses_answers = True
     caller = asyncio.create_task(refusing.acquire(request_for(tokens, slot)))
@@ -404,9 +398,7 @@ async def test_a_store_that_has_lost_a_lease_is_treated_as_unavailable(
         assert (await limiter.extend(lease, 9)).num_output_tokens == granted_on
 
 
-async def test_a_share_begins_with_the_outage_also_after_an_update(
-    sharing: FailoverLimiter,
-) -> None:
+async def test_a_share_begins_with_the_outage_after_an_update_too(sharing: FailoverLimiter) -> None:
     quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
 
     await sharing.restore([UsageBaseline(quota, 60, is_update=True)])
@@ -481,9 +473,7 @@ class LosesACancellation(FakeLimiter):
             raise LimitsUnavailable("the attempt was cancelled") from None
 
 
-async def test_a_lost_cancellation_does_not_keep_it_open(
-    clock: FakeClock, failover: MakeFailover
-) -> None:
+async def test_a_lost_cancellation_hinders_no_end(clock: FakeClock, failover: MakeFailover) -> None:
     store = LosesACancellation(clock)
     limiter = failover(store, UnavailablePolicy.REFUSE, deadline_s=60.0)
     store.is_unavailable = True

@@ -77,10 +77,10 @@ def on_failover(store: Limiter) -> FailoverLimiter:
     )
 
 
-async def one_slot(limiter: Queueing) -> tuple[Rule, Lease]:
-    """A rule of one slot, and the lease that has it."""
-    slot = slots(1)
-    return slot, await granted(limiter, request_for(slot))
+async def in_use(limiter: Limiter | None = None, **bounds: Any) -> tuple[Queueing, Rule, Lease]:
+    """A queue, a rule of one slot, and the lease that has it."""
+    queueing, slot = Queueing(limiter, **bounds), slots(1)
+    return queueing, slot, await granted(queueing, request_for(slot))
 
 
 async def queued(limiter: Queueing, asked: ReservationRequest) -> asyncio.Task[Lease | Denial]:
@@ -99,8 +99,7 @@ async def lease_of(task: asyncio.Task[Lease | Denial]) -> Lease:
 
 
 async def test_a_slot_goes_to_the_request_that_waits_for_it() -> None:
-    limiter = Queueing()
-    slot, first = await one_slot(limiter)
+    limiter, slot, first = await in_use()
     assert limiter.num_waiting == 0
     waiting = await queued(limiter, request_for(slot))
 
@@ -146,8 +145,7 @@ async def test_a_limit_that_does_not_free_up_in_a_moment_refuses_at_once() -> No
 
 
 async def test_after_its_time_a_wait_is_a_refusal() -> None:
-    limiter = Queueing(max_wait_s=0.02)
-    slot, lease = await one_slot(limiter)
+    limiter, slot, lease = await in_use(max_wait_s=0.02)
 
     denial = await denied(limiter, request_for(slot))
 
@@ -158,8 +156,7 @@ async def test_after_its_time_a_wait_is_a_refusal() -> None:
 
 
 async def test_no_request_overtakes_in_a_queue() -> None:
-    limiter = Queueing()
-    slot, lease = await one_slot(limiter)
+    limiter, slot, lease = await in_use()
     waiting = [await queued(limiter, request_for(slot, owner="one")) for _ in range(5)]
 
     for task in waiting:
@@ -169,8 +166,7 @@ async def test_no_request_overtakes_in_a_queue() -> None:
 
 
 async def test_owners_are_served_in_turn() -> None:
-    limiter = Queueing()
-    slot, lease = await one_slot(limiter)
+    limiter, slot, lease = await in_use()
     greedy = [await queued(limiter, request_for(slot, owner="greedy")) for _ in range(4)]
     modest = await queued(limiter, request_for(slot, owner="modest"))
 
@@ -197,8 +193,7 @@ async def test_a_slot_that_is_freed_between_two_attempts_goes_to_the_queue_befor
                 await limiter.settle(lease, ActualUsage())
             return answer
 
-    limiter = Queueing(Store())
-    slot, lease = await one_slot(limiter)
+    limiter, slot, lease = await in_use(Store())
     first = await queued(limiter, request_for(slot, owner="first"))
     second = await queued(limiter, request_for(slot, owner="second"))
 
@@ -210,8 +205,7 @@ async def test_a_slot_that_is_freed_between_two_attempts_goes_to_the_queue_befor
 
 @table("owner", ["one", "two"])
 async def test_a_later_request_does_not_take_what_an_earlier_one_waits_for(owner: str) -> None:
-    limiter = Queueing()
-    slot, lease = await one_slot(limiter)
+    limiter, slot, lease = await in_use()
     waiting = await queued(limiter, request_for(slot, owner="one"))
 
     async def newcomer() -> Lease | Denial:
@@ -241,8 +235,7 @@ async def test_an_owner_that_is_stuck_does_not_delay_another() -> None:
 
 
 async def test_queues_are_bounded() -> None:
-    limiter = Queueing(max_waiting=3, max_waiting_per_owner=2)
-    slot, _ = await one_slot(limiter)
+    limiter, slot, _ = await in_use(max_waiting=3, max_waiting_per_owner=2)
     for owner in ("one", "one", "two"):
         await queued(limiter, request_for(slot, owner=owner))
 
@@ -256,8 +249,7 @@ async def test_queues_are_bounded() -> None:
 async def test_the_denial_of_a_later_request_has_nothing_of_the_limits_of_an_earlier_one(
     bounds: dict[str, float],
 ) -> None:
-    limiter = Queueing(**bounds)
-    slot, _ = await one_slot(limiter)
+    limiter, slot, _ = await in_use(**bounds)
     theirs = rule(window=Window.MINUTE, amount=777_777, scope="key:1")
     first = await queued(limiter, request_for(slot, theirs, num_input_tokens=100, owner="1"))
 

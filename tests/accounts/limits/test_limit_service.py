@@ -90,9 +90,7 @@ def test_a_new_quota_begins_once_with_what_was_used_when_redis_answers(
         assert restored(store) == [12]
 
 
-def test_buckets_go_on_after_a_start(
-    limits: LimitService, store: FakeLimiter, bucket: Limit
-) -> None:
+def test_a_bucket_survives_a_start(limits: LimitService, store: FakeLimiter, bucket: Limit) -> None:
     follow(limits)
     [baseline] = store.restored
     assert (baseline.rule.id, 0 < baseline.num_used <= 12) == (bucket.pk, True)
@@ -356,7 +354,7 @@ def test_a_quota_that_was_removed_and_comes_back_is_new(schedule: Reconciliation
     assert schedule.due([quota, other]) == [quota]
 
 
-def test_a_read_can_be_hurried_but_not_delayed(
+def test_a_read_is_hurried_but_not_delayed(
     schedule: ReconciliationSchedule, now: FakeClock
 ) -> None:
     quota, unknown = rule(), rule()

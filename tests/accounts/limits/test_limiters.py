@@ -27,6 +27,10 @@ from vinery_accounts.usage.weights import Weights
 MINUTE = Window.MINUTE
 
 
+def refusing_rule(grant: Grant) -> Rule | None:
+    return None if grant.denial is None else grant.denial.rule
+
+
 # -- Reserve and settle -------------------------------------------------------------------
 
 
@@ -41,43 +45,43 @@ async def test_a_request_reserves_its_input_and_its_first_output(limiter: Limite
 
 
 async def test_what_was_not_used_is_given_back(limiter: Limiter) -> None:
-    tokens, requests = rule(Metric.TOKENS), rule(Metric.REQUESTS)
-    lease = await granted(limiter, request_for(tokens, requests, num_input_tokens=30))
-    await limiter.extend(lease, 20)
+    rules = rule(Metric.TOKENS), rule(Metric.REQUESTS), rule(window=MINUTE), slots(2)
+    ran, never_ran = [
+        await granted(limiter, request_for(*rules, num_input_tokens=30)) for _ in "ab"
+    ]
+    await limiter.extend(ran, 20)
 
-    await limiter.settle(lease, ActualUsage(num_input_tokens=30, num_output_tokens=5))
+    await limiter.settle(ran, ActualUsage(num_input_tokens=30, num_output_tokens=5))
+    await limiter.settle(never_ran, NO_USAGE)
 
-    assert await used(limiter, tokens, requests) == [35, 1]
-
-
-async def test_a_request_that_never_ran_costs_nothing(limiter: Limiter) -> None:
-    rules = rule(Metric.TOKENS), rule(Metric.REQUESTS), rule(window=MINUTE), slots(1)
-    lease = await granted(limiter, request_for(*rules, num_input_tokens=30))
-
-    await limiter.settle(lease, NO_USAGE)
-
-    assert await used(limiter, *rules) == [0, 0, 0, 0]
+    assert await used(limiter, *rules) == [35, 1, 35, 0]
 
 
-async def test_only_the_first_settlement_counts(limiter: Limiter) -> None:
+async def test_only_the_first_settlement_counts_and_no_later_extension(limiter: Limiter) -> None:
     tokens, slot = rule(amount=100), slots(2)
     lease = await granted(limiter, request_for(tokens, slot, num_input_tokens=30))
     await granted(limiter, request_for(tokens, slot, num_input_tokens=30))
 
     for num_output_tokens in (1, 0, 50):
         await limiter.settle(lease, ActualUsage(10, num_output_tokens))
+        assert (await limiter.extend(lease, 1)).is_lost
 
     assert await used(limiter, tokens, slot) == [11 + 31, 1]
 
 
 async def test_what_was_used_beyond_the_reservation_is_owed(limiter: Limiter) -> None:
     tokens = rule(amount=100)
-    lease = await granted(limiter, request_for(tokens, num_input_tokens=90))
+    first = await granted(limiter, request_for(tokens))
+    second = await granted(limiter, request_for(tokens))
 
-    await limiter.settle(lease, ActualUsage(num_input_tokens=120))
+    await limiter.settle(first, ActualUsage(num_input_tokens=150))
 
     (level,) = await limiter.levels([tokens])
-    assert level.num_remaining == -20
+    assert (level.num_used, level.num_remaining) == (151, -51)
+    grant = await limiter.extend(second, 1)
+    assert (grant.num_output_tokens, grant.is_lost) == (0, False)
+    assert refusing_rule(grant) == tokens
+    assert await used(limiter, tokens) == [151]
 
 
 @table("window", [Window.DAY, Window.WEEK, Window.MONTH, Window.NONE])
@@ -220,6 +224,8 @@ async def test_a_changed_amount_keeps_what_is_used(limiter: Limiter) -> None:
 
     assert (raised.num_remaining, lowered.num_remaining) == (920, -30)
     await denied(limiter, request_for(replace(tokens, amount=50)))
+    # Another rule of the same kind counts apart.
+    assert await used(limiter, tokens, rule(amount=100)) == [80, 0]
 
 
 async def test_an_answer_that_runs_obeys_an_amount_that_was_lowered(limiter: Limiter) -> None:
@@ -271,12 +277,6 @@ async def test_a_limit_that_goes_over_to_another_key_keeps_what_is_used(limiter:
     assert await used(limiter, moved) == [70]
 
 
-async def test_rules_of_several_rows_count_apart(limiter: Limiter) -> None:
-    await granted(limiter, request_for(one := rule(amount=100), num_input_tokens=99))
-
-    assert await used(limiter, one, rule(amount=100)) == [100, 0]
-
-
 async def test_the_largest_amounts_are_exact(limiter: Limiter) -> None:
     most = 100_000_000_000
     rules = rule(amount=most), rule(window=MINUTE, amount=most)
@@ -289,10 +289,6 @@ async def test_the_largest_amounts_are_exact(limiter: Limiter) -> None:
 
 
 # -- Extensions -----------------------------------------------------------------------------
-
-
-def refusing_rule(grant: Grant) -> Rule | None:
-    return None if grant.denial is None else grant.denial.rule
 
 
 async def test_an_extension_grants_what_is_left_and_names_what_is_used_up(limiter: Limiter) -> None:
@@ -314,28 +310,6 @@ async def test_input_and_requests_do_not_bound_an_answer(limiter: Limiter) -> No
     lease = await granted(limiter, request_for(*full, num_input_tokens=10))
 
     assert (await limiter.extend(lease, 1000)).num_output_tokens == 1000
-
-
-async def test_nothing_is_granted_when_too_much_was_used(limiter: Limiter) -> None:
-    tokens = rule(amount=100)
-    first = await granted(limiter, request_for(tokens))
-    second = await granted(limiter, request_for(tokens))
-    await limiter.settle(first, ActualUsage(150))
-
-    grant = await limiter.extend(second, 1)
-
-    assert (grant.num_output_tokens, grant.is_lost) == (0, False)
-    assert refusing_rule(grant) == tokens
-    assert await used(limiter, tokens) == [151]
-
-
-async def test_a_settled_lease_cannot_be_extended(limiter: Limiter) -> None:
-    tokens = rule()
-    lease = await granted(limiter, request_for(tokens))
-    await limiter.settle(lease, ActualUsage())
-
-    assert (await limiter.extend(lease, 1)).is_lost
-    assert await used(limiter, tokens) == [0]
 
 
 # -- Shadow rules -----------------------------------------------------------------------------
