@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.conftest import clean_environment
+from tests.conftest import REPOSITORY, clean_environment
 from tests.platform_ import forked_python
 
 _TIMEOUT_S = 60.0
@@ -35,6 +35,19 @@ def run_python(
     clean = clean_environment()
     settings = clean | dict(environment or {})
     return forked_python.run(*arguments, environment=settings, clean=clean, cwd=cwd)
+
+
+def make(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run make in the repository to its end."""
+    return subprocess.run(
+        ["make", *words],
+        cwd=REPOSITORY,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
 
 
 def vinery(

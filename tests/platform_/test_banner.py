@@ -1,10 +1,12 @@
-"""What `vinery up` prints: addresses, credentials for a terminal, and no secret for a log."""
+"""What `vinery up` prints: addresses, credentials for a terminal, no secret for a log, and commands
+that work in the reader's shell."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -106,3 +108,26 @@ def test_commands_name_the_configuration_file(
     monkeypatch.setenv("VINERY_HOME", str(default_path()))
 
     assert invocation.vinery().startswith(f"VINERY_CONFIG={file} ")
+
+
+@pytest.fixture(autouse=True)
+def _no_command_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+
+
+def test_the_program_is_named_from_the_folder_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = Path(sys.executable).parent
+    monkeypatch.chdir(folder.parent)
+
+    assert invocation.vinery().split()[-1] == f"{folder.name}/vinery"
+
+
+@pytest.mark.parametrize("folder", [Path("/"), None])
+def test_elsewhere_its_whole_path_is_shown(
+    folder: Path | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder or tmp_path)
+
+    assert invocation.vinery().split()[-1] == str(Path(sys.executable).with_name("vinery"))

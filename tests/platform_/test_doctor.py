@@ -32,8 +32,9 @@ def diagnosis(environment: Mapping[str, str]) -> tuple[int, dict[str, Finding]]:
 
 def test_it_works_without_a_home_and_makes_none(tmp_path: Path) -> None:
     home = tmp_path / "none"
+    environment = {"VINERY_HOME": str(home), "VINERY_PORT": "0"}
 
-    status, found = diagnosis({"VINERY_HOME": str(home), "VINERY_PORT": "0"})
+    status, found = diagnosis(environment)
 
     assert status == 0
     assert found["home"].level == Level.OK
@@ -42,15 +43,30 @@ def test_it_works_without_a_home_and_makes_none(tmp_path: Path) -> None:
     assert found["database"].text.startswith("There is none yet")
     assert not home.exists()
 
+    # A wrong setting is a failure among other findings.
+    for check, wrong in (
+        ("settings", {"VINERY_AUTH": "perhaps"}),
+        ("configuration", {"VINERY_CONFIG": "/none.toml"}),
+    ):
+        status, found = diagnosis(environment | wrong)
+        assert status == 1
+        assert found[check].level == Level.FAILURE
+        assert found["python"].level == Level.OK
 
-def test_a_prepared_home_has_no_failure(tmp_path: Path) -> None:
-    environment = prepared_home.copy_to(tmp_path / "home", clean_environment())
 
-    status, found = diagnosis({**environment, "VINERY_PORT": "0"})
+def test_a_prepared_home_has_no_failure_and_a_sum_for_people(tmp_path: Path) -> None:
+    home = prepared_home.copy_to(tmp_path / "home", clean_environment())
+    environment = {**home, "VINERY_PORT": "0"}
+
+    status, found = diagnosis(environment)
 
     assert status == 0
     assert found["secrets"].level == Level.OK
     assert found["schema"].text == "It is up to date."
+    shown = scripts.vinery("doctor", environment={**environment, "VINERY_PROT": "1"}).stdout
+    assert "warning  environment     VINERY_PROT is no setting" in shown
+    assert "cure: Did you mean VINERY_PORT?" in shown
+    assert shown.splitlines()[-1].endswith(" failures")
 
 
 def test_every_warning_and_failure_has_a_cure(tmp_path: Path) -> None:
@@ -78,22 +94,6 @@ def test_every_warning_and_failure_has_a_cure(tmp_path: Path) -> None:
     assert bad["home"].cure == f"chmod 700 {tmp_path / 'home'}"
 
 
-@pytest.mark.parametrize(
-    ("settings", "check"),
-    [({"VINERY_AUTH": "perhaps"}, "settings"), ({"VINERY_CONFIG": "/none.toml"}, "configuration")],
-)
-def test_a_wrong_setting_is_a_failure_among_others(
-    tmp_path: Path, settings: dict[str, str], check: str
-) -> None:
-    status, found = diagnosis(
-        {"VINERY_HOME": str(tmp_path / "none"), "VINERY_PORT": "0"} | settings
-    )
-
-    assert status == 1
-    assert found[check].level == Level.FAILURE
-    assert found["python"].level == Level.OK
-
-
 @table(
     "host, public_url, level, word",
     [
@@ -112,14 +112,6 @@ def test_an_address_for_others_needs_tls_and_a_trusted_proxy(
 
     assert found.level == level
     assert word in found.text
-
-
-def test_it_prints_findings_for_people_and_a_sum() -> None:
-    result = scripts.vinery("doctor", environment={"VINERY_PORT": "0", "VINERY_PROT": "1"})
-
-    assert "warning  environment     VINERY_PROT is no setting" in result.stdout
-    assert "cure: Did you mean VINERY_PORT?" in result.stdout
-    assert result.stdout.splitlines()[-1].endswith(" failures")
 
 
 # -- The machine ----------------------------------------------------------------------------
@@ -147,14 +139,15 @@ def test_a_device_that_openvino_does_not_find_needs_a_driver_or_the_render_group
     assert "usermod -aG render" in found.cure
 
 
-def test_a_processor_without_avx2_is_slow(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("flags", "level"), [("sse4_2", Level.WARNING), ("avx2 amx_tile", Level.OK), (None, Level.OK)]
+)
+def test_a_processor_without_avx2_is_slow(tmp_path: Path, flags: str | None, level: Level) -> None:
     cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text("processor : 0\nflags\t: fpu sse4_2\n")
-    assert levels(machine.processor(cpuinfo)) == {"cpu": Level.WARNING}
+    if flags is not None:
+        cpuinfo.write_text(f"processor : 0\nflags\t: fpu {flags}\n")
 
-    cpuinfo.write_text("processor : 0\nflags\t: fpu avx2 amx_tile\n")
-    assert levels(machine.processor(cpuinfo)) == {"cpu": Level.OK}
-    assert levels(machine.processor(tmp_path / "none")) == {"cpu": Level.OK}
+    assert levels(machine.processor(cpuinfo)) == {"cpu": level}
 
 
 def test_a_driver_that_crashes_is_a_failure(

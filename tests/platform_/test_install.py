@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tests.conftest import REPOSITORY, clean_environment
+from tests.platform_ import scripts
 from tests.tables import table
 
 _RETRY = (
@@ -25,15 +25,7 @@ def make_install(folder: Path, output: str, status: int) -> subprocess.Completed
     python = venv / "bin" / "python"
     python.write_text(f'#!/bin/sh\ncat "{folder}/output"\nexit {status}\n')
     python.chmod(0o755)
-    return subprocess.run(
-        ["make", "install", f"VENV={venv}"],
-        cwd=REPOSITORY,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return scripts.make("install", f"VENV={venv}")
 
 
 @table(
@@ -81,11 +73,8 @@ def test_a_good_installation_is_not_repeated(tmp_path: Path) -> None:
 
 
 def test_help_has_the_lines_for_users_first() -> None:
-    result = subprocess.run(
-        ["make", "help"], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
+    users, _, developers = scripts.make("help").stdout.partition("To work on it:")
 
-    users, _, developers = result.stdout.partition("To work on it:")
     assert "make up " in users
     assert "make test " in developers
     assert "make test " not in users

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.conftest import until
 from tests.fakes.clock import FakeClock
 from vinery.health.metrics import as_text, of_blocks
+from vinery.process import loop_watch
 from vinery.process.loop_watch import BlockCounts, LoopWatch, Times, blocked_s
 from vinery.process.stolen_time import StolenTime
 
@@ -111,38 +112,40 @@ async def test_a_block_is_counted_and_logged_with_its_stack(
     caplog.set_level(logging.WARNING)
     watch = LoopWatch()
     watch.begin()
-    await asyncio.sleep(0.2)
 
-    a_call_that_blocks()
+    a_call_that_blocks(watch)
 
     # No thread is started here: to wait for its start would be part of the same block.
-    for _ in range(600):
-        await asyncio.sleep(0.05)
+    for _ in range(1200):
         if "a_call_that_blocks" in caplog.text:
             break
+        await asyncio.sleep(0.05)
     assert watch.counts.sum_s > 0
     assert re.search(
         r"stood still for \d+ ms and .* at .*test_loop_watch\.py:\d+ a_call", caplog.text
     )
 
 
+def a_call_that_blocks(watch: LoopWatch) -> None:
+    until(lambda: "a_call_that_blocks" in watch._stack)
+    time.sleep(0.5)
+
+
 async def test_a_loop_without_requests_is_not_woken_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vinery.process.loop_watch._INTERVAL_S", 0.001)
+    monkeypatch.setattr(loop_watch, "_INTERVAL_S", 0.001)
+    ticks: list[Times] = []
     watch = LoopWatch()
+    monkeypatch.setattr(watch, "tick", ticks.append)
     watch.begin()
     await asyncio.to_thread(until, lambda: not watch._is_ticking.is_set())
 
     watch.enter()
-    assert watch._is_ticking.is_set()
-    await asyncio.sleep(0.1)  # longer than the watch goes on without a request
+    longer = len(ticks) + 2 * loop_watch._TICKS_AFTER_REQUESTS
+    await asyncio.to_thread(until, lambda: len(ticks) > longer)
     assert watch._is_ticking.is_set()
 
     watch.leave()
     await asyncio.to_thread(until, lambda: not watch._is_ticking.is_set())
-
-
-def a_call_that_blocks() -> None:
-    time.sleep(0.6)
 
 
 def test_blocks_are_a_histogram() -> None:

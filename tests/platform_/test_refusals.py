@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPOSITORY, clean_environment
 from tests.platform_ import scripts
 from vinery.config.home import Home
 from vinery.process import running_server
@@ -48,46 +45,26 @@ def test_a_home_that_another_supervisor_uses_is_refused(platform_home: Home) -> 
     assert "is in use by process" in line
 
 
-@pytest.fixture
-def served_home(platform_home: Home) -> Iterator[Home]:
-    """A home of which this process is the supervisor, at port 18500."""
-    with platform_home.locked():
-        running_server.write(platform_home, "http://127.0.0.1:18500", "1.0")
-        yield platform_home
-
-
-@pytest.mark.parametrize("port", ["18500", "0"])
-def test_a_second_start_reports_where_the_first_one_is(served_home: Home, port: str) -> None:
-    result = scripts.vinery(
-        "up", environment={"VINERY_PORT": port, "VINERY_HOME": str(served_home.path)}
-    )
-
-    assert result.returncode == 0
-    assert "already runs with the home" in result.stdout
-    assert f"(process {os.getpid()})" in result.stdout
-    assert "http://127.0.0.1:18500/console/" in result.stdout
-    assert "http://127.0.0.1:18500/v1" in result.stdout
-
-
-def test_a_second_start_on_another_port_is_refused(served_home: Home) -> None:
-    line = refusal(served_home.path, VINERY_PORT="18501")
-
-    assert "already runs" in line
-    assert "http://127.0.0.1:18500" in line
-    assert str(os.getpid()) in line
-
-
-def test_a_home_in_use_is_reported_before_its_port(served_home: Home) -> None:
-    with listen(Address("127.0.0.1", 0)) as used:
+def test_a_second_start_reports_where_the_first_one_is_before_its_port(platform_home: Home) -> None:
+    with listen(Address("127.0.0.1", 0)) as used, platform_home.locked():
         port = used.getsockname()[1]
-        running_server.write(served_home, f"http://127.0.0.1:{port}", "1.0")
+        url = f"http://127.0.0.1:{port}"
+        running_server.write(platform_home, url, "1.0")
+        for asked in (str(port), "0"):
+            environment = {"VINERY_PORT": asked, "VINERY_HOME": str(platform_home.path)}
 
-        result = scripts.vinery(
-            "up", environment={"VINERY_PORT": str(port), "VINERY_HOME": str(served_home.path)}
-        )
+            result = scripts.vinery("up", environment=environment)
 
-    assert result.returncode == 0
-    assert f"http://127.0.0.1:{port}" in result.stdout
+            assert result.returncode == 0
+            assert "already runs with the home" in result.stdout
+            assert f"(process {os.getpid()})" in result.stdout
+            assert f"{url}/console/" in result.stdout
+            assert f"{url}/v1" in result.stdout
+
+        line = refusal(platform_home.path, VINERY_PORT="1")
+        assert "already runs" in line
+        assert url in line
+        assert str(os.getpid()) in line
 
 
 def test_what_a_dead_server_has_noted_does_not_count(platform_home: Home) -> None:
@@ -136,18 +113,9 @@ def test_make_up_refuses_an_unsupported_python(
         interpreter.write_text(python)
         interpreter.chmod(0o755)
 
-    result = subprocess.run(
-        ["make", "up", f"PYTHON={interpreter}", f"VENV={tmp_path / 'venv'}"],
-        cwd=REPOSITORY,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    result = scripts.make("up", f"PYTHON={interpreter}", f"VENV={tmp_path / 'venv'}")
 
-    own_lines = [text for text in result.stderr.splitlines() if not text.startswith("make")]
+    [own_line] = [text for text in result.stderr.splitlines() if not text.startswith("make")]
     assert result.returncode == 2
-    assert len(own_lines) == 1
-    assert line in own_lines[0]
+    assert line in own_line
     assert not (tmp_path / "venv").exists()

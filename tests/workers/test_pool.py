@@ -49,6 +49,10 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def computes(pid: int) -> bool:
+    return ") R " in Path(f"/proc/{pid}/stat").read_text()
+
+
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(_HANGING_S):
         while not condition():  # noqa: ASYNC110 the processes have no events
@@ -109,8 +113,8 @@ async def test_work_ends_when_its_client_leaves(pool: WorkerPool) -> None:
     await call(pool, "pid")
     looping = asyncio.create_task(call(pool, "loop"))
     await until(lambda: pool.num_running == 1)
-    await asyncio.sleep(0.1)
     [pid] = children_of(fork_server_pid(pool))
+    await until(lambda: computes(pid))
 
     looping.cancel()
 
@@ -174,7 +178,7 @@ async def test_a_killed_fork_server_takes_its_workers_along_and_is_replaced(
 ) -> None:
     await call(pool, "pid")
     running = asyncio.create_task(call(pool, "sleep", 1000))
-    await asyncio.sleep(0.2)
+    await until(lambda: pool.num_running == 1)
     server = fork_server_pid(pool)
     [worker] = children_of(server)
 
@@ -259,7 +263,7 @@ async def test_no_process_outlives_the_pool(pool: WorkerPool) -> None:
     worker = await call(pool, "pid")
     server = fork_server_pid(pool)
     looping = asyncio.create_task(call(pool, "sleep", 1000))
-    await asyncio.sleep(0.1)
+    await until(lambda: pool.num_running == 1)
 
     await pool.stop()
 
