@@ -423,6 +423,7 @@ def test_a_missing_program_is_named_and_a_server_reported_without_the_password(
         postgresql.dump(parameters, tmp_path / "database.dump")
 
 
+@pytest.mark.stores
 def test_a_dump_replaces_all_tables_or_none(postgres_url: str, tmp_path: Path) -> None:
     import psycopg
     from psycopg.conninfo import conninfo_to_dict

@@ -93,6 +93,7 @@ def test_it_runs_jobs_from_files_and_ends_with_no_message_taken(
     assert not [file for file in messages.iterdir() if file.suffix == ".taken"]
 
 
+@pytest.mark.stores
 def test_it_runs_a_job_from_redis(tmp_path: Path, platform_home: Home, redis_url: str) -> None:
     home = platform_home.path
 
@@ -123,6 +124,7 @@ def test_every_scheduled_task_exists() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.stores
 def test_usage_of_dead_processes_is_recovered() -> None:
     app.loader.import_default_modules()
 

@@ -64,6 +64,7 @@ def test_the_second_prepare_corrects_only_the_url(home: Path) -> None:
     assert not (home / "bootstrap.json").exists(), "a deleted file of credentials came back"
 
 
+@pytest.mark.stores
 def test_a_home_is_prepared_on_postgresql(tmp_path: Path, postgres_url: str) -> None:
     home = tmp_path / "home"
     known = prepare(home, DATABASE_URL=postgres_url)

@@ -172,6 +172,7 @@ def test_ctrl_c_in_a_terminal_ends_all_processes(second_start: SecondStart) -> N
     until(lambda: not any(map(runs, family)), timeout_s=30)
 
 
+@pytest.mark.stores
 def test_the_platform_runs_on_postgresql_and_redis(
     tmp_path: Path, postgres_url: str, redis_url: str
 ) -> None:

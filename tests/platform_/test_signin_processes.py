@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests import prepared_home
 from tests.conftest import clean_environment
 from tests.platform_ import scripts
@@ -23,6 +25,7 @@ for _ in range(3):
 """
 
 
+@pytest.mark.stores
 def test_wrong_passwords_in_one_process_block_sign_in_in_another(tmp_path: Path) -> None:
     home = prepared_home.copy_to(tmp_path / "home", clean_environment())
 
