@@ -1,7 +1,5 @@
 """Calls as models write them, read in any parts."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.calls.damage import KINDS

@@ -1,7 +1,5 @@
 """A tiny streaming server on loopback, scripted: what the client of the benchmark is tried on."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

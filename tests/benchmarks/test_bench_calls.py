@@ -3,8 +3,6 @@
 `python -m benchmarks.calls` shows more samples as a table.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.calls.__main__ import main

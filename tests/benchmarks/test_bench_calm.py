@@ -1,7 +1,5 @@
 """The benchmark waits until other programs leave the machine alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from benchmarks.calm import wait_until_calm

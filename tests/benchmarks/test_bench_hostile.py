@@ -1,7 +1,5 @@
 """What the benchmark of hostile requests calls wrong."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What the overload part draws from its requests."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.overload import (

@@ -1,7 +1,5 @@
 """The benchmark of pictures starts an engine process without a home and without tables."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

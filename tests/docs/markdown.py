@@ -1,7 +1,5 @@
 """Reads the documents of the repository: their code blocks, links and headings."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """ARCHITECTURE.md describes the code: its rooms are import contracts, and its paths exist."""
 
-from __future__ import annotations
-
 import ast
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """The generated documents are up to date."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The files of the guides are valid for the programs that read them."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The guides: their links lead somewhere, their commands exist, and the site has all of them."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

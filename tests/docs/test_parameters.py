@@ -1,7 +1,5 @@
 """The tables of parameters, content parts and answers agree with the code."""
 
-from __future__ import annotations
-
 from typing import Any, get_args
 
 import pytest

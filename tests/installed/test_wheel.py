@@ -4,8 +4,6 @@ Only with VINERY_TEST_WHEEL, the path of the wheel: installing all requirements 
 The tests run in the order of this file, as a newcomer goes on.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

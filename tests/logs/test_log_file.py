@@ -1,7 +1,5 @@
 """A log file stays within its bounds, whatever happens to it and to the disk."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -1,7 +1,5 @@
 """Logs are read backwards and followed, while they are written, rotated and removed."""
 
-from __future__ import annotations
-
 import os
 from itertools import count
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Databases of external services, without which tests are skipped, and servers for raw HTTP."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

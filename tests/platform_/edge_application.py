@@ -4,8 +4,6 @@
 daphne, LIMITS are the fields of `ConnectionLimits` in JSON.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

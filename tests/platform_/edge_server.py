@@ -1,7 +1,5 @@
 """Starts `edge_application` in a process of its own, and speaks raw HTTP with it."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

@@ -5,8 +5,6 @@ tables, so each program reads its own. That a command starts from nothing is tes
 `test_cli.py`.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -1,7 +1,5 @@
 """All tests of the edge with Daphne, which is for development."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.platform_.test_edge_connections import *  # noqa: F403

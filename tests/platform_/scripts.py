@@ -1,7 +1,5 @@
 """Real Python processes for these tests, small and fast to start."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The pages under `/docs/`: from this server alone, without a key, and only if they are on."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from types import ModuleType

@@ -1,7 +1,5 @@
 """The archive of a backup, the folder for it, and how a restored state comes into a home."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import shutil

@@ -1,7 +1,5 @@
 """`vinery backup` and `vinery restore` between two homes."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

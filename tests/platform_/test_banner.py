@@ -1,8 +1,6 @@
 """What `vinery up` prints: addresses, credentials for a terminal, no secret for a log, and commands
 that work in the reader's shell."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """What stands between clients and Django: limits on bodies, and on how many requests run."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

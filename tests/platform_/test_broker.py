@@ -1,7 +1,5 @@
 """Messages in files are complete, in order, and taken once."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from pathlib import Path

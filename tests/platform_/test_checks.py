@@ -1,7 +1,5 @@
 """System checks report dangerous settings, and print nothing for good ones."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Iterable
 from importlib import import_module

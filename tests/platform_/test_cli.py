@@ -1,7 +1,5 @@
 """The `vinery` command has help at every level, and one line for every mistake."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

@@ -1,8 +1,6 @@
 """The containers of `docker/compose.yaml`: passwords from secrets, images that can be pinned, and
 limits."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """`vinery.toml` gives settings to every command, and names the home."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

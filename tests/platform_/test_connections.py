@@ -1,7 +1,5 @@
 """The table of connections: which addresses are counted together, and how many there may be."""
 
-from __future__ import annotations
-
 import asyncio
 import resource
 from functools import partial

@@ -1,7 +1,5 @@
 """`bootstrap.json` is private, and only its URL ever changes."""
 
-from __future__ import annotations
-
 import json
 import stat
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Daphne, which is for development: the same lifespan as uvicorn's, and the limits of the edge."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.platform_ import scripts

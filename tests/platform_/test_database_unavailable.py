@@ -2,8 +2,6 @@
 path. This holds whether the process already knows of the failure or the page meets the error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`vinery devices` needs no home folder and no running Vinery. Other commands know its result."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

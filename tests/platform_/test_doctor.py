@@ -1,7 +1,5 @@
 """`vinery doctor` finds what is wrong, names a cure, and creates nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

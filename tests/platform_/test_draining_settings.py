@@ -1,7 +1,5 @@
 """How long what stops Vinery waits for it: the files that we ship fit the default limit."""
 
-from __future__ import annotations
-
 import os
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """How many connections there may be, and how long each may wait."""
 
-from __future__ import annotations
-
 import re
 import resource
 import select

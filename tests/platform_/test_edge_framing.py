@@ -1,8 +1,6 @@
 """Requests whose end is not certain: both servers refuse each of them with the same status, so that
 no proxy and no server can read two requests where the other reads one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """What a client may send before its request is known: headers, and requests ahead of answers."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

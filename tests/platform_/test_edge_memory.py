@@ -1,7 +1,5 @@
 """What a connection can make the server hold before its client is known: at most 64 KiB."""
 
-from __future__ import annotations
-
 import socket
 from contextlib import ExitStack, suppress
 

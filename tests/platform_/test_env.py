@@ -1,7 +1,5 @@
 """Environment variables are read with their types. Invalid ones are refused by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

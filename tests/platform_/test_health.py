@@ -1,7 +1,5 @@
 """Readiness of a process that no longer follows changes, and metrics of requests and limits."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

@@ -1,7 +1,5 @@
 """The home folder, and files that are written atomically."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`make install` shows why pip has failed, and what to do."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

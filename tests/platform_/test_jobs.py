@@ -1,7 +1,5 @@
 """The jobs process runs jobs from files and from Redis, and ends on SIGTERM."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

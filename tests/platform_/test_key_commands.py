@@ -1,7 +1,5 @@
 """`vinery key` and `vinery admin`, from creation to revocation."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The listening socket refuses a port that another process uses."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

@@ -1,7 +1,5 @@
 """A log record is one line, and contains no key."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

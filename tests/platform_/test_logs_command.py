@@ -1,7 +1,5 @@
 """`vinery logs`: one view of the logs of all processes, without a running server."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import signal

@@ -1,7 +1,5 @@
 """The watch on the event loop: what it blames on the loop, and what it logs."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

@@ -1,7 +1,5 @@
 """Memory that is given back, and the limit of a web process."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Who may read `/metrics` of a server with a public URL."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 

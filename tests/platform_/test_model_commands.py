@@ -1,7 +1,5 @@
 """`vinery model`, from adding a model to removing it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable

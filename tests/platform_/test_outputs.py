@@ -1,7 +1,5 @@
 """The outputs of a log neither hold up a process nor lose lines without a notice."""
 
-from __future__ import annotations
-
 import os
 import threading
 

@@ -1,8 +1,6 @@
 """The wheel has all that Vinery serves, the image is built from the same files, and
 `requirements.lock` has what pyproject.toml asks for."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A child that is tied to its parent ends with it, however the parent ends."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

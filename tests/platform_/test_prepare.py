@@ -1,7 +1,5 @@
 """`vinery prepare` creates a home folder, and keeps an existing one."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The check whether a server is ready, and the banner after it."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

@@ -1,7 +1,5 @@
 """README's first examples work as they are written, with any home and port."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

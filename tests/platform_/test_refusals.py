@@ -1,7 +1,5 @@
 """`vinery up` ends at once, with one clear line, when it cannot start."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

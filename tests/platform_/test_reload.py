@@ -1,7 +1,5 @@
 """`vinery up --reload` notices changed source files, and restarts the processes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading

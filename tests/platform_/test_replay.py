@@ -1,7 +1,5 @@
 """The texts of a response, and a body that is edited and sent again."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

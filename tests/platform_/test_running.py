@@ -1,7 +1,5 @@
 """The whole platform as `make up` starts it: it serves, restarts processes, and ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

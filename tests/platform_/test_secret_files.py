@@ -1,7 +1,5 @@
 """Secrets are created once, readable only by their owner, and never replaced."""
 
-from __future__ import annotations
-
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Django's secret key is replaced while sessions continue and secrets stay readable."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Django's settings in different environments."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

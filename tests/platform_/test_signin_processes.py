@@ -1,7 +1,5 @@
 """Failed sign-ins are counted across processes and restarts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Settings of sign-in and e-mail in different environments."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

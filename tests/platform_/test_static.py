@@ -1,7 +1,5 @@
 """Static files are sent whole, and not again to a browser that has them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`vinery status` and `vinery env` of a server that runs, and of one that does not."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a hypervisor took from the processors, by the kernel's count of their time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

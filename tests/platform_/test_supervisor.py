@@ -1,7 +1,5 @@
 """The supervisor, tested with small scripts."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

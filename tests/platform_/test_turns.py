@@ -1,7 +1,5 @@
 """Turns of requests: few run, a bounded number waits, and no client holds others up."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """The decisions of `vinery up` before and while the supervisor works."""
 
-from __future__ import annotations
-
 import re
 import signal
 from pathlib import Path

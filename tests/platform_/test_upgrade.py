@@ -1,7 +1,5 @@
 """A database of the last release is upgraded: no record is lost, and the schema is current."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sqlite3

@@ -1,7 +1,5 @@
 """`vinery usage` on the usage records of a home folder."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

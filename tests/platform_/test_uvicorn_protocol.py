@@ -1,7 +1,5 @@
 """How much the event loop reads of a connection at once, and what its transport sends when."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any, cast

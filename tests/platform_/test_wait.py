@@ -1,7 +1,5 @@
 """`vinery wait` reports what models do, line by line, and ends."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 

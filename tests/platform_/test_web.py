@@ -1,7 +1,5 @@
 """One web process before it serves, and the client address of a request behind proxies."""
 
-from __future__ import annotations
-
 import argparse
 import socket
 import sys

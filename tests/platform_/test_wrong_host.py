@@ -1,7 +1,5 @@
 """A host name that the server does not accept, in the browser."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

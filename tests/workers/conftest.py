@@ -1,7 +1,5 @@
 """A pool of real worker processes with small limits."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import pytest

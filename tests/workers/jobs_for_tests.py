@@ -1,7 +1,5 @@
 """Jobs that behave well and badly."""
 
-from __future__ import annotations
-
 import os
 import resource
 import sys

@@ -1,7 +1,5 @@
 """Worker processes answer, are limited, and are killed and replaced."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

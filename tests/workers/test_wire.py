@@ -1,7 +1,5 @@
 """A worker that was taken over cannot run code in the web process."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle
