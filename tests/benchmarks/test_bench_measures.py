@@ -4,14 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.measures import (
-    Run,
-    Stream,
-    medians,
-    num_same_texts,
-    percentile_ms,
-    summary,
-)
+from benchmarks.measures import Run, Stream, medians, num_same_texts, percentile_ms, summary
 
 
 def stream(*chunks_s: float, num_tokens: int | None = None, text: str = "") -> Stream:

@@ -117,10 +117,7 @@ def test_a_video_moves_in_the_direction_of_its_answer():
             Scene("arrow", 1, 1, (Thing("arrow up", "blue", 0.5, 0.5, 0.5),)),
             "A blue arrow that points up",
         ),
-        (
-            Scene("several", 1, 1, (Thing("star", "black", 0.2, 0.2, 0.2),) * 3),
-            "Three black stars",
-        ),
+        (Scene("several", 1, 1, (Thing("star", "black", 0.2, 0.2, 0.2),) * 3), "Three black stars"),
     ],
 )
 def test_scenes_are_described_in_plain_words(shown, text):

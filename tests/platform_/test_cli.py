@@ -35,9 +35,7 @@ def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
 
 
 @table("parser", parsers(commands.parser(*commands.COMMANDS)))
-def test_every_command_and_every_argument_has_a_help_text(
-    parser: argparse.ArgumentParser,
-) -> None:
+def test_every_command_and_every_argument_has_a_help_text(parser: argparse.ArgumentParser) -> None:
     assert parser.format_help()
     for action in parser._actions:
         assert action.help or isinstance(action, argparse._SubParsersAction), action

@@ -47,9 +47,7 @@ async def test_addresses_are_counted_by_client(
     assert refusals.count(Reason.ADDRESS) == num_refused
 
 
-def test_a_part_of_the_descriptors_is_for_connections(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_part_of_the_descriptors_is_for_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     def capacity(soft: int) -> int:
         monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
         return descriptor_capacity()

@@ -9,13 +9,7 @@ from threading import Thread
 
 import pytest
 
-from tests.platform_.edge_server import (
-    EdgeServer,
-    read_answer,
-    read_to_end,
-    send,
-    status_of,
-)
+from tests.platform_.edge_server import EdgeServer, read_answer, read_to_end, send, status_of
 from tests.tables import table
 
 _START = b"GET /now HTTP/1.1\r\nhost: a\r\n"

@@ -46,8 +46,7 @@ sys.exit(main(["jobs"]))
 def worker(folder: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """Start a jobs process, and wait until its clock has ticked."""
     process = subprocess.Popen(
-        [sys.executable, "-c", _WORKER, str(folder)],
-        env=clean_environment() | dict(environment),
+        [sys.executable, "-c", _WORKER, str(folder)], env=clean_environment() | dict(environment)
     )
     try:
         until((folder / "tick").exists)

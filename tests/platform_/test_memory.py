@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 
 from vinery.config.env import SettingError
-from vinery.process.memory import (
-    GivingBack,
-    machine_bytes,
-    max_web_memory_from_env,
-    resident_bytes,
-)
+from vinery.process.memory import GivingBack, machine_bytes, max_web_memory_from_env, resident_bytes
 
 MIB = 1 << 20
 

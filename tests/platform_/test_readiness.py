@@ -63,8 +63,7 @@ def closed_url() -> str:
 
 
 @table(
-    "status, state",
-    [(200, Readiness.READY), (503, Readiness.LOADING), (500, Readiness.LOADING)],
+    "status, state", [(200, Readiness.READY), (503, Readiness.LOADING), (500, Readiness.LOADING)]
 )
 def test_only_200_is_ready(
     closed_url: str, monkeypatch: pytest.MonkeyPatch, status: int, state: Readiness

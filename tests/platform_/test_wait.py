@@ -123,8 +123,7 @@ def test_without_a_model_it_shows_how_to_add_one(serve: Serve, run: Run) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
-    [("none", "No model is served as none"), ("idle", "idle is not loaded")],
+    ("name", "message"), [("none", "No model is served as none"), ("idle", "idle is not loaded")]
 )
 def test_a_model_that_will_not_get_ready_is_refused(
     serve: Serve, run: Run, name: str, message: str
