@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests import prepared_home, stores
+from tests.accounts.usage_builders import admission, settlement
 from tests.conftest import REPOSITORY, clean_environment
 from tests.platform_ import scripts
 from tests.platform_.scripts import vinery
 from vinery.backup import archive
 from vinery.backup.archive import Manifest
-from vinery_accounts.usage.entries import Admission, Outcome, Settlement, encode
+from vinery_accounts.usage.entries import encode
 from vinery_accounts.usage.journal import Journal
 
 pytestmark = pytest.mark.skipif(stores.IS_SCALED, reason="both homes would have one server")
@@ -31,33 +32,6 @@ from vinery_accounts.usage.recovery import recover_orphans
 recover_orphans(settings.HOME.usage)
 print(sorted(UsageRecord.objects.values_list("request_id", "outcome")))
 """
-
-
-def admission(request_id: str) -> Admission:
-    return Admission(
-        request_id=request_id,
-        user_id=7,
-        username="alice",
-        key_id=4,
-        key_name="laptop",
-        model="small",
-        endpoint="chat/completions",
-        dialect="v1",
-        is_streamed=True,
-        started_at=datetime.now(UTC),
-    )
-
-
-def settlement(request_id: str) -> Settlement:
-    return Settlement(
-        admission=admission(request_id),
-        outcome=Outcome.OK,
-        http_status=200,
-        num_prompt_tokens=10,
-        num_output_tokens=5,
-        first_token_ms=1.0,
-        total_ms=2.0,
-    )
 
 
 @pytest.fixture

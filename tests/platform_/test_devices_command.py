@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import forked_commands, prepared_home
-from tests.conftest import clean_environment
 from tests.platform_ import scripts
+from tests.platform_.conftest import Vinery
 from vinery.config.home import REPOSITORY
 from vinery_serving.catalog import devices
 
@@ -26,18 +25,17 @@ def test_the_processor_is_listed_and_no_home_is_created(tmp_path: Path) -> None:
     assert not home.exists()
 
 
-def test_a_home_knows_the_devices_from_then_on(tmp_path: Path) -> None:
-    home, clean = tmp_path / "home", clean_environment()
-    environment = clean | prepared_home.copy_to(home, clean)
-
-    result = forked_commands.run("devices", "--json", environment=environment)
+def test_a_home_knows_the_devices_from_then_on(
+    vinery: Vinery, installation: dict[str, str]
+) -> None:
+    result = vinery("devices", "--json")
     wrong = ("--name", "x", "--device", "XPU.3")
     folder = str(REPOSITORY / "models" / "tiny-chat")
-    added = forked_commands.run("model", "add", folder, *wrong, environment=environment)
+    added = vinery("model", "add", folder, *wrong)
 
     listed = json.loads(result.stdout)
     assert {"CPU"} <= {each["device"] for each in listed}
-    known = devices.read(home / "run")
+    known = devices.read(Path(installation["VINERY_HOME"]) / "run")
     assert known is not None
     assert known.names == [each["device"] for each in listed]
     assert added.returncode == 1

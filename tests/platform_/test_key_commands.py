@@ -2,30 +2,11 @@
 
 import json
 import re
-import subprocess
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests import forked_commands, prepared_home
-from tests.conftest import clean_environment
-
-Vinery = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the installation of all tests of this file is."""
-    return tmp_path_factory.mktemp("keys") / "home"
-
-
-@pytest.fixture(scope="module")
-def vinery(home: Path) -> Vinery:
-    clean = clean_environment()
-    environment = clean | prepared_home.copy_to(home, clean)
-    return partial(forked_commands.run, environment=environment)
+from tests.platform_.conftest import Vinery
 
 
 def row_of(vinery: Vinery, name: str) -> list[str]:
@@ -62,8 +43,10 @@ def test_an_unknown_key_cannot_be_revoked(vinery: Vinery, key: str) -> None:
     assert result.stderr == f"vinery: There is no key {key}. See: vinery key list\n"
 
 
-def test_an_administrator_gets_a_new_password(vinery: Vinery, home: Path) -> None:
-    first = json.loads((home / "bootstrap.json").read_text())["admin_password"]
+def test_an_administrator_gets_a_new_password(vinery: Vinery, installation: dict[str, str]) -> None:
+    first = json.loads((Path(installation["VINERY_HOME"]) / "bootstrap.json").read_text())[
+        "admin_password"
+    ]
 
     result = vinery("admin", "reset-password")
 

@@ -1,29 +1,14 @@
 """`vinery model`, from adding a model to removing it."""
 
 import json
-import subprocess
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
-import pytest
-
-from tests import forked_commands, prepared_home
-from tests.conftest import clean_environment
+from tests.platform_.conftest import Vinery
 from tests.tables import table
 from vinery.config.distribution import REPOSITORY
 from vinery_serving.logs.folder import engine_name, log_path
 
 TINY_CHAT = str(REPOSITORY / "models" / "tiny-chat")
-Vinery = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="module")
-def vinery(tmp_path_factory: pytest.TempPathFactory) -> Vinery:
-    """Return a function that runs the command in a home that serves the reference model."""
-    home, clean = tmp_path_factory.mktemp("models") / "home", clean_environment()
-    environment = clean | prepared_home.copy_to(home, clean)
-    return partial(forked_commands.run, environment=environment)
 
 
 def test_a_model_that_ships_with_vinery_needs_no_path_and_no_name(vinery: Vinery) -> None:
@@ -138,10 +123,12 @@ def test_a_mistake_is_reported_in_one_line(
     assert result.stderr.count("\n") == 1
 
 
-def test_a_model_is_shown_with_the_last_lines_of_its_engine(vinery: Vinery) -> None:
+def test_a_model_is_shown_with_the_last_lines_of_its_engine(
+    vinery: Vinery, installation: dict[str, str]
+) -> None:
     vinery("model", "add", TINY_CHAT, "--name", "logged", "--no-load")
     assert "the log is on the host" in vinery("model", "show", "logged").stdout
-    home = Path(vinery.keywords["environment"]["VINERY_HOME"])  # type: ignore[attr-defined]
+    home = Path(installation["VINERY_HOME"])
     lines = [f"2026-01-31T12:00:0{n}.000Z ERROR engine-logged room: {n}" for n in range(5)]
     log_path(home / "logs", engine_name("logged")).write_text("\n".join(lines) + "\n")
 

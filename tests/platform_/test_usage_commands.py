@@ -3,61 +3,46 @@
 import csv
 import json
 import re
-import subprocess
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests import forked_commands, prepared_home
-from tests.conftest import clean_environment
 from tests.platform_ import scripts
+from tests.platform_.conftest import Vinery
 from tests.tables import table
 from vinery_accounts.usage import losses
-
-Vinery = Callable[..., subprocess.CompletedProcess[str]]
 
 _STORE = """
 import django; django.setup()
 from datetime import UTC, datetime, timedelta
-from vinery_accounts.usage import losses
-from vinery_accounts.usage.entries import Admission, Outcome, Settlement
+from tests.accounts.usage_builders import admission, settlement
+from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.store import store_settlements
 
-def settlement(number, model, output, age, status=200):
-    admission = Admission(
-        request_id=f"r{number}", user_id=7, username="alice", key_id=4, key_name="=laptop",
-        model=model, endpoint="chat/completions", dialect="v1", is_streamed=True,
-        started_at=datetime.now(UTC) - age,
-    )
-    return Settlement(
-        admission=admission, outcome=Outcome.OK if status else Outcome.FAILED,
-        http_status=status, num_prompt_tokens=1000,
-        num_output_tokens=output, first_token_ms=10.0, total_ms=100.0,
+def asked(number, model, output, age, status=200):
+    at = datetime.now(UTC) - age
+    return settlement(
+        admission=admission(f"r{number}", key_id=4, key_name="=laptop", model=model, started_at=at),
+        outcome=Outcome.OK if status else Outcome.FAILED, http_status=status,
+        num_prompt_tokens=1000, num_cached_tokens=0, num_output_tokens=output,
     )
 
 store_settlements([
-    settlement(1, "small", 5, timedelta(minutes=30)),
-    settlement(2, "large", 20, timedelta(minutes=20)),
-    settlement(3, "large", 30, timedelta(minutes=10)),
-    settlement(4, "old", 1, timedelta(days=3), status=None),
+    asked(1, "small", 5, timedelta(minutes=30)),
+    asked(2, "large", 20, timedelta(minutes=20)),
+    asked(3, "large", 30, timedelta(minutes=10)),
+    asked(4, "old", 1, timedelta(days=3), status=None),
 ])
 """
 
 
-@pytest.fixture(scope="module")
-def vinery(tmp_path_factory: pytest.TempPathFactory) -> Vinery:
-    """Return the command in a home with four requests. One is three days old and was never
-    answered."""
-    home, clean = tmp_path_factory.mktemp("usage") / "home", clean_environment()
-    environment = prepared_home.copy_to(home, clean)
-    result = scripts.run_python(
-        "-c", _STORE, environment=environment | {"DJANGO_SETTINGS_MODULE": "vinery.settings"}
-    )
+@pytest.fixture(scope="module", autouse=True)
+def four_requests(installation: dict[str, str]) -> None:
+    """One is three days old and was never answered."""
+    environment = installation | {"DJANGO_SETTINGS_MODULE": "vinery.settings"}
+    result = scripts.run_python("-c", _STORE, environment=environment)
     assert result.returncode == 0, result.stderr
-    return partial(forked_commands.run, environment=clean | environment)
 
 
 def cells(line: str) -> list[str]:
@@ -162,14 +147,14 @@ def test_records_between_two_times_are_exported(vinery: Vinery) -> None:
 
 
 def test_usage_that_a_killed_process_could_not_write_is_reported(
-    vinery: partial[subprocess.CompletedProcess[str]],
+    vinery: Vinery, installation: dict[str, str]
 ) -> None:
     balanced = vinery("usage", "verify", "--last", "4d")
     assert balanced.returncode == 0
     days = balanced.stdout.splitlines()
     assert all(day.endswith("balanced") for day in days)
     assert sum(int(day.split()[1]) for day in days) == 4
-    folder = Path(vinery.keywords["environment"]["VINERY_HOME"]) / "usage"
+    folder = Path(installation["VINERY_HOME"]) / "usage"
     losses.report(folder, 3)
 
     result = vinery("usage", "verify", "--last", "1d")
