@@ -5,6 +5,7 @@ tables, so each program reads its own. That a command starts from nothing is tes
 `test_cli.py`.
 """
 
+import atexit
 import gc
 import json
 import os
@@ -31,7 +32,7 @@ _LIBRARIES = (
 
 @cache
 def _server(environment: frozenset[tuple[str, str]]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    server = subprocess.Popen(
         [sys.executable, "-m", "tests.platform_.forked_python"],
         env=dict(environment),
         cwd=_REPOSITORY,
@@ -39,6 +40,8 @@ def _server(environment: frozenset[tuple[str, str]]) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         text=True,
     )
+    atexit.register(server.communicate)
+    return server
 
 
 def run(
