@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +15,12 @@ import httpx
 import openai
 
 from tests.conftest import Running, until
+from tests.system.clients import MODEL, bearer, http_of, openai_of, post
 from tests.system.ledger import Row, execute, is_written, rows, wait_until_seen
 
-MODEL = "tiny-chat"
 MAX_TRIES = 30
-# Of three to four hundred tokens: where four hundred are a minute's, a second one has to wait for
-# most of a minute.
+# Of three to four hundred tokens: where four hundred are an hour's, a second one has to wait for
+# most of an hour.
 LONG: dict[str, Any] = {
     "messages": [{"role": "user", "content": "one " * 130}],
     "max_tokens": 100,
@@ -48,9 +48,9 @@ def limit(
     wait_until_seen(platform)
 
 
-def remove_limits(platform: Running) -> None:
-    """All of them."""
-    execute(platform, "DELETE FROM accounts_limit")
+def remove_limits(platform: Running, *, window: str = "%") -> None:
+    """All of them, or those of a window."""
+    execute(platform, 'DELETE FROM accounts_limit WHERE "window" LIKE ?', window)
     wait_until_seen(platform)
 
 
@@ -61,12 +61,7 @@ def ask(platform: Running, max_tokens: int = 5, **changes: Any) -> httpx.Respons
         "max_tokens": max_tokens,
         "ignore_eos": True,
     }
-    return httpx.post(
-        f"{platform.base_url}/v1/chat/completions",
-        headers={"authorization": f"Bearer {platform.api_key}"},
-        json={**body, **changes},
-        timeout=60,
-    )
+    return post(platform, "/v1/chat/completions", {**body, **changes})
 
 
 async def ask_at_once(platform: Running, num: int, *, are_short: bool = False) -> list[int]:
@@ -80,7 +75,7 @@ async def ask_at_once(platform: Running, num: int, *, are_short: bool = False) -
         for _ in range(MAX_TRIES):
             response = await http.post(
                 f"{platform.base_url}/v1/{'chat/' if are_short else ''}completions",
-                headers={"authorization": f"Bearer {platform.api_key}"},
+                headers=bearer(platform),
                 json={"model": MODEL, **(short if are_short else long)},
             )
             if response.status_code != 503:
@@ -92,6 +87,19 @@ async def ask_at_once(platform: Running, num: int, *, are_short: bool = False) -
     limits = httpx.Limits(max_connections=num, max_keepalive_connections=0)
     async with httpx.AsyncClient(limits=limits, timeout=250) as http:
         return await asyncio.gather(*(one(http, number) for number in range(num)))
+
+
+def check_many_at_once(platform: Running, num: int, quota: int, *, are_short: bool = False) -> None:
+    """Fail unless so many requests, which want more than this quota, use all of it and no more."""
+    before = settled_rows(platform, 0)
+    limit(platform, "tokens", "day", num_tokens(platform) + quota)
+
+    statuses = asyncio.run(ask_at_once(platform, num, are_short=are_short))
+
+    settled_rows(platform, before + num)
+    assert set(statuses) <= {200, 429}
+    used = num_tokens(platform, before)
+    assert 0.95 * quota < used <= quota, used
 
 
 def num_tokens(platform: Running, since: int = 0) -> int:
@@ -108,7 +116,8 @@ def stopped(pids: list[int]) -> Iterator[None]:
         yield
     finally:
         for pid in pids:
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):  # it was killed meanwhile
+                os.kill(pid, signal.SIGCONT)
 
 
 def settled_rows(platform: Running, num: int) -> int:
@@ -119,9 +128,7 @@ def settled_rows(platform: Running, num: int) -> int:
 
 
 def client(platform: Running, **changes: Any) -> openai.OpenAI:
-    settings = {"max_retries": 0, "timeout": 60, "_strict_response_validation": True}
-    base_url = f"{platform.base_url}/v1"
-    return openai.OpenAI(base_url=base_url, api_key=platform.api_key, **{**settings, **changes})
+    return openai_of(platform, **{"_strict_response_validation": True, **changes})
 
 
 @dataclass(frozen=True)
@@ -176,11 +183,8 @@ def key_id(platform: Running) -> int:
 
 def used_of_key(platform: Running, metric: str) -> int:
     """What the key itself sees as used."""
-    result = httpx.get(
-        f"{platform.base_url}/v1/usage/me",
-        headers={"authorization": f"Bearer {platform.api_key}"},
-        timeout=60,
-    ).json()
+    with http_of(platform) as http:
+        result = http.get("/v1/usage/me").json()
     (used,) = [each["used"] for each in result["limits"] if each["metric"] == metric]
     return int(used)
 

@@ -1,16 +1,23 @@
-"""Clients that use a model without a pause, and accept no failure."""
+"""Clients that use a model without a pause, and accept no failure; and those that leave early."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
+import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import httpx
 import openai
 
 from tests.conftest import Running, until
+from tests.system.clients import openai_of
 
-NUM_CLIENTS = 4
+NUM_CLIENTS = 2
 QUESTION = "What is the capital of France?"
 
 
@@ -18,9 +25,7 @@ class Load:
     """Clients that ask without a pause, and get whole answers."""
 
     def __init__(self, platform: Running) -> None:
-        self._client = openai.OpenAI(
-            base_url=f"{platform.base_url}/v1", api_key=platform.api_key, max_retries=0
-        )
+        self._client = openai_of(platform)
         self._is_over = threading.Event()
         self.num_answers = 0
         self.failures: list[BaseException] = []
@@ -78,3 +83,33 @@ def load(platform: Running) -> Iterator[Load]:
         for thread in threads:
             thread.join()
     assert load.failures == []
+
+
+async def leave_early(platform: Running, body: dict[str, Any], num_clients: int) -> None:
+    """So many clients ask for a chat, fifty at a time, and most do not wait for the end."""
+    dice = random.Random(7)
+    slots = asyncio.Semaphore(50)
+
+    async def leave() -> None:
+        async with slots:
+            content = json.dumps({**body, "stream": dice.random() < 0.7}).encode()
+            patience_s = dice.choice([0.001, 0.02, 0.1, 0.3])
+            port = httpx.URL(platform.base_url).port
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(_head(platform, len(content)) + content)
+            await writer.drain()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(patience_s):
+                    while await reader.read(1 << 16):
+                        pass
+            writer.transport.abort()
+
+    await asyncio.gather(*(leave() for _ in range(num_clients)))
+
+
+def _head(platform: Running, num_bytes: int) -> bytes:
+    return (
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+        f"Authorization: Bearer {platform.api_key}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {num_bytes}\r\n\r\n"
+    ).encode()

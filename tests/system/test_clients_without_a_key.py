@@ -13,10 +13,11 @@ import httpx
 import pytest
 
 from tests.conftest import Running, until
+from tests.tables import table
 
 pytestmark = pytest.mark.system
 
-_NUM_PAGES = 400
+_NUM_PAGES = 150
 
 
 def connect(running: Running) -> socket.socket:
@@ -56,20 +57,20 @@ def test_many_pages_at_once_are_answered_by_few_threads(running: Running) -> Non
 
     statuses = Counter(status for status, _ in found)
     assert set(statuses) <= {200, 503}
-    assert statuses[200] >= 100
+    assert statuses[200] >= 50
     assert all(has_retry_after for status, has_retry_after in found if status == 503)
     # Each page has a thread, and a second one that waits for its end.
     assert after - before <= 8 * len(running.pids("web"))
 
 
-@pytest.mark.parametrize("path", ["/accounts/login/", "/admin/login/", "/console/"])
+@table("path", ["/accounts/login/", "/admin/login/", "/console/"])
 def test_a_large_form_is_refused_before_it_is_read(running: Running, path: str) -> None:
     with connect(running) as connection:
         connection.sendall(head(running, f"POST {path}", "content-length: 15000000000"))
         assert status_of(connection) == 413
 
 
-@pytest.mark.parametrize("path", ["/api/keys/", "/v1/chat/completions", "/v1/models", "/tokenize"])
+@table("path", ["/api/keys/", "/v1/chat/completions", "/v1/models", "/tokenize"])
 def test_no_body_is_read_without_a_key(running: Running, path: str) -> None:
     with connect(running) as connection:
         connection.sendall(head(running, f"POST {path}", "content-length: 1000000"))
@@ -85,7 +86,7 @@ def test_clients_that_leave_before_their_answer_leave_no_traceback(running: Runn
         head(running, "GET /accounts/login/"),
         head(running, "GET /livez"),
     ]
-    for number in range(300):
+    for number in range(100):
         with connect(running) as connection:
             # With this option `close` resets the connection.
             linger = struct.pack("ii", 1, 0)

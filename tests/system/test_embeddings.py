@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -16,9 +16,12 @@ from numpy.linalg import norm
 from docs.failures import WITH_OTHER_TASKS, Failure
 from tests.conftest import Running, until
 from tests.pooling_models import pooling_models, served
+from tests.system import clients
+from tests.system.clients import openai_of
 from tests.system.commands import vinery
-from tests.system.ledger import is_written, rows
+from tests.system.ledger import is_written, metric, rows
 from tests.system.limiting import limit, num_tokens, remove_limits
+from tests.tables import table
 
 pytestmark = pytest.mark.system
 
@@ -38,18 +41,11 @@ def platform(running: Running) -> Iterator[Running]:
 
 @pytest.fixture
 def client(platform: Running) -> openai.OpenAI:
-    return openai.OpenAI(
-        base_url=f"{platform.base_url}/v1", api_key=platform.api_key, max_retries=0, timeout=60
-    )
+    return openai_of(platform)
 
 
 def post(platform: Running, path: str, **body: Any) -> httpx.Response:
-    return httpx.post(
-        f"{platform.base_url}{path}",
-        headers={"authorization": f"Bearer {platform.api_key}"},
-        json=body,
-        timeout=60,
-    )
+    return clients.post(platform, path, body)
 
 
 def cosine(a: list[float], b: list[float]) -> float:
@@ -136,7 +132,7 @@ def test_a_large_request_is_read_in_a_worker_process_and_gives_the_same(
     assert together.data[123].embedding == pytest.approx(alone.data[0].embedding, abs=2e-2)
 
 
-@pytest.mark.parametrize("row", WITH_OTHER_TASKS, ids=lambda row: row.mistake[:60])
+@table("row", WITH_OTHER_TASKS)
 def test_what_cannot_be_done_is_refused_as_documented(platform: Running, row: Failure) -> None:
     for tree in ("v1", "v3"):
         path = row.path.replace("{tree}", tree)
@@ -200,19 +196,15 @@ def test_each_request_has_a_usage_record_and_limits_count_its_tokens(platform: R
     ]
 
 
-async def test_requests_go_on_when_their_engine_is_killed(platform: Running) -> None:
-    async with openai.AsyncOpenAI(
-        base_url=f"{platform.base_url}/v1", api_key=platform.api_key, max_retries=0, timeout=120
-    ) as client:
-        texts = ["cat " * 400] * 200
-        requests = [
-            asyncio.create_task(client.embeddings.create(model="tiny-embed", input=texts))
-            for _ in range(2)
-        ]
-        await asyncio.sleep(0.5)
-        platform.kill("pooling engine")
-        answers = await asyncio.gather(*requests)
-
-    assert all(len(answer.data) == 200 for answer in answers)
+def test_requests_go_on_when_their_engine_is_killed(platform: Running) -> None:
     until(lambda: is_written(platform))
-    assert {each.outcome for each in rows(platform)[-2:]} == {"ok"}
+    since, body = len(rows(platform)), {"model": "tiny-embed", "input": ["cat " * 400] * 50}
+    with ThreadPoolExecutor(2) as threads:
+        asked = [threads.submit(post, platform, "/v1/embeddings", **body) for _ in range(2)]
+        until(lambda: metric(platform, "vinery_requests_live") == 2 or asked[0].done())
+        platform.kill("pooling engine")
+        answers = [each.result() for each in asked]
+
+    assert [len(answer.json()["data"]) for answer in answers] == [50, 50]
+    until(lambda: is_written(platform))
+    assert [each.outcome for each in rows(platform)[since:]] == ["ok", "ok"]

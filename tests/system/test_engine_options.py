@@ -9,8 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import REPOSITORY, Running, until
+from tests.conftest import REPOSITORY, Running
+from tests.system.clients import http_of, serving
 from tests.system.commands import vinery
+from tests.tables import table
 
 pytestmark = pytest.mark.system
 
@@ -37,29 +39,10 @@ COUNTING = {"messages": [{"role": "user", "content": "count to 30"}], "temperatu
 
 @pytest.fixture(scope="module")
 def raw(running: Running) -> Iterator[httpx.Client]:
-    with httpx.Client(
-        base_url=running.base_url,
-        headers={"authorization": f"Bearer {running.api_key}"},
-        timeout=60,
-    ) as client:
-        _add_models(running, client)
+    bounds = [f"--option={name}={json.dumps(value)}" for name, value in BOUNDED.items()]
+    models = {name: [CHAT, "--option", option] for name, option in OPTIONS.items()}
+    with serving(running, {**models, "bounded": [CHAT, *bounds]}), http_of(running) as client:
         yield client
-    for name in (*OPTIONS, "bounded"):
-        vinery(running, "model", "remove", name)
-
-
-def _add_models(running: Running, client: httpx.Client) -> None:
-    for name, option in OPTIONS.items():
-        vinery(running, "model", "add", str(CHAT), "--name", name, "--option", option)
-    options = [f"--option={name}={json.dumps(value)}" for name, value in BOUNDED.items()]
-    vinery(running, "model", "add", str(CHAT), "--name", "bounded", *options)
-    for name in (*OPTIONS, "bounded"):
-        until(lambda name=name: _answers(client, name), timeout_s=60)
-
-
-def _answers(client: httpx.Client, model: str) -> bool:
-    body = {**COUNTING, "model": model, "max_tokens": 1}
-    return client.post("/v1/chat/completions", json=body).status_code == 200
 
 
 def ask(raw: httpx.Client, model: str, **fields: Any) -> Any:
@@ -73,7 +56,7 @@ def text_of(answer: Any) -> str:
     return text
 
 
-@pytest.mark.parametrize("model", ["drafting", "looking-up"])
+@table("model", ["drafting", "looking-up"])
 def test_speculation_changes_no_text_and_is_counted_in_the_usage(
     model: str, raw: httpx.Client
 ) -> None:
@@ -166,7 +149,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("model", "fields", "param", "words"), REFUSED)
+@table("model, fields, param, words", REFUSED)
 def test_what_a_model_is_not_served_for_is_refused(
     model: str, fields: dict[str, Any], param: str | None, words: str, raw: httpx.Client
 ) -> None:
@@ -175,13 +158,6 @@ def test_what_a_model_is_not_served_for_is_refused(
     assert answer.status_code == 400
     assert error["param"] == param
     assert words in error["message"]
-
-
-def test_draft_and_lookup_exclude_each_other(raw: httpx.Client) -> None:
-    from vinery_serving.engine.option_parsing import parse_options
-
-    with pytest.raises(ValueError, match="exclude each other"):
-        parse_options({"draft_model": str(DRAFT), "prompt_lookup": True})
 
 
 def test_a_change_of_defaults_takes_effect_without_a_restart(

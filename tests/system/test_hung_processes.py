@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -13,6 +14,8 @@ import psutil
 import pytest
 
 from tests.conftest import Running, clean_environment, run_platform, until
+from tests.system.clients import complete
+from tests.system.ledger import execute, metric, outcomes
 
 pytestmark = pytest.mark.system
 
@@ -53,15 +56,16 @@ def is_stopped(process: psutil.Process) -> bool:
         return False
 
 
-def answer(platform: Running) -> str:
-    response = httpx.post(
-        f"{platform.base_url}/v1/completions",
-        headers={"Authorization": f"Bearer {platform.api_key}"},
-        json={"model": "tiny-chat", "prompt": "Once", "max_tokens": 5},
-        timeout=60,
-    )
+def answer(platform: Running, max_tokens: int = 5) -> str:
+    response = complete(platform, max_tokens=max_tokens, temperature=0, ignore_eos=True)
     assert response.status_code == 200, response.text
-    return response.text
+    return str(response.json()["choices"][0]["text"])
+
+
+def test_both_web_processes_share_the_port_and_the_ledger(platform: Running) -> None:
+    assert len({answer(platform) for _ in range(10)}) == 1
+    assert len(platform.pids("web")) == 2
+    until(lambda: outcomes(platform) == {"ok": 10})
 
 
 def test_a_stopped_web_process_gets_no_connection_and_is_replaced(platform: Running) -> None:
@@ -79,9 +83,7 @@ def test_a_stopped_web_process_gets_no_connection_and_is_replaced(platform: Runn
 
 
 # A jobs process has several threads, and the line has room for one stack.
-@pytest.mark.parametrize(
-    ("role", "file"), [("jobs", ".py:"), ("node", "cli/node.py"), ("engine", "engine")]
-)
+@pytest.mark.parametrize(("role", "file"), [("jobs", ".py:"), ("engine", "engine")])
 def test_a_stopped_process_is_replaced_with_its_stacks_in_the_log(
     platform: Running, role: str, file: str
 ) -> None:
@@ -94,6 +96,25 @@ def test_a_stopped_process_is_replaced_with_its_stacks_in_the_log(
     assert role in name
     assert file in stacks
     assert answer(platform)
+
+
+def test_a_stopped_node_is_replaced_beside_running_requests(platform: Running) -> None:
+    (pid,) = platform.pids("engine")
+    before = len(lines_of_hangs(platform))
+    with ThreadPoolExecutor(4) as clients:
+        asked = [clients.submit(answer, platform, 600) for _ in range(4)]
+        until(lambda: metric(platform, "vinery_engine_running") > 0)
+        stop_one(platform, "node")
+        until(lambda: f"engine adopted model=tiny-chat pid={pid}\n" in platform.log.read_text())
+        (text,) = {each.result() for each in asked}
+
+    assert platform.pids("engine") == [pid]
+    until(lambda: len(lines_of_hangs(platform)) > before)
+    assert "cli/node.py" in lines_of_hangs(platform)[before]
+    # No signal follows a change of the table by hand.
+    execute(platform, "UPDATE serving_servedmodel SET options = '{\"max_running\": 32}'")
+    until(lambda: platform.has_replaced("engine", [pid]))
+    assert answer(platform, 600) == text
 
 
 # An engine in one: tests/engine/test_engine_process.py

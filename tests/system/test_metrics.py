@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import httpx
 import pytest
 
 from tests.conftest import Running, until
-from tests.system.commands import vinery
+from tests.system.clients import complete, http_of, new_key
 from tests.system.ledger import labelled, metrics
 
 pytestmark = pytest.mark.system
@@ -14,13 +13,8 @@ pytestmark = pytest.mark.system
 TIMES = ("time_to_first_token", "inter_token", "request", "queue")
 
 
-def ask(running: Running, model: str) -> int:
-    return httpx.post(
-        f"{running.base_url}/v1/completions",
-        headers={"authorization": f"Bearer {running.api_key}"},
-        json={"model": model, "prompt": "one two", "max_tokens": 5, "ignore_eos": True},
-        timeout=60,
-    ).status_code
+def ask(running: Running, model: str = "tiny-chat") -> int:
+    return complete(running, model, max_tokens=5, ignore_eos=True).status_code
 
 
 def num_requests(running: Running, model: str, status: int) -> float:
@@ -30,7 +24,7 @@ def num_requests(running: Running, model: str, status: int) -> float:
 
 def test_requests_are_counted_by_model_and_status(running: Running) -> None:
     before = num_requests(running, "tiny-chat", 200)
-    assert [ask(running, "tiny-chat") for _ in range(2)] == [200, 200]
+    assert [ask(running) for _ in range(2)] == [200, 200]
     assert num_requests(running, "tiny-chat", 200) == before + 2
 
 
@@ -41,15 +35,26 @@ def test_a_model_that_a_client_makes_up_is_no_label(running: Running) -> None:
     assert not [series for series in metrics(running) if "made-up" in series]
 
 
-@pytest.mark.parametrize("name", TIMES)
-def test_each_time_of_a_request_is_in_a_bucket(running: Running, name: str) -> None:
-    family = f"vinery_{name}_seconds"
-    before = labelled(running, f"{family}_count", model="tiny-chat")
-    sum_before_s = labelled(running, f"{family}_sum", model="tiny-chat")
-    assert ask(running, "tiny-chat") == 200
-    assert labelled(running, f"{family}_count", model="tiny-chat") == before + 1
-    assert labelled(running, f"{family}_bucket", model="tiny-chat", le="+Inf") == before + 1
-    assert labelled(running, f"{family}_sum", model="tiny-chat") >= sum_before_s
+def test_each_time_of_a_request_is_in_a_bucket(running: Running) -> None:
+    before = {name: of_time(running, name) for name in TIMES}
+    assert ask(running) == 200
+    for name in TIMES:
+        (count, bucket, sum_s), (count_before, _, sum_before_s) = (
+            of_time(running, name),
+            before[name],
+        )
+        assert count == bucket == count_before + 1, name
+        assert sum_s >= sum_before_s, name
+
+
+def of_time(running: Running, name: str) -> tuple[float, float, float]:
+    """How many there were, how many in the last bucket, and their sum in seconds."""
+    family, of = f"vinery_{name}_seconds", {"model": "tiny-chat"}
+    return (
+        labelled(running, f"{family}_count", **of),
+        labelled(running, f"{family}_bucket", **of, le="+Inf"),
+        labelled(running, f"{family}_sum", **of),
+    )
 
 
 def test_no_usage_is_lost(running: Running) -> None:
@@ -66,7 +71,7 @@ def test_a_request_is_counted_under_vllms_names(running: Running) -> None:
     names += ("e2e_request_latency_seconds_count", "time_to_first_token_seconds_count")
     before = {each: labelled(running, f"vllm:{each}", **name) for each in names}
 
-    assert ask(running, "tiny-chat") == 200
+    assert ask(running) == 200
 
     for each in names:
         until(lambda each=each: labelled(running, f"vllm:{each}", **name) > before[each])  # type: ignore[misc]
@@ -74,14 +79,9 @@ def test_a_request_is_counted_under_vllms_names(running: Running) -> None:
 
 
 def test_speeds_and_waits_of_an_engine_are_in_the_management_api(running: Running) -> None:
-    ask(running, "tiny-chat")
-    created = vinery(running, "key", "create", "--name", "watching", "--scope", "admin")
-    secret = next(word for word in created.split() if word.startswith("vny_"))
-    answer = httpx.get(
-        f"{running.base_url}/api/models/",
-        params={"name": "tiny-chat"},
-        headers={"authorization": f"Bearer {secret}"},
-    )
+    ask(running)
+    with http_of(running, new_key(running, "watching", "--scope", "admin")) as client:
+        answer = client.get("/api/models/", params={"name": "tiny-chat"})
     engine = answer.json()["data"][0]["engine"]
 
     assert engine["memory_bytes"] > 2**20

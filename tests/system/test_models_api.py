@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.conftest import REPOSITORY, Running, until
-from tests.system.commands import vinery
+from tests.system.clients import complete, http_of, new_key
 
 pytestmark = pytest.mark.system
 
@@ -19,17 +19,10 @@ TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
 
 
 @pytest.fixture(scope="module")
-def platform(running: Running) -> Running:
-    return running
-
-
-@pytest.fixture(scope="module")
-def api(platform: Running) -> Iterator[httpx.Client]:
+def api(running: Running) -> Iterator[httpx.Client]:
     """A client with an admin key."""
-    created = vinery(platform, "key", "create", "--name", "automation", "--scope", "admin")
-    secret = next(word for word in created.split() if word.startswith("vny_"))
-    headers = {"authorization": f"Bearer {secret}"}
-    with httpx.Client(base_url=f"{platform.base_url}/api", headers=headers, timeout=60) as client:
+    with http_of(running, new_key(running, "automation", "--scope", "admin")) as client:
+        client.base_url = f"{running.base_url}/api"
         yield client
 
 
@@ -50,19 +43,10 @@ def wait_for(api: httpx.Client, model: dict[str, Any], state: str) -> dict[str, 
     return dict(found)
 
 
-def answers(platform: Running, name: str) -> int:
-    return httpx.post(
-        f"{platform.base_url}/v1/completions",
-        headers={"authorization": f"Bearer {platform.api_key}"},
-        json={"model": name, "prompt": "Hello", "max_tokens": 2},
-        timeout=60,
-    ).status_code
-
-
-def test_the_reference_model_shows_its_engine(api: httpx.Client, platform: Running) -> None:
+def test_the_reference_model_shows_its_engine(api: httpx.Client, running: Running) -> None:
     engine = wait_for(api, model_named(api, "tiny-chat"), "ready")["engine"]
 
-    assert engine["pid"] in platform.pids("engine")
+    assert engine["pid"] in running.pids("engine")
     assert engine["memory_bytes"] > 50_000_000
     assert engine["max_context"] > 0
     assert engine["reason"] == engine["last_error"] == ""
@@ -75,7 +59,7 @@ def test_the_reference_model_shows_its_engine(api: httpx.Client, platform: Runni
 
 
 def test_a_model_comes_and_goes_over_the_api(
-    api: httpx.Client, platform: Running, tmp_path: Path
+    api: httpx.Client, running: Running, tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(TINY_CHAT, tmp_path / "model"))
     weights = folder / "openvino_model.bin"
@@ -93,19 +77,19 @@ def test_a_model_comes_and_goes_over_the_api(
     assert weights.stat().st_size != stamps.st_size
     assert api.post(f"/models/{model['id']}/retry/").status_code in (200, 409)
     wait_for(api, model, "ready")
-    assert answers(platform, "api-a") == 200
+    assert complete(running, "api-a").status_code == 200
 
     renamed = api.patch(f"/models/{model['id']}/", json={"name": "api-b"}).json()
     assert renamed["name"] == "api-b"
-    until(lambda: answers(platform, "api-b") == 200, timeout_s=60)
-    assert answers(platform, "api-a") == 404
+    until(lambda: complete(running, "api-b").status_code == 200, timeout_s=60)
+    assert complete(running, "api-a").status_code == 404
 
     assert api.post(f"/models/{model['id']}/unload/").json()["state"] == "unloading"
     wait_for(api, model, "unloaded")
-    assert answers(platform, "api-b") == 503
+    assert complete(running, "api-b").status_code == 503
 
     assert api.delete(f"/models/{model['id']}/").status_code == 204
-    until(lambda: answers(platform, "api-b") == 404)
+    until(lambda: complete(running, "api-b").status_code == 404)
 
 
 def test_a_device_that_is_not_there_is_refused(api: httpx.Client) -> None:

@@ -1,4 +1,5 @@
-"""A model gets other files while clients use it: no request fails, whatever is killed meanwhile."""
+"""A model gets other files, or other engines beside its first, while clients use it: no request
+fails, whatever is killed meanwhile."""
 
 from __future__ import annotations
 
@@ -11,13 +12,16 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY, Running, run_platform, until
+from tests.system.clients import post
 from tests.system.commands import vinery
-from tests.system.ledger import execute
+from tests.system.ledger import execute, labelled, metric
 from tests.system.load import load
 
 pytestmark = pytest.mark.system
 
 TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
+# Longer than the part of a prompt by which conversations are recognised.
+TEXT = "The capital of France is Paris. " * 12
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +54,11 @@ def test_a_new_version_takes_over_under_load(platform: Running, folder: Path) ->
         change(platform, folder)
         until(lambda: state(platform)[0] == "ready" and state(platform)[1] != first, timeout_s=60)
         until(lambda: first not in platform.pids("engine"), timeout_s=60)
-        _, second, has_former = state(platform)
-        assert platform.pids("engine") == [second]
-        assert not has_former
-        change(platform, TINY_CHAT)
-        until(lambda: state(platform)[1] not in (None, second), timeout_s=60)
-    until(lambda: len(platform.pids("engine")) == 1, timeout_s=60)
+    _, second, has_former = state(platform)
+    assert platform.pids("engine") == [second]
+    assert not has_former
+    change(platform, TINY_CHAT)
+    until(lambda: len(pids := platform.pids("engine")) == 1 and pids != [second], timeout_s=60)
 
 
 def test_the_former_version_serves_while_the_new_one_cannot_load(
@@ -93,3 +96,78 @@ def test_kills_while_a_new_version_loads_lose_no_request(platform: Running, fold
         platform.kill("node")
         until(lambda: len(platform.pids("engine")) == 1, timeout_s=60)
         until(lambda: state(platform)[0] == "ready", timeout_s=60)
+
+
+# -- Several engines --------------------------------------------------------------------------
+
+
+def set_replicas(platform: Running, number: int) -> None:
+    vinery(platform, "model", "change", "tiny-chat", "--replicas", str(number))
+    until(lambda: len(platform.pids("engine")) == number, timeout_s=60)
+    until(lambda: is_ready(platform, number), timeout_s=60)
+
+
+def is_ready(platform: Running, number: int) -> bool:
+    ready = [labelled(platform, "vinery_engine_ready", replica=str(each)) for each in range(number)]
+    return all(value >= 1 for value in ready)
+
+
+def num_tokens(platform: Running) -> list[float]:
+    """The tokens that each engine has generated for requests."""
+    name = "vinery_engine_output_tokens_total"
+    return [labelled(platform, name, replica=each) for each in ("0", "1")]
+
+
+def chat(platform: Running, *texts: str) -> int:
+    """Returns the prompt tokens that the prefix cache had."""
+    roles = ("user", "assistant")
+    messages = [{"role": roles[number % 2], "content": text} for number, text in enumerate(texts)]
+    body = {"model": "tiny-chat", "messages": messages, "max_tokens": 4, "temperature": 0}
+    response = post(platform, "/v1/chat/completions", body)
+    assert response.status_code == 200, response.text
+    cached: int = response.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return cached
+
+
+def test_both_engines_answer_and_a_conversation_stays_on_one(platform: Running) -> None:
+    set_replicas(platform, 2)
+    before = num_tokens(platform)
+    with load(platform):
+        pass
+    after = num_tokens(platform)
+    assert all(new > old for new, old in zip(after, before, strict=True))
+
+    num_cached = [second_turn(platform, number) for number in range(4)]
+    assert all(each >= 64 for each in num_cached), num_cached
+
+
+def second_turn(platform: Running, number: int) -> int:
+    """Begin a conversation, and go on when all web processes see the same load: none. Returns the
+    tokens in the cache."""
+    first = f"Talk {number}. {TEXT}"
+    until(lambda: metric(platform, "vinery_engine_running") == 0)
+    chat(platform, first)
+    until(lambda: metric(platform, "vinery_engine_running") == 0)
+    return chat(platform, first, "Paris.", "And Rome?")
+
+
+def test_no_request_fails_when_one_of_them_is_killed_or_given_up(platform: Running) -> None:
+    with load(platform):
+        os.kill(platform.pids("engine")[0], signal.SIGKILL)
+        until(lambda: len(platform.pids("engine")) == 2)
+        until(lambda: is_ready(platform, 2), timeout_s=60)
+        platform.kill("node")
+        until(lambda: len(platform.pids("engine")) == 2)
+        set_replicas(platform, 1)
+        set_replicas(platform, 2)
+    assert state(platform)[0] == "ready"
+
+
+def test_a_model_with_several_engines_sleeps_and_wakes(platform: Running) -> None:
+    vinery(platform, "model", "change", "tiny-chat", "--idle-s", "1")
+    until(lambda: state(platform)[0] == "asleep", timeout_s=60)
+    vinery(platform, "model", "change", "tiny-chat", "--idle-s", "600")
+    chat(platform, "Hi")
+    until(lambda: is_ready(platform, 2), timeout_s=60)
+    shown = vinery(platform, "model", "show", "tiny-chat")
+    assert "replica 1" in shown

@@ -9,9 +9,9 @@ from typing import Any
 import openai
 import pytest
 
-from tests.conftest import REPOSITORY, Running, until, until_in_parts
-from tests.system.commands import vinery
-from tests.system.test_models_and_keys import answers
+from tests.conftest import REPOSITORY, Running, until_in_parts
+from tests.system.clients import openai_of, serving
+from tests.tables import table
 
 pytestmark = pytest.mark.system
 
@@ -39,25 +39,16 @@ PICK: Any = {
 
 @pytest.fixture(scope="module")
 def client(running: Running) -> Iterator[openai.OpenAI]:
-    yield _with_models(running)
-    for name in FORMATS:
-        vinery(running, "model", "remove", name)
+    models = {
+        name: [FOLDER, "--option", f"output_format={output_format}"]
+        for name, output_format in FORMATS.items()
+    }
+    with serving(running, models):
+        yield openai_of(running)
 
 
-def _with_models(running: Running) -> openai.OpenAI:
-    client = openai.OpenAI(
-        base_url=f"{running.base_url}/v1", api_key=running.api_key, max_retries=0, timeout=60
-    )
-    for name, output_format in FORMATS.items():
-        option = f"output_format={output_format}"
-        vinery(running, "model", "add", str(FOLDER), "--name", name, "--option", option)
-    for name in FORMATS:
-        until(lambda name=name: answers(client, name), timeout_s=60)
-    return client
-
-
-@pytest.mark.parametrize(
-    ("name", "thinking"),
+@table(
+    "name, thinking",
     [
         ("llama3", False),
         ("deepseek", False),

@@ -27,8 +27,8 @@ from PIL import Image
 
 from tests import forked_commands
 from tests.conftest import REPOSITORY, Running, until
+from tests.system.clients import answers, openai_of, post, serving
 from tests.system.commands import vinery
-from tests.system.test_models_and_keys import answers
 
 FOLDER = REPOSITORY / "models" / "tiny-vision"
 pytestmark = pytest.mark.system
@@ -51,13 +51,8 @@ INLINE = "data:image/png;base64," + base64.b64encode(a_png()).decode()
 
 @pytest.fixture(scope="module")
 def client(running: Running) -> Iterator[openai.OpenAI]:
-    client = openai.OpenAI(
-        base_url=f"{running.base_url}/v1", api_key=running.api_key, max_retries=0, timeout=60
-    )
-    vinery(running, "model", "add", str(FOLDER), "--name", NAME)
-    until(lambda: answers(client, NAME), timeout_s=60)
-    yield client
-    vinery(running, "model", "remove", NAME)
+    with serving(running, {NAME: [FOLDER]}):
+        yield openai_of(running)
 
 
 @pytest.fixture(scope="module")
@@ -106,11 +101,7 @@ def test_the_tokens_of_pictures_are_counted_as_the_tokenizer_counts_them(
 ) -> None:
     for urls in ((), (INLINE,), (INLINE, INLINE)):
         answer = asked(client, *urls)
-        counted = httpx.post(
-            f"{running.base_url}/tokenize",
-            headers={"authorization": f"Bearer {running.api_key}"},
-            json={"model": NAME, "messages": question(*urls)},
-        )
+        counted = post(running, "/tokenize", {"model": NAME, "messages": question(*urls)})
 
         assert answer.usage.prompt_tokens == counted.json()["count"]
         assert (image_tokens(answer.usage) or 0) == IMAGE_TOKENS * len(urls)
@@ -141,45 +132,6 @@ def test_a_picture_of_anthropics_client_is_that_of_openais(
     usage = message.usage
     num_prompt_tokens = usage.input_tokens + (usage.cache_read_input_tokens or 0)
     assert counted.input_tokens == num_prompt_tokens == answer.usage.prompt_tokens
-
-
-def test_a_stream_reports_what_the_body_reports(client: openai.OpenAI) -> None:
-    whole = asked(client, INLINE)
-    chunks = list(asked(client, INLINE, stream=True, stream_options={"include_usage": True}))
-    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
-
-    assert text == whole.choices[0].message.content
-    assert image_tokens(chunks[-1].usage) == image_tokens(whole.usage) == IMAGE_TOKENS
-    assert chunks[-1].usage.prompt_tokens == whole.usage.prompt_tokens
-
-
-def test_responses_take_pictures_too(client: openai.OpenAI) -> None:
-    content: Any = [
-        {"type": "input_text", "text": "What is it?"},
-        {"type": "input_image", "image_url": INLINE, "detail": "auto"},
-    ]
-    response: Any = client.responses.create(
-        model=NAME, input=[{"role": "user", "content": content}], max_output_tokens=4, temperature=0
-    )
-
-    assert response.usage.input_tokens_details.image_tokens == IMAGE_TOKENS
-    assert response.output_text == asked(client, INLINE).choices[0].message.content
-
-
-def test_a_follow_up_question_has_the_picture_of_the_first(client: openai.OpenAI) -> None:
-    first = asked(client, INLINE)
-    text = first.choices[0].message.content or ""
-    answer = client.chat.completions.create(
-        model=NAME,
-        messages=[
-            *question(INLINE),
-            {"role": "assistant", "content": text},
-            {"role": "user", "content": "And its shape?"},
-        ],
-        max_tokens=2,
-    )
-
-    assert image_tokens(answer.usage) == IMAGE_TOKENS
 
 
 def test_a_text_model_refuses_a_picture_by_its_path(client: openai.OpenAI) -> None:
@@ -281,7 +233,7 @@ def test_an_answer_that_a_second_engine_ends_has_its_picture_in_the_ledger(
     assert image_tokens(last.usage) == int(row["num_image_tokens"]) == IMAGE_TOKENS
     assert int(row["num_prompt_tokens"]) == last.usage.prompt_tokens
     assert int(row["num_continuations"]) == int(row["num_media"]) == 1
-    until(lambda: answers(client, "tiny-chat"), timeout_s=60)
+    until(lambda: answers(running, "tiny-chat"), timeout_s=60)
 
 
 def test_an_answer_whose_web_process_was_killed_has_its_picture_in_the_ledger(
@@ -294,7 +246,7 @@ def test_an_answer_whose_web_process_was_killed_has_its_picture_in_the_ledger(
                 killed = running.kill("web")
 
     until(lambda: running.has_replaced("web", killed), timeout_s=30)
-    until(lambda: answers(client, NAME), timeout_s=30)
+    until(lambda: answers(running, NAME), timeout_s=30)
     row = until(lambda: exported(running, id_of(answer)), timeout_s=30)
 
     assert row["outcome"] == "interrupted"
@@ -364,12 +316,3 @@ def test_the_recipe_of_the_guide_sends_a_picture_from_disk(
     )
 
     assert run.stdout.strip()
-
-
-def test_models_list_which_of_them_sees(client: openai.OpenAI) -> None:
-    sees = {
-        model.id: model.model_dump()["capabilities"]["vision"] for model in client.models.list()
-    }
-
-    assert sees[NAME] is True
-    assert sees["tiny-chat"] is False

@@ -14,7 +14,9 @@ import pytest
 from tests.conftest import Running, until
 from tests.prompting.builders import MODEL as TINY_CHAT
 from tests.prompting.builders import name_markers
-from tests.system.commands import vinery
+from tests.system.clients import http_of, serving
+from tests.system.ledger import metric
+from tests.tables import table
 
 pytestmark = pytest.mark.system
 
@@ -40,18 +42,9 @@ def client(running: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     folder = tmp_path_factory.mktemp("models") / "coder"
     shutil.copytree(TINY_CHAT, folder, ignore=shutil.ignore_patterns("openvino_tokenizer*"))
     name_markers(folder, MARKERS)
-    _add_model(running, str(folder))
-    headers = {"authorization": f"Bearer {running.api_key}"}
-    with httpx.Client(base_url=running.base_url, headers=headers, timeout=60) as client:
-        body = {"model": "coder", "prompt": "Hi", "max_tokens": 1}
-        until(lambda: client.post("/v1/completions", json=body).status_code == 200)
-        yield client
-    vinery(running, "model", "remove", "coder")
-
-
-def _add_model(platform: Running, folder: str) -> None:
     options = [word for key, value in OPTIONS.items() for word in ("--option", f"{key}={value}")]
-    vinery(platform, "model", "add", folder, "--name", "coder", *options)
+    with serving(running, {"coder": [folder, *options]}), http_of(running) as client:
+        yield client
 
 
 def complete(client: httpx.Client, tree: str = "v1", **fields: Any) -> httpx.Response:
@@ -66,7 +59,7 @@ def chat(client: httpx.Client, **fields: Any) -> httpx.Response:
     )
 
 
-@pytest.mark.parametrize("tree", ["v1", "v3"])
+@table("tree", ["v1", "v3"])
 def test_the_models_limit_is_the_default_and_may_not_be_exceeded(
     client: httpx.Client, tree: str
 ) -> None:
@@ -88,7 +81,7 @@ def test_the_number_of_answers_is_limited(client: httpx.Client) -> None:
     assert complete(client, n=3).json()["error"]["param"] == "n"
 
 
-@pytest.mark.parametrize("tree", ["v1", "v3"])
+@table("tree", ["v1", "v3"])
 def test_a_middle_is_filled_in(client: httpx.Client, tree: str) -> None:
     def tokens(text: str) -> int:
         count: int = client.post("/tokenize", json={"model": "coder", "prompt": text}).json()[
@@ -115,7 +108,7 @@ def test_a_template_of_a_request_renders_its_chat(client: httpx.Client) -> None:
 
 
 async def test_an_endless_template_is_ended_while_others_are_answered(
-    client: httpx.Client,
+    client: httpx.Client, running: Running
 ) -> None:
     async with httpx.AsyncClient(
         base_url=client.base_url, headers=client.headers, timeout=60
@@ -124,7 +117,7 @@ async def test_an_endless_template_is_ended_while_others_are_answered(
         endless = asyncio.create_task(
             others.post("/v1/chat/completions", json={**body, "chat_template": ENDLESS})
         )
-        await asyncio.sleep(0.5)
+        await asyncio.to_thread(until, lambda: metric(running, "vinery_work_running") > 0)
         answers = [await others.post("/v1/chat/completions", json=body)]
         was_endless = not endless.done()
         answers += [await others.post("/v1/chat/completions", json=body) for _ in range(2)]
@@ -136,15 +129,3 @@ async def test_an_endless_template_is_ended_while_others_are_answered(
     error = response.json()["error"]
     assert error["param"] == "chat_template"
     assert "too long" in error["message"]
-
-
-@pytest.mark.parametrize(
-    "template", ["{% if %}", "{{ ''.__class__.__mro__ }}", "{{ raise_exception('no') }}"]
-)
-def test_a_template_that_cannot_render_is_a_bad_request(
-    client: httpx.Client, template: str
-) -> None:
-    response = chat(client, chat_template=template)
-
-    assert response.status_code == 400
-    assert response.json()["error"]["message"]

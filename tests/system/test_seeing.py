@@ -10,17 +10,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import anthropic
-import numpy as np
 import openai
 import pytest
 from PIL import Image, ImageOps
 
 from tests import shapes
-from tests.conftest import Running, until
+from tests.conftest import Running
 from tests.media.videos import video
 from tests.shapes import data_url, encoded
-from tests.system.commands import vinery
-from tests.system.test_models_and_keys import answers
+from tests.system.clients import openai_of, serving
+from tests.tables import table
 
 pytestmark = pytest.mark.system
 
@@ -29,29 +28,11 @@ COLOUR = "What colour is it?"
 CONTENT = "What is in the picture?"
 ORIENTATION = 0x0112  # EXIF's tag
 
-# How a camera held the picture, by the value of EXIF: what makes the stored pixels from the
-# upright ones.
-STORED = {
-    1: lambda image: image,
-    2: ImageOps.mirror,
-    3: lambda image: image.rotate(180),
-    4: ImageOps.flip,
-    5: lambda image: ImageOps.mirror(image.rotate(-90, expand=True)),
-    6: lambda image: image.rotate(90, expand=True),
-    7: lambda image: ImageOps.mirror(image.rotate(90, expand=True)),
-    8: lambda image: image.rotate(-90, expand=True),
-}
-
 
 @pytest.fixture(scope="module")
 def client(running: Running) -> Iterator[openai.OpenAI]:
-    client = openai.OpenAI(
-        base_url=f"{running.base_url}/v1", api_key=running.api_key, max_retries=0, timeout=60
-    )
-    vinery(running, "model", "add", NAME)
-    until(lambda: answers(client, NAME), timeout_s=60)
-    yield client
-    vinery(running, "model", "remove", NAME)
+    with serving(running, {NAME: [NAME]}):
+        yield openai_of(running)
 
 
 def image(picture: Image.Image | bytes, detail: str = "auto") -> dict[str, Any]:
@@ -91,7 +72,7 @@ def test_a_stream_describes_it_too(client: openai.OpenAI) -> None:
     assert "".join(words) == "A green square."
 
 
-@pytest.mark.parametrize("digit", [3, 6, 9])
+@table("digit", [3, 6, 9])
 def test_a_digit_is_read(client: openai.OpenAI, digit: int) -> None:
     assert answer(client, image(shapes.a_digit(digit)), text("Which digit is it?")) == f"{digit}."
 
@@ -104,7 +85,7 @@ def test_left_is_not_right(client: openai.OpenAI) -> None:
     assert answer(client, image(ImageOps.mirror(picture)), asked) == "A blue square."
 
 
-@pytest.mark.parametrize("number", [1, 3, 5])
+@table("number", [1, 3, 5])
 def test_things_are_counted_in_a_picture_of_any_size(client: openai.OpenAI, number: int) -> None:
     picture = shapes.circles(number)
     asked = text("How many circles are there?")
@@ -123,39 +104,14 @@ def test_a_wide_picture_keeps_its_proportions(client: openai.OpenAI) -> None:
     assert answer(client, image(picture), text("What is on the left?")) == "A red circle."
 
 
-@pytest.mark.parametrize("orientation", STORED)
-def test_a_picture_is_turned_as_its_camera_was(client: openai.OpenAI, orientation: int) -> None:
+# Every format, kind of pixel and orientation: tests/media/test_decoding_pictures.py
+def test_a_picture_is_turned_as_its_camera_was(client: openai.OpenAI) -> None:
     exif = Image.Exif()
-    exif[ORIENTATION] = orientation
-    stored = STORED[orientation](shapes.an_arrow("right"))
+    exif[ORIENTATION] = 6
+    stored = shapes.an_arrow("right").rotate(90, expand=True)
     data = encoded(stored, "JPEG", quality=95, exif=exif)
 
     assert answer(client, image(data), text("Where does the arrow point?")) == "Right."
-
-
-@pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF"])
-def test_every_format_is_seen(client: openai.OpenAI, form: str) -> None:
-    data = encoded(shapes.a_shape("triangle", "green"), form)
-
-    assert answer(client, image(data), text(CONTENT)) == "A green triangle."
-
-
-@pytest.mark.parametrize("mode", ["P", "CMYK", "RGBA", "LA", "I;16", "1", "L"])
-def test_every_kind_of_pixel_is_seen(client: openai.OpenAI, mode: str) -> None:
-    picture = shapes.a_shape("circle", "black").convert("L" if mode == "I;16" else mode)
-    if mode == "I;16":
-        picture = Image.fromarray(np.asarray(picture).astype(np.uint16) * 257)
-
-    data = encoded(picture, "TIFF" if mode == "CMYK" else "PNG")
-
-    assert answer(client, image(data), text(CONTENT)) == "A black circle."
-
-
-def test_what_is_transparent_is_white(client: openai.OpenAI) -> None:
-    picture = Image.new("RGBA", (112, 112), (0, 0, 0, 0))
-    picture.paste(Image.new("RGBA", (64, 64), "black"), (24, 24))
-
-    assert answer(client, image(picture), text(CONTENT)) == "A black square."
 
 
 def test_two_pictures_keep_their_order(client: openai.OpenAI) -> None:
@@ -206,24 +162,33 @@ def test_pictures_of_several_turns_are_distinguished(client: openai.OpenAI) -> N
     assert answer_to(client, messages[:3]) == "No."
 
 
-def test_a_tool_returns_a_picture(client: openai.OpenAI) -> None:
-    call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-    messages = [
+CALL = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+SHOWN_BY_OTHERS = {
+    "a tool": [
         {"role": "user", "content": "Look."},
-        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "assistant", "content": "", "tool_calls": [CALL]},
         {
             "role": "tool",
             "tool_call_id": "call_1",
             "content": [image(shapes.a_shape("circle", "green"))],
         },
         {"role": "assistant", "content": "I see it."},
-        {"role": "user", "content": COLOUR},
-    ]
+    ],
+    "the assistant": [
+        {"role": "user", "content": "Show me a picture."},
+        {"role": "assistant", "content": [image(shapes.a_shape("triangle", "green"))]},
+    ],
+}
 
-    assert answer_to(client, messages) == "Green."
+
+@table("who", SHOWN_BY_OTHERS)
+def test_a_picture_may_come_from_others(client: openai.OpenAI, who: str) -> None:
+    asked = {"role": "user", "content": COLOUR}
+
+    assert answer_to(client, [*SHOWN_BY_OTHERS[who], asked]) == "Green."
 
 
-@pytest.mark.parametrize("direction", ["left", "right"])
+@table("direction", ["left", "right"])
 def test_a_video_runs_forwards(client: openai.OpenAI, direction: str) -> None:
     film = video(shapes.moving(direction), rate=2)
     part = {"type": "video_url", "video_url": {"url": data_url(film, "video/mp4")}}
@@ -231,7 +196,7 @@ def test_a_video_runs_forwards(client: openai.OpenAI, direction: str) -> None:
     assert answer(client, part, text("Which way does it move?")) == f"{direction.capitalize()}."
 
 
-@pytest.mark.parametrize("form", ["GIF", "PNG", "WEBP"])
+@table("form", ["GIF", "PNG", "WEBP"])
 def test_an_animation_is_a_video_or_its_first_frame(client: openai.OpenAI, form: str) -> None:
     first, *others = shapes.moving("right")
     lossless = {"lossless": True} if form == "WEBP" else {}
@@ -242,16 +207,6 @@ def test_an_animation_is_a_video_or_its_first_frame(client: openai.OpenAI, form:
 
     assert answer(client, film, text("Which way does it move?")) == "Right."
     assert answer(client, picture, text("Where is the circle?")) == "On the left."
-
-
-def test_an_assistant_may_have_shown_the_picture(client: openai.OpenAI) -> None:
-    messages = [
-        {"role": "user", "content": "Show me a picture."},
-        {"role": "assistant", "content": [image(shapes.a_shape("triangle", "orange"))]},
-        {"role": "user", "content": COLOUR},
-    ]
-
-    assert answer_to(client, messages) == "Orange."
 
 
 def test_a_document_shows_its_page(client: openai.OpenAI) -> None:
@@ -273,6 +228,9 @@ def test_responses_see_what_chat_sees(client: openai.OpenAI) -> None:
     response = client.responses.create(model=NAME, input=[{"role": "user", "content": content}])
 
     assert response.output_text == "Up."
+    assert response.usage is not None
+    details: Any = response.usage.input_tokens_details
+    assert details.image_tokens == 16
 
 
 def test_anthropics_client_sees_what_openais_sees(client: openai.OpenAI, running: Running) -> None:
@@ -305,3 +263,11 @@ def test_low_detail_takes_fewer_tokens_and_still_shows_the_colour(client: openai
     assert low.usage is not None
     assert high.usage is not None
     assert low.usage.prompt_tokens <= high.usage.prompt_tokens
+
+
+def test_models_list_which_of_them_sees(client: openai.OpenAI) -> None:
+    sees = {
+        model.id: model.model_dump()["capabilities"]["vision"] for model in client.models.list()
+    }
+
+    assert sees == {NAME: True, "tiny-chat": False}

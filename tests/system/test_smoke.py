@@ -20,6 +20,7 @@ from tests.conftest import Running, run_platform, until
 from tests.contract.tiny_chat import MODEL, PARIS, QUESTION, WEATHER, WEATHER_QUESTION
 from tests.pooling_models import served
 from tests.shapes import data_url, encoded
+from tests.system.clients import new_key, openai_of
 from tests.system.commands import vinery
 from tests.system.ledger import is_written
 
@@ -72,16 +73,7 @@ class Story:
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     with run_platform(tmp_path_factory.mktemp("smoke") / "home") as platform:
-        yield Story(platform, client_of(platform, new_key(platform, "smoke")))
-
-
-def client_of(platform: Running, key: str) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{platform.base_url}/v1", api_key=key, max_retries=0, timeout=60)
-
-
-def new_key(platform: Running, name: str) -> str:
-    """Its secret."""
-    return vinery(platform, "key", "create", "--name", name).strip()
+        yield Story(platform, openai_of(platform, new_key(platform, "smoke")))
 
 
 def test_it_comes_up_with_a_process_for_each_role(story: Story) -> None:
@@ -139,7 +131,7 @@ def test_a_stream_outlives_its_engine(story: Story) -> None:
 
 
 def test_a_limit_of_a_new_key_refuses(story: Story) -> None:
-    limited = client_of(story.platform, new_key(story.platform, "limited"))
+    limited = openai_of(story.platform, new_key(story.platform, "limited"))
     keys = json.loads(vinery(story.platform, "key", "list", "--json"))
     (number,) = [str(key["id"]) for key in keys if key["name"] == "limited"]
     quota = ("--metric", "requests", "--window", "day", "--amount", "1")

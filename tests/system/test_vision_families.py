@@ -10,13 +10,10 @@ import openai
 import pytest
 from PIL import Image
 
-from tests import shapes
-from tests.conftest import Running, until
+from tests.conftest import Running
 from tests.engine.family_models import FAMILIES, a_family_folder
-from tests.media.videos import video
 from tests.shapes import data_url
-from tests.system.commands import vinery
-from tests.system.test_models_and_keys import answers
+from tests.system.clients import openai_of, serving
 
 pytestmark = pytest.mark.system
 NAME = "other-seer"
@@ -38,13 +35,8 @@ def seer(
     request: pytest.FixtureRequest, running: Running, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Seer]:
     folder = a_family_folder(request.param, tmp_path_factory.mktemp(request.param) / "model")
-    client = openai.OpenAI(
-        base_url=f"{running.base_url}/v1", api_key=running.api_key, max_retries=0, timeout=60
-    )
-    vinery(running, "model", "add", str(folder), "--name", NAME)
-    until(lambda: answers(client, NAME), timeout_s=60)
-    yield Seer(request.param, client)
-    vinery(running, "model", "remove", NAME)
+    with serving(running, {NAME: [folder]}):
+        yield Seer(request.param, openai_of(running))
 
 
 def a_picture(*, is_light_above: bool = True) -> Any:
@@ -89,20 +81,6 @@ def test_a_second_question_about_a_picture_is_cheaper(seer: Seer) -> None:
     usage = asked(seer, before, *pictures, "How large is it?").usage
 
     assert usage.prompt_tokens_details.cached_tokens > len(before)
-
-
-def test_a_video_is_refused_by_name(seer: Seer) -> None:
-    url = data_url(video(shapes.moving("left"), rate=2), "video/mp4")
-    with pytest.raises(openai.BadRequestError, match="takes pictures only") as caught:
-        asked(seer, {"type": "video_url", "video_url": {"url": url}}, "What moves?")
-
-    assert caught.value.param == "messages[0].content[0].video_url"
-
-
-def test_a_text_with_a_picture_token_is_refused(seer: Seer) -> None:
-    token = {"gemma3": "<start_of_image>", "internvl_chat": "<IMG_CONTEXT>"}
-    with pytest.raises(openai.BadRequestError, match="tokens"):
-        asked(seer, f"What is {token.get(seer.family, '<image>')}?")
 
 
 def test_pictures_of_gemma_that_are_too_far_behind_are_refused(seer: Seer) -> None:

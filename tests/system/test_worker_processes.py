@@ -10,6 +10,8 @@ import psutil
 import pytest
 
 from tests.conftest import Running, until
+from tests.system.clients import bearer
+from tests.system.ledger import labelled, metric
 
 pytestmark = pytest.mark.system
 
@@ -20,7 +22,7 @@ LONG_TEXT = "ab " * 1_300_000
 def post(running: Running, body: object, *, timeout_s: float = 60) -> httpx.Response:
     return httpx.post(
         f"{running.base_url}/tokenize",
-        headers={"Authorization": f"Bearer {running.api_key}"},
+        headers=bearer(running),
         content=json.dumps(body),
         timeout=timeout_s,
     )
@@ -30,13 +32,6 @@ def fork_servers(running: Running) -> list[psutil.Process]:
     """One for each web process, once it has read a request that takes long."""
     children = [child for web in running.processes("web") for child in web.children()]
     return [each for each in children if "vinery_serving.workers" in " ".join(each.cmdline())]
-
-
-def work(running: Running, name: str) -> float:
-    """The sum of a metric of worker processes."""
-    lines = httpx.get(f"{running.base_url}/metrics", timeout=60).text.splitlines()
-    found = [line.rpartition(" ")[2] for line in lines if line.startswith(f"vinery_work_{name}")]
-    return sum(map(float, found))
 
 
 def asked(running: Running) -> int:
@@ -49,21 +44,15 @@ def test_seven_clients_that_leave_take_their_work_along(running: Running) -> Non
         with contextlib.suppress(httpx.TimeoutException):
             post(running, {"prompt": LONG_TEXT}, timeout_s=0.2)
 
-    until(lambda: work(running, "running") + work(running, "waiting") == 0)
-    assert work(running, 'total{kind="tokens"') + work(running, "killed_total") > 0
+    until(
+        lambda: metric(running, "vinery_work_running") + metric(running, "vinery_work_waiting") == 0
+    )
+    num_done = labelled(running, "vinery_work_total", kind="tokens")
+    assert num_done + metric(running, "vinery_work_killed_total") > 0
     assert asked(running) == 200
 
 
-def test_a_killed_fork_server_is_replaced(running: Running) -> None:
-    killed = fork_servers(running)
-    for server in killed:
-        server.kill()
-
-    until(lambda: not any(psutil.pid_exists(server.pid) for server in killed))
-    # A worker that the killed one has started may answer first: the next request needs another.
-    until(lambda: asked(running) == 200 and fork_servers(running))
-
-
+# That a killed one is replaced: tests/workers/test_pool.py
 def test_the_fork_server_has_no_secret(running: Running) -> None:
     servers = fork_servers(running)
 

@@ -1,0 +1,70 @@
+"""Clients of a running platform, and the models that they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import openai
+
+from tests.conftest import Running, until
+from tests.pooling_models import served
+from tests.system.commands import command, vinery
+from tests.system.ledger import wait_until_seen
+
+MODEL = "tiny-chat"
+
+
+def openai_of(platform: Running, key: str = "", **changes: Any) -> openai.OpenAI:
+    """OpenAI's client with the first key or another one. It does not ask twice."""
+    settings = {"max_retries": 0, "timeout": 60, **changes}
+    return openai.OpenAI(
+        base_url=f"{platform.base_url}/v1", api_key=key or platform.api_key, **settings
+    )
+
+
+def http_of(platform: Running, key: str = "") -> httpx.Client:
+    """A client that keeps its connection."""
+    return httpx.Client(base_url=platform.base_url, headers=bearer(platform, key), timeout=60)
+
+
+def bearer(platform: Running, key: str = "") -> dict[str, str]:
+    return {"authorization": f"Bearer {key or platform.api_key}"}
+
+
+def post(platform: Running, path: str, body: Any, key: str = "") -> httpx.Response:
+    url, headers = f"{platform.base_url}{path}", bearer(platform, key)
+    return httpx.post(url, headers=headers, json=body, timeout=60)
+
+
+def complete(platform: Running, model: str = MODEL, **fields: Any) -> httpx.Response:
+    """A short completion."""
+    body = {"model": model, "prompt": "one two", "max_tokens": 3, **fields}
+    return post(platform, "/v1/completions", body)
+
+
+def answers(platform: Running, model: str) -> bool:
+    return complete(platform, model).status_code == 200
+
+
+def new_key(platform: Running, name: str, *words: str) -> str:
+    """Its secret. Every web process knows it."""
+    made = vinery(platform, "key", "create", "--name", name, *words)
+    return next(word for word in made.split() if word.startswith("vny_"))
+
+
+@contextmanager
+def serving(platform: Running, models: dict[str, Sequence[object]]) -> Iterator[None]:
+    """Models that can answer, by name, each with the folder and the options of its command. They
+    are removed at the end, because other tests expect one model."""
+    for name, words in models.items():
+        command(platform, "model", "add", *map(str, words), "--name", name)
+    try:
+        until(lambda: served(platform).keys() >= models.keys(), timeout_s=60)
+        yield
+    finally:
+        for name in models:
+            command(platform, "model", "remove", name)
+        wait_until_seen(platform)
