@@ -1,5 +1,5 @@
 """Alerts of a running platform: whatever becomes of the receiver and of the worker, each
-threshold of a quota and each key that ends soon is result, once, signed.
+threshold of a quota is reported, once, signed.
 
 The clock of the tries is minutes; here what waits is made due at once, and the worker is woken.
 """
@@ -7,8 +7,8 @@ The clock of the tries is minutes; here what waits is made due at once, and the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -24,22 +24,14 @@ from tests.system.limiting import ask, limit
 pytestmark = pytest.mark.system
 
 
-@pytest.fixture(scope="module")
-def receiver() -> Iterator[Receiver]:
-    with receiving() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+@pytest.mark.stores
+def test_each_threshold_is_delivered_despite_bad_answers_and_kills(tmp_path: Path) -> None:
     settings = {"VINERY_WEBHOOK_NETWORKS": "127.0.0.0/8", "VINERY_ALERT_AT": "50,80,100"}
-    with run_platform(tmp_path_factory.mktemp("alerts") / "home", settings) as running:
-        yield running
+    with receiving() as receiver, run_platform(tmp_path / "home", settings) as platform:
+        check_deliveries(platform, receiver)
 
 
-def test_each_threshold_is_delivered_despite_bad_answers_and_kills(
-    platform: Running, receiver: Receiver
-) -> None:
+def check_deliveries(platform: Running, receiver: Receiver) -> None:
     result = vinery(platform, "alerts", "add-webhook", "ours", receiver.url)
     secret = result.splitlines()[-1]
     limit(platform, "output_tokens", "day", 100)
@@ -85,45 +77,6 @@ def test_each_threshold_is_delivered_despite_bad_answers_and_kills(
     assert len({event["id"] for event in events(receiver, secret)}) == 3
     assert [event["data"]["used"] for event in events(receiver, secret)][-1] == 100
     assert "100" in vinery(platform, "alerts", "list")
-
-
-def test_a_key_that_expires_soon_sends_one_reminder_for_each_expiry(
-    platform: Running, receiver: Receiver
-) -> None:
-    del receiver.requests[:]
-    words = ("keys", receiver.url, "--organization", "default")
-    secret = vinery(platform, "alerts", "add-webhook", *words).splitlines()[-1]
-    vinery(platform, "key", "create", "--name", "crawler", "--expires-in", "30d")
-    with_end(platform, in_days=6)
-    receiver.statuses = [500, 204]
-
-    for _ in range(2):
-        wake(platform, "check_keys")
-    until(lambda: states(platform)[-1] == ("pending", 1, "answered 500"))
-    make_due(platform)
-    wake(platform, "sweep_deliveries")
-    until(lambda: states(platform)[-1] == ("sent", 2, ""))
-
-    with_end(platform, in_days=0.5)
-    for _ in range(2):
-        wake(platform, "check_keys")
-    until(lambda: states(platform)[-1] == ("sent", 1, ""))
-
-    result = events(receiver, secret)
-    assert [event["type"] for event in result] == ["key.expires_soon"] * 3
-    assert [event["data"]["days_before"] for event in result] == [7, 7, 1]
-    assert {event["data"]["name"] for event in result} == {"crawler"}
-    assert len({event["id"] for event in result}) == 2
-
-
-def with_end(platform: Running, *, in_days: float) -> None:
-    """As if the key had been made long ago, to end then."""
-    now = datetime.now(UTC).replace(tzinfo=None)
-    execute(
-        platform,
-        "UPDATE accounts_apikey SET created_at = ?, expires_at = ? WHERE name = 'crawler'",
-        *((now + timedelta(days=days)).isoformat(" ", "microseconds") for days in (-60, in_days)),
-    )
 
 
 def use(platform: Running, num_tokens: int) -> None:

@@ -12,12 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.accounts.webhook_receiver import Receiver, receiving
 from tests.conftest import Running, run_platform, until
-from tests.system.commands import vinery
+from tests.system.clients import http_of, new_key, post
 
 pytestmark = [
     pytest.mark.system,
@@ -101,12 +100,8 @@ class Cookbook:
 
     def get(self, path: str) -> Any:
         """Return what the management API has now."""
-        response = httpx.get(
-            f"{self.platform.base_url}/api/{path}",
-            headers={"Authorization": f"Bearer {self.admin_key}"},
-        )
-        response.raise_for_status()
-        return response.json()
+        with http_of(self.platform, self.admin_key) as http:
+            return http.get(f"/api/{path}").raise_for_status().json()
 
     def one(self, path: str) -> Any:
         """Return the only row of a list."""
@@ -115,16 +110,9 @@ class Cookbook:
 
     def ask(self, key: str, model: str) -> int:
         """Return the status of a chat completion."""
-        return httpx.post(
-            f"{self.platform.base_url}/v1/chat/completions",
-            headers={"Authorization": f"Bearer {key}"},
-            json={
-                "model": model,
-                "max_completion_tokens": 2,
-                "messages": [{"role": "user", "content": "Hi"}],
-            },
-            timeout=60,
-        ).status_code
+        body = {"max_completion_tokens": 2, "messages": [{"role": "user", "content": "Hi"}]}
+        path = "/v1/chat/completions"
+        return post(self.platform, path, {"model": model, **body}, key).status_code
 
     def variable(self, name: str) -> str:
         """Return the value of a variable of the shell."""
@@ -136,7 +124,7 @@ def cookbook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cookbook]:
     settings = {"VINERY_WEBHOOK_NETWORKS": "127.0.0.0/8"}
     home = tmp_path_factory.mktemp("cookbook") / "home"
     with receiving() as receiver, run_platform(home, settings) as platform:
-        key = vinery(platform, "key", "create", "--name", "automation", "--scope", "admin").strip()
+        key = new_key(platform, "automation", "--scope", "admin")
         shell = Shell()
         yield Cookbook(platform, key, receiver, shell)
         shell.close()

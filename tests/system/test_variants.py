@@ -1,4 +1,4 @@
-"""The other ways to run it: Daphne, several web processes, no keys."""
+"""The other ways to run it: Daphne, no keys."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import openai
 import pytest
 
 from tests.conftest import Running, run_platform, runs, until
-from tests.system.commands import vinery
-from tests.system.ledger import is_idle, outcomes, wait_until_seen
+from tests.system.clients import bearer, new_key, openai_of
+from tests.system.ledger import is_idle, outcomes
 
 pytestmark = pytest.mark.system
 
@@ -23,43 +23,29 @@ COUNT = " ".join(str(number) for number in range(1, 41))
 MESSAGES = [{"role": "user", "content": "Count to 40."}]
 
 
-def client_of(running: Running, key: str | None = None) -> openai.OpenAI:
-    return openai.OpenAI(
-        base_url=f"{running.base_url}/v1",
-        api_key=key or running.api_key,
-        max_retries=0,
-        timeout=60,
-        _strict_response_validation=True,
-    )
+def client_of(running: Running, key: str = "") -> openai.OpenAI:
+    return openai_of(running, key, _strict_response_validation=True)
 
 
 async def leave_in_the_middle(running: Running) -> None:
     body = {"model": "tiny-chat", "prompt": "Once", "max_tokens": 1900, "n": 8, "ignore_eos": True}
-    headers = {"authorization": f"Bearer {running.api_key}"}
     async with (
-        httpx.AsyncClient(base_url=running.base_url, headers=headers, timeout=60) as client,
+        httpx.AsyncClient(base_url=running.base_url, headers=bearer(running), timeout=60) as client,
         client.stream("POST", "/v1/completions", json=body | {"stream": True}) as response,
     ):
         async for _ in response.aiter_lines():
             return
 
 
-PROXIED = {"VINERY_PUBLIC_URL": "http://vinery.example"}
-
-
 @pytest.fixture(scope="module")
 def daphne(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Two web processes behind a proxy, on Daphne. The last test that uses it kills it."""
-    settings = {**PROXIED, "VINERY_SERVER": "daphne", "VINERY_WEB_WORKERS": "2"}
+    settings = {
+        "VINERY_PUBLIC_URL": "http://vinery.example",
+        "VINERY_SERVER": "daphne",
+        "VINERY_WEB_WORKERS": "2",
+    }
     with run_platform(tmp_path_factory.mktemp("daphne") / "home", settings) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def uvicorn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Two web processes behind a proxy, on uvicorn."""
-    settings = {**PROXIED, "VINERY_WEB_WORKERS": "2"}
-    with run_platform(tmp_path_factory.mktemp("uvicorn") / "home", settings) as running:
         yield running
 
 
@@ -81,21 +67,6 @@ def test_daphne_serves_the_same(daphne: Running) -> None:
     until(lambda: outcomes(daphne) == {"ok": 3, "client_gone": 1})
 
 
-def test_several_web_processes_share_the_port_and_the_ledger(uvicorn: Running) -> None:
-    client = client_of(uvicorn)
-    texts = {
-        client.with_options()
-        .chat.completions.create(model="tiny-chat", messages=MESSAGES)
-        .choices[0]
-        .message.content
-        for _ in range(10)
-    }
-
-    assert texts == {COUNT}
-    assert len(uvicorn.pids("web")) == 2
-    until(lambda: outcomes(uvicorn) == {"ok": 10})
-
-
 def test_without_keys_every_local_client_may_call(tmp_path: Path) -> None:
     with run_platform(tmp_path / "home", {"VINERY_AUTH": "off"}) as running:
         answer = client_of(running, "EMPTY").chat.completions.create(
@@ -113,17 +84,14 @@ def test_without_keys_every_local_client_may_call(tmp_path: Path) -> None:
         until(lambda: outcomes(running) == {"ok": 2})
 
 
-@pytest.mark.parametrize("server", ["uvicorn", "daphne"])
-def test_a_client_cannot_forge_its_address(request: pytest.FixtureRequest, server: str) -> None:
-    running: Running = request.getfixturevalue(server)
-    made = vinery(running, "key", "create", "--name", "inside", "--network", "10.0.0.0/8")
-    secret = next(word for word in made.split() if word.startswith("vny_"))
-    wait_until_seen(running)
+# On uvicorn: tests/guides/test_proxies.py
+def test_a_client_cannot_forge_its_address(daphne: Running) -> None:
+    secret = new_key(daphne, "inside", "--network", "10.0.0.0/8")
 
     def status(forwarded: str) -> int:
         """Of a request that the proxy on this machine passes on."""
         headers = {"authorization": f"Bearer {secret}", "x-forwarded-for": forwarded}
-        return httpx.get(f"{running.base_url}/v1/models", headers=headers).status_code
+        return httpx.get(f"{daphne.base_url}/v1/models", headers=headers).status_code
 
     assert [status(each) for each in ("10.1.1.1", "10.1.1.1, 203.0.113.9")] == [200, 403]
 
