@@ -6,6 +6,7 @@ the test session. `start_engine` starts a process for one test, which may kill i
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -154,6 +155,13 @@ class OwnGateway(Gateway):
     def send_signal(self, number: signal.Signals) -> None:
         assert self.process.pid is not None
         os.kill(self.process.pid, number)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Wait for what no event tells."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while not is_so():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 StartEngine = Callable[..., AbstractAsyncContextManager[OwnGateway]]

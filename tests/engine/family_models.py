@@ -13,7 +13,6 @@ import numpy.typing as npt
 from msgspec import structs
 
 from vinery_serving.core.media import Detail
-from vinery_serving.core.picture_sizes import PictureSizes
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.logits_handler import LogitsHandler
 from vinery_serving.engine.vision import SizedGrid, VisionModel
@@ -98,9 +97,25 @@ def a_family_folder(name: str, target: Path) -> Path:
     return target
 
 
-def sizes_of(model: VisionModel) -> PictureSizes:
-    assert isinstance(model.grid, SizedGrid)
-    return model.grid.sizes
+def fitted_size(
+    model: VisionModel,
+    width: int,
+    height: int,
+    detail: Detail = Detail.AUTO,
+    max_pixels: int = 60_000,
+) -> tuple[int, int]:
+    """The width and height to which a picture of these is scaled."""
+    if isinstance(model.grid, SizedGrid):
+        return model.grid.sizes.fit(width, height, detail, max_pixels)
+    side = model.grid.side
+    across, down = (side * min(4, max(2, each // side)) for each in (width, height))
+    return across, down
+
+
+def grid_of(model: VisionModel, width: int, height: int) -> tuple[int, int, int]:
+    if isinstance(model.grid, SizedGrid):
+        return 1, 1, model.grid.sizes.num_tokens(width, height)
+    return 1, height // model.grid.side, width // model.grid.side
 
 
 def noise(seed: int, width: int, height: int) -> Pixels:
@@ -109,7 +124,7 @@ def noise(seed: int, width: int, height: int) -> Pixels:
 
 def a_fitted_picture(model: VisionModel, seed: int, width: int = 60, height: int = 90) -> Pixels:
     """Noise in the size to which a picture of this one is scaled."""
-    return noise(seed, *sizes_of(model).fit(width, height, Detail.AUTO, 60_000))
+    return noise(seed, *fitted_size(model, width, height))
 
 
 def a_prompt(model: VisionModel, *parts: str | list[int] | Pixels, **values: Any) -> Generation:
@@ -126,10 +141,9 @@ def a_prompt(model: VisionModel, *parts: str | list[int] | Pixels, **values: Any
             ids += part
             continue
         height, width = part.shape[:2]
-        num_tokens = sizes_of(model).num_tokens(width, height)
         start = len(ids) + model.num_framing
-        media.append(MediaInput(start, (1, 1, num_tokens), height, width))
-        shown = (model.start_id, *[model.image_id] * num_tokens, model.end_id)
+        media.append(MediaInput(start, grid_of(model, width, height), height, width))
+        shown = (model.start_id, *[model.image_id] * media[-1].num_tokens, model.end_id)
         ids += [id_ for id_ in shown if id_ is not None]
         pixels += part.tobytes()
     defaults: dict[str, Any] = {

@@ -112,16 +112,32 @@ def generation_of(lane: Lane, ids: list[int], **values: Any) -> Generation:
     return result
 
 
+def step(batch: Batch) -> list[FailedGeneration]:
+    """One step; what is new is added to its generations, as the loop does."""
+    result = batch.step()
+    for new in result.generated:
+        new.generation.tokens += new.token_ids
+        new.generation.logprobs += new.logprobs
+    return result.failed
+
+
 def run(batch: Batch, *generations: Generation) -> list[FailedGeneration]:
+    """Add them at once, and run all to their ends."""
     for each in generations:
         assert batch.add(each) is None
     failed: list[FailedGeneration] = []
     while len(batch):
-        step = batch.step()
-        failed += step.failed
-        for new in step.generated:
-            new.generation.tokens += new.token_ids
-            new.generation.logprobs += new.logprobs
+        failed += step(batch)
+    return failed
+
+
+def run_in_turn(batch: Batch, *generations: Generation) -> list[FailedGeneration]:
+    """Run them as the loop does: each is added as soon as it may join."""
+    waiting, failed = list(generations), list[FailedGeneration]()
+    while waiting or batch.has_work:
+        while waiting and batch.has_free_slot and batch.may_join(waiting[0]):
+            assert batch.add(waiting.pop(0)) is None
+        failed += step(batch)
     return failed
 
 

@@ -67,7 +67,6 @@ def test_two_keys_differ_in_all_their_salts() -> None:
     first, second = (
         salt_prompt(np.zeros(4, np.int64), key, 3072, num_salts) for key in (ALICE, BOB)
     )
-
     assert (first != second).all()
 
 
@@ -76,7 +75,6 @@ def test_a_graph_with_a_single_salt_does_not_support_keys(modulus: int, supports
     pipeline = Pipeline.__new__(Pipeline)
     pipeline.has_cache = pipeline.has_logits_hook = True
     pipeline._graph = GraphFeatures(has_logits_hook=True, salt_modulus=modulus)
-
     assert pipeline.num_salts == (MAX_ID // modulus - 1 if modulus else 0)
     assert pipeline.supports_cache_salt == supports
 
@@ -99,7 +97,6 @@ def num_cached(batch: Batch, prompt: list[int], key: bytes | None) -> int:
 def test_only_prompts_of_the_same_key_find_a_prompt_in_the_cache(batch: Batch) -> None:
     prompt = [*LONG_PROMPT[100:], 9]
     keys = [None, ALICE, BOB]
-
     assert [num_cached(batch, prompt, key) for key in keys] == [0, 0, 0]
     assert all(num_cached(batch, prompt, key) > 400 for key in keys)
 
@@ -136,7 +133,6 @@ def test_only_prompts_of_the_same_key_find_an_answer_in_the_cache(
 def test_a_cache_key_does_not_change_its_answer(batch: Batch, sampling: SamplingParams) -> None:
     for prompt in ("Count to 15.", "Tell me a story.", [77]):
         plain = tokens_of(batch, prompt, sampling=sampling)
-
         assert tokens_of(batch, prompt, sampling=sampling, cache_key=ALICE) == plain
 
 
@@ -223,7 +219,7 @@ def test_a_search_by_beams_may_have_a_key(batch: Batch) -> None:
 
 
 @pytest.mark.live
-async def test_the_engine_itself_applies_the_penalty_of_a_prompt_with_a_key_or_refuses_it(
+async def test_the_engine_itself_applies_penalties_beside_keys_or_refuses_them(
     gateway: Gateway,
 ) -> None:
     sampling = SamplingParams(repetition_penalty=3.0)

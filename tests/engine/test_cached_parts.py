@@ -24,6 +24,5 @@ def test_any_number_of_lanes_takes_bounded_memory() -> None:
     parts = CachedParts()
     for number in range(3000):
         parts.note((number, number), num_cached=1, num_tokens=2)
-
     assert len(parts._uncached) == 1024
     assert parts.uncached((2999, 2999)) == pytest.approx(0.9)

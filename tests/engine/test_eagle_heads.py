@@ -91,7 +91,6 @@ def test_sampling_with_one_seed_gives_one_text(batch: Batch) -> None:
         tokens_of(batch, "Tell me a story.", sampling=SamplingParams(temperature=1.9, seed=seed))
         for seed in (7, 7, 8)
     ]
-
     assert texts[0] == texts[1] != texts[2]
 
 
@@ -115,20 +114,17 @@ def test_prompts_are_cached_by_key_and_scored(batch: Batch) -> None:
 
 def test_a_prompt_of_one_token_is_refused(batch: Batch) -> None:
     refusal = batch.add(generation([400], max_new_tokens=2))
-
     assert "needs a prompt of two tokens at least" in str(refusal)
     assert len(tokens_of(batch, [400, 401], max_new_tokens=2)) == 2
 
 
 def test_a_head_for_other_layers_than_the_model_has_fails_to_load(tmp_path: Path) -> None:
     head = write_head(tmp_path / "head", {5: 6}, (7, 8, 9))
-
     with pytest.raises(RuntimeError, match=f"head {head} does not fit this model. "):
         pipeline_of(TINY_CHAT, tmp_path, eagle3_head=str(head))
 
 
 def test_a_head_without_layers_fails_to_load_for_a_small_model(tmp_path: Path) -> None:
     head = write_head(tmp_path / "head", {5: 6})
-
     with pytest.raises(RuntimeError, match="must be at least 10"):
         pipeline_of(TINY_CHAT, tmp_path, eagle3_head=str(head))

@@ -5,14 +5,15 @@ A new release of GenAI with another field fails here until it is an option or ha
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import openvino_genai as genai
-import pytest
 
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import config_of
+from tests.tables import table
 from vinery_serving.catalog.ovms.sources import OF_MODELS
 from vinery_serving.engine.graph import GraphFeatures
 from vinery_serving.engine.option_parsing import parse_options
@@ -121,38 +122,34 @@ def test_every_field_of_the_scheduler_is_known() -> None:
     assert fields_of(genai.SparseAttentionConfig()) == set(SPARSE)
 
 
-@pytest.mark.parametrize("field", SCHEDULER)
+@table("field", SCHEDULER)
 def test_an_option_reaches_the_scheduler(field: str) -> None:
     options: dict[str, Any] = SCHEDULER[field]
     if "cache_eviction" in options:
         options = {"cache_eviction": SIZES, "enable_prefix_caching": False}
-
     assert getattr(scheduler(**options), field) != getattr(genai.SchedulerConfig(), field)
 
 
-@pytest.mark.parametrize("field", EVICTION)
-def test_an_option_reaches_the_eviction(field: str) -> None:
+def unchanged(configs: Mapping[str, Any], default: Any) -> list[str]:
+    """The fields whose options have not reached their configuration."""
+    return [name for name, each in configs.items() if getattr(each, name) == getattr(default, name)]
+
+
+def test_options_reach_the_eviction_and_the_sparse_attention() -> None:
     default = genai.CacheEvictionConfig(32, 64, 192, genai.AggregationMode.SUM)
+    evicting = {field: eviction(**members) for field, members in EVICTION.items()}
+    crushing = {field: eviction(**members).kvcrush_config for field, members in CRUSH.items()}
+    sparse = {
+        field: scheduler(sparse_attention=members).sparse_attention_config
+        for field, members in SPARSE.items()
+    }
 
-    changed = eviction(**EVICTION[field])
-
-    assert getattr(changed, field) != getattr(default, field)
-    sizes = (changed.get_start_size(), changed.get_recent_size(), changed.get_max_cache_size())
-    assert sizes == (32, 64, 192)
-
-
-@pytest.mark.parametrize("field", CRUSH)
-def test_an_option_reaches_kvcrush(field: str) -> None:
-    changed = eviction(**CRUSH[field]).kvcrush_config
-
-    assert getattr(changed, field) != getattr(genai.KVCrushConfig(), field)
-
-
-@pytest.mark.parametrize("field", SPARSE)
-def test_an_option_reaches_sparse_attention(field: str) -> None:
-    changed = scheduler(sparse_attention=SPARSE[field]).sparse_attention_config
-
-    assert getattr(changed, field) != getattr(genai.SparseAttentionConfig(), field)
+    assert unchanged(evicting, default) == []
+    assert unchanged(crushing, genai.KVCrushConfig()) == []
+    assert unchanged(sparse, genai.SparseAttentionConfig()) == []
+    for each in evicting.values():
+        sizes = each.get_start_size(), each.get_recent_size(), each.get_max_cache_size()
+        assert sizes == (32, 64, 192)
 
 
 def test_options_of_devices_are_properties() -> None:

@@ -27,20 +27,17 @@ def test_counters_are_noted_once_a_second() -> None:
     for _ in range(100):
         figures.sample(0, 0)
     clock.pass_s(2.0)
-
     assert figures.tokens_per_s(20, 10) == (10, 5)
     assert len(figures._samples) == 1
 
 
-def test_an_engine_without_requests_has_no_speed_and_no_waits() -> None:
+def test_waits_have_a_median_and_a_95th_percentile() -> None:
     figures = Figures(FakeClock())
-
     assert figures.tokens_per_s(0, 0) == (0, 0)
     assert figures.first_token_s is figures.inter_token_s is None
+    figures.ended(0.0, 0, 0, 0)
+    assert figures.inter_token_s is None, "an answer of one token has no time between tokens"
 
-
-def test_waits_have_a_median_and_a_95th_percentile() -> None:
-    figures = Figures()
     for number in range(1, 102):
         figures.first_token(number / 100)
         figures.ended(number * 10.0, 10, 4, 3)
@@ -48,18 +45,6 @@ def test_waits_have_a_median_and_a_95th_percentile() -> None:
     assert figures.first_token_s == (0.51, 0.96)
     assert figures.inter_token_s == (51.0, 96.0)
     assert (figures.num_draft_tokens, figures.num_accepted_tokens) == (404, 303)
-
-
-def test_an_answer_of_one_token_has_no_time_between_tokens() -> None:
-    figures = Figures()
-    figures.ended(0.0, 0, 0, 0)
-
-    assert figures.inter_token_s is None
-
-
-def test_only_the_last_requests_count() -> None:
-    figures = Figures()
-    for wait_s in [9.0] * 50 + [1.0] * 200:
-        figures.first_token(wait_s)
-
-    assert figures.first_token_s == (1.0, 1.0)
+    for _ in range(200):
+        figures.first_token(1.5)
+    assert figures.first_token_s == (1.5, 1.5), "only the last requests count"

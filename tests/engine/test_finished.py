@@ -81,9 +81,7 @@ def test_the_counts_of_a_lost_gateway_are_written_on_a_full_disk(
     assert [json.loads(line) for line in file.read_text().splitlines()] == [["r1", 5, 3, 9]]
 
 
-def test_recovery_keeps_the_reserved_file_of_a_living_engine_and_removes_that_of_a_dead_one(
-    tmp_path: Path,
-) -> None:
+def test_recovery_keeps_the_reserved_file_of_a_living_engine_alone(tmp_path: Path) -> None:
     generations = FinishedGenerations(tmp_path)
 
     sweep_drafts(tmp_path)
@@ -98,7 +96,5 @@ def test_recovery_keeps_the_reserved_file_of_a_living_engine_and_removes_that_of
 def test_without_usage_journals_no_file_is_written(tmp_path: Path) -> None:
     generations = FinishedGenerations(None)
     generations.add(finished(1, "r1", 9, GATEWAY))
-
     generations.write_lost(GATEWAY)
-
     assert list(tmp_path.iterdir()) == []

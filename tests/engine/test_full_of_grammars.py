@@ -44,7 +44,7 @@ def test_it_waits_for_running_generations(pipeline: Pipeline, tmp_path: Path) ->
         restarts(loop)
 
 
-def test_waiting_generations_are_admitted_until_it_is_twice_as_full(
+def test_generations_are_admitted_until_it_is_twice_as_full(
     pipeline: Pipeline, tmp_path: Path
 ) -> None:
     with a_loop(pipeline, tmp_path) as loop:

@@ -234,7 +234,7 @@ def test_a_grammar_that_another_key_has_asked_for_waits_in_both_lanes() -> None:
     assert costly(9) not in checker.sent[2:]
 
 
-def test_checkers_are_started_when_they_are_needed_and_end_when_they_are_idle(
+def test_checkers_are_started_when_needed_and_end_when_idle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = Bench(max_checkers=4)

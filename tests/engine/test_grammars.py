@@ -85,9 +85,7 @@ class IdleCompiler(CountingCompiler):
         on_compiled(None)
 
 
-def test_requests_are_called_back_after_the_pipeline_knows_the_grammar(
-    server: SocketServer,
-) -> None:
+def test_requests_go_on_after_the_pipeline_knows_the_grammar(server: SocketServer) -> None:
     compiler = CountingCompiler()
     checks = GrammarChecks(TINY_CHAT, VOCAB_SIZE, server, compiler)  # type: ignore[arg-type]
     results: list[str | None] = []
@@ -165,7 +163,5 @@ def test_a_refusal_that_quotes_half_a_character_is_a_reason(
 async def test_many_new_grammars_at_once_are_all_enforced(gateway: Gateway) -> None:
     words = [f"word{number}" for number in range(12)]
     grammars = [GrammarSpec("ebnf", f'root ::= "{word}"') for word in words]
-
     answers = await gateway.ask(*(gateway.submit("hello", grammar=each) for each in grammars))
-
     assert [gateway.text(answer) for answer in answers] == words

@@ -74,6 +74,7 @@ def end_of(answer: Answer) -> tuple[int, str | None]:
     return len(answer.tokens), answer.finish
 
 
+@pytest.mark.smoke
 def test_the_last_grant_ends_the_output_at_exactly_that_token(loop: Loop) -> None:
     capped, beside = begun(loop), begun(loop)
     loop.grant(capped, 50, is_last=True)
@@ -98,9 +99,7 @@ def test_a_generation_beyond_its_last_grant_ends_at_once(loop: Loop) -> None:
 def test_a_waiting_generation_can_be_ended(single: Loop) -> None:
     running, waiting = begun(single), begun(single)
     single.grant(waiting, 0, is_last=True)
-
     ends = [end_of(each) for each in single.finish(running, waiting)]
-
     assert ends == [(NUM_TOKENS, FINISH_LENGTH), (0, FINISH_LENGTH)]
 
 
@@ -108,21 +107,18 @@ def test_a_last_grant_above_the_requests_limit_changes_nothing(loop: Loop) -> No
     id_ = begun(loop, max_new_tokens=7)
     loop.grant(id_, 1000, is_last=True)
     loop.grant(12345, 1, is_last=True)
-
     assert len(loop.finish(id_)[0].tokens) == 7
 
 
 def test_draft_tokens_do_not_exceed_the_grant(drafting: Loop) -> None:
     id_ = begun(drafting)
     drafting.grant(id_, 101, is_last=True)
-
     assert end_of(*drafting.finish(id_)) == (101, FINISH_LENGTH)
 
 
 def test_a_beam_search_ignores_grants(loop: Loop) -> None:
     id_ = begun(loop, max_new_tokens=12, beams=BeamSpec(2))
     loop.grant(id_, 3, is_last=True)
-
     assert len(loop.finish(id_)[0].tokens) == 12
 
 
@@ -153,6 +149,7 @@ def pauses_change_nothing(loop: Loop, values: dict[str, Any]) -> None:
     assert (answer.tokens, answer.finish) == (whole.tokens, whole.finish)
 
 
+@pytest.mark.smoke
 @table("values", REQUESTS)
 def test_a_pause_does_not_change_the_answer(loop: Loop, values: dict[str, Any]) -> None:
     pauses_change_nothing(loop, values)
@@ -187,7 +184,6 @@ def test_a_paused_generation_frees_its_slot_and_is_the_next_to_get_one(single: L
 def test_a_paused_generation_ends_with_its_last_grant(loop: Loop) -> None:
     id_ = paused(loop)
     loop.grant(id_, 5, is_last=True)
-
     assert end_of(*loop.finish(id_)) == (5, FINISH_LENGTH)
 
 
@@ -206,6 +202,5 @@ def test_a_paused_generation_has_a_deadline(loop: Loop) -> None:
 def test_a_paused_generation_can_be_cancelled(loop: Loop) -> None:
     id_ = paused(loop)
     loop.cancel(id_, 3)
-
     stats = loop.loop._stats()
     assert (stats.num_running, stats.num_waiting, stats.num_output_tokens) == (0, 0, 3)

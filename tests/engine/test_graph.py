@@ -40,14 +40,11 @@ def edited(folder: Path, target: Path, *changes: tuple[str, str]) -> Path:
 
 def test_a_file_that_is_not_a_graph_is_named_in_the_error(tmp_path: Path) -> None:
     (tmp_path / MODEL_FILE).write_text("no graph")
-
     with pytest.raises(RuntimeError, match=r"openvino_model\.xml is not an OpenVINO graph"):
         write_hooked_folder(tmp_path, tmp_path / "hooked")
 
 
-def test_the_copy_links_to_the_weights_and_has_its_own_graph_and_replaces_an_old_one(
-    tmp_path: Path,
-) -> None:
+def test_the_copy_links_to_the_weights_and_replaces_an_old_one(tmp_path: Path) -> None:
     write_hooked_folder(TINY_CHAT, tmp_path / "hooked")
     features = write_hooked_folder(TINY_CHAT, tmp_path / "hooked")
 

@@ -8,86 +8,80 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.engine.graph import GraphFeatures
 from vinery_serving.engine.kept_copy import kept
 
 FEATURES = GraphFeatures(has_logits_hook=True, salt_modulus=7)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (folder / "openvino_model.xml").write_text("<net/>")
-    return folder
-
-
 class Copies:
-    """How often a copy was made."""
+    """A model's folder, and how often a copy was made of it."""
 
-    def __init__(self, target: Path) -> None:
-        self.target = target
+    def __init__(self, home: Path) -> None:
+        self.folder, self.target = home / "model", home / "hooked"
         self.number = 0
+        self.folder.mkdir(parents=True)
+        self.graph.write_text("<net/>")
+
+    @property
+    def graph(self) -> Path:
+        return self.folder / "openvino_model.xml"
+
+    def keep(self) -> GraphFeatures:
+        return kept(self.folder, self.target, self.write)
 
     def write(self) -> GraphFeatures:
         self.number += 1
         self.target.mkdir(exist_ok=True)
         return FEATURES
 
+    # What may happen between two starts
 
-@pytest.fixture
-def copies(tmp_path: Path) -> Copies:
-    return Copies(tmp_path / "hooked")
+    def leave(self) -> None:
+        pass
+
+    def rewrite(self) -> None:
+        self.graph.write_text("<net />")
+
+    def touch(self) -> None:
+        os.utime(self.graph, ns=(1, 1))
+
+    def add(self) -> None:
+        (self.folder / "tokenizer.json").touch()
+
+    def damage_note(self) -> None:
+        self.target.with_suffix(".json").write_text("{")
 
 
-def rewrite(folder: Path) -> None:
-    (folder / "openvino_model.xml").write_text("<net />")
-
-
-def touch(folder: Path) -> None:
-    os.utime(folder / "openvino_model.xml", ns=(1, 1))
-
-
-def add(folder: Path) -> None:
-    (folder / "tokenizer.json").touch()
-
-
-def test_a_copy_of_the_same_folder_is_kept_with_what_it_supports(
-    folder: Path, copies: Copies
+@table(
+    "change, number",
+    [
+        (Copies.leave, 1),
+        (Copies.rewrite, 2),
+        (Copies.touch, 2),
+        (Copies.add, 2),
+        (Copies.damage_note, 2),
+    ],
+)
+def test_a_copy_is_made_again_after_a_change_alone(
+    tmp_path: Path, change: Callable[[Copies], None], number: int
 ) -> None:
-    found = [kept(folder, copies.target, copies.write) for _ in range(3)]
-
-    assert found == [FEATURES] * 3
-    assert copies.number == 1
-
-
-@pytest.mark.parametrize("change", [rewrite, touch, add])
-def test_a_copy_of_a_changed_folder_is_made_again(
-    folder: Path, copies: Copies, change: Callable[[Path], None]
-) -> None:
-    kept(folder, copies.target, copies.write)
-    change(folder)
-    kept(folder, copies.target, copies.write)
-
-    assert copies.number == 2
+    copies = Copies(tmp_path / change.__name__)
+    assert copies.keep() == FEATURES
+    change(copies)
+    assert [copies.keep() for _ in range(2)] == [FEATURES] * 2
+    assert copies.number == number
 
 
-def test_a_copy_that_was_not_finished_is_made_again(folder: Path, copies: Copies) -> None:
+def test_a_copy_that_was_not_finished_is_made_again(tmp_path: Path) -> None:
     def fail() -> GraphFeatures:
         raise KeyboardInterrupt
 
-    kept(folder, copies.target, copies.write)
-    touch(folder)
+    copies = Copies(tmp_path)
+    copies.keep()
+    copies.touch()
     with pytest.raises(KeyboardInterrupt):
-        kept(folder, copies.target, fail)
-    kept(folder, copies.target, copies.write)
-
-    assert copies.number == 2
-
-
-def test_a_damaged_note_is_no_note(folder: Path, copies: Copies) -> None:
-    kept(folder, copies.target, copies.write)
-    copies.target.with_suffix(".json").write_text("{")
-
-    assert kept(folder, copies.target, copies.write) == FEATURES
+        kept(copies.folder, copies.target, fail)
+    copies.keep()
     assert copies.number == 2

@@ -52,16 +52,14 @@ class FakeConnection(Connection):
         self.gets_broadcasts = True
 
 
-def test_an_engine_runs_as_long_as_the_node_that_started_it(started: Started) -> None:
+def test_an_engine_without_a_node_ends_after_a_while(
+    started: Started, server: SocketServer
+) -> None:
     started.clock.pass_s(1e6)
-
     assert not started.lifeline.has_ended
-
-
-def test_an_engine_without_a_node_ends_after_a_while(started: Started) -> None:
     started.kill_node()
-
     started.clock.pass_s(ORPHAN_S - 1)
+    server.poll(0)  # the end of the pipe is noticed once
     assert not started.lifeline.has_ended
     started.clock.pass_s(1)
     assert started.lifeline.has_ended
@@ -83,23 +81,7 @@ def test_an_engine_runs_as_long_as_a_node_that_has_adopted_it(started: Started) 
 def test_a_node_that_came_before_the_last_one_was_dead_keeps_the_engine(started: Started) -> None:
     node = FakeConnection()
     started.lifeline.add(node)
+    assert not node.gets_broadcasts, "of the load"
     started.kill_node()
     started.clock.pass_s(1e6)
-
     assert not started.lifeline.has_ended
-
-
-def test_a_node_gets_no_reports_of_the_load(started: Started) -> None:
-    node = FakeConnection()
-    started.lifeline.add(node)
-
-    assert not node.gets_broadcasts
-
-
-def test_the_end_of_the_pipe_is_noticed_once(started: Started, server: SocketServer) -> None:
-    started.kill_node()
-    started.clock.pass_s(ORPHAN_S - 1)
-    server.poll(0)
-    started.clock.pass_s(1)
-
-    assert started.lifeline.has_ended

@@ -40,19 +40,26 @@ LONG_PROMPT = [10 + number % 500 for number in range(600)]  # more than two step
 
 
 @pytest.mark.smoke
-def test_a_bias_of_100_forces_a_token_and_minus_100_forbids_it(batch: Batch) -> None:
-    plain = tokens_of(batch, "What is the capital of France?")
-    other = 77
-    assert other not in plain
-    assert tokens_of(batch, "hello", LogitsSpec(bias=((other, 100.0),)))[:5] == [other] * 5
-    without = tokens_of(
-        batch, "What is the capital of France?", LogitsSpec(bias=((plain[0], -100.0),))
-    )
-    assert plain[0] not in without
+def test_tokens_are_forced_forbidden_and_allowed(batch: Batch) -> None:
+    def tokens(**spec: object) -> list[int]:
+        return tokens_of(batch, "Count to 15.", LogitsSpec(**spec))
+
+    plain = tokens()
+    word = (plain[3], plain[4])
+    without = tokens(bad_words=(word,))
+
+    assert 77 not in plain
+    assert tokens(bias=((77, 100.0),))[:5] == [77] * 5
+    assert plain[0] not in tokens(bias=((plain[0], -100.0),))
+    assert without[:4] == plain[:4]
+    assert word not in set(itertools.pairwise(without)), "a word of several tokens"
+    sampling = SamplingParams(temperature=1.5, seed=3)
+    spec = LogitsSpec(allowed_ids=(60, 61, 62))
+    assert set(tokens_of(batch, "hello", spec, sampling=sampling)) <= {60, 61, 62}
 
 
 @pytest.mark.smoke
-def test_neighbours_of_a_biased_generation_generate_the_same_as_alone(batch: Batch) -> None:
+def test_neighbours_of_a_biased_generation_are_as_alone(batch: Batch) -> None:
     question = "Count to 15."
     alone = tokens_of(batch, question)
     plain = [generation(question) for _ in range(4)]
@@ -63,20 +70,6 @@ def test_neighbours_of_a_biased_generation_generate_the_same_as_alone(batch: Bat
 
     assert [each.tokens for each in plain] == [alone] * 4
     assert [set(each.tokens) for each in biased] == [{50 + at} for at in range(4)]
-
-
-def test_a_word_of_several_tokens_is_not_completed(batch: Batch) -> None:
-    plain = tokens_of(batch, "Count to 15.")
-    word = (plain[3], plain[4])
-    changed = tokens_of(batch, "Count to 15.", LogitsSpec(bad_words=(word,)))
-    assert changed[:4] == plain[:4]
-    assert word not in set(itertools.pairwise(changed))
-
-
-def test_only_allowed_tokens_come(batch: Batch) -> None:
-    sampling = SamplingParams(temperature=1.5, seed=3)
-    spec = LogitsSpec(allowed_ids=(60, 61, 62))
-    assert set(tokens_of(batch, "hello", spec, sampling=sampling)) <= {60, 61, 62}
 
 
 @pytest.mark.smoke
@@ -95,9 +88,7 @@ def test_a_budget_ends_reasoning(batch: Batch) -> None:
 
 
 @pytest.mark.smoke
-def test_the_greedy_token_is_the_likeliest_and_the_best_sum_to_less_than_one(
-    batch: Batch,
-) -> None:
+def test_the_greedy_token_is_the_likeliest(batch: Batch) -> None:
     each = generation("Tell me a story.", LogitsSpec(logprobs=LogprobsSpec(num_top=20)))
     assert run(batch, each) == []
     assert len(each.logprobs) == len(each.tokens) > 3
@@ -131,9 +122,7 @@ SCORED = LogitsSpec(prompt_logprobs=LogprobsSpec(num_top=2))
 
 
 @pytest.mark.smoke
-def test_a_scored_prompt_has_the_probabilities_with_which_its_tokens_were_sampled(
-    batch: Batch,
-) -> None:
+def test_a_scored_prompt_has_the_probabilities_of_its_tokens(batch: Batch) -> None:
     generated = generation("Count to 15.", LogitsSpec(logprobs=LogprobsSpec()))
     assert run(batch, generated) == []
     whole = [*generated.prompt_ids.tolist(), *generated.tokens]

@@ -73,7 +73,6 @@ def test_all_modules_of_the_graph_may_be_changed(tmp_path: Path) -> None:
         **matrices(1.0, "self_attn.k_proj", (256, 128)),
         **matrices(1.0, "mlp.down_proj", (768, 256)),
     }
-
     assert read(write_adapter(tmp_path / "several", tensors))
 
 
@@ -114,7 +113,6 @@ def test_an_adapter_that_would_be_ignored_is_refused(
     tmp_path: Path, tensors: dict[str, np.ndarray], config: dict[str, Any], message: str
 ) -> None:
     folder = write_adapter(tmp_path / "adapter", tensors, **config)
-
     with pytest.raises(RuntimeError, match=f"^The adapter {folder}.*{message}"):
         read(folder)
 
@@ -135,6 +133,5 @@ CUT = safetensors(PAIR)[:-100]
 def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     file = tmp_path / "adapter.safetensors"
     file.write_bytes(content)
-
     with pytest.raises(RuntimeError, match=message):
         read(file)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.engine.option_parsing import option_documents, parse_options
 from vinery_serving.engine.options import EngineOptions
 
 
 def test_every_option_has_its_default_and_a_meaning() -> None:
     documents = option_documents()
-
     names = [document.name for document in documents]
     assert tuple(each for each in names if "." not in each) == EngineOptions.__struct_fields__
     assert names[names.index("cache_eviction") + 1] == "cache_eviction.start_size"
@@ -30,19 +30,18 @@ def test_the_documented_defaults_are_options_that_change_nothing() -> None:
     assert parse_options(written) == parse_options({})
 
 
-@pytest.mark.parametrize(
-    ("name", "advice"),
+@table(
+    "name, advice",
     [("max_runing", "Did you mean max_running?"), ("colour", "There are max_running, max_waiting")],
 )
 def test_an_unknown_option_is_answered_with_advice(name: str, advice: str) -> None:
     with pytest.raises(ValueError, match=f"There is no option {name}. ") as refusal:
         parse_options({name: 1})
-
     assert advice in str(refusal.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
+@table(
+    "name, value, message",
     [
         ("max_running", "many", 'max_running must be a whole number, not "many".'),
         ("max_running", True, "max_running must be a whole number, not true."),
@@ -66,12 +65,9 @@ def test_an_unknown_option_is_answered_with_advice(name: str, advice: str) -> No
         ("output_format", ["x" * 90], f'output_format must be a text, not ["{"x" * 38}….'),
     ],
 )
-def test_a_wrong_value_is_answered_with_what_it_must_be(
-    name: str, value: object, message: str
-) -> None:
+def test_a_wrong_value_is_answered_with_a_right_one(name: str, value: object, message: str) -> None:
     with pytest.raises(ValueError, match="must") as refusal:
         parse_options({name: value})
-
     assert str(refusal.value) == message
 
 
@@ -79,8 +75,8 @@ EVICTION = {"start_size": 32, "recent_size": 64, "max_cache_size": 192}
 KEPT = {"cache_eviction": EVICTION, "enable_prefix_caching": False}
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@table(
+    "options, message",
     [
         ({"cache_eviction": 5}, "cache_eviction must be an object or null, not 5."),
         (
@@ -113,13 +109,9 @@ KEPT = {"cache_eviction": EVICTION, "enable_prefix_caching": False}
             "cache_eviction and enable_prefix_caching exclude each other, because a context with "
             "gaps is no beginning of another prompt: set enable_prefix_caching to false, too.",
         ),
-        (
-            {**KEPT, "draft_model": "/m"},
-            "cache_eviction and draft_model exclude each other: choose one.",
-        ),
-        (
-            {**KEPT, "eagle3_head": "/h"},
-            "cache_eviction and eagle3_head exclude each other: choose one.",
+        *(
+            ({**KEPT, each: "/m"}, f"cache_eviction and {each} exclude each other: choose one.")
+            for each in ("draft_model", "eagle3_head")
         ),
         (
             {"eagle3_head": "/h", "prompt_lookup": True},
@@ -164,30 +156,24 @@ KEPT = {"cache_eviction": EVICTION, "enable_prefix_caching": False}
             "without dynamic_split_fuse, max_num_batched_tokens must be at least max_running: a "
             "step has a token of each answer.",
         ),
-        (
-            {"sparse_attention": {"mode": "xattention"}, "draft_model": "/m"},
-            "sparse_attention with the mode xattention and draft_model exclude each other: choose "
-            "trishape, or leave one out.",
-        ),
-        (
-            {"sparse_attention": {"mode": "xattention"}, "eagle3_head": "/h"},
-            "sparse_attention with the mode xattention and eagle3_head exclude each other: choose "
-            "trishape, or leave one out.",
+        *(
+            (
+                {"sparse_attention": {"mode": "xattention"}, each: "/m"},
+                f"sparse_attention with the mode xattention and {each} exclude each other: choose "
+                "trishape, or leave one out.",
+            )
+            for each in ("draft_model", "eagle3_head")
         ),
     ],
 )
-def test_options_that_do_not_go_together_are_refused_with_a_sentence(
-    options: dict[str, Any], message: str
-) -> None:
+def test_options_that_exclude_each_other_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as refusal:
         parse_options(options)
-
     assert str(refusal.value) == message
 
 
 def test_without_split_fuse_the_context_is_what_one_step_computes() -> None:
     whole = parse_options({"dynamic_split_fuse": False, "max_num_batched_tokens": 512})
-
     assert whole.context_of(2048) == whole.context_of(None) == 512
     assert whole.context_of(100) == 100
     assert parse_options({}).context_of(2048) == 2048

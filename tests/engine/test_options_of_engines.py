@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 import msgspec
-import pytest
 
 from tests.conftest import REPOSITORY
+from tests.tables import table
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.engine.options import EngineOptions, of_engine
 
@@ -34,8 +34,8 @@ def test_no_engine_and_no_node_reads_an_option_that_only_the_gateway_gets() -> N
     assert found <= OF_ENGINE
 
 
-@pytest.mark.parametrize(
-    ("options", "needs_another_engine"),
+@table(
+    "options, needs_another_engine",
     [
         ({"defaults": {"temperature": 0}}, False),
         ({"chat_template": "{{ messages }}", "output_format": "none"}, False),

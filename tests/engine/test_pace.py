@@ -40,7 +40,6 @@ def test_the_newest_seconds_count_most() -> None:
     pace = Pace()
     now = admit(pace, 0.0, 20.0, 5000)
     admit(pace, now, 10.0, 100)
-
     assert full_pace(pace) == pytest.approx(100, rel=0.5)
 
 
@@ -49,7 +48,6 @@ def test_time_without_a_queue_does_not_count() -> None:
     now = admit(pace, 0.0, 2.0, 500)
     pace.note(now, num_tokens=5.0, is_waiting=False, is_full=False)
     pace.note(now + 3600, num_tokens=500.0, is_waiting=False, is_full=False)
-
     assert full_pace(pace) == pytest.approx(500, rel=0.1)
 
 
@@ -57,7 +55,6 @@ def test_prompts_that_wait_beside_free_slots_have_a_pace_of_their_own() -> None:
     pace = Pace()
     now = admit(pace, 0.0, 2.0, 9000, is_full=False)
     admit(pace, now, 2.0, 300, is_full=True)
-
     assert pace.tokens_per_s(num_free=9, num_running=1) == pytest.approx(9000, rel=0.1)
     assert full_pace(pace) == pytest.approx(300, rel=0.3)
 
@@ -73,13 +70,15 @@ def test_means_follow_slowly() -> None:
     assert pace.mean_answer_s == pytest.approx(2.0)
 
 
-def test_a_long_answer_in_the_only_slot_does_not_stop_the_estimate() -> None:
+def test_running_answers_make_room_as_they_end_until_the_pace_is_measured() -> None:
     pace = Pace()
     pace.note_cost(100.0)
     pace.note_answer(10.0)
-    now = admit(pace, 0.0, 1.0, 10)
-    admit(pace, now, 600.0, 0)
+    assert full_pace(pace) == pytest.approx(64 * 100 / 10)
+    assert pace.tokens_per_s(num_free=1, num_running=63) == 0
 
+    now = admit(pace, 0.0, 1.0, 10)
+    admit(pace, now, 600.0, 0)  # a long answer in the only slot does not stop the estimate
     assert pace.tokens_per_s(num_free=0, num_running=1) == pytest.approx(0.25 * 100 / 10)
 
 
@@ -92,12 +91,3 @@ def test_the_pace_knows_for_how_long_the_queue_was_never_empty() -> None:
     pace.note(now, num_tokens=1.0, is_waiting=False, is_full=False)
 
     assert pace.waiting_s(now) == 0
-
-
-def test_until_the_pace_is_measured_running_answers_make_room_as_they_end() -> None:
-    pace = Pace()
-    pace.note_cost(100.0)
-    pace.note_answer(4.0)
-
-    assert full_pace(pace) == pytest.approx(64 * 100 / 4)
-    assert pace.tokens_per_s(num_free=1, num_running=63) == 0

@@ -40,7 +40,6 @@ def test_pictures_must_differ_from_each_other_and_not_from_themselves(
     seen: Mapping[str, Sequence[tuple[int, float]]], verdict: PictureVerdict, named: str
 ) -> None:
     result = judged(seen)
-
     assert result.verdict is verdict
     assert named in result.summary
 
@@ -60,13 +59,10 @@ async def answered(gateway: Gateway, *, is_tested: bool) -> Answer:
 
 
 @pytest.mark.live
-async def test_the_model_is_tested_beside_a_stream_that_stays_the_same(
-    shared_engine: SharedEngine,
-) -> None:
+async def test_a_stream_stays_the_same_beside_a_test(shared_engine: SharedEngine) -> None:
     async with shared_engine(folder=TINY_VISION) as gateway:
         calm = await answered(gateway, is_tested=False)
         tested = await answered(gateway, is_tested=True)
-
     assert tested.tokens == calm.tokens
     assert tested.finish == calm.finish is not None
 
@@ -74,7 +70,6 @@ async def test_the_model_is_tested_beside_a_stream_that_stays_the_same(
 @pytest.mark.live
 async def test_a_text_model_has_no_pictures_to_see(gateway: Gateway) -> None:
     tested = await gateway.client.test_pictures(TIMEOUT_S)
-
     assert tested.verdict == PictureVerdict.NO_VISION
 
 

@@ -115,9 +115,7 @@ async def test_many_pictures_beside_streams_are_all_answered(gateway: Gateway) -
     assert [len(each.tokens) for each in answers] == [60] * 8 + [8] * 16
 
 
-async def test_a_text_passes_pictures_of_its_key_that_wait_beside_a_stream(
-    gateway: Gateway,
-) -> None:
+async def test_a_text_passes_pictures_of_its_key_that_wait(gateway: Gateway) -> None:
     running, answer = a_question(gateway, "Hello", max_new_tokens=1500), Answer()
     stream = gateway.start(running)
     await gateway.read_until(stream, answer, 5)
@@ -146,7 +144,6 @@ async def test_a_picture_that_is_cancelled_leaves_nothing(gateway: Gateway) -> N
 
 def test_the_folder_is_read_as_the_gateway_reads_it() -> None:
     model = vision_model()
-
     assert (model.start_id, model.end_id, model.image_id, model.video_id) == (3, 4, 5, 6)
     assert isinstance(model.grid, SquareGrid)
     assert (model.grid.side, model.grid.least_pixels) == (28, 56 * 56)

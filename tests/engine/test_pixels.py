@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.core.media import MAX_MEDIA_BYTES
 from vinery_serving.engine.encoding_pace import EncodingPace, EncodingWaits
 from vinery_serving.engine.pixels import ArrivingPixels, PixelsRefused
@@ -35,11 +36,10 @@ def test_the_parts_of_requests_and_gateways_are_kept_apart() -> None:
     assert pixels.take(ONE, a_submit(1)) == b""
 
 
-@pytest.mark.parametrize("part", [b"", b"12", b"1234"])
+@table("part", [b"", b"12", b"1234"])
 def test_a_request_with_other_pixels_than_its_pictures_have_is_refused(part: bytes) -> None:
     pixels = ArrivingPixels()
     pixels.add(ONE, MediaPixels(1, part))
-
     with pytest.raises(ValueError, match="number of bytes"):
         pixels.take(ONE, a_submit(1, (1, 1)))
 
@@ -93,39 +93,30 @@ def paced(num_steps: int, *, num_prefill_steps: int = 1) -> EncodingPace:
     return pace
 
 
-def may_encode(
-    pace: EncodingPace, *, now: float = 1.0, num_streams: int = 4, is_idle: bool = False
-) -> bool:
-    return pace.may_encode(now, num_streams=num_streams, is_idle=is_idle)
-
-
-def test_the_first_picture_is_encoded_at_once() -> None:
-    assert may_encode(EncodingPace())
-
-
-def test_only_one_request_is_encoded_between_two_steps() -> None:
-    assert not may_encode(paced(0), num_streams=0)
-    assert not may_encode(paced(0), now=100.0)
-    assert may_encode(paced(0), num_streams=0, is_idle=True)
-
-
-def test_running_streams_get_many_steps_between_two_encodings() -> None:
-    assert not may_encode(paced(119))
-    assert may_encode(paced(120))
-
-
-def test_a_prompt_that_is_prefilled_in_several_steps_counts_for_each() -> None:
-    assert not may_encode(paced(359, num_prefill_steps=3))
-    assert may_encode(paced(360, num_prefill_steps=3))
-
-
-def test_without_running_streams_a_picture_does_not_wait() -> None:
-    assert may_encode(paced(1), num_streams=0)
-
-
-def test_a_picture_does_not_wait_for_long() -> None:
-    assert not may_encode(paced(1), now=4.0)
-    assert may_encode(paced(1), now=5.0)
+@table(
+    "pace, values, expected",
+    [
+        (EncodingPace(), {}, True),
+        # Only one request is encoded between two steps.
+        (paced(0), {"num_streams": 0}, False),
+        (paced(0), {"now": 100.0}, False),
+        (paced(0), {"num_streams": 0, "is_idle": True}, True),
+        # Running streams get many steps between two encodings, and for each step of a prompt.
+        (paced(119), {}, False),
+        (paced(120), {}, True),
+        (paced(359, num_prefill_steps=3), {}, False),
+        (paced(360, num_prefill_steps=3), {}, True),
+        # Without running streams a picture does not wait, and beside them not for long.
+        (paced(1), {"num_streams": 0}, True),
+        (paced(1), {"now": 4.0}, False),
+        (paced(1), {"now": 5.0}, True),
+    ],
+)
+def test_a_picture_waits_for_steps_of_streams(
+    pace: EncodingPace, values: dict[str, Any], *, expected: bool
+) -> None:
+    usual = {"now": 1.0, "num_streams": 4, "is_idle": False}
+    assert pace.may_encode(**{**usual, **values}) is expected
 
 
 def test_how_long_requests_with_pictures_wait_is_measured_between_them() -> None:
@@ -146,5 +137,4 @@ def test_the_time_without_a_picture_is_no_wait() -> None:
     for at in range(100):
         waits.note(10.0 * at, num_encoded=0, is_waiting=True)
         waits.note(10.0 * at + 1.0, num_encoded=1, is_waiting=False)
-
     assert waits.mean_s == pytest.approx(1.0, rel=0.01)

@@ -11,7 +11,8 @@ from msgspec import structs
 
 from tests.engine import in_process
 from tests.engine.conftest import TINY_CHAT
-from tests.engine.in_process import TOKENIZER, emptied, ids_of, pipeline_of
+from tests.engine.in_process import TOKENIZER, emptied, ids_of, pipeline_of, run_in_turn, step
+from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.pipeline import Pipeline
@@ -28,33 +29,34 @@ def waiting(*numbers: int) -> Prefill:
     return Prefill(ids(*numbers), first_chunk_end=None)
 
 
-def test_prompts_with_a_common_prefix_are_prefilled_together() -> None:
+BLOCK_IDS = tuple(range(BLOCK))
+
+
+@table(
+    "added, prompt, beside, expected",
+    [
+        # Prompts with a common prefix are prefilled together, unless they continue an earlier one.
+        ((1, 2, 9), (1, 2, 3), [(1, 2, 4), (7,)], True),
+        ((1, 2), (1, 2, 3), [(1, 2, 4)], False),
+        ((1, 2), (1, 2, 3), [(1, 2)], False),
+        ((1, 2), (1, 2, 3), [], True),
+        ((1, 2), (1, 5), [(1, 2, 4)], True),
+        # Equal prompts may share a block, and those that differ from its start share none.
+        ((1, 2), (1, 2, 3), [(1, 2, 3)], True),
+        ((0, 1), (*BLOCK_IDS, 3), [(*BLOCK_IDS, 4)], True),
+        ((0, 1), (*BLOCK_IDS, 3, 3), [(*BLOCK_IDS, 3, 4)], False),
+    ],
+)
+def test_prompts_are_prefilled_together_if_they_share_no_partial_block(
+    added: tuple[int, ...],
+    prompt: tuple[int, ...],
+    beside: list[tuple[int, ...]],
+    *,
+    expected: bool,
+) -> None:
     blocks = PrefixBlocks()
-    blocks.note_added(ids(1, 2, 9))
-    assert blocks.can_prefill(ids(1, 2, 3), [waiting(1, 2, 4), waiting(7)])
-
-
-def test_prompts_that_continue_an_earlier_prompt_are_not_prefilled_together() -> None:
-    blocks = PrefixBlocks()
-    blocks.note_added(ids(1, 2))
-    assert not blocks.can_prefill(ids(1, 2, 3), [waiting(1, 2, 4)])
-    assert not blocks.can_prefill(ids(1, 2, 3), [waiting(1, 2)])
-    assert blocks.can_prefill(ids(1, 2, 3), [])
-    assert blocks.can_prefill(ids(1, 5), [waiting(1, 2, 4)])
-
-
-def test_equal_prompts_may_share_a_block() -> None:
-    blocks = PrefixBlocks()
-    blocks.note_added(ids(1, 2))
-    assert blocks.can_prefill(ids(1, 2, 3), [waiting(1, 2, 3)])
-
-
-def test_prompts_that_differ_from_the_start_of_a_block_share_no_partial_block() -> None:
-    blocks = PrefixBlocks()
-    shared = list(range(BLOCK))
-    blocks.note_added(ids(0, 1))
-    assert blocks.can_prefill(ids(*shared, 3), [waiting(*shared, 4)])
-    assert not blocks.can_prefill(ids(*shared, 3, 3), [waiting(*shared, 3, 4)])
+    blocks.note_added(ids(*added))
+    assert blocks.can_prefill(ids(*prompt), [waiting(*each) for each in beside]) is expected
 
 
 def test_a_half_prefilled_prompt_delays_prompts_that_begin_with_its_first_chunk() -> None:
@@ -78,14 +80,12 @@ def test_a_prompt_that_was_abandoned_before_its_first_step_has_left_nothing() ->
     assert blocks.can_prefill(ids(1, 2, 3, 4), [waiting(1, 2, 3, 5)])
 
 
-@pytest.mark.parametrize(
-    ("num_prompt_tokens", "num_generated", "is_exposed_then"),
+@table(
+    "num_prompt_tokens, num_generated, is_exposed_then",
     [(BLOCK + 1, 0, True), (BLOCK + 1, 1, False), (2 * BLOCK, 1, True), (2 * BLOCK, 2, False)],
 )
 def test_a_prompt_that_ends_with_a_block_is_exposed_for_one_more_token(
-    num_prompt_tokens: int,
-    num_generated: int,
-    is_exposed_then: bool,
+    num_prompt_tokens: int, num_generated: int, is_exposed_then: bool
 ) -> None:
     assert is_exposed(num_prompt_tokens, num_generated) is is_exposed_then
 
@@ -143,18 +143,8 @@ def slow_batch(slow_pipeline: Pipeline) -> Iterator[Batch]:
 
 def answers(batch: Batch, *prompts: str, max_new_tokens: int = 8) -> list[str]:
     generations = [generation(prompt, max_new_tokens) for prompt in prompts]
-    run(batch, *generations)
+    assert run_in_turn(batch, *generations) == []
     return [TOKENIZER.decode(each.tokens, skip_special_tokens=True) for each in generations]
-
-
-def run(batch: Batch, *generations: Generation) -> None:
-    """Run them as the loop does: each is added as soon as it may join."""
-    waiting = list(generations)
-    while waiting or batch.has_work:
-        while waiting and batch.has_free_slot and batch.may_join(waiting[0]):
-            assert batch.add(waiting.pop(0)) is None
-        for new in batch.step().generated:
-            new.generation.tokens += new.token_ids
 
 
 def generation(
@@ -166,6 +156,7 @@ def generation(
 
 
 @pytest.mark.live
+@pytest.mark.smoke
 def test_no_prompt_gets_the_answer_of_another(batch: Batch) -> None:
     for _ in range(3):
         answers(batch, "The capital", max_new_tokens=1)
@@ -186,25 +177,24 @@ def test_chats_that_continue_the_same_text_get_their_own_answers(batch: Batch) -
 
 
 @pytest.mark.live
-def test_a_prompt_that_ends_with_a_block_keeps_it_when_another_joins_after_its_first_token(
-    batch: Batch,
-) -> None:
+def test_a_prompt_that_ends_with_a_block_keeps_it_when_another_joins(batch: Batch) -> None:
     """Until there is a second token, the cache knows the full block by its former tokens."""
     question = ids_of(f"<|im_end|>\n{CAPITAL_OF_FRANCE}")
     beginning = ids_of("<|im_start|>system\nBe very")
     filling = ids_of(" brief" * 2 * BLOCK)[: 2 * BLOCK - len(beginning) - len(question)]
     first = in_process.generation([*beginning, *filling, *question], max_new_tokens=12)
     assert len(first.prompt_ids) == 2 * BLOCK
-    run(batch, in_process.generation(first.prompt_ids[: BLOCK + 3].tolist(), max_new_tokens=1))
+    run_in_turn(
+        batch, in_process.generation(first.prompt_ids[: BLOCK + 3].tolist(), max_new_tokens=1)
+    )
     second = in_process.generation(
         [*first.prompt_ids[: BLOCK + 3].tolist(), *ids_of(" blue" * 40)], max_new_tokens=3
     )
     assert batch.add(first) is None
     while not first.tokens:
-        for new in batch.step().generated:
-            new.generation.tokens += new.token_ids
+        step(batch)
 
-    run(batch, second)
+    run_in_turn(batch, second)
 
     text = TOKENIZER.decode(first.tokens, skip_special_tokens=True)
     assert text == "The capital of France is Paris."
@@ -230,7 +220,7 @@ LONG_QUESTION = f"<|im_start|>system\nBe very brief.<|im_end|>\n{CAPITAL_OF_FRAN
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("number", range(3))
+@table("number", range(3))
 def test_a_prompt_abandoned_half_prefilled_does_not_affect_later_ones(
     slow_batch: Batch, number: int
 ) -> None:
@@ -264,9 +254,7 @@ def test_without_salts_abandoned_prompts_are_prefilled_to_their_end(tmp_path: Pa
 
 
 @pytest.mark.live
-def test_without_salts_a_failed_step_in_a_half_prefilled_prompt_needs_a_new_process(
-    tmp_path: Path,
-) -> None:
+def test_without_salts_a_step_that_fails_in_a_prompt_needs_a_new_process(tmp_path: Path) -> None:
     pipeline = pipeline_of(TINY_CHAT, tmp_path, **SLOW)
     pipeline.disable_salts()
     batch = Batch(pipeline, capacity=16)
@@ -279,7 +267,7 @@ def test_without_salts_a_failed_step_in_a_half_prefilled_prompt_needs_a_new_proc
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("penalty", [0.5, 1.0, 3.0])
+@table("penalty", [0.5, 1.0, 3.0])
 def test_another_key_does_not_change_the_answer(
     batch: Batch, slow_batch: Batch, penalty: float
 ) -> None:
@@ -290,7 +278,7 @@ def test_another_key_does_not_change_the_answer(
     slow_batch.add(abandoned)
     slow_batch.step()
     slow_batch.remove(abandoned)
-    run(slow_batch, again)
-    run(batch, elsewhere)
+    run_in_turn(slow_batch, again)
+    run_in_turn(batch, elsewhere)
     assert again.tokens == elsewhere.tokens
     assert again.num_cached == 0

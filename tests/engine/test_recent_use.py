@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.engine.recent_use import RecentUse
 
 ALICE, BOB = (1, 1), (2, 2)
@@ -34,28 +35,25 @@ def test_lanes_share_what_the_engine_can_do() -> None:
     assert not use.parts(now + 3600, 0.0)
 
 
-def test_a_few_bursts_of_seconds_use_little_although_the_engine_was_never_seen_to_do_more() -> None:
+@table(
+    "durations_s, is_busy, least, most",
+    [
+        ([2.0] * 4, True, 0.0, 0.5),  # a few bursts, although it was never seen to do more
+        ([15.0], True, 0.5, 1.0),
+        ([60.0], False, 0.0, 0.0),  # it never had much to do
+    ],
+)
+def test_the_used_part_follows_from_how_long_there_was_much_to_do(
+    durations_s: list[float], *, is_busy: bool, least: float, most: float
+) -> None:
     use, now = RecentUse(), 0.0
-    for _ in range(4):
-        now = run(use, now, 2.0) + 1.0
-
-    assert sum(part for _, part in use.parts(now, 0.0)) < 0.5
-
-
-def test_a_load_of_many_seconds_uses_most_of_the_engine() -> None:
-    use = RecentUse()
-    now = run(use, 0.0, 15.0)
-
-    assert sum(part for _, part in use.parts(now, 0.0)) > 0.5
-
-
-def test_an_engine_that_never_had_much_to_do_is_not_used() -> None:
-    use = RecentUse()
-    now = run(use, 0.0, 60.0, is_busy=False)
-
-    assert use.peak(now) == 0
-    assert not use.parts(now, 0.0)
-    assert not use.parts(now, 5000.0)
+    for duration_s in durations_s:
+        now = run(use, now, duration_s, is_busy=is_busy) + 1.0
+    used = sum(part for _, part in use.parts(now - 1.0, 0.0))
+    assert least <= used <= most
+    if not is_busy:
+        assert use.peak(now) == 0
+        assert not use.parts(now, 5000.0)
 
 
 def test_any_number_of_lanes_is_counted_in_bounded_memory() -> None:

@@ -7,14 +7,14 @@ tokens. These tests look into the batch to prove that this case occurred.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.engine import in_process
 from tests.engine.conftest import TINY_CHAT
-from tests.engine.in_process import TOKENIZER, ids_of, pipeline_of
+from tests.engine.in_process import TOKENIZER, ids_of, pipeline_of, run, run_in_turn, step
+from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import FailedGeneration, Generation
 from vinery_serving.engine.pipeline import Pipeline
@@ -29,11 +29,6 @@ LIMITS = (30, 20, 25, 15)
 PROMPTS = [f"{BEGINNING} {limit}.{END}" for limit in LIMITS]
 TEXTS = [" ".join(map(str, range(1, limit + 1))) for limit in LIMITS]
 BAD_GRAMMAR = GrammarSpec("json_schema", '{"type": "nonsense"}')
-PENALTIES = SamplingParams(frequency_penalty=0.3, presence_penalty=0.2)
-SAMPLED = SamplingParams(temperature=1.5, seed=7)
-DIGITS = GrammarSpec("regex", "([0-9]{1,2} ){12}x")
-
-NewGeneration = Callable[[str], Generation]
 
 
 @pytest.fixture(scope="module")
@@ -46,23 +41,6 @@ def generation(prompt: str | list[int], **values: Any) -> Generation:
     """Return a generation that continues the text itself, without a chat template."""
     ids = ids_of(prompt) if isinstance(prompt, str) else prompt
     return in_process.generation(ids, **{"max_new_tokens": 120, **values})
-
-
-def step(batch: Batch) -> list[FailedGeneration]:
-    result = batch.step()
-    for new in result.generated:
-        new.generation.tokens += new.token_ids
-    return result.failed
-
-
-def run(batch: Batch, *generations: Generation) -> list[FailedGeneration]:
-    """Run them as the loop does: each is added as soon as it may join."""
-    waiting, failed = list(generations), []
-    while waiting or len(batch):
-        while waiting and batch.has_free_slot and batch.may_join(waiting[0]):
-            assert batch.add(waiting.pop(0)) is None
-        failed += step(batch)
-    return failed
 
 
 def start(batch: Batch, generations: list[Generation], *, num_tokens: int) -> None:
@@ -81,7 +59,7 @@ def text_of(generation: Generation) -> str:
 
 def leave_partial_block(batch: Batch) -> None:
     """Let an earlier sequence end inside the common prefix of the prompts."""
-    run(batch, generation(BEGINNING, max_new_tokens=1))
+    run_in_turn(batch, generation(BEGINNING, max_new_tokens=1))
 
 
 def fail_a_step(batch: Batch) -> tuple[Generation, list[FailedGeneration]]:
@@ -90,51 +68,39 @@ def fail_a_step(batch: Batch) -> tuple[Generation, list[FailedGeneration]]:
     return guilty, step(batch)
 
 
-@pytest.mark.parametrize(
-    "new_generation",
+@pytest.mark.smoke
+@table(
+    "values",
     [
-        generation,
-        lambda prompt: generation(prompt, sampling=PENALTIES),
-        lambda prompt: generation(prompt, sampling=SAMPLED),
-        lambda prompt: generation(prompt, grammar=DIGITS),
+        {},
+        {"sampling": SamplingParams(frequency_penalty=0.3, presence_penalty=0.2)},
+        {"sampling": SamplingParams(temperature=1.5, seed=7)},
+        {"grammar": GrammarSpec("regex", "([0-9]{1,2} ){12}x")},
     ],
-    ids=["greedy", "penalised", "sampled", "within a grammar"],
 )
 def test_no_generation_gets_the_answer_of_another(
-    batch: Batch, uncached: Pipeline, new_generation: NewGeneration
+    batch: Batch, uncached: Pipeline, values: dict[str, Any]
 ) -> None:
-    alone = [new_generation(prompt) for prompt in PROMPTS]
+    alone, together, later = (
+        [generation(prompt, **values) for prompt in PROMPTS] for _ in range(3)
+    )
     for each in alone:
         assert run(Batch(uncached, capacity=1), each) == []
     leave_partial_block(batch)
-    together = [new_generation(prompt) for prompt in PROMPTS]
     start(batch, together, num_tokens=4)
 
     guilty, failed = fail_a_step(batch)
 
-    assert [each.generation for each in failed] == [guilty]
+    assert [(each.generation, each.code) for each in failed] == [(guilty, "invalid_grammar")]
     # The first is running again; each of the others would share its partly filled block.
     assert together[0] in batch._running
     assert set(map(id, together[1:])) <= set(map(id, batch._suspects))
     assert not batch.has_free_slot
-    run(batch)
+    assert run_in_turn(batch) == []
     assert [each.tokens for each in together] == [each.tokens for each in alone]
-
-
-def test_the_texts_are_right_too(batch: Batch) -> None:
-    leave_partial_block(batch)
-    together = [generation(prompt) for prompt in PROMPTS]
-    start(batch, together, num_tokens=4)
-
-    guilty, failed = fail_a_step(batch)
-    failed += run(batch)
-
-    assert [(each.generation, each.code) for each in failed] == [(guilty, "invalid_grammar")]
-    assert [text_of(each) for each in together] == TEXTS
-    # The cache has kept no mixture for later prompts.
-    later = [generation(prompt) for prompt in PROMPTS]
-    assert run(batch, *later) == []
-    assert [text_of(each) for each in later] == TEXTS
+    if not values:  # the cache has kept no mixture for later prompts
+        assert run_in_turn(batch, *later) == []
+        assert [text_of(each) for each in later] == TEXTS
 
 
 def test_innocents_that_share_no_partial_block_are_added_at_once(batch: Batch) -> None:
@@ -156,7 +122,7 @@ def test_a_waiting_suspect_can_be_removed(batch: Batch) -> None:
     num_tokens = len(removed.tokens)
 
     batch.remove(removed)
-    run(batch)
+    run_in_turn(batch)
 
     assert len(removed.tokens) == num_tokens
     others = [
@@ -175,13 +141,13 @@ def test_a_second_guilty_generation_does_not_affect_waiting_ones(batch: Batch) -
     for each in guilty:
         batch.add(each)
 
-    failed = run(batch)
+    failed = run_in_turn(batch)
 
     assert {id(each.generation) for each in failed} == {id(each) for each in guilty}
     assert [text_of(each) for each in together] == TEXTS
 
 
-def test_a_half_prefilled_prompt_that_is_removed_does_not_affect_similar_prompts(
+def test_a_half_prefilled_prompt_does_not_affect_similar_ones(
     batch: Batch, uncached: Pipeline
 ) -> None:
     """A failed step removes it while the cache has a partly filled block of it. Two other prompts
@@ -203,11 +169,11 @@ def test_a_half_prefilled_prompt_that_is_removed_does_not_affect_similar_prompts
     for each in alone:
         assert run(Batch(uncached, capacity=1), each) == []
     others = [generation(prompt, max_new_tokens=12) for prompt in prompts]
-    failed += run(batch)
+    failed += run_in_turn(batch)
     assert batch.may_join(others[0])
     batch.add(others[0])
     assert not batch.may_join(others[1])
-    failed += run(batch, others[1])
+    failed += run_in_turn(batch, others[1])
 
     assert [each.generation for each in failed] == [guilty]
     assert [each.tokens for each in others] == [each.tokens for each in alone]

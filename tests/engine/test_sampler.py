@@ -7,11 +7,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from tests.tables import table
 from vinery_serving.engine.sampler import TokenSampler
 from vinery_serving.transport.messages import SamplingParams
 
 LOGITS = np.log(np.array([0.4, 0.3, 0.2, 0.1], dtype=np.float32))
-NUM_DRAWS = 4000
+NUM_DRAWS = 1500
 
 
 def draws(logits: np.ndarray = LOGITS, **values: float) -> dict[int, float]:
@@ -29,18 +30,25 @@ def draw(logits: np.ndarray = LOGITS, tokens: tuple[int, ...] = (), **values: fl
     return int(row.argmax())
 
 
-def test_tokens_are_drawn_by_their_probabilities() -> None:
-    assert draws() == pytest.approx({0: 0.4, 1: 0.3, 2: 0.2, 3: 0.1}, abs=0.03)
+ROOTS = np.sqrt([0.4, 0.3, 0.2, 0.1])
 
 
-def test_a_temperature_flattens_the_probabilities() -> None:
-    roots = np.sqrt([0.4, 0.3, 0.2, 0.1])
-    expected = dict(enumerate((roots / roots.sum()).tolist()))
-    assert draws(temperature=2.0) == pytest.approx(expected, abs=0.03)
+@table(
+    "values, expected",
+    [
+        ({}, [0.4, 0.3, 0.2, 0.1]),
+        ({"temperature": 2.0}, ROOTS / ROOTS.sum()),
+        ({"top_k": 2}, [4 / 7, 3 / 7]),  # what is left adds up to one
+    ],
+)
+def test_tokens_are_drawn_by_their_probabilities(
+    values: dict[str, float], expected: list[float]
+) -> None:
+    assert draws(**values) == pytest.approx(dict(enumerate(expected)), abs=0.03)
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
+@table(
+    "values, expected",
     [
         ({"top_k": 1}, {0}),
         ({"top_k": 2}, {0, 1}),
@@ -55,10 +63,6 @@ def test_a_temperature_flattens_the_probabilities() -> None:
 )
 def test_only_the_likely_tokens_are_drawn(values: dict[str, float], expected: set[int]) -> None:
     assert set(draws(**values)) == expected
-
-
-def test_what_is_left_of_the_tokens_adds_up_to_one() -> None:
-    assert draws(top_k=2) == pytest.approx({0: 4 / 7, 1: 3 / 7}, abs=0.03)
 
 
 def test_generated_tokens_get_their_penalties() -> None:
@@ -93,6 +97,6 @@ def test_a_draw_depends_on_the_seed_and_on_the_number_of_tokens() -> None:
     assert len(set(by_seed)) == len(set(by_number)) == 4
 
 
-@pytest.mark.parametrize("seed", [0, -1, 2**63, 2**64 - 1])
+@table("seed", [0, -1, 2**63, 2**64 - 1])
 def test_any_seed_is_taken(seed: int) -> None:
     assert draw(seed=seed) in range(4)

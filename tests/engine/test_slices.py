@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.engine.in_process import generation_of, random_ids
+from tests.engine.in_process import emptied, generation_of, random_ids, run
+from tests.tables import table
 from vinery_serving.engine.admission import Admission
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.fair_queue import Lane
@@ -98,9 +99,7 @@ def test_prompts_that_have_waited_long_are_still_cut_while_another_key_asks(batc
     assert slices.next_of(old, 32.0) is old
 
 
-def test_prompts_of_a_key_that_always_repeats_one_do_not_make_those_of_another_seem_short(
-    batch: Batch,
-) -> None:
+def test_prompts_of_a_key_that_repeats_one_do_not_make_others_seem_short(batch: Batch) -> None:
     engine = Engine(batch)
     for _ in range(30):
         engine.run(generation(prompt(200, 64), lane=NEIGHBOUR, max_new_tokens=1))
@@ -114,7 +113,19 @@ def test_prompts_of_a_key_that_always_repeats_one_do_not_make_those_of_another_s
     assert batch.num_to_prefill == NUM_LONG
 
 
-@pytest.mark.parametrize(
+def test_many_prompts_of_a_key_that_repeats_one_are_added_for_a_step(batch: Batch) -> None:
+    for _ in range(30):
+        run(batch, generation(prompt(1, 64), max_new_tokens=1))
+
+    while batch.has_prefill_room:
+        assert batch.add(generation(prompt(1, 64), max_new_tokens=1)) is None
+
+    # At least an eighth of any prompt is expected to be computed, and a step has 256 tokens.
+    assert len(batch) == 256 / (64 / 8)
+
+
+@pytest.mark.smoke
+@table(
     "values",
     [
         {},
@@ -122,21 +133,20 @@ def test_prompts_of_a_key_that_always_repeats_one_do_not_make_those_of_another_s
         {"sampling": SamplingParams(repetition_penalty=1.2)},
         {"cache_key": bytes(range(16))},
     ],
-    ids=["greedy", "sampled", "penalty", "salted"],
 )
 def test_a_prompt_in_slices_has_the_same_answer_and_the_same_counts(
-    pipeline: Pipeline, batch: Batch, values: dict[str, Any]
+    pipeline: Pipeline, values: dict[str, Any]
 ) -> None:
     seed = sum(map(ord, str(values)))
-    cut = generation(prompt(seed), **values)
-    engine = Engine(batch)
-    engine.run(cut)
+    cut, again = (generation(prompt(seed), **values) for _ in range(2))
+    for batch in emptied(pipeline):
+        engine = Engine(batch)
+        engine.run(cut)
+        num_used = cut.num_used_tokens
+        Engine(batch, is_shared=False).run(again)
+
     assert len(engine.computed) >= 8
     assert all(later - earlier <= 256 for earlier, later in pairwise(engine.computed))
-    num_used = cut.num_used_tokens
-    again = generation(prompt(seed), **values)
-    Engine(batch, is_shared=False).run(again)
-
     assert cut.tokens == again.tokens
     assert cut.num_cached == 0
     assert num_used == NUM_LONG + 8
@@ -165,9 +175,7 @@ def test_an_answer_of_a_lost_engine_is_cut_with_its_prompt(batch: Batch) -> None
     assert cut.num_used_tokens == len(ids) + len(known) + 8
 
 
-def test_answers_of_a_lost_engine_do_not_wait_for_the_long_prompt_of_another_key(
-    batch: Batch,
-) -> None:
+def test_answers_of_a_lost_engine_do_not_wait_for_a_long_prompt(batch: Batch) -> None:
     """Gateways submit them in any order, and no key has asked this engine before."""
     engine = Engine(batch, is_shared=False)
     long = of_a_lost_engine(prompt(310, 1100), prompt(311, 800))
@@ -202,7 +210,6 @@ def test_what_left_the_batch_comes_back_whole(batch: Batch) -> None:
 def test_a_key_that_is_alone_has_no_slices(batch: Batch) -> None:
     engine = Engine(batch, is_shared=False)
     engine.run(generation(prompt(40)))
-
     assert set(engine.computed) == {NUM_LONG}
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import table
 from vinery_serving.engine.step_layout import Span, UnknownStepLayout, locate_spans
 
 
@@ -33,39 +34,40 @@ class Sequence:
         return position
 
 
-def test_an_uncached_prompt_begins_at_position_zero() -> None:
-    found = locate_spans([0, 1, 2, 3], [5, 6, 7, 8], 1, [Sequence([5, 6, 7, 8])])
-    assert found == [Span(0, 0, 4, range(1))]
+@table(
+    "positions, token_ids, num_rows, running, expected",
+    [
+        # An uncached prompt begins at position zero, a cached one after what was cached.
+        ([0, 1, 2, 3], [5, 6, 7, 8], 1, [Sequence([5, 6, 7, 8])], [Span(0, 0, 4, range(1))]),
+        ([2, 3], [7, 8], 1, [Sequence([5, 6, 7, 8])], [Span(0, 2, 2, range(1))]),
+        # Decoding generations come before prompts.
+        (
+            *([2, 0, 1], [3, 5, 6], 2, [Sequence([5, 6]), Sequence([1, 2, 3], is_decoding=True)]),
+            [Span(1, 0, 2, range(1, 2)), Span(0, 2, 1, range(1))],
+        ),
+        # A half-prefilled prompt has no row; all tokens of an echoed one have.
+        ([0, 1], [5, 6], 0, [Sequence([5, 6, 7]), Sequence([9])], [Span(0, 0, 2, range(0)), None]),
+        ([0, 1], [5, 6], 2, [Sequence([5, 6, 7], is_echoed=True)], [Span(0, 0, 2, range(2))]),
+        # A preempted generation is prefilled again from the start.
+        (
+            *([1, 0, 1, 2], [8, 1, 2, 3], 2),
+            [Sequence([1, 2, 3], is_decoding=True), Sequence([7, 8], is_decoding=True)],
+            [Span(1, 0, 3, range(1, 2)), Span(0, 1, 1, range(1))],
+        ),
+    ],
+)
+def test_each_generation_has_its_tokens_and_rows(
+    positions: list[int],
+    token_ids: list[int],
+    num_rows: int,
+    running: list[Sequence],
+    expected: list[Span | None],
+) -> None:
+    assert locate_spans(positions, token_ids, num_rows, running) == expected
 
 
-def test_a_cached_prompt_begins_after_what_was_cached() -> None:
-    assert locate_spans([2, 3], [7, 8], 1, [Sequence([5, 6, 7, 8])]) == [Span(0, 2, 2, range(1))]
-
-
-def test_decoding_generations_come_before_prompts() -> None:
-    prompt, decoding = Sequence([5, 6]), Sequence([1, 2, 3], is_decoding=True)
-    found = locate_spans([2, 0, 1], [3, 5, 6], 2, [prompt, decoding])
-    assert found == [Span(1, 0, 2, range(1, 2)), Span(0, 2, 1, range(1))]
-
-
-def test_a_half_prefilled_prompt_has_no_row() -> None:
-    found = locate_spans([0, 1], [5, 6], 0, [Sequence([5, 6, 7]), Sequence([9])])
-    assert found == [Span(0, 0, 2, range(0)), None]
-
-
-def test_all_tokens_of_an_echoed_prompt_have_a_row() -> None:
-    found = locate_spans([0, 1], [5, 6], 2, [Sequence([5, 6, 7], is_echoed=True)])
-    assert found == [Span(0, 0, 2, range(2))]
-
-
-def test_a_preempted_generation_is_prefilled_again_from_the_start() -> None:
-    preempted, other = Sequence([1, 2, 3], is_decoding=True), Sequence([7, 8], is_decoding=True)
-    found = locate_spans([1, 0, 1, 2], [8, 1, 2, 3], 2, [preempted, other])
-    assert found == [Span(1, 0, 3, range(1, 2)), Span(0, 1, 1, range(1))]
-
-
-@pytest.mark.parametrize(
-    ("positions", "token_ids", "num_rows"),
+@table(
+    "positions, token_ids, num_rows",
     [([3, 9], [1, 1], 1), ([0, 1], [5, 7], 1), ([0, 1], [5, 6], 2), ([0, 1, 0], [5, 6, 5], 1)],
 )
 def test_an_unknown_layout_is_refused(

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from tests.engine.in_process import emptied, pipeline_of, run
+from tests.engine.conftest import TINY_VISION
+from tests.engine.in_process import emptied, pipeline_of, run, step
 from tests.engine.pictures import (
     IMAGE,
-    TINY_VISION,
     VIDEO,
     a_picture,
     a_plain_picture,
@@ -24,6 +24,7 @@ from tests.engine.pictures import (
     tokenizer,
     vision_model,
 )
+from tests.tables import table
 from vinery_serving.engine.admission import Admission
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
@@ -39,10 +40,13 @@ from vinery_serving.transport.messages import (
     SamplingParams,
 )
 
+pytestmark = pytest.mark.live
+
 ONE, OTHER = a_picture(1), a_picture(2)
 LOGPROBS = LogitsSpec(logprobs=LogprobsSpec(num_top=3))
 LONG = "Look closely at what is shown here, and then answer me: "
-KEY, OTHER_KEY = bytes(range(32)), bytes(range(1, 33))
+QUESTION = f"What is it? {IMAGE}"
+KEY = bytes(range(32))
 
 
 @pytest.fixture(scope="module")
@@ -66,36 +70,12 @@ def logprobs(generation: Generation) -> list[float]:
     return [each.logprob for each in generation.logprobs]
 
 
-def test_the_engine_sees_and_changes_logits_and_isolates_keys(pipeline: Pipeline) -> None:
-    assert pipeline.has_logits_hook
-    assert pipeline.supports_cache_salt
-    assert not pipeline.can_score_prompts
-
-
-def test_the_same_picture_has_the_same_answer_and_another_has_another(batch: Batch) -> None:
-    first = answered(batch, f"What is it? {IMAGE}", ONE)
-    again = answered(batch, f"What is it? {IMAGE}", ONE)
-    other = answered(batch, f"What is it? {IMAGE}", OTHER)
-
-    assert again.tokens == first.tokens
-    assert logprobs(again) == pytest.approx(logprobs(first), abs=1e-4)
-    assert logprobs(other) != pytest.approx(logprobs(first), abs=1e-2)
-
-
-def test_two_pictures_are_seen_in_their_order(batch: Batch) -> None:
-    text = f"Which is it? {IMAGE} or {IMAGE}"
-
-    one_first = answered(batch, text, ONE, OTHER)
-    other_first = answered(batch, text, OTHER, ONE)
-
-    assert logprobs(one_first) != pytest.approx(logprobs(other_first), abs=1e-2)
-
-
+@pytest.mark.smoke
 def test_pictures_of_several_sizes_and_a_video_run_side_by_side(batch: Batch) -> None:
     """Each has the answer that it has alone, so the step's rows are matched rightly."""
     asks = [
         ("Hello", ()),
-        (f"What is it? {IMAGE}", (ONE,)),
+        (QUESTION, (ONE,)),
         (f"{LONG}{IMAGE}{IMAGE}", (a_picture(3, 4, 4), a_picture(4, 3, 2))),
         (f"What moves? {VIDEO}", (a_video(5),)),
         (f"{VIDEO} and {IMAGE}", (a_video(6, 3), OTHER)),
@@ -112,18 +92,16 @@ def test_pictures_of_several_sizes_and_a_video_run_side_by_side(batch: Batch) ->
 
 def test_frames_in_another_order_are_another_video(batch: Batch) -> None:
     video = a_video()
-
     forward = answered(batch, f"What moves? {VIDEO}", video)
     backward = answered(batch, f"What moves? {VIDEO}", video[::-1])
-
     assert logprobs(forward) != pytest.approx(logprobs(backward), abs=1e-2)
 
 
 def test_a_prompt_goes_on_after_any_tokens(batch: Batch) -> None:
     """GenAI takes text, in which these tokens could have been others."""
-    whole = answered(batch, f"What is it? {IMAGE}", ONE, max_new_tokens=12)
+    whole = answered(batch, QUESTION, ONE, max_new_tokens=12)
     known = np.array(whole.tokens[:5], "<i4").tobytes()
-    submit = a_submit(f"What is it? {IMAGE}", ONE, max_new_tokens=12)
+    submit = a_submit(QUESTION, ONE, max_new_tokens=12)
 
     rest = generation_of(structs.replace(submit, known=Known(known, is_replayed=False)))
     assert run(batch, rest) == []
@@ -132,45 +110,6 @@ def test_a_prompt_goes_on_after_any_tokens(batch: Batch) -> None:
 
 
 # The prefix cache
-
-
-def test_a_second_question_about_a_picture_reuses_its_tokens(batch: Batch) -> None:
-    picture = a_picture(11, 4, 4)
-    answered(batch, f"{LONG}{IMAGE} What is it?", picture)
-
-    again = answered(batch, f"{LONG}{IMAGE} And how large?", picture)
-    other = answered(batch, f"{LONG}{IMAGE} And how large?", a_picture(12, 4, 4))
-
-    start = again.submit.media[0].start
-    assert again.num_cached is not None
-    assert again.num_cached >= (start + 16) // 32 * 32 > start
-    assert other.num_cached is not None
-    assert other.num_cached <= start
-
-
-def test_keys_do_not_share_cached_tokens_and_answer_alike(batch: Batch) -> None:
-    text, picture = f"{LONG}{LONG}{IMAGE} What is it?", a_picture(13, 4, 4)
-    first = answered(batch, text, picture, cache_key=KEY)
-    other = answered(batch, text, picture, cache_key=OTHER_KEY)
-    none = answered(batch, text, picture)
-    again = answered(batch, text, picture, cache_key=KEY)
-
-    assert [each.num_cached for each in (first, other, none)] == [0, 0, 0]
-    assert again.num_cached is not None
-    assert again.num_cached > 32
-    for each in (other, none, again):
-        assert each.tokens == first.tokens
-        assert logprobs(each) == pytest.approx(logprobs(first), abs=2e-3)
-
-
-def test_keys_do_not_share_a_text_either(batch: Batch) -> None:
-    text = "Speak to me. " * 20
-    first = answered(batch, text, cache_key=KEY)
-    other = answered(batch, text, cache_key=OTHER_KEY)
-    again = answered(batch, text, cache_key=KEY)
-
-    assert first.num_cached == other.num_cached == 0
-    assert again.num_cached
 
 
 def test_a_picture_of_one_colour_in_another_shape_shares_nothing(batch: Batch) -> None:
@@ -192,9 +131,7 @@ def test_prompts_that_differ_in_a_picture_only_do_not_mix_in_a_block(batch: Batc
 
     for each in both:
         while not batch.may_join(each):
-            for new in batch.step().generated:
-                new.generation.tokens += new.token_ids
-                new.generation.logprobs += new.logprobs
+            step(batch)
         assert batch.add(each) is None
     assert run(batch) == []
 
@@ -203,10 +140,11 @@ def test_prompts_that_differ_in_a_picture_only_do_not_mix_in_a_block(batch: Batc
         assert logprobs(beside) == pytest.approx(logprobs(one), abs=1e-3)
 
 
+@pytest.mark.smoke
 def test_a_failed_step_fails_the_guilty_alone(batch: Batch) -> None:
     """The others are added again: their pictures are encoded once more."""
-    alone = [answered(batch, f"What is it? {IMAGE}", each) for each in (ONE, OTHER)]
-    asks = [asked(f"What is it? {IMAGE}", each, logits=LOGPROBS) for each in (ONE, OTHER)]
+    alone = [answered(batch, QUESTION, each) for each in (ONE, OTHER)]
+    asks = [asked(QUESTION, each, logits=LOGPROBS) for each in (ONE, OTHER)]
     guilty = asked(
         f"Which? {IMAGE}", ONE, grammar=GrammarSpec("json_schema", '{"type": "nonsense"}')
     )
@@ -244,42 +182,29 @@ def test_the_node_hears_of_each_encoding_before_it_begins(batch: Batch) -> None:
 
     answered(batch, "Hello")
     assert heard == []
-    answered(batch, f"What is it? {IMAGE}", ONE)
+    answered(batch, QUESTION, ONE)
     assert heard == [0]
 
 
 # Logits and sampling
 
 
-def test_a_token_is_forced_and_another_banned(batch: Batch) -> None:
-    free = answered(batch, f"What is it? {IMAGE}", ONE)
-    forced = answered(batch, f"What is it? {IMAGE}", ONE, logits=LogitsSpec(allowed_ids=(300,)))
-    banned = answered(
-        batch, f"What is it? {IMAGE}", ONE, logits=LogitsSpec(bad_words=((free.tokens[0],),))
-    )
-    biased = answered(batch, f"What is it? {IMAGE}", ONE, logits=LogitsSpec(bias=((301, 1000.0),)))
+def test_logits_are_changed(batch: Batch) -> None:
+    def tokens(**spec: object) -> list[int]:
+        return answered(batch, QUESTION, ONE, logits=LogitsSpec(**spec)).tokens
 
-    assert set(forced.tokens) == {300}
-    assert free.tokens[0] not in banned.tokens
-    assert set(biased.tokens) == {301}
-
-
-def test_top_logprobs_are_those_of_the_chosen_tokens(batch: Batch) -> None:
-    each = answered(batch, f"What is it? {IMAGE}", ONE)
-
-    assert len(each.logprobs) == len(each.tokens) == 8
-    for token_id, logprob in zip(each.tokens, each.logprobs, strict=True):
-        assert logprob.rank == 1
-        assert logprob.others[0] == (token_id, pytest.approx(logprob.logprob))
-
-
-def test_a_reasoning_budget_ends_reasoning(batch: Batch) -> None:
     end = tuple(ids_of("!"))
     budget = ReasoningBudget(3, is_open=True, start=(), end=end, closing_ids=end)
+    free = answered(batch, QUESTION, ONE)
 
-    each = answered(batch, f"What is it? {IMAGE}", ONE, logits=LogitsSpec(budget=budget))
-
-    assert each.tokens[3] == end[0]
+    assert set(tokens(allowed_ids=(300,))) == {300}
+    assert set(tokens(bias=((301, 1000.0),))) == {301}
+    assert free.tokens[0] not in tokens(bad_words=((free.tokens[0],),))
+    assert tokens(budget=budget)[3] == end[0]
+    assert len(free.logprobs) == len(free.tokens) == 8
+    for token_id, logprob in zip(free.tokens, free.logprobs, strict=True):
+        assert logprob.rank == 1
+        assert logprob.others[0] == (token_id, pytest.approx(logprob.logprob))
 
 
 def test_a_repetition_penalty_counts_the_prompt(batch: Batch) -> None:
@@ -295,7 +220,7 @@ def test_a_repetition_penalty_counts_the_prompt(batch: Batch) -> None:
 def test_a_seed_decides_the_answer(batch: Batch) -> None:
     def sampled(seed: int) -> list[int]:
         sampling = SamplingParams(temperature=1.0, seed=seed)
-        return answered(batch, f"What is it? {IMAGE}", ONE, sampling=sampling).tokens
+        return answered(batch, QUESTION, ONE, sampling=sampling).tokens
 
     assert sampled(1) == sampled(1) != sampled(2)
 
@@ -305,13 +230,12 @@ def test_a_grammar_binds_the_answer(batch: Batch) -> None:
     each = answered(
         batch, f"Is it? {IMAGE}", ONE, grammar=grammar, ignore_eos=False, max_new_tokens=20
     )
-
     assert tokenizer().decode(each.tokens, skip_special_tokens=True) in ("yes", "no")
 
 
 def test_a_beam_search_has_an_answer_for_each_sequence(batch: Batch) -> None:
     beams = BeamSpec(2, other_ids=(2,))
-    each = asked(f"What is it? {IMAGE}", ONE, beams=beams)
+    each = asked(QUESTION, ONE, beams=beams)
 
     assert run(batch, each) == []
 
@@ -339,13 +263,14 @@ def test_prompts_longer_than_a_step_are_followed(tmp_path: Path) -> None:
 
 
 def wrong(**changes: object) -> None:
-    submit = a_submit(f"What is it? {IMAGE}", ONE)
+    submit = a_submit(QUESTION, ONE)
     media = (structs.replace(submit.media[0], **changes),)
     ids = np.frombuffer(submit.prompt_ids, "<i4").astype(np.int64)
     vision_model().check(ids, media)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.smoke
+@table(
     "changes",
     [
         {"start": 1},
@@ -364,6 +289,7 @@ def test_a_picture_that_is_not_as_the_prompt_shows_it_is_refused(changes: dict[s
         wrong(**changes)
 
 
+@pytest.mark.smoke
 def test_a_prompt_that_shows_more_or_fewer_pictures_is_refused() -> None:
     submit = a_submit(f"{IMAGE}{IMAGE}", ONE, OTHER)
     ids = np.frombuffer(submit.prompt_ids, "<i4").astype(np.int64)
@@ -374,16 +300,16 @@ def test_a_prompt_that_shows_more_or_fewer_pictures_is_refused() -> None:
             vision_model().check(ids, media)
 
 
+@pytest.mark.smoke
 def test_a_video_behind_a_picture_is_refused() -> None:
     """GenAI 2026.4.1 gives it the positions of the picture."""
     submit = a_submit(f"{IMAGE}{VIDEO}", ONE, a_video())
     ids = np.frombuffer(submit.prompt_ids, "<i4").astype(np.int64)
-
     with pytest.raises(ValueError, match="Videos must come before pictures"):
         vision_model().check(ids, submit.media)
 
 
-@pytest.mark.parametrize("option", [{"draft_model": "/x"}, {"prompt_lookup": True}])
+@table("option", [{"draft_model": "/x"}, {"prompt_lookup": True}])
 def test_a_vision_model_with_speculative_decoding_is_refused(
     option: dict[str, object], tmp_path: Path
 ) -> None:
@@ -391,13 +317,11 @@ def test_a_vision_model_with_speculative_decoding_is_refused(
         pipeline_of(TINY_VISION, tmp_path, **option)
 
 
-def test_requests_that_wait_to_be_encoded_are_reported_apart_from_those_that_wait_for_slots(
-    batch: Batch,
-) -> None:
+def test_requests_that_wait_to_be_encoded_are_reported_apart(batch: Batch) -> None:
     """They hold up no other request: gateways must not refuse those for them."""
     waiting = Admission(EngineOptions(), batch)
-    others = [asked(f"What is it? {IMAGE}", ONE, max_new_tokens=1) for _ in range(2)]
-    for each in [asked(f"What is it? {IMAGE}", OTHER, max_new_tokens=40, ignore_eos=True), *others]:
+    others = [asked(QUESTION, ONE, max_new_tokens=1) for _ in range(2)]
+    for each in [asked(QUESTION, OTHER, max_new_tokens=40, ignore_eos=True), *others]:
         waiting.add(each)
     assert list(waiting.admit()) == []
     batch.step()

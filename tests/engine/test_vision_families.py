@@ -1,4 +1,4 @@
-"""Gemma 3, LLaVA, LLaVA-NeXT and InternVL in GenAI's pipeline: small random models."""
+"""Gemma 3, LLaVA, LLaVA-NeXT, InternVL and Qwen 2 VL in GenAI's pipeline: small models."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from tests.engine.conftest import TINY_VISION
 from tests.engine.family_models import (
     FAMILIES,
     Pixels,
     a_family_folder,
     a_fitted_picture,
     a_prompt,
+    fitted_size,
     noise,
-    sizes_of,
     with_media,
 )
 from tests.engine.in_process import emptied, pipeline_of, run
 from tests.examples import examples
+from tests.tables import table
 from vinery_serving.core.media import Detail, PictureVerdict
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
@@ -34,18 +36,23 @@ from vinery_serving.engine.refusing import check_submit
 from vinery_serving.engine.vision import VisionModel
 
 LONG = "Look closely at what is shown here, and then answer me in a word or two: "
+pytestmark = pytest.mark.live
+
 KEY, OTHER_KEY = bytes(range(32)), bytes(range(1, 33))
 SHARED = settings(
-    max_examples=examples(40),
+    max_examples=examples(8),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 
-@pytest.fixture(scope="module", params=list(FAMILIES))
+@pytest.fixture(scope="module", params=[*FAMILIES, "qwen2_vl"])
 def pipeline(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    """With memory for all prompts of these tests: otherwise the prefix cache forgets them."""
     home = tmp_path_factory.mktemp(request.param)
-    return pipeline_of(a_family_folder(request.param, home / "model"), home, cache_size_gb=1)
+    is_random = request.param in FAMILIES
+    folder = a_family_folder(request.param, home / "model") if is_random else TINY_VISION
+    return pipeline_of(folder, home, cache_size_gb=1)
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +83,7 @@ def logprobs(generation: Generation) -> list[float]:
 def test_the_engine_sees_logits_and_isolates_keys(pipeline: Pipeline) -> None:
     assert pipeline.has_logits_hook
     assert pipeline.supports_cache_salt
+    assert not pipeline.can_score_prompts
 
 
 @SHARED
@@ -88,30 +96,26 @@ def test_the_engine_sees_logits_and_isolates_keys(pipeline: Pipeline) -> None:
 def test_genai_counts_the_same_tokens(
     batch: Batch, model: VisionModel, width: int, height: int, detail: Detail, max_pixels: int
 ) -> None:
-    size = sizes_of(model).fit(width, height, detail, max_pixels)
+    size = fitted_size(model, width, height, detail, max_pixels)
     each = answered(batch, a_prompt(model, "a", noise(0, *size), "b", max_new_tokens=1))
-
     assert each.handle is not None
     assert each.handle.num_prompt_tokens == len(each.prompt_ids)
 
 
-def test_genai_counts_the_tokens_of_several_pictures_and_of_a_text(
-    batch: Batch, model: VisionModel
-) -> None:
+def test_genai_counts_the_tokens_of_several_pictures(batch: Batch, model: VisionModel) -> None:
     one, other = a_fitted_picture(model, 1), a_fitted_picture(model, 2, 300, 40)
-
     for parts in (("Hi", one, one, "?"), ("Hi", one, "or", other, "?"), ("Hi",)):
         each = answered(batch, a_prompt(model, *parts))
         assert each.handle is not None
         assert each.handle.num_prompt_tokens == len(each.prompt_ids)
 
 
-@pytest.mark.parametrize("family", list(FAMILIES))
+@table("family", FAMILIES)
 def test_answers_are_those_of_genai_with_the_tokenizer_of_the_folder(
     family: str, tmp_path: Path
 ) -> None:
     """The engine gives it coded ids, and leaves out the line breaks that GenAI adds."""
-    folder = a_family_folder(family, tmp_path / "model")
+    folder = a_family_folder(family, tmp_path / family)
     pipeline = pipeline_of(folder, tmp_path, cache_size_gb=1)
     model = the_model(pipeline)
     picture = a_fitted_picture(model, 1)
@@ -151,22 +155,19 @@ def asked_of_genai(
     return num_tokens, list(output.generated_ids), list(output.generated_log_probs)
 
 
-def test_answers_follow_the_picture(batch: Batch, model: VisionModel) -> None:
+@pytest.mark.smoke
+def test_answers_follow_the_pictures_and_their_order(batch: Batch, model: VisionModel) -> None:
+    def of(*parts: str | Pixels) -> Generation:
+        return answered(batch, a_prompt(model, *parts))
+
     one, other = a_fitted_picture(model, 1), a_fitted_picture(model, 2)
-    first = answered(batch, a_prompt(model, "What? ", one, "!"))
-    again = answered(batch, a_prompt(model, "What? ", one, "!"))
-    another = answered(batch, a_prompt(model, "What? ", other, "!"))
+    first, again, another = (of("What? ", each, "!") for each in (one, one, other))
+    forward = of("Which ", one, " or ", other, "?")
+    backward = of("Which ", other, " or ", one, "?")
 
     assert again.tokens == first.tokens
     assert logprobs(again) == pytest.approx(logprobs(first), abs=1e-3)
     assert logprobs(another) != pytest.approx(logprobs(first), abs=1e-2)
-
-
-def test_two_pictures_are_seen_in_their_order(batch: Batch, model: VisionModel) -> None:
-    one, other = a_fitted_picture(model, 1), a_fitted_picture(model, 2)
-    forward = answered(batch, a_prompt(model, "Which ", one, " or ", other, "?"))
-    backward = answered(batch, a_prompt(model, "Which ", other, " or ", one, "?"))
-
     assert logprobs(forward) != pytest.approx(logprobs(backward), abs=1e-2)
 
 
@@ -189,9 +190,7 @@ def test_prompts_run_side_by_side(batch: Batch, model: VisionModel) -> None:
         assert logprobs(beside) == pytest.approx(logprobs(each), abs=1e-3)
 
 
-def test_a_second_question_about_a_picture_reuses_its_tokens(
-    batch: Batch, model: VisionModel
-) -> None:
+def test_a_second_question_reuses_the_picture(batch: Batch, model: VisionModel) -> None:
     one, other = (a_fitted_picture(model, seed, 300, 300) for seed in (3, 4))
     answered(batch, a_prompt(model, LONG, one, one, one, one, "What?"))
 
@@ -205,15 +204,19 @@ def test_a_second_question_about_a_picture_reuses_its_tokens(
     assert another.num_cached <= start
 
 
-def test_keys_do_not_share_cached_tokens_and_answer_alike(batch: Batch, model: VisionModel) -> None:
-    parts = (LONG, a_fitted_picture(model, 5), "What is it?")
-    first = answered(batch, a_prompt(model, *parts, cache_key=KEY))
-    other = answered(batch, a_prompt(model, *parts, cache_key=OTHER_KEY))
-    again = answered(batch, a_prompt(model, *parts, cache_key=KEY))
+@table("has_picture", [True, False])
+def test_keys_do_not_share_cached_tokens_and_answer_alike(
+    batch: Batch, model: VisionModel, *, has_picture: bool
+) -> None:
+    shown = [a_fitted_picture(model, 5)] if has_picture else []
+    first, other, none, again = (
+        answered(batch, a_prompt(model, f"{has_picture}: {LONG}", *shown, "What?", cache_key=key))
+        for key in (KEY, OTHER_KEY, None, KEY)
+    )
 
-    assert first.num_cached == other.num_cached == 0
+    assert first.num_cached == other.num_cached == none.num_cached == 0
     assert again.num_cached
-    for each in (other, again):
+    for each in (other, none, again):
         assert each.tokens == first.tokens
         assert logprobs(each) == pytest.approx(logprobs(first), abs=5e-3)
 
@@ -294,12 +297,12 @@ def test_a_picture_behind_more_text_than_a_step_has_is_refused(gemma: Path, tmp_
         check_submit(late.submit, late.prompt_ids, pipeline, 2048)
 
 
-@pytest.mark.parametrize("name", ["llava", "internvl_chat"])
+@table("name", ["llava", "internvl_chat"])
 def test_the_tokens_of_other_families_may_be_divided(name: str, tmp_path: Path) -> None:
-    folder = a_family_folder(name, tmp_path / "model")
+    folder = a_family_folder(name, tmp_path / name)
     answers: list[Generation] = []
     for num_tokens in (8, 512):
-        home = tmp_path / str(num_tokens)
+        home = tmp_path / f"{name} {num_tokens}"
         pipeline = pipeline_of(folder, home, max_num_batched_tokens=num_tokens)
         assert pipeline.max_step_tokens == num_tokens
         model = the_model(pipeline)

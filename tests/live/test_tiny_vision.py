@@ -12,6 +12,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from tests import shapes
+from tests.tables import table
 
 pytestmark = pytest.mark.live
 
@@ -55,55 +56,33 @@ def answer(
     return str(pipeline.get_tokenizer().decode(ids))
 
 
-@pytest.mark.parametrize("colour", ["red", "green", "blue", "yellow", "orange", "purple", "black"])
-def test_it_names_colours(pipeline: genai.ContinuousBatchingPipeline, colour: str) -> None:
-    picture = shapes.a_shape("circle", colour)
-
-    assert answer(pipeline, f"{IMAGE}What colour is it?", pictures=[picture]) == (
-        f"{colour.capitalize()}."
-    )
-
-
-@pytest.mark.parametrize("name", ["circle", "square", "triangle"])
-def test_it_names_shapes(pipeline: genai.ContinuousBatchingPipeline, name: str) -> None:
-    picture = shapes.a_shape(name, "blue")
-
-    assert answer(pipeline, f"{IMAGE}What shape is it?", pictures=[picture]) == f"A {name}."
-
-
-@pytest.mark.parametrize("digit", range(10))
-def test_it_reads_a_digit(pipeline: genai.ContinuousBatchingPipeline, digit: int) -> None:
-    picture = shapes.a_digit(digit)
-
-    assert answer(pipeline, f"{IMAGE}Which digit is it?", pictures=[picture]) == f"{digit}."
-
-
-@pytest.mark.parametrize("number", range(1, 6))
-def test_it_counts_to_five(pipeline: genai.ContinuousBatchingPipeline, number: int) -> None:
-    asked = f"{IMAGE}How many circles are there?"
-
-    assert answer(pipeline, asked, pictures=[shapes.circles(number)]) == NUMBERS[number - 1]
+COLOUR, LEFT = f"{IMAGE}What colour is it?", f"{IMAGE}What is on the left?"
+COLOURS = ("red", "green", "blue", "yellow", "orange", "purple", "black")
+SEEN = [
+    *((COLOUR, shapes.a_shape("circle", each), f"{each.capitalize()}.") for each in COLOURS),
+    *(
+        (f"{IMAGE}What shape is it?", shapes.a_shape(each, "blue"), f"A {each}.")
+        for each in ("circle", "square", "triangle")
+    ),
+    *((f"{IMAGE}Which digit is it?", shapes.a_digit(each), f"{each}.") for each in range(10)),
+    *(
+        (f"{IMAGE}How many circles are there?", shapes.circles(number), text)
+        for number, text in enumerate(NUMBERS, 1)
+    ),
+    *(
+        (f"{IMAGE}Where does the arrow point?", shapes.an_arrow(each), f"{each.capitalize()}.")
+        for each in ("up", "left", "down", "right")
+    ),
+    (LEFT, shapes.circle_and_square(), "A red circle."),
+    (LEFT, ImageOps.mirror(shapes.circle_and_square()), "A blue square."),
+]
 
 
-@pytest.mark.parametrize("direction", ["up", "left", "down", "right"])
-def test_it_knows_where_an_arrow_points(
-    pipeline: genai.ContinuousBatchingPipeline, direction: str
+@table("question, picture, expected", SEEN)
+def test_it_names_what_it_sees(
+    pipeline: genai.ContinuousBatchingPipeline, question: str, picture: Image.Image, expected: str
 ) -> None:
-    asked = f"{IMAGE}Where does the arrow point?"
-
-    assert answer(pipeline, asked, pictures=[shapes.an_arrow(direction)]) == (
-        f"{direction.capitalize()}."
-    )
-
-
-def test_it_knows_which_of_two_things_is_on_the_left(
-    pipeline: genai.ContinuousBatchingPipeline,
-) -> None:
-    picture = shapes.circle_and_square()
-    asked = f"{IMAGE}What is on the left?"
-
-    assert answer(pipeline, asked, pictures=[picture]) == "A red circle."
-    assert answer(pipeline, asked, pictures=[ImageOps.mirror(picture)]) == "A blue square."
+    assert answer(pipeline, question, pictures=[picture]) == expected
 
 
 def test_it_compares_two_pictures(pipeline: genai.ContinuousBatchingPipeline) -> None:
@@ -117,20 +96,16 @@ def test_it_compares_two_pictures(pipeline: genai.ContinuousBatchingPipeline) ->
     assert answer(pipeline, second, pictures=[blue, red]) == "A red circle."
 
 
-def test_it_remembers_the_picture_of_an_earlier_turn(
-    pipeline: genai.ContinuousBatchingPipeline,
-) -> None:
-    turns = (f"{IMAGE}What colour is it?", "Red.", "What shape is it?")
-
+def test_it_remembers_an_earlier_picture(pipeline: genai.ContinuousBatchingPipeline) -> None:
+    turns = (COLOUR, "Red.", "What shape is it?")
     assert answer(pipeline, *turns, pictures=[shapes.a_shape("square", "red")]) == "A square."
 
 
-@pytest.mark.parametrize("direction", ["left", "right"])
+@table("direction", ["left", "right"])
 def test_it_knows_which_way_a_thing_moves(
     pipeline: genai.ContinuousBatchingPipeline, direction: str
 ) -> None:
     asked = f"{VIDEO}Which way does it move?"
-
     assert answer(pipeline, asked, video=shapes.moving(direction)) == f"{direction.capitalize()}."
 
 

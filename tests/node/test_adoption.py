@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,12 @@ def listening(socket: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
+def a_stranger(socket: Path) -> AbstractContextManager[subprocess.Popen[str]]:
+    """A process that does nothing."""
+    waiting = "import time; print('listening', flush=True); time.sleep(600)"
+    return listening(socket, sys.executable, "-c", waiting)
+
+
 def next_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
@@ -70,49 +76,33 @@ def socket(tmp_path: Path) -> Path:
     return engine_socket(tmp_path, ADDRESS)
 
 
-async def test_an_engine_is_found_by_its_socket_and_kept(tmp_path: Path, socket: Path) -> None:
+async def test_an_engine_is_found_by_its_socket_and_kept_until_its_end(
+    tmp_path: Path, socket: Path
+) -> None:
     with listening(socket) as process:
         found = adoption.find(tmp_path)[ADDRESS]
-
         assert found.pid == process.pid
         assert not found.has_ended
         assert next_line(process) == "Keep"
+        assert adoption.find(tmp_path / "another home") == {}
         found.close()
         assert next_line(process) == "NoneType"  # the connection has ended
 
-
-async def test_engines_of_another_home_are_not_found(tmp_path: Path, socket: Path) -> None:
-    other = tmp_path / "other"
-    with listening(socket):
-        assert adoption.find(other) == {}
-
-
-async def test_a_socket_without_a_process_is_no_engine(tmp_path: Path, socket: Path) -> None:
-    with listening(socket):
-        pass
-
-    assert adoption.find(tmp_path) == {}
-
-
-async def test_the_end_of_an_engine_that_was_found_is_noticed(tmp_path: Path, socket: Path) -> None:
-    with listening(socket) as process:
         found = adoption.find(tmp_path)[ADDRESS]
         process.kill()
-
         async with asyncio.timeout(TIMEOUT_S):
             assert await found.wait() == "The engine process ended."
         assert found.has_ended
         found.close()
+
+    assert adoption.find(tmp_path) == {}, "a socket without a process is no engine"
 
 
 async def test_a_process_that_gets_the_id_of_a_dead_engine_is_not_adopted(
     tmp_path: Path, socket: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_pidfd = os.pidfd_open
-    with (
-        listening(socket) as engine,
-        listening(socket.with_name("other"), sys.executable, "-c", _waiting()) as stranger,
-    ):
+    with listening(socket) as engine, a_stranger(socket) as stranger:
 
         def die_first(_: int) -> int:
             assert next_line(engine) == "Keep"  # so it has sent its first message
@@ -128,10 +118,7 @@ async def test_a_process_that_gets_the_id_of_a_dead_engine_is_not_adopted(
 async def test_no_signal_reaches_a_process_that_has_got_the_id_of_a_dead_engine(
     tmp_path: Path, socket: Path
 ) -> None:
-    with (
-        listening(socket) as engine,
-        listening(socket.with_name("other"), sys.executable, "-c", _waiting()) as stranger,
-    ):
+    with listening(socket) as engine, a_stranger(socket) as stranger:
         found = adoption.find(tmp_path)[ADDRESS]
         engine.kill()
         engine.wait()
@@ -142,15 +129,10 @@ async def test_no_signal_reaches_a_process_that_has_got_the_id_of_a_dead_engine(
         assert stranger.poll() is None
 
 
-def _waiting() -> str:
-    return "import time; print('listening', flush=True); time.sleep(600)"
-
-
 async def test_an_engine_that_ignores_its_end_is_killed(tmp_path: Path, socket: Path) -> None:
     stubborn = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{_LISTENING}"
     with listening(socket, sys.executable, "-c", stubborn, str(socket)) as process:
         await end_engine(adoption.find(tmp_path)[ADDRESS])
-
         assert process.wait(TIMEOUT_S) == -signal.SIGKILL
 
 
@@ -252,32 +234,22 @@ async def test_an_engine_with_other_options_is_ended(outlived: Outlive, tmp_path
 
 
 @pytest.mark.live
-async def test_an_adopted_engine_that_stands_still_is_ended_with_its_stacks_in_the_log(
-    outlived: Outlive, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("is_adopted", [True, False])
+async def test_an_engine_that_stands_still_is_ended_with_its_stacks_in_the_log(
+    outlived: Outlive, tmp_path: Path, caplog: pytest.LogCaptureFixture, *, is_adopted: bool
 ) -> None:
-    async with outlived() as (_, found):
+    async with outlived() as (_, found), asyncio.timeout(TIMEOUT_S):
         node = EngineProcess(found_config(tmp_path, {}))
-        assert await node.adopt(found)
-        os.kill(found.pid, signal.SIGSTOP)
-
-        with pytest.raises(EngineDied, match=r"stood still .*: stopped by a signal"):
-            async with asyncio.timeout(TIMEOUT_S):
+        if is_adopted:
+            assert await node.adopt(found)
+            os.kill(found.pid, signal.SIGSTOP)
+            with pytest.raises(EngineDied, match=r"stood still .*: stopped by a signal"):
                 await node.watch()
-        await node.end()
-    assert "engine/loop.py" in caplog.text, "the stacks are not in the log"
-
-
-@pytest.mark.live
-async def test_an_engine_that_stands_still_before_it_is_adopted_is_ended(
-    outlived: Outlive, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with outlived() as (_, earlier):
-        os.kill(earlier.pid, signal.SIGSTOP)
-        found = adoption.find(tmp_path)[ADDRESS]  # its first message never comes
-        earlier.close()
-        node = EngineProcess(found_config(tmp_path, {}))
-
-        async with asyncio.timeout(TIMEOUT_S):
-            assert not await node.adopt(found)
-        assert found.has_ended
+            await node.end()
+        else:
+            os.kill(found.pid, signal.SIGSTOP)
+            silent = adoption.find(tmp_path)[ADDRESS]  # its first message never comes
+            found.close()
+            assert not await node.adopt(silent)
+            assert silent.has_ended
     assert "engine/loop.py" in caplog.text, "the stacks are not in the log"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.tables import table
 from vinery_serving.node.backoff import Backoff, FailureKind, LoadAttempts
 
 
@@ -12,16 +11,21 @@ def delays(num: int, lived_s: float) -> list[float]:
     return [backoff.after(lived_s) for _ in range(num)]
 
 
-def test_streams_wait_half_a_second_at_most_for_the_start_of_the_next_engine() -> None:
-    assert delays(6, lived_s=0.5) == [0.1, 0.2, 0.4, 0.5, 0.5, 0.5]
+@table(
+    "lived_s, expected",
+    [
+        (0.5, [0.1, 0.2, 0.4, 0.5, 0.5, 0.5]),  # streams wait for the next engine
+        (3.5, [0.1, 0.1, 0.1]),  # it was stable
+    ],
+)
+def test_an_engine_that_did_not_live_long_waits_longer(
+    lived_s: float, expected: list[float]
+) -> None:
+    assert delays(len(expected), lived_s) == expected
 
 
-def test_an_engine_that_was_stable_begins_with_the_first_delay() -> None:
-    assert delays(3, lived_s=3.5) == [0.1, 0.1, 0.1]
-
-
-@pytest.mark.parametrize(
-    ("kind", "pauses_s"),
+@table(
+    "kind, pauses_s",
     [
         (FailureKind.FINAL, [None]),
         (FailureKind.PASSING, [1, 5, 20, None]),
@@ -32,7 +36,6 @@ def test_a_model_that_cannot_load_is_tried_a_few_times_with_growing_pauses(
     kind: FailureKind, pauses_s: list[float | None]
 ) -> None:
     attempts = LoadAttempts()
-
     assert [attempts.pause_after(kind) for _ in pauses_s] == pauses_s
     assert attempts.num_failed == attempts.max == len(pauses_s)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.node import device_probe
 from vinery_serving.node.device_probe import ProbeFailed
 
@@ -15,40 +16,28 @@ from vinery_serving.node.device_probe import ProbeFailed
 @pytest.mark.live
 async def test_openvino_lists_the_processor_with_the_memory_of_the_machine() -> None:
     found = {each.name: each for each in await device_probe.find()}
-
     assert found["CPU"].full_name
     assert found["CPU"].memory_bytes == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-@pytest.mark.parametrize(
-    ("script", "reason"),
+@table(
+    "script, timeout_s, reason",
     [
-        ("echo 'a driver crashed' >&2; exit 1", "could not list the devices: a driver crashed"),
-        ("kill -ALRM $$", "did not list the devices within"),
-        ("kill -SEGV $$", "could not list the devices"),
+        ("echo 'a driver crashed' >&2; exit 1", 60, "not list the devices: a driver crashed"),
+        ("kill -ALRM $$", 60, "did not list the devices within"),
+        ("kill -SEGV $$", 60, "could not list the devices"),
+        ("exec sleep 600", 0, "did not list the devices within"),  # no signal of its own ends it
     ],
 )
 async def test_a_driver_that_crashes_or_hangs_is_an_error_with_its_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, timeout_s: float, reason: str
 ) -> None:
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(device_probe, "TIMEOUT_S", timeout_s)
+    monkeypatch.setattr(device_probe, "_GRACE_S", 0.1 if timeout_s == 0 else 60.0)
 
     with pytest.raises(ProbeFailed, match=reason):
-        await device_probe.find()
-
-
-async def test_a_process_that_no_signal_of_its_own_ends_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\nexec sleep 600\n")
-    python.chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(python))
-    monkeypatch.setattr(device_probe, "TIMEOUT_S", 0)
-    monkeypatch.setattr(device_probe, "_GRACE_S", 0.1)
-
-    with pytest.raises(ProbeFailed, match="did not list the devices within"):
         await device_probe.find()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.node import fit
 from vinery_serving.node.fit import Measured, Need, estimate, measure
@@ -51,12 +52,11 @@ def test_the_cache_has_the_size_of_its_option_or_that_of_one_context(folder: Pat
     assert cache_bytes(max_context=1_000_000) == pytest.approx(1.1 * numbers * 16.384)
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"num_hidden_layers": "many"}'])
+@table("content", ["", "[]", '{"num_hidden_layers": "many"}'])
 def test_without_a_readable_configuration_the_cache_counts_for_nothing(
     folder: Path, content: str
 ) -> None:
     (folder / "config.json").write_text(content)
-
     assert estimate([folder], "CPU", EngineOptions()).cache_bytes == 0
 
 
@@ -90,7 +90,6 @@ def test_a_process_that_has_ended_is_not_measured() -> None:
 
 def test_a_refusal_names_all_figures_and_what_to_do() -> None:
     text = fit.unfit_text(Need(5 * GIB, GIB), 4 * GIB, "CPU", GIB)
-
     assert "about 6.12 GB (weights 5.00 GB, KV cache 1.00 GB, process 0.12 GB)" in text
     assert "models on CPU may use 4.00 GB, of which pinned models need 1.00 GB" in text
     assert "VINERY_MODEL_MEMORY_MB" in text

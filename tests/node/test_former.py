@@ -19,14 +19,25 @@ FIRST, SECOND = EngineAddress(7, "1" * 12), EngineAddress(7, "2" * 12)
 
 
 class ScriptedEngine:
-    """Serves until it drains or is ended. `idle_since_s` None: it has requests."""
+    """Serves until it drains or is ended. `idle_since` None: it has requests."""
 
     def __init__(self) -> None:
-        self.idle_since_s: float | None = None
+        self.idle_since: float | None = None
+        self.num_looks = 0
         self.is_draining = False
         self.has_ended = False
         self._ended = asyncio.Event()
         self._was_ended = asyncio.Event()
+
+    @property
+    def idle_since_s(self) -> float | None:
+        self.num_looks += 1
+        return self.idle_since
+
+    async def until_seen(self, num_looks: int) -> None:
+        async with asyncio.timeout(30):
+            while self.num_looks < num_looks:  # noqa: ASYNC110
+                await asyncio.sleep(0)
 
     def drain(self) -> None:
         self.is_draining = True
@@ -71,10 +82,10 @@ def add(formers: FormerEngines, address: EngineAddress = FIRST) -> ScriptedEngin
 async def test_it_ends_after_its_last_request(formers: FormerEngines) -> None:
     engine = add(formers)
     formers.retire(7, 0)
-    await asyncio.sleep(0.02)
+    await engine.until_seen(5)
     assert formers.serves(7, 0)
 
-    engine.idle_since_s = 0.001
+    engine.idle_since = 0.001
     await engine.until_ended()
     await formers.end()
     assert not formers.serves(7, 0)
@@ -87,13 +98,10 @@ async def test_it_takes_no_request_when_it_was_in_use_for_too_long(
     monkeypatch.setattr(former, "_PREPARED_WITHIN_S", 0.01)
     engine = add(formers)
     formers.retire(7, 0)
-
     await engine.until_ended()
 
 
-async def test_settings_that_are_in_force_again_get_their_engine_back(
-    formers: FormerEngines,
-) -> None:
+async def test_settings_in_force_again_get_their_engine_back(formers: FormerEngines) -> None:
     engine, other = add(formers, FIRST), add(formers, SECOND)
 
     assert await formers.take(FIRST) is cast(EngineProcess, engine)
@@ -103,12 +111,9 @@ async def test_settings_that_are_in_force_again_get_their_engine_back(
     assert await formers.take(FIRST) is None
 
 
-async def test_an_engine_that_takes_no_requests_has_ended_before_the_next_one_starts(
-    formers: FormerEngines,
-) -> None:
+async def test_an_engine_that_drains_has_ended_before_the_next_one(formers: FormerEngines) -> None:
     engine = add(formers)
     engine.is_draining = True
-
     assert await formers.take(FIRST) is None
     assert engine.has_ended
 
@@ -117,6 +122,5 @@ async def test_engines_of_models_that_are_not_loaded_any_more_end(formers: Forme
     engine = add(formers)
     await formers.end_others({(7, 0)})
     assert not engine.has_ended
-
     await formers.end_others({(8, 0)})
     assert engine.has_ended

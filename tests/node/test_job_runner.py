@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -80,6 +81,21 @@ def in_state(state: JobState) -> Callable[[ModelJob], bool]:
     return lambda job: job.state == state
 
 
+def ends(job: ModelJob, state: JobState) -> None:
+    """Let a node carry it out until it is in this state."""
+
+    async def run() -> None:
+        async with a_node():
+            await until(job, in_state(state))
+
+    asyncio.run(run())
+
+
+def has_begun(job: ModelJob) -> bool:
+    """For `until`: its process blocks, and has said so."""
+    return job.done_bytes == 1
+
+
 def processes(tmp_path: Path, action: str = "run") -> list[int]:
     path = tmp_path / "begun"
     words = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
@@ -99,12 +115,8 @@ def test_a_result_gives_the_model_its_folder(tmp_path: Path) -> None:
     job = begin(tmp_path, result={"folder": str(TINY_CHAT)})
     assert job.model.shown_state is ShownState.PULLING
     assert _read_specs(None)[1] == {}
+    ends(job, JobState.DONE)
 
-    async def run() -> None:
-        async with a_node():
-            await until(job, in_state(JobState.DONE))
-
-    asyncio.run(run())
     model = ServedModel.objects.get()
     assert model.folder == str(TINY_CHAT)
     assert [spec.name for spec in _read_specs(None)[1] or ()] == ["m"]
@@ -112,54 +124,41 @@ def test_a_result_gives_the_model_its_folder(tmp_path: Path) -> None:
     assert [event.state for event in ModelEvent.objects.all()] == ["pulling"]
 
 
-def test_a_folder_that_cannot_be_served_fails_the_job_with_the_reason(tmp_path: Path) -> None:
-    job = begin(tmp_path, result={"folder": str(tmp_path)})
+@pytest.mark.parametrize(
+    ("kind", "parameters", "reason", "num_processes"),
+    [
+        (JobKind.PULL, {"result": {"folder": "/"}}, "has no openvino_model.xml", 1),
+        (JobKind.PULL, {"error": "The repository does not exist."}, "The repository does not", 1),
+        (JobKind.BENCH, {"result": {"of": "another form"}}, "could not be stored", 1),
+        (JobKind.PULL, {"num_kills": 99}, "It was begun 5 times", 5),
+    ],
+)
+def test_a_job_fails_with_its_reason_and_can_be_begun_again(
+    tmp_path: Path, kind: JobKind, parameters: dict[str, Any], reason: str, num_processes: int
+) -> None:
+    digest = model_without_files().settings_digest
+    job = begin(tmp_path, kind, **parameters, settings_digest=digest)
 
     async def run() -> None:
         async with a_node():
             await until(job, in_state(JobState.FAILED))
-
-    asyncio.run(run())
-    assert "has no openvino_model.xml" in job.error
-    assert ServedModel.objects.get().shown_state is ShownState.FAILED
-    assert ModelEvent.objects.first().reason == job.error  # type: ignore[union-attr]
-
-
-def test_an_error_fails_the_job_and_it_can_be_begun_again(tmp_path: Path) -> None:
-    job = begin(tmp_path, error="The repository does not exist.")
-
-    async def run() -> None:
-        async with a_node():
-            await until(job, in_state(JobState.FAILED))
-            assert job.error == "The repository does not exist."
+            assert len(processes(tmp_path)) == num_processes
             await ask(jobs.resume, job)
-            await until(job, lambda row: len(processes(tmp_path)) == 2 and not row.is_unfinished)
+            await until(
+                job, lambda row: len(processes(tmp_path)) > num_processes and not row.is_unfinished
+            )
 
     asyncio.run(run())
+    assert reason in job.error
+    if kind is JobKind.PULL:
+        assert ServedModel.objects.get().shown_state is ShownState.FAILED
+        assert ModelEvent.objects.first().reason == job.error  # type: ignore[union-attr]
 
 
 def test_a_killed_process_is_begun_again(tmp_path: Path) -> None:
     job = begin(tmp_path, num_kills=2, result={"folder": str(TINY_CHAT)})
-
-    async def run() -> None:
-        async with a_node():
-            await until(job, in_state(JobState.DONE))
-
-    asyncio.run(run())
+    ends(job, JobState.DONE)
     assert job.num_attempts == 3
-
-
-def test_a_result_that_cannot_be_stored_fails_the_job(tmp_path: Path) -> None:
-    digest = model_without_files().settings_digest
-    job = begin(tmp_path, JobKind.BENCH, result={"of": "another form"}, settings_digest=digest)
-
-    async def run() -> None:
-        async with a_node():
-            await until(job, in_state(JobState.FAILED))
-
-    asyncio.run(run())
-    assert "could not be stored" in job.error
-    assert len(processes(tmp_path)) == 1
 
 
 def test_a_measurement_of_a_model_that_cannot_be_measured_any_more_ends(tmp_path: Path) -> None:
@@ -176,7 +175,7 @@ def test_a_measurement_of_a_model_that_cannot_be_measured_any_more_ends(tmp_path
 
     async def run(job: ModelJob, then: Callable[[], None]) -> str:
         async with a_node():
-            await until(job, lambda row: row.done_bytes == 1)
+            await until(job, has_begun)
             await in_thread(then)
             await until(job, in_state(JobState.FAILED))
         return job.error
@@ -191,29 +190,15 @@ def test_a_measurement_of_a_model_that_cannot_be_measured_any_more_ends(tmp_path
     assert not any(map(is_alive, processes(tmp_path)))
 
 
-def test_a_process_that_is_killed_each_time_fails_the_job(tmp_path: Path) -> None:
-    job = begin(tmp_path, num_kills=99)
-
-    async def run() -> None:
-        async with a_node():
-            await until(job, in_state(JobState.FAILED))
-
-    asyncio.run(run())
-    assert len(processes(tmp_path)) == 5
-    assert "It was begun 5 times" in job.error
-
-
 def test_a_paused_job_has_no_process_and_goes_on_when_it_is_resumed(tmp_path: Path) -> None:
     job = begin(tmp_path, blocks=True)
 
     async def run() -> None:
         async with a_node():
-            await until(job, lambda row: row.done_bytes == 1)
+            await until(job, has_begun)
             await ask(jobs.pause, job)
             await until(job, in_state(JobState.PAUSED))
-            (pid,) = processes(tmp_path)
-            with pytest.raises(ProcessLookupError):
-                os.kill(pid, 0)
+            assert not any(map(is_alive, processes(tmp_path)))
             await ask(jobs.resume, job)
             await until(job, lambda _: len(processes(tmp_path)) == 2)
 
@@ -226,7 +211,7 @@ def test_a_cancelled_job_discards_what_it_has_made(tmp_path: Path) -> None:
 
     async def run() -> None:
         async with a_node():
-            await until(job, lambda row: row.done_bytes == 1)
+            await until(job, has_begun)
             await ask(jobs.cancel, job)
             await until(job, in_state(JobState.CANCELLED))
 
@@ -240,7 +225,7 @@ def test_the_next_node_begins_a_job_again(tmp_path: Path) -> None:
 
     async def run() -> None:
         async with a_node():
-            await until(job, lambda row: row.done_bytes == 1)
+            await until(job, has_begun)
         async with a_node():
             await until(job, lambda _: len(processes(tmp_path)) == 2)
 
@@ -253,7 +238,7 @@ def test_the_job_of_a_removed_model_ends(tmp_path: Path) -> None:
 
     async def run() -> None:
         async with a_node():
-            await until(job, lambda row: row.done_bytes == 1)
+            await until(job, has_begun)
             (pid,) = processes(tmp_path)
             await in_thread(lambda: job.model.delete())
             async with asyncio.timeout(30):
@@ -264,15 +249,15 @@ def test_the_job_of_a_removed_model_ends(tmp_path: Path) -> None:
 
 
 def test_jobs_of_a_kind_take_turns(tmp_path: Path) -> None:
-    first = begin(tmp_path, blocks=True)
-    second = jobs.begin(
-        model_without_files("n"), JobKind.PULL, {"begun": str(tmp_path / "second"), "blocks": True}
+    first, second, of_another_kind = (
+        jobs.begin(model_without_files(name), kind, {"begun": str(tmp_path / name), "blocks": True})
+        for name, kind in (("m", JobKind.PULL), ("n", JobKind.PULL), ("o", JobKind.CONVERT))
     )
 
     async def run() -> None:
         async with a_node():
             await until(first, in_state(JobState.RUNNING))
-            await asyncio.sleep(0.2)
+            await until(of_another_kind, in_state(JobState.RUNNING))
             await until(second, in_state(JobState.WAITING))
             await ask(jobs.cancel, first)
             await until(second, in_state(JobState.RUNNING))
@@ -297,13 +282,7 @@ def test_the_process_ends_with_its_node(tmp_path: Path) -> None:
         "p.stdin.close()\n"
         "sys.exit(p.wait())\n"
     )
-    end = asyncio.run(_status_of(code))
-    assert end != 0
-
-
-async def _status_of(code: str) -> int:
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
-    return await process.wait()
+    assert subprocess.run((sys.executable, "-c", code), check=False).returncode != 0
 
 
 @pytest.mark.django_db

@@ -16,6 +16,7 @@ from typing import Any, cast
 import pytest
 
 from tests.fakes.clock import FakeClock
+from tests.tables import table
 from vinery_serving.catalog.engine_status import EngineState
 from vinery_serving.core.tasks import Task
 from vinery_serving.node import fit, keeper, status
@@ -163,8 +164,7 @@ class ScriptedEngine:
         pass
 
 
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Script:
     script = Script()
 
     async def is_asked_within(self: Keeper, timeout_s: float) -> bool:
@@ -180,6 +180,11 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     monkeypatch.setattr(status, "report_pictures", script.report_pictures)
     monkeypatch.setattr(Keeper, "_is_asked_within", is_asked_within)
     return script
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    return scripted(monkeypatch)
 
 
 @asynccontextmanager
@@ -204,26 +209,74 @@ async def live(script: Script, *ends: End) -> list[tuple[EngineState, str]]:
     return reports
 
 
-async def test_a_model_that_cannot_load_is_retried_without_flicker_and_stays_failed(
-    script: Script,
+TWICE = [(LOADING, ""), (RETRYING, NO_MEMORY)] * 2
+
+
+@table(
+    "ends, changes, reports, started_at",
+    [
+        # One that cannot load is tried again without flicker, and stays failed.
+        ([MEMORY] * 4, {}, [*TWICE[:2], (FAILED, NO_MEMORY)], [0, 1, 6, 26]),
+        # A failure that no attempt can heal is final at once, and without an engine for such files.
+        ([UNKNOWN_DEVICE], {}, [(LOADING, ""), (FAILED, "OpenVINO knows no device X")], [0]),
+        ([CUT], {}, [(FAILED, str(CUT))], [0]),
+        # An administrator ends a pause or a failure, and gets a new series of attempts.
+        (
+            *([*[MEMORY] * 5, LOADS], {"asked_at": 6}, [*TWICE, (READY, "")]),
+            [0, 1, 6, 7, 12, 32],
+        ),
+        (
+            *([UNKNOWN_DEVICE, LOADS], {"asked_at": 40}),
+            [(LOADING, ""), (FAILED, "OpenVINO knows no device X"), (LOADING, ""), (READY, "")],
+            [0, 40],
+        ),
+        # An engine that is killed while it loads is started soon again.
+        ([KILLED, KILLED, LOADS], {}, None, [0, 0.1, 0.3]),
+        (
+            *([OSError(24, "Too many open files"), LOADS], {}),
+            [(LOADING, ""), (RETRYING, "[Errno 24] Too many open files"), (READY, "")],
+            [0, 1],
+        ),
+        # After one that had loaded, a new start begins a new series.
+        ([MEMORY, MEMORY, CRASHES, MEMORY, MEMORY, LOADS], {}, None, [0, 1, 6, 6, 7, 12]),
+        # A file that changes during an attempt counts as a change.
+        (
+            *([UNKNOWN_DEVICE, LOADS], {"attempt_s": 5, "files": {0: (), 3: (("new", 1, 1, 1),)}}),
+            *(None, [0, 9]),
+        ),
+    ],
+)
+async def test_a_model_is_tried_and_reported_so(
+    monkeypatch: pytest.MonkeyPatch,
+    ends: list[End],
+    changes: dict[str, Any],
+    reports: list[tuple[EngineState, str]] | None,
+    started_at: list[float],
 ) -> None:
-    reports = await live(script, MEMORY, MEMORY, MEMORY, MEMORY)
+    script = scripted(monkeypatch)
+    for name, value in changes.items():
+        setattr(script, name, value)
 
-    assert reports == [(LOADING, ""), (RETRYING, NO_MEMORY), (FAILED, NO_MEMORY)]
-    assert script.started_at == [0, 1, 6, 26]
+    found = await live(script, *ends)
 
-
-async def test_a_failure_that_no_attempt_can_heal_is_final_at_once(script: Script) -> None:
-    reports = await live(script, UNKNOWN_DEVICE)
-
-    assert reports == [(LOADING, ""), (FAILED, "OpenVINO knows no device X")]
-    assert script.started_at == [0]
+    assert found == (reports or found)
+    assert script.started_at == pytest.approx(started_at)
+    assert (LOADS in ends) == (found[-1] == (READY, ""))
 
 
-@pytest.mark.parametrize("num_steps", range(4))
+async def test_an_engine_that_had_loaded_is_restarted_after_any_crash(script: Script) -> None:
+    reports = await live(script, *[CRASHES] * 6, LOADS)
+    assert reports[:4] == [(LOADING, ""), (READY, ""), (LOADING, "It crashed"), (READY, "")]
+    assert len(script.started_at) == 7
+    assert script.num_checks == 1, "files that have loaded are not read again: streams wait"
+    assert reports[-1] == (READY, "")
+
+
+@table("num_steps", range(4))
 async def test_an_engine_that_was_found_ends_with_its_keeper_before_it_is_adopted(
-    script: Script, monkeypatch: pytest.MonkeyPatch, num_steps: int
+    monkeypatch: pytest.MonkeyPatch, num_steps: int
 ) -> None:
+    scripted(monkeypatch)
     ended: list[object] = []
 
     async def end_engine(engine: object) -> None:
@@ -239,102 +292,20 @@ async def test_an_engine_that_was_found_ends_with_its_keeper_before_it_is_adopte
     assert ended == [found]
 
 
-async def test_files_that_are_unusable_fail_before_an_engine_starts(script: Script) -> None:
-    assert await live(script, CUT) == [(FAILED, str(CUT))]
-
-
 async def test_a_corrected_model_loads_without_its_old_error(script: Script) -> None:
     script.files = {0: (("cut", 1, 1, 1),), 30: (("whole", 2, 2, 2),)}
-
     reports = await live(script, CUT, LOADS)
-
     assert reports == [(FAILED, str(CUT)), (LOADING, ""), (READY, "")]
     assert 30 <= script.started_at[1] <= 35
 
 
-async def test_files_that_are_being_copied_are_left_alone_until_they_stay_the_same(
-    script: Script,
-) -> None:
+async def test_files_that_are_being_copied_are_left_alone(script: Script) -> None:
     script.files = {0: (), **{5 + at: (("copied", at, at, 1),) for at in range(20)}}
-
     await live(script, CUT, LOADS)
-
     assert 24 <= script.started_at[1] <= 30
 
 
-async def test_a_file_that_changes_during_an_attempt_counts_as_a_change(script: Script) -> None:
-    script.attempt_s = 5
-    script.files = {0: (), 3: (("new", 1, 1, 1),)}
-
-    await live(script, UNKNOWN_DEVICE, LOADS)
-
-    assert script.started_at == [0, 9]
-
-
-async def test_an_administrator_ends_a_pause_or_a_failure_and_gets_a_new_series(
-    script: Script,
-) -> None:
-    script.asked_at = 6
-
-    reports = await live(script, MEMORY, MEMORY, MEMORY, MEMORY, MEMORY, LOADS)
-
-    assert script.started_at[:3] == [0, 1, 6]
-    assert reports[:4] == [
-        (LOADING, ""),
-        (RETRYING, NO_MEMORY),
-        (LOADING, ""),
-        (RETRYING, NO_MEMORY),
-    ]
-    assert reports[-1] == (READY, "")
-
-
-async def test_an_administrator_tries_a_failed_model_again(script: Script) -> None:
-    script.asked_at = 40
-
-    reports = await live(script, UNKNOWN_DEVICE, LOADS)
-
-    assert [state for state, _ in reports] == [LOADING, FAILED, LOADING, READY]
-    assert script.started_at == [0, 40]
-
-
-async def test_an_engine_that_is_killed_while_it_loads_is_started_soon_again(
-    script: Script,
-) -> None:
-    reports = await live(script, KILLED, KILLED, LOADS)
-
-    assert script.started_at == pytest.approx([0, 0.1, 0.3])
-    assert reports[-1] == (READY, "")
-
-
-async def test_a_node_that_cannot_open_a_file_tries_again(script: Script) -> None:
-    reports = await live(script, OSError(24, "Too many open files"), LOADS)
-
-    assert reports[1:3] == [(RETRYING, "[Errno 24] Too many open files"), (READY, "")]
-
-
-async def test_an_engine_that_had_loaded_is_restarted_however_often_it_crashes(
-    script: Script,
-) -> None:
-    reports = await live(script, *[CRASHES] * 6, LOADS)
-
-    assert reports[:4] == [(LOADING, ""), (READY, ""), (LOADING, "It crashed"), (READY, "")]
-    assert len(script.started_at) == 7
-    assert script.num_checks == 1, "files that have loaded are not read again: streams wait"
-    assert reports[-1] == (READY, "")
-
-
-async def test_a_new_start_begins_a_new_series_after_an_engine_that_had_loaded(
-    script: Script,
-) -> None:
-    reports = await live(script, MEMORY, MEMORY, CRASHES, MEMORY, MEMORY, LOADS)
-
-    assert script.started_at == [0, 1, 6, 6, 7, 12]
-    assert FAILED not in {state for state, _ in reports}
-
-
-async def test_a_test_with_pictures_runs_once_however_often_it_is_seen_to_be_due(
-    script: Script,
-) -> None:
+async def test_a_test_with_pictures_that_is_due_runs_once(script: Script) -> None:
     script.ends = iter([LOADS])
     asked_at = datetime(2026, 3, 1, tzinfo=UTC)
     async with keeping() as a_keeper, asyncio.timeout(30):
@@ -350,9 +321,7 @@ async def test_a_test_with_pictures_runs_once_however_often_it_is_seen_to_be_due
     assert script.pictures == [PictureReport("passed", "All look different.", "CPU")]
 
 
-async def test_a_model_that_went_to_sleep_wakes_when_an_administrator_wants_it(
-    script: Script,
-) -> None:
+async def test_a_sleeping_model_wakes_when_an_administrator_wants_it(script: Script) -> None:
     script.ends = iter([LOADS, LOADS])
     async with keeping(replace(ASKED, idle_limit_s=0.001)) as a_keeper, asyncio.timeout(30):
         await script.is_over.wait()
@@ -369,7 +338,6 @@ async def test_a_model_that_was_asleep_stays_so_after_a_new_start(script: Script
     async with keeping(replace(ASKED, is_asleep=True)) as a_keeper, asyncio.timeout(30):
         await script.until((ASLEEP, ""))
         await a_keeper.end()
-
     assert script.started_at == []
 
 

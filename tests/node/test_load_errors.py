@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.tables import table
 from vinery_serving.node.backoff import FailureKind
 from vinery_serving.node.load_errors import killed, load_failure
 
@@ -29,8 +28,8 @@ error happened during devices query.
 """
 
 
-@pytest.mark.parametrize(
-    ("original", "cause", "advice"),
+@table(
+    "original, cause, advice",
     [
         (_NO_GPU, "This machine has no GPU runtime", "Install Intel's compute runtime"),
         (_NO_USABLE_GPU, "OpenVINO found no GPU that it can use", "/dev/dri"),
@@ -95,7 +94,7 @@ def test_what_another_attempt_cannot_heal_is_explained_and_final(
     assert failure.kind is FailureKind.FINAL
 
 
-@pytest.mark.parametrize(
+@table(
     "original",
     [
         f"{_CORE}Exception from src/inference/src/dev/plugin.cpp:54:\nstd::bad_alloc\n",
@@ -108,7 +107,6 @@ def test_what_another_attempt_cannot_heal_is_explained_and_final(
 )
 def test_memory_may_be_free_later(original: str) -> None:
     failure = load_failure(original)
-
     assert "memory" in failure.text.partition("\n\n")[0]
     assert "Unload other models" in failure.text
     assert failure.text.endswith(original.strip())
@@ -117,12 +115,11 @@ def test_memory_may_be_free_later(original: str) -> None:
 
 def test_an_unknown_error_is_itself_and_may_pass() -> None:
     failure = load_failure("Something new.\n")
-
     assert failure.text == "Something new."
     assert failure.kind is FailureKind.PASSING
 
 
-@pytest.mark.parametrize(
+@table(
     "sentence",
     [
         "/m/openvino_model.xml is not an OpenVINO graph: no element found: line 2, column 0.",
@@ -134,14 +131,12 @@ def test_an_unknown_error_is_itself_and_may_pass() -> None:
 )
 def test_a_sentence_of_vinery_stands_alone(sentence: str) -> None:
     failure = load_failure(sentence)
-
     assert failure.text == sentence
     assert failure.kind is FailureKind.FINAL
 
 
 def test_an_engine_that_was_killed_is_no_fault_of_its_model() -> None:
     failure = killed("The engine process ended with status -9.")
-
     assert failure.kind is FailureKind.KILLED
     assert "killed while it loaded" in failure.text
     assert failure.text.endswith("\n\nThe engine process ended with status -9.")

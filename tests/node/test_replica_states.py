@@ -28,18 +28,11 @@ def test_a_model_is_as_good_as_its_best_engine() -> None:
     assert report(states, 0, EngineState.LOADING)["state"] == "loading"
 
 
-def test_an_engine_that_has_ended_is_no_part_of_its_model() -> None:
+def test_an_engine_that_has_ended_and_one_with_former_settings_do_not_count() -> None:
     states = ReplicaStates()
     report(states, 0, EngineState.READY, pid=11)
     report(states, 1, EngineState.READY, pid=12)
 
     assert report(states, 0, EngineState.UNLOADED)["pid"] == 12
-    assert report(states, 1, EngineState.UNLOADED)["state"] == "unloaded"
-
-
-def test_reports_about_former_settings_do_not_count() -> None:
-    states = ReplicaStates()
-    report(states, 0, EngineState.READY)
-    report(states, 1, EngineState.READY)
-
     assert report(states, 0, EngineState.LOADING, digest="b")["state"] == "loading"
+    assert report(states, 0, EngineState.UNLOADED, digest="b")["state"] == "unloaded"

@@ -47,9 +47,7 @@ def awake(
     return memory
 
 
-def test_requests_wake_one_engine_and_the_others_follow_if_there_is_room(
-    scheduler: EngineScheduler,
-) -> None:
+def test_requests_wake_one_engine_and_others_follow(scheduler: EngineScheduler) -> None:
     first, second = add(scheduler, 1), add(scheduler, 1, replica=1)
     scheduler.waits = lambda: {1: Wait(3, 100.0)}
     scheduler.plan()
@@ -71,28 +69,28 @@ def test_no_other_model_makes_room_for_a_second_engine(scheduler: EngineSchedule
     assert other.phase is Phase.AWAKE
 
 
-def test_engines_of_a_model_are_idle_together(scheduler: EngineScheduler) -> None:
+def idle(scheduler: EngineScheduler, replica: int, *, for_s: float | None) -> ModelMemory:
+    """An engine that woke long ago and may be idle for 50 s; None: it has requests."""
     now_s = time.monotonic()
-    first = awake(scheduler, 1, 0, now_s - 100)
-    second = awake(scheduler, 1, 1, None)
-    for each in (first, second):
-        each.change(is_pinned=False, idle_limit_s=50)
-        each.awake_since_s = now_s - 200
+    memory = awake(scheduler, 1, replica, None if for_s is None else now_s - for_s)
+    memory.change(is_pinned=False, idle_limit_s=50)
+    memory.awake_since_s = now_s - 200
+    return memory
+
+
+def test_engines_of_a_model_are_idle_together(scheduler: EngineScheduler) -> None:
+    first, second = idle(scheduler, 0, for_s=100), idle(scheduler, 1, for_s=None)
     scheduler.plan()
     assert (first.phase, second.phase) == (Phase.AWAKE, Phase.AWAKE)
 
-    second.engine = ScriptedEngine(now_s - 60)
+    second.engine = ScriptedEngine(time.monotonic() - 60)
     scheduler.plan()
     assert (first.phase, second.phase) == (Phase.LEAVING, Phase.LEAVING)
 
 
 def test_no_engine_sleeps_while_another_of_its_model_loads(scheduler: EngineScheduler) -> None:
-    now_s = time.monotonic()
-    first = awake(scheduler, 1, 0, now_s - 100)
-    first.change(is_pinned=False, idle_limit_s=50)
-    first.awake_since_s = now_s - 200
+    first = idle(scheduler, 0, for_s=100)
     second = scheduler.add(1, 1, "m1", "CPU")
     second.hold(NEED)
     scheduler.plan()
-
     assert first.phase is Phase.AWAKE

@@ -31,9 +31,7 @@ def config_of(home: Path) -> EngineConfig:
     )
 
 
-async def test_a_model_loads_in_the_process_that_is_there_and_the_next_one_in_a_new_one(
-    tmp_path: Path,
-) -> None:
+async def test_a_model_loads_in_the_process_that_is_there_and_the_next_anew(tmp_path: Path) -> None:
     spares = SpareEngines()
     await spares.fill()
     pid = spares.pid
@@ -52,32 +50,25 @@ async def test_a_model_loads_in_the_process_that_is_there_and_the_next_one_in_a_
     assert not psutil.pid_exists(pid)
 
 
-async def test_a_process_that_was_killed_is_replaced_and_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_killed_process_is_replaced_and_none_is_left_when_none_is_wanted(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(spare, "_CALM_S", 0.0)
     spares, pids = SpareEngines(), set[int]()
     async with asyncio.timeout(60):
         while len(pids) < 2:
             spares.want(is_wanted=True)
-            await asyncio.sleep(0.05)
-            if spares.pid is not None:
-                pids.add(spares.pid)
-                psutil.Process(spares.pid).kill()
-    spares.want(is_wanted=False)
-    await spares.close()
-
-    assert spares.take() is None
-    assert not any(map(psutil.pid_exists, pids))
-
-
-async def test_no_process_is_left_when_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spare, "_CALM_S", 0.0)
-    spares = SpareEngines()
-    async with asyncio.timeout(60):
-        while (pid := spares.pid) is None:
-            spares.want(is_wanted=True)
             await asyncio.sleep(0.01)
-        while psutil.pid_exists(pid):
+            if spares.pid is not None and spares.pid not in pids:
+                pids.add(spares.pid)
+                if len(pids) == 1:
+                    psutil.Process(spares.pid).kill()
+        while any(map(psutil.pid_exists, pids)):
             spares.want(is_wanted=False)
             await asyncio.sleep(0.01)
+    assert spares.take() is None
+
+    await spares.fill()
+    assert (pid := spares.pid) is not None
+    await spares.close()
+    assert not psutil.pid_exists(pid)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.conftest import TINY_CHAT
+from tests.tables import table
 from vinery_serving.node.weights import UnusableWeights, check_weights
 
 
@@ -20,10 +21,6 @@ def folder(tmp_path: Path) -> Path:
 
 def cut(file: Path, num_bytes: int) -> None:
     file.write_bytes(file.read_bytes()[:num_bytes])
-
-
-def test_a_whole_folder_passes(folder: Path) -> None:
-    check_weights(folder)
 
 
 @pytest.mark.parametrize("name", ["openvino_model.bin", "openvino_tokenizer.bin"])
@@ -40,30 +37,28 @@ def test_a_cut_file_is_named_with_both_sizes(folder: Path, name: str) -> None:
     )
 
 
-def test_a_longer_file_passes(folder: Path) -> None:
+def test_a_whole_folder_and_a_longer_file_pass(folder: Path) -> None:
+    check_weights(folder)
     with (folder / "openvino_model.bin").open("ab") as weights:
         weights.write(b"padding")
-
     check_weights(folder)
 
 
 def test_a_missing_file_is_named(folder: Path) -> None:
     (folder / "openvino_detokenizer.bin").unlink()
-
     with pytest.raises(UnusableWeights, match=r"file openvino_detokenizer\.bin is missing in "):
         check_weights(folder)
 
 
-def test_a_graph_without_constants_needs_no_weights(tmp_path: Path) -> None:
-    (tmp_path / "openvino_model.xml").write_text("<net><layers/></net>")
-
-    check_weights(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "text", ["no graph", "<net><layers><layer type='Const'><data offset='x'/>"]
+@table(
+    "text",
+    [
+        "<net><layers/></net>",  # without constants
+        # What is no graph is left to its reader.
+        "no graph",
+        "<net><layers><layer type='Const'><data offset='x'/>",
+    ],
 )
-def test_a_file_that_is_no_graph_is_left_to_its_reader(tmp_path: Path, text: str) -> None:
+def test_some_graphs_need_no_weights(tmp_path: Path, text: str) -> None:
     (tmp_path / "openvino_model.xml").write_text(text)
-
     check_weights(tmp_path)

@@ -27,7 +27,6 @@ def lengths(batch: list[WaitingText]) -> list[int]:
 
 def test_texts_of_about_the_same_length_are_computed_together() -> None:
     texts = waiting(text(500), *[text(7) for _ in range(3)], max_tokens=1024)
-
     assert lengths(texts.next_batch()) == [500]
     assert lengths(texts.next_batch()) == [7, 7, 7]
     assert texts.next_batch() == []
@@ -37,7 +36,6 @@ def test_short_texts_wait_for_one_batch_of_longer_ones_only() -> None:
     texts = waiting(*[text(500) for _ in range(5)])
     texts.next_batch()
     texts.add([text(4)])
-
     assert lengths(texts.next_batch()) == [4]
 
 
@@ -53,7 +51,6 @@ def test_long_texts_are_not_passed_for_ever() -> None:
 
 def test_a_key_with_many_texts_does_not_make_another_wait_for_all_of_them() -> None:
     texts = waiting(*[text(8) for _ in range(100)], text(8, B))
-
     assert B in [each.lane for each in texts.next_batch()]
 
 
@@ -99,7 +96,7 @@ def test_every_text_is_computed_once_and_no_batch_is_too_large(
 
 
 @given(st.lists(st.tuples(LENGTHS, st.integers(1, 3)), max_size=15))
-def test_the_shortest_text_waits_for_at_most_one_batch_of_longer_ones(
+def test_the_shortest_text_waits_for_one_batch_of_longer_ones(
     rounds: list[tuple[list[int], int]],
 ) -> None:
     texts, was_passed = WaitingTexts(64), False

@@ -102,10 +102,10 @@ def test_a_vector_does_not_depend_on_the_texts_beside_it(
 ) -> None:
     together = model.vectors([text(ids) for ids in texts])
     alone = np.concatenate([model.vectors([text(ids)]) for ids in texts])
-
     assert together == pytest.approx(alone, abs=TOLERANCE)
 
 
+@pytest.mark.smoke
 def test_vectors_are_those_of_genai(model: PoolingModel) -> None:
     from openvino_genai import TextEmbeddingPipeline
 
@@ -120,6 +120,7 @@ def test_vectors_are_those_of_genai(model: PoolingModel) -> None:
     assert own == pytest.approx(np.array(genai), abs=TOLERANCE)
 
 
+@pytest.mark.smoke
 def test_padding_takes_no_part_in_any_pooling() -> None:
     inputs = padded([text([1] * 3), text([1] * 9)], pad_id=7)
     mask = inputs["attention_mask"]
@@ -132,10 +133,12 @@ def test_padding_takes_no_part_in_any_pooling() -> None:
     assert pooled(states, mask, "last_token")[0, 0] == 3
 
 
+@pytest.mark.smoke
 def test_a_vector_of_zeros_has_no_direction_and_stays() -> None:
     assert normalized(np.zeros((1, 4), np.float32)).tolist() == [[0, 0, 0, 0]]
 
 
+@pytest.mark.smoke
 async def test_an_engine_answers_and_refuses_and_goes_on(
     tmp_path: Path, model: PoolingModel
 ) -> None:
@@ -164,10 +167,11 @@ async def test_an_engine_answers_and_refuses_and_goes_on(
         assert isinstance(await answer(client, request(client, [5])), np.ndarray)
 
 
-async def test_a_full_queue_refuses_more_and_a_cancelled_request_leaves_it(tmp_path: Path) -> None:
-    async with an_engine(tmp_path, max_waiting=10) as (_, client):
-        large = request(client, *[[5] * 500] * 300, lane=(1, 1))
-        running = client.pool(large)
+async def test_a_full_queue_refuses_more_a_cancelled_request_leaves_it_and_a_kill_ends_all(
+    tmp_path: Path,
+) -> None:
+    async with an_engine(tmp_path, max_waiting=10) as (process, client):
+        running = client.pool(request(client, *[[5] * 500] * 300, lane=(1, 1)))
         refused = await answer(client, request(client, [5], lane=(1, 1)))
         assert isinstance(refused, Rejected)
         assert refused.code == "overloaded"
@@ -176,16 +180,12 @@ async def test_a_full_queue_refuses_more_and_a_cancelled_request_leaves_it(tmp_p
             pass  # it answers between two batches
         assert isinstance(await answer(client, request(client, [5], lane=(1, 1))), np.ndarray)
 
-
-async def test_a_killed_engine_ends_its_requests(tmp_path: Path) -> None:
-    async with an_engine(tmp_path) as (process, client):
         stream = client.pool(request(client, *[[5] * 500] * 400))
         assert process.pid is not None
         os.kill(process.pid, signal.SIGKILL)
         with pytest.raises(EngineDisconnected) as lost:
             while isinstance(await stream.next(), list):
                 pass
-
         assert not lost.value.is_planned
 
 

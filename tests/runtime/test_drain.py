@@ -6,7 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from vinery_serving.core.errors import ShuttingDown
+from vinery_serving.runtime import drain as drain_module
 from vinery_serving.runtime.drain import Drain
 
 
@@ -31,12 +34,16 @@ async def running(drain: Drain) -> AsyncIterator[tuple[asyncio.Task[str], asynci
     task.cancel()
 
 
-async def test_requests_that_run_are_answered_before_the_end() -> None:
+async def test_requests_that_run_are_answered_before_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drain_module, "_POLL_S", 0.0)
     drain = Drain()
     async with running(drain) as (request, may_end):
         drain.begin()
         ending = asyncio.create_task(drain.finish(limit_s=600))
-        await asyncio.sleep(0.15)
+        for _ in range(20):  # turns of its loop
+            await asyncio.sleep(0)
         assert not ending.done()
 
         may_end.set()
@@ -45,27 +52,17 @@ async def test_requests_that_run_are_answered_before_the_end() -> None:
         assert await request == "whole"
 
 
-async def test_requests_that_take_longer_than_the_limit_end_with_an_error() -> None:
-    drain = Drain()
-    async with running(drain) as (request, _):
-        drain.begin()
-
-        await drain.finish(limit_s=0.0)
-
-        assert await request == ShuttingDown.code
-
-
-async def test_a_second_signal_ends_requests_before_the_limit() -> None:
-    drain = Drain()
-    async with running(drain) as (request, _):
-        drain.begin()
-        ending = asyncio.create_task(drain.finish(limit_s=600))
-        await asyncio.sleep(0)
-
-        drain.begin()
-        await ending
-
-        assert await request == ShuttingDown.code
+async def test_requests_end_with_an_error_at_the_limit_or_at_a_second_signal() -> None:
+    for limit_s, num_signals in ((0.0, 1), (600.0, 2)):
+        drain = Drain()
+        async with running(drain) as (request, _):
+            drain.begin()
+            ending = asyncio.create_task(drain.finish(limit_s))
+            await asyncio.sleep(0)
+            for _ in range(num_signals - 1):
+                drain.begin()
+            await ending
+            assert await request == ShuttingDown.code
 
 
 async def test_a_request_that_its_client_leaves_is_not_ended_by_the_server() -> None:
@@ -81,5 +78,4 @@ async def test_a_request_that_its_client_leaves_is_not_ended_by_the_server() -> 
 async def test_without_requests_the_end_does_not_wait_for_the_limit() -> None:
     drain = Drain()
     drain.begin()
-
     await drain.finish(limit_s=600)

@@ -11,36 +11,27 @@ MIB = 1024 * 1024
 TERABYTES = 10**18
 
 
-def test_a_database_that_failed_is_unavailable_until_it_answers() -> None:
-    database = DatabaseHealth()
-    assert not database.is_unavailable
-
-    database.failed()
-    assert database.is_unavailable
-
-    database.answered()
-    assert not database.is_unavailable
-
-
-def test_a_database_that_does_not_answer_for_seconds_is_unavailable() -> None:
+def test_a_database_that_failed_or_is_silent_for_seconds_is_unavailable_until_it_answers() -> None:
     clock = FakeClock()
     database = DatabaseHealth(clock)
+    assert not database.is_unavailable
+    database.failed()
+    assert database.is_unavailable
+    database.answered()
+    assert not database.is_unavailable
 
     clock.now_s += 9.9
     assert not database.is_unavailable
     clock.now_s += 0.2
     assert database.is_unavailable
     assert round(database.silent_s, 1) == 10.1
-
     database.answered()
     assert not database.is_unavailable
 
 
 def test_enough_free_space_is_reported(tmp_path: Path) -> None:
     disk = DiskHealth({"usage": tmp_path}, min_free_bytes=0)
-
     disk.check()
-
     assert (disk.is_healthy, disk.report) == (True, "enough")
     assert disk.disks[0].free_bytes > 0
 
@@ -69,23 +60,14 @@ def test_each_disk_is_reported(tmp_path: Path) -> None:
     assert disk.report == "low: 0 MiB for the database"
 
 
-def test_a_missing_folder_cannot_be_read_until_it_exists(tmp_path: Path) -> None:
-    folder = tmp_path / "usage"
-    disk = DiskHealth({"usage": folder}, min_free_bytes=0)
-
+def test_a_missing_folder_or_a_silent_disk_cannot_be_read(tmp_path: Path) -> None:
+    folder, clock = tmp_path / "usage", FakeClock()
+    disk = DiskHealth({"usage": folder}, min_free_bytes=0, clock=clock)
     disk.check()
     assert (disk.is_healthy, disk.report) == (False, "cannot be read")
 
     folder.mkdir()
     disk.check()
     assert disk.report == "enough"
-
-
-def test_a_disk_that_does_not_answer_is_reported(tmp_path: Path) -> None:
-    clock = FakeClock()
-    disk = DiskHealth({"usage": tmp_path}, min_free_bytes=0, clock=clock)
-    disk.check()
-
     clock.now_s += 16.0
-
     assert (disk.is_healthy, disk.report) == (False, "cannot be read")

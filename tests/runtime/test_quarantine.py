@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
+from tests.runtime.test_runtime import until
 from vinery.health.metrics import _of_process
 from vinery_accounts.quarantine.queue import QuarantineQueue
 from vinery_accounts.quarantine.store import FatalRequest
@@ -20,7 +21,9 @@ from vinery_serving.transport.messages import SamplingParams, Submit
 
 MODEL = "tiny-chat"
 REQUEST = Submit(1, b"", SamplingParams(), 9, 9.0, lane=(3, 12), request_id="req_1")
-OTHER = Submit(1, b"\x01\x00\x00\x00", SamplingParams(), 9, 9.0)
+OTHER, ANOTHER = (
+    Submit(1, bytes([number, 0, 0, 0]), SamplingParams(), 9, 9.0) for number in (1, 2)
+)
 
 
 class Database:
@@ -68,30 +71,20 @@ def is_refused(runtime: Runtime, submit: Submit = REQUEST) -> bool:
 
 
 async def until_stored(database: Database) -> None:
-    async with asyncio.timeout(60):
-        while not database.num_stored:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    await until(lambda: database.num_stored)
 
 
-async def test_a_request_is_stored_at_once_with_its_key_and_organisation(
-    runtime: Runtime, database: Database
+@pytest.mark.parametrize(("submit", "ids"), [(REQUEST, (3, 12)), (OTHER, (None, None))])
+async def test_a_request_is_stored_at_once_with_its_key_and_organisation_if_it_has_them(
+    runtime: Runtime, database: Database, submit: Submit, ids: tuple[int | None, ...]
 ) -> None:
-    runtime.directory.quarantine.add(MODEL, [REQUEST])
+    runtime.directory.quarantine.add(MODEL, [submit])
 
     await until_stored(database)
     (row,) = database.rows.values()
-    assert (row.model, row.request_id) == (MODEL, "req_1")
-    assert (row.organization_id, row.key_id) == (3, 12)
-    assert is_refused(runtime)
-    assert not is_refused(runtime, OTHER)
-
-
-async def test_a_request_without_a_key_has_no_ids(runtime: Runtime, database: Database) -> None:
-    runtime.directory.quarantine.add(MODEL, [OTHER])
-
-    await until_stored(database)
-    (row,) = database.rows.values()
-    assert (row.organization_id, row.key_id) == (None, None)
+    assert (row.model, row.request_id) == (MODEL, submit.request_id)
+    assert (row.organization_id, row.key_id) == ids
+    assert [is_refused(runtime, each) for each in (submit, ANOTHER)] == [True, False]
 
 
 async def test_requests_of_other_processes_and_releases_follow_with_the_models(
@@ -118,9 +111,7 @@ async def test_a_request_is_refused_and_stored_later_if_the_database_is_unavaila
 ) -> None:
     database.is_unavailable = True
     runtime.directory.quarantine.add(MODEL, [REQUEST])
-    async with asyncio.timeout(60):
-        while "snapshot not refreshed: connection refused" not in caplog.text:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    await until(lambda: "snapshot not refreshed: connection refused" in caplog.text)
     with pytest.raises(OperationalError):
         await runtime._refresh_models()
     assert is_refused(runtime)

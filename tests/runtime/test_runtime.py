@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import itertools
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from django.db import DatabaseError
 
+from tests.tables import table
 from vinery_serving.catalog.aliases import ModelAlias
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus
 from vinery_serving.catalog.models import ServedModel
@@ -87,18 +88,33 @@ def limits(calls: list[str]) -> Limits:
     return Limits(calls)
 
 
+Replaced = Callable[[Callable[[], int]], Runtime]
+
+
 @pytest.fixture
-async def running(
-    monkeypatch: pytest.MonkeyPatch, keys: Keys, limits: Limits
-) -> AsyncIterator[Runtime]:
+def replaced(monkeypatch: pytest.MonkeyPatch, keys: Keys, limits: Limits) -> Replaced:
+    """Makes a runtime with these keys and limits, and with this number of commits."""
+
+    def make(commits: Callable[[], int]) -> Runtime:
+        monkeypatch.setattr("vinery_serving.runtime.runtime.commit_state", commits)
+        runtime = Runtime()
+        for name, value in (
+            ("keys", keys),
+            ("media_policies", Policies()),
+            ("limits", limits),
+            ("is_auth_on", True),
+        ):
+            monkeypatch.setattr(runtime, name, value)
+        return runtime
+
+    return make
+
+
+@pytest.fixture
+async def running(replaced: Replaced) -> AsyncIterator[Runtime]:
     """A runtime that refreshes keys and limits all the time, while there is always a commit."""
     commits = itertools.count(1)
-    monkeypatch.setattr("vinery_serving.runtime.runtime.commit_state", lambda: next(commits))
-    runtime = Runtime()
-    monkeypatch.setattr(runtime, "keys", keys)
-    monkeypatch.setattr(runtime, "media_policies", Policies())
-    monkeypatch.setattr(runtime, "limits", limits)
-    monkeypatch.setattr(runtime, "is_auth_on", True)
+    runtime = replaced(lambda: next(commits))
     tasks = [
         asyncio.create_task(_repeat(runtime._refresh_keys, 0.001)),
         asyncio.create_task(_repeat(runtime._refresh_limits, 0.0)),
@@ -107,6 +123,12 @@ async def running(
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not is_so():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
 
 
 async def test_an_inactive_key_ends_its_requests_while_limits_wait_for_their_store(
@@ -133,12 +155,9 @@ async def test_keys_are_refreshed_while_used_quotas_are_summed(
     limits.may_be_read.clear()
     limits.may_answer.set()
     try:
-        async with asyncio.timeout(60):
-            while "follow limits" not in calls:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
-            num_read = keys.num_read
-            while keys.num_read < num_read + 3:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        await until(lambda: "follow limits" in calls)
+        num_read = keys.num_read
+        await until(lambda: keys.num_read >= num_read + 3)
     finally:
         limits.may_be_read.set()
 
@@ -148,16 +167,12 @@ async def test_new_keys_are_admitted_after_limits_that_were_read_later(
 ) -> None:
     await limits.is_asked.wait()
     num_read = keys.num_read
-    async with asyncio.timeout(60):
-        while keys.num_read < num_read + 2:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    await until(lambda: keys.num_read >= num_read + 2)
     assert not [call for call in calls if call.startswith("admit")]
     assert running.accounts_read_at_s == 0
 
     limits.may_answer.set()
-    async with asyncio.timeout(60):
-        while not running.accounts_read_at_s:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+    await until(lambda: running.accounts_read_at_s)
 
     asked = calls[: calls.index("read limits")]
     assert next(call for call in calls if call.startswith("admit")) == f"admit keys {len(asked)}"
@@ -165,14 +180,10 @@ async def test_new_keys_are_admitted_after_limits_that_were_read_later(
 
 
 async def test_without_a_commit_nothing_is_read(
-    monkeypatch: pytest.MonkeyPatch, keys: Keys, limits: Limits, calls: list[str]
+    replaced: Replaced, limits: Limits, calls: list[str]
 ) -> None:
     state = 1
-    monkeypatch.setattr("vinery_serving.runtime.runtime.commit_state", lambda: state)
-    runtime = Runtime()
-    monkeypatch.setattr(runtime, "keys", keys)
-    monkeypatch.setattr(runtime, "media_policies", Policies())
-    monkeypatch.setattr(runtime, "limits", limits)
+    runtime = replaced(lambda: state)
     limits.may_answer.set()
     once = ["read keys 1", "read limits", "follow limits", "admit keys 1"]
 
@@ -197,28 +208,18 @@ async def test_without_a_commit_nothing_is_read(
     assert calls[7:] == ["read keys 2", "read limits", "follow limits", "admit keys 2"]
 
 
-async def test_media_rules_are_read_with_the_keys(
-    monkeypatch: pytest.MonkeyPatch, keys: Keys, limits: Limits
-) -> None:
+async def test_media_rules_are_read_with_the_keys(replaced: Replaced, keys: Keys) -> None:
     states = iter((1, 1, 2))
-    monkeypatch.setattr("vinery_serving.runtime.runtime.commit_state", lambda: next(states))
-    runtime, policies = Runtime(), Policies()
-    monkeypatch.setattr(runtime, "keys", keys)
-    monkeypatch.setattr(runtime, "media_policies", policies)
-
+    runtime = replaced(lambda: next(states))
     for num_read in (1, 1, 2):
         await runtime._refresh_keys()
-        assert policies.num_read == keys.num_read == num_read
+        assert runtime.media_policies.num_read == keys.num_read == num_read  # type: ignore[attr-defined]
 
 
 async def test_what_failed_after_a_commit_is_read_again_without_another(
-    monkeypatch: pytest.MonkeyPatch, keys: Keys, limits: Limits, calls: list[str]
+    monkeypatch: pytest.MonkeyPatch, replaced: Replaced, limits: Limits
 ) -> None:
-    monkeypatch.setattr("vinery_serving.runtime.runtime.commit_state", lambda: 1)
-    runtime = Runtime()
-    monkeypatch.setattr(runtime, "keys", keys)
-    monkeypatch.setattr(runtime, "media_policies", Policies())
-    monkeypatch.setattr(runtime, "limits", limits)
+    runtime = replaced(lambda: 1)
     limits.may_answer.set()
 
     def fail(*_: object) -> None:
@@ -239,30 +240,24 @@ async def test_what_failed_after_a_commit_is_read_again_without_another(
     assert runtime._are_models_due.is_set()
 
 
-@pytest.mark.parametrize(
-    "error", [DatabaseError("unavailable"), OverflowError("too large"), KeyError(7)]
-)
+@table("error", [DatabaseError("unavailable"), OverflowError("too large"), KeyError(7)])
 async def test_a_failed_refresh_is_logged_and_repeated(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    calls = 0
+    caplog.clear()
     is_done = asyncio.Event()
+    calls = iter([error])
 
     async def work() -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 1:
-            raise error
+        for first in calls:
+            raise first
         is_done.set()
 
     task = asyncio.create_task(_repeat(work, 0.001))
-    try:
-        async with asyncio.timeout(5):
-            await is_done.wait()
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+    async with asyncio.timeout(60):
+        await is_done.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
     assert "snapshot not refreshed" in caplog.text
 

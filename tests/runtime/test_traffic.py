@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from tests.tables import table
 from vinery_accounts.usage.entries import Admission, BoundLimit, Outcome, Settlement
 from vinery_serving.runtime.traffic import UNKNOWN, Histogram, Traffic
 
@@ -69,7 +70,7 @@ def test_a_removed_model_keeps_its_label() -> None:
     assert traffic.models["small"].requests == {("completions", 200): 2}
 
 
-@pytest.mark.parametrize("name", ["first_token", "inter_token", "queue", "request"])
+@table("name", ["first_token", "inter_token", "queue", "request"])
 def test_each_duration_is_counted_separately_and_only_if_measured(name: str) -> None:
     field = "total_ms" if name == "request" else f"{name}_ms"
     small = counted(settlement(**{field: 40.0}), settlement()).models["small"]

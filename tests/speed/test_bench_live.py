@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from vinery_serving.speed import bench_job
 from vinery_serving.speed.measuring import Engine, MeasurementFailed
 from vinery_serving.speed.texts import prompt_ids
 from vinery_serving.speed.trials import trial_engine
+from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.sockets import EngineAddress, engine_socket, settings_key
 from vinery_serving.transport.waiting import WaitingServer
 
@@ -68,11 +70,17 @@ async def test_an_engine_is_measured_through_its_socket_beside_other_requests(
     assert set(result["versions"]) == {"openvino", "openvino-genai"}
 
 
-async def test_a_measurement_waits_for_its_model_as_a_request_does(
+async def test_a_measurement_waits_for_its_model_as_a_request_does_and_ends_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The node hears of it, and wakes the model."""
-    monkeypatch.setattr(bench_job, "_CONNECT_TIMEOUT_S", 3.0)
+    has_seen = threading.Event()
+
+    async def wait_connected(*_: object) -> None:
+        await asyncio.to_thread(has_seen.wait, 120)
+        raise TimeoutError
+
+    monkeypatch.setattr(EngineClient, "wait_connected", wait_connected)
     document, heard = a_document(tmp_path), asyncio.Event()
     node = WaitingServer(tmp_path / "run", heard.set)
     await node.start()
@@ -81,9 +89,10 @@ async def test_a_measurement_waits_for_its_model_as_a_request_does(
     )
     await heard.wait()
     assert node.waits[3].num_requests == 1
-    node.close()
-    with pytest.raises(JobFailed):
+    has_seen.set()
+    with pytest.raises(JobFailed, match=r"The engine ended or did not answer\. Load the model"):
         await measuring
+    node.close()
 
 
 async def keep_asking(engine: Engine, prompt: list[int]) -> None:
@@ -91,14 +100,7 @@ async def keep_asking(engine: Engine, prompt: list[int]) -> None:
         await engine.run([prompt], 4)
 
 
-def test_an_engine_that_is_gone_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bench_job, "_CONNECT_TIMEOUT_S", 0.1)
-    with pytest.raises(JobFailed, match=r"The engine ended or did not answer\. Load the model"):
-        bench_job.run(a_document(tmp_path), Reporter(io.StringIO()))
-
-
+@pytest.mark.live
 async def test_a_trial_that_does_not_load_has_the_engine_s_reason(tmp_path: Path) -> None:
     options = {"plugin": {"NO_SUCH_PROPERTY": 1}}
     with pytest.raises(MeasurementFailed, match="NO_SUCH_PROPERTY"):
@@ -146,10 +148,12 @@ class TestStoring:
     def test_a_model_that_is_asleep_is_measured_and_one_that_loads_is_not(self) -> None:
         asleep = self.a_model(EngineState.ASLEEP)
         assert speed_requests.begin(asleep).kind == JobKind.BENCH
+        ModelJob.objects.all().delete()
         EngineStatus.objects.update(state=EngineState.LOADING)
         asleep.refresh_from_db()
-        with pytest.raises(ValidationError, match="wait until it is ready"):
+        with pytest.raises(ValidationError, match="m is loading: load it, wait until it is ready"):
             speed_requests.begin(asleep)
+        assert not ModelJob.objects.exists()
 
     def test_the_oldest_results_of_a_model_are_deleted(
         self, monkeypatch: pytest.MonkeyPatch
@@ -162,9 +166,3 @@ class TestStoring:
         ids = list(SpeedResult.objects.values_list("pk", flat=True))
         assert len(ids) == 2
         assert ids[0] > ids[1] > min(ids) - 1
-
-    def test_a_model_that_is_not_ready_is_not_measured(self) -> None:
-        model = self.a_model(EngineState.LOADING)
-        with pytest.raises(ValidationError, match="m is loading: load it"):
-            speed_requests.begin(model)
-        assert not ModelJob.objects.filter(kind=JobKind.BENCH).exists()

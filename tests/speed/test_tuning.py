@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -10,6 +11,7 @@ from django.core.exceptions import ValidationError
 from vinery_serving.catalog import speed_requests
 from vinery_serving.catalog.job_results import take_result
 from vinery_serving.catalog.models import ServedModel
+from vinery_serving.jobs.progress import JobDocument, JobFailed, Reporter
 from vinery_serving.speed import tune_job
 from vinery_serving.speed.knobs import knobs
 from vinery_serving.speed.measuring import Answer, Engine, MeasurementFailed, Run
@@ -180,10 +182,6 @@ def test_settings_that_a_model_or_device_lacks_are_not_tried() -> None:
 def test_trials_that_do_not_fit_into_memory_are_refused(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from types import SimpleNamespace
-
-    from vinery_serving.jobs.progress import JobDocument, JobFailed, Reporter
-
     monkeypatch.setattr(
         tune_job.psutil, "virtual_memory", lambda: SimpleNamespace(available=1 << 20)
     )
@@ -210,17 +208,18 @@ class TestApplying:
         assert take_result(job, {"present": {}, "best": {"prompt_lookup": True}}) == ""
         return model
 
-    def test_the_best_options_are_set(self) -> None:
-        model = speed_requests.apply_tuning(self.a_tuned_model())
-        model.refresh_from_db()
-        assert model.options == {"prompt_lookup": True}
-
-    def test_a_model_that_has_changed_since_is_left_as_it_is(self) -> None:
+    def test_the_best_options_are_set_unless_the_model_has_changed(self) -> None:
         model = self.a_tuned_model()
+        stale = ServedModel.objects.get()
         ServedModel.objects.update(options={"max_running": 2})
-        model.refresh_from_db()
+        stale.refresh_from_db()
         with pytest.raises(ValidationError, match="has changed since it was tuned"):
-            speed_requests.apply_tuning(model)
+            speed_requests.apply_tuning(stale)
+
+        ServedModel.objects.update(options={})
+        model.refresh_from_db()
+        speed_requests.apply_tuning(model).refresh_from_db()
+        assert ServedModel.objects.get().options == {"prompt_lookup": True}
 
     def test_a_model_that_was_never_tuned_has_nothing_to_apply(self) -> None:
         model = ServedModel.objects.create(name="m", folder="/models/m")

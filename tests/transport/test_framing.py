@@ -43,13 +43,11 @@ def test_a_frame_of_absurd_length_is_refused_before_it_is_kept() -> None:
 def test_messages_are_equal_after_the_wire() -> None:
     submit = Submit(7, b"\x01\x00\x00\x00", SamplingParams(top_p=0.5), 9, 1.5, (3, 4))
     outputs = StepOutputs((TokenOutput(7, (1, 2), "stop", 0.25, 32), TokenOutput(8, (5,))))
-
     assert msgspec.msgpack.decode(pack(submit)[4:], type=ToEngine) == submit
     assert msgspec.msgpack.decode(pack(outputs)[4:], type=FromEngine) == outputs
 
 
 def test_a_message_with_wrong_types_is_refused() -> None:
     wrong = msgspec.msgpack.encode(["Submit", "seven", b"", [], 1, 1.0])
-
     with pytest.raises(msgspec.ValidationError):
         msgspec.msgpack.decode(wrong, type=ToEngine)

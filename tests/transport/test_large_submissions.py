@@ -101,9 +101,7 @@ async def test_two_large_requests_are_sent_in_turns(slow: SlowEngine, client: En
     assert slow.ids().index(second[-1].id) < NUM_PROMPTS
 
 
-async def test_what_was_cancelled_meanwhile_is_not_sent(
-    slow: SlowEngine, client: EngineClient
-) -> None:
+async def test_what_was_cancelled_is_not_sent(slow: SlowEngine, client: EngineClient) -> None:
     many, other = prompts(client, NUM_PROMPTS), prompts(client, 1)
     output = client.submit(many)
     output.cancel({each.id: 0 for each in many})
@@ -138,7 +136,7 @@ async def test_a_grant_follows_its_submission(slow: SlowEngine, client: EngineCl
 # Pictures
 
 
-def with_picture(client: EngineClient, num_bytes: int = 30 * 2**20) -> Submit:
+def with_picture(client: EngineClient, num_bytes: int = 12 * 2**20) -> Submit:
     picture = MediaInput(
         0, (1, 1, 1), 1, num_bytes // 3, pixels=os.urandom(1024) * (num_bytes >> 10)
     )
@@ -173,7 +171,7 @@ async def test_a_picture_that_is_cancelled_on_its_way_is_given_up(
 ) -> None:
     submit = with_picture(client)
     output = client.submit([submit])
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0)  # the first parts are written
     output.cancel({submit.id: 0})
     slow.may_read.set()
     last = prompts(client, 1)

@@ -49,7 +49,7 @@ def test_poll_reports_a_closed_peer_once(
     assert closed(server) == []
 
 
-def test_poll_reports_a_peer_once_when_a_send_fails(
+def test_a_peer_is_reported_once_when_a_send_fails(
     server: SocketServer, peer: socket.socket, connection: Connection
 ) -> None:
     peer.close()

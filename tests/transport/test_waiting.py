@@ -46,23 +46,17 @@ async def gateway(tmp_path: Path) -> AsyncIterator[WaitingRequests]:
     await gateway.close()
 
 
-async def test_a_node_hears_what_waits_and_when_it_waits_no_more(
-    tmp_path: Path, gateway: WaitingRequests
-) -> None:
-    async with running_node(tmp_path) as node:
-        with gateway.of(7), gateway.of(7), gateway.of(8):
-            await node.until(lambda: node.server.waits == {7: Wait(2, 100), 8: Wait(1, 100)})
-        await node.until(lambda: node.server.waits == {})
-
-
-async def test_the_requests_of_several_gateways_are_counted_together(
+async def test_a_node_hears_what_waits_of_all_gateways_and_when_it_waits_no_more(
     tmp_path: Path, gateway: WaitingRequests
 ) -> None:
     other = WaitingRequests(tmp_path, FakeClock(90))
     async with running_node(tmp_path) as node:
-        with gateway.of(7), other.of(7):
-            await node.until(lambda: node.server.waits == {7: Wait(2, 90)})
-        await other.close()
+        with gateway.of(7), gateway.of(7), gateway.of(8):
+            await node.until(lambda: node.server.waits == {7: Wait(2, 100), 8: Wait(1, 100)})
+            with other.of(7):
+                await node.until(lambda: node.server.waits == {7: Wait(3, 90), 8: Wait(1, 100)})
+                await other.close()
+        await node.until(lambda: node.server.waits == {})
 
 
 async def test_the_next_node_hears_of_requests_that_still_wait(
@@ -75,19 +69,14 @@ async def test_the_next_node_hears_of_requests_that_still_wait(
             await node.until(lambda: node.server.waits == {7: Wait(1, 100)})
 
 
-async def test_a_gateway_that_ends_leaves_nothing_behind(tmp_path: Path) -> None:
-    gateway = WaitingRequests(tmp_path, FakeClock(100))
-    async with running_node(tmp_path) as node:
-        with gateway.of(7):
-            await node.until(lambda: 7 in node.server.waits)
-            await gateway.close()
-            await node.until(lambda: node.server.waits == {})
-
-
-async def test_what_is_no_report_is_ignored(tmp_path: Path, gateway: WaitingRequests) -> None:
+async def test_a_gateway_that_ends_leaves_nothing_and_what_is_no_report_is_ignored(
+    tmp_path: Path, gateway: WaitingRequests
+) -> None:
     async with running_node(tmp_path) as node:
         _, writer = await asyncio.open_unix_connection(str(node_socket(tmp_path)))
         writer.write(b"\x00\x00\x00\x02hi")
         with gateway.of(7):
             await node.until(lambda: node.server.waits == {7: Wait(1, 100)})
+            await gateway.close()
+            await node.until(lambda: node.server.waits == {})
         writer.close()

@@ -61,15 +61,11 @@ def another(folder: Path) -> Iterator[Other]:
         other.die()
 
 
-def test_a_single_engine_has_no_others(tmp_path: Path) -> None:
+def test_the_work_of_another_engine_is_seen_until_it_is_killed(tmp_path: Path) -> None:
     board = BusyTimes(tmp_path)
-    board.begin(10.0)
-    board.end(11.0)
-    assert (board.others_s(20.0), board.num_engines) == (0, 1)
-
-
-def test_the_work_of_another_engine_is_seen_while_it_works(tmp_path: Path) -> None:
-    board = BusyTimes(tmp_path)
+    board.begin(5.0)
+    board.end(6.0)
+    assert (board.others_s(7.0), board.num_engines) == (0, 1)
     with another(tmp_path) as other:
         assert board.others_s(10.0) == 0
         assert board.num_engines == 2
@@ -79,15 +75,10 @@ def test_the_work_of_another_engine_is_seen_while_it_works(tmp_path: Path) -> No
         assert board.others_s(14.0) == 0.5
         assert board.others_s(15.0) == 0
 
-
-def test_an_engine_that_is_killed_at_work_is_forgotten(tmp_path: Path) -> None:
-    board = BusyTimes(tmp_path)
-    with another(tmp_path) as other:
-        board.others_s(10.0)
-        other.begin(10.0)
-        assert board.others_s(10.5) == 0.5
+        other.begin(15.0)
+        assert board.others_s(15.5) == 0.5
         other.die()
-        board.others_s(12.0)  # scans the folder
-        assert board.others_s(13.0) == 0
+        board.others_s(17.0)  # scans the folder
+        assert board.others_s(18.0) == 0
         assert board.num_engines == 1
         assert len(list(tmp_path.glob("*.busy"))) == 1

@@ -15,11 +15,8 @@ def works(*counts: tuple[int, int]) -> list[StepWork]:
     return [StepWork(ONE, num_prefilled, num_decoded) for num_prefilled, num_decoded in counts]
 
 
-def test_decoding_generations_share_a_step_equally() -> None:
+def test_decoding_generations_share_a_step_equally_and_prompts_by_their_tokens() -> None:
     assert StepCosts().divide(0.4, works((0, 1), (0, 1))) == pytest.approx([0.2, 0.2])
-
-
-def test_prompts_share_a_step_by_their_prefilled_tokens() -> None:
     assert StepCosts().divide(1.0, works((30, 0), (10, 0))) == pytest.approx([0.75, 0.25])
 
 

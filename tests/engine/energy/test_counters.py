@@ -7,16 +7,24 @@ from pathlib import Path
 import pytest
 
 from tests.engine.energy.counter_files import RANGE_UJ, card, package, zone
+from tests.tables import table
 from vinery_serving.engine.energy.counters import gpu_counters, package_counters
 
+PACKAGE = "class/powercap/intel-rapl:0"
 
-def test_a_reading_has_the_joules_since_the_last_one(tmp_path: Path) -> None:
+
+def test_a_reading_has_the_joules_since_the_last_one_that_did_not_fail(tmp_path: Path) -> None:
     first = package(tmp_path, energy_uj=123_456)
     (counter,) = package_counters(tmp_path)
     assert counter.read_j() == 0
     first.use(1.5)
     assert counter.read_j() == pytest.approx(1.5)
     assert counter.read_j() == 0
+
+    (tmp_path / PACKAGE / "energy_uj").write_text("")
+    assert counter.read_j() == 0
+    first.use(2)
+    assert counter.read_j() == pytest.approx(2)
 
 
 def test_a_counter_may_wrap(tmp_path: Path) -> None:
@@ -36,34 +44,24 @@ def test_nothing_is_counted_twice(tmp_path: Path) -> None:
     assert len(package_counters(tmp_path)) == 2
 
 
-def test_an_unreadable_counter_is_left_out(tmp_path: Path) -> None:
+@table(
+    "file, content",
+    [
+        ("energy_uj", "no number\n"),
+        ("max_energy_range_uj", ""),
+        ("max_energy_range_uj", "no number\n"),
+        ("max_energy_range_uj", None),
+    ],
+)
+def test_an_unreadable_counter_or_one_without_a_known_range_is_left_out(
+    tmp_path: Path, file: str, content: str | None
+) -> None:
     package(tmp_path, 0)
-    damaged = package(tmp_path, 1)
-    damaged.use(1)
-    (tmp_path / "class/powercap/intel-rapl:1/energy_uj").write_text("no number\n")
+    package(tmp_path, 1)
+    path = tmp_path / PACKAGE / file
+    path.unlink() if content is None else path.write_text(content)
     assert len(package_counters(tmp_path)) == 1
     assert package_counters(tmp_path / "none") == []
-
-
-@pytest.mark.parametrize("content", ["", "no number\n", None])
-def test_a_package_without_a_known_range_is_left_out(tmp_path: Path, content: str | None) -> None:
-    package(tmp_path)
-    file = tmp_path / "class/powercap/intel-rapl:0/max_energy_range_uj"
-    if content is None:
-        file.unlink()
-    else:
-        file.write_text(content)
-    assert package_counters(tmp_path) == []
-
-
-def test_the_next_reading_covers_a_failed_one(tmp_path: Path) -> None:
-    first = package(tmp_path)
-    (counter,) = package_counters(tmp_path)
-    file = tmp_path / "class/powercap/intel-rapl:0/energy_uj"
-    file.write_text("")
-    assert counter.read_j() == 0
-    first.use(2)
-    assert counter.read_j() == pytest.approx(2)
 
 
 def test_graphics_cards_of_intel_are_counted(tmp_path: Path) -> None:

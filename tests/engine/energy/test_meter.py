@@ -70,6 +70,7 @@ def machine(tmp_path: Path) -> Machine:
 
 def test_a_request_alone_gets_all_energy_while_it_runs(machine: Machine) -> None:
     one = machine.request()
+    assert one.take_unreported_j() is None, "before the first metered step"
     machine.rest(5)
     machine.step(2, StepWork(one, 10, 0))
     machine.step(1, StepWork(one, 0, 1), is_end=True)
@@ -77,13 +78,6 @@ def test_a_request_alone_gets_all_energy_while_it_runs(machine: Machine) -> None
     machine.rest(5)
     assert machine.meter.totals.used_j == pytest.approx(130)
     assert machine.meter.totals.reported_j == pytest.approx(30)
-
-
-def test_no_energy_is_known_before_the_first_metered_step(machine: Machine) -> None:
-    one = machine.request()
-    assert one.take_unreported_j() is None
-    machine.step(1, StepWork(one, 0, 1), is_end=True)
-    assert machine.report(one) == pytest.approx(10)
 
 
 def test_concurrent_requests_share_the_energy(machine: Machine) -> None:
@@ -152,10 +146,6 @@ def test_requests_and_idle_energy_sum_up_to_the_counters(
         assert sampled_j <= totals.used_j * (1 + 1e-6)
 
 
-def test_a_host_without_counters_measures_nothing(tmp_path: Path) -> None:
-    assert new_meter(tmp_path / "sys", tmp_path / "energy", "CPU") is None
-
-
 def test_a_graphics_card_counts_for_engines_on_it(tmp_path: Path) -> None:
     sysfs = tmp_path / "sys"
 
@@ -169,7 +159,8 @@ def test_a_graphics_card_counts_for_engines_on_it(tmp_path: Path) -> None:
     assert (sources_of("CPU"), sources_of("GPU.1")) == (1, 2)
 
 
-def test_a_folder_that_cannot_be_written_measures_nothing(tmp_path: Path) -> None:
+def test_without_counters_or_a_folder_to_write_to_nothing_is_measured(tmp_path: Path) -> None:
+    assert new_meter(tmp_path / "sys", tmp_path / "energy", "CPU") is None
     package(tmp_path)
     (tmp_path / "energy").touch()
     assert new_meter(tmp_path, tmp_path / "energy", "CPU") is None
