@@ -56,7 +56,6 @@ def test_the_first_tokens_carry_64_bits_of_the_key(vocab_size: int) -> None:
     num_salts = salts_in(vocab_size)
     changed = salt_prompt(np.zeros(500, np.int64), ALICE, vocab_size, num_salts)
     num_changed = int((changed != 0).sum())
-
     assert num_salts**num_changed >= 2**64 > num_salts ** (num_changed - 1)
     assert (changed[:num_changed] >= vocab_size).all()
     assert num_changed < 32, "a block has this many tokens"

@@ -10,15 +10,9 @@ import pytest
 
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.eagle_heads import write_head
-from tests.engine.in_process import (
-    config_of,
-    emptied,
-    generation,
-    pipeline_of,
-    run,
-    tokens_of,
-)
+from tests.engine.in_process import config_of, emptied, generation, pipeline_of, run, tokens_of
 from tests.engine.test_logits_handler import SCORED, scores
+from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.loop import EngineLoop
 from vinery_serving.engine.pipeline import Pipeline
@@ -118,13 +112,13 @@ def test_a_prompt_of_one_token_is_refused(batch: Batch) -> None:
     assert len(tokens_of(batch, [400, 401], max_new_tokens=2)) == 2
 
 
-def test_a_head_for_other_layers_than_the_model_has_fails_to_load(tmp_path: Path) -> None:
-    head = write_head(tmp_path / "head", {5: 6}, (7, 8, 9))
-    with pytest.raises(RuntimeError, match=f"head {head} does not fit this model. "):
-        pipeline_of(TINY_CHAT, tmp_path, eagle3_head=str(head))
-
-
-def test_a_head_without_layers_fails_to_load_for_a_small_model(tmp_path: Path) -> None:
-    head = write_head(tmp_path / "head", {5: 6})
-    with pytest.raises(RuntimeError, match="must be at least 10"):
+@table(
+    "layers, message",
+    [((7, 8, 9), r"head .*head3 does not fit this model\. "), ((), "must be at least 10")],
+)
+def test_a_head_for_another_model_fails_to_load(
+    tmp_path: Path, layers: tuple[int, ...], message: str
+) -> None:
+    head = write_head(tmp_path / f"head{len(layers)}", {5: 6}, layers)
+    with pytest.raises(RuntimeError, match=message):
         pipeline_of(TINY_CHAT, tmp_path, eagle3_head=str(head))

@@ -53,7 +53,6 @@ async def test_an_engine_without_a_configuration_ends() -> None:
     )
     async with asyncio.timeout(60):
         await process.communicate(b'{"name": "half a')
-
     assert process.returncode == 1
 
 
@@ -262,7 +261,6 @@ async def test_invalid_frames_end_only_their_own_connection(gateway: Gateway) ->
     writer.write(b"GET / HTTP/1.1\r\nHost: engine\r\n\r\n")
     await writer.drain()
     await reader.read()  # until the engine closes it
-
     (answer,) = await gateway.ask(gateway.submit(QUESTION))
     assert gateway.text(answer) == PARIS
 

@@ -116,7 +116,6 @@ def test_every_field_of_the_scheduler_is_known() -> None:
     groups = {"cache_eviction_config", "sparse_attention_config", "kvcrush_config"}
     known = {*SCHEDULER, *EVICTION, *CRUSH, *SPARSE, *groups, *NO_OPTION}
     config = genai.CacheEvictionConfig(32, 64, 192, genai.AggregationMode.SUM)
-
     for each in (genai.SchedulerConfig(), config, config.kvcrush_config):
         assert fields_of(each) <= known
     assert fields_of(genai.SparseAttentionConfig()) == set(SPARSE)

@@ -185,7 +185,6 @@ def test_the_longest_lane_loses_its_last_item_to_another() -> None:
 
 def test_a_lane_above_the_share_yields_to_a_lane_below_it_and_none_yields_to_a_lane_at_it() -> None:
     holders = Counter({ALICE: 5, BOB: 3, (2, 4): 3, (2, 5): 3})
-
     assert yielding_lane(BOB, holders, share=4) == ALICE, "although organisation 2 holds more"
     assert yielding_lane((3, 6), holders, share=4) == ALICE
     assert yielding_lane(ALICE, holders, share=4) is None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.engine.conftest import Gateway
-from tests.engine.in_process import Loop, a_loop, random_ids
+from tests.engine.in_process import Loop, a_loop, chat, random_ids
 from tests.tables import table
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.transport.client import GenerationUpdate
@@ -66,24 +67,29 @@ def refused(loop: Loop) -> list[int]:
 
 
 @pytest.mark.smoke
-def test_a_key_that_has_filled_its_part_of_the_queue_is_refused_and_another_is_not(
-    pipeline: Pipeline, tmp_path: Path
+@table(
+    "options, lanes, expected",
+    [
+        # A key that has filled its part of the queue is refused, and another is not.
+        ({"max_running": 1, "max_waiting": 8}, [1] * 2048 + [2] * 4, range(1 + 4, 2048)),
+        # Where the queue is full, the longest lane makes room.
+        ({"max_running": 1, "max_waiting": 8}, [1, 1, 1, 1, 1, 2, 2, 2, 2, 3], [4]),
+        # One key may have all slots.
+        ({"max_running": 2, "max_waiting": 3, "max_share": 1}, [1] * 9, range(2 + 3, 9)),
+    ],
+)
+def test_requests_beyond_the_queue_are_refused_and_all_others_are_answered(
+    pipeline: Pipeline,
+    tmp_path: Path,
+    options: dict[str, Any],
+    lanes: list[int],
+    expected: Sequence[int],
 ) -> None:
-    with a_loop(pipeline, tmp_path, max_running=1, max_waiting=8) as loop:
-        many = [loop.submit("Count.", max_new_tokens=3, lane=GREEDY) for _ in range(2048)]
-        neighbours = [loop.submit("hi", lane=NEIGHBOUR, max_new_tokens=3) for _ in range(4)]
-        assert refused(loop) == many[1 + 4 :]
-        assert all(each.finish is not None for each in loop.finish(*neighbours))
-
-
-def test_in_a_full_queue_the_longest_lane_makes_room(pipeline: Pipeline, tmp_path: Path) -> None:
-    with a_loop(pipeline, tmp_path, max_running=1, max_waiting=8) as loop:
-        lanes = {
-            loop.submit("Count to 60.", max_new_tokens=3, lane=(number, number)): number
-            for number in (1, 1, 1, 1, 1, 2, 2, 2, 2, 3)
-        }
-
-        assert [lanes[each] for each in refused(loop)] == [1]
+    with a_loop(pipeline, tmp_path, **options) as loop:
+        ids = [loop.submit("Count.", max_new_tokens=3, lane=(lane, lane)) for lane in lanes]
+        assert refused(loop) == [ids[at] for at in expected]
+        served = set(ids) - set(refused(loop))
+        assert {len(each.tokens) for each in loop.finish(*served)} == {3}
 
 
 async def test_costly_patterns_do_not_hold_up_the_schema_of_another_key(gateway: Gateway) -> None:
@@ -118,10 +124,11 @@ def test_the_engine_reports_what_waits(pipeline: Pipeline, tmp_path: Path) -> No
         loop.until(lambda: loop.loads[-1].num_free == 1)
 
         first, *_, newest = loop.loads
-        cost = len(first.waiting) and newest.mean_tokens
+        cost = len(chat("Count to 60.")) + 20
         assert [lane for *lane, _ in first.waiting] == [list(GREEDY), list(NEIGHBOUR)]
         assert [tokens for *_, tokens in first.waiting] == [5 * cost, cost]
         assert first.num_free == 0
+        assert newest.mean_tokens == pytest.approx(cost)
         assert newest.waiting == ()
         assert newest.answer_s > 0
 
@@ -138,13 +145,6 @@ def test_a_key_that_is_alone_may_use_the_whole_engine_unless_the_share_is_strict
         loop.until(lambda: nums.append(len(loop.loop._batch)) or len(loop.ended) == len(many))
 
         assert max(nums) == expected
-
-
-def test_requests_beyond_all_slots_are_refused(pipeline: Pipeline, tmp_path: Path) -> None:
-    with a_loop(pipeline, tmp_path, max_running=2, max_waiting=3, max_share=1) as loop:
-        many = [loop.submit("Count to 60.", max_new_tokens=20) for _ in range(9)]
-        assert refused(loop) == many[2 + 3 :]
-        assert len({tuple(each.tokens) for each in loop.finish(*many[: 2 + 3])}) == 1
 
 
 @pytest.mark.smoke
@@ -164,6 +164,5 @@ def test_a_cancelled_generation_frees_its_slot(pipeline: Pipeline, tmp_path: Pat
         endless = loop.submit("Count to 60.", max_new_tokens=2000)
         loop.until(lambda: loop.num_generated(endless) > 0)
         loop.cancel(endless, 0)
-
         assert len(loop.ask("hi", max_new_tokens=2).tokens) == 2
         assert loop.loop._stats().num_running == 0

@@ -37,6 +37,13 @@ def test_unused_tokens_are_counted_once(tmp_path: Path) -> None:
     assert generations.take_unused(OTHER, 1, 0) == 0
 
 
+def test_without_usage_journals_no_file_is_written(tmp_path: Path) -> None:
+    generations = FinishedGenerations(None)
+    generations.add(finished(1, "r1", 9, GATEWAY))
+    generations.write_lost(GATEWAY)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_counts_of_a_lost_gateway_are_written_without_those_of_others(tmp_path: Path) -> None:
     generations = FinishedGenerations(tmp_path)
     for each in [
@@ -90,11 +97,4 @@ def test_recovery_keeps_the_reserved_file_of_a_living_engine_alone(tmp_path: Pat
     assert generations._draft is not None
     os.close(generations._draft._fd)  # as the kernel does
     sweep_drafts(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_without_usage_journals_no_file_is_written(tmp_path: Path) -> None:
-    generations = FinishedGenerations(None)
-    generations.add(finished(1, "r1", 9, GATEWAY))
-    generations.write_lost(GATEWAY)
     assert list(tmp_path.iterdir()) == []

@@ -103,23 +103,18 @@ def test_a_waiting_generation_can_be_ended(single: Loop) -> None:
     assert ends == [(NUM_TOKENS, FINISH_LENGTH), (0, FINISH_LENGTH)]
 
 
-def test_a_last_grant_above_the_requests_limit_changes_nothing(loop: Loop) -> None:
-    id_ = begun(loop, max_new_tokens=7)
-    loop.grant(id_, 1000, is_last=True)
-    loop.grant(12345, 1, is_last=True)
-    assert len(loop.finish(id_)[0].tokens) == 7
-
-
 def test_draft_tokens_do_not_exceed_the_grant(drafting: Loop) -> None:
     id_ = begun(drafting)
     drafting.grant(id_, 101, is_last=True)
     assert end_of(*drafting.finish(id_)) == (101, FINISH_LENGTH)
 
 
-def test_a_beam_search_ignores_grants(loop: Loop) -> None:
-    id_ = begun(loop, max_new_tokens=12, beams=BeamSpec(2))
-    loop.grant(id_, 3, is_last=True)
-    assert len(loop.finish(id_)[0].tokens) == 12
+def test_a_last_grant_above_the_limit_or_for_beams_or_for_nothing_does_nothing(loop: Loop) -> None:
+    limited = begun(loop, max_new_tokens=7)
+    searched = begun(loop, max_new_tokens=12, beams=BeamSpec(2))
+    for id_, num_tokens in ((limited, 1000), (searched, 3), (12345, 1)):
+        loop.grant(id_, num_tokens, is_last=True)
+    assert [len(each.tokens) for each in loop.finish(limited, searched)] == [7, 12]
 
 
 async def test_a_generation_pauses_at_its_grant_and_continues_from_there(gateway: Gateway) -> None:

@@ -47,7 +47,6 @@ def test_a_file_that_is_not_a_graph_is_named_in_the_error(tmp_path: Path) -> Non
 def test_the_copy_links_to_the_weights_and_replaces_an_old_one(tmp_path: Path) -> None:
     write_hooked_folder(TINY_CHAT, tmp_path / "hooked")
     features = write_hooked_folder(TINY_CHAT, tmp_path / "hooked")
-
     assert features == GraphFeatures(has_logits_hook=True, salt_modulus=3072, vocab_size=3072)
     assert (tmp_path / "hooked" / "openvino_model.bin").is_symlink()
     graph = ElementTree.parse(tmp_path / "hooked" / MODEL_FILE).getroot()

@@ -231,8 +231,7 @@ def test_a_processor_that_raises_fails_its_request_alone(batch: Batch) -> None:
 
 
 @table(
-    "options",
-    [{"enable_prefix_caching": False}, {"plugin": {"INFERENCE_PRECISION_HINT": "bf16"}}],
+    "options", [{"enable_prefix_caching": False}, {"plugin": {"INFERENCE_PRECISION_HINT": "bf16"}}]
 )
 def test_without_a_prefix_cache_and_with_16_bits_it_can_be_biased_and_scored(
     options: dict[str, object], tmp_path: Path

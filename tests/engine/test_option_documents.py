@@ -26,7 +26,6 @@ def test_the_documented_defaults_are_options_that_change_nothing() -> None:
         for document in option_documents()
         if "." not in document.name
     }
-
     assert parse_options(written) == parse_options({})
 
 
@@ -121,10 +120,7 @@ KEPT = {"cache_eviction": EVICTION, "enable_prefix_caching": False}
             {**KEPT, "cache_eviction": {**EVICTION, "apply_rotation": True}},
             "cache_eviction with apply_rotation needs a cache of fixed size: set cache_size_gb.",
         ),
-        (
-            {"defaults": {"top_k": 1.5}},
-            "defaults.top_k must be a whole number or null, not 1.5.",
-        ),
+        ({"defaults": {"top_k": 1.5}}, "defaults.top_k must be a whole number or null, not 1.5."),
         ({"adapters": ["/a"]}, 'adapters must be a list of objects, not ["/a"].'),
         ({"adapters": {"path": "/a"}}, 'adapters must be a list of objects, not {"path": "/a"}.'),
         ({"adapters": [{"alpha": 1}]}, "adapters.path is missing: adapters needs it."),

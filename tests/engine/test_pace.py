@@ -13,10 +13,7 @@ def admit(
     """Admit evenly for a while, in steps of 10 ms. Returns the time of the end."""
     for number in range(round(duration_s * 100)):
         pace.note(
-            start + number / 100,
-            num_tokens=tokens_per_s / 100,
-            is_waiting=True,
-            is_full=is_full,
+            start + number / 100, num_tokens=tokens_per_s / 100, is_waiting=True, is_full=is_full
         )
     return start + duration_s
 

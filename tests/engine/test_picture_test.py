@@ -7,14 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from tests.engine.conftest import (
-    TIMEOUT_S,
-    TINY_VISION,
-    Answer,
-    Gateway,
-    SharedEngine,
-    StartEngine,
-)
+from tests.engine.conftest import TIMEOUT_S, TINY_VISION, Answer, Gateway, SharedEngine, StartEngine
 from tests.engine.test_pictures_process import a_question
 from tests.tables import table
 from vinery_serving.core.media import PictureVerdict

@@ -128,12 +128,9 @@ def test_how_long_requests_with_pictures_wait_is_measured_between_them() -> None
     for at in range(1, 100):
         waits.note(50.0 + at, num_encoded=0, is_waiting=True)
         waits.note(50.0 + 2 * at, num_encoded=1, is_waiting=at < 99)
-
     assert waits.mean_s == pytest.approx(2.0, rel=0.01)
 
-
-def test_the_time_without_a_picture_is_no_wait() -> None:
-    waits = EncodingWaits()
+    waits = EncodingWaits()  # the time without a picture is no wait
     for at in range(100):
         waits.note(10.0 * at, num_encoded=0, is_waiting=True)
         waits.note(10.0 * at + 1.0, num_encoded=1, is_waiting=False)

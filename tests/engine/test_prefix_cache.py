@@ -68,16 +68,11 @@ def test_a_half_prefilled_prompt_delays_prompts_that_begin_with_its_first_chunk(
 
 def test_an_abandoned_prompt_may_have_ended_anywhere_behind_its_first_chunk() -> None:
     blocks = PrefixBlocks()
+    blocks.note_abandoned(waiting(1, 2, 3))  # before its first step
     assert blocks.can_prefill(ids(1, 2, 3, 4), [waiting(1, 2, 3, 5)])
     blocks.note_abandoned(Prefill(ids(1, 2, 3, 9, 9), first_chunk_end=3))
     assert not blocks.can_prefill(ids(1, 2, 3, 4), [waiting(1, 2, 3, 5)])
     assert blocks.can_prefill(ids(1, 2, 4), [waiting(1, 2, 5)])
-
-
-def test_a_prompt_that_was_abandoned_before_its_first_step_has_left_nothing() -> None:
-    blocks = PrefixBlocks()
-    blocks.note_abandoned(waiting(1, 2, 3))
-    assert blocks.can_prefill(ids(1, 2, 3, 4), [waiting(1, 2, 3, 5)])
 
 
 @table(

@@ -61,6 +61,5 @@ def test_any_number_of_lanes_is_counted_in_bounded_memory() -> None:
     for number in range(3000):
         use.note_admitted((number, 7), 1e6, 0.0)
         use.note_running(Counter({(number, 7): 4}), number / 100, is_busy=True)
-
     assert len(use._lanes) <= 1024
     assert len(use.parts(30.0, 1000.0)) <= 256

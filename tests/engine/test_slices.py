@@ -74,10 +74,10 @@ class Engine:
 
 def test_a_short_prompt_of_another_key_waits_for_a_slice_and_not_for_a_prompt(batch: Batch) -> None:
     engine = Engine(batch)
-    many = [generation(prompt(seed), max_new_tokens=1) for seed in range(8)]
+    many = [generation(prompt(seed), max_new_tokens=1) for seed in range(5)]
     for each in many:
         engine.waiting.add(each)
-    for at in range(12):
+    for at in range(8):
         engine.step()
         neighbour = generation(prompt(100 + at, 20), lane=NEIGHBOUR, max_new_tokens=1)
         began = engine.num_steps

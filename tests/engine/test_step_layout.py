@@ -135,7 +135,6 @@ def test_every_span_is_the_one_that_the_scheduler_took(
         for index, (length, is_decoding, _) in enumerate(plans)
     ]
     step = schedule(running, [cached for _, _, cached in plans], budget)
-
     assert locate_spans(step.positions, step.token_ids, step.num_rows, running) == step.spans
 
 

@@ -117,7 +117,6 @@ def test_a_picture_of_one_colour_in_another_shape_shares_nothing(batch: Batch) -
     text = f"{IMAGE}{LONG}"
     wide = answered(batch, text, a_plain_picture(200, 2, 8))
     tall = answered(batch, text, a_plain_picture(200, 8, 2))
-
     assert wide.submit.media[0].num_tokens == tall.submit.media[0].num_tokens == 16
     assert tall.num_cached == 0
 
@@ -293,7 +292,6 @@ def test_a_picture_that_is_not_as_the_prompt_shows_it_is_refused(changes: dict[s
 def test_a_prompt_that_shows_more_or_fewer_pictures_is_refused() -> None:
     submit = a_submit(f"{IMAGE}{IMAGE}", ONE, OTHER)
     ids = np.frombuffer(submit.prompt_ids, "<i4").astype(np.int64)
-
     vision_model().check(ids, submit.media)
     for media in ((), submit.media[:1], submit.media[::-1]):
         with pytest.raises(ValueError, match="picture"):

@@ -44,7 +44,6 @@ def test_a_final_failure_ends_the_attempts_that_others_have_begun() -> None:
     attempts = LoadAttempts()
     attempts.pause_after(FailureKind.KILLED)
     attempts.pause_after(FailureKind.PASSING)
-
     assert (attempts.num_failed, attempts.max) == (2, 4)
     assert attempts.pause_after(FailureKind.FINAL) is None
     assert (attempts.num_failed, attempts.max) == (3, 3)

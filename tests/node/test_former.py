@@ -103,7 +103,6 @@ async def test_it_takes_no_request_when_it_was_in_use_for_too_long(
 
 async def test_settings_in_force_again_get_their_engine_back(formers: FormerEngines) -> None:
     engine, other = add(formers, FIRST), add(formers, SECOND)
-
     assert await formers.take(FIRST) is cast(EngineProcess, engine)
     await formers.end()
     assert other.has_ended

@@ -221,10 +221,7 @@ TWICE = [(LOADING, ""), (RETRYING, NO_MEMORY)] * 2
         ([UNKNOWN_DEVICE], {}, [(LOADING, ""), (FAILED, "OpenVINO knows no device X")], [0]),
         ([CUT], {}, [(FAILED, str(CUT))], [0]),
         # An administrator ends a pause or a failure, and gets a new series of attempts.
-        (
-            *([*[MEMORY] * 5, LOADS], {"asked_at": 6}, [*TWICE, (READY, "")]),
-            [0, 1, 6, 7, 12, 32],
-        ),
+        (*([*[MEMORY] * 5, LOADS], {"asked_at": 6}, [*TWICE, (READY, "")]), [0, 1, 6, 7, 12, 32]),
         (
             *([UNKNOWN_DEVICE, LOADS], {"asked_at": 40}),
             [(LOADING, ""), (FAILED, "OpenVINO knows no device X"), (LOADING, ""), (READY, "")],

@@ -87,7 +87,6 @@ def test_what_another_attempt_cannot_heal_is_explained_and_final(
 ) -> None:
     failure = load_failure(original)
     sentences, _, below = failure.text.partition("\n\n")
-
     assert cause in sentences
     assert advice in sentences
     assert below == original.strip()
@@ -113,26 +112,28 @@ def test_memory_may_be_free_later(original: str) -> None:
     assert failure.kind is FailureKind.PASSING
 
 
-def test_an_unknown_error_is_itself_and_may_pass() -> None:
-    failure = load_failure("Something new.\n")
-    assert failure.text == "Something new."
-    assert failure.kind is FailureKind.PASSING
-
-
 @table(
-    "sentence",
+    "sentence, kind",
     [
-        "/m/openvino_model.xml is not an OpenVINO graph: no element found: line 2, column 0.",
-        "logits_processors: no.such:thing cannot be imported: No module named 'no'",
-        "The draft model's folder /nowhere has no openvino_model.xml.",
-        "The EAGLE-3 head /head does not fit this model. Choose one that was trained for it, or "
-        "leave out the option eagle3_head.",
+        ("Something new.", FailureKind.PASSING),
+        *(
+            (each, FailureKind.FINAL)
+            for each in (
+                "/m/openvino_model.xml is not an OpenVINO graph: no element found: line 2.",
+                "logits_processors: no.such:thing cannot be imported: No module named 'no'",
+                "The draft model's folder /nowhere has no openvino_model.xml.",
+                "The EAGLE-3 head /head does not fit this model. Choose one that was trained for "
+                "it, or leave out the option eagle3_head.",
+            )
+        ),
     ],
 )
-def test_a_sentence_of_vinery_stands_alone(sentence: str) -> None:
-    failure = load_failure(sentence)
+def test_a_sentence_of_vinery_and_an_unknown_error_stand_alone(
+    sentence: str, kind: FailureKind
+) -> None:
+    failure = load_failure(f"{sentence}\n")
     assert failure.text == sentence
-    assert failure.kind is FailureKind.FINAL
+    assert failure.kind is kind
 
 
 def test_an_engine_that_was_killed_is_no_fault_of_its_model() -> None:

@@ -77,10 +77,7 @@ def test_models_load_and_make_room(
     [
         # One that can never fit is named and holds up no other.
         ([waiting(1, 900, need_bytes=31), waiting(2, 950)], [2], {1}),
-        (
-            [awake(1, is_pinned=True), waiting(2, need_bytes=21), waiting(3, 995)],
-            *([3], {2}),
-        ),
+        ([awake(1, is_pinned=True), waiting(2, need_bytes=21), waiting(3, 995)], *([3], {2})),
         # Of two pinned ones that exclude each other the first one fits.
         ([asleep(1, 20, is_pinned=True), asleep(2, 20, is_pinned=True)], [1], {2}),
     ],
@@ -211,10 +208,7 @@ def test_each_model_that_is_waited_for_gets_its_turn(wanted: list[tuple[int, boo
         for id_ in found.wake:
             served.add(id_)
             models[id_] = replace(
-                models[id_],
-                phase=Phase.AWAKE,
-                awake_since_s=now_s,
-                waiting_since_s=None,
+                models[id_], phase=Phase.AWAKE, awake_since_s=now_s, waiting_since_s=None
             )
         now_s += 5
     assert served == {id_ for id_, (_, has_requests, _) in enumerate(wanted) if has_requests}

@@ -32,7 +32,6 @@ def test_an_engine_that_has_ended_and_one_with_former_settings_do_not_count() ->
     states = ReplicaStates()
     report(states, 0, EngineState.READY, pid=11)
     report(states, 1, EngineState.READY, pid=12)
-
     assert report(states, 0, EngineState.UNLOADED)["pid"] == 12
     assert report(states, 0, EngineState.LOADING, digest="b")["state"] == "loading"
     assert report(states, 0, EngineState.UNLOADED, digest="b")["state"] == "unloaded"

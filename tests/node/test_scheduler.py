@@ -64,7 +64,6 @@ def test_no_other_model_makes_room_for_a_second_engine(scheduler: EngineSchedule
     second = add(scheduler, 1, replica=1)
     other = awake(scheduler, 2, 0, 1.0)
     scheduler.plan()
-
     assert second.phase is Phase.ASLEEP
     assert other.phase is Phase.AWAKE
 
@@ -82,7 +81,6 @@ def test_engines_of_a_model_are_idle_together(scheduler: EngineScheduler) -> Non
     first, second = idle(scheduler, 0, for_s=100), idle(scheduler, 1, for_s=None)
     scheduler.plan()
     assert (first.phase, second.phase) == (Phase.AWAKE, Phase.AWAKE)
-
     second.engine = ScriptedEngine(time.monotonic() - 60)
     scheduler.plan()
     assert (first.phase, second.phase) == (Phase.LEAVING, Phase.LEAVING)

@@ -45,7 +45,6 @@ def test_long_texts_are_not_passed_for_ever() -> None:
     for _ in range(4):
         texts.add([text(4)])
         found += lengths(texts.next_batch())
-
     assert found.count(500) == 2
 
 

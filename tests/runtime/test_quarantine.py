@@ -79,7 +79,6 @@ async def test_a_request_is_stored_at_once_with_its_key_and_organisation_if_it_h
     runtime: Runtime, database: Database, submit: Submit, ids: tuple[int | None, ...]
 ) -> None:
     runtime.directory.quarantine.add(MODEL, [submit])
-
     await until_stored(database)
     (row,) = database.rows.values()
     assert (row.model, row.request_id) == (MODEL, submit.request_id)

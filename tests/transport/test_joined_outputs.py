@@ -42,23 +42,18 @@ async def test_outputs_of_a_generation_that_have_come_meanwhile_are_one() -> Non
     )
 
 
-async def test_outputs_of_several_generations_stay_apart() -> None:
+async def test_outputs_of_several_generations_and_those_behind_another_message_stay_apart() -> None:
     stream = stream_of(1, 2, 3)
     for id_, token_id in ((1, 10), (2, 20), (1, 11), (2, 21), (3, 30)):
         stream.put(TokenOutput(id_, (token_id,)), is_end=False)
-
     assert await stream.next() == [
         TokenOutput(1, (10, 11)),
         TokenOutput(2, (20, 21)),
         TokenOutput(3, (30,)),
     ]
 
-
-async def test_outputs_are_not_joined_across_another_message() -> None:
-    stream = stream_of(1, 2)
-    rejected = Rejected(2, "", "no room")
+    stream, rejected = stream_of(1, 2), Rejected(2, "", "no room")
     stream.put(TokenOutput(1, (10,)), is_end=False)
     stream.put(rejected, is_end=True)
     stream.put(TokenOutput(1, (11,)), is_end=False)
-
     assert await stream.next() == [TokenOutput(1, (10,)), rejected, TokenOutput(1, (11,))]
