@@ -7,6 +7,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
+from vinery_serving.protocols.messages.answer import input_of
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -217,6 +219,38 @@ def _add_delta(item: Any, event: Any) -> None:
             item |= last
         case _:
             raise AssertionError(f"no client expects {event['type']}")
+
+
+def message_answer(stream: bytes) -> Any:
+    """The message that a client builds from a stream."""
+    whole: Any = None
+    arguments: dict[int, str] = {}
+    for event in payloads(stream):
+        match event:
+            case {"type": "message_start", "message": message}:
+                whole = message
+            case {"type": "content_block_start", "index": at, "content_block": block}:
+                assert at == len(whole["content"])
+                whole["content"].append(block)
+            case {"type": "content_block_delta", "index": at, "delta": delta}:
+                _add_to_block(whole["content"][at], delta, arguments, at)
+            case {"type": "content_block_stop", "index": at}:
+                if at in arguments:
+                    whole["content"][at]["input"] = input_of(arguments[at])
+            case {"type": "message_delta", "delta": delta, "usage": usage}:
+                whole |= {**delta, "usage": usage}
+    return whole
+
+
+def _add_to_block(block: Any, delta: Any, arguments: dict[int, str], at: int) -> None:
+    match delta:
+        case {"type": "input_json_delta", "partial_json": text}:
+            arguments[at] = arguments.get(at, "") + text
+        case {"type": "signature_delta", "signature": signature}:
+            block["signature"] = signature
+        case {"type": kind}:
+            name = kind.removesuffix("_delta")
+            block[name] += delta[name]
 
 
 def item_text(item: Any) -> Any:

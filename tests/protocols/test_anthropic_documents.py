@@ -29,6 +29,7 @@ TOOL: Final = {"name": "f", "input_schema": {"type": "object"}}
 TEXT: Final = {"type": "text", "text": "a"}
 TURN: Final = {"role": "user", "content": "a"}
 PICTURE: Final = {"type": "image", "source": {"type": "url", "url": "https://a.b/c.png"}}
+THOUGHT: Final = {"type": "thinking", "thinking": "a"}
 USE: Final = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
 RESULT: Final = {"type": "tool_result", "tool_use_id": "t"}
 FOUND: Final = {"type": "search_result", "title": "a", "source": "b", "content": [TEXT]}
@@ -77,26 +78,17 @@ HONOURED: Final[dict[str, dict[str, Any]]] = {
     "tools.type": tool(type="custom"),
     "messages.role": {"messages": [TURN, {"role": "assistant", "content": "b"}]},
     "messages.content": {"messages": [{"role": "user", "content": [TEXT]}]},
-    "text.text": block(TEXT),
-    "text.type": block(TEXT),
-    "image.source": block(PICTURE),
-    "image.type": block(PICTURE),
-    "document.source": block(DOCUMENT),
-    "document.type": block(DOCUMENT),
+    # As they stand: these members are required.
+    **{
+        f"{value['type']}.{name}": block(value, role)
+        for value in (TEXT, PICTURE, DOCUMENT, FOUND, RESULT, USE)
+        for role in ("assistant" if value is USE else "user",)
+        for name in value
+    },
     "document.title": block({**DOCUMENT, "title": "b"}),
     "document.context": block({**DOCUMENT, "context": "b"}),
-    "search_result.content": block(FOUND),
-    "search_result.source": block({**FOUND, "source": "c"}),
-    "search_result.title": block({**FOUND, "title": "c"}),
-    "search_result.type": block(FOUND),
-    "thinking_block.thinking": block({"type": "thinking", "thinking": "a"}, "assistant"),
-    "thinking_block.type": block({"type": "thinking", "thinking": "b"}, "assistant"),
-    "tool_use.id": block(USE, "assistant"),
-    "tool_use.input": block({**USE, "input": {"a": 1}}, "assistant"),
-    "tool_use.name": block({**USE, "name": "g"}, "assistant"),
-    "tool_use.type": block(USE, "assistant"),
-    "tool_result.tool_use_id": block(RESULT),
-    "tool_result.type": block(RESULT),
+    "thinking_block.thinking": block(THOUGHT, "assistant"),
+    "thinking_block.type": block(THOUGHT, "assistant"),
     "tool_result.content": block({**RESULT, "content": [FOUND]}),
     "tool_result.is_error": block({**RESULT, "is_error": True}),
 }
@@ -122,86 +114,67 @@ NAMED: Final[dict[str, tuple[dict[str, Any], str]]] = {
         )
     },
     "thinking.block_binding": (
-        {"thinking": {"type": "adaptive", "block_binding": {}}},
-        "thinking.block_binding",
-    ),
-    "tools.cache_control": (tool(cache_control=CACHED), "tools.cache_control"),
-    "tools.defer_loading": (tool(defer_loading=True), "tools.defer_loading"),
-    "tools.eager_input_streaming": (
-        tool(eager_input_streaming=True), "tools.eager_input_streaming",
+        {"thinking": {"type": "adaptive", "block_binding": {}}}, "thinking.block_binding",
     ),
     **{
-        f"{kind}.cache_control": (
-            block({**value, "cache_control": CACHED}, role),
-            "messages.content.cache_control",
-        )
-        for kind, value, role in (
-            ("text", TEXT, "user"), ("image", PICTURE, "user"), ("document", DOCUMENT, "user"),
-            ("search_result", FOUND, "user"), ("tool_use", USE, "assistant"),
-            ("tool_result", RESULT, "user"),
+        f"tools.{name}": (tool(**{name: value}), f"tools.{name}")
+        for name, value in (
+            ("cache_control", CACHED), ("defer_loading", True), ("eager_input_streaming", True),
         )
     },
-    "text.citations": (block({**TEXT, "citations": []}), "messages.content.citations"),
-    "thinking_block.signature": (
-        block({"type": "thinking", "thinking": "a", "signature": "s"}, "assistant"),
-        "",  # a part of the protocol, which every server reads for itself
-    ),
-    "redacted_thinking.data": (
-        block({"type": "redacted_thinking", "data": "a"}, "assistant"),
-        "messages.content.redacted_thinking",
-    ),
-    "redacted_thinking.type": (
-        block({"type": "redacted_thinking"}, "assistant"),
-        "messages.content.redacted_thinking",
-    ),
-    "tool_use.caller": (
-        block({**USE, "caller": {"type": "direct"}}, "assistant"),
-        "messages.content.caller",
-    ),
-    "tool_use.toolset_name": (
-        block({**USE, "toolset_name": "a"}, "assistant"),
-        "messages.content.toolset_name",
-    ),
-    "tool_result.toolset_name": (
-        block({**RESULT, "toolset_name": "a"}),
-        "messages.content.toolset_name",
-    ),
+    **{
+        f"{value['type']}.{name}": (block({**value, name: sent}, role), f"messages.content.{name}")
+        for value, role, name, sent in (
+            *((each, "user", "cache_control", CACHED)
+              for each in (TEXT, PICTURE, DOCUMENT, FOUND, RESULT)),
+            (USE, "assistant", "cache_control", CACHED), (TEXT, "user", "citations", []),
+            (USE, "assistant", "caller", {"type": "direct"}),
+            (USE, "assistant", "toolset_name", "a"), (RESULT, "user", "toolset_name", "a"),
+        )
+    },
+    # A part of the protocol, which every server reads for itself.
+    "thinking_block.signature": (block({**THOUGHT, "signature": "s"}, "assistant"), ""),
+    **{
+        f"redacted_thinking.{name}": (
+            block({"type": "redacted_thinking", "data": "a"}, "assistant"),
+            "messages.content.redacted_thinking",
+        )
+        for name in ("data", "type")
+    },
 }  # fmt: skip
+IN_THE_BLOCK: Final = "messages[0].content[0]"
 REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
-    "compaction": ({"compaction": {"type": "a"}}, "compaction"),
-    "container": ({"container": "a"}, "container"),
-    "fallbacks": ({"fallbacks": [{"model": "a"}]}, "fallbacks"),
-    "mcp_servers": ({"mcp_servers": [{"name": "a"}]}, "mcp_servers"),
-    "thread": ({"thread": {"type": "create"}}, "thread"),
+    **{
+        name: ({name: value}, name)
+        for name, value in (
+            ("compaction", {"type": "a"}), ("container", "a"), ("fallbacks", [{"model": "a"}]),
+            ("mcp_servers", [{"name": "a"}]), ("thread", {"type": "create"}),
+        )
+    },
     "output_config.task_budget": (
-        {"output_config": {"task_budget": {"total": 1}}},
-        "output_config.task_budget",
+        {"output_config": {"task_budget": {"total": 1}}}, "output_config.task_budget",
     ),
     "tools.allowed_callers": (
-        tool(allowed_callers=["code_execution_20260120"]),
-        "tools[0].allowed_callers",
+        tool(allowed_callers=["code_execution_20260120"]), "tools[0].allowed_callers",
     ),
     "image.transformations": (
         block({**PICTURE, "transformations": {"oversized_image": "error"}}),
-        "messages[0].content[0].transformations.oversized_image",
+        f"{IN_THE_BLOCK}.transformations.oversized_image",
     ),
     "document.citations": (
-        block({**DOCUMENT, "citations": CITED}),
-        "messages[0].content[0].citations.enabled",
+        block({**DOCUMENT, "citations": CITED}), f"{IN_THE_BLOCK}.citations.enabled",
     ),
     "search_result.citations": (
-        block({**FOUND, "citations": CITED}),
-        "messages[0].content[0].citations.enabled",
+        block({**FOUND, "citations": CITED}), f"{IN_THE_BLOCK}.citations.enabled",
     ),
     "messages.output_config": (
-        {"messages": [{**TURN, "output_config": {"effort": "low"}}]},
-        "messages[0].output_config",
+        {"messages": [{**TURN, "output_config": {"effort": "low"}}]}, "messages[0].output_config",
     ),
-}
+}  # fmt: skip
 # The types of blocks, sources, tools and modes.
 BLOCK_TYPES: Final = {
     "text": TEXT, "image": PICTURE, "document": DOCUMENT, "search_result": FOUND,
-    "tool_result": RESULT, "tool_use": USE, "thinking": {"type": "thinking", "thinking": "a"},
+    "tool_result": RESULT, "tool_use": USE, "thinking": THOUGHT,
     "redacted_thinking": {"type": "redacted_thinking"},
 }  # fmt: skip
 SOURCES: Final = {

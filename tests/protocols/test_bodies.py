@@ -108,11 +108,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
     | st.sampled_from(WORDS.split()),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(KEYS.split()),
-            inner,
-            max_size=4,
-        )
+        | st.dictionaries(st.sampled_from(KEYS.split()), inner, max_size=4)
     ),
     max_leaves=8,
 )

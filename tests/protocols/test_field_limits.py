@@ -138,11 +138,7 @@ CHAT_ROWS: list[tuple[FieldLimit, str, Any]] = [
         "messages[0].content",
         lambda n: {"messages": content(*[{"type": "text", "text": ""}] * n)},
     ),
-    (
-        limits.TOOL_CALLS,
-        "messages[1].tool_calls",
-        lambda n: {"messages": calling(*[a_call()] * n)},
-    ),
+    (limits.TOOL_CALLS, "messages[1].tool_calls", lambda n: {"messages": calling(*[a_call()] * n)}),
     (limits.ARGUMENTS, ARGUMENTS, lambda n: {"messages": calling(a_call(f'"{a_text(n - 2)}"'))}),
     (limits.IDENTIFIER, "messages[0].name", lambda n: {"messages": [{**HI[0], "name": a_text(n)}]}),
     (

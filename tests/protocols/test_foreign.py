@@ -10,13 +10,7 @@ import pytest
 
 from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
-from vinery_serving.core.request import (
-    Conversation,
-    Effort,
-    Endpoint,
-    GenerationRequest,
-    GrammarKind,
-)
+from vinery_serving.core.request import Endpoint, GrammarKind
 from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.aliases import Alias
 from vinery_serving.protocols.common.foreign import FOREIGN, OPTION_FIELDS, Foreign, Harmless
@@ -206,47 +200,6 @@ def test_a_wrong_value_is_refused_under_the_name_that_the_client_sent(
 
     assert error.param == param
     assert error.message.startswith(f"`{param}` {sentence}")
-
-
-def effort_of(asked: GenerationRequest) -> Effort | None:
-    assert isinstance(asked.prompt, Conversation)
-    return asked.prompt.rendering.effort
-
-
-@table(
-    "fields, effort",
-    [
-        ({"think": False}, Effort.NONE),
-        ({"think": "low"}, Effort.LOW),
-        ({"enable_thinking": False}, Effort.NONE),
-        ({"thinking": {"type": "disabled"}}, Effort.NONE),
-        ({"reasoning_effort": "high"}, Effort.HIGH),
-    ],
-)
-def test_a_switch_of_reasoning_is_an_effort_of_chats_and_responses(
-    fields: dict[str, Any], effort: Effort
-) -> None:
-    assert effort_of(chat(**fields)) is effort
-    assert effort_of(response(**fields)) is effort
-
-
-@table("fields", [{"think": True}, {"enable_thinking": True}, {"reasoning": {"enabled": True}}])
-def test_a_template_reads_that_it_may_reason(fields: dict[str, Any]) -> None:
-    prompt = chat(**fields).prompt
-
-    assert isinstance(prompt, Conversation)
-    assert prompt.template_kwargs == {"enable_thinking": True, "thinking": True}
-
-
-def test_an_object_of_reasoning_has_effort_budget_and_whether_it_is_shown() -> None:
-    asked = chat(reasoning={"effort": "low", "max_tokens": 9, "exclude": True})
-    other = chat(thinking={"type": "enabled", "budget_tokens": 100})
-
-    assert other.stopping.max_reasoning_tokens == 100
-
-    assert effort_of(asked) is Effort.LOW
-    assert asked.stopping.max_reasoning_tokens == 9
-    assert asked.hides_reasoning
 
 
 @table(

@@ -22,47 +22,12 @@ from vinery_serving.core.events import (
     TextDelta,
     Usage,
 )
-from vinery_serving.core.request import Endpoint, Handling, Repetition
+from vinery_serving.core.request import Endpoint
 
 from .clients import payloads
 from .exchanges import COMPLETED_AT, HEAD, USAGE, answered, exchange, request, streamed
 
 every_endpoint = table("endpoint", Endpoint)
-
-
-@every_endpoint
-def test_the_handling_options_have_defaults(endpoint: Endpoint) -> None:
-    assert request(endpoint).handling == Handling()
-    nothing = {"priority": None, "stream_interval": None, "request_id": None, "cache_salt": None}
-    assert request(endpoint, **nothing).handling == Handling()
-
-
-@every_endpoint
-def test_the_handling_options_are_read(endpoint: Endpoint) -> None:
-    asked = request(
-        endpoint, priority=3, stream_interval=8, request_id="job-7.a", cache_salt="secret"
-    )
-
-    assert asked.handling == Handling(3, 8, "job-7.a", "secret")
-    assert "secret" not in repr(asked.handling)
-
-
-@every_endpoint
-def test_stream_interval_has_the_name_of_fastdeploy_too(endpoint: Endpoint) -> None:
-    assert request(endpoint, max_streaming_response_tokens=4).handling.stream_interval == 4
-    both = request(endpoint, max_streaming_response_tokens=4, stream_interval=2)
-    assert both.handling.stream_interval == 2
-
-
-@every_endpoint
-def test_repetition_detection_is_read(endpoint: Endpoint) -> None:
-    def repetition(**fields: int) -> Repetition | None:
-        return request(endpoint, repetition_detection=fields).stopping.repetition
-
-    wanted = {"max_pattern_size": 20, "min_pattern_size": 2, "min_count": 4}
-    assert repetition(**wanted) == Repetition(max_size=20, min_size=2, min_count=4)
-    assert repetition(max_pattern_size=5, min_count=2) == Repetition(5, 1, 2)
-    assert repetition() == repetition(min_count=9) == request(endpoint).stopping.repetition is None
 
 
 @every_endpoint

@@ -9,23 +9,10 @@ from typing import Any
 import pytest
 
 from tests.tables import table
-from vinery_serving.core.dialects import V1, V3
+from vinery_serving.core.dialects import V1
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.media import InlineSource, MediaKind, MediaPart, UrlSource
-from vinery_serving.core.request import (
-    Conversation,
-    Effort,
-    Endpoint,
-    Grammar,
-    GrammarKind,
-    Message,
-    Role,
-    TextPart,
-    Tool,
-    ToolCall,
-    ToolChoice,
-    ToolMode,
-)
+from vinery_serving.core.request import Conversation, Endpoint, Message, Role, TextPart, ToolCall
 from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.messages.exchange import count_body, parse_count
 
@@ -130,7 +117,7 @@ def result(*texts: str, id_: str) -> Message:
             ],
         ),
         # A failed tool is marked for the model.
-        ([("user", [FAILED])], [result("Error:\nNo city.", id_="t")]),
+        ([("user", [FAILED])], [result("Error:", "No city.", id_="t")]),
         # Earlier thinking is reasoning, and what cannot be read is left out.
         (
             [("user", "a"), ("assistant", THOUGHT), ("user", "b")],
@@ -209,99 +196,11 @@ def test_a_result_has_no_meaning_in_an_answer() -> None:
     assert caught.value.param == "messages[0].content[0]"
 
 
-def test_tools_have_the_schema_that_the_client_sends() -> None:
-    assert conversation(tools=[{**WEATHER, "type": "custom", "strict": True}]).tools == (
-        Tool("get_weather", "The weather.", WEATHER["input_schema"], True),
-    )
-
-
-@table(
-    "sent, choice",
-    [
-        (None, ToolChoice()),
-        ({"type": "auto"}, ToolChoice()),
-        ({"type": "any"}, ToolChoice(ToolMode.REQUIRED)),
-        ({"type": "none"}, ToolChoice(ToolMode.NONE)),
-        ({"type": "tool", "name": "get_weather"}, ToolChoice(ToolMode.NAMED, "get_weather")),
-    ],
-)
-def test_each_tool_choice_is_read(sent: Any, choice: ToolChoice) -> None:
-    assert conversation(tools=[WEATHER], tool_choice=sent).tool_choice == choice
-
-
-def test_one_call_can_be_asked_for() -> None:
-    one = {"type": "auto", "disable_parallel_tool_use": True}
-
-    assert not conversation(tools=[WEATHER], tool_choice=one).parallel_tool_calls
-    assert conversation(tools=[WEATHER], tool_choice={"type": "auto"}).parallel_tool_calls
-
-
-@table(
-    "fields, effort",
-    [
-        ({}, Effort.NONE),
-        ({"thinking": {"type": "disabled"}}, Effort.NONE),
-        ({"thinking": {"type": "adaptive"}}, Effort.HIGH),
-        ({"thinking": {"type": "enabled", "budget_tokens": 2048}}, Effort.HIGH),
-        ({"output_config": {"effort": "low"}}, Effort.LOW),
-        ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}}, Effort.MAX),
-        ({"thinking": {"type": "disabled"}, "output_config": {"effort": "max"}}, Effort.NONE),
-        ({"reasoning_effort": "medium"}, Effort.MEDIUM),
-        ({"chat_template_kwargs": {"enable_thinking": True}}, None),
-        ({"thinking_token_budget": 5}, None),
-    ],
-)
-def test_the_model_reasons_only_if_it_is_asked_to(fields: Any, effort: Effort | None) -> None:
-    assert conversation(**fields).rendering.effort is effort
-
-
-def test_a_budget_of_thinking_limits_the_reasoning() -> None:
-    asked = message(thinking={"type": "enabled", "budget_tokens": 2048})
-
-    assert asked.stopping.max_reasoning_tokens == 2048
-    assert message(thinking={"type": "adaptive"}).stopping.max_reasoning_tokens is None
-
-
-def test_thinking_can_be_left_out_of_the_answer() -> None:
-    assert message(thinking={"type": "adaptive", "display": "omitted"}).hides_reasoning
-    assert not message(thinking={"type": "adaptive", "display": "summarized"}).hides_reasoning
-
-
-FORM = {"type": "json_schema", "schema": {"type": "object"}}
-
-
-@table(
-    "fields, param",
-    [
-        ({"output_config": {"format": FORM}}, "output_config.format.schema"),
-        ({"output_format": FORM}, "output_format.schema"),
-    ],
-)
-def test_the_format_of_the_answer_is_a_grammar(fields: Any, param: str) -> None:
-    grammar = message(**fields).grammar
-
-    assert grammar == Grammar(GrammarKind.JSON_SCHEMA, '{"type":"object"}', param)
-
-
-def test_stop_sequences_are_stop_strings_and_never_part_of_the_answer() -> None:
-    for dialect in (V1, V3):
-        stopping = message(dialect, stop_sequences=list("abcdefg"), stream=True).stopping
-
-        assert stopping.stop == tuple("abcdefg")
-        assert not stopping.include_stop_text
-
-
 def test_too_many_stop_sequences_are_refused_by_their_name() -> None:
     with pytest.raises(InvalidRequest, match="at most 16 entries") as caught:
         message(stop_sequences=["a"] * 17)
 
     assert caught.value.param == "stop_sequences"
-
-
-def test_the_sampling_fields_are_read() -> None:
-    sampling = message(temperature=0.5, top_p=0.9, top_k=40).sampling
-
-    assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.9, 40)
 
 
 def test_what_asks_for_nothing_is_accepted() -> None:
@@ -353,23 +252,17 @@ def test_unknown_members_of_turns_blocks_and_tools_are_named_once() -> None:
         unheard_of=1,
     )
 
+    in_messages = [
+        "content.id",
+        "content.source.name",
+        "uuid",
+        "content.note",
+        "content.content.id",
+    ]
+    unknown = ("unheard_of", *(f"messages.{name}" for name in in_messages), "system.id")
+    cached = ("messages.content", "messages.content.content", "system")
     assert asked.unused == Unused(
-        unknown=(
-            "unheard_of",
-            "messages.content.id",
-            "messages.content.source.name",
-            "messages.uuid",
-            "messages.content.note",
-            "messages.content.content.id",
-            "system.id",
-            "tools.own",
-        ),
-        num_unknown=8,
-        harmless=(
-            "messages.content.cache_control",
-            "messages.content.content.cache_control",
-            "system.cache_control",
-        ),
+        (*unknown, "tools.own"), 8, tuple(f"{each}.cache_control" for each in cached)
     )
 
 

@@ -5,10 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.results import build_result
 from tests.tables import table
 from vinery_serving.core.errors import (
@@ -35,69 +31,15 @@ from vinery_serving.core.events import (
     ToolCallStarted,
 )
 from vinery_serving.core.request import Endpoint
-from vinery_serving.protocols.messages.answer import input_of
 from vinery_serving.protocols.messages.errors import error_object
 
-from .clients import frames, payloads
+from .clients import frames, message_answer, payloads
 from .exchanges import COMPLETED_AT, HEAD, PLAIN, USAGE, answered, exchange, streamed
-from .streams import event_streams
 
 MESSAGES = Endpoint.MESSAGES
 
 
-def joined(stream: bytes) -> Any:
-    """The message that a client builds from a stream."""
-    whole: Any = None
-    arguments: dict[int, str] = {}
-    for event in payloads(stream):
-        match event:
-            case {"type": "message_start", "message": message}:
-                whole = message
-            case {"type": "content_block_start", "index": at, "content_block": block}:
-                assert at == len(whole["content"])
-                whole["content"].append(block)
-            case {"type": "content_block_delta", "index": at, "delta": delta}:
-                _add(whole["content"][at], delta, arguments, at)
-            case {"type": "content_block_stop", "index": at}:
-                if at in arguments:
-                    whole["content"][at]["input"] = input_of(arguments[at])
-            case {"type": "message_delta", "delta": delta, "usage": usage}:
-                whole |= {**delta, "usage": usage}
-    return whole
-
-
-def _add(block: Any, delta: Any, arguments: dict[int, str], at: int) -> None:
-    match delta:
-        case {"type": "input_json_delta", "partial_json": text}:
-            arguments[at] = arguments.get(at, "") + text
-        case {"type": "signature_delta", "signature": signature}:
-            block["signature"] = signature
-        case {"type": kind}:
-            name = kind.removesuffix("_delta")
-            block[name] += delta[name]
-
-
 FULL = Finished(0, FinishReason.LENGTH, is_context_full=True)
-
-
-@given(st.data(), st.booleans())
-def test_a_stream_adds_up_to_the_body(data: st.DataObject, is_padded: bool) -> None:
-    events = data.draw(event_streams(1))
-    options = {"stream_options": {"include_obfuscation": True}} if is_padded else {}
-    asked = exchange(MESSAGES, stream=True, **options)
-
-    assert joined(streamed(asked, events)) == answered(asked, events)
-
-
-@given(st.data())
-def test_the_name_of_an_event_is_its_type(data: st.DataObject) -> None:
-    events = data.draw(event_streams(1))
-
-    named = frames(streamed(exchange(MESSAGES, stream=True), events))
-
-    assert [frame.name for frame in named] == [frame.payload["type"] for frame in named]
-    ends = [named[0].name, named[1].name, named[-1].name]
-    assert ends == ["message_start", "ping", "message_stop"]
 
 
 @table(
@@ -116,9 +58,10 @@ def test_why_an_answer_ended(finished: Finished, reason: str, sequence: str | No
     events: list[Event] = [Started(), finished, Completed(USAGE, COMPLETED_AT)]
 
     answer = answered(exchange(MESSAGES, stop_sequences=["END"]), events)
+    stream = streamed(exchange(MESSAGES, stop_sequences=["END"], stream=True), events)
 
     assert (answer["stop_reason"], answer["stop_sequence"]) == (reason, sequence)
-    assert joined(streamed(exchange(MESSAGES, stream=True), events)) == answer
+    assert message_answer(stream) == answer
 
 
 def test_cached_tokens_are_no_input_tokens() -> None:
@@ -195,15 +138,6 @@ def test_each_error_has_anthropics_type(error: ServingError, kind: str) -> None:
         "error": {"type": kind, "message": error.message},
         "request_id": "req_1",
     }
-
-
-def test_arguments_never_get_into_the_wrong_block() -> None:
-    encoder = exchange(MESSAGES, stream=True).encoder(HEAD)
-    for event in (Started(), ToolCallStarted(0, 0, "call_a", "f"), TextDelta(0, "Hi")):
-        encoder.feed(event)
-
-    with pytest.raises(ValueError, match="not the open block"):
-        encoder.feed(ToolCallDelta(0, 0, "{}"))
 
 
 def test_an_answer_is_json_without_line_separators() -> None:

@@ -104,12 +104,8 @@ def test_every_reference_has_a_target() -> None:
 
 
 def test_every_operation_has_a_name_of_its_own() -> None:
-    names = [
-        operation["operationId"]
-        for path in PATHS.values()
-        for method, operation in path.items()
-        if method != "parameters"
-    ]
+    operations = [each for path in PATHS.values() for each in path.items()]
+    names = [each["operationId"] for method, each in operations if method != "parameters"]
 
     assert len(names) == len(set(names))
 
@@ -134,10 +130,7 @@ def test_every_field_of_a_body_has_a_description(body: Any) -> None:
         assert known["description"] == field.description or "x-refused" in known
 
 
-@table(
-    "endpoint, name",
-    [(endpoint, name) for endpoint in ALL_ENDPOINTS for name in REFUSED[endpoint]],
-)
+@table("endpoint, name", [(each, name) for each in ALL_ENDPOINTS for name in REFUSED[each]])
 def test_every_refused_field_is_marked_with_the_sentence_that_clients_get(
     endpoint: AnyEndpoint, name: str
 ) -> None:
@@ -160,9 +153,7 @@ def test_unknown_fields_are_accepted_by_the_document_and_by_the_parser(endpoint:
 
 
 @table("endpoint", PoolingEndpoint)
-def test_every_field_of_a_pooling_body_may_be_null_but_its_texts(
-    endpoint: PoolingEndpoint,
-) -> None:
+def test_every_field_of_a_pooling_body_may_be_null_but_its_texts(endpoint: PoolingEndpoint) -> None:
     schema = BODIES[endpoint].__name__
     for name in SCHEMAS[schema]["properties"].keys() - LEAST[endpoint].keys():
         assert fits(schema, {**LEAST[endpoint], name: None}), name

@@ -94,10 +94,7 @@ FIELDS = [
 ]
 
 
-@table(
-    "endpoint, fields",
-    [(endpoint, fields) for endpoint, _, fields in FIELDS],
-)
+@table("endpoint, fields", [(endpoint, fields) for endpoint, _, fields in FIELDS])
 def test_a_field_of_twice_the_size_costs_at_most_twice_the_work(
     endpoint: Endpoint, fields: Any
 ) -> None:

@@ -13,17 +13,13 @@ from vinery_serving.core.dialects import V1, V3
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import (
     Conversation,
-    Effort,
     Endpoint,
     Grammar,
     GrammarKind,
     Message,
     Role,
     TextPart,
-    Tool,
     ToolCall,
-    ToolChoice,
-    ToolMode,
 )
 from vinery_serving.protocols.responses.exchange import parse_count
 
@@ -138,10 +134,7 @@ IN_PARTS = [{"type": "input_text", "text": "4"}, {"type": "input_text", "text": 
         # A call after a message of another role is a new assistant message.
         ([HI, call("a")], [USER, called("a")]),
         # A call without a call id has its item id.
-        (
-            [{"type": "function_call", "id": "fc_1", "name": "f", "arguments": ""}],
-            [called("fc_1")],
-        ),
+        ([{"type": "function_call", "id": "fc_1", "name": "f", "arguments": ""}], [called("fc_1")]),
         # Reasoning belongs to the next assistant message, or becomes one.
         (
             [thought("A"), assistant("One"), thought("B"), call("a"), output("a")],
@@ -183,36 +176,6 @@ def test_current_turn_keeps_only_the_latest_reasoning() -> None:
     assert kept("all_turns") == kept("auto") == [None, "A", "B", None, "C"]
 
 
-def test_truncation_auto_drops_the_oldest_messages() -> None:
-    assert conversation(truncation="auto").drops_oldest
-    assert not conversation(truncation="disabled").drops_oldest
-    assert not conversation().drops_oldest
-
-
-@table(
-    "fields, num_top",
-    [
-        ({}, None),
-        ({"top_logprobs": 0}, None),
-        ({"logprobs": False}, None),
-        ({"logprobs": True}, 0),
-        ({"include": ["message.output_text.logprobs"]}, 0),
-        ({"include": ["message.output_text.logprobs"], "top_logprobs": 3}, 3),
-        ({"top_logprobs": 3}, 3),
-    ],
-)
-def test_there_are_three_ways_to_ask_for_logprobs(
-    fields: dict[str, Any], num_top: int | None
-) -> None:
-    assert response(**fields).logprobs.num_top == num_top
-
-
-def test_n_and_the_limit_are_read() -> None:
-    assert response(n=3).num_choices == 3
-    assert response(n=1) == response()
-    assert response(max_output_tokens=5).stopping.max_tokens == 5
-
-
 @table("events", [PLAIN, TWO_CALLS])
 def test_an_answer_can_be_sent_back_as_input(events: Any) -> None:
     answer = answered(exchange(Endpoint.RESPONSES), events)
@@ -221,40 +184,6 @@ def test_an_answer_can_be_sent_back_as_input(events: Any) -> None:
 
     choice = build_result(events).choices[0]
     assert (turn.text, turn.tool_calls) == (choice.text, choice.tool_calls)
-
-
-def test_hosted_tools_are_left_out() -> None:
-    tools = [
-        {"type": "web_search", "filters": {}},
-        {"type": "function", "name": "f", "strict": True},
-        {"type": "mcp", "server_label": "x"},
-        {"type": "function", "function": {"name": "g"}},
-    ]
-
-    assert conversation(tools=tools).tools == (Tool("f", strict=True), Tool("g"))
-
-
-def test_a_tool_can_be_named_in_the_flat_form() -> None:
-    flat = {"type": "function", "name": "f"}
-
-    assert conversation(tools=[flat], tool_choice=flat).tool_choice == ToolChoice(
-        ToolMode.NAMED, "f"
-    )
-
-
-def test_every_effort_reaches_the_template() -> None:
-    for effort in Effort:
-        assert conversation(reasoning={"effort": effort.value}).rendering.effort is effort
-    assert conversation(reasoning={"summary": "auto"}).rendering.effort is None
-
-
-def test_a_text_format_is_a_grammar() -> None:
-    text = {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}
-    plain = {"type": "text"}
-
-    grammar = Grammar(GrammarKind.JSON_SCHEMA, OBJECT, "text.format.schema")
-    assert response(text=text).grammar == grammar
-    assert response(V1, response_format=plain, text={"format": plain}).grammar is None
 
 
 def test_responses_read_response_format_on_v3() -> None:

@@ -28,6 +28,7 @@ from .clients import (
     completion_answer,
     frames,
     item_text,
+    message_answer,
     payloads,
     response_answer,
 )
@@ -36,63 +37,63 @@ from .streams import event_streams
 
 few = settings(max_examples=examples(20))  # they are slow, and for each endpoint
 STREAM: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
+PADDED: dict[str, Any] = {"stream": True, "stream_options": {"include_obfuscation": True}}
+IDS: dict[str, Any] = {"return_token_ids": True, "return_prompt_text": True}
+WITH_LOGPROBS: dict[str, Any] = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+PACKED: dict[str, Any] = {"include": ["reasoning.encrypted_content"]}
+FUNCTIONS: dict[str, Any] = {"functions": [{"name": "get_weather"}, {"name": "get_time"}]}
+# FastDeploy's members have the values of vLLM's, with other names.
+NOTHING_IN_MESSAGE = {"completion_token_ids": [], "completion_tokens": ""}
+NOTHING_GENERATED = {**NOTHING_IN_MESSAGE, "token_ids": []}
 DIALECT = st.sampled_from(list(DIALECTS.values()))
 
+CHAT, TEXTS = Endpoint.CHAT, Endpoint.COMPLETIONS
+RESPONSES, MESSAGES = Endpoint.RESPONSES, Endpoint.MESSAGES
+FOLDS = {
+    CHAT: chat_answer,
+    TEXTS: completion_answer,
+    RESPONSES: response_answer,
+    MESSAGES: message_answer,
+}
+ASKED: list[tuple[Endpoint, dict[str, Any]]] = [
+    *((CHAT, {**STREAM, **fields}) for fields in ({}, IDS, FUNCTIONS)),
+    *((TEXTS, {**STREAM, **fields}) for fields in ({}, IDS)),
+    *((RESPONSES, {**STREAM, **fields}) for fields in ({}, WITH_LOGPROBS, PACKED, PADDED)),
+    *((MESSAGES, fields) for fields in ({"stream": True}, PADDED)),
+]
 
-@given(st.data(), st.integers(1, 4), DIALECT)
-def test_a_chat_stream_adds_up_to_the_body(data: st.DataObject, n: int, dialect: Any) -> None:
-    events = data.draw(event_streams(n))
-    chat = exchange(Endpoint.CHAT, dialect, n=n, **STREAM)
 
-    streamed_answer = chat_answer(streamed(chat, events))
-
-    assert streamed_answer == {**answered(chat, events), "object": "chat.completion.chunk"}
-
-
-@given(st.data(), st.integers(1, 3), st.integers(1, 3), DIALECT)
-def test_a_completion_stream_adds_up_to_the_body(
-    data: st.DataObject, num_prompts: int, n: int, dialect: Any
+@table("endpoint, fields", ASKED)
+@settings(max_examples=examples(30))
+@given(st.data(), st.integers(1, 4), st.integers(1, 3), DIALECT)
+def test_a_stream_adds_up_to_the_body(
+    endpoint: Endpoint, fields: dict[str, Any], data: Any, n: int, num_prompts: int, dialect: Any
 ) -> None:
-    events = data.draw(event_streams(num_prompts * n))
-    completion = exchange(
-        Endpoint.COMPLETIONS, dialect, prompt=["Once"] * num_prompts, n=n, **STREAM
+    n = 1 if endpoint is MESSAGES else n
+    num_prompts = num_prompts if endpoint is TEXTS else 1
+    prompts = {"prompt": ["Once"] * num_prompts} if endpoint is TEXTS else {}
+    events = data.draw(
+        event_streams(
+            n * num_prompts,
+            with_tokens="top_logprobs" in fields,
+            only_functions="functions" in fields,
+            num_prompts_with_ids=num_prompts if "return_token_ids" in fields else 0,
+        )
     )
+    asked = exchange(endpoint, dialect, n=n, **prompts, **fields)
 
-    assert completion_answer(streamed(completion, events)) == answered(completion, events)
+    whole, joined = answered(asked, events), FOLDS[endpoint](streamed(asked, events))
 
-
-IDS: dict[str, Any] = {"return_token_ids": True, "return_prompt_text": True}
-# FastDeploy's members have the values of vLLM's, with other names.
-NOTHING_GENERATED = {"completion_token_ids": [], "completion_tokens": "", "token_ids": []}
-
-
-@given(st.data(), st.integers(1, 3))
-def test_a_chat_stream_with_token_ids_equals_the_body(data: st.DataObject, n: int) -> None:
-    events = data.draw(event_streams(n, num_prompts_with_ids=1))
-    chat = exchange(Endpoint.CHAT, n=n, **STREAM, **IDS)
-
-    returned = chat_answer(streamed(chat, events))
-
-    for choice in returned["choices"]:  # a stream has no members for missing tokens
-        of_message = {
-            key: NOTHING_GENERATED[key] for key in ("completion_token_ids", "completion_tokens")
-        }
-        choice["message"] = of_message | choice["message"]
-        choice.setdefault("token_ids", [])
-    assert returned == {**answered(chat, events), "object": "chat.completion.chunk"}
-
-
-@given(st.data(), st.integers(1, 3), st.integers(1, 2))
-def test_a_completion_stream_with_token_ids_equals_the_body(
-    data: st.DataObject, num_prompts: int, n: int
-) -> None:
-    events = data.draw(event_streams(num_prompts * n, num_prompts_with_ids=num_prompts))
-    completion = exchange(Endpoint.COMPLETIONS, prompt=["Once"] * num_prompts, n=n, **STREAM, **IDS)
-
-    returned = completion_answer(streamed(completion, events))
-
-    returned["choices"] = [NOTHING_GENERATED | choice for choice in returned["choices"]]
-    assert returned == answered(completion, events)
+    if endpoint is CHAT:
+        whole["object"] = "chat.completion.chunk"
+    for choice in joined["choices"] if "return_token_ids" in fields else ():
+        # A stream has no members for missing tokens.
+        for of_choice, nothing in (
+            (choice, {"token_ids": []} if endpoint is CHAT else NOTHING_GENERATED),
+            (choice.get("message", {}), NOTHING_IN_MESSAGE),
+        ):
+            of_choice |= nothing | of_choice
+    assert joined == whole
 
 
 @given(st.data())
@@ -108,21 +109,6 @@ def test_the_members_of_both_systems_have_the_same_values(data: st.DataObject) -
         assert chat["prompt_token_ids"] == message["prompt_token_ids"] == text["prompt_token_ids"]
         assert chat["prompt_text"] == message["prompt_tokens"] == text["prompt_tokens"]
         assert message["completion_tokens"] == text["completion_tokens"]
-
-
-WITH_LOGPROBS: dict[str, Any] = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
-PACKED: dict[str, Any] = {"include": ["reasoning.encrypted_content"]}
-PADDED: dict[str, Any] = {"stream": True, "stream_options": {"include_obfuscation": True}}
-
-
-@given(st.data(), st.integers(1, 4), DIALECT, st.sampled_from([{}, WITH_LOGPROBS, PACKED, PADDED]))
-def test_a_response_stream_adds_up_to_the_body(
-    data: st.DataObject, n: int, dialect: Any, fields: dict[str, Any]
-) -> None:
-    events = data.draw(event_streams(n, with_tokens=fields is WITH_LOGPROBS))
-    response = exchange(Endpoint.RESPONSES, dialect, n=n, **{**STREAM, **fields})
-
-    assert response_answer(streamed(response, events)) == answered(response, events)
 
 
 @few
@@ -200,16 +186,6 @@ def test_a_failed_response_keeps_its_output(data: st.DataObject) -> None:
     assert kept == [event["item"]["id"] for event in added]
 
 
-@given(st.data())
-def test_the_name_of_a_response_event_is_its_type(data: st.DataObject) -> None:
-    events = data.draw(event_streams(1))
-
-    *named, _ = frames(streamed(exchange(Endpoint.RESPONSES, stream=True), events))
-
-    assert [frame.name for frame in named] == [frame.payload["type"] for frame in named]
-    assert all("error" not in frame.payload for frame in named)
-
-
 @table("endpoint", Endpoint)
 @few
 @given(st.data())
@@ -219,10 +195,28 @@ def test_no_client_splits_a_line(endpoint: Endpoint, data: st.DataObject) -> Non
     assert stream.decode().splitlines() == stream.decode().split("\n")[:-1]
 
 
-def test_a_response_never_puts_arguments_into_the_wrong_item() -> None:
-    encoder = exchange(Endpoint.RESPONSES, stream=True).encoder(HEAD)
+@table("endpoint", [RESPONSES, MESSAGES])
+@few
+@given(st.data())
+def test_the_name_of_an_event_is_its_type(endpoint: Endpoint, data: st.DataObject) -> None:
+    events = data.draw(event_streams(1))
+
+    named = frames(streamed(exchange(endpoint, stream=True), events))
+    if endpoint is RESPONSES:
+        named.pop()  # [DONE]
+    else:
+        ends = [named[0].name, named[1].name, named[-1].name]
+        assert ends == ["message_start", "ping", "message_stop"]
+
+    assert [frame.name for frame in named] == [frame.payload["type"] for frame in named]
+    assert all("error" not in frame.payload for frame in named)
+
+
+@table("endpoint, name", [(RESPONSES, "item"), (MESSAGES, "block")])
+def test_arguments_never_get_into_the_wrong_item_or_block(endpoint: Endpoint, name: str) -> None:
+    encoder = exchange(endpoint, stream=True).encoder(HEAD)
     for event in (Started(), ToolCallStarted(0, 0, "call_a", "f"), TextDelta(0, "Hi")):
         encoder.feed(event)
 
-    with pytest.raises(ValueError, match="not the open item"):
+    with pytest.raises(ValueError, match=f"not the open {name}"):
         encoder.feed(ToolCallDelta(0, 0, "{}"))

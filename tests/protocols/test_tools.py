@@ -6,8 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response
 
@@ -34,7 +32,7 @@ from vinery_serving.core.request import (
     ToolMode,
 )
 
-from .clients import chat_answer, payloads, response_answer
+from .clients import payloads, response_answer
 from .exchanges import (
     COMPLETED_AT,
     HEAD,
@@ -46,7 +44,6 @@ from .exchanges import (
     request,
     streamed,
 )
-from .streams import event_streams
 
 TOOLS = [{"type": "function", "function": {"name": name}} for name in "abc"]
 ENDPOINTS = table("endpoint", [Endpoint.CHAT, Endpoint.RESPONSES])
@@ -80,14 +77,6 @@ def test_allowed_tools_are_read_in_the_forms_of_both_endpoints(
         assert asked.tool_choice == choice
         assert asked.tools == (Tool("a"), Tool("b"), Tool("c")), "the prompt stays the same"
         assert asked.callable_tools == (Tool("a"), Tool("c"))
-
-
-def test_allowed_tools_with_only_hosted_tools_is_none() -> None:
-    choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "web_search"}]}
-
-    asked = conversation(Endpoint.RESPONSES, tools=TOOLS, tool_choice=choice)
-
-    assert asked.tool_choice == ToolChoice(ToolMode.NONE)
 
 
 @table(
@@ -348,24 +337,6 @@ def deprecated(**fields: Any) -> Any:
     return exchange(Endpoint.CHAT, functions=FUNCTIONS, **fields)
 
 
-@table(
-    "value, choice",
-    [
-        (None, ToolChoice()),
-        ("auto", ToolChoice()),
-        ("none", ToolChoice(ToolMode.NONE)),
-        ({"name": "get_time"}, ToolChoice(ToolMode.NAMED, "get_time")),
-    ],
-)
-def test_a_response_calls_one_of_several_tools(value: Any, choice: ToolChoice) -> None:
-    prompt = deprecated(function_call=value).request.prompt
-
-    assert isinstance(prompt, Conversation)
-    assert prompt.tools == (Tool("get_weather"), Tool("get_time"))
-    assert prompt.tool_choice == choice
-    assert not prompt.parallel_tool_calls
-
-
 def test_the_answer_has_one_call_without_an_id() -> None:
     [choice] = answered(deprecated(), TWO_CALLS)["choices"]
 
@@ -387,13 +358,3 @@ def test_strict_clients_take_it(events: Any) -> None:
     ChatCompletion.model_validate_json(deprecated().body(HEAD, build_result(events)), strict=True)
     for chunk in payloads(streamed(deprecated(**STREAM), events)):
         ChatCompletionChunk.model_validate(chunk)
-
-
-@given(st.data(), st.integers(1, 3))
-def test_the_stream_adds_up_to_the_body(data: st.DataObject, n: int) -> None:
-    events = data.draw(event_streams(n, only_functions=True))
-    chat = deprecated(n=n, **STREAM)
-
-    streamed_answer = chat_answer(streamed(chat, events))
-
-    assert streamed_answer == {**answered(chat, events), "object": "chat.completion.chunk"}
