@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import openai
-from pydantic import BaseModel
 
 from tests.conftest import until_in_parts
 from tests.tables import table
@@ -167,40 +166,6 @@ def test_a_required_call_is_generated_for_any_question(client: openai.OpenAI, ch
     call, *_ = answer.choices[0].message.tool_calls
     assert call.function.name == "get_weather"
     assert set(json.loads(call.function.arguments)) == {"city"}
-
-
-class Adult(BaseModel):
-    """The schema of the answer."""
-
-    name: str
-    age: int
-    is_adult: bool
-
-
-class Person(BaseModel):
-    name: str
-    age: int
-
-
-def parsed(client: openai.OpenAI, question: str, kind: type[BaseModel], **fields: Any) -> Any:
-    return (
-        client.chat.completions.parse(
-            model=MODEL, messages=messages(question), response_format=kind, **fields
-        )
-        .choices[0]
-        .message.parsed
-    )
-
-
-@table("question", ["Tell me about Alice.", "Hello!", "Return a person as JSON."])
-def test_structured_output_is_parsed(client: openai.OpenAI, question: str) -> None:
-    assert isinstance(parsed(client, question, Adult, temperature=0), Adult)
-
-
-def test_json_is_parsed_into_a_pydantic_model(client: openai.OpenAI) -> None:
-    question = "Give me JSON for a person named Bob who is 42 years old."
-
-    assert parsed(client, question, Person) == Person(name="Bob", age=42)
 
 
 def test_reasoning_is_split_from_the_answer(client: openai.OpenAI) -> None:

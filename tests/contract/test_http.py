@@ -8,11 +8,12 @@ from typing import Any
 import httpx
 import openai
 
+from docs.failures import BEFORE_THE_BODY, WITH_THE_MODEL, Failure
 from tests.conftest import Running
 from tests.tables import table
 
 from .conftest import TREES
-from .tiny_chat import MODEL, OPENAI
+from .tiny_chat import CONTEXT, MODEL, OPENAI
 
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "Hello!"}]}
 BODIES: dict[str, dict[str, Any]] = {
@@ -69,78 +70,74 @@ def test_models_are_listed_and_found(raw: httpx.Client, tree: str) -> None:
     assert found["owned_by"]
 
 
-@both_trees
-def test_an_unknown_model_is_404(raw: httpx.Client, tree: str) -> None:
-    asked = raw.get(f"/{tree}/models/org%2Fnone")
-    used = raw.post(f"/{tree}/chat/completions", json={**CHAT, "model": "org/none"})
-
-    for response in (asked, used):
-        assert response.status_code == 404
-        assert error_of(response)["code"] == "model_not_found"
-
-
-@both_trees
-@table("endpoint", OPENAI)
-@table(
-    "body",
-    [b"", b"{", b"[]", b'"text"', b"null", b"\xff\xfe", b"[" * 100_000, b'{"model": NaN}'],
-)
-def test_a_body_that_is_no_json_object_is_400(
-    raw: httpx.Client, tree: str, endpoint: str, body: bytes
-) -> None:
-    response = raw.post(
-        f"/{tree}/{endpoint}", content=body, headers={"content-type": "application/json"}
-    )
-
-    assert response.status_code == 400
-    assert error_of(response)["type"] == "invalid_request_error"
-
-
+NO_OBJECTS = (b"", b"{", b"[]", b'"text"', b"null", b"\xff\xfe", b"[" * 100_000, b'{"model": NaN}')
+AS_JSON = {"content-type": "application/json"}
+UNKNOWN = {"code": "model_not_found"}
+INVALID = {"type": "invalid_request_error"}
+SCHEMA = {"type": "object", "properties": {"a": {"$ref": "#/none"}}}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
 # The tests of the parsers try every field; these show that its name reaches the client.
-@table(
-    "endpoint, change, param",
-    [
-        ("chat/completions", {"messages": []}, "messages"),
-        ("chat/completions", {"temperature": "hot"}, "temperature"),
-        ("chat/completions", {"stream_options": {"include_usage": True}}, "stream_options"),
-        ("completions", {"prompt": [1, -5]}, "prompt"),
-        ("completions", {"prompt": [1, 10**9]}, "prompt"),
-        ("responses", {"max_output_tokens": -2}, "max_output_tokens"),
-        ("responses", {"input": None}, "input"),
-    ],
-)
-def test_a_bad_value_is_400_and_named(
-    raw: httpx.Client, endpoint: str, change: dict[str, Any], param: str
-) -> None:
-    response = raw.post(f"/v1/{endpoint}", json={**BODIES[endpoint], **change})
-
-    assert response.status_code == 400
-    assert error_of(response)["param"] == param
-
-
-def test_a_schema_that_cannot_be_compiled_is_400(raw: httpx.Client) -> None:
-    tool = {
-        "type": "function",
-        "function": {
-            "name": "f",
-            "parameters": {"type": "object", "properties": {"a": {"$ref": "#/none"}}},
-        },
-    }
-    response = raw.post(
-        "/v1/chat/completions", json={**CHAT, "tools": [tool], "tool_choice": "required"}
-    )
-
-    assert response.status_code == 400
-    assert error_of(response)["code"] == "invalid_grammar"
+BAD_VALUES: list[tuple[str, dict[str, Any]]] = [
+    ("chat/completions", {"messages": []}),
+    ("chat/completions", {"temperature": "hot"}),
+    ("chat/completions", {"stream_options": {"include_usage": True}}),
+    ("completions", {"prompt": [1, -5]}),
+    ("completions", {"prompt": [1, 10**9]}),
+    ("responses", {"max_output_tokens": -2}),
+    ("responses", {"input": None}),
+]
+# A method and a path, what is sent, and the status and members of the error.
+WRONG: list[tuple[str, dict[str, Any], int, dict[str, Any]]] = [
+    ("GET models/org%2Fnone", {}, 404, UNKNOWN),
+    ("POST chat/completions", {"json": {**CHAT, "model": "org/none"}}, 404, UNKNOWN),
+    *(
+        (f"POST {endpoint}", {"content": body, "headers": AS_JSON}, 400, INVALID)
+        for endpoint in OPENAI
+        for body in NO_OBJECTS
+    ),
+    *(
+        (
+            f"POST {endpoint}",
+            {"json": BODIES[endpoint] | change},
+            400,
+            {"param": next(iter(change))},
+        )
+        for endpoint, change in BAD_VALUES
+    ),
+    (
+        "POST chat/completions",
+        {"json": {**CHAT, "tools": [TOOL], "tool_choice": "required"}},
+        400,
+        {"code": "invalid_grammar"},
+    ),
+    *(
+        (f"POST {endpoint}", {"content": b"{}", "headers": {"content-type": media}}, 415, {})
+        for endpoint in OPENAI
+        for media in ("application/x-www-form-urlencoded", "text/plain")
+    ),
+    *(
+        (f"GET {path}", {}, 404, {})
+        for path in ("nothing", "chat", "", "chat/completions/x", "models/a/b")
+    ),
+    *((f"{method} {path}", {}, 405, {}) for path in OPENAI for method in ("GET", "PUT", "DELETE")),
+    ("POST models", {}, 405, {}),
+]
 
 
 @both_trees
-@table("path", ["nothing", "chat", "", "chat/completions/x", "models/a/b"])
-def test_an_unknown_url_is_404_in_json(raw: httpx.Client, tree: str, path: str) -> None:
-    response = raw.get(f"/{tree}/{path}")
+@table("asked, sent, status, members", WRONG)
+def test_a_wrong_request_gets_an_error_in_json(
+    raw: httpx.Client, tree: str, asked: str, sent: Any, status: int, members: dict[str, Any]
+) -> None:
+    method, _, path = asked.partition(" ")
 
-    assert response.status_code == 404
-    error_of(response)
+    response = raw.request(method, f"/{tree}/{path}", **sent)
+
+    assert response.status_code == status
+    assert error_of(response).items() >= members.items()
+    assert ("allow" in response.headers) == (status == 405)
+    if status == 415:
+        assert "application/json" in error_of(response)["message"]
 
 
 def test_a_base_url_without_v1_gets_an_error_that_names_it(raw: httpx.Client) -> None:
@@ -169,17 +166,6 @@ def test_the_site_is_reached_by_its_own_host_names_only(raw: httpx.Client) -> No
     assert raw.get("/admin/login/", headers=host).status_code == 400
     assert elsewhere.status_code == 400
     assert "VINERY_ALLOWED_HOSTS" in error_of(elsewhere)["message"]
-
-
-@both_trees
-@table("endpoint", OPENAI)
-def test_another_method_is_405_in_json(raw: httpx.Client, tree: str, endpoint: str) -> None:
-    for method in ("GET", "PUT", "DELETE"):
-        response = raw.request(method, f"/{tree}/{endpoint}")
-        assert response.status_code == 405
-        assert response.headers["allow"]
-        error_of(response)
-    assert raw.post(f"/{tree}/models").status_code == 405
 
 
 @both_trees
@@ -290,18 +276,6 @@ def test_the_only_model_is_used_when_none_is_named(raw: httpx.Client) -> None:
     assert response.json()["model"] == MODEL
 
 
-@table("endpoint", OPENAI)
-@table("media", ["application/x-www-form-urlencoded", "text/plain"])
-def test_a_body_with_another_content_type_is_415(
-    raw: httpx.Client, endpoint: str, media: str
-) -> None:
-    body = json.dumps(BODIES[endpoint])
-    response = raw.post(f"/v1/{endpoint}", content=body, headers={"content-type": media})
-
-    assert response.status_code == 415
-    assert "application/json" in error_of(response)["message"]
-
-
 @table(
     "headers",
     [{}, {"content-type": "Application/JSON; charset=utf-8"}, {"content-type": "text/json"}],
@@ -316,3 +290,96 @@ def test_the_health_endpoints_report_alive_and_ready(running: Running) -> None:
     for path in ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready"):
         assert httpx.get(running.base_url + path).status_code == 200
     assert "vinery_engine_output_tokens_total" in httpx.get(running.base_url + "/metrics").text
+
+
+# -- Models ----------------------------------------------------------------------------------
+
+
+def test_openais_client_lists_and_finds_a_model(client: openai.OpenAI) -> None:
+    [listed] = client.models.list().data
+
+    assert listed.id == MODEL
+    assert client.models.retrieve(MODEL) == listed
+
+
+@both_trees
+def test_a_model_has_its_context_and_abilities(raw: httpx.Client, tree: str) -> None:
+    model = raw.get(f"/{tree}/models/{MODEL}").json()
+
+    assert model["state"] == "loaded"
+    for name in ("max_model_len", "context_length", "max_context_length"):
+        assert model[name] == CONTEXT
+    assert model["top_provider"]["context_length"] == CONTEXT
+    assert model["architecture"]["input_modalities"] == ["text"]
+    assert model["capabilities"] == {
+        "completion": True,
+        "completion_chat": True,
+        "completion_fim": False,
+        "function_calling": True,
+        "reasoning": True,
+        "structured_outputs": True,
+        "vision": False,
+        "audio": False,
+    }
+    assert {"tools", "tool_choice", "response_format", "reasoning"} <= set(
+        model["supported_parameters"]
+    )
+
+
+def test_every_parameter_of_the_list_is_one_that_chats_take(raw: httpx.Client) -> None:
+    model = raw.get(f"/v1/models/{MODEL}").json()
+    schemas = raw.get("/openapi.json").json()["components"]["schemas"]
+    chat = schemas["ChatBody"]
+
+    honoured = {name for name, text in chat["x-foreign"].items() if text.startswith("honoured")}
+    taken = {name for name, each in chat["properties"].items() if "x-refused" not in each}
+    assert set(model["supported_parameters"]) <= honoured | taken
+
+
+@both_trees
+@table("value", ["true", "1", "True", "false", "0"])
+def test_all_models_may_be_listed(raw: httpx.Client, tree: str, value: str) -> None:
+    listed = raw.get(f"/{tree}/models", params={"all": value})
+
+    assert [model["id"] for model in listed.json()["data"]] == [MODEL]
+
+
+@both_trees
+def test_another_value_of_all_is_refused(raw: httpx.Client, tree: str) -> None:
+    refused = raw.get(f"/{tree}/models", params={"all": "some"})
+
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "all"
+
+
+# -- Every documented error that needs a server ------------------------------------------------
+
+
+@both_trees
+@table("row", (*BEFORE_THE_BODY, *WITH_THE_MODEL))
+def test_the_error_is_the_one_in_the_table(running: Running, row: Failure, tree: str) -> None:
+    response = sent(running, row, tree)
+
+    assert response.status_code == row.status, response.text
+    assert response.json() == {
+        "error": {
+            "message": row.message.replace("{tree}", tree),
+            "type": "invalid_request_error",
+            "param": row.param,
+            "code": row.code,
+        }
+    }
+    assert response.headers["x-request-id"]
+
+
+def sent(running: Running, row: Failure, tree: str) -> httpx.Response:
+    key = {"authorization": f"Bearer {running.api_key}"} if row.has_key else {}
+    content = row.body() if callable(row.body) else row.body
+    body: dict[str, Any] = {"content" if isinstance(content, bytes) else "json": content}
+    return httpx.request(
+        row.method,
+        running.base_url + row.path.replace("{tree}", tree),
+        headers={**key, **row.headers},
+        timeout=60,
+        **body,
+    )

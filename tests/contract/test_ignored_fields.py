@@ -1,4 +1,5 @@
-"""Bodies of popular clients against the whole platform: each answer names what took no effect."""
+"""Bodies of popular clients against the whole platform: each answer names what took no effect,
+and the limit that the server took instead of the client's."""
 
 from __future__ import annotations
 
@@ -6,13 +7,12 @@ from typing import Any
 
 import httpx
 import openai
-import pytest
 
 from tests.conftest import Running
 from tests.system.ledger import labelled
 from tests.tables import table
 
-from .tiny_chat import MODEL, PARIS, QUESTION
+from .tiny_chat import CONTEXT, MODEL, PARIS, QUESTION
 
 IGNORED = "x-vinery-ignored"
 # The tools of Codex, of which this server offers the function and the custom tool to the model.
@@ -77,24 +77,6 @@ def test_a_prediction_of_llama_cpp_without_limit_is_whole(raw: httpx.Client, tre
     assert answer.headers[IGNORED] == "cache_prompt"
 
 
-@table(
-    "fields, param",
-    [
-        ({"mirostat": 2}, "mirostat"),
-        ({"options": {"num_ctx": 8192}}, "options.num_ctx"),
-        ({"n_predict": 5, "max_tokens": 6}, "n_predict"),
-        ({"extra_body": {"top_k": 5}}, "extra_body"),
-    ],
-)
-def test_what_would_change_the_answer_is_refused_by_name(
-    client: openai.OpenAI, fields: dict[str, Any], param: str
-) -> None:
-    with pytest.raises(openai.BadRequestError) as refused:
-        client.chat.completions.create(model=MODEL, messages=QUESTION, extra_body=fields)
-
-    assert refused.value.param == param
-
-
 def test_browsers_may_read_the_header_and_metrics_count_it(
     raw: httpx.Client, running: Running
 ) -> None:
@@ -104,3 +86,50 @@ def test_browsers_may_read_the_header_and_metrics_count_it(
     assert answer.headers[IGNORED] == "chat_id"
     assert IGNORED in answer.headers["access-control-expose-headers"]
     assert num_others >= 1
+
+
+# -- Clients with a default of their own for `max_tokens`, and a model with less context --------
+
+CLAMPED = "x-vinery-clamped"
+
+
+@table("max_tokens, is_clamped", [(4096, True), (32_000, True), (128_000, True), (100, False)])
+def test_a_default_of_a_client_is_clamped_and_the_answer_reports_it(
+    client: openai.OpenAI, max_tokens: int, is_clamped: bool
+) -> None:
+    answer = client.chat.completions.with_raw_response.create(
+        model=MODEL, messages=QUESTION, max_tokens=max_tokens
+    )
+    chat = answer.parse()
+
+    assert chat.choices[0].message.content == PARIS
+    assert chat.choices[0].finish_reason == "stop"
+    assert chat.usage is not None
+    clamped = f"max_tokens={CONTEXT - chat.usage.prompt_tokens}"
+    assert answer.headers.get(CLAMPED) == (clamped if is_clamped else None)
+
+
+def test_an_answer_ends_at_its_clamped_limit(raw: httpx.Client) -> None:
+    body = {"prompt": [5] * 2000, "max_tokens": 4096, "ignore_eos": True}
+    answer = raw.post("/v1/completions", json=body)
+    refused = raw.post("/v1/completions", json={**body, "max_tokens": 5000})
+
+    assert answer.headers[CLAMPED] == "max_tokens=48"
+    assert answer.json()["usage"]["completion_tokens"] == 48
+    assert answer.json()["choices"][0]["finish_reason"] == "length"
+    assert refused.json()["error"]["code"] == "context_length_exceeded"
+    assert CLAMPED not in refused.headers
+
+
+def test_streams_and_responses_report_the_name_that_the_client_sent(
+    raw: httpx.Client, tree: str
+) -> None:
+    stream = raw.post(
+        f"/{tree}/chat/completions",
+        json={"messages": QUESTION, "max_completion_tokens": 8192, "stream": True},
+    )
+    response = raw.post(f"/{tree}/responses", json={"input": QUESTION, "max_output_tokens": 16_384})
+
+    assert stream.headers[CLAMPED].startswith("max_completion_tokens=20")
+    assert response.headers[CLAMPED].startswith("max_output_tokens=20")
+    assert response.json()["max_output_tokens"] == 16_384

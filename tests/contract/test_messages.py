@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import anthropic
 import httpx
 import pytest
 
-from tests.conftest import Running
+from tests.conftest import Running, until_in_parts
 from tests.tables import table
 
 from .tiny_chat import CAPITAL, CONTEXT, GET_WEATHER, MODEL, PARIS, QUESTION, WEATHER_QUESTION
@@ -67,14 +68,18 @@ def test_it_answers_a_question(claude: anthropic.Anthropic) -> None:
 
 
 def test_a_stream_has_the_same_answer(claude: anthropic.Anthropic) -> None:
-    with claude.messages.stream(**least()) as stream:
-        texts = list(stream.text_stream)
-        final = stream.get_final_message()
+    finals: list[anthropic.types.Message] = []
 
-    assert len(texts) > 1
-    assert "".join(texts) == text_of(final) == PARIS
-    assert final.stop_reason == "end_turn"
-    assert final.usage.output_tokens == asked(claude).usage.output_tokens
+    def texts() -> Iterator[str]:
+        with claude.messages.stream(**least()) as stream:
+            yield from stream.text_stream
+            finals.append(stream.get_final_message())
+
+    parts = until_in_parts(texts, bool)
+
+    assert "".join(parts) == text_of(finals[-1]) == PARIS
+    assert finals[-1].stop_reason == "end_turn"
+    assert finals[-1].usage.output_tokens == asked(claude).usage.output_tokens
 
 
 def test_the_events_of_a_stream_come_in_order(claude: anthropic.Anthropic) -> None:

@@ -111,10 +111,6 @@ def test_a_prompt_is_truncated(raw: httpx.Client, tree: str) -> None:
     assert filled["usage"]["prompt_tokens"] == CONTEXT - 30
 
 
-def test_a_suffix_needs_a_model_that_fills_in(raw: httpx.Client, tree: str) -> None:
-    assert refusal(raw, f"/{tree}/completions", prompt="a", suffix="b")["param"] == "suffix"
-
-
 # Chats
 
 
@@ -166,22 +162,12 @@ def test_without_a_generation_prompt_the_model_writes_the_start_itself(
     assert text_of(bare) != text_of(opened)
 
 
-@table(
-    "fields, param",
-    [
-        ({"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message"),
-        ({"documents": [{"text": "a"}]}, "documents"),
-        ({"chat_template": "{{ messages }}"}, "chat_template"),
-        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
-        ({"prompt_token_ids": [99999]}, "prompt_token_ids"),
-    ],
-)
-def test_an_impossible_rendering_is_refused_by_name(
-    raw: httpx.Client, tree: str, fields: dict[str, Any], param: str
-) -> None:
-    error = refusal(raw, f"/{tree}/chat/completions", messages=QUESTION, **fields)
+def test_a_variable_of_the_template_cannot_replace_the_messages(raw: httpx.Client) -> None:
+    path, variables = "/v1/chat/completions", {"messages": []}
 
-    assert error["param"] == param
+    error = refusal(raw, path, messages=QUESTION, chat_template_kwargs=variables)
+
+    assert error["param"] == "chat_template_kwargs"
 
 
 # Efforts

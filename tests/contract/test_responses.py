@@ -248,11 +248,7 @@ def test_no_response_is_stored(client: openai.OpenAI) -> None:
 
 
 def test_each_token_has_logprobs_whole_and_streamed(client: openai.OpenAI) -> None:
-    asked: Any = {
-        "temperature": 0,
-        "include": ["message.output_text.logprobs"],
-        "top_logprobs": 2,
-    }
+    asked: Any = {"temperature": 0, "include": ["message.output_text.logprobs"], "top_logprobs": 2}
 
     (message,) = respond(client, **asked).output
     events = list(respond(client, **asked, stream=True))

@@ -26,12 +26,15 @@ SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type":
 
 class Completed:
     def __init__(self, body: dict[str, Any]) -> None:
-        self.text = body["choices"][0]["text"]
+        self.text = text_of(body)
         self.reason = body["choices"][0]["finish_reason"]
         self.num_tokens = body["usage"]["completion_tokens"]
 
 
 def complete(raw: httpx.Client, tree: str, to: int = 30, **fields: Any) -> Completed:
+    """The answer to a request to count. Among stop tokens, "7" is the token of this text."""
+    if fields.get("stop_token_ids") == ["7"]:
+        fields["stop_token_ids"] = ids_of(raw, "7")[-1:]
     asked = {"prompt": prompt_of(f"Count to {to}."), "max_tokens": 200, **fields}
     return Completed(ask(raw, f"/{tree}/completions", **asked))
 
@@ -41,14 +44,49 @@ def chat(raw: httpx.Client, tree: str, **fields: Any) -> dict[str, Any]:
     return choice
 
 
-def test_a_stop_is_a_string_or_a_list(raw: httpx.Client, tree: str) -> None:
-    for stop in (" 7", [" 7"], ["nothing", " 7", " 9"]):
-        answer = complete(raw, tree, stop=stop)
-        assert (answer.text, answer.reason) == (numbers(6), "stop")
+@table(
+    "to, fields, text",
+    [
+        # A stop is a string or a list, and may span many tokens.
+        (30, {"stop": " 7"}, numbers(6)),
+        (30, {"stop": [" 7"]}, numbers(6)),
+        (30, {"stop": ["nothing", " 7", " 9"]}, numbers(6)),
+        (30, {"stop": "8 9 10 1"}, numbers(7) + " "),
+        # A stop token is shown on request.
+        (30, {"stop_token_ids": ["7"]}, numbers(6) + " "),
+        (30, {"stop_token_ids": ["7"], "include_stop_str_in_output": True}, numbers(7)),
+        # All of them end an answer that the end token does not.
+        (5, {}, numbers(5)),
+        (30, {"ignore_eos": True, "stop_token_ids": ["7"]}, numbers(6) + " "),
+        (5, {"ignore_eos": True, "stop_token_ids": [EOS]}, numbers(5)),
+        (30, {"ignore_eos": True, "stop": " 7"}, numbers(6)),
+        # A stop string still ends an answer after `min_tokens`.
+        (30, {"stop": [" 7", " 20"], "min_tokens": 20}, numbers(19)),
+        # Special tokens are shown unless skipped.
+        (5, {"skip_special_tokens": False}, numbers(5) + "<|im_end|>"),
+    ],
+)
+def test_where_an_answer_ends(
+    raw: httpx.Client, tree: str, to: int, fields: dict[str, Any], text: str
+) -> None:
+    answer = complete(raw, tree, to, **fields)
+
+    assert (answer.text, answer.reason) == (text, "stop")
 
 
-def test_a_stop_string_may_span_many_tokens(raw: httpx.Client, tree: str) -> None:
-    assert complete(raw, tree, stop="8 9 10 1").text == numbers(7) + " "
+def test_a_shown_stop_token_is_counted_as_a_hidden_one(raw: httpx.Client, tree: str) -> None:
+    hidden = complete(raw, tree, stop_token_ids=["7"])
+    shown = complete(raw, tree, stop_token_ids=["7"], include_stop_str_in_output=True)
+
+    assert hidden.num_tokens == shown.num_tokens
+
+
+def test_the_model_continues_with_ignore_eos(raw: httpx.Client, tree: str) -> None:
+    going = complete(raw, tree, to=5, ignore_eos=True, max_tokens=60)
+
+    assert (going.num_tokens, going.reason) == (60, "length")
+    assert going.text.startswith(numbers(5))
+    assert len(going.text) > len(numbers(5))
 
 
 def test_a_stop_string_ends_the_answer_and_not_the_reasoning(raw: httpx.Client, tree: str) -> None:
@@ -66,63 +104,16 @@ def test_a_stop_string_does_not_cut_the_arguments_of_a_call(raw: httpx.Client, t
     assert "Paris" in choice["message"]["tool_calls"][0]["function"]["arguments"]
 
 
-def test_a_stop_id_ends_an_answer_and_is_shown_on_request(raw: httpx.Client, tree: str) -> None:
-    seven = ids_of(raw, "7")[-1]
-
-    stopped = complete(raw, tree, stop_token_ids=[seven])
-    shown = complete(raw, tree, stop_token_ids=[seven], include_stop_str_in_output=True)
-
-    assert (stopped.text, stopped.reason) == (numbers(6) + " ", "stop")
-    assert (shown.text, shown.reason) == (numbers(7), "stop")
-    assert stopped.num_tokens == shown.num_tokens
-
-
-def test_the_model_continues_with_ignore_eos(raw: httpx.Client, tree: str) -> None:
-    usual = complete(raw, tree, to=5)
-    going = complete(raw, tree, to=5, ignore_eos=True, max_tokens=60)
-
-    assert (usual.text, usual.reason) == (numbers(5), "stop")
-    assert (going.num_tokens, going.reason) == (60, "length")
-    assert going.text.startswith(numbers(5))
-    assert len(going.text) > len(usual.text)
-
-
-def test_stop_ids_end_an_answer_with_ignore_eos(raw: httpx.Client, tree: str) -> None:
-    seven = ids_of(raw, "7")[-1]
-
-    by_number = complete(raw, tree, ignore_eos=True, stop_token_ids=[seven])
-    by_end = complete(raw, tree, to=5, ignore_eos=True, stop_token_ids=[EOS])
-
-    assert (by_number.text, by_number.reason) == (numbers(6) + " ", "stop")
-    assert (by_end.text, by_end.reason) == (numbers(5), "stop")
-
-
-def test_stop_strings_end_an_answer_with_ignore_eos(raw: httpx.Client, tree: str) -> None:
-    answer = complete(raw, tree, ignore_eos=True, stop=" 7")
-
-    assert (answer.text, answer.reason) == (numbers(6), "stop")
-
-
 def test_min_tokens_holds_against_every_kind_of_end(raw: httpx.Client, tree: str) -> None:
-    seven = ids_of(raw, "7")[-1]
+    fields: Any
     for fields in (
         {"to": 5},
         {"to": 30, "stop": " 7"},
-        {"to": 30, "stop_token_ids": [seven]},
+        {"to": 30, "stop_token_ids": ["7"]},
         {"to": 5, "ignore_eos": True, "stop_token_ids": [EOS]},
     ):
         assert complete(raw, tree, **fields).num_tokens < 30
         assert complete(raw, tree, **fields, min_tokens=30, max_tokens=60).num_tokens >= 30
-
-
-def test_a_stop_string_still_ends_an_answer_after_min_tokens(raw: httpx.Client, tree: str) -> None:
-    answer = complete(raw, tree, stop=[" 7", " 20"], min_tokens=20)
-
-    assert (answer.text, answer.reason) == (numbers(19), "stop")
-
-
-def test_special_tokens_are_shown_unless_skipped(raw: httpx.Client, tree: str) -> None:
-    assert complete(raw, tree, to=5, skip_special_tokens=False).text == numbers(5) + "<|im_end|>"
 
 
 def test_the_text_is_not_parsed_with_special_tokens(raw: httpx.Client, tree: str) -> None:

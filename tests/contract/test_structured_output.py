@@ -63,6 +63,17 @@ def test_chat_parses_nested_models(client: openai.OpenAI, temperature: float) ->
     assert isinstance(answer.choices[0].message.parsed, Owner)
 
 
+@table("question", ["Tell me about Alice.", "Hello!", "Return a person as JSON."])
+def test_any_question_gets_an_answer_of_the_model(client: openai.OpenAI, question: str) -> None:
+    messages: Any = [{"role": "user", "content": question}]
+
+    answer = client.chat.completions.parse(
+        model=MODEL, messages=messages, response_format=Person, temperature=0
+    )
+
+    assert isinstance(answer.choices[0].message.parsed, Person)
+
+
 def test_chat_streams_a_model(client: openai.OpenAI) -> None:
     with client.chat.completions.stream(**ASKED, response_format=Owner) as stream:
         kinds = [event.type for event in stream]
@@ -199,61 +210,40 @@ def test_compact_json_has_no_blanks(raw: httpx.Client, tree: str) -> None:
 # -- Refused formats --------------------------------------------------------------------------
 
 
+def an_object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+STRICT = {
+    "name": "n",
+    "strict": True,
+    "schema": an_object(age={"type": "integer", "not": {"const": 3}}),
+}
+FLAT = {"type": "json_schema", "name": "n", "schema": an_object(a={"type": "text"})}
+SEQUENCE = {"type": "sequence", "elements": [{"type": "nothing"}]}
+ENDLESS = "root ::= " + "((([ab]{1,300} [c]{1,300}){1,300} | [d]){1,300})" * 8
+
+
 @table(
     "endpoint, fields, param",
     [
         (
             "chat/completions",
-            {
-                "response_format": {
-                    "type": "json_schema",
-                    "json_schema": {
-                        "name": "n",
-                        "strict": True,
-                        "schema": {
-                            "type": "object",
-                            "properties": {"age": {"type": "integer", "not": {"const": 3}}},
-                        },
-                    },
-                }
-            },
+            {"response_format": {"type": "json_schema", "json_schema": STRICT}},
             "response_format.json_schema.schema.properties.age.not",
         ),
-        (
-            "responses",
-            {
-                "text": {
-                    "format": {
-                        "type": "json_schema",
-                        "name": "n",
-                        "schema": {"type": "object", "properties": {"a": {"type": "text"}}},
-                    }
-                }
-            },
-            "text.format.schema.properties.a.type",
-        ),
+        ("responses", {"text": {"format": FLAT}}, "text.format.schema.properties.a.type"),
         ("completions", {"guided_json": {"$ref": "#/nowhere"}}, "guided_json.$ref"),
         ("completions", {"guided_regex": "(a"}, "guided_regex"),
         ("chat/completions", {"guided_grammar": "root ::= ("}, "guided_grammar"),
         ("completions", {"guided_grammar": "start: a"}, "guided_grammar"),
-        (
-            "chat/completions",
-            {"response_format": {"type": "sequence", "elements": [{"type": "nothing"}]}},
-            "response_format.elements[0].type",
-        ),
+        ("chat/completions", {"response_format": SEQUENCE}, "response_format.elements[0].type"),
         (
             "chat/completions",
             {"structured_outputs": {"json": {}, "regex": "a"}},
             "structured_outputs.regex",
         ),
-        (
-            "completions",
-            {
-                "guided_grammar": "root ::= "
-                + "((([ab]{1,300} [c]{1,300}){1,300} | [d]){1,300})" * 8
-            },
-            "guided_grammar",
-        ),
+        ("completions", {"guided_grammar": ENDLESS}, "guided_grammar"),
     ],
 )
 def test_a_format_that_cannot_be_compiled_is_refused_first(

@@ -48,12 +48,7 @@ def schemathesis(
         *arguments,
     ]
     ended = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S
     )
     assert ended.returncode == 0, ended.stdout[-12_000:] + ended.stderr[-2_000:]
     rows = json.loads(tally.read_text(encoding="utf-8"))
