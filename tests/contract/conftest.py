@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from zlib import crc32
 
 import httpx
@@ -16,13 +16,17 @@ from tests.pooling_models import pooling_models
 TREES = ("v1", "v3")
 
 
+def trees_of(name: str) -> Sequence[str]:
+    """The URL trees of a test or a row of this name: by day one of the two, which the name decides,
+    so that each has half of the tests; by night both."""
+    return TREES if FACTOR > 1 else TREES[crc32(name.encode()) % 2 :][:1]
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """By day a test uses one of the two URL trees, which its name decides, so that each has half
-    of the tests. By night it uses both. Where the trees differ, a test names them itself."""
+    """Where the trees differ, a test names them itself."""
     is_own = any("tree" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
     if "tree" in metafunc.fixturenames and not is_own:
-        by_day = TREES[crc32(metafunc.function.__name__.encode()) % 2]
-        metafunc.parametrize("tree", TREES if FACTOR > 1 else [by_day])
+        metafunc.parametrize("tree", trees_of(metafunc.function.__name__))
 
 
 @pytest.fixture

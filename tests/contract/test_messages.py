@@ -178,8 +178,8 @@ def test_thinking_comes_in_blocks_of_its_own(claude: anthropic.Anthropic) -> Non
     assert [block.type for block in message.content] == ["thinking", "text"]
     for part, whole in zip(final.content, message.content, strict=True):
         assert part.model_dump(include=SHOWN) == whole.model_dump(include=SHOWN)
-    thought = {"role": "assistant", "content": message.content}
-    assert text_of(asked(claude, messages=[*question, thought, *QUESTION]))
+    earlier = {"role": "assistant", "content": message.content}
+    assert text_of(asked(claude, messages=[*question, earlier, *QUESTION]))
 
 
 def test_an_answer_can_fit_a_schema(claude: anthropic.Anthropic) -> None:

@@ -8,7 +8,7 @@ import httpx
 
 from tests.tables import table
 
-from .conftest import TREES
+from .conftest import trees_of
 from .tiny_chat import OPENAI, ask, asking, text_of
 
 ONLY_THE_LIKELIEST: list[dict[str, Any]] = [
@@ -37,8 +37,6 @@ BOUNDS: list[dict[str, Any]] = [
     {"seed": 2**63 - 1},
     {"min_tokens": 16},
 ]
-# The same fields, the same sampling: each endpoint on one tree, and both trees.
-ASKED = [("v1", OPENAI[0]), ("v3", OPENAI[1]), ("v1", OPENAI[2])]
 
 
 def written(raw: httpx.Client, tree: str, endpoint: str, **fields: Any) -> str:
@@ -46,7 +44,7 @@ def written(raw: httpx.Client, tree: str, endpoint: str, **fields: Any) -> str:
     return text_of(ask(raw, f"/{tree}/{endpoint}", **asked))
 
 
-@table("tree, endpoint", ASKED)
+@table("tree, endpoint", [(tree, each) for each in OPENAI for tree in trees_of(each)])
 def test_the_lowest_temperatures_and_the_narrowest_choices_leave_the_likeliest_text(
     raw: httpx.Client, tree: str, endpoint: str
 ) -> None:
@@ -65,5 +63,6 @@ def test_the_lowest_temperatures_and_the_narrowest_choices_leave_the_likeliest_t
 def test_a_bound_of_a_range_is_accepted_and_takes_effect(
     raw: httpx.Client, fields: dict[str, Any]
 ) -> None:
-    for at, endpoint in enumerate(OPENAI, start=BOUNDS.index(fields)):
-        assert written(raw, TREES[at % 2], endpoint, **fields)
+    for endpoint in OPENAI:
+        for tree in trees_of(f"{endpoint} {fields}"):
+            assert written(raw, tree, endpoint, **fields)

@@ -29,7 +29,7 @@ TOOL: Final = {"name": "f", "input_schema": {"type": "object"}}
 TEXT: Final = {"type": "text", "text": "a"}
 TURN: Final = {"role": "user", "content": "a"}
 PICTURE: Final = {"type": "image", "source": {"type": "url", "url": "https://a.b/c.png"}}
-THOUGHT: Final = {"type": "thinking", "thinking": "a"}
+THINKING: Final = {"type": "thinking", "thinking": "a"}
 USE: Final = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
 RESULT: Final = {"type": "tool_result", "tool_use_id": "t"}
 FOUND: Final = {"type": "search_result", "title": "a", "source": "b", "content": [TEXT]}
@@ -87,8 +87,8 @@ HONOURED: Final[dict[str, dict[str, Any]]] = {
     },
     "document.title": block({**DOCUMENT, "title": "b"}),
     "document.context": block({**DOCUMENT, "context": "b"}),
-    "thinking_block.thinking": block(THOUGHT, "assistant"),
-    "thinking_block.type": block(THOUGHT, "assistant"),
+    "thinking_block.thinking": block(THINKING, "assistant"),
+    "thinking_block.type": block(THINKING, "assistant"),
     "tool_result.content": block({**RESULT, "content": [FOUND]}),
     "tool_result.is_error": block({**RESULT, "is_error": True}),
 }
@@ -133,7 +133,7 @@ NAMED: Final[dict[str, tuple[dict[str, Any], str]]] = {
         )
     },
     # A part of the protocol, which every server reads for itself.
-    "thinking_block.signature": (block({**THOUGHT, "signature": "s"}, "assistant"), ""),
+    "thinking_block.signature": (block({**THINKING, "signature": "s"}, "assistant"), ""),
     **{
         f"redacted_thinking.{name}": (
             block({"type": "redacted_thinking", "data": "a"}, "assistant"),
@@ -174,7 +174,7 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
 # The types of blocks, sources, tools and modes.
 BLOCK_TYPES: Final = {
     "text": TEXT, "image": PICTURE, "document": DOCUMENT, "search_result": FOUND,
-    "tool_result": RESULT, "tool_use": USE, "thinking": THOUGHT,
+    "tool_result": RESULT, "tool_use": USE, "thinking": THINKING,
     "redacted_thinking": {"type": "redacted_thinking"},
 }  # fmt: skip
 SOURCES: Final = {

@@ -10,32 +10,18 @@ import pytest
 
 from tests.tables import table
 from vinery_serving.core import field_limits as limits
-from vinery_serving.core.dialects import V1, V3, Dialect
+from vinery_serving.core.dialects import V3
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.field_limits import FIELD_LIMITS, FieldLimit
 from vinery_serving.core.request import Endpoint
-from vinery_serving.protocols import parse
 from vinery_serving.protocols.openapi.document import document
 from vinery_serving.protocols.tokens import parse_detokenize, parse_tokenize
 
+from .exchanges import exchange
+from .test_refusals import refused
+
 CHAT, TEXTS, RESPONSES = Endpoint.CHAT, Endpoint.COMPLETIONS, Endpoint.RESPONSES
 HI = [{"role": "user", "content": "Hi"}]
-LEAST: dict[Endpoint, dict[str, Any]] = {
-    CHAT: {"messages": HI},
-    TEXTS: {"prompt": "Hi"},
-    RESPONSES: {"input": "Hi"},
-}
-
-
-def sent(endpoint: Endpoint, dialect: Dialect = V1, /, **fields: Any) -> None:
-    body = json.dumps({**LEAST[endpoint], **fields}).encode()
-    parse(endpoint, body, dialect)
-
-
-def refusal(endpoint: Endpoint, dialect: Dialect = V1, /, **fields: Any) -> InvalidRequest:
-    with pytest.raises(InvalidRequest) as caught:
-        sent(endpoint, dialect, **fields)
-    return caught.value
 
 
 def a_tool(**fields: Any) -> dict[str, Any]:
@@ -258,9 +244,9 @@ ROWS: list[tuple[Endpoint, FieldLimit, str, Any]] = [
 def test_a_field_may_have_as_much_as_its_limit_and_no_more(
     endpoint: Endpoint, limit: FieldLimit, param: str, fields: Any
 ) -> None:
-    sent(endpoint, **fields(limit.value))
+    exchange(endpoint, **fields(limit.value))
 
-    error = refusal(endpoint, **fields(limit.value + 1))
+    error = refused(endpoint, **fields(limit.value + 1))
 
     assert (error.status, error.code, error.param) == (400, "invalid_value", param)
     assert f"`{param}` must " in error.message
@@ -268,7 +254,7 @@ def test_a_field_may_have_as_much_as_its_limit_and_no_more(
 
 
 def test_an_error_names_the_limit_and_what_was_sent_and_the_setting() -> None:
-    error = refusal(CHAT, tools=[a_tool()] * 130)
+    error = refused(CHAT, tools=[a_tool()] * 130)
 
     assert error.message == (
         "`tools` must have at most 128 entries, but has 130. Send fewer, or ask the administrator "
@@ -297,17 +283,17 @@ def test_an_error_names_the_limit_and_what_was_sent_and_the_setting() -> None:
     ],
 )
 def test_the_limit_is_checked_before_the_entries(endpoint: Endpoint, fields: Any) -> None:
-    assert "must have at most" in refusal(endpoint, **fields).message
+    assert "must have at most" in refused(endpoint, **fields).message
 
 
 def test_v3_takes_more_stop_strings_than_v1() -> None:
-    sent(CHAT, V3, stop=["a"] * limits.STOPS_V3.value)
+    exchange(CHAT, V3, stop=["a"] * limits.STOPS_V3.value)
 
-    assert refusal(CHAT, V3, stop=["a"] * 17).param == "stop"
+    assert refused(CHAT, V3, stop=["a"] * 17).param == "stop"
 
 
 def test_unknown_fields_count_with_the_body() -> None:
-    error = refusal(CHAT, unheard_of=[[]] * (limits.JSON_CONTAINERS.value + 1))
+    error = refused(CHAT, unheard_of=[[]] * (limits.JSON_CONTAINERS.value + 1))
 
     assert "VINERY_MAX_JSON_CONTAINERS" in error.message
 
@@ -315,7 +301,7 @@ def test_unknown_fields_count_with_the_body() -> None:
 def test_signs_inside_of_texts_are_no_objects() -> None:
     code = '{["\\' * (limits.JSON_CONTAINERS.value + 1)
 
-    sent(CHAT, messages=[{"role": "user", "content": code}])
+    exchange(CHAT, messages=[{"role": "user", "content": code}])
 
 
 def test_tokenizing_has_the_same_limits() -> None:
@@ -339,7 +325,7 @@ def test_a_schema_has_no_number_that_does_not_fit_into_a_float(keyword: str) -> 
         ("guided_json", {"guided_json": json.dumps(huge)}),
         ("tools[0].function.parameters", {"tools": [a_tool(parameters=huge, strict=True)]}),
     ):
-        error = refusal(CHAT, **fields)
+        error = refused(CHAT, **fields)
 
         assert (error.status, error.param) == (400, param)
         assert "more than 308 digits" in error.message
@@ -362,18 +348,18 @@ def test_a_schema_has_no_number_that_does_not_fit_into_a_float(keyword: str) -> 
     ],
 )
 def test_an_error_repeats_little_of_what_was_sent(fields: dict[str, Any]) -> None:
-    error = refusal(CHAT, **fields)
+    error = refused(CHAT, **fields)
 
     assert len(error.message) <= 4001
     assert len(error.param or "") <= 501
 
 
 def test_integers_of_more_than_64_bits_are_text_in_arguments_and_metadata() -> None:
-    sent(CHAT, messages=calling(a_call({"wei": 10**30})), metadata={"wei": 10**30})
+    exchange(CHAT, messages=calling(a_call({"wei": 10**30})), metadata={"wei": 10**30})
 
 
 def test_the_engine_gets_no_integer_of_more_than_64_bits() -> None:
-    error = refusal(CHAT, logits_processors_args={"a": [{"b": 2**64}]})
+    error = refused(CHAT, logits_processors_args={"a": [{"b": 2**64}]})
 
     assert error.param == "logits_processors_args"
     assert "64 bits" in error.message
@@ -388,12 +374,12 @@ def raised() -> Iterator[None]:
 
 @pytest.mark.usefixtures("raised")
 def test_a_setting_changes_a_limit_and_its_documents() -> None:
-    sent(CHAT, tools=[a_tool()] * 130)
+    exchange(CHAT, tools=[a_tool()] * 130)
 
     schemas = document(version="1", max_body_mb=1)["components"]["schemas"]
     tools = schemas["ChatBody"]["properties"]["tools"]["anyOf"][0]
     assert (tools["maxItems"], tools["x-setting"]) == (130, "VINERY_MAX_TOOLS")
-    assert "130" in refusal(CHAT, tools=[a_tool()] * 131).message
+    assert "130" in refused(CHAT, tools=[a_tool()] * 131).message
     assert limits.configured()["tools"] == 130
 
 

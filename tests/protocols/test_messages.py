@@ -54,7 +54,7 @@ RESULTS = [
     block_of_text("Go on."),
 ]
 FAILED = {"type": "tool_result", "tool_use_id": "t", "content": "No city.", "is_error": True}
-THOUGHT = [
+THINKING = [
     {"type": "thinking", "thinking": "Hm.", "signature": "s"},
     {"type": "redacted_thinking", "data": "x"},
     block_of_text("Yes"),
@@ -120,7 +120,7 @@ def result(*texts: str, id_: str) -> Message:
         ([("user", [FAILED])], [result("Error:", "No city.", id_="t")]),
         # Earlier thinking is reasoning, and what cannot be read is left out.
         (
-            [("user", "a"), ("assistant", THOUGHT), ("user", "b")],
+            [("user", "a"), ("assistant", THINKING), ("user", "b")],
             [
                 text(Role.USER, "a"),
                 Message(Role.ASSISTANT, (TextPart("Yes"),), reasoning="Hm."),

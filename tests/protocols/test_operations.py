@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.operations import growth
-from tests.protocols.test_field_limits import CHAT, HI, LEAST, RESPONSES, ROWS, TEXTS, a_tool
+from tests.protocols.exchanges import LEAST
+from tests.protocols.test_field_limits import CHAT, HI, RESPONSES, ROWS, TEXTS, a_tool
 from tests.tables import table
 from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import V3

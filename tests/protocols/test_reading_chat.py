@@ -36,7 +36,7 @@ def message(role: str = "assistant", content: Any = "a", **fields: Any) -> Messa
     return conversation(messages=[{"role": role, "content": content, **fields}]).messages[0]
 
 
-def said(*texts: str, **fields: Any) -> Message:
+def assistant(*texts: str, **fields: Any) -> Message:
     return Message(Role.ASSISTANT, tuple(map(TextPart, texts)), **fields)
 
 
@@ -89,13 +89,13 @@ CALLED = (ToolCall("c1", "f", '{"a":1}'), ToolCall("c2", "g", '{"b":2}'), ToolCa
 @table(
     "fields, turn",
     [
-        ({"name": "bob"}, said("a", name="bob")),
-        ({"tool_calls": []}, said("a")),
-        ({"content": None, "tool_calls": CALLS}, said(tool_calls=CALLED)),
-        ({"content": None}, said()),
-        ({"content": None, "refusal": "No."}, said("No.")),
-        ({"reasoning": "Hm"}, said("a", reasoning="Hm")),
-        ({"reasoning_content": "Hm"}, said("a", reasoning="Hm")),
+        ({"name": "bob"}, assistant("a", name="bob")),
+        ({"tool_calls": []}, assistant("a")),
+        ({"content": None, "tool_calls": CALLS}, assistant(tool_calls=CALLED)),
+        ({"content": None}, assistant()),
+        ({"content": None, "refusal": "No."}, assistant("No.")),
+        ({"reasoning": "Hm"}, assistant("a", reasoning="Hm")),
+        ({"reasoning_content": "Hm"}, assistant("a", reasoning="Hm")),
         (
             {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "4"}]},
             Message(Role.TOOL, (TextPart("4"),), tool_call_id="c1"),
@@ -107,7 +107,7 @@ def test_a_turn_of_the_assistant_or_a_tool_is_read(fields: dict[str, Any], turn:
 
 
 def test_the_content_of_the_assistant_may_be_missing() -> None:
-    assert conversation(messages=[{"role": "assistant"}]).messages == (said(),)
+    assert conversation(messages=[{"role": "assistant"}]).messages == (assistant(),)
 
 
 def test_the_deprecated_function_role_answers_by_the_name_of_the_function() -> None:
@@ -116,7 +116,7 @@ def test_the_deprecated_function_role_answers_by_the_name_of_the_function() -> N
     turns = conversation(messages=[call, {"role": "function", "name": "f", "content": "4"}])
 
     assert turns.messages == (
-        said(tool_calls=(ToolCall("f", "f", "{}"),)),
+        assistant(tool_calls=(ToolCall("f", "f", "{}"),)),
         Message(Role.TOOL, (TextPart("4"),), name="f", tool_call_id="f"),
     )
 

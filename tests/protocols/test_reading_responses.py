@@ -39,7 +39,7 @@ def output(call_id: str, result: Any = "4") -> dict[str, Any]:
     return {"type": "function_call_output", "call_id": call_id, "output": result}
 
 
-def thought(text: str) -> dict[str, Any]:
+def reason(text: str) -> dict[str, Any]:
     return {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
 
 
@@ -72,7 +72,7 @@ REPLAYED = {
 }
 ONCE = [HI, call("a"), output("a"), assistant("Done.")]
 PACKED_ELSEWHERE = {"type": "reasoning", "encrypted_content": "xyz", "summary": []}
-LONG_THOUGHT = {**thought("short"), "content": [{"type": "reasoning_text", "text": "long"}]}
+LONG_REASON = {**reason("short"), "content": [{"type": "reasoning_text", "text": "long"}]}
 SEARCH = {"type": "web_search_call", "id": "w", "action": {}}
 SEARCHED = Message(
     Role.ASSISTANT, tool_calls=(ToolCall("a", "f", "{}"), ToolCall("w", "web_search", "{}"))
@@ -99,14 +99,14 @@ IN_PARTS = [{"type": "input_text", "text": "4"}, {"type": "input_text", "text": 
             [called("a", "b", text="Hm.|Wait."), result("b"), result("a")],
         ),
         (
-            [thought("A"), call("a"), thought("B"), assistant("Wait."), output("a")],
+            [reason("A"), call("a"), reason("B"), assistant("Wait."), output("a")],
             [called("a", text="Wait.", reasoning="A\nB"), result("a")],
         ),
         (
-            [call("a"), thought("B"), call("b"), output("a"), output("b")],
+            [call("a"), reason("B"), call("b"), output("a"), output("b")],
             [called("a", "b", reasoning="B"), result("a"), result("b")],
         ),
-        ([call("a"), thought("B"), output("a")], [called("a", reasoning="B"), result("a")]),
+        ([call("a"), reason("B"), output("a")], [called("a", reasoning="B"), result("a")]),
         ([call("a"), assistant("Wait.")], [called("a", text="Wait.")]),
         # Results follow their calls.
         (
@@ -137,14 +137,14 @@ IN_PARTS = [{"type": "input_text", "text": "4"}, {"type": "input_text", "text": 
         ([{"type": "function_call", "id": "fc_1", "name": "f", "arguments": ""}], [called("fc_1")]),
         # Reasoning belongs to the next assistant message, or becomes one.
         (
-            [thought("A"), assistant("One"), thought("B"), call("a"), output("a")],
+            [reason("A"), assistant("One"), reason("B"), call("a"), output("a")],
             [called(text="One", reasoning="A"), called("a", reasoning="B"), result("a")],
         ),
-        ([thought("A"), HI], [called(reasoning="A"), USER]),
+        ([reason("A"), HI], [called(reasoning="A"), USER]),
         # Reasoning of another server is skipped.
         ([call("a"), PACKED_ELSEWHERE, call("b")], [called("a", "b")]),
         # The content of reasoning is preferred to its summary.
-        ([LONG_THOUGHT, assistant("x")], [called(text="x", reasoning="long")]),
+        ([LONG_REASON, assistant("x")], [called(text="x", reasoning="long")]),
         # A function may answer in parts.
         ([output("a", IN_PARTS)], [result("a", "4", "2")]),
     ],
@@ -166,7 +166,7 @@ def test_reasoning_is_packed_on_request_and_unpacked_again() -> None:
 
 
 def test_current_turn_keeps_only_the_latest_reasoning() -> None:
-    items = [HI, thought("A"), assistant("One"), thought("B"), HI, thought("C"), call("a")]
+    items = [HI, reason("A"), assistant("One"), reason("B"), HI, reason("C"), call("a")]
 
     def kept(context: str) -> list[str | None]:
         messages = conversation(input=items, reasoning={"context": context}).messages

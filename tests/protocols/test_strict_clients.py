@@ -35,12 +35,14 @@ from .exchanges import (
     streamed,
 )
 from .streams import event_streams
+from .test_golden_bytes import EVERY_FIELD
 
 few = settings(max_examples=examples(20))  # they are slow, and for each endpoint
 WITH_USAGE: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 A_GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": 'start: "a"'}
-FORM = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
+# Other tools and values than those of the golden bytes.
 EVERY_ECHO: dict[str, Any] = {
+    **{name: value for name, value in EVERY_FIELD.items() if name != "n"},
     "tools": [
         {"type": "function", "function": {"name": "a", "parameters": {"type": "object"}}},
         {"type": "function", "name": "b", "strict": True, "description": "B"},
@@ -50,18 +52,8 @@ EVERY_ECHO: dict[str, Any] = {
     "tool_choice": {"type": "custom", "custom": {"name": "c"}},
     "reasoning": {"effort": "high", "context": "auto"},
     "include": ["reasoning.encrypted_content", "message.output_text.logprobs"],
-    "text": {"format": FORM, "verbosity": "low"},
-    "prompt_cache_options": {"ttl": "12h"},
-    "metadata": {"k": "v"},
-    "instructions": "Be brief.",
-    "truncation": "auto",
-    "service_tier": "flex",
-    "user": "u",
-    "safety_identifier": "s",
-    "prompt_cache_key": "p",
     "prompt_cache_retention": "in-memory",
-    "max_output_tokens": 9,
-    "max_tool_calls": 2,
+    "prompt_cache_options": {"ttl": "12h"},
     "top_logprobs": 2,
     "top_p": 0,
 }
